@@ -1,0 +1,3 @@
+//! The experiments, beside their peers.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The `stemma` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The public face: a database that is opened, written, read and followed.

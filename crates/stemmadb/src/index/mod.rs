@@ -1,0 +1,1 @@
+//! Which terms does a document have, and which documents have a term?

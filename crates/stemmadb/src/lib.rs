@@ -1,0 +1,15 @@
+//! Stemma: an embeddable document database that appends, reduces and streams.
+
+mod changes;
+mod database;
+mod error;
+mod index;
+mod log;
+mod memtable;
+mod query;
+mod revision;
+mod store;
+mod tree;
+mod value;
+
+pub use error::{Error, ErrorKind, Result};

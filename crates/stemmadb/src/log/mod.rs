@@ -1,0 +1,1 @@
+//! What was written, in order? The log is the truth.

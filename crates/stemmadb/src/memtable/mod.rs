@@ -1,0 +1,1 @@
+//! What is not reduced yet?

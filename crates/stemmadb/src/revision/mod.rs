@@ -1,0 +1,1 @@
+//! Which version wins?

@@ -1,0 +1,1 @@
+//! What has been reduced from the log?
