@@ -13,3 +13,4 @@ mod tree;
 mod value;
 
 pub use error::{Error, ErrorKind, Result};
+pub use revision::{DocumentId, Revision, Sequence};
