@@ -1,1 +1,206 @@
-//! What has been reduced from the log?
+//! Reduced: the ordered maps that hold what was computed from the log, and could be computed again.
+//!
+//! A [`Tree`] is a handful of [`Table`]s, each an ordered map from bytes to bytes. Two engines implement it:
+//! [`LmdbTree`] on disk and [`MemoryTree`]; one suite of tests runs on both.
+//!
+//! Invariants
+//! - A [`TreeSnapshot`] never changes and never blocks the writer; opening one is a clone of an `Arc`.
+//! - A [`TreeTransaction`] is all or nothing; when `commit` returns, it is as durable as the engine can make it, and
+//!   every later [`Tree::read`] sees it.
+//! - What is read is exactly what was put, or the read fails with `Corrupt`: the engine checks each row (table, key and
+//!   value) by checksum and each scan for order. Damage can hide a row, never invent or alter one; `verify` finds it.
+//!
+//! Concurrency: any number of snapshots on any threads, one transaction at a time (`write` waits for the one before,
+//! so a thread which holds a transaction must not ask for another).
+
+mod lmdb;
+mod lmdb_error;
+mod memory;
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+pub(crate) use lmdb::{LmdbOptions, LmdbTree};
+pub(crate) use memory::MemoryTree;
+
+use crate::{Error, Result};
+
+/// The longest key, in bytes; the shortest is 1.
+pub(crate) const KEY_BYTES_MAX: usize = 511;
+
+/// One ordered map of a tree. Its number is part of the stored checksums: never reuse one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Table {
+    /// Counters, checkpoint position, dictionaries.
+    Meta = 0,
+    /// Document id to document number.
+    Ids = 1,
+    /// Document number to document.
+    Docs = 2,
+    /// Sequence to document number.
+    Sequences = 3,
+    /// Path, value and chunk to a container of document numbers.
+    Postings = 4,
+    /// `_local` documents.
+    Local = 5,
+}
+
+impl Table {
+    /// Every table, in the order of their numbers.
+    pub(crate) const ALL: [Table; 6] =
+        [Table::Meta, Table::Ids, Table::Docs, Table::Sequences, Table::Postings, Table::Local];
+
+    /// The name by which an engine stores it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Table::Meta => "meta",
+            Table::Ids => "ids",
+            Table::Docs => "docs",
+            Table::Sequences => "sequences",
+            Table::Postings => "postings",
+            Table::Local => "local",
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the lower bound up.
+    Ascending,
+    /// From the upper bound down.
+    Descending,
+}
+
+/// A row: key and value, both borrowed from the snapshot or transaction.
+pub(crate) type Row<'a> = (&'a [u8], &'a [u8]);
+
+/// The rows of a scan, in key order. After an error it ends.
+pub(crate) type Rows<'a> = Box<dyn Iterator<Item = Result<Row<'a>>> + 'a>;
+
+/// How much a tree holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TreeSize {
+    /// Bytes of the file, or of keys and values in memory.
+    pub(crate) file_bytes: u64,
+    /// Bytes of the file in use; the rest is free pages that later writes reuse.
+    pub(crate) live_bytes: u64,
+    /// Rows in all tables.
+    pub(crate) row_count: u64,
+}
+
+/// Ordered maps with snapshots and one writer.
+pub(crate) trait Tree: Send + Sync + fmt::Debug {
+    /// The newest committed state. Costs a clone of an `Arc`; it may outlive the tree.
+    fn read(&self) -> Result<Arc<dyn TreeSnapshot>>;
+
+    /// Begins the transaction of the one writer; waits for the one before it. Dropping it undoes it.
+    fn write(&self) -> Result<Box<dyn TreeTransaction + '_>>;
+
+    /// Empties every table, in one transaction.
+    fn clear(&self) -> Result<()> {
+        let mut transaction = self.write()?;
+        for table in Table::ALL {
+            transaction.clear_table(table)?;
+        }
+        transaction.commit()
+    }
+
+    /// How much it holds now. Costs a file status call and one small read for each table.
+    fn size(&self) -> Result<TreeSize>;
+}
+
+/// What a snapshot and a transaction can both read.
+pub(crate) trait TreeRead {
+    /// The value under `key`, exactly as it was put.
+    fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>>;
+
+    /// The values under `keys`, in their order. Sorted keys are cheapest.
+    fn get_many<'a>(&'a self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<&'a [u8]>>> {
+        keys.iter().map(|key| self.get(table, key)).collect()
+    }
+
+    /// The rows between the bounds, in `direction`. Bounds that cross give no rows.
+    fn scan<'a>(
+        &'a self,
+        table: Table,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Result<Rows<'a>>;
+
+    /// The number of rows in `table`. Costs O(1).
+    fn row_count(&self, table: Table) -> Result<u64>;
+
+    /// The first row of `table`.
+    fn first<'a>(&'a self, table: Table) -> Result<Option<Row<'a>>> {
+        self.scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?.next().transpose()
+    }
+
+    /// The last row of `table`.
+    fn last<'a>(&'a self, table: Table) -> Result<Option<Row<'a>>> {
+        self.scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Descending)?.next().transpose()
+    }
+}
+
+/// A state of the tree that never changes.
+pub(crate) trait TreeSnapshot: TreeRead + Send + Sync {}
+
+/// The one writer's changes, which it reads itself and nobody else sees before `commit`.
+///
+/// After an error from `put`, `delete` or `clear_table` it can only be dropped.
+pub(crate) trait TreeTransaction: TreeRead {
+    /// Puts a row, replacing the one under the same key. A key beyond the last of its table takes a fast path that fills
+    /// pages to the brim: put sorted rows in order.
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Removes the row under `key`; was there one?
+    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool>;
+
+    /// Removes every row of `table`.
+    fn clear_table(&mut self, table: Table) -> Result<()>;
+
+    /// Makes the changes durable and visible, or fails and leaves none of them.
+    fn commit(self: Box<Self>) -> Result<()>;
+}
+
+/// A key that no engine can store is a programming error above this room: ids are hashed, values bounded.
+fn check_key(table: Table, key: &[u8]) -> Result<()> {
+    if is_storable(key) {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "a key of {} bytes for table {table}: from 1 to {KEY_BYTES_MAX} are possible",
+        key.len()
+    )))
+}
+
+fn is_storable(key: &[u8]) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key.len())
+}
+
+/// Whether no key can lie between the bounds because they cross.
+fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
+    match (lower, upper) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
+            lower >= upper
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! What an error of LMDB means to a person: each gets its kind, its sentence and what to do.
+
+use heed::MdbError;
+
+use crate::Error;
+
+const REBUILD: &str = "run `stemma rebuild`: the tree is computed again from the log, nothing is lost";
+
+/// `doing` names the act, as in `read tree/data.mdb`.
+pub(super) fn tree_error(doing: &str, error: heed::Error) -> Error {
+    match error {
+        heed::Error::Io(source) => Error::io(doing, source),
+        heed::Error::Mdb(source) => mdb_error(doing, source),
+        heed::Error::EnvAlreadyOpened => Error::unavailable(format!(
+            "cannot {doing}: this process has it open already, or holds one of its snapshots"
+        ))
+        .with_hint("drop the other database and its snapshots first, or share it"),
+        error @ (heed::Error::Encoding(_) | heed::Error::Decoding(_)) => {
+            Error::internal(format!("cannot {doing}: {error}"))
+        }
+    }
+}
+
+fn mdb_error(doing: &str, error: MdbError) -> Error {
+    let message = |what: &str| format!("cannot {doing}: {what}");
+    let mapped = match error {
+        MdbError::PageNotFound
+        | MdbError::Corrupted
+        | MdbError::CursorFull
+        | MdbError::PageFull
+        | MdbError::Incompatible
+        | MdbError::BadTxn
+        | MdbError::Problem => Error::corrupt(message("the file is damaged")).with_hint(REBUILD),
+        MdbError::Invalid => Error::corrupt(message("it is not a tree, or its head is damaged")).with_hint(REBUILD),
+        MdbError::VersionMismatch => {
+            Error::corrupt(message("it was written in another version of the format")).with_hint(REBUILD)
+        }
+        MdbError::MapFull => Error::unavailable(message("it has grown to the most that may be mapped"))
+            .with_hint("open the database with a larger tree_map_bytes"),
+        MdbError::ReadersFull => Error::unavailable(message("too many old snapshots are held"))
+            .with_hint("drop snapshots and cursors that are no longer needed"),
+        MdbError::Panic => Error::closed(message("an earlier write of it failed")).with_hint("reopen the database"),
+        MdbError::Other(code) => return Error::io(doing, std::io::Error::from_raw_os_error(code)),
+        _ => Error::internal(message(&error.to_string())),
+    };
+    mapped.with_source(error)
+}

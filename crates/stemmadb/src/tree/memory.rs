@@ -1,0 +1,150 @@
+//! The tree in memory: persistent ordered maps, so that a snapshot is a clone of an `Arc`.
+//!
+//! Concurrency: the state is replaced whole at commit; the writer's lock is held by its transaction.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+use super::{Direction, Row, Rows, Table, Tree, TreeRead, TreeSize, TreeSnapshot, TreeTransaction};
+use super::{check_key, is_crossed};
+use crate::Result;
+
+type Map = OrdMap<Arc<[u8]>, Arc<[u8]>>;
+
+/// A tree that lives and dies with the process.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryTree {
+    current: RwLock<Arc<MemorySnapshot>>,
+    writer: Mutex<()>,
+}
+
+impl MemoryTree {
+    /// An empty tree.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Tree for MemoryTree {
+    fn read(&self) -> Result<Arc<dyn TreeSnapshot>> {
+        Ok(self.current.read().clone())
+    }
+
+    fn write(&self) -> Result<Box<dyn TreeTransaction + '_>> {
+        let writer = self.writer.lock();
+        let changed = MemorySnapshot::clone(&self.current.read());
+        Ok(Box::new(MemoryTransaction { tree: self, changed, _writer: writer }))
+    }
+
+    fn size(&self) -> Result<TreeSize> {
+        let current = self.current.read().clone();
+        let row_count = current.maps.iter().map(|map| map.len() as u64).sum();
+        Ok(TreeSize { file_bytes: current.bytes, live_bytes: current.bytes, row_count })
+    }
+}
+
+/// The tables as they were at a commit, and the bytes of their keys and values.
+#[derive(Debug, Clone, Default)]
+struct MemorySnapshot {
+    maps: [Map; Table::ALL.len()],
+    bytes: u64,
+}
+
+impl MemorySnapshot {
+    fn map(&self, table: Table) -> &Map {
+        &self.maps[table.index()]
+    }
+}
+
+impl TreeSnapshot for MemorySnapshot {}
+
+impl TreeRead for MemorySnapshot {
+    fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
+        Ok(self.map(table).get(key).map(|value| &**value))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        table: Table,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Result<Rows<'a>> {
+        if is_crossed(lower, upper) {
+            return Ok(Box::new(std::iter::empty()));
+        }
+        let rows = self.map(table).range::<_, [u8]>((lower, upper));
+        let row = |(key, value): (&'a Arc<[u8]>, &'a Arc<[u8]>)| -> Result<Row<'a>> { Ok((key, value)) };
+        Ok(match direction {
+            Direction::Ascending => Box::new(rows.map(row)),
+            Direction::Descending => Box::new(rows.rev().map(row)),
+        })
+    }
+
+    fn row_count(&self, table: Table) -> Result<u64> {
+        Ok(self.map(table).len() as u64)
+    }
+}
+
+struct MemoryTransaction<'t> {
+    tree: &'t MemoryTree,
+    changed: MemorySnapshot,
+    _writer: MutexGuard<'t, ()>,
+}
+
+impl TreeRead for MemoryTransaction<'_> {
+    fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
+        self.changed.get(table, key)
+    }
+
+    fn scan<'a>(
+        &'a self,
+        table: Table,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Result<Rows<'a>> {
+        self.changed.scan(table, lower, upper, direction)
+    }
+
+    fn row_count(&self, table: Table) -> Result<u64> {
+        self.changed.row_count(table)
+    }
+}
+
+impl TreeTransaction for MemoryTransaction<'_> {
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
+        check_key(table, key)?;
+        let replaced = self.changed.maps[table.index()].insert(key.into(), value.into());
+        self.changed.bytes += row_bytes(key, value);
+        if let Some(replaced) = replaced {
+            self.changed.bytes -= row_bytes(key, &replaced);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
+        let Some(removed) = self.changed.maps[table.index()].remove(key) else { return Ok(false) };
+        self.changed.bytes -= row_bytes(key, &removed);
+        Ok(true)
+    }
+
+    fn clear_table(&mut self, table: Table) -> Result<()> {
+        let removed = std::mem::take(&mut self.changed.maps[table.index()]);
+        self.changed.bytes -= removed.iter().map(|(key, value)| row_bytes(key, value)).sum::<u64>();
+        Ok(())
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        let Self { tree, changed, _writer } = *self;
+        *tree.current.write() = Arc::new(changed);
+        Ok(())
+    }
+}
+
+fn row_bytes(key: &[u8], value: &[u8]) -> u64 {
+    (key.len() + value.len()) as u64
+}
