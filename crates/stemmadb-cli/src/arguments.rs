@@ -1,0 +1,466 @@
+//! What may be written after `stemma`? The verbs, their arguments, and the help that teaches them.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::read::Format;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// A document database in a directory: every field indexed, nothing acknowledged lost
+#[derive(Debug, Parser)]
+#[command(
+    name = "stemma",
+    version,
+    styles = STYLES,
+    max_term_width = 100,
+    subcommand_value_name = "VERB",
+    subcommand_help_heading = "Verbs",
+    override_usage = "stemma <VERB> <DATABASE> [ARGUMENTS]",
+    after_help = "The first minute:\n  \
+        stemma import library.stemma books.jsonl\n  \
+        stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n\n\
+        `stemma VERB --help` teaches a verb with examples.",
+    after_long_help = "The first minute:\n\n  \
+        stemma import library.stemma books.jsonl --id-field isbn\n  \
+        stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n  \
+        stemma changes library.stemma --follow\n\n\
+        Output is JSON Lines in a pipe and a table on a terminal; --json, --pretty and --table decide otherwise. Only \
+        data goes to standard output.\n\n\
+        Exit status: 0 done, 1 not found or conflict, 2 wrong usage or input, 3 damaged data, 4 the environment refuses \
+        (locked, full, read-only), 5 a bug in Stemma.\n\n\
+        `stemma VERB --help` teaches a verb with examples."
+)]
+pub(crate) struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What the command can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Put a file of documents in: JSON Lines, a JSON array or CSV
+    Import(Import),
+    /// Write every document out as JSON Lines
+    Export(Export),
+    /// Write one document
+    Put(Put),
+    /// Read one document
+    Get(Get),
+    /// Delete one document
+    Delete(Delete),
+    /// Find documents by any field
+    Find(Find),
+    /// Show how a query would be answered
+    Explain(Explain),
+    /// Count the documents that match
+    Count(Count),
+    /// Show what changed since a sequence, or follow it
+    Changes(Changes),
+    /// Show sizes, counts and the durability in force
+    Info(Info),
+    /// Verify every stored byte and every index entry
+    Check(Check),
+    /// Build the index anew from the log
+    Rebuild(Rebuild),
+    /// Give back the space of old versions now
+    Compact(Compact),
+    /// Type verbs at a prompt, with history and completion
+    Shell(Shell),
+}
+
+/// A new database is made where there is none.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+        stemma import library.stemma books.jsonl --id-field isbn\n  \
+        stemma import library.stemma books.csv --on-conflict skip\n  \
+        curl -s https://example.org/books.json | stemma import library.stemma -\n  \
+        cargo metadata --format-version 1 | stemma import crates.stemma - --at packages --id-field id\n\n\
+        A document's id is its `_id`, else the field named by --id-field, else a new one that sorts by time. A `_rev` in \
+        it is passed over: what export wrote can be imported again.\n\n\
+        In CSV the first row names the fields; 12 is an integer, 1.5 a float, true and false are booleans, an empty cell \
+        is no field, and anything a number would change (007, +1) stays text.\n\n\
+        What was imported before an error stays; each batch is one acknowledged write.")]
+pub(crate) struct Import {
+    /// The database's directory, by custom NAME.stemma
+    pub(crate) database: PathBuf,
+    /// The file to read, or - for standard input
+    #[arg(default_value = "-", hide_default_value = true)]
+    pub(crate) file: PathBuf,
+    /// The field that holds each document's id
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) id_field: Option<String>,
+    /// When a document with the same id is there
+    #[arg(long, value_name = "WHAT", default_value = "fail")]
+    pub(crate) on_conflict: OnConflict,
+    /// Read it so, instead of guessing from the name and the first byte
+    #[arg(long)]
+    pub(crate) format: Option<Format>,
+    /// The documents are the array at this field of an outer object (a.b goes two deep)
+    #[arg(long, value_name = "FIELD", conflicts_with_all = ["format", "delimiter", "text"])]
+    pub(crate) at: Option<String>,
+    /// What separates the cells of a table
+    #[arg(long, value_name = "CHARACTER")]
+    pub(crate) delimiter: Option<char>,
+    /// Keep every cell of a table as text
+    #[arg(long)]
+    pub(crate) text: bool,
+    /// Documents acknowledged together
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) batch: u32,
+    #[command(flatten)]
+    pub(crate) durability: DurabilityArgument,
+}
+
+/// What to do with a document whose id is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnConflict {
+    /// Stop and say so
+    Fail,
+    /// Keep the document that is there
+    Skip,
+    /// Replace it by the imported one
+    Replace,
+}
+
+/// How durable a write is when it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityChoice {
+    /// Flushed to the disk: survives a power cut
+    Sync,
+    /// Flushed within a second
+    Interval,
+    /// Left to the operating system: survives the process only
+    None,
+}
+
+/// The choice of durability, where a verb writes.
+#[derive(Debug, Args)]
+pub(crate) struct DurabilityArgument {
+    /// When a write is acknowledged: flushed to the disk (sync), at most a second before (interval), any time (none)
+    #[arg(long, value_name = "WHEN", default_value = "sync", hide_possible_values = true)]
+    pub(crate) durability: DurabilityChoice,
+}
+
+/// One JSON object a line, in the order of ids, with `_id` and `_rev` first: `stemma import` takes it back.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma export library.stemma > books.jsonl\n  \
+    stemma export library.stemma books.jsonl\n  \
+    stemma export library.stemma | zstd > books.jsonl.zst")]
+pub(crate) struct Export {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    /// The file to write, or - for standard output; a file that exists is not overwritten
+    #[arg(default_value = "-", hide_default_value = true)]
+    pub(crate) file: PathBuf,
+    /// Overwrite the file
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Without --rev the document must be new: nobody's change is overwritten by accident. A new database is made where there
+/// is none.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma put library.stemma emma '{\"title\": \"Emma\", \"year\": 1815}'\n  \
+    stemma put library.stemma '{\"title\": \"Emma\"}'          # an id is made\n  \
+    stemma put library.stemma emma < emma.json\n  \
+    stemma put library.stemma emma --rev 1-5f1e… '{\"title\": \"Emma\", \"year\": 1816}'\n\n\
+    A `_rev` in the document counts as --rev, so what `get` printed can be edited and put back.")]
+pub(crate) struct Put {
+    /// The database's directory, by custom NAME.stemma
+    pub(crate) database: PathBuf,
+    /// The document's id; left out, it is the document's `_id` or a new one
+    pub(crate) id: Option<String>,
+    /// The document, a JSON object; left out or -, it is read from standard input
+    pub(crate) document: Option<String>,
+    /// The revision this write replaces
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) rev: Option<String>,
+    /// Replace whatever is there, or insert
+    #[arg(long, conflicts_with = "rev")]
+    pub(crate) upsert: bool,
+    #[command(flatten)]
+    pub(crate) durability: DurabilityArgument,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// The document is printed with `_id` and `_rev` first; exit status 1 says that there is none.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma get library.stemma emma\n  \
+    stemma get library.stemma emma --conflicts\n  \
+    stemma get library.stemma emma --rev 1-5f1e…")]
+pub(crate) struct Get {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    /// The document's id
+    pub(crate) id: String,
+    /// This revision instead of the winning one
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) rev: Option<String>,
+    /// Add the revisions this one descends from, as `_revisions`
+    #[arg(long)]
+    pub(crate) revs: bool,
+    /// Add the other current revisions, as `_conflicts`
+    #[arg(long)]
+    pub(crate) conflicts: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// The deletion itself stays in the changes feed, so that followers and replicas learn of it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma delete library.stemma emma\n  \
+    stemma delete library.stemma emma --rev 2-9c0a…   # only if nobody changed it since")]
+pub(crate) struct Delete {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    /// The document's id
+    pub(crate) id: String,
+    /// The revision to delete; left out, it is the current one
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) rev: Option<String>,
+    #[command(flatten)]
+    pub(crate) durability: DurabilityArgument,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// What is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct Query {
+    /// A selector, a JSON object; left out, every document
+    #[arg(default_value = "{}", hide_default_value = true)]
+    pub(crate) selector: String,
+    /// Order by these fields; -FIELD is descending
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) sort: Vec<String>,
+    /// At most this many documents
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Pass over this many first
+    #[arg(long, value_name = "N")]
+    pub(crate) skip: Option<u64>,
+    /// Only these fields
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "ids")]
+    pub(crate) fields: Vec<String>,
+    /// Only the ids, which need no document to be read
+    #[arg(long)]
+    pub(crate) ids: bool,
+    /// Go on where an earlier page ended
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) page: Option<String>,
+}
+
+/// Every field is indexed: nothing needs to be declared.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists $type $beginsWith $and $or $not $nor $all \
+        $elemMatch $size $regex $mod",
+    after_long_help = "Examples:\n\n  \
+        stemma find library.stemma '{\"author\": \"Jane Austen\"}'\n  \
+        stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n  \
+        stemma find library.stemma '{\"$or\": [{\"tags\": {\"$all\": [\"sea\"]}}, {\"pages\": {\"$lt\": 100}}]}' --sort -pages\n  \
+        stemma find library.stemma '{\"publisher.city\": {\"$beginsWith\": \"Lon\"}}' --fields title,year\n\n\
+        Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists $type $beginsWith $and $or $not $nor $all $elemMatch $size \
+        $regex $mod. A dot leads into an object: publisher.city; \\. is a dot in a name.\n\n\
+        With --limit, a token for the next page is printed to standard error while there is more: --page TOKEN goes on \
+        there, every document once, also after a restart."
+)]
+pub(crate) struct Find {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    #[command(flatten)]
+    pub(crate) query: Query,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// The plan with estimated rows; with --analyze the query runs, and the plan shows actual rows and time too.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma explain library.stemma '{\"year\": {\"$gte\": 1960}, \"author\": {\"$ne\": \"Anonymous\"}}'\n  \
+    stemma explain library.stemma '{\"title\": {\"$regex\": \"^The\"}}' --sort year --limit 10 --analyze")]
+pub(crate) struct Explain {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    #[command(flatten)]
+    pub(crate) query: Query,
+    /// Run it, and show actual rows and time
+    #[arg(long)]
+    pub(crate) analyze: bool,
+}
+
+/// Where the index can tell, no document is read.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma count library.stemma\n  \
+    stemma count library.stemma '{\"year\": {\"$lt\": 1900}}'")]
+pub(crate) struct Count {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    /// A selector, a JSON object; left out, every document
+    #[arg(default_value = "{}", hide_default_value = true)]
+    pub(crate) selector: String,
+}
+
+/// The latest change of each document, in order, without gaps.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma changes library.stemma\n  \
+    stemma changes library.stemma --since 1200 --docs\n  \
+    stemma changes library.stemma --follow --selector '{\"type\": \"order\"}'\n\n\
+    The `seq` of the last line read is the --since of the next call.")]
+pub(crate) struct Changes {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    /// Only what came after this sequence
+    #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
+    pub(crate) since: u64,
+    /// Wait for more, until interrupted
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// With the documents
+    #[arg(long)]
+    pub(crate) docs: bool,
+    /// Only of these documents
+    #[arg(long, value_name = "ID,…", value_delimiter = ',')]
+    pub(crate) ids: Vec<String>,
+    /// Only of documents that match
+    #[arg(long, value_name = "JSON")]
+    pub(crate) selector: Option<String>,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// What the database holds and how it is set.
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Reads everything: each record against its checksum, each index entry against its document and back. Exit status 3 says
+/// that something is damaged.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// The log holds the documents; everything else is made from it again.
+#[derive(Debug, Args)]
+pub(crate) struct Rebuild {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Nobody has to: a database gives back space by itself, a segment at a time. This does all of it at once.
+#[derive(Debug, Args)]
+pub(crate) struct Compact {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// The same verbs, without the database's name. A new database is made where there is none.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n\n  \
+    $ stemma shell library.stemma\n  \
+    library> find {\"year\": {\"$gte\": 1960}} --sort year --limit 3\n  \
+    library> put emma {\"title\": \"Emma\"}\n  \
+    library> help find\n\n\
+    JSON needs no quotes around it there. Tab completes verbs, ids and field names.")]
+pub(crate) struct Shell {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+}
+
+/// How the output looks.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[group(multiple = false)]
+pub(crate) struct Form {
+    /// JSON Lines, as in a pipe
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// JSON spread over lines
+    #[arg(long)]
+    pub(crate) pretty: bool,
+    /// A table, as on a terminal
+    #[arg(long)]
+    pub(crate) table: bool,
+}
+
+impl Verb {
+    /// The database it is about.
+    pub(crate) fn database(&self) -> &PathBuf {
+        match self {
+            Verb::Import(Import { database, .. })
+            | Verb::Export(Export { database, .. })
+            | Verb::Put(Put { database, .. })
+            | Verb::Get(Get { database, .. })
+            | Verb::Delete(Delete { database, .. })
+            | Verb::Find(Find { database, .. })
+            | Verb::Explain(Explain { database, .. })
+            | Verb::Count(Count { database, .. })
+            | Verb::Changes(Changes { database, .. })
+            | Verb::Info(Info { database, .. })
+            | Verb::Check(Check { database, .. })
+            | Verb::Rebuild(Rebuild { database, .. })
+            | Verb::Compact(Compact { database, .. })
+            | Verb::Shell(Shell { database, .. }) => database,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn short_help_fits_one_screen() {
+        let mut command = Arguments::command().term_width(100);
+        command.build();
+        assert!(command.render_help().to_string().lines().count() <= 40);
+        for verb in command.get_subcommands_mut() {
+            let help = verb.render_help().to_string();
+            assert!(help.lines().count() <= 40, "{help}");
+        }
+    }
+
+    #[test]
+    fn a_descending_sort_is_no_option() {
+        let arguments = Arguments::try_parse_from(["stemma", "find", "x", "--sort", "-year,title"]).unwrap();
+        let Verb::Find(find) = arguments.verb else { panic!("another verb") };
+        assert_eq!(find.query.sort, ["-year", "title"]);
+        assert_eq!(find.query.selector, "{}");
+    }
+}
