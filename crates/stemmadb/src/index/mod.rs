@@ -1,1 +1,15 @@
 //! Which terms does a document have, and which documents have a term?
+//!
+//! A *term* is a path and a scalar found there. The terms of a document are a pure function of the policy and the
+//! document, so whoever maintains the index and whoever checks it cannot disagree. The documents that have a term are
+//! its *postings*: sets of document numbers, cut into containers of 65,536.
+//!
+//! This room reads and writes no files and knows nothing of revisions.
+
+mod container;
+mod number;
+mod set;
+
+pub(crate) use container::Container;
+pub(crate) use number::{DocumentNumber, PathNumber};
+pub(crate) use set::{DocumentSet, Union};

@@ -1,0 +1,187 @@
+//! 65,536 bits and how many of them are set.
+
+use super::{Array, Run, Runs};
+
+pub(super) const WORDS: usize = 1024;
+/// As many bytes as the bits take.
+pub(super) const BITMAP_BYTES: usize = WORDS * 8;
+
+#[derive(Clone)]
+pub(super) struct Bitmap {
+    words: Box<[u64; WORDS]>,
+    len: u32,
+}
+
+fn word_of(value: u16) -> usize {
+    usize::from(value >> 6)
+}
+
+fn bit_of(value: u16) -> u64 {
+    1 << (value & 63)
+}
+
+impl Bitmap {
+    pub(super) fn new() -> Self {
+        Bitmap { words: Box::new([0; WORDS]), len: 0 }
+    }
+
+    pub(super) fn of_runs(runs: &[Run]) -> Self {
+        let mut bitmap = Self::new();
+        for run in runs {
+            bitmap.insert_run(*run);
+        }
+        bitmap
+    }
+
+    /// The bits of these bytes: number `n` is bit `n % 8` of byte `n / 8`. Bytes beyond the bitmap are ignored.
+    pub(super) fn of_bytes(bytes: &[u8]) -> Self {
+        let mut words = Box::new([0; WORDS]);
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(whole);
+        }
+        Self::of_words(words)
+    }
+
+    fn of_words(words: Box<[u64; WORDS]>) -> Self {
+        let len = words.iter().map(|word| word.count_ones()).sum();
+        Bitmap { words, len }
+    }
+
+    pub(super) fn words(&self) -> &[u64; WORDS] {
+        &self.words
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(super) fn contains(&self, value: u16) -> bool {
+        self.words[word_of(value)] & bit_of(value) != 0
+    }
+
+    pub(super) fn insert(&mut self, value: u16) {
+        let word = &mut self.words[word_of(value)];
+        self.len += u32::from(*word & bit_of(value) == 0);
+        *word |= bit_of(value);
+    }
+
+    pub(super) fn remove(&mut self, value: u16) {
+        let word = &mut self.words[word_of(value)];
+        self.len -= u32::from(*word & bit_of(value) != 0);
+        *word &= !bit_of(value);
+    }
+
+    pub(super) fn insert_run(&mut self, run: Run) {
+        self.change_run(run, |word, mask| word | mask);
+    }
+
+    pub(super) fn remove_run(&mut self, run: Run) {
+        self.change_run(run, |word, mask| word & !mask);
+    }
+
+    fn change_run(&mut self, run: Run, change: impl Fn(u64, u64) -> u64) {
+        let (first, last) = (word_of(run.first), word_of(run.last));
+        for at in first..=last {
+            let from = if at == first { u64::MAX << (run.first & 63) } else { u64::MAX };
+            let to = if at == last { u64::MAX >> (63 - (run.last & 63)) } else { u64::MAX };
+            let word = &mut self.words[at];
+            let changed = change(*word, from & to);
+            self.len = self.len + changed.count_ones() - word.count_ones();
+            *word = changed;
+        }
+    }
+
+    /// Combines this with another bitmap, word by word.
+    pub(super) fn combine(&mut self, other: &Bitmap, operation: impl Fn(u64, u64) -> u64) {
+        for (word, other) in self.words.iter_mut().zip(other.words.iter()) {
+            *word = operation(*word, *other);
+        }
+        self.len = self.words.iter().map(|word| word.count_ones()).sum();
+    }
+
+    pub(super) fn and_len(&self, other: &Bitmap) -> u32 {
+        self.words.iter().zip(other.words.iter()).map(|(a, b)| (a & b).count_ones()).sum()
+    }
+
+    pub(super) fn first(&self) -> Option<u16> {
+        let at = self.words.iter().position(|&word| word != 0)?;
+        Some((at * 64) as u16 + self.words[at].trailing_zeros() as u16)
+    }
+
+    pub(super) fn last(&self) -> Option<u16> {
+        let at = self.words.iter().rposition(|&word| word != 0)?;
+        Some((at * 64) as u16 + (63 - self.words[at].leading_zeros() as u16))
+    }
+
+    pub(super) fn rank(&self, value: u16) -> u32 {
+        let at = word_of(value);
+        let whole: u32 = self.words[..at].iter().map(|word| word.count_ones()).sum();
+        whole + (self.words[at] & (bit_of(value) - 1)).count_ones()
+    }
+
+    pub(super) fn select(&self, rank: u32) -> Option<u16> {
+        let mut rest = rank;
+        for (at, &word) in self.words.iter().enumerate() {
+            let count = word.count_ones();
+            if rest < count {
+                let mut word = word;
+                (0..rest).for_each(|_| word &= word - 1);
+                return Some((at * 64) as u16 + word.trailing_zeros() as u16);
+            }
+            rest -= count;
+        }
+        None
+    }
+
+    /// How many runs its members form.
+    pub(super) fn run_count(&self) -> usize {
+        let mut before = 0;
+        let mut count = 0;
+        for &word in self.words.iter() {
+            count += (word & !(word << 1 | before)).count_ones() as usize;
+            before = word >> 63;
+        }
+        count
+    }
+
+    pub(super) fn to_runs(&self) -> Runs {
+        let mut runs = Runs::new();
+        let mut at = 0;
+        while let Some(first) = self.next_where(at, |word| word) {
+            at = self.next_where(first, |word| !word).unwrap_or(1 << 16);
+            runs.push(Run { first: first as u16, last: (at - 1) as u16 });
+        }
+        runs
+    }
+
+    /// The first place at or after `at` whose bit is set in what `select` makes of its word.
+    fn next_where(&self, at: u32, select: impl Fn(u64) -> u64) -> Option<u32> {
+        let start = (at / 64) as usize;
+        let first = select(*self.words.get(start)?) & u64::MAX << (at % 64);
+        if first != 0 {
+            return Some(at / 64 * 64 + first.trailing_zeros());
+        }
+        let later = (start + 1..WORDS).map(|at| (at as u32 * 64, select(self.words[at])));
+        later.into_iter().find(|(_, word)| *word != 0).map(|(at, word)| at + word.trailing_zeros())
+    }
+
+    pub(super) fn to_array(&self) -> Array {
+        let mut values = Array::with_capacity(self.len as usize);
+        for (at, &word) in self.words.iter().enumerate() {
+            let mut word = word;
+            while word != 0 {
+                values.push((at * 64) as u16 + word.trailing_zeros() as u16);
+                word &= word - 1;
+            }
+        }
+        values
+    }
+}
+
+impl std::fmt::Debug for Bitmap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Bitmap of {}", self.len)
+    }
+}

@@ -1,0 +1,198 @@
+//! The stored form of a container: the smallest of four.
+//!
+//! ```text
+//! 2 bytes            the one member, big-endian
+//! 01, 2 bytes × n    ascending members, big-endian
+//! 02, 4 bytes × n    ascending runs, (first, last), both inclusive, big-endian
+//! 03, 2 to 8192      bits: number n is bit n % 8 of byte n / 8; later bytes are zero
+//! ```
+
+use std::sync::Arc;
+
+use super::bitmap::{BITMAP_BYTES, Bitmap};
+use super::{ARRAY_MAX, Array, Container, Form, Run, Runs};
+use crate::{Error, Result};
+
+const ARRAY: u8 = 1;
+const RUNS: u8 = 2;
+const BITS: u8 = 3;
+const BITS_BYTES_MIN: usize = 2;
+
+impl Container {
+    /// Appends the stored form. The container must not be empty: what has no members is not stored.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        debug_assert!(!self.is_empty(), "an empty container is not stored");
+        match &self.0 {
+            Form::Array(values) => encode_sorted(values, out),
+            Form::Bitmap(bitmap) => encode_bitmap(bitmap, out),
+            Form::Runs(runs) => encode_runs(runs, out),
+        }
+    }
+
+    /// The container in its stored form.
+    ///
+    /// # Errors
+    /// `Corrupt` if these bytes are not one.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Container> {
+        match bytes {
+            &[high, low] => Ok(Container::of_one(u16::from_be_bytes([high, low]))),
+            [ARRAY, rest @ ..] => {
+                let (pairs, []) = rest.as_chunks::<2>() else { return Err(damaged()) };
+                let values: Array = pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect();
+                if values.is_empty() || values.len() > ARRAY_MAX || !is_ascending(&values) {
+                    return Err(damaged());
+                }
+                Ok(Container(Form::Array(values)))
+            }
+            [RUNS, rest @ ..] => {
+                let mut container = Container(Form::Runs(take_runs(rest)?));
+                container.settle();
+                Ok(container)
+            }
+            [BITS, rest @ ..] => {
+                check_bits(rest)?;
+                let mut container = Container(Form::Bitmap(Arc::new(Bitmap::of_bytes(rest))));
+                container.settle();
+                Ok(container)
+            }
+            _ => Err(damaged()),
+        }
+    }
+
+    /// How many members a stored container has, without making it.
+    ///
+    /// # Errors
+    /// `Corrupt` if these bytes can't be a container.
+    pub(crate) fn stored_len(bytes: &[u8]) -> Result<u32> {
+        match bytes {
+            [_, _] => Ok(1),
+            [ARRAY, rest @ ..] if !rest.is_empty() && rest.len() % 2 == 0 => Ok((rest.len() / 2) as u32),
+            [RUNS, rest @ ..] => Ok(take_runs(rest)?.iter().map(|run| run.len()).sum()),
+            [BITS, rest @ ..] => {
+                check_bits(rest)?;
+                let (words, tail) = rest.as_chunks::<8>();
+                let whole: u32 = words.iter().map(|word| u64::from_le_bytes(*word).count_ones()).sum();
+                Ok(whole + tail.iter().map(|byte| byte.count_ones()).sum::<u32>())
+            }
+            _ => Err(damaged()),
+        }
+    }
+
+    /// Appends to `out` the stored container `stored` (none: empty) without `removes` and with `adds`, both strictly
+    /// ascending, and returns how many members it has. Appends nothing if that is 0.
+    ///
+    /// # Errors
+    /// `Corrupt` if `stored` is not a container.
+    pub(crate) fn update_stored(
+        stored: Option<&[u8]>,
+        adds: &[u16],
+        removes: &[u16],
+        out: &mut Vec<u8>,
+    ) -> Result<u32> {
+        let mut container = match stored {
+            None if adds.len() <= ARRAY_MAX => {
+                if !adds.is_empty() {
+                    encode_sorted(adds, out);
+                }
+                return Ok(adds.len() as u32);
+            }
+            None => Container::new(),
+            Some(bytes) => Container::decode(bytes)?,
+        };
+        container.apply(adds, removes);
+        if !container.is_empty() {
+            container.encode(out);
+        }
+        Ok(container.len())
+    }
+}
+
+fn damaged() -> Error {
+    Error::corrupt("a stored set of documents is damaged")
+}
+
+fn is_ascending(values: &[u16]) -> bool {
+    // Without early exit, so that the compiler compares many at once.
+    values.iter().zip(&values[1..]).fold(true, |sorted, (a, b)| sorted & (a < b))
+}
+
+fn take_runs(bytes: &[u8]) -> Result<Runs> {
+    let (quads, []) = bytes.as_chunks::<4>() else { return Err(damaged()) };
+    let run = |&[a, b, c, d]: &[u8; 4]| Run { first: u16::from_be_bytes([a, b]), last: u16::from_be_bytes([c, d]) };
+    let runs: Runs = quads.iter().map(run).collect();
+    let apart = |a: &Run, b: &Run| u32::from(a.last) + 1 < u32::from(b.first);
+    let is_sound = !runs.is_empty() && runs.iter().all(|run| run.first <= run.last) && runs.is_sorted_by(apart);
+    if is_sound { Ok(runs) } else { Err(damaged()) }
+}
+
+fn check_bits(bytes: &[u8]) -> Result<()> {
+    let is_sound = (BITS_BYTES_MIN..=BITMAP_BYTES).contains(&bytes.len()) && bytes.iter().any(|&byte| byte != 0);
+    if is_sound { Ok(()) } else { Err(damaged()) }
+}
+
+fn bits_bytes(last: u16) -> usize {
+    (usize::from(last) / 8 + 1).max(BITS_BYTES_MIN)
+}
+
+/// Appends the stored form of strictly ascending values, at least one and at most [`ARRAY_MAX`].
+fn encode_sorted(values: &[u16], out: &mut Vec<u8>) {
+    let [first, .., last] = *values else {
+        values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
+        return;
+    };
+    let run_count = 1 + values.iter().zip(&values[1..]).map(|(a, b)| usize::from(b - a != 1)).sum::<usize>();
+    if 2 * run_count < values.len() && 4 * run_count < bits_bytes(last) {
+        out.push(RUNS);
+        return runs_of(values).for_each(|run| put_run(run, out));
+    }
+    if bits_bytes(last) < 2 * values.len() {
+        out.push(BITS);
+        let start = out.len();
+        out.resize(start + bits_bytes(last), 0);
+        for &value in values {
+            out[start + usize::from(value) / 8] |= 1 << (value % 8);
+        }
+        return;
+    }
+    debug_assert!(first < last, "strictly ascending");
+    out.push(ARRAY);
+    out.reserve(2 * values.len());
+    values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
+}
+
+fn runs_of(values: &[u16]) -> impl Iterator<Item = Run> {
+    values.chunk_by(|a, b| b - a == 1).filter_map(|run| Some(Run { first: *run.first()?, last: *run.last()? }))
+}
+
+fn put_run(run: Run, out: &mut Vec<u8>) {
+    out.extend_from_slice(&run.first.to_be_bytes());
+    out.extend_from_slice(&run.last.to_be_bytes());
+}
+
+fn encode_bitmap(bitmap: &Bitmap, out: &mut Vec<u8>) {
+    let Some(last) = bitmap.last() else { return };
+    // A bitmap has too many members for an array.
+    if 4 * bitmap.run_count() < bits_bytes(last) {
+        out.push(RUNS);
+        return bitmap.to_runs().into_iter().for_each(|run| put_run(run, out));
+    }
+    out.push(BITS);
+    let start = out.len();
+    out.reserve(BITMAP_BYTES);
+    bitmap.words().iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    out.truncate(start + bits_bytes(last));
+}
+
+fn encode_runs(runs: &[Run], out: &mut Vec<u8>) {
+    let count: usize = runs.iter().map(|run| run.len() as usize).sum();
+    let Some(last) = runs.last().map(|run| run.last) else { return };
+    if 2 * count <= 4 * runs.len() {
+        let values: Array = runs.iter().flat_map(|run| run.first..=run.last).collect();
+        return encode_sorted(&values, out);
+    }
+    if bits_bytes(last) < 4 * runs.len() {
+        return encode_bitmap(&Bitmap::of_runs(runs), out);
+    }
+    out.push(RUNS);
+    runs.iter().for_each(|&run| put_run(run, out));
+}
