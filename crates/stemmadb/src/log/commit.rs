@@ -1,0 +1,266 @@
+//! Group commit: who writes, who flushes, who waits.
+//!
+//! There are two roles, each held by at most one thread. The *writer* takes all that is pending and writes it. The *leader of
+//! a flush* becomes writer too, writes all that is pending, and flushes. Whoever wants its frame written or flushed takes the
+//! role that is free and then serves everybody who appended before; who finds the role taken waits, and looks again.
+//!
+//! Concurrency: roles are flags in the state, taken and given back under its lock; no lock is held during I/O. Frames wanted
+//! only *written* are written while a flush runs (that flush does not count for them). A batch that goes on in a new segment
+//! is written only by the leader of a flush, since the old segment must be flushed before: so the flusher's role is always
+//! taken before the writer's, and no two threads wait for each other.
+//!
+//! Invariants: one thread at a time flushes, so a failure that the system reports only once is seen by the one who would
+//! acknowledge; `durable` moves to what was written *before* the flush began; the poison is set before the role is given back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use super::batch::{Batch, Part};
+use super::segment::{SEGMENT_HEADER_BYTES, Segment};
+use super::{Level, LogPosition, Shared, State};
+use crate::{Error, Result};
+
+/// Zeros are written ahead in steps of this, so that a flush finds the file's length unchanged.
+pub(super) const STEP_BYTES: u64 = 1024 * 1024;
+
+/// A group longer than this gains nothing from zeros before it.
+const LONG_GROUP_BYTES: usize = 256 * 1024;
+
+static ZEROS: [u8; STEP_BYTES as usize] = [0; STEP_BYTES as usize];
+
+impl Shared {
+    pub(super) fn commit(&self, end: LogPosition, level: Level) -> Result<()> {
+        let reached = match level {
+            Level::Written => &self.written,
+            Level::Flushed => &self.durable,
+        };
+        if reached.load(Ordering::Acquire) >= end.to_u64() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        loop {
+            let reached = match level {
+                Level::Written => state.written,
+                Level::Flushed => state.durable,
+            };
+            if reached >= end {
+                return Ok(());
+            }
+            state.refuse_if_poisoned(end)?;
+            state = match level {
+                Level::Flushed => self.lead_or_wait(state)?,
+                Level::Written if state.is_writing || state.is_gathering => self.wait_for_writer(state),
+                Level::Written if state.pending.rolls(self.active_segment(&state)) => self.lead_or_wait(state)?,
+                Level::Written => self.write_pending(state)?,
+            };
+        }
+    }
+
+    fn lead_or_wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        if state.is_flushing {
+            self.durable_moved.wait(&mut state);
+            return Ok(state);
+        }
+        self.lead_flush(state)
+    }
+
+    fn wait_for_writer<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.written_moved.wait(&mut state);
+        state
+    }
+
+    /// Writes all that is pending, flushes, and tells everybody.
+    fn lead_flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        debug_assert!(!state.is_flushing, "one leader at a time");
+        state.is_flushing = true;
+        state.is_gathering = true;
+        while state.is_writing {
+            self.written_moved.wait(&mut state);
+        }
+        state.is_gathering = false;
+        let result = self.write_and_flush(&mut state);
+        state.is_flushing = false;
+        self.durable_moved.notify_all();
+        self.written_moved.notify_all();
+        result.map(|()| state)
+    }
+
+    fn write_and_flush(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+        if let Some(poison) = &state.poison {
+            return Err(poison.duplicate());
+        }
+        self.write_batch(state, true)?;
+        let target = state.written;
+        if target <= state.durable {
+            return Ok(());
+        }
+        let segment = self.last_segment();
+        let result = MutexGuard::unlocked(state, || segment.file.sync_data());
+        if let Err(error) = result {
+            return Err(self.poison(state, Error::io(format_args!("flush {}", segment.name), error)));
+        }
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        state.durable = target;
+        self.durable.store(target.to_u64(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes all that is pending for those who need no flush. Must not be called for a batch that rolls.
+    fn write_pending<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        let result = self.write_batch(&mut state, false);
+        self.written_moved.notify_all();
+        if result.is_err() {
+            self.durable_moved.notify_all();
+        }
+        result.map(|()| state)
+    }
+
+    /// Takes the writer's role, writes what is pending, gives the role back.
+    fn write_batch(&self, state: &mut MutexGuard<'_, State>, to_be_flushed: bool) -> Result<()> {
+        debug_assert!(!state.is_writing, "one writer at a time");
+        if state.pending.is_empty() {
+            return Ok(());
+        }
+        let (batch, end) = state.take_pending();
+        state.is_writing = true;
+        let mut allocated = state.allocated;
+        let result = MutexGuard::unlocked(state, || self.write_parts(&batch, &mut allocated, to_be_flushed));
+        state.is_writing = false;
+        state.in_flight = None;
+        state.allocated = allocated;
+        if let Err(error) = result {
+            return Err(self.poison(state, error));
+        }
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        self.counters.frames.fetch_add(batch.frame_count, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
+        state.keep_spare(batch);
+        state.written = end;
+        self.written.store(end.to_u64(), Ordering::Release);
+        self.written_moved.notify_all();
+        Ok(())
+    }
+
+    fn write_parts(&self, batch: &Batch, allocated: &mut u64, to_be_flushed: bool) -> Result<()> {
+        let mut segment = self.last_segment();
+        for part in &batch.parts {
+            if part.segment != segment.number {
+                debug_assert!(
+                    to_be_flushed && part.segment == segment.number + 1 && part.offset == SEGMENT_HEADER_BYTES
+                );
+                segment = self.begin_segment(part.segment)?;
+                *allocated = segment.file.len().map_err(|error| examine(&segment, error))?;
+            }
+            self.write_part(&segment, batch, part, allocated, to_be_flushed)?;
+        }
+        Ok(())
+    }
+
+    fn write_part(
+        &self,
+        segment: &Segment,
+        batch: &Batch,
+        part: &Part,
+        allocated: &mut u64,
+        to_be_flushed: bool,
+    ) -> Result<()> {
+        let bytes = &batch.bytes[part.start..part.end];
+        let write = |bytes: &[u8], offset: u64| {
+            segment
+                .file
+                .write_at(bytes, offset)
+                .map_err(|error| Error::io(format_args!("write {} at offset {offset}", segment.name), error))
+        };
+        if !bytes.is_empty() {
+            write(bytes, u64::from(part.offset))?;
+        }
+        let end = u64::from(part.end_offset());
+        if part.sealed {
+            return self.finish_segment(segment, part.end_offset());
+        }
+        if end > *allocated {
+            *allocated = end;
+            let ahead = u64::from(self.segment_bytes).saturating_sub(end).min(STEP_BYTES);
+            if to_be_flushed && self.vfs.is_persistent() && bytes.len() < LONG_GROUP_BYTES && ahead > 0 {
+                write(&ZEROS[..ahead as usize], end)?;
+                *allocated += ahead;
+            }
+        }
+        segment.set_used(part.end_offset());
+        Ok(())
+    }
+
+    /// Flushes a sealed segment, and gives back what its file has beyond the seal.
+    fn finish_segment(&self, segment: &Segment, end: u32) -> Result<()> {
+        segment.file.sync_data().map_err(|error| Error::io(format_args!("flush {}", segment.name), error))?;
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        segment.set_used(end - super::FRAME_HEADER_BYTES);
+        segment.file.set_len(u64::from(end)).map_err(|error| Error::io(format_args!("shorten {}", segment.name), error))
+    }
+
+    /// Makes the file of the next segment and adds it to the set.
+    fn begin_segment(&self, number: u32) -> Result<Arc<Segment>> {
+        let segment = Arc::new(self.create_segment(number)?);
+        let mut segments = self.segments.write();
+        let mut list = (**segments).clone();
+        list.push(Arc::clone(&segment));
+        *segments = Arc::new(list);
+        self.counters.rolls.fetch_add(1, Ordering::Relaxed);
+        Ok(segment)
+    }
+
+    pub(super) fn last_segment(&self) -> Arc<Segment> {
+        let segments = self.segments.read();
+        Arc::clone(segments.last().expect("a log has a segment from its opening on"))
+    }
+
+    /// The segment that what is written ends in.
+    fn active_segment(&self, state: &State) -> u32 {
+        state.written.segment()
+    }
+
+    /// Remembers the first failure, and returns it for the one who met it.
+    pub(super) fn poison(&self, state: &mut State, error: Error) -> Error {
+        let copy = error.duplicate();
+        state.poison.get_or_insert(error);
+        self.is_poisoned.store(true, Ordering::Release);
+        copy
+    }
+}
+
+fn examine(segment: &Segment, error: std::io::Error) -> Error {
+    Error::io(format_args!("examine {}", segment.name), error)
+}
+
+impl State {
+    /// The error of somebody who waits for `end` in vain: the failure itself, or that nobody appended so far.
+    fn refuse_if_poisoned(&self, end: LogPosition) -> Result<()> {
+        if let Some(poison) = &self.poison {
+            return Err(poison.duplicate());
+        }
+        if end > self.tail.next {
+            return Err(Error::internal(format!("commit of {end}, beyond the log's end at {}", self.tail.next)));
+        }
+        Ok(())
+    }
+
+    /// Moves what is pending to `in_flight`, its first frame saying what is durable now.
+    fn take_pending(&mut self) -> (Arc<Batch>, LogPosition) {
+        let spare = self.spare.take().unwrap_or_default();
+        let mut batch = std::mem::replace(&mut self.pending, spare);
+        if let Some(batch) = Arc::get_mut(&mut batch) {
+            batch.restamp(self.durable);
+        }
+        self.in_flight = Some(Arc::clone(&batch));
+        (batch, self.tail.next)
+    }
+
+    fn keep_spare(&mut self, mut batch: Arc<Batch>) {
+        if let Some(unused) = Arc::get_mut(&mut batch) {
+            unused.clear();
+            self.spare = Some(batch);
+        }
+    }
+}

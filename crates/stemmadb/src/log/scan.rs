@@ -1,0 +1,88 @@
+//! Walking the frames of one file, in order, each verified.
+
+use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader};
+use super::position::LogPosition;
+use super::segment::Segment;
+use crate::{Error, Result};
+
+/// How much of a file is read at a time.
+const WINDOW_BYTES: usize = 256 * 1024;
+
+/// A valid frame, as found in its file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found<'a> {
+    pub(super) place: LogPosition,
+    pub(super) header: FrameHeader,
+    pub(super) payload: &'a [u8],
+}
+
+impl Found<'_> {
+    pub(super) fn payload_position(&self) -> LogPosition {
+        self.place.advance(FRAME_HEADER_BYTES)
+    }
+
+    pub(super) fn end(&self) -> LogPosition {
+        self.place.advance(self.header.frame_bytes())
+    }
+}
+
+/// Reads a segment's frames through a window of its file.
+pub(super) struct Scanner<'a> {
+    segment: &'a Segment,
+    /// Nothing at or after this offset is looked at.
+    limit: u64,
+    window: Vec<u8>,
+    window_start: u64,
+}
+
+impl<'a> Scanner<'a> {
+    pub(super) fn new(segment: &'a Segment, limit: u64) -> Self {
+        Scanner { segment, limit: limit.min(u64::from(u32::MAX)), window: Vec::new(), window_start: 0 }
+    }
+
+    /// The valid frame at `offset`, or none.
+    pub(super) fn frame_at(&mut self, offset: u32) -> Result<Option<Found<'_>>> {
+        let Some(header) = self.header_at(offset)? else { return Ok(None) };
+        let place = LogPosition::new(self.segment.number, offset);
+        let start = u64::from(offset + FRAME_HEADER_BYTES);
+        let payload = self.bytes(start, header.payload_bytes as usize)?;
+        if payload.len() < header.payload_bytes as usize || crc32c::crc32c(payload) != header.payload_checksum {
+            return Ok(None);
+        }
+        Ok(Some(Found { place, header, payload }))
+    }
+
+    /// The frame header at `offset`, if it is valid and its frame ends within the limit.
+    pub(super) fn header_at(&mut self, offset: u32) -> Result<Option<FrameHeader>> {
+        debug_assert!(offset.is_multiple_of(ALIGNMENT));
+        let (number, limit) = (self.segment.number, self.limit);
+        let bytes = self.bytes(u64::from(offset), FRAME_HEADER_BYTES as usize)?;
+        let Ok(bytes) = <&[u8; FRAME_HEADER_BYTES as usize]>::try_from(bytes) else { return Ok(None) };
+        let header = FrameHeader::decode(LogPosition::new(number, offset), bytes);
+        Ok(header.filter(|header| u64::from(offset) + u64::from(header.frame_bytes()) <= limit))
+    }
+
+    /// The `count` bytes at `offset`, fewer where the limit or the file ends.
+    pub(super) fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8]> {
+        let available = usize::try_from(self.limit.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let count = count.min(available);
+        let window_end = self.window_start + self.window.len() as u64;
+        if offset < self.window_start || offset + count as u64 > window_end {
+            self.fill(offset, count.max(WINDOW_BYTES.min(available)))?;
+        }
+        let start = (offset - self.window_start) as usize;
+        let end = (start + count).min(self.window.len());
+        Ok(&self.window[start.min(end)..end])
+    }
+
+    fn fill(&mut self, offset: u64, count: usize) -> Result<()> {
+        self.window.resize(count, 0);
+        self.window_start = offset;
+        let read = self.segment.file.read_at(&mut self.window, offset).map_err(|error| {
+            self.window.clear();
+            Error::io(format_args!("read {} at offset {offset}", self.segment.name), error)
+        })?;
+        self.window.truncate(read);
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! One file of the log: its name, its header, and reading from it.
+//!
+//! Header of a segment file, big-endian, 64 bytes; frames follow:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | `stemmlog` |
+//! | 8 | 4 | format version, 1 |
+//! | 12 | 4 | segment number, 1 for the first |
+//! | 16 | 16 | database id |
+//! | 32 | 28 | zeros |
+//! | 60 | 4 | CRC32C of the 60 bytes above |
+//!
+//! Invariants: a file gets its name `log/NNNNNNNNNN.log` only after its header is flushed, and only after the segment
+//! before it was sealed and flushed. So a damaged header is damage, never a crash.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::position::LogPosition;
+use super::vfs::{Vfs, VfsFile, read_exact_at};
+use crate::{Error, Result};
+
+pub(super) const DIRECTORY: &str = "log";
+pub(super) const SEGMENT_HEADER_BYTES: u32 = 64;
+const MAGIC: &[u8; 8] = b"stemmlog";
+const FORMAT_VERSION: u32 = 1;
+
+/// Says which database a file belongs to.
+pub(crate) type DatabaseId = [u8; 16];
+
+/// An open segment.
+pub(super) struct Segment {
+    pub(super) number: u32,
+    pub(super) name: String,
+    pub(super) file: Arc<dyn VfsFile>,
+    /// Where the frames written so far end, the seal not counted.
+    used: AtomicU32,
+}
+
+impl Segment {
+    pub(super) fn new(number: u32, name: String, file: Arc<dyn VfsFile>, used: u32) -> Self {
+        Segment { number, name, file, used: AtomicU32::new(used) }
+    }
+
+    pub(super) fn used(&self) -> u32 {
+        self.used.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_used(&self, offset: u32) {
+        self.used.store(offset, Ordering::Release);
+    }
+
+    /// Replaces `out` by the `bytes` bytes at `offset`. Refuses what lies outside the frames written.
+    pub(super) fn read(&self, offset: u32, bytes: u32, out: &mut Vec<u8>) -> Result<()> {
+        let inside = offset >= SEGMENT_HEADER_BYTES && offset.checked_add(bytes).is_some_and(|end| end <= self.used());
+        if !inside {
+            return Err(Error::corrupt(format!("{bytes} bytes at offset {offset} lie outside {}", self.name)));
+        }
+        out.clear();
+        out.resize(bytes as usize, 0);
+        read_exact_at(&*self.file, out, u64::from(offset))
+            .map_err(|error| Error::io(format_args!("read {} at offset {offset}", self.name), error))
+    }
+
+    pub(super) fn damaged(&self, offset: u32, what: &str) -> Error {
+        damaged(&self.name, offset, what)
+    }
+}
+
+pub(super) fn damaged(name: &str, offset: u32, what: &str) -> Error {
+    Error::corrupt(format!("{name} is damaged at offset {offset}: {what}"))
+}
+
+/// The segments at one moment, sorted by number.
+pub(super) type SegmentList = Vec<Arc<Segment>>;
+
+pub(super) fn find(segments: &SegmentList, number: u32) -> Option<&Arc<Segment>> {
+    segments.binary_search_by_key(&number, |segment| segment.number).ok().map(|index| &segments[index])
+}
+
+/// The name of segment `number`.
+pub(super) fn segment_name(number: u32) -> String {
+    format!("{DIRECTORY}/{number:010}.log")
+}
+
+/// The segment number in a file name without its directory.
+pub(super) fn parse_segment_name(name: &str) -> Option<u32> {
+    let digits = name.strip_suffix(".log")?;
+    if digits.len() != 10 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok().filter(|&number| number > 0)
+}
+
+pub(super) fn encode_header(number: u32, database_id: &DatabaseId) -> [u8; SEGMENT_HEADER_BYTES as usize] {
+    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_be_bytes());
+    bytes[12..16].copy_from_slice(&number.to_be_bytes());
+    bytes[16..32].copy_from_slice(database_id);
+    let checksum = crc32c::crc32c(&bytes[..60]);
+    bytes[60..].copy_from_slice(&checksum.to_be_bytes());
+    bytes
+}
+
+/// Checks a header and returns the database's id.
+fn decode_header(name: &str, number: u32, bytes: &[u8; SEGMENT_HEADER_BYTES as usize]) -> Result<DatabaseId> {
+    let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    if &bytes[..8] != MAGIC || word(60) != crc32c::crc32c(&bytes[..60]) {
+        return Err(damaged(name, 0, "its header is not one of a log segment, or its checksum is wrong"));
+    }
+    if word(8) != FORMAT_VERSION {
+        let found = word(8);
+        return Err(Error::unavailable(format!("{name} has log format {found}; this version reads {FORMAT_VERSION}"))
+            .with_hint("use a newer version of stemma"));
+    }
+    if word(12) != number {
+        return Err(damaged(name, 12, &format!("its header says it is segment {}", word(12))));
+    }
+    let mut id = [0; 16];
+    id.copy_from_slice(&bytes[16..32]);
+    Ok(id)
+}
+
+/// Opens segment `number` and checks its header.
+pub(super) fn open_segment(vfs: &dyn Vfs, number: u32) -> Result<(Segment, DatabaseId)> {
+    let name = segment_name(number);
+    let file = vfs.open(&name).map_err(|error| Error::io(format_args!("open {name}"), error))?;
+    let mut header = [0; SEGMENT_HEADER_BYTES as usize];
+    let read = file.read_at(&mut header, 0).map_err(|error| Error::io(format_args!("read {name}"), error))?;
+    if read < header.len() {
+        return Err(damaged(&name, read as u32, "the file ends within its header"));
+    }
+    let id = decode_header(&name, number, &header)?;
+    Ok((Segment::new(number, name, file, SEGMENT_HEADER_BYTES), id))
+}
+
+/// What is known of one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentInfo {
+    pub(crate) number: u32,
+    /// Bytes of its frames and header.
+    pub(crate) used_bytes: u64,
+    /// Whether frames are being appended to it: it can't be retired.
+    pub(crate) is_active: bool,
+}
+
+/// A moment's segments. While it lives, what it names can be read, even when retired since.
+///
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct SegmentSet {
+    pub(super) log: Arc<super::Shared>,
+    pub(super) segments: Arc<SegmentList>,
+}
+
+impl SegmentSet {
+    /// Replaces `out` by the `bytes` bytes at `position`, which must lie within one payload. One read of the disk, none
+    /// for what still waits to be written. Checksums are the frame's: bytes read singly need their own.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if no such bytes were ever written or their segment is gone.
+    pub(crate) fn read(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> Result<()> {
+        self.log.read_in(&self.segments, position, bytes, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_strangers_are_none() {
+        assert_eq!(segment_name(42), "log/0000000042.log");
+        assert_eq!(parse_segment_name("0000000042.log"), Some(42));
+        for stranger in ["0000000000.log", "42.log", "+000000042.log", "9999999999.log", "free-0000000001", "x.log"] {
+            assert_eq!(parse_segment_name(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_header_is_seen() {
+        let id = [9; 16];
+        let bytes = encode_header(3, &id);
+        assert_eq!(decode_header("f", 3, &bytes).unwrap(), id);
+        assert!(decode_header("f", 4, &bytes).is_err());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_header("f", 3, &flipped).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_newer_format_says_so() {
+        let mut bytes = encode_header(1, &[0; 16]);
+        bytes[11] = 2;
+        let checksum = crc32c::crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&checksum.to_be_bytes());
+        let error = decode_header("log/1", 1, &bytes).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
+        assert!(error.message().contains("log format 2"));
+    }
+}

@@ -1,0 +1,197 @@
+//! The real disk: a directory of files, read and written at offsets, flushed with `fdatasync` (or what the platform has).
+//!
+//! `File::sync_data` and `sync_all` reach the medium on every platform (`F_FULLFSYNC` on Apple's); raw `fsync` does not.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Vfs, VfsFile, VfsLock};
+
+/// Files in a directory of the real disk.
+pub(crate) struct DiskVfs {
+    directory: PathBuf,
+}
+
+impl DiskVfs {
+    /// Uses `directory`, creating it if there is none, with its name flushed.
+    pub(crate) fn new(directory: &Path) -> io::Result<Self> {
+        let directory = std::path::absolute(directory)?;
+        create_and_sync(&directory)?;
+        Ok(DiskVfs { directory })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        debug_assert!(name.split('/').all(|part| part != ".."), "names never leave the directory: {name}");
+        if name.is_empty() { self.directory.clone() } else { self.directory.join(name) }
+    }
+}
+
+impl Vfs for DiskVfs {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
+        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
+        Ok(Arc::new(DiskFile { file }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(self.path(name))?;
+        Ok(Arc::new(DiskFile { file }))
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(self.path(directory)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            // A name that is not UTF-8 is none of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn exists(&self, name: &str) -> io::Result<bool> {
+        self.path(name).try_exists()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path(name))
+    }
+
+    fn sync_dir(&self, directory: &str) -> io::Result<()> {
+        sync_directory(&self.path(directory))
+    }
+
+    fn create_dir_all(&self, directory: &str) -> io::Result<()> {
+        create_and_sync(&self.path(directory))
+    }
+
+    fn lock(&self, name: &str) -> io::Result<Box<dyn VfsLock>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.path(name))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(DiskLock { _file: file })),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn is_persistent(&self) -> bool {
+        true
+    }
+}
+
+struct DiskFile {
+    file: File,
+}
+
+impl VfsFile for DiskFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match positioned::read(&self.file, &mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match positioned::write(&self.file, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+}
+
+/// The lock belongs to the open file: the system releases it when the process ends, however it ends.
+struct DiskLock {
+    _file: File,
+}
+
+impl VfsLock for DiskLock {}
+
+/// Creates what is missing of `directory`, from the top down, flushing the name of each in the one above it.
+fn create_and_sync(directory: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = directory.ancestors().take_while(|path| !path.is_dir()).collect();
+    for path in missing.into_iter().rev() {
+        match std::fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+            result => result?,
+        }
+        if let Some(parent) = path.parent() {
+            sync_directory(parent)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Elsewhere a directory can't be opened for flushing; the file system journals its names.
+#[cfg(not(unix))]
+fn sync_directory(_directory: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+    use std::os::unix::fs::FileExt;
+
+    pub(super) fn read(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        file.read_at(buffer, offset)
+    }
+
+    pub(super) fn write(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        file.write_at(bytes, offset)
+    }
+}
+
+#[cfg(windows)]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+    use std::os::windows::fs::FileExt;
+
+    pub(super) fn read(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        file.seek_read(buffer, offset)
+    }
+
+    pub(super) fn write(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        file.seek_write(bytes, offset)
+    }
+}
