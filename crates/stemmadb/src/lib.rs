@@ -14,3 +14,4 @@ mod value;
 
 pub use error::{Error, ErrorKind, Result};
 pub use revision::{DocumentId, Revision, Sequence};
+pub use value::{DEPTH_MAX, Fields, Kind, Limits, Number, Object, ParseError, Path, Value};

@@ -1,0 +1,381 @@
+//! Keys: bytes whose order is the order of values, each of which says itself where it ends.
+//!
+//! Layout: one tag byte ([`Tag`]), then
+//! - number: its place among numbers ([`Number::order`]), 64 bits and 11 bits of excess, cut into groups of seven; a byte
+//!   is a group shifted left, its low bit set if any later group is not zero. Small integers take two or three bytes.
+//! - string: UTF-8 with `00` as `00 FF`, ended by `00 00`. A string cut at a bound ends in `00 01` and 16 bytes of its
+//!   BLAKE3 hash: equal strings have equal keys, and the order against every string within the bound is right.
+//! - array: the elements' keys, ended by `00`.
+//! - object: for each field the key of its name (a string) and of its value, ended by `00`.
+//!
+//! Tags below [`Tag::Null`] and the gaps between tags are free for keys that are not of values.
+
+use crate::value::{DEPTH_MAX, Kind, Number, Object, Packed, PackedValue, Value};
+use crate::{Error, Result};
+
+/// The first byte of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Tag {
+    /// `null`, complete.
+    Null = 0x10,
+    /// `false`, complete.
+    False = 0x20,
+    /// `true`, complete.
+    True = 0x21,
+    /// A number follows.
+    Number = 0x30,
+    /// A string follows.
+    String = 0x40,
+    /// Elements follow.
+    Array = 0x50,
+    /// Fields follow.
+    Object = 0x60,
+}
+
+const END: u8 = 0x00;
+const ESCAPED_ZERO: u8 = 0xFF;
+const CUT: u8 = 0x01;
+const HASH_BYTES: usize = 16;
+
+/// Groups of seven bits that hold 64 bits of order and 11 of excess, and the bits left over.
+const NUMBER_GROUPS: u32 = 11;
+const NUMBER_SPARE_BITS: u32 = 7 * NUMBER_GROUPS - 64 - 11;
+
+/// Appends the key of any value.
+pub(crate) fn encode(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => encode_null(out),
+        Value::Bool(truth) => encode_bool(*truth, out),
+        Value::Number(number) => encode_number(*number, out),
+        Value::String(text) => encode_string(text, out),
+        Value::Array(elements) => {
+            out.push(Tag::Array as u8);
+            for element in elements {
+                encode(element, out);
+            }
+            out.push(END);
+        }
+        Value::Object(object) => {
+            out.push(Tag::Object as u8);
+            for (name, value) in object {
+                encode_string(name, out);
+                encode(value, out);
+            }
+            out.push(END);
+        }
+    }
+}
+
+/// Appends the key of a packed value: the same bytes as of the value itself.
+///
+/// # Errors
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if the packed bytes are damaged; `out` then ends in part of a key.
+pub(crate) fn encode_packed(value: PackedValue<'_>, out: &mut Vec<u8>) -> Result<()> {
+    encode_packed_within(value, DEPTH_MAX, out)
+}
+
+fn encode_packed_within(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
+    match value.read()? {
+        Packed::Null => encode_null(out),
+        Packed::Bool(truth) => encode_bool(truth, out),
+        Packed::Number(number) => encode_number(number, out),
+        Packed::String(text) => encode_string(text, out),
+        Packed::Array(elements) => {
+            let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+            out.push(Tag::Array as u8);
+            for element in elements {
+                encode_packed_within(element?, depth, out)?;
+            }
+            out.push(END);
+        }
+        Packed::Object(object) => {
+            let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+            out.push(Tag::Object as u8);
+            for field in object {
+                let (name, value) = field?;
+                encode_string(name, out);
+                encode_packed_within(value, depth, out)?;
+            }
+            out.push(END);
+        }
+    }
+    Ok(())
+}
+
+/// Appends the key of `null`.
+pub(crate) fn encode_null(out: &mut Vec<u8>) {
+    out.push(Tag::Null as u8);
+}
+
+/// Appends the key of a truth value.
+pub(crate) fn encode_bool(truth: bool, out: &mut Vec<u8>) {
+    out.push(if truth { Tag::True } else { Tag::False } as u8);
+}
+
+/// Appends the key of a number: the same for `1` and `1.0`.
+pub(crate) fn encode_number(number: Number, out: &mut Vec<u8>) {
+    let (order, excess) = number.order();
+    let mut bits = (u128::from(order) << 11 | u128::from(excess)) << (128 - 75);
+    let mut bytes = [0; NUMBER_GROUPS as usize];
+    let mut count = 0;
+    loop {
+        let group = (bits >> 121) as u8;
+        bits <<= 7;
+        bytes[count] = group << 1 | u8::from(bits != 0);
+        count += 1;
+        if bits == 0 {
+            break;
+        }
+    }
+    out.push(Tag::Number as u8);
+    out.extend_from_slice(&bytes[..count]);
+}
+
+/// Appends the key of a string.
+pub(crate) fn encode_string(text: &str, out: &mut Vec<u8>) {
+    out.push(Tag::String as u8);
+    push_escaped(text.as_bytes(), out);
+    out.extend_from_slice(&[END, END]);
+}
+
+/// Appends the key of a string, cut after `bytes_max` bytes (at any byte, so that the order is right); returns whether it was cut.
+///
+/// The key orders rightly against the key of every string of at most `bytes_max` bytes. Two cut keys are equal exactly
+/// if the strings are; if the strings agree in their first `bytes_max` bytes, the order of the keys says nothing else.
+pub(crate) fn encode_string_bounded(text: &str, bytes_max: usize, out: &mut Vec<u8>) -> bool {
+    if text.len() <= bytes_max {
+        encode_string(text, out);
+        return false;
+    }
+    out.push(Tag::String as u8);
+    push_escaped(&text.as_bytes()[..bytes_max], out);
+    out.extend_from_slice(&[END, CUT]);
+    out.extend_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..HASH_BYTES]);
+    true
+}
+
+fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    for (at, piece) in bytes.split(|&byte| byte == 0).enumerate() {
+        if at > 0 {
+            out.extend_from_slice(&[0, ESCAPED_ZERO]);
+        }
+        out.extend_from_slice(piece);
+    }
+}
+
+/// The keys of a kind of value: from the first, inclusive, to the second, exclusive.
+pub(crate) fn type_range(kind: Kind) -> (Vec<u8>, Vec<u8>) {
+    let (first, last) = match kind {
+        Kind::Null => (Tag::Null, Tag::Null),
+        Kind::Bool => (Tag::False, Tag::True),
+        Kind::Number => (Tag::Number, Tag::Number),
+        Kind::String => (Tag::String, Tag::String),
+        Kind::Array => (Tag::Array, Tag::Array),
+        Kind::Object => (Tag::Object, Tag::Object),
+    };
+    (vec![first as u8], vec![last as u8 + 1])
+}
+
+/// The keys of all strings that begin with `prefix`: from the first, inclusive, to the second, exclusive.
+///
+/// Of keys cut at a bound, all are found if `prefix` is no longer than the bound.
+pub(crate) fn prefix_range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
+    let mut lower = vec![Tag::String as u8];
+    push_escaped(prefix.as_bytes(), &mut lower);
+    let mut upper = lower.clone();
+    while upper.pop_if(|last| *last == u8::MAX).is_some() {}
+    if let Some(last) = upper.last_mut() {
+        *last += 1;
+    }
+    (lower, upper)
+}
+
+/// Reads the value off the front of `key`, and the number of bytes it takes.
+///
+/// A number comes back as an integer if it is one in range, since `1` and `1.0` have one key.
+///
+/// # Errors
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are no key of a value, or a string was cut at a bound (see [`decode_string`]).
+pub(crate) fn decode(key: &[u8]) -> Result<(Value, usize)> {
+    let mut rest = key;
+    let value = decode_within(&mut rest, DEPTH_MAX)?;
+    Ok((value, key.len() - rest.len()))
+}
+
+/// The kind of value that `key` is of, from its first byte.
+pub(crate) fn kind_of(key: &[u8]) -> Option<Kind> {
+    const TAGS: [(Tag, Kind); 7] = [
+        (Tag::Null, Kind::Null),
+        (Tag::False, Kind::Bool),
+        (Tag::True, Kind::Bool),
+        (Tag::Number, Kind::Number),
+        (Tag::String, Kind::String),
+        (Tag::Array, Kind::Array),
+        (Tag::Object, Kind::Object),
+    ];
+    let first = *key.first()?;
+    TAGS.iter().find(|(tag, _)| *tag as u8 == first).map(|(_, kind)| *kind)
+}
+
+fn decode_within(rest: &mut &[u8], depth: usize) -> Result<Value> {
+    let first = rest.first().copied();
+    match kind_of(rest).ok_or_else(malformed)? {
+        Kind::String => match decode_text(rest)? {
+            Text { bytes, cut: false } => Ok(Value::String(String::from_utf8(bytes).map_err(|_| malformed())?)),
+            Text { cut: true, .. } => Err(Error::corrupt("a key that should be whole was cut at a bound")),
+        },
+        kind => {
+            *rest = &rest[1..];
+            match kind {
+                Kind::Null => Ok(Value::Null),
+                Kind::Bool => Ok(Value::Bool(first == Some(Tag::True as u8))),
+                Kind::Number => decode_number(rest).map(Value::Number),
+                Kind::Array => decode_array(rest, depth.checked_sub(1).ok_or_else(too_deep)?),
+                _ => decode_object(rest, depth.checked_sub(1).ok_or_else(too_deep)?),
+            }
+        }
+    }
+}
+
+fn decode_number(rest: &mut &[u8]) -> Result<Number> {
+    let mut bits = 0u128;
+    for group in 0..NUMBER_GROUPS {
+        let (&byte, after) = rest.split_first().ok_or_else(malformed)?;
+        *rest = after;
+        bits |= u128::from(byte >> 1) << (7 * (NUMBER_GROUPS - 1 - group));
+        if byte & 1 == 0 {
+            if byte == 0 && group > 0 || bits & ((1 << NUMBER_SPARE_BITS) - 1) != 0 {
+                break;
+            }
+            let bits = bits >> NUMBER_SPARE_BITS;
+            return Number::from_order((bits >> 11) as u64, bits as u16 & 0x7FF).ok_or_else(malformed);
+        }
+    }
+    Err(malformed())
+}
+
+fn decode_array(rest: &mut &[u8], depth: usize) -> Result<Value> {
+    let mut elements = Vec::new();
+    while rest.first() != Some(&END) {
+        elements.push(decode_within(rest, depth)?);
+    }
+    *rest = &rest[1..];
+    Ok(Value::Array(elements))
+}
+
+fn decode_object(rest: &mut &[u8], depth: usize) -> Result<Value> {
+    let mut object = Object::new();
+    while rest.first() != Some(&END) {
+        let Value::String(name) = decode_within(rest, 0)? else { return Err(malformed()) };
+        let value = decode_within(rest, depth)?;
+        if object.insert(name, value).is_some() {
+            return Err(malformed());
+        }
+    }
+    *rest = &rest[1..];
+    Ok(Value::Object(object))
+}
+
+/// What a string's key holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Text {
+    /// The string's bytes; of a cut one the first, perhaps ending inside a character.
+    pub(crate) bytes: Vec<u8>,
+    /// Whether the string was cut at a bound.
+    pub(crate) cut: bool,
+}
+
+/// Reads the string off the front of `key`, cut or not, and the number of bytes it takes.
+///
+/// # Errors
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if `key` is not one of a string.
+pub(crate) fn decode_string(key: &[u8]) -> Result<(Text, usize)> {
+    let mut rest = key;
+    let text = decode_text(&mut rest)?;
+    Ok((text, key.len() - rest.len()))
+}
+
+fn decode_text(rest: &mut &[u8]) -> Result<Text> {
+    let [tag, text @ ..] = *rest else { return Err(malformed()) };
+    if *tag != Tag::String as u8 {
+        return Err(malformed());
+    }
+    let mut bytes = Vec::new();
+    let mut text = text;
+    loop {
+        let zero = text.iter().position(|&byte| byte == 0).ok_or_else(malformed)?;
+        bytes.extend_from_slice(&text[..zero]);
+        let (&after, left) = text[zero + 1..].split_first().ok_or_else(malformed)?;
+        text = left;
+        match after {
+            ESCAPED_ZERO => bytes.push(0),
+            END => {
+                *rest = text;
+                return Ok(Text { bytes, cut: false });
+            }
+            CUT => {
+                *rest = text.get(HASH_BYTES..).ok_or_else(malformed)?;
+                return Ok(Text { bytes, cut: true });
+            }
+            _ => return Err(malformed()),
+        }
+    }
+}
+
+/// The length of the key at the front of `bytes`, without decoding it.
+///
+/// # Errors
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if there is none.
+pub(crate) fn length(bytes: &[u8]) -> Result<usize> {
+    let mut at = 0;
+    let mut open = 0usize;
+    loop {
+        let rest = bytes.get(at..).ok_or_else(malformed)?;
+        match kind_of(rest) {
+            Some(Kind::Null | Kind::Bool) => at += 1,
+            Some(Kind::Number) => {
+                let last = rest[1..].iter().take(NUMBER_GROUPS as usize).position(|byte| byte & 1 == 0);
+                at += last.ok_or_else(malformed)? + 2;
+            }
+            Some(Kind::String) => at += string_length(rest)?,
+            Some(Kind::Array | Kind::Object) => {
+                at += 1;
+                open += 1;
+            }
+            None if open > 0 && rest.first() == Some(&END) => {
+                at += 1;
+                open -= 1;
+            }
+            None => return Err(malformed()),
+        }
+        if open == 0 {
+            return Ok(at);
+        }
+    }
+}
+
+fn string_length(key: &[u8]) -> Result<usize> {
+    let mut at = 1;
+    loop {
+        let rest = key.get(at..).ok_or_else(malformed)?;
+        let zero = rest.iter().position(|&byte| byte == 0).ok_or_else(malformed)?;
+        at += zero + 2;
+        match rest.get(zero + 1) {
+            Some(&ESCAPED_ZERO) => {}
+            Some(&END) => return Ok(at),
+            Some(&CUT) if key.len() >= at + HASH_BYTES => return Ok(at + HASH_BYTES),
+            _ => return Err(malformed()),
+        }
+    }
+}
+
+#[cold]
+fn malformed() -> Error {
+    Error::corrupt("a key is cut off or malformed")
+}
+
+#[cold]
+fn too_deep() -> Error {
+    Error::corrupt("a key is nested too deeply")
+}

@@ -1,0 +1,350 @@
+//! The one JSON parser: strict RFC 8259, bounded in bytes, nodes and depth, in one pass.
+//!
+//! Beyond the grammar it refuses what would not survive a round trip or means different things to different readers:
+//! a name given twice in one object (escapes resolved), invalid UTF-8, a byte order mark, lone surrogates, numbers too
+//! large for a double (`1e400`), and integers outside -2^63 to 2^64 - 1 whose digits a double would lose. Such an
+//! integer is taken as a double if it is exactly one, or is how JavaScript prints one (`100000000000000000000`). `-0` is
+//! the double `-0.0`. A fraction is the nearest double, as everywhere.
+//!
+//! Memory: about 32 bytes per element, 56 per field, and the text of names and strings once; the limit on nodes bounds it.
+
+mod number;
+mod text;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::limits::{too_deep, too_many_nodes};
+use super::object::{INDEX_FROM, NameIndex};
+use super::{Limits, Object, Value};
+use crate::{Error, Result};
+
+/// Why a text is not one JSON value we accept, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseError {
+    position: usize,
+    message: Cow<'static, str>,
+    hint: Option<&'static str>,
+    ended: bool,
+}
+
+impl ParseError {
+    /// The byte, counted from 0, at which the text is wrong; its length if it ends too early.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// What is wrong, without the position.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// One line that says what to do, where there is something to do.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint
+    }
+
+    /// Whether the text ended too early, so that more text could complete it.
+    pub fn is_incomplete(&self) -> bool {
+        self.ended
+    }
+
+    /// Line and column, both counted from 1, of the position in `text`, which was parsed. The column counts characters.
+    pub fn line_and_column(&self, text: &[u8]) -> (usize, usize) {
+        let before = &text[..self.position.min(text.len())];
+        let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let column = before[line_start..].iter().filter(|&&byte| byte & 0xC0 != 0x80).count() + 1;
+        (line, column)
+    }
+
+    /// The parse error that `error` was made of, if it was.
+    pub fn of(error: &Error) -> Option<&ParseError> {
+        std::error::Error::source(error)?.downcast_ref()
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.message, self.position)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+impl From<ParseError> for Error {
+    fn from(parse: ParseError) -> Self {
+        let error = Error::invalid(parse.to_string());
+        let error = match parse.hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        };
+        error.with_source(parse)
+    }
+}
+
+impl Value {
+    /// The value of a JSON text, within the default [`Limits`].
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) with the byte position; [`ParseError::of`] gives it as a number.
+    pub fn parse(text: impl AsRef<[u8]>) -> Result<Value> {
+        Self::parse_with(text, &Limits::default())
+    }
+
+    /// The value of a JSON text, within `limits`.
+    ///
+    /// # Errors
+    /// As [`Value::parse`].
+    pub fn parse_with(text: impl AsRef<[u8]>, limits: &Limits) -> Result<Value> {
+        Ok(parse_whole(text.as_ref(), limits).map_err(|error| *error)?)
+    }
+
+    /// The value at the beginning of `text`, and the number of bytes it takes: for texts of several values.
+    ///
+    /// A number that reaches to the end of `text` is taken as complete.
+    ///
+    /// # Errors
+    /// As [`Value::parse`]; [`ParseError::is_incomplete`] tells whether more text might help.
+    pub fn parse_prefix(text: impl AsRef<[u8]>, limits: &Limits) -> Result<(Value, usize)> {
+        let parse = |text| {
+            let mut parser = Parser::new(text, limits)?;
+            let value = parser.value(limits.depth())?;
+            Ok((value, parser.at))
+        };
+        Ok(parse(text.as_ref()).map_err(|error: Box<ParseError>| *error)?)
+    }
+}
+
+fn parse_whole(text: &[u8], limits: &Limits) -> Parsed<Value> {
+    if text.len() > limits.bytes {
+        let message = format!("more than {} bytes in one document", limits.bytes);
+        return Err(fail(limits.bytes, message, Some("split the document, or raise the limit of bytes")));
+    }
+    let mut parser = Parser::new(text, limits)?;
+    let value = parser.value(limits.depth())?;
+    parser.skip_blanks();
+    match parser.peek() {
+        None => Ok(value),
+        Some(_) => Err(parser.unexpected("the end of the text after one value")),
+    }
+}
+
+type Parsed<T> = Result<T, Box<ParseError>>;
+
+#[cold]
+fn fail(position: usize, message: impl Into<Cow<'static, str>>, hint: Option<&'static str>) -> Box<ParseError> {
+    Box::new(ParseError { position, message: message.into(), hint, ended: false })
+}
+
+/// One pass over a text. Elements and fields of all open containers share two stacks, so a finished container is
+/// allocated once and at its size.
+struct Parser<'a> {
+    text: &'a str,
+    bytes: &'a [u8],
+    at: usize,
+    nodes_left: usize,
+    limits: &'a Limits,
+    elements: Vec<Value>,
+    fields: Vec<(String, Value)>,
+}
+
+impl<'a> Parser<'a> {
+    fn new(bytes: &'a [u8], limits: &'a Limits) -> Parsed<Self> {
+        // With the whole text known to be UTF-8, the rest looks at bytes and slices at boundaries.
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let mut failure = fail(error.valid_up_to(), "invalid UTF-8", None);
+            failure.ended = error.error_len().is_none();
+            failure
+        })?;
+        if text.starts_with('\u{FEFF}') {
+            return Err(fail(0, "a byte order mark before the value", Some("save the text as UTF-8 without it")));
+        }
+        Ok(Parser { text, bytes, at: 0, nodes_left: limits.nodes, limits, elements: Vec::new(), fields: Vec::new() })
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    #[inline]
+    fn skip_blanks(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    /// The next byte that is not blank, not yet consumed.
+    #[inline]
+    fn next_token(&mut self) -> Option<u8> {
+        match self.peek() {
+            Some(byte) if byte > b' ' => Some(byte),
+            _ => {
+                self.skip_blanks();
+                self.peek()
+            }
+        }
+    }
+
+    fn value(&mut self, depth_left: usize) -> Parsed<Value> {
+        let Some(byte) = self.next_token() else { return Err(self.unexpected("a value")) };
+        match self.nodes_left.checked_sub(1) {
+            Some(left) => self.nodes_left = left,
+            None => return Err(self.beyond(too_many_nodes(self.limits))),
+        }
+        match byte {
+            b'"' => Ok(Value::String(self.string()?)),
+            b'{' => self.object(depth_left),
+            b'[' => self.array(depth_left),
+            b'-' | b'0'..=b'9' => Ok(Value::Number(self.number()?)),
+            b't' => self.word("true", Value::Bool(true)),
+            b'f' => self.word("false", Value::Bool(false)),
+            b'n' => self.word("null", Value::Null),
+            _ => Err(self.unexpected("a value")),
+        }
+    }
+
+    fn word(&mut self, word: &'static str, value: Value) -> Parsed<Value> {
+        for (offset, &expected) in word.as_bytes().iter().enumerate() {
+            if self.bytes.get(self.at + offset) != Some(&expected) {
+                self.at += offset;
+                return Err(self.unexpected(&format!("`{word}`")));
+            }
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn array(&mut self, depth_left: usize) -> Parsed<Value> {
+        let Some(depth_left) = depth_left.checked_sub(1) else { return Err(self.beyond(too_deep(self.limits))) };
+        self.at += 1;
+        let first = self.elements.len();
+        if self.next_token() == Some(b']') {
+            self.at += 1;
+            return Ok(Value::Array(Vec::new()));
+        }
+        loop {
+            let element = self.value(depth_left)?;
+            self.elements.push(element);
+            match self.next_token() {
+                Some(b',') => self.at += 1,
+                Some(b']') => break,
+                _ => return Err(self.unexpected("`,` or `]`")),
+            }
+        }
+        self.at += 1;
+        Ok(Value::Array(take_from(&mut self.elements, first)))
+    }
+
+    fn object(&mut self, depth_left: usize) -> Parsed<Value> {
+        let Some(depth_left) = depth_left.checked_sub(1) else { return Err(self.beyond(too_deep(self.limits))) };
+        self.at += 1;
+        if self.next_token() == Some(b'}') {
+            self.at += 1;
+            return Ok(Value::Object(Object::new()));
+        }
+        let mut names = Names { first: self.fields.len(), seen: 0, index: None };
+        loop {
+            let field = self.field(&names, depth_left)?;
+            self.fields.push(field);
+            names.add_last(&self.fields);
+            match self.next_token() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => break,
+                _ => return Err(self.unexpected("`,` or `}`")),
+            }
+        }
+        self.at += 1;
+        Ok(Value::Object(Object::from_unique(take_from(&mut self.fields, names.first), names.index)))
+    }
+
+    fn field(&mut self, names: &Names, depth_left: usize) -> Parsed<(String, Value)> {
+        if self.next_token() != Some(b'"') {
+            return Err(self.unexpected("a field's name in double quotes"));
+        }
+        let name_at = self.at;
+        let name = self.string()?;
+        if names.contains(&name, &self.fields) {
+            return Err(duplicate(name_at, &name));
+        }
+        if self.next_token() != Some(b':') {
+            return Err(self.unexpected("`:` after the field's name"));
+        }
+        self.at += 1;
+        let value = self.value(depth_left)?;
+        Ok((name, value))
+    }
+
+    #[cold]
+    fn beyond(&self, message: String) -> Box<ParseError> {
+        fail(self.at, message, Some("split the document, or raise the limit"))
+    }
+
+    #[cold]
+    fn unexpected(&self, wanted: &str) -> Box<ParseError> {
+        let message = match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
+            None => format!("expected {wanted}, found the end of the text"),
+            Some(found) if found.is_control() => format!("expected {wanted}, found U+{:04X}", found as u32),
+            Some(found) => format!("expected {wanted}, found `{found}`"),
+        };
+        let mut failure = fail(self.at, message, None);
+        failure.ended = self.at >= self.bytes.len();
+        failure
+    }
+}
+
+#[cold]
+fn duplicate(at: usize, name: &str) -> Box<ParseError> {
+    let shown: String = name.chars().take(60).collect();
+    fail(at, format!("the field {shown:?} is given twice in one object"), Some("keep one of the two"))
+}
+
+/// The elements of `stack` from `first` on, in a vector of their size.
+fn take_from<T>(stack: &mut Vec<T>, first: usize) -> Vec<T> {
+    if first > 0 {
+        return stack.drain(first..).collect();
+    }
+    let mut all = std::mem::take(stack);
+    all.shrink_to_fit();
+    all
+}
+
+/// The names of the object being parsed: the fields from `first` on.
+struct Names {
+    first: usize,
+    /// A bit per coarse hash of a name: most names are seen to be new without a comparison.
+    seen: u64,
+    index: Option<Box<NameIndex>>,
+}
+
+impl Names {
+    fn contains(&self, name: &str, fields: &[(String, Value)]) -> bool {
+        let fields = &fields[self.first..];
+        match &self.index {
+            Some(index) => index.position(name, fields).is_some(),
+            None => self.seen & coarse(name) != 0 && fields.iter().any(|(known, _)| known == name),
+        }
+    }
+
+    fn add_last(&mut self, fields: &[(String, Value)]) {
+        let fields = &fields[self.first..];
+        match (&mut self.index, fields) {
+            (Some(index), _) => index.add_last(fields),
+            (None, [.., (name, _)]) if fields.len() <= INDEX_FROM => self.seen |= coarse(name),
+            (None, _) => self.index = Some(Box::new(NameIndex::of(fields))),
+        }
+    }
+}
+
+fn coarse(name: &str) -> u64 {
+    let hash = match name.as_bytes() {
+        [] => 0,
+        [first, .., last] => usize::from(*first) + 5 * usize::from(*last) + 11 * name.len(),
+        [only] => usize::from(*only),
+    };
+    1 << (hash % 64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! What the parser takes, what it refuses and where, and that nothing makes it panic.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::value::DEPTH_MAX;
+
+fn refusal(text: &[u8]) -> ParseError {
+    let error = Value::parse(text).expect_err(&String::from_utf8_lossy(text));
+    ParseError::of(&error).expect("made of a parse error").clone()
+}
+
+#[track_caller]
+fn refused(text: impl AsRef<[u8]>, position: usize, message: &str) {
+    let error = refusal(text.as_ref());
+    assert_eq!((error.position(), error.message()), (position, message));
+}
+
+#[track_caller]
+fn same(text: &str, value: impl Into<Value>) {
+    assert_eq!(Value::parse(text).expect(text), value.into());
+}
+
+#[test]
+fn numbers_keep_their_digits_or_are_refused() {
+    same("0", 0);
+    same("-9223372036854775808", i64::MIN);
+    same("9223372036854775807", i64::MAX);
+    same("9223372036854775808", i64::MAX as u64 + 1);
+    same("18446744073709551615", u64::MAX);
+    same("9007199254740993", (1i64 << 53) + 1);
+    same("1.0", 1.0);
+    same("-0", -0.0);
+    same("1E+2", 100.0);
+    same("1e-400", 0.0);
+    same("18446744073709551616", 18446744073709551616.0);
+    same("18446744073709552000", 18446744073709551616.0);
+    same("100000000000000000000", 1e20);
+    same("-100000000000000000000", -1e20);
+    same(&format!("1{}", "0".repeat(308)), 1e308);
+    for lossy in ["18446744073709551617", "-9223372036854775809", "123456789012345678901234567890"] {
+        refused(lossy, 0, "an integer outside -2^63 to 2^64 - 1, which would lose digits");
+    }
+    for large in ["1e400", "-1e309", &format!("1{}", "0".repeat(400))] {
+        refused(large, 0, "a number too large for a double");
+    }
+    refused("01", 0, "a number with a leading zero");
+    refused("[-00]", 2, "a number with a leading zero");
+    refused("-", 1, "expected a digit, found the end of the text");
+    refused("1.", 2, "expected a digit, found the end of the text");
+    refused("1.e1", 2, "expected a digit, found `e`");
+    refused("1e", 2, "expected a digit, found the end of the text");
+    refused("+1", 0, "expected a value, found `+`");
+    refused(".5", 0, "expected a value, found `.`");
+    refused("NaN", 0, "expected a value, found `N`");
+    refused("0x10", 1, "expected the end of the text after one value, found `x`");
+}
+
+#[test]
+fn strings_are_unescaped_and_checked() {
+    same(r#""""#, "");
+    same(r#""\u0000\u00e9\ud83d\ude00\uFFFF""#, "\u{0}é😀\u{FFFF}");
+    same(r#""12345678\"90123456\\""#, "12345678\"90123456\\");
+    same("\"\u{7f}\u{80}é€😀\"", "\u{7f}\u{80}é€😀");
+    refused(r#""\ud83d""#, 1, "half of a surrogate pair in a string");
+    refused(r#""\ud83d\n""#, 1, "half of a surrogate pair in a string");
+    refused(r#""\ud83d\u0041""#, 1, "half of a surrogate pair in a string");
+    refused(r#""\ude00""#, 1, "half of a surrogate pair in a string");
+    refused(r#""\u12g4""#, 5, "expected four hexadecimal digits after `\\u`, found `g`");
+    refused(r#""\x""#, 2, "expected one of `\"\\/bfnrtu` after `\\`, found `x`");
+    refused("\"a\nb\"", 2, "the control character U+000A inside a string");
+    refused("\"abc", 4, "expected `\"` at the end of the string, found the end of the text");
+    refused(b"\"\xFF\"", 1, "invalid UTF-8");
+    refused(b"\"\xC0\x80\"", 1, "invalid UTF-8");
+    refused(b"\"\xED\xA0\x80\"", 1, "invalid UTF-8");
+    refused("\u{FEFF}1", 0, "a byte order mark before the value");
+}
+
+#[test]
+fn a_name_is_given_once() {
+    refused(r#"{"role":1,"ro\u006ce":2}"#, 10, "the field \"role\" is given twice in one object");
+    refused(r#"[{"":1,"":2}]"#, 7, "the field \"\" is given twice in one object");
+    same(
+        r#"[{"a":{"a":1}},{"a":1}]"#,
+        Value::from([Value::parse(r#"{"a":{"a":1}}"#).unwrap(), Value::parse(r#"{"a":1}"#).unwrap()]),
+    );
+    for count in [2, INDEX_FROM, INDEX_FROM + 1, INDEX_FROM + 2, 1000] {
+        let fields: Vec<String> = (0..count).map(|i| format!("\"field{i}\":{i}")).collect();
+        let unique = format!("{{{}}}", fields.join(","));
+        let value = Value::parse(&unique).expect("names differ");
+        assert_eq!(value.get(&format!("field{}", count - 1)), Some(&Value::from(count - 1)));
+        for again in [0, count / 2, count - 1] {
+            let twice = format!("{},\"field{again}\":0}}", &unique[..unique.len() - 1]);
+            refused(twice, unique.len(), &format!("the field \"field{again}\" is given twice in one object"));
+        }
+    }
+}
+
+#[test]
+fn structure_is_strict() {
+    refused("", 0, "expected a value, found the end of the text");
+    refused(" \t\r\n", 4, "expected a value, found the end of the text");
+    refused("1 2", 2, "expected the end of the text after one value, found `2`");
+    refused("[1,]", 3, "expected a value, found `]`");
+    refused("[1 2]", 3, "expected `,` or `]`, found `2`");
+    refused("{\"a\":1,}", 7, "expected a field's name in double quotes, found `}`");
+    refused("{a:1}", 1, "expected a field's name in double quotes, found `a`");
+    refused("{\"a\" 1}", 5, "expected `:` after the field's name, found `1`");
+    refused("{\"a\":1", 6, "expected `,` or `}`, found the end of the text");
+    refused("nul", 3, "expected `null`, found the end of the text");
+    refused("trve", 2, "expected `true`, found `v`");
+    refused("[1}", 2, "expected `,` or `]`, found `}`");
+    refused("'a'", 0, "expected a value, found `'`");
+    refused("/* */1", 0, "expected a value, found `/`");
+    refused("\u{a0}1", 0, "expected a value, found `\u{a0}`");
+    refused("\u{c}1", 0, "expected a value, found U+000C");
+}
+
+#[test]
+fn limits_are_exact() {
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    assert!(Value::parse(nested(DEPTH_MAX)).is_ok());
+    refused(nested(DEPTH_MAX + 1), DEPTH_MAX, "more than 128 arrays and objects within each other");
+    refused("[".repeat(1_000_000), DEPTH_MAX, "more than 128 arrays and objects within each other");
+    refused("{\"a\":".repeat(1_000_000), 5 * DEPTH_MAX, "more than 128 arrays and objects within each other");
+    let limits = Limits { bytes: 20, nodes: 4, depth: 2 };
+    let parse = |text: &str| Value::parse_with(text, &limits).map_err(|error| error.to_string());
+    assert!(parse("[1,2,3]").is_ok());
+    assert_eq!(parse("[1,2,3,4]"), Err("more than 4 values in one document at byte 7".into()));
+    assert_eq!(parse("[[[]]]"), Err("more than 2 arrays and objects within each other at byte 2".into()));
+    assert!(parse(&format!("\"{}\"", "x".repeat(18))).is_ok());
+    assert_eq!(parse(&format!("\"{}\"", "x".repeat(19))), Err("more than 20 bytes in one document at byte 20".into()));
+}
+
+#[test]
+fn a_value_at_the_beginning_of_a_text() {
+    let parse = |text: &str| Value::parse_prefix(text, &Limits::default());
+    assert_eq!(parse(" [1] , 2").expect("a value first"), (Value::from([1]), 4));
+    assert_eq!(parse("12").expect("a value first"), (Value::from(12), 2));
+    for incomplete in ["", " ", "[1", "[1,", "{\"a", "\"\\", "\"\\ud83d\\", "tru", "-", "1e", "\"\\u1"] {
+        let error = parse(incomplete).expect_err(incomplete);
+        assert!(ParseError::of(&error).expect("a parse error").is_incomplete(), "{incomplete}");
+    }
+    for wrong in ["]", "[1 2", "\"\\x", "trx", "1.x", "\u{1}"] {
+        let error = parse(wrong).expect_err(wrong);
+        assert!(!ParseError::of(&error).expect("a parse error").is_incomplete(), "{wrong}");
+    }
+}
+
+#[test]
+fn errors_say_line_and_column() {
+    let text = "{\n  \"é\": nul\n}".as_bytes();
+    let error = refusal(text);
+    assert_eq!(error.to_string(), "expected `null`, found U+000A at byte 13");
+    assert_eq!(error.line_and_column(text), (2, 11));
+    assert_eq!(error.line_and_column(b""), (1, 1));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        let _ = Value::parse(&bytes);
+    }
+
+    #[test]
+    fn no_json_like_text_makes_it_panic(text in "[\\[\\]{}\",:\\\\0-9eE.+a-fnulrtsu \n-]{0,40}") {
+        let ours = Value::parse(&text);
+        let theirs = serde_json::from_str::<serde_json::Value>(&text);
+        // We refuse more than the grammar does, but never take less strict texts.
+        prop_assert!(theirs.is_ok() || ours.is_err(), "{}", text);
+    }
+
+    #[test]
+    fn a_changed_byte_never_makes_it_panic(value in crate::value::arbitrary::value(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut text = value.to_json().into_bytes();
+        let at = at.index(text.len());
+        text[at] = byte;
+        let _ = Value::parse(&text);
+        let _ = Value::parse(&text[..at]);
+    }
+}

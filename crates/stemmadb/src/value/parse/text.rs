@@ -1,0 +1,138 @@
+//! Strings of the JSON grammar: found eight bytes at a time, copied as they are unless they hold an escape.
+
+use super::{ParseError, Parsed, Parser, fail};
+
+impl<'a> Parser<'a> {
+    /// The string whose opening quote is the next byte.
+    #[inline]
+    pub(super) fn string(&mut self) -> Parsed<String> {
+        let start = self.at + 1;
+        self.at = self.plain_end(start);
+        match self.peek() {
+            Some(b'"') => {
+                let end = self.at;
+                self.at += 1;
+                Ok(self.text[start..end].to_owned())
+            }
+            _ => self.string_with_escapes(start),
+        }
+    }
+
+    /// Where the plain text from `from` ends: at a quote, a backslash, a control character, or the end of the text.
+    #[inline]
+    fn plain_end(&self, from: usize) -> usize {
+        let mut at = from;
+        while let Some(word) = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+            let special = special_bytes(u64::from_le_bytes(*word));
+            if special != 0 {
+                return at + special.trailing_zeros() as usize / 8;
+            }
+            at += 8;
+        }
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        at + rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < b' ').unwrap_or(rest.len())
+    }
+
+    fn string_with_escapes(&mut self, start: usize) -> Parsed<String> {
+        let mut text = String::new();
+        let mut plain = start;
+        loop {
+            text.push_str(&self.text[plain..self.at]);
+            match self.peek() {
+                Some(b'"') => break,
+                Some(b'\\') => text.push(self.escape()?),
+                Some(control) => return Err(control_character(self.at, control)),
+                None => return Err(self.unexpected("`\"` at the end of the string")),
+            }
+            plain = self.at;
+            self.at = self.plain_end(plain);
+        }
+        self.at += 1;
+        text.shrink_to_fit();
+        Ok(text)
+    }
+
+    /// The character of the escape whose backslash is the next byte.
+    fn escape(&mut self) -> Parsed<char> {
+        let start = self.at;
+        self.at += 1;
+        let character = match self.peek() {
+            Some(same @ (b'"' | b'\\' | b'/')) => same.into(),
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{C}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => return self.unicode_escape(start),
+            _ => return Err(self.unexpected("one of `\"\\/bfnrtu` after `\\`")),
+        };
+        self.at += 1;
+        Ok(character)
+    }
+
+    fn unicode_escape(&mut self, start: usize) -> Parsed<char> {
+        let first = self.hex_unit()?;
+        let code = match first {
+            0xD800..=0xDBFF => {
+                let second = self.low_surrogate(start)?;
+                0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00)
+            }
+            _ => first,
+        };
+        char::from_u32(code).ok_or_else(|| lone_surrogate(start))
+    }
+
+    fn low_surrogate(&mut self, start: usize) -> Parsed<u32> {
+        for expected in [b'\\', b'u'] {
+            match self.peek() {
+                Some(byte) if byte == expected => self.at += 1,
+                Some(_) => return Err(lone_surrogate(start)),
+                None => return Err(self.unexpected("the second half of a surrogate pair")),
+            }
+        }
+        self.at -= 1;
+        match self.hex_unit()? {
+            low @ 0xDC00..=0xDFFF => Ok(low),
+            _ => Err(lone_surrogate(start)),
+        }
+    }
+
+    /// The four hexadecimal digits after the `u` that is the next byte.
+    fn hex_unit(&mut self) -> Parsed<u32> {
+        self.at += 1;
+        let mut unit = 0;
+        for _ in 0..4 {
+            let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
+            let Some(digit) = digit else { return Err(self.unexpected("four hexadecimal digits after `\\u`")) };
+            unit = unit << 4 | digit;
+            self.at += 1;
+        }
+        Ok(unit)
+    }
+}
+
+/// The top bit of each byte that is a quote, a backslash or a control character; right up to the lowest such byte.
+#[inline]
+fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 255;
+    const TOPS: u64 = ONES << 7;
+    let zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes;
+    let quote = zero(word ^ (ONES * b'"' as u64));
+    let backslash = zero(word ^ (ONES * b'\\' as u64));
+    let control = word.wrapping_sub(ONES * b' ' as u64) & !word;
+    (quote | backslash | control) & TOPS
+}
+
+#[cold]
+fn control_character(at: usize, byte: u8) -> Box<ParseError> {
+    fail(at, format!("the control character U+{byte:04X} inside a string"), Some("write it as an escape, such as \\n"))
+}
+
+#[cold]
+fn lone_surrogate(at: usize) -> Box<ParseError> {
+    fail(
+        at,
+        "half of a surrogate pair in a string",
+        Some("a character beyond U+FFFF needs both halves, as in \\ud83d\\ude00"),
+    )
+}

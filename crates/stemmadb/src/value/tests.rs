@@ -1,0 +1,40 @@
+//! What holds of all values: nothing is lost by any of the ways they are written.
+
+use proptest::prelude::*;
+
+use super::arbitrary::{document, value};
+use super::*;
+
+proptest! {
+    #[test]
+    fn text_round_trips(value in document()) {
+        prop_assert_eq!(&Value::parse(value.to_json()).expect("printed by us"), &value);
+        prop_assert_eq!(&Value::parse(value.to_json_pretty()).expect("printed by us"), &value);
+    }
+
+    #[test]
+    fn canonical_bytes_are_equal_exactly_for_equal_values(a in value(), b in value()) {
+        let bytes = |value: &Value| {
+            let mut bytes = Vec::new();
+            value.canonical(&mut bytes);
+            bytes
+        };
+        prop_assert_eq!(bytes(&a), bytes(&a.clone()));
+        prop_assert_eq!(bytes(&a) == bytes(&b), a == b);
+    }
+
+    #[test]
+    fn serde_json_reads_what_we_print(value in document()) {
+        let theirs: serde_json::Value = serde_json::from_str(&value.to_json()).expect("it is JSON");
+        prop_assert_eq!(theirs.as_object().map(serde_json::Map::len), value.as_object().map(Object::len));
+    }
+}
+
+#[test]
+fn values_print_as_json() {
+    let value = Value::parse(r#" {"a" : [1, 1.0, -0, 1e3, "\u00e9\n\"\\\/", {}, [], null, true, false] } "#)
+        .expect("good JSON");
+    assert_eq!(value.to_json(), r#"{"a":[1,1.0,-0.0,1000.0,"é\n\"\\/",{},[],null,true,false]}"#);
+    assert_eq!(Value::from([Value::from(1), Value::Array(vec![])]).to_json_pretty(), "[\n  1,\n  []\n]");
+    assert_eq!(format!("{value}"), value.to_json());
+}

@@ -1,0 +1,75 @@
+//! Unsigned integers in as few bytes as they need: seven bits a byte, the lowest first, the top bit set on all but the last.
+
+use crate::{Error, Result};
+
+/// Appends `number`, in 1 to 10 bytes.
+pub(crate) fn write(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Reads a number off the front of `bytes`.
+///
+/// # Errors
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes end early, or the number is longer than it needs to be or than 64 bits.
+#[inline]
+pub(crate) fn read(bytes: &mut &[u8]) -> Result<u64> {
+    match **bytes {
+        [first, ref rest @ ..] if first < 0x80 => {
+            *bytes = rest;
+            Ok(first.into())
+        }
+        _ => read_long(bytes),
+    }
+}
+
+fn read_long(bytes: &mut &[u8]) -> Result<u64> {
+    let mut number = 0u64;
+    for (at, &byte) in bytes.iter().enumerate().take(10) {
+        let group = u64::from(byte & 0x7F);
+        if at == 9 && group > 1 {
+            break;
+        }
+        number |= group << (7 * at);
+        if byte < 0x80 {
+            if byte == 0 && at > 0 {
+                break;
+            }
+            *bytes = &bytes[at + 1..];
+            return Ok(number);
+        }
+    }
+    Err(Error::corrupt("a variable-length number is cut off or malformed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_round_trip_and_take_few_bytes() {
+        let edges = (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1u64 << bit]).chain([u64::MAX]);
+        for number in edges {
+            let mut bytes = Vec::new();
+            write(number, &mut bytes);
+            assert_eq!(bytes.len(), (64 - (number | 1).leading_zeros() as usize).div_ceil(7));
+            for cut in 0..bytes.len() {
+                assert!(read(&mut &bytes[..cut]).is_err());
+            }
+            bytes.push(9);
+            let mut rest = &bytes[..];
+            assert_eq!(read(&mut rest).expect("just written"), number);
+            assert_eq!(rest, [9]);
+        }
+    }
+
+    #[test]
+    fn longer_forms_are_refused() {
+        assert!(read(&mut &[0x80, 0x00][..]).is_err());
+        assert!(read(&mut &[0xFF; 11][..]).is_err());
+        assert!(read(&mut &[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x02][..]).is_err());
+    }
+}
