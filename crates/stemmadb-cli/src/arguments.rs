@@ -412,28 +412,6 @@ pub(crate) struct Form {
     pub(crate) table: bool,
 }
 
-impl Verb {
-    /// The database it is about.
-    pub(crate) fn database(&self) -> &PathBuf {
-        match self {
-            Verb::Import(Import { database, .. })
-            | Verb::Export(Export { database, .. })
-            | Verb::Put(Put { database, .. })
-            | Verb::Get(Get { database, .. })
-            | Verb::Delete(Delete { database, .. })
-            | Verb::Find(Find { database, .. })
-            | Verb::Explain(Explain { database, .. })
-            | Verb::Count(Count { database, .. })
-            | Verb::Changes(Changes { database, .. })
-            | Verb::Info(Info { database, .. })
-            | Verb::Check(Check { database, .. })
-            | Verb::Rebuild(Rebuild { database, .. })
-            | Verb::Compact(Compact { database, .. })
-            | Verb::Shell(Shell { database, .. }) => database,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

@@ -123,6 +123,30 @@ impl From<stemmadb::Error> for Failure {
     }
 }
 
+/// What clap says of a wrong command line, in our form: one message, the rest as hints.
+pub(crate) fn of_usage(text: &str) -> Failure {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut message = lines.next().unwrap_or("wrong usage").trim_start_matches("error: ").to_owned();
+    let mut hints = Vec::new();
+    for line in lines {
+        if let Some(tip) = line.strip_prefix("tip: ") {
+            hints.push(tip.to_owned());
+        } else if let Some(usage) = line.strip_prefix("Usage: ") {
+            hints.push(format!("usage: {usage}"));
+        } else if !line.starts_with("For more information") {
+            message.push(' ');
+            message.push_str(line);
+        }
+    }
+    hints.into_iter().fold(Failure::usage(message), Failure::with_hint)
+}
+
+/// Writes a line to standard error, for what is worth knowing but is no data.
+pub(crate) fn remark(text: impl fmt::Display) {
+    let mut stderr = anstream::stderr().lock();
+    writeln!(stderr, "{text}").ok();
+}
+
 /// Writes a `hint: …` line to standard error, for what is worth knowing though nothing went wrong.
 pub(crate) fn hint(text: impl fmt::Display) {
     let mut stderr = anstream::stderr().lock();

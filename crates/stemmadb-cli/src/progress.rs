@@ -8,7 +8,6 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 /// A line that shows the progress of long work; it clears itself away when dropped.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    verb: &'static str,
 }
 
 impl Progress {
@@ -36,7 +35,7 @@ impl Progress {
         bar.set_style(style.progress_chars("━╸ "));
         bar.set_prefix(Cow::Borrowed(verb));
         bar.enable_steady_tick(Duration::from_millis(200));
-        Progress { bar, verb }
+        Progress { bar }
     }
 
     /// This much is done.
@@ -57,11 +56,6 @@ impl Progress {
         let seconds = elapsed.as_secs_f64();
         let rate = if seconds > 0.0 { (count as f64 / seconds) as u64 } else { 0 };
         format!("{done} {} {what} in {:.1} s ({}/s)", HumanCount(count), seconds, HumanCount(rate))
-    }
-
-    /// The verb it shows.
-    pub(crate) fn verb(&self) -> &'static str {
-        self.verb
     }
 }
 

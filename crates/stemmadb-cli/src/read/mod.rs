@@ -14,6 +14,8 @@ use std::path::Path;
 pub(crate) use scan::Place;
 use scan::{Input, Scanner};
 
+use stemmadb::{Limits, ParseError, Value};
+
 use crate::failure::{Exit, Failure, Result};
 
 /// No document is longer than this as text: the database's own limit.
@@ -167,6 +169,33 @@ fn plain(error: &std::io::Error) -> String {
         Io::PermissionDenied => "permission denied".to_owned(),
         _ => error.to_string(),
     }
+}
+
+/// The value of a document's text; a failure names the place in the input, and the file is for the caller to add.
+pub(crate) fn parse(text: &[u8], found: Found) -> Result<Value> {
+    // A document that is too long is often one whose bracket was never closed: the grammar tells where.
+    let limits = Limits { bytes: usize::MAX, ..Limits::default() };
+    let too_long = text.len() > DOCUMENT_BYTES_MAX;
+    let error = match Value::parse_with(text, &limits) {
+        Ok(value) if !too_long => return Ok(value),
+        Ok(_) => return Err(refuse_length(found)),
+        Err(error) => error,
+    };
+    let Some(parse) = ParseError::of(&error) else { return Err(Failure::from(error).within(found.place)) };
+    if too_long && parse.is_incomplete() {
+        return Err(refuse_length(found));
+    }
+    let before = text.get(..parse.position()).unwrap_or(text);
+    let place = if found.exact { found.place.after(before) } else { found.place };
+    let failure = place.failure(parse.message());
+    Err(match parse.hint() {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    })
+}
+
+fn refuse_length(found: Found) -> Failure {
+    found.place.failure("the document that begins here is longer than 8 MB")
 }
 
 /// Appends `text` as a JSON string.

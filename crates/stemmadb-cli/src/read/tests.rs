@@ -227,3 +227,30 @@ fn memory_stays_bounded_when_a_quote_or_brace_is_not_closed() {
 fn what_is_not_text_is_refused() {
     assert_eq!(refusal_of(&[0x1f, 0x8b, 8, 0], "jsonl", &Reading::default()), "this is compressed with gzip");
 }
+
+#[test]
+fn a_fault_within_a_document_has_its_place_in_the_file() {
+    let fault = |text: &str, extension: &str| {
+        let source = Source {
+            input: Box::new(std::io::Cursor::new(text.as_bytes().to_vec())),
+            name: "input".to_owned(),
+            bytes: None,
+            extension: Some(extension.to_owned()),
+        };
+        let mut documents = documents(source, &Reading::default()).unwrap();
+        let mut bytes = Vec::new();
+        while let Some(found) = documents.next(&mut bytes).unwrap() {
+            if let Err(failure) = parse(&bytes, found) {
+                return failure.to_string();
+            }
+            bytes.clear();
+        }
+        panic!("no fault");
+    };
+    assert!(fault("{\"a\":1}\n{\"é\": nul}\n", "jsonl").starts_with("line 2, column 10: "));
+    assert!(fault("[{\"a\":1},\n  {\"b\": 1,\n   \"b\": 2}]", "json").starts_with("line 3, column 4: "));
+    // A bracket that is never closed: where the next document begins.
+    assert!(fault("{\"a\":1\n{\"a\":2}\n{\"a\":3}\n", "jsonl").starts_with("line 2, column 1: "));
+    // A quote that is never closed: at the end of its line.
+    assert!(fault("{\"a\":\"x\n{\"a\":2}\n", "jsonl").starts_with("line 1, column 8: "));
+}

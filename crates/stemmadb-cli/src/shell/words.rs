@@ -23,17 +23,32 @@ pub(crate) enum Open {
 
 /// The words of `line`; `Err` says what is still open at its end.
 pub(crate) fn split(line: &str) -> Result<Vec<Word>, Open> {
+    match so_far(line) {
+        (words, None) => Ok(words),
+        (_, Some(open)) => Err(open),
+    }
+}
+
+/// The words of a line that is still being typed, and what is open at its end; then the last word is a beginning.
+pub(crate) fn so_far(line: &str) -> (Vec<Word>, Option<Open>) {
     let mut words = Vec::new();
     let mut rest = line;
     loop {
         rest = rest.trim_start();
         if rest.is_empty() {
-            return Ok(words);
+            return (words, None);
         }
         let start = line.len() - rest.len();
-        let (text, length) = if rest.starts_with(['{', '[']) { json(rest)? } else { word(rest)? };
-        words.push(Word { text, start });
-        rest = &rest[length..];
+        match if rest.starts_with(['{', '[']) { json(rest) } else { word(rest) } {
+            Ok((text, length)) => {
+                words.push(Word { text, start });
+                rest = &rest[length..];
+            }
+            Err(open) => {
+                words.push(Word { text: rest.trim_start_matches(['\'', '"']).to_owned(), start });
+                return (words, Some(open));
+            }
+        }
     }
 }
 
@@ -113,6 +128,14 @@ mod tests {
         assert_eq!(split("find {\"a\": \"}"), Err(Open::Bracket));
         assert_eq!(split("get 'a b"), Err(Open::Quote));
         assert_eq!(split("get \"a\\"), Err(Open::Quote));
+    }
+
+    #[test]
+    fn an_open_word_is_a_beginning() {
+        let (words, open) = so_far("find {\"a");
+        assert_eq!((words[1].text.as_str(), words[1].start, open), ("{\"a", 5, Some(Open::Bracket)));
+        let (words, open) = so_far("get 'a b");
+        assert_eq!((words[1].text.as_str(), words[1].start, open), ("a b", 4, Some(Open::Quote)));
     }
 
     #[test]

@@ -1,0 +1,189 @@
+//! What could the word under the cursor become?
+//!
+//! Verbs, options, ids, files, field names where an option takes them and, within a selector, field names and operators.
+
+use clap::CommandFactory;
+use rustyline::completion::FilenameCompleter;
+
+use super::words::{self, Word};
+use crate::arguments::Arguments;
+
+/// What a selector may say.
+const OPERATORS: [&str; 20] = [
+    "$all",
+    "$and",
+    "$beginsWith",
+    "$elemMatch",
+    "$eq",
+    "$exists",
+    "$gt",
+    "$gte",
+    "$in",
+    "$lt",
+    "$lte",
+    "$mod",
+    "$ne",
+    "$nin",
+    "$nor",
+    "$not",
+    "$or",
+    "$regex",
+    "$size",
+    "$type",
+];
+
+/// No more than this many ids are offered.
+const IDS_MAX: usize = 50;
+
+/// What the completion knows of the database.
+pub(crate) trait Known {
+    /// Ids that begin with `prefix`, at most `limit`.
+    fn ids(&self, prefix: &str, limit: usize) -> Vec<String>;
+
+    /// Dotted paths of the fields there are.
+    fn fields(&self) -> Vec<String>;
+}
+
+/// The candidates for the word before `cursor`, and where that word begins in `line`.
+pub(crate) fn candidates(line: &str, cursor: usize, known: &dyn Known) -> (usize, Vec<String>) {
+    let Some(line) = line.get(..cursor) else { return (cursor, Vec::new()) };
+    let (mut words, open) = words::so_far(line);
+    if open.is_none() && (line.is_empty() || line.ends_with(char::is_whitespace)) {
+        words.push(Word { text: String::new(), start: line.len() });
+    }
+    let Some((current, before)) = words.split_last() else { return (cursor, Vec::new()) };
+    if current.text.starts_with('{') {
+        return in_selector(line, current.start, known);
+    }
+    let start = current.start;
+    let prefix = current.text.as_str();
+    let Some(verb) = before.first().map(|word| word.text.as_str()) else {
+        return (start, beginning(prefix, verbs()));
+    };
+    if prefix.starts_with("--") {
+        return (start, beginning(prefix, options(verb)));
+    }
+    match (verb, before.last().map(|word| word.text.as_str()), before.len()) {
+        (_, Some("--sort" | "--fields" | "--id-field"), _) => field_list(start, prefix, known),
+        (_, Some("--durability"), _) => (start, beginning(prefix, ["sync", "interval", "none"].map(str::to_owned))),
+        (_, Some("--on-conflict"), _) => (start, beginning(prefix, ["fail", "skip", "replace"].map(str::to_owned))),
+        ("get" | "put" | "delete", _, 1) => (start, known.ids(prefix, IDS_MAX).iter().map(|id| quoted(id)).collect()),
+        ("import" | "export", _, 1) => files(line, start),
+        ("help", _, 1) => (start, beginning(prefix, verbs())),
+        _ => (cursor, Vec::new()),
+    }
+}
+
+/// The verbs of the shell.
+pub(crate) fn verbs() -> Vec<String> {
+    let command = Arguments::command();
+    let verbs = command.get_subcommands().map(|verb| verb.get_name().to_owned()).filter(|verb| verb != "shell");
+    verbs.chain(["help", "exit"].map(str::to_owned)).collect()
+}
+
+fn options(verb: &str) -> Vec<String> {
+    let command = Arguments::command();
+    let Some(verb) = command.find_subcommand(verb) else { return Vec::new() };
+    verb.get_arguments().filter_map(|argument| argument.get_long()).map(|long| format!("--{long}")).collect()
+}
+
+fn beginning(prefix: &str, words: impl IntoIterator<Item = String>) -> Vec<String> {
+    words.into_iter().filter(|word| word.starts_with(prefix)).collect()
+}
+
+/// The last of several names separated by commas.
+fn field_list(start: usize, typed: &str, known: &dyn Known) -> (usize, Vec<String>) {
+    let last = typed.rfind(',').map_or(0, |comma| comma + 1);
+    let last = last + usize::from(typed[last..].starts_with('-'));
+    (start + last, beginning(&typed[last..], known.fields()))
+}
+
+/// A field name or an operator, if the cursor is where one belongs.
+fn in_selector(line: &str, start: usize, known: &dyn Known) -> (usize, Vec<String>) {
+    let nothing = (line.len(), Vec::new());
+    let json = &line[start..];
+    let (mut name_start, mut before, mut last) = (None, ' ', ' ');
+    let mut escaped = false;
+    for (at, character) in json.char_indices() {
+        match (name_start, character) {
+            (Some(_), _) if escaped => escaped = false,
+            (Some(_), '\\') => escaped = true,
+            (Some(_), '"') => (name_start, last) = (None, '"'),
+            (Some(_), _) => {}
+            (None, '"') => (name_start, before) = (Some(at + 1), last),
+            (None, space) if space.is_whitespace() => {}
+            (None, _) => last = character,
+        }
+    }
+    let Some(name_start) = name_start.filter(|_| matches!(before, '{' | ',')) else { return nothing };
+    let prefix = &json[name_start..];
+    let names = if prefix.starts_with('$') { OPERATORS.map(str::to_owned).to_vec() } else { known.fields() };
+    let names = beginning(prefix, names).iter().map(|name| format!("{name}\": ")).collect();
+    (start + name_start, names)
+}
+
+fn files(line: &str, start: usize) -> (usize, Vec<String>) {
+    match FilenameCompleter::new().complete_path(line, line.len()) {
+        Ok((at, pairs)) => (at, pairs.into_iter().map(|pair| pair.replacement).collect()),
+        Err(_) => (start, Vec::new()),
+    }
+}
+
+fn quoted(id: &str) -> String {
+    let plain = !id.is_empty() && !id.contains(|c: char| c.is_whitespace() || "'\"\\{[".contains(c));
+    if plain { id.to_owned() } else { format!("\"{}\"", id.replace('\\', "\\\\").replace('"', "\\\"")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Library;
+
+    impl Known for Library {
+        fn ids(&self, prefix: &str, limit: usize) -> Vec<String> {
+            beginning(prefix, ["emma", "emil", "moby dick"].map(str::to_owned)).into_iter().take(limit).collect()
+        }
+
+        fn fields(&self) -> Vec<String> {
+            ["title", "year", "publisher.city"].map(str::to_owned).to_vec()
+        }
+    }
+
+    fn complete(line: &str) -> (usize, Vec<String>) {
+        candidates(line, line.len(), &Library)
+    }
+
+    #[test]
+    fn verbs_and_options() {
+        assert_eq!(complete("fi"), (0, vec!["find".to_owned()]));
+        assert!(complete("").1.contains(&"import".to_owned()));
+        assert_eq!(complete("help ex").1, ["export", "explain", "exit"]);
+        assert_eq!(complete("find {} --li"), (8, vec!["--limit".to_owned()]));
+        assert_eq!(complete("import x --on-conflict r").1, ["replace"]);
+    }
+
+    #[test]
+    fn ids_are_quoted_where_they_must_be() {
+        assert_eq!(complete("get em").1, ["emma", "emil"]);
+        assert_eq!(complete("delete mo"), (7, vec!["\"moby dick\"".to_owned()]));
+    }
+
+    #[test]
+    fn fields_where_fields_belong() {
+        assert_eq!(complete("find {} --sort y"), (15, vec!["year".to_owned()]));
+        assert_eq!(complete("find {} --sort -year,-ti"), (22, vec!["title".to_owned()]));
+        assert_eq!(complete("find {\"pu"), (7, vec!["publisher.city\": ".to_owned()]));
+        assert_eq!(complete("find {\"year\": {\"$gt"), (16, vec!["$gt\": ".to_owned(), "$gte\": ".to_owned()]));
+        assert_eq!(complete("find {\"title\": \"ye").1, Vec::<String>::new());
+        assert_eq!(complete("find {\"title\": 1, \"ye").1, ["year\": "]);
+    }
+
+    #[test]
+    fn nothing_panics_wherever_the_cursor_is() {
+        let line = "find {\"é\": \"ü\\\"\"} --sort é,";
+        for cursor in 0..=line.len() + 1 {
+            candidates(line, cursor, &Library);
+        }
+    }
+}

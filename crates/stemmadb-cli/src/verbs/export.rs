@@ -1,0 +1,63 @@
+//! Every document goes out, one JSON object a line, as `import` takes it back.
+
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use stemmadb::Value;
+
+use super::Session;
+use crate::arguments::Export;
+use crate::face::Database;
+use crate::failure::{self, Exit, Failure, Result};
+use crate::progress::Progress;
+use crate::shell::interrupt;
+
+/// Exports to a file or standard output.
+pub(super) fn run(export: &Export, session: Session<'_>) -> Result<()> {
+    session.with(&export.database, |db| {
+        if export.file == Path::new("-") {
+            let mut out = BufWriter::with_capacity(64 << 10, std::io::stdout());
+            write_all(db, &mut out, &Failure::output)?;
+            return Ok(());
+        }
+        to_file(db, export)
+    })
+}
+
+fn to_file(db: &Database, export: &Export) -> Result<()> {
+    let name = export.file.display();
+    let fault = |error: std::io::Error| Failure::new(Exit::Unavailable, format!("cannot write {name}: {error}"));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).create_new(!export.force);
+    let file = options.open(&export.file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Failure::usage(format!("{name} is there already")).with_hint("--force overwrites it")
+        }
+        _ => fault(error),
+    })?;
+    let mut out = BufWriter::with_capacity(1 << 20, file);
+    let summary = write_all(db, &mut out, &fault)?;
+    out.get_ref().sync_all().map_err(fault)?;
+    failure::remark(summary);
+    Ok(())
+}
+
+/// Writes every document; says in words how that went.
+fn write_all(db: &Database, out: &mut dyn Write, fault: &dyn Fn(std::io::Error) -> Failure) -> Result<String> {
+    let progress = Progress::of_documents("export", db.documents_count().ok());
+    let (mut line, mut count) = (Vec::new(), 0);
+    for document in db.everything()? {
+        line.clear();
+        Value::Object(document?).write_json(&mut line);
+        line.push(b'\n');
+        out.write_all(&line).map_err(fault)?;
+        count += 1;
+        if count % 256 == 0 {
+            progress.reached(count);
+            interrupt::check()?;
+        }
+    }
+    out.flush().map_err(fault)?;
+    Ok(progress.summary("exported", count, "documents"))
+}
