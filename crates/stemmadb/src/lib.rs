@@ -13,5 +13,6 @@ mod tree;
 mod value;
 
 pub use error::{Error, ErrorKind, Result};
+pub use index::Policy as IndexPolicy;
 pub use revision::{DocumentId, Revision, Sequence};
 pub use value::{DEPTH_MAX, Fields, Kind, Limits, Number, Object, ParseError, Path, Value};

@@ -8,8 +8,16 @@
 
 mod container;
 mod number;
+mod paths;
+mod policy;
+mod posting;
 mod set;
+mod terms;
 
 pub(crate) use container::Container;
 pub(crate) use number::{DocumentNumber, PathNumber};
+pub(crate) use paths::{PathEntry, Paths, Step};
+pub use policy::Policy;
+pub(crate) use posting::{PostingKey, Presence, after_postings, first_posting, posting_key};
 pub(crate) use set::{DocumentSet, Union};
+pub(crate) use terms::{DocumentTerms, Term, TermDifference, difference, document_terms};

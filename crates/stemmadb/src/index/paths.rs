@@ -1,0 +1,250 @@
+//! The dictionary of paths: each path that some document has, by number.
+//!
+//! A path is a sequence of steps from the document: into a field by name, or into the elements of an array. Numbers are
+//! dense and never reused, and a path's number is greater than its parent's, so the dictionary is persisted as a list.
+//!
+//! **Bounds.** At most [`PATHS_MAX`] paths and [`TEXT_BYTES_MAX`] bytes of names: a database whose field names are data would
+//! else fill memory. Beyond them no path is added and documents that have others overflow.
+//!
+//! **Concurrency.** Any thread may read and add at any time.
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use parking_lot::RwLock;
+
+use super::number::{PathNumber, put_ordered, take_ordered};
+use crate::{Error, Result};
+use plan::Plans;
+pub(super) use plan::{Field, Plan};
+
+const PATHS_MAX: usize = 1_000_000;
+const TEXT_BYTES_MAX: usize = 32 << 20;
+
+/// One step of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Step<'a> {
+    /// Into the field of this name.
+    Field(&'a str),
+    /// Into each element of an array.
+    Element,
+}
+
+/// A path as it is persisted: its parent, and the last step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PathEntry {
+    pub(crate) number: PathNumber,
+    pub(crate) parent: PathNumber,
+    /// The field's name; none is the step into elements.
+    pub(crate) name: Option<Box<str>>,
+}
+
+/// All paths of a database.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    tree: RwLock<Tree>,
+    plans: RwLock<Plans>,
+    hasher: DefaultHashBuilder,
+}
+
+#[derive(Debug, Default)]
+struct Tree {
+    /// All paths but the root: path `n` is at `n - 1`.
+    nodes: Vec<Node>,
+    by_step: HashTable<u32>,
+    text_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: u32,
+    name: Option<Box<str>>,
+}
+
+impl Node {
+    fn step(&self) -> Step<'_> {
+        self.name.as_deref().map_or(Step::Element, Step::Field)
+    }
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Paths {
+    /// A dictionary that has only the root.
+    pub(crate) fn new() -> Self {
+        Paths { tree: RwLock::default(), plans: RwLock::default(), hasher: DefaultHashBuilder::default() }
+    }
+
+    /// How many paths there are, the root included; also the next number.
+    pub(crate) fn len(&self) -> usize {
+        self.tree.read().nodes.len() + 1
+    }
+
+    /// The path of one more step, if there is one.
+    pub(crate) fn child(&self, parent: PathNumber, step: Step<'_>) -> Option<PathNumber> {
+        self.tree.read().find(self.hash(parent, step), parent, step)
+    }
+
+    /// The path of these steps from the document, if there is one.
+    pub(crate) fn lookup<'a>(&self, steps: impl IntoIterator<Item = Step<'a>>) -> Option<PathNumber> {
+        let tree = self.tree.read();
+        let mut path = PathNumber::ROOT;
+        for step in steps {
+            path = tree.find(self.hash(path, step), path, step)?;
+        }
+        Some(path)
+    }
+
+    /// The path of one more step, added if need be; none if the dictionary is full.
+    pub(crate) fn intern(&self, parent: PathNumber, step: Step<'_>) -> Option<PathNumber> {
+        let hash = self.hash(parent, step);
+        if let Some(known) = self.tree.read().find(hash, parent, step) {
+            return Some(known);
+        }
+        let mut tree = self.tree.write();
+        if let Some(known) = tree.find(hash, parent, step) {
+            return Some(known);
+        }
+        let name_bytes = if let Step::Field(name) = step { name.len() } else { 0 };
+        if tree.nodes.len() + 1 >= PATHS_MAX || tree.text_bytes + name_bytes > TEXT_BYTES_MAX {
+            return None;
+        }
+        Some(self.add(&mut tree, hash, parent, step))
+    }
+
+    /// The path as text, as in `items[].price`; a dot, bracket or backslash within a name has a backslash before it.
+    /// The root is empty. None if there is no such path.
+    pub(crate) fn text(&self, path: PathNumber) -> Option<String> {
+        let mut text = String::new();
+        let tree = self.tree.read();
+        for node in tree.line(path)? {
+            match node.step() {
+                Step::Element => text.push_str("[]"),
+                Step::Field(name) => {
+                    if node.parent != PathNumber::ROOT.0 {
+                        text.push('.');
+                    }
+                    for character in name.chars() {
+                        if matches!(character, '.' | '[' | '\\') {
+                            text.push('\\');
+                        }
+                        text.push(character);
+                    }
+                }
+            }
+        }
+        Some(text)
+    }
+
+    /// The paths numbered `from` and above, in order: what is not yet persisted. The root never is.
+    pub(crate) fn entries_since(&self, from: usize) -> Vec<PathEntry> {
+        let from = from.max(1);
+        let tree = self.tree.read();
+        let nodes = tree.nodes.iter().enumerate().skip(from - 1);
+        nodes
+            .map(|(at, node)| PathEntry {
+                number: PathNumber(at as u32 + 1),
+                parent: PathNumber(node.parent),
+                name: node.name.clone(),
+            })
+            .collect()
+    }
+
+    /// Adds a persisted path, in the order of numbers. One that is known already changes nothing.
+    ///
+    /// # Errors
+    /// `Corrupt` if it contradicts what is known.
+    pub(crate) fn restore(&self, entry: &PathEntry) -> Result<()> {
+        let step = entry.name.as_deref().map_or(Step::Element, Step::Field);
+        let hash = self.hash(entry.parent, step);
+        let mut tree = self.tree.write();
+        let next = tree.nodes.len() + 1;
+        match tree.find(hash, entry.parent, step) {
+            Some(known) if known == entry.number => Ok(()),
+            None if entry.number.0 as usize == next && entry.parent < entry.number => {
+                self.add(&mut tree, hash, entry.parent, step);
+                Ok(())
+            }
+            _ => Err(Error::corrupt(format!("path {} contradicts the {next} paths known", entry.number.0))),
+        }
+    }
+
+    /// The names of the fields on the way to a path, arrays left out.
+    fn names(&self, path: PathNumber) -> Vec<String> {
+        let tree = self.tree.read();
+        tree.line(path).unwrap_or_default().iter().filter_map(|node| node.name.as_deref()).map(str::to_owned).collect()
+    }
+
+    fn add(&self, tree: &mut Tree, hash: u64, parent: PathNumber, step: Step<'_>) -> PathNumber {
+        let name = if let Step::Field(name) = step { Some(name) } else { None };
+        tree.text_bytes += name.map_or(0, str::len);
+        tree.nodes.push(Node { parent: parent.0, name: name.map(Box::from) });
+        let Tree { nodes, by_step, .. } = tree;
+        let number = nodes.len() as u32;
+        by_step.insert_unique(hash, number, |&number| {
+            let node = &nodes[number as usize - 1];
+            self.hash(PathNumber(node.parent), node.step())
+        });
+        PathNumber(number)
+    }
+
+    fn hash(&self, parent: PathNumber, step: Step<'_>) -> u64 {
+        self.hasher.hash_one((parent, step))
+    }
+}
+
+impl Tree {
+    fn find(&self, hash: u64, parent: PathNumber, step: Step<'_>) -> Option<PathNumber> {
+        let same = |&number: &u32| {
+            let node = &self.nodes[number as usize - 1];
+            node.parent == parent.0 && node.step() == step
+        };
+        self.by_step.find(hash, same).map(|&number| PathNumber(number))
+    }
+
+    /// The nodes from the root, which has none, to the path.
+    fn line(&self, path: PathNumber) -> Option<Vec<&Node>> {
+        let mut line = Vec::new();
+        let mut at = path;
+        while at != PathNumber::ROOT {
+            let node = self.nodes.get(at.0 as usize - 1)?;
+            line.push(node);
+            at = PathNumber(node.parent);
+        }
+        line.reverse();
+        Some(line)
+    }
+}
+
+impl PathEntry {
+    /// Appends the stored form, without the number: the parent as an ordered integer, then 0, or 1 and the name.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_ordered(u64::from(self.parent.0), out);
+        out.push(u8::from(self.name.is_some()));
+        out.extend_from_slice(self.name.as_deref().unwrap_or_default().as_bytes());
+    }
+
+    /// The entry of this number in its stored form.
+    ///
+    /// # Errors
+    /// `Corrupt` if these bytes are not one.
+    pub(crate) fn decode(number: PathNumber, bytes: &[u8]) -> Result<PathEntry> {
+        let damaged = || Error::corrupt(format!("the stored path {} is damaged", number.0));
+        let mut rest = bytes;
+        let parent = u32::try_from(take_ordered(&mut rest)?).map_err(|_| damaged())?;
+        let name = match rest {
+            [0] => None,
+            [1, name @ ..] => Some(str::from_utf8(name).map_err(|_| damaged())?.into()),
+            _ => return Err(damaged()),
+        };
+        Ok(PathEntry { number, parent: PathNumber(parent), name })
+    }
+}
