@@ -2,9 +2,9 @@
 //!
 //! - [`parse`]: the one JSON parser, strict and bounded; [`print`](mod@print): its inverse.
 //! - [`collate`]: the order of values, and keys whose bytes have the same order.
-//! - [`pack`], [`packed`], [`shapes`]: records in which one field is read without decoding the rest.
+//! - [`pack`](mod@pack), [`packed`], [`shapes`]: records in which one field is read without decoding the rest.
 //! - [`canonical`](mod@canonical): the bytes a revision is the hash of.
-//! - [`path`]: where in a value.
+//! - [`path`]: where in a value; [`serialize`], [`deserialize`]: from and to the types of a program.
 //!
 //! Invariants: whatever a program or a file gives, nothing here panics, recurses deeper than [`DEPTH_MAX`] or uses more
 //! memory than a small multiple of the input.
@@ -13,6 +13,7 @@
 mod canonical;
 pub(crate) mod collate;
 mod convert;
+mod deserialize;
 mod limits;
 mod number;
 mod object;
@@ -21,6 +22,7 @@ mod packed;
 mod parse;
 mod path;
 mod print;
+mod serialize;
 mod shapes;
 pub(crate) mod varint;
 
@@ -37,7 +39,7 @@ pub use path::Path;
 
 pub(crate) use number::Numeric;
 pub(crate) use pack::pack;
-pub(crate) use packed::{Packed, PackedArray, PackedObject, PackedValue};
+pub(crate) use packed::{Packed, PackedArray, PackedElements, PackedFields, PackedObject, PackedValue};
 pub(crate) use print::write_json_string;
 pub(crate) use shapes::{Shape, ShapeNumber, Shapes};
 

@@ -31,7 +31,11 @@ const REMEMBERED: usize = 8_192;
 /// Shapes of this many names or fewer are searched directly.
 const SEARCHED_DIRECTLY: usize = 3;
 
+/// How many shapes a page holds.
 const PAGE: usize = 256;
+
+/// Shapes by the low part of their numbers; a page comes to be with its first shape.
+type Page = Box<[OnceLock<Shape>]>;
 
 /// The number of a shape within its database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,7 +143,7 @@ fn quick_hash(name: &str) -> u32 {
 
 /// All shapes of a database.
 pub(crate) struct Shapes {
-    pages: Box<[OnceLock<Box<[OnceLock<Shape>]>>]>,
+    pages: Box<[OnceLock<Page>]>,
     count: AtomicUsize,
     register: RwLock<Register>,
     hasher: DefaultHashBuilder,

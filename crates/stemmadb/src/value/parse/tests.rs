@@ -159,7 +159,7 @@ fn errors_say_line_and_column() {
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        let _ = Value::parse(&bytes);
+        Value::parse(&bytes).ok();
     }
 
     #[test]
@@ -175,7 +175,7 @@ proptest! {
         let mut text = value.to_json().into_bytes();
         let at = at.index(text.len());
         text[at] = byte;
-        let _ = Value::parse(&text);
-        let _ = Value::parse(&text[..at]);
+        Value::parse(&text).ok();
+        Value::parse(&text[..at]).ok();
     }
 }
