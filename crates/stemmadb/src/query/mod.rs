@@ -1,1 +1,25 @@
 //! What was asked?
+//!
+//! A [`Selector`] says which documents are wanted; it is made by Rust functions or read from Mango JSON. Its normal form
+//! is planned against what the index knows, evaluated to sets of document numbers, and what the index can't decide is
+//! checked on the packed record. Rows stream.
+
+mod document;
+mod field;
+mod fields;
+mod matcher;
+mod naive;
+mod normal;
+mod operators;
+mod parse;
+mod print;
+mod selector;
+mod sort;
+mod token;
+
+pub use field::{Field, element, field};
+pub use selector::{Selector, all_of, any_of, not};
+pub use sort::Sort;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! The operators of Mango by name, and the one that needs compiling: the regular expression.
+
+use std::fmt;
+use std::sync::Arc;
+
+use regex::Regex;
+use regex_syntax::hir::HirKind;
+
+use crate::value::Kind;
+use crate::{Error, Result};
+
+/// The longest pattern, in bytes.
+pub(crate) const PATTERN_BYTES_MAX: usize = 1024;
+/// How much memory a compiled pattern may take, and how much its search may cache.
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// How deep groups may nest in a pattern.
+const PATTERN_DEPTH_MAX: u32 = 64;
+
+/// Every operator, for hints.
+pub(crate) const OPERATORS: &[&str] = &[
+    "$eq",
+    "$ne",
+    "$lt",
+    "$lte",
+    "$gt",
+    "$gte",
+    "$in",
+    "$nin",
+    "$exists",
+    "$type",
+    "$beginsWith",
+    "$regex",
+    "$mod",
+    "$size",
+    "$all",
+    "$elemMatch",
+    "$allMatch",
+    "$keyMapMatch",
+    "$and",
+    "$or",
+    "$nor",
+    "$not",
+];
+
+/// What other languages call an operator of ours.
+const ALIASES: &[(&str, &str)] = &[
+    ("$ge", "$gte"),
+    ("$le", "$lte"),
+    ("$startsWith", "$beginsWith"),
+    ("$prefix", "$beginsWith"),
+    ("$like", "$regex"),
+    ("$match", "$regex"),
+    ("$contains", "$elemMatch"),
+    ("$any", "$elemMatch"),
+    ("$between", "$gte"),
+    ("$length", "$size"),
+    ("$equals", "$eq"),
+    ("$min", "$gte"),
+    ("$max", "$lte"),
+];
+
+/// Operators that CouchDB or MongoDB know and this database does not have.
+const NOT_SUPPORTED: &[&str] = &["$where", "$text", "$near", "$nearSphere", "$geoWithin", "$geoIntersects", "$expr"];
+
+/// A regular expression with its text; equal to another if the texts are.
+#[derive(Clone)]
+pub(crate) struct Pattern {
+    text: Arc<str>,
+    regex: Regex,
+}
+
+impl Pattern {
+    /// Compiles `text`, within bounds of length, nesting and memory.
+    pub(crate) fn new(text: &str) -> Result<Self> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "the regular expression has {} bytes, more than {PATTERN_BYTES_MAX}",
+                text.len()
+            ))
+            .with_hint("use $in or $or for lists of words"));
+        }
+        let regex = regex::RegexBuilder::new(text)
+            .size_limit(COMPILED_BYTES_MAX)
+            .dfa_size_limit(COMPILED_BYTES_MAX)
+            .nest_limit(PATTERN_DEPTH_MAX)
+            .build()
+            .map_err(|error| wrong_pattern(text, &error))?;
+        Ok(Pattern { text: text.into(), regex })
+    }
+
+    /// The pattern as it was written.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What every string begins with in which the pattern is found; none if it may be found anywhere.
+    pub(crate) fn literal_prefix(&self) -> Option<String> {
+        let tree = regex_syntax::ParserBuilder::new().nest_limit(PATTERN_DEPTH_MAX).build().parse(&self.text).ok()?;
+        let mut prefix = String::new();
+        let mut parts = match tree.into_kind() {
+            HirKind::Concat(parts) => parts.into_iter(),
+            _ => return None,
+        };
+        // In multi-line mode `^` is another look, which lines within the string also meet.
+        if *parts.next()?.kind() != HirKind::Look(regex_syntax::hir::Look::Start) {
+            return None;
+        }
+        for part in parts {
+            match part.kind() {
+                HirKind::Literal(literal) => prefix.push_str(std::str::from_utf8(&literal.0).ok()?),
+                _ => break,
+            }
+        }
+        (!prefix.is_empty()).then_some(prefix)
+    }
+
+    /// Whether the pattern is found anywhere in `string`.
+    pub(crate) fn is_match(&self, string: &str) -> bool {
+        self.regex.is_match(string)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.text == other.text
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}/", self.text)
+    }
+}
+
+fn wrong_pattern(text: &str, error: &regex::Error) -> Error {
+    match error {
+        regex::Error::CompiledTooBig(_) => Error::invalid(format!(
+            "the regular expression \"{text}\" compiles to more than {COMPILED_BYTES_MAX} bytes"
+        ))
+        .with_hint("use smaller repetition counts"),
+        other => {
+            // The error of the parser draws the pattern with a marker below it; its last line says what is wrong.
+            let drawn = other.to_string();
+            let reason = drawn.lines().last().unwrap_or_default().trim();
+            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+            Error::invalid(format!("the regular expression \"{text}\" is not valid: {reason}"))
+                .with_hint("the syntax is that of the Rust regex crate: no look-around and no back-references")
+        }
+    }
+}
+
+/// The error for an operator that does not exist, with the nearest one that does.
+pub(crate) fn unknown_operator(name: &str) -> Error {
+    let shown: String = name.chars().take(64).collect();
+    if NOT_SUPPORTED.contains(&name) {
+        return Error::invalid(format!("the operator {name} is not supported"))
+            .with_hint(format!("the operators are {}", OPERATORS.join(" ")));
+    }
+    let error = Error::invalid(format!("unknown operator {shown}"));
+    match nearest_operator(name) {
+        Some(nearest) => error.with_hint(format!(
+            "did you mean {nearest}? a field whose name begins with $ is written with a backslash before it"
+        )),
+        None => error.with_hint(format!("the operators are {}", OPERATORS.join(" "))),
+    }
+}
+
+/// The operator nearest to `name`, if one is near.
+fn nearest_operator(name: &str) -> Option<&'static str> {
+    if name.len() > 32 {
+        return None;
+    }
+    let lower = name.to_lowercase();
+    if let Some((_, ours)) = ALIASES.iter().find(|(alias, _)| alias.to_lowercase() == lower) {
+        return Some(ours);
+    }
+    OPERATORS
+        .iter()
+        .map(|operator| (edit_distance(&lower, &operator.to_lowercase()), *operator))
+        .filter(|(distance, operator)| *distance <= 1.max(operator.len() / 3))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, operator)| operator)
+}
+
+/// How many letters must be put in, left out, changed or swapped with their neighbour to make one name of the other.
+fn edit_distance(left: &str, right: &str) -> usize {
+    let left: Vec<char> = left.chars().collect();
+    let right: Vec<char> = right.chars().collect();
+    let mut before_last: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in right.iter().enumerate() {
+            let mut cost = (last[j] + usize::from(a != b)).min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *a == right[j - 1] && left[i - 1] == *b {
+                cost = cost.min(before_last[j - 1] + 1);
+            }
+            row.push(cost);
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[right.len()]
+}
+
+/// The kind that `$type` calls by this name.
+pub(crate) fn kind_named(name: &str) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| kind.name() == name)
+}
+
+/// A kind with its article, for messages.
+pub(crate) fn kind_with_article(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Null => "null",
+        Kind::Bool => "a boolean",
+        Kind::Number => "a number",
+        Kind::String => "a string",
+        Kind::Array => "an array",
+        Kind::Object => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_operator_is_named() {
+        for (wrong, right) in [
+            ("$gtt", Some("$gt")),
+            ("$ge", Some("$gte")),
+            ("$le", Some("$lte")),
+            ("$exist", Some("$exists")),
+            ("$regexp", Some("$regex")),
+            ("$startswith", Some("$beginsWith")),
+            ("$elemmatch", Some("$elemMatch")),
+            ("$nto", Some("$not")),
+            ("$everythingelse", None),
+        ] {
+            assert_eq!(nearest_operator(wrong), right, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_bounded() {
+        assert!(Pattern::new("^John.*").unwrap().is_match("John Doe"));
+        for wrong in ["(", "(?=look)", "(a{1000}){1000}", &"(".repeat(100), &"a".repeat(1025)] {
+            let error = Pattern::new(wrong).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+            assert!(error.hint().is_some());
+        }
+    }
+}

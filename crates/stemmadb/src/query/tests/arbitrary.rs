@@ -1,0 +1,147 @@
+//! Documents and selectors at random, from few names and values so that they often meet.
+
+use proptest::prelude::*;
+
+use crate::value::{Object, Value};
+
+/// Two strings which share this are told apart by their hashes only.
+pub(super) const LONG: usize = 40;
+
+fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+    Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Object>())
+}
+
+fn number() -> BoxedStrategy<Value> {
+    let two53 = 1i64 << 53;
+    prop_oneof![
+        6 => (-2i64..6).prop_map(Value::from),
+        2 => prop_oneof![Just(2.0), Just(2.5), Just(-0.0), Just(1e300), Just(two53 as f64)].prop_map(Value::from),
+        1 => prop_oneof![Just(two53), Just(two53 + 1), Just(i64::MAX), Just(i64::MIN)].prop_map(Value::from),
+        1 => Just(Value::from(u64::MAX)),
+    ]
+    .boxed()
+}
+
+pub(super) fn text() -> BoxedStrategy<String> {
+    prop_oneof![
+        6 => "[ab]{0,3}",
+        1 => prop_oneof![Just("é".to_owned()), Just("a\u{0}b".to_owned()), Just("\u{10FFFF}".to_owned())],
+        2 => (0usize..4, "[ab]{0,2}").prop_map(|(more, end)| format!("{}{end}", "a".repeat(LONG - 2 + more))),
+        1 => Just("b".repeat(LONG + 30)),
+    ]
+    .boxed()
+}
+
+fn scalar() -> BoxedStrategy<Value> {
+    prop_oneof![
+        1 => Just(Value::Null),
+        1 => any::<bool>().prop_map(Value::Bool),
+        4 => number(),
+        4 => text().prop_map(Value::String),
+    ]
+    .boxed()
+}
+
+/// A field's name; two of them are also positions in an array.
+fn name() -> BoxedStrategy<&'static str> {
+    prop::sample::select(vec!["a", "b", "c", "0", "1", "hidden"]).boxed()
+}
+
+/// Any value that a document of these tests may hold, or a selector compare with.
+pub(super) fn value() -> BoxedStrategy<Value> {
+    scalar()
+        .prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+                prop::collection::vec((name(), inner), 0..4).prop_map(object),
+            ]
+        })
+        .boxed()
+}
+
+/// A document's body.
+pub(super) fn body() -> BoxedStrategy<Value> {
+    prop::collection::vec((name(), value()), 0..6).prop_map(object).boxed()
+}
+
+fn path() -> BoxedStrategy<String> {
+    let names = prop::collection::vec(name(), 1..4).prop_map(|names| names.join("."));
+    prop_oneof![12 => names, 1 => Just("_id".to_owned()), 1 => Just("_rev".to_owned()), 1 => Just("_id.a".to_owned())]
+        .boxed()
+}
+
+/// The paths a sort may name.
+pub(super) fn sort_path() -> BoxedStrategy<String> {
+    path()
+}
+
+fn pattern() -> BoxedStrategy<Value> {
+    prop::sample::select(vec!["^a", "b$", "^ab?$", "a", "^aaaaaaaa.*b", "^(a|b)", "(?i)A", "."])
+        .prop_map(Value::from)
+        .boxed()
+}
+
+fn operator(inner: BoxedStrategy<Value>) -> BoxedStrategy<(&'static str, Value)> {
+    let compare = prop::sample::select(vec!["$eq", "$ne", "$lt", "$lte", "$gt", "$gte"]);
+    let list = prop::sample::select(vec!["$in", "$nin", "$all"]);
+    let kind = prop::sample::select(vec!["null", "boolean", "number", "string", "array", "object"]);
+    let nesting = prop::sample::select(vec!["$elemMatch", "$allMatch", "$keyMapMatch"]);
+    prop_oneof![
+        8 => (compare, value()),
+        3 => (list, prop::collection::vec(value(), 0..4).prop_map(Value::Array)),
+        2 => any::<bool>().prop_map(|exists| ("$exists", Value::Bool(exists))),
+        1 => kind.prop_map(|kind| ("$type", Value::from(kind))),
+        1 => text().prop_map(|prefix| ("$beginsWith", Value::String(prefix))),
+        1 => pattern().prop_map(|pattern| ("$regex", pattern)),
+        1 => (1i64..4, -2i64..3).prop_map(|(divisor, remainder)| ("$mod", Value::from([divisor, remainder]))),
+        1 => (0u32..4).prop_map(|size| ("$size", Value::from(size))),
+        3 => (nesting, inner),
+    ]
+    .boxed()
+}
+
+fn operators(inner: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
+    prop::collection::vec(operator(inner), 1..3).prop_map(object).boxed()
+}
+
+/// What may stand inside `$elemMatch`: conditions on the element and on its fields.
+fn inner_selector(depth: u32) -> BoxedStrategy<Value> {
+    let nested = if depth == 0 { Just(Value::Object(Object::new())).boxed() } else { inner_selector(depth - 1) };
+    let on_element = operators(nested.clone());
+    let on_field = (path(), operators(nested)).prop_map(|(path, test)| single(&path, test));
+    let leaf = prop_oneof![3 => on_element, 2 => on_field, 1 => Just(Value::Object(Object::new()))].boxed();
+    joined(leaf, depth.min(1))
+}
+
+fn joined(leaf: BoxedStrategy<Value>, depth: u32) -> BoxedStrategy<Value> {
+    leaf.prop_recursive(depth, 12, 3, |inner| {
+        let join = prop::sample::select(vec!["$and", "$or", "$nor"]);
+        prop_oneof![
+            3 => (join, prop::collection::vec(inner.clone(), 0..4))
+                .prop_map(|(join, parts)| single(join, Value::Array(parts))),
+            1 => inner.prop_map(|inner| single("$not", inner)),
+        ]
+    })
+    .boxed()
+}
+
+pub(super) fn single(name: &str, value: Value) -> Value {
+    let mut object = Object::new();
+    object.insert(name, value);
+    Value::Object(object)
+}
+
+/// A selector as Mango JSON, up to four levels of joins deep.
+pub(super) fn selector() -> BoxedStrategy<Value> {
+    let test = prop_oneof![1 => value(), 5 => operators(inner_selector(1))];
+    let leaf = prop_oneof![
+        8 => (path(), test.clone()).prop_map(|(path, test)| single(&path, test)),
+        2 => (path(), test.clone(), path(), test).prop_map(|(first, test, second, other)| {
+            let mut object = Object::new();
+            object.insert(first, test);
+            object.insert(second, other);
+            Value::Object(object)
+        }),
+    ];
+    joined(leaf.boxed(), 4)
+}

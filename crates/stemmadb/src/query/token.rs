@@ -1,0 +1,158 @@
+//! Continuation tokens: a position in a result, as text that survives a restart.
+//!
+//! A token holds a position and no state of the server: a hash of the query it belongs to, and the last row that was
+//! returned, by its number or by its sort key and id. It is opaque, but not secret; a checksum finds damage.
+//!
+//! Layout, before it becomes base64url without padding:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 1 | version, 1 |
+//! | 8 | hash of selector and sort |
+//! | 1 | 0: by number; 1: by sort key |
+//! | 8, or the rest | the number, big-endian; or the sort key's length (4, big-endian), the sort key, the id |
+//! | 4 | CRC-32C of all before, big-endian |
+
+use super::sort::Sort;
+use crate::index::DocumentNumber;
+use crate::value::Value;
+use crate::{Error, Result};
+
+const VERSION: u8 = 1;
+const BY_NUMBER: u8 = 0;
+const BY_SORT_KEY: u8 = 1;
+/// Longer text is no token of ours: sixteen sort values of 4 KiB and an id of 1 KiB.
+const TEXT_BYTES_MAX: usize = 100_000;
+
+/// What a token continues: selector and sort together, by hash. Limit and fields may differ from page to page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueryHash([u8; 8]);
+
+/// The last row that was returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// In the order of insertion.
+    Number(DocumentNumber),
+    /// In a sorted order: the sort key without the id, and the id.
+    Sorted { key: Vec<u8>, id: String },
+}
+
+impl QueryHash {
+    /// The hash of a selector, as it prints, and a sort.
+    pub(crate) fn new(selector: &Value, sort: &Sort) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for part in [selector.to_json(), sort.to_value().to_json()] {
+            hasher.update(&(part.len() as u64).to_be_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let mut hash = [0; 8];
+        hash.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        QueryHash(hash)
+    }
+}
+
+impl Position {
+    /// The token of this position in the result of a query.
+    pub(crate) fn to_token(&self, query: QueryHash) -> String {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&query.0);
+        match self {
+            Position::Number(number) => {
+                bytes.push(BY_NUMBER);
+                bytes.extend_from_slice(&number.0.to_be_bytes());
+            }
+            Position::Sorted { key, id } => {
+                bytes.push(BY_SORT_KEY);
+                bytes.extend_from_slice(&(key.len() as u32).to_be_bytes());
+                bytes.extend_from_slice(key);
+                bytes.extend_from_slice(id.as_bytes());
+            }
+        }
+        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_be_bytes());
+        to_base64url(&bytes)
+    }
+
+    /// The position of a token, if it is one of this query.
+    pub(crate) fn of_token(token: &str, query: QueryHash) -> Result<Self> {
+        let bytes = if token.len() <= TEXT_BYTES_MAX { from_base64url(token) } else { None };
+        let bytes = bytes.ok_or_else(damaged)?;
+        let (bytes, checksum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+        if crc32c::crc32c(bytes) != u32::from_be_bytes(*checksum) {
+            return Err(damaged());
+        }
+        let (version, bytes) = bytes.split_first().ok_or_else(damaged)?;
+        if *version != VERSION {
+            return Err(Error::invalid(format!(
+                "the continuation token has version {version}, which is not known here"
+            ))
+            .with_hint("it was made by another version of Stemma; start the query from its beginning"));
+        }
+        let (hash, bytes) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
+        if *hash != query.0 {
+            return Err(Error::invalid("the continuation token belongs to another query")
+                .with_hint("continue with the same selector and sort, or start from the beginning without a token"));
+        }
+        position(bytes).ok_or_else(damaged)
+    }
+}
+
+fn position(bytes: &[u8]) -> Option<Position> {
+    let (kind, bytes) = bytes.split_first()?;
+    match *kind {
+        BY_NUMBER => Some(Position::Number(DocumentNumber(u64::from_be_bytes(bytes.try_into().ok()?)))),
+        BY_SORT_KEY => {
+            let (length, bytes) = bytes.split_first_chunk::<4>()?;
+            let (key, id) = bytes.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+            let id = std::str::from_utf8(id).ok()?;
+            Some(Position::Sorted { key: key.to_vec(), id: id.to_owned() })
+        }
+        _ => None,
+    }
+}
+
+fn damaged() -> Error {
+    Error::invalid("the continuation token is damaged")
+        .with_hint("pass it exactly as it was returned, or start the query from its beginning")
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+fn to_base64url(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().enumerate().fold(0u32, |bits, (i, byte)| bits | u32::from(*byte) << (16 - 8 * i));
+        for i in 0..=group.len() {
+            text.push(char::from(ALPHABET[(bits >> (18 - 6 * i)) as usize & 63]));
+        }
+    }
+    text
+}
+
+fn from_base64url(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for group in text.as_bytes().chunks(4) {
+        let mut bits = 0u32;
+        for (i, symbol) in group.iter().enumerate() {
+            bits |= u32::from(symbol_value(*symbol)?) << (18 - 6 * i);
+        }
+        let count = group.len().checked_sub(1).filter(|count| *count > 0)?;
+        let [_, first, second, third] = bits.to_be_bytes();
+        let group = [first, second, third];
+        if group[count..].iter().any(|byte| *byte != 0) {
+            return None;
+        }
+        bytes.extend_from_slice(&group[..count]);
+    }
+    Some(bytes)
+}
+
+fn symbol_value(symbol: u8) -> Option<u8> {
+    Some(match symbol {
+        b'A'..=b'Z' => symbol - b'A',
+        b'a'..=b'z' => symbol - b'a' + 26,
+        b'0'..=b'9' => symbol - b'0' + 52,
+        b'-' => 62,
+        b'_' => 63,
+        _ => return None,
+    })
+}
