@@ -5,21 +5,30 @@
 //! checked on the packed record. Rows stream.
 
 mod document;
+mod evaluate;
+mod facts;
 mod field;
 mod fields;
+mod interval;
 mod matcher;
 mod naive;
 mod normal;
 mod operators;
 mod parse;
+mod plan;
+mod planner;
 mod print;
 mod selector;
 mod sort;
+mod source;
 mod token;
 
+pub(crate) use document::Document;
 pub use field::{Field, element, field};
+pub(crate) use interval::KeyRange;
 pub use selector::{Selector, all_of, any_of, not};
 pub use sort::Sort;
+pub(crate) use source::Source;
 
 #[cfg(test)]
 mod tests;

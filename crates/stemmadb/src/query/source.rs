@@ -1,0 +1,66 @@
+//! What a query needs of a snapshot: the index's facts and the documents, in batches.
+//!
+//! Every set holds live documents only. Nothing here is asked to be lazy: a call answers what it was asked for, and the
+//! executor asks for no more than it needs.
+
+use std::ops::{Bound, ControlFlow};
+
+use super::document::Document;
+use super::interval::KeyRange;
+use crate::Result;
+use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence, Union};
+use crate::revision::DocumentId;
+use crate::tree::Direction;
+
+/// A snapshot, as queries see it.
+pub(crate) trait Source {
+    /// The dictionary of paths; only looked up.
+    fn paths(&self) -> &Paths;
+
+    /// Which paths are indexed, and how much of them.
+    fn policy(&self) -> &Policy;
+
+    /// The documents with this term.
+    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet>;
+
+    /// The documents with a term in the range.
+    fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet>;
+
+    /// Calls `visit` with each distinct value's key and its documents, in the order of keys, until it breaks.
+    fn walk(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        direction: Direction,
+        visit: &mut dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>>,
+    ) -> Result<()>;
+
+    /// The documents with a value of one of these kinds at the path. At [`PathNumber::ROOT`], `Object` is every live
+    /// document, and `Overflow` those whose terms are incomplete.
+    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet>;
+
+    /// The live document with this id.
+    fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>>;
+
+    /// The documents whose ids are in the range, in the order of bytes.
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet>;
+
+    /// The ids of these documents, in the order of the numbers given.
+    fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>>;
+
+    /// Reads these documents and calls `visit` with each, in the order of the numbers given.
+    fn load(
+        &self,
+        numbers: &[DocumentNumber],
+        visit: &mut dyn FnMut(DocumentNumber, Document<'_>) -> Result<()>,
+    ) -> Result<()>;
+
+    /// The documents with one of these terms; `keys` are sorted.
+    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
+        let mut union = Union::new();
+        for key in keys {
+            union.add_set(&self.equal(path, key)?);
+        }
+        Ok(union.finish())
+    }
+}
