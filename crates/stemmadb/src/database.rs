@@ -1,1 +1,408 @@
 //! The public face: a database that is opened, written, read and followed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::changes::{Changes, Subscription};
+use crate::log::{DatabaseLock, DiskVfs, MemoryVfs, Vfs};
+use crate::revision::{DocumentId, Revision, Sequence};
+use crate::store::{
+    Branch, CheckReport, Document, Durability, Edit, Info, Options, Progress, Snapshot, Store, Transaction, Upkeeper,
+};
+use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
+use crate::value::Value;
+use crate::{Error, Result};
+
+/// A database of documents. Cheap to clone; every method may be called from any thread.
+///
+/// Every write returns when it is as durable as [`Options::durability`] says, by default flushed to the disk, and every
+/// field is indexed from the first write.
+///
+/// ```
+/// use stemmadb::Database;
+///
+/// # fn main() -> stemmadb::Result<()> {
+/// # let directory = std::env::temp_dir().join(format!("stemma-doc-{}", std::process::id()));
+/// # let path = directory.join("library.stemma");
+/// let db = Database::open(&path)?;
+/// db.insert("lem-1961", &serde_json::json!({"title": "Solaris", "year": 1961}))?;
+/// let found = db.get("lem-1961")?.expect("it was written just now");
+/// assert_eq!(found.get("title")?, Some("Solaris".into()));
+/// # drop(db); std::fs::remove_dir_all(&directory).ok();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    handle: Arc<Handle>,
+}
+
+/// Closes the database when its last clone is dropped.
+struct Handle {
+    store: Arc<Store>,
+    upkeeper: Mutex<Option<Upkeeper>>,
+    path: Option<PathBuf>,
+    /// Held until everything else is closed.
+    _lock: Option<DatabaseLock>,
+}
+
+impl Database {
+    /// Opens the database in the directory `path`; makes it if there is none.
+    ///
+    /// # Errors
+    /// `Unavailable` if another process has it open, or the disk is full or read-only; `Invalid` if the directory is something
+    /// else; `Corrupt` if stored bytes are damaged.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, Options::default())
+    }
+
+    /// Opens the database in the directory `path`, in your own way.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_showing(path.as_ref(), options, &mut |_| ())
+    }
+
+    /// A database in memory: the same in every way, and gone when its last clone is dropped.
+    pub fn in_memory() -> Self {
+        Self::in_memory_with(Options::default()).expect("a database in memory has nothing to fail on")
+    }
+
+    /// A database in memory, in your own way.
+    ///
+    /// # Errors
+    /// `Unavailable` if no thread can be started.
+    pub fn in_memory_with(options: Options) -> Result<Self> {
+        Self::start(Arc::new(MemoryVfs::new()), Box::new(MemoryTree::new()), options, None, None, &mut |_| ())
+    }
+
+    /// Deletes what was derived from the log in the closed database at `path`, opens it and builds it again; `progress` hears of it.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn rebuild(path: impl AsRef<Path>, options: Options, mut progress: impl FnMut(Progress)) -> Result<Self> {
+        let path = path.as_ref();
+        let vfs = require_database(path)?;
+        let lock = DatabaseLock::acquire(&*vfs)?;
+        for file in LmdbTree::files(&path.join(TREE)) {
+            match std::fs::remove_file(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io(format!("remove {}", file.display()), error));
+                }
+                _ => {}
+            }
+        }
+        drop(lock);
+        Self::open_showing(path, options.create(false), &mut progress)
+    }
+
+    fn open_showing(path: &Path, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
+        if !options.create || path.exists() {
+            refuse_strangers(path, options.create)?;
+        }
+        let vfs = DiskVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
+        let lock = DatabaseLock::acquire(&vfs)?;
+        let tree_path = path.join(TREE);
+        std::fs::create_dir_all(&tree_path)
+            .map_err(|error| Error::io(format!("create {}", tree_path.display()), error))?;
+        let tree = LmdbTree::open(&tree_path, &LmdbOptions::default())?;
+        Self::start(Arc::new(vfs), Box::new(tree), options, Some(path.to_owned()), Some(lock), progress)
+    }
+
+    pub(crate) fn start(
+        vfs: Arc<dyn Vfs>,
+        tree: Box<dyn Tree>,
+        options: Options,
+        path: Option<PathBuf>,
+        lock: Option<DatabaseLock>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self> {
+        let store = Store::open(vfs, tree, options, progress)?;
+        let upkeeper = Upkeeper::start(&store)?;
+        Ok(Database { handle: Arc::new(Handle { store, upkeeper: Mutex::new(Some(upkeeper)), path, _lock: lock }) })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.handle.store
+    }
+
+    fn durability(&self) -> Durability {
+        self.store().parts.options.durability
+    }
+
+    /// Where it lies; none in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.handle.path.as_deref()
+    }
+
+    /// Creates the document `id`; returns its revision.
+    ///
+    /// # Errors
+    /// `Conflict` if it exists; `Invalid` for a bad id or a body that is no object.
+    pub fn insert<B: Serialize + ?Sized>(&self, id: &str, body: &B) -> Result<Revision> {
+        self.edit(Edit::Insert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
+    }
+
+    /// Replaces the revision that was read; returns the new one.
+    ///
+    /// # Errors
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Invalid` for a bad body.
+    pub fn replace<B: Serialize + ?Sized>(&self, id: &str, revision: &Revision, body: &B) -> Result<Revision> {
+        self.edit(Edit::Replace { id: DocumentId::new(id)?, revision: *revision, body: Value::from_serialize(body)? })
+    }
+
+    /// Creates the document or replaces whatever is current; returns the new revision.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad id or a body that is no object.
+    pub fn upsert<B: Serialize + ?Sized>(&self, id: &str, body: &B) -> Result<Revision> {
+        self.edit(Edit::Upsert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
+    }
+
+    /// Deletes the revision that was read; returns the revision of the deletion.
+    ///
+    /// # Errors
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document.
+    pub fn delete(&self, id: &str, revision: &Revision) -> Result<Revision> {
+        self.edit(Edit::Delete { id: DocumentId::new(id)?, revision: *revision })
+    }
+
+    /// Applies one edit.
+    ///
+    /// # Errors
+    /// As the method of the edit's name.
+    pub fn edit(&self, edit: Edit) -> Result<Revision> {
+        self.store().edit(self.durability(), edit)
+    }
+
+    /// Applies one edit, as durable as you say.
+    ///
+    /// # Errors
+    /// As the method of the edit's name.
+    pub fn edit_with(&self, durability: Durability, edit: Edit) -> Result<Revision> {
+        self.store().edit(durability, edit)
+    }
+
+    /// Applies each edit on its own merits: one may fail while the others stand. One write and one flush serve all.
+    ///
+    /// # Errors
+    /// Of the whole: as [`Database::write`]. Of each: as the method of the edit's name.
+    pub fn bulk(&self, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
+        self.store().bulk(self.durability(), edits)
+    }
+
+    /// As [`Database::bulk`], as durable as you say.
+    ///
+    /// # Errors
+    /// As [`Database::bulk`].
+    pub fn bulk_with(&self, durability: Durability, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
+        self.store().bulk(durability, edits)
+    }
+
+    /// Runs `work` as a transaction: serialisable, all or nothing. If `work` fails, nothing of it happens.
+    ///
+    /// Other writers wait meanwhile, so keep `work` short, and don't write through the database itself inside it.
+    ///
+    /// # Errors
+    /// Those of `work`; `Unavailable` or `Closed` if the log can't be written.
+    pub fn write<T>(&self, work: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
+        self.store().write(self.durability(), work)
+    }
+
+    /// As [`Database::write`], as durable as you say.
+    ///
+    /// # Errors
+    /// As [`Database::write`].
+    pub fn write_with<T>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.store().write(durability, work)
+    }
+
+    /// The document `id`, or none if there is none or it is deleted.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn get(&self, id: &str) -> Result<Option<Document>> {
+        self.store().get(id)
+    }
+
+    /// The revision `revision` of the document `id`, a deletion too, while its body is kept: every leaf's is.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn get_revision(&self, id: &str, revision: &Revision) -> Result<Option<Document>> {
+        self.snapshot()?.get_revision(id, revision)
+    }
+
+    /// The lines of descent of the document `id`, the winner's first.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn revisions(&self, id: &str) -> Result<Vec<Branch>> {
+        self.snapshot()?.revisions(id)
+    }
+
+    /// The `_local` document `id` (`_local/…`) and its revision's number: one that is neither indexed, nor in the feed, nor
+    /// replicated.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn get_local(&self, id: &str) -> Result<Option<(u64, Value)>> {
+        self.snapshot()?.local_value(id)
+    }
+
+    /// Writes the `_local` document `id`; `expected` is the number it must have now, or none to overwrite. Returns its new number.
+    ///
+    /// # Errors
+    /// `Conflict` if it is not at `expected`; `Invalid` for a bad id or body.
+    pub fn put_local<B: Serialize + ?Sized>(&self, id: &str, expected: Option<u64>, body: &B) -> Result<u64> {
+        let body = Value::from_serialize(body)?;
+        self.write(|transaction| transaction.put_local(id, expected, Some(&body)))
+    }
+
+    /// Deletes the `_local` document `id`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `Conflict` if it is not at `expected`.
+    pub fn delete_local(&self, id: &str, expected: Option<u64>) -> Result<()> {
+        self.write(|transaction| transaction.put_local(id, expected, None).map(|_| ()))
+    }
+
+    /// A state of the database that never changes, for several reads that must agree.
+    ///
+    /// # Errors
+    /// `Unavailable` if the tree can't be read.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.store().snapshot()
+    }
+
+    /// The changes after `since`, up to now. `Sequence::ZERO` for all.
+    ///
+    /// # Errors
+    /// `Unavailable` if the tree can't be read.
+    pub fn changes(&self, since: Sequence) -> Result<Changes> {
+        Ok(Changes::new(self.snapshot()?, since))
+    }
+
+    /// The changes after `since`, and then each as it is published.
+    pub fn subscribe(&self, since: Sequence) -> Subscription {
+        Subscription::new(self.store(), since)
+    }
+
+    /// The newest published sequence.
+    pub fn sequence(&self) -> Sequence {
+        self.store().parts.publisher.published()
+    }
+
+    /// Counts and sizes.
+    ///
+    /// # Errors
+    /// `Corrupt` if stored bytes are damaged.
+    pub fn info(&self) -> Result<Info> {
+        self.store().info()
+    }
+
+    /// Flushes everything written so far, whatever the durability it was written with.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Closed` if the log can't be flushed.
+    pub fn flush(&self) -> Result<()> {
+        self.store().flush()
+    }
+
+    /// Merges everything in memory into the tree. Never needed: it happens by itself.
+    ///
+    /// # Errors
+    /// `Unavailable` if the tree can't be written.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.store().checkpoint()
+    }
+
+    /// Gives back all space that is not needed; returns the bytes freed in the log. Never needed: it happens by itself, piece by piece.
+    ///
+    /// # Errors
+    /// `Unavailable` if log or tree can't be written; `Corrupt` if stored bytes are damaged.
+    pub fn compact(&self) -> Result<u64> {
+        self.store().compact()
+    }
+
+    /// Checks that everything agrees: every index term with its document in both directions, the feed with the documents, every
+    /// stored record with its checksum, the live bytes with the records. Reads everything; `progress` hears of it.
+    ///
+    /// # Errors
+    /// `Unavailable` if files can't be read. Damage is no error but the report.
+    pub fn check(&self, mut progress: impl FnMut(Progress)) -> Result<CheckReport> {
+        self.store().check(&mut progress)
+    }
+
+    /// Closes the database: what was written is flushed and merged. Dropping the last clone does the same but can't tell of errors.
+    /// Later calls fail with `Closed`.
+    ///
+    /// # Errors
+    /// `Unavailable` if files can't be written: nothing acknowledged as flushed is lost all the same.
+    pub fn close(self) -> Result<()> {
+        self.handle.close()
+    }
+}
+
+impl Handle {
+    fn close(&self) -> Result<()> {
+        let upkeeper = self.upkeeper.lock().take();
+        match upkeeper {
+            Some(upkeeper) => upkeeper.stop(&self.store),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody is left to tell: what was acknowledged is in the log already.
+        self.close().ok();
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").field("path", &self.path()).field("sequence", &self.sequence()).finish()
+    }
+}
+
+/// The tree's directory in the database's.
+const TREE: &str = "tree";
+
+/// Refuses a path that is there but is no database, before anything is written to it.
+fn refuse_strangers(path: &Path, create: bool) -> Result<()> {
+    let not_a_database = |what: &str| {
+        Error::invalid(format!("{} {what}", path.display()))
+            .with_hint("a Stemma database is a directory with a `log` directory in it; give a new or empty directory to create one")
+    };
+    if !path.exists() {
+        return Err(Error::not_found(format!("there is no database at {}", path.display()))
+            .with_hint("check the path; `stemma import` or `stemma put` makes a new database"));
+    }
+    if !path.is_dir() {
+        return Err(not_a_database("is a file, not a database"));
+    }
+    if path.join("log").is_dir() {
+        return Ok(());
+    }
+    // A crash while a database was made leaves only these.
+    let ours = [std::ffi::OsStr::new("LOCK"), std::ffi::OsStr::new(TREE)];
+    let entries = path.read_dir().map_err(|error| Error::io(format!("read {}", path.display()), error))?;
+    let has_strangers = entries.flatten().any(|entry| !ours.contains(&&*entry.file_name()));
+    if create && !has_strangers { Ok(()) } else { Err(not_a_database("is not a Stemma database")) }
+}
+
+fn require_database(path: &Path) -> Result<Arc<dyn Vfs>> {
+    refuse_strangers(path, false)?;
+    let vfs = DiskVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
+    Ok(Arc::new(vfs))
+}

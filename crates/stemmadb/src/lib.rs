@@ -12,7 +12,12 @@ mod store;
 mod tree;
 mod value;
 
+pub use changes::{Change, Changes, Subscription};
+pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
 pub use index::Policy as IndexPolicy;
 pub use revision::{DocumentId, Revision, Sequence};
+pub use store::{
+    Branch, CheckReport, Damage, Document, Durability, Edit, Info, Options, Progress, Snapshot, Transaction,
+};
 pub use value::{DEPTH_MAX, Fields, Kind, Limits, Number, Object, ParseError, Path, Value};

@@ -39,7 +39,7 @@ const ORDERED_BYTES_MAX: usize = 9;
 
 /// Appends an integer in 1 to 9 bytes that sort as the integers do and say how many they are: as many as the first byte
 /// has leading ones, plus one.
-pub(super) fn put_ordered(value: u64, out: &mut Vec<u8>) {
+pub(crate) fn put_ordered(value: u64, out: &mut Vec<u8>) {
     if value < 0x80 {
         out.push(value as u8);
         return;
@@ -59,7 +59,7 @@ fn ordered_length(first: u8) -> usize {
 }
 
 /// Takes an integer off the front of `input`.
-pub(super) fn take_ordered(input: &mut &[u8]) -> Result<u64> {
+pub(crate) fn take_ordered(input: &mut &[u8]) -> Result<u64> {
     let damaged = || Error::corrupt("an index key is damaged");
     let &first = input.first().ok_or_else(damaged)?;
     let length = ordered_length(first);

@@ -39,7 +39,7 @@ use scan::Scanner;
 use segment::{SEGMENT_HEADER_BYTES, SegmentList};
 
 pub(crate) use position::LogPosition;
-pub(crate) use segment::{DatabaseId, SegmentInfo, SegmentSet};
+pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo, SegmentSet};
 pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, Vfs, VfsFile, VfsLock};
 
 /// How a log is opened.

@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub(super) const DIRECTORY: &str = "log";
 pub(super) const SEGMENT_HEADER_BYTES: u32 = 64;
 const MAGIC: &[u8; 8] = b"stemmlog";
-const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// Says which database a file belongs to.
 pub(crate) type DatabaseId = [u8; 16];

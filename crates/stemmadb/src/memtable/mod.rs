@@ -1,1 +1,235 @@
-//! What is not reduced yet?
+//! What is not reduced yet? Recent documents and the changes they make to the index, in memory, until a checkpoint merges them into the tree.
+//!
+//! Invariants:
+//! - Nothing is ever changed in place: a document's states and a term's deltas are only appended, in sequence order, so a
+//!   reader that ignores what is newer than its own sequence sees the same answer for ever.
+//! - Applying a memtable over a tree that already holds part of it gives the same result as over one that does not.
+//!
+//! Concurrency: one writer (who holds the store's writer lock) inserts; any number of readers look up at the same time. A
+//! sealed memtable is no longer written to.
+
+mod terms;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+
+use crate::index::{DocumentNumber, PathNumber, Presence, TermDifference};
+use crate::log::LogPosition;
+use crate::revision::{DocumentId, RevisionTree, Sequence};
+use crate::value::Body;
+
+pub(crate) use terms::{Overlay, Walk};
+use terms::{PathTerms, Signatures};
+
+/// Where the log keeps one written revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stored {
+    /// Where its record starts.
+    pub(crate) position: LogPosition,
+    /// The record's length in bytes.
+    pub(crate) length: u32,
+    /// How many ancestors the record itself names: the log needs no older record for these.
+    pub(crate) logged_ancestors: u32,
+}
+
+/// Everything the database knows of one document after one write.
+#[derive(Debug, Clone)]
+pub(crate) struct DocumentState {
+    pub(crate) number: DocumentNumber,
+    pub(crate) id: DocumentId,
+    /// The sequence of its latest written revision.
+    pub(crate) sequence: Sequence,
+    pub(crate) tree: RevisionTree<Stored>,
+    /// The winner's body, when this memtable saw it written.
+    pub(crate) body: Option<Body>,
+}
+
+impl DocumentState {
+    /// Whether the winner is not a deletion.
+    pub(crate) fn is_live(&self) -> bool {
+        self.tree.winner().is_some_and(|leaf| !leaf.deleted)
+    }
+}
+
+/// One version of a `_local` document.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalState {
+    /// Counts its writes: the `N` of its revision `0-N`.
+    pub(crate) generation: u64,
+    pub(crate) deleted: bool,
+    pub(crate) stored: Stored,
+    pub(crate) body: Body,
+}
+
+/// Documents and index deltas that the tree does not hold yet.
+pub(crate) struct Memtable {
+    inner: RwLock<Inner>,
+    byte_count: AtomicUsize,
+    last_sequence: AtomicU64,
+}
+
+#[derive(Default)]
+struct Inner {
+    numbers: HashMap<DocumentId, DocumentNumber>,
+    documents: HashMap<DocumentNumber, SmallVec<[Arc<DocumentState>; 1]>>,
+    by_sequence: Vec<(Sequence, DocumentNumber)>,
+    paths: HashMap<PathNumber, PathTerms>,
+    signatures: Signatures,
+    locals: HashMap<String, SmallVec<[(Sequence, Arc<LocalState>); 1]>>,
+}
+
+/// What an entry costs beside its own bytes: hash slots, reference counts, vector headers. Measured, not exact.
+const DOCUMENT_OVERHEAD_BYTES: usize = 320;
+
+impl Memtable {
+    pub(crate) fn new() -> Self {
+        Memtable { inner: RwLock::default(), byte_count: AtomicUsize::new(0), last_sequence: AtomicU64::new(0) }
+    }
+
+    /// About how many bytes it holds.
+    pub(crate) fn byte_count(&self) -> usize {
+        self.byte_count.load(Ordering::Relaxed)
+    }
+
+    /// The newest sequence in it, zero while it is empty.
+    pub(crate) fn last_sequence(&self) -> Sequence {
+        Sequence(self.last_sequence.load(Ordering::Acquire))
+    }
+
+    /// Whether nothing was written to it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.byte_count() == 0
+    }
+
+    /// Adds the state a write left a document in, and what that changes in the index. `is_event` says whether the feed tells
+    /// of it: a record that compaction wrote again is none.
+    pub(crate) fn insert(&self, state: Arc<DocumentState>, is_event: bool, difference: TermDifference<'_>) {
+        let sequence = state.sequence;
+        let mut bytes =
+            DOCUMENT_OVERHEAD_BYTES + state.id.as_str().len() + state.body.as_ref().map_or(0, Body::byte_count);
+        let mut inner = self.inner.write();
+        for term in difference.removed_terms() {
+            bytes += inner.paths.entry(term.path).or_default().push(term.key, state.number, sequence, false);
+        }
+        for term in difference.added_terms() {
+            bytes += inner.paths.entry(term.path).or_default().push(term.key, state.number, sequence, true);
+        }
+        let removed: SmallVec<[_; 32]> = difference.removed_presence().collect();
+        let added: SmallVec<[_; 32]> = difference.added_presence().collect();
+        bytes += inner.signatures.push(&removed, state.number, sequence, false);
+        bytes += inner.signatures.push(&added, state.number, sequence, true);
+        if is_event {
+            // At the end, but for records that recovery finds where compaction put them.
+            let place = inner.by_sequence.partition_point(|event| event.0 < sequence);
+            inner.by_sequence.insert(place, (sequence, state.number));
+        }
+        inner.numbers.entry_ref(&state.id).or_insert(state.number);
+        inner.documents.entry(state.number).or_default().push(state);
+        drop(inner);
+        self.byte_count.fetch_add(bytes, Ordering::Relaxed);
+        self.last_sequence.fetch_max(sequence.0, Ordering::AcqRel);
+    }
+
+    /// Adds a version of the `_local` document `id`, visible from `sequence` on.
+    pub(crate) fn insert_local(&self, id: &str, sequence: Sequence, state: LocalState) {
+        let bytes = DOCUMENT_OVERHEAD_BYTES + id.len() + state.body.byte_count();
+        self.inner.write().locals.entry_ref(id).or_default().push((sequence, Arc::new(state)));
+        self.byte_count.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The state of document `number` as of `at`, if this memtable has one.
+    pub(crate) fn document(&self, number: DocumentNumber, at: Sequence) -> Option<Arc<DocumentState>> {
+        self.inner.read().document(number, at)
+    }
+
+    /// The state of document `id` as of `at`, if this memtable has one.
+    pub(crate) fn document_by_id(&self, id: &str, at: Sequence) -> Option<Arc<DocumentState>> {
+        let inner = self.inner.read();
+        let number = *inner.numbers.get(id)?;
+        inner.document(number, at)
+    }
+
+    /// The version of the `_local` document `id` as of `at`.
+    pub(crate) fn local(&self, id: &str, at: Sequence) -> Option<Arc<LocalState>> {
+        let inner = self.inner.read();
+        let states = inner.locals.get(id)?;
+        states.iter().rev().find(|(sequence, _)| *sequence <= at).map(|(_, state)| state.clone())
+    }
+
+    /// Up to `limit` events of the feed after `after` and up to `at`, in order; superseded ones included.
+    pub(crate) fn events(&self, after: Sequence, at: Sequence, limit: usize) -> Vec<(Sequence, DocumentNumber)> {
+        let inner = self.inner.read();
+        let start = inner.by_sequence.partition_point(|event| event.0 <= after);
+        inner.by_sequence[start..].iter().take_while(|event| event.0 <= at).take(limit).copied().collect()
+    }
+
+    /// The documents whose id lies in `[lower, upper)`, as of `at`, in no order.
+    pub(crate) fn documents_in_id_range(
+        &self,
+        lower: &str,
+        upper: Option<&str>,
+        at: Sequence,
+    ) -> Vec<Arc<DocumentState>> {
+        let inner = self.inner.read();
+        let inside = |id: &str| id >= lower && upper.is_none_or(|upper| id < upper);
+        inner
+            .numbers
+            .iter()
+            .filter(|(id, _)| inside(id.as_str()))
+            .filter_map(|(_, number)| inner.document(*number, at))
+            .collect()
+    }
+
+    /// What the term does to the documents it names.
+    pub(crate) fn term(&self, path: PathNumber, key: &[u8], at: Sequence, overlay: &mut Overlay) {
+        if let Some(terms) = self.inner.read().paths.get(&path) {
+            terms.overlay(key, at, overlay);
+        }
+    }
+
+    /// What (`path`, `presence`) does to the documents it names.
+    pub(crate) fn presence(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut Overlay) {
+        self.inner.read().signatures.overlay(path, presence, at, overlay);
+    }
+
+    /// The newest state of every document, by number: what a checkpoint merges.
+    pub(crate) fn newest_documents(&self) -> Vec<Arc<DocumentState>> {
+        let inner = self.inner.read();
+        let mut newest: Vec<_> = inner.documents.values().filter_map(|states| states.last().cloned()).collect();
+        newest.sort_unstable_by_key(|state| state.number);
+        newest
+    }
+
+    /// The newest version of every `_local` document.
+    pub(crate) fn newest_locals(&self) -> Vec<(String, Arc<LocalState>)> {
+        let inner = self.inner.read();
+        inner
+            .locals
+            .iter()
+            .filter_map(|(id, states)| states.last().map(|(_, state)| (id.clone(), state.clone())))
+            .collect()
+    }
+
+    /// The paths with at least one delta, ascending.
+    pub(crate) fn paths(&self) -> Vec<PathNumber> {
+        let mut paths: Vec<_> = self.inner.read().paths.keys().copied().collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    /// Every (path, presence) with at least one delta, ascending.
+    pub(crate) fn presences(&self) -> Vec<(PathNumber, Presence)> {
+        self.inner.read().signatures.all()
+    }
+}
+
+impl Inner {
+    fn document(&self, number: DocumentNumber, at: Sequence) -> Option<Arc<DocumentState>> {
+        let states = self.documents.get(&number)?;
+        states.iter().rev().find(|state| state.sequence <= at).cloned()
+    }
+}

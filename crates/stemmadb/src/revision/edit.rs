@@ -72,6 +72,17 @@ impl Revision {
         Revision { generation, hash }
     }
 
+    /// The revision of a generation and a hash that were stored.
+    ///
+    /// # Errors
+    /// `Corrupt` if no revision has them.
+    pub(crate) fn from_stored(generation: u32, hash: Hash) -> Result<Self> {
+        let mut bytes = [0; Self::STORED_BYTES];
+        bytes[..4].copy_from_slice(&generation.to_be_bytes());
+        bytes[4..].copy_from_slice(&hash);
+        Self::from_bytes(&bytes)
+    }
+
     /// Its fixed-size stored form: the generation, big-endian, then the hash. Ordered as revisions are.
     pub(crate) fn to_bytes(self) -> [u8; Self::STORED_BYTES] {
         let mut bytes = [0; Self::STORED_BYTES];

@@ -1,1 +1,334 @@
-//! Where is everything?
+//! Where is everything? The log, the tree and the memtables, and how a write goes through them.
+//!
+//! Invariants:
+//! - The tree never holds what the durable log does not: a checkpoint flushes the log past what it merges before it commits.
+//! - What a reader sees was published; what was published is as durable as was asked.
+//! - A memtable is dropped only after the tree holds all of it.
+//!
+//! Concurrency: `writer` (the writer lock) before `view`; nobody waits for the disk while holding either. One checkpoint or
+//! compaction at a time (`upkeep`).
+
+mod cache;
+mod check;
+mod checkpoint;
+mod compact;
+mod document;
+mod events;
+mod layout;
+mod meta;
+mod options;
+mod publish;
+mod record;
+mod recover;
+mod snapshot;
+mod upkeep;
+mod write;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use smallvec::SmallVec;
+
+use crate::index::{DocumentNumber, Paths, Policy};
+use crate::log::{Level, Log, LogPosition};
+use crate::memtable::Memtable;
+use crate::revision::{Revision, Sequence};
+use crate::tree::Tree;
+use crate::value::Shapes;
+use crate::{Error, Result};
+
+pub use check::{CheckReport, Damage};
+pub use document::Document;
+pub use options::{Durability, Options};
+pub(crate) use publish::{Heard, Listener, Publisher};
+use record::Record;
+pub use recover::Progress;
+pub use snapshot::{Branch, Snapshot};
+pub(crate) use upkeep::Upkeeper;
+pub use write::{Edit, Transaction};
+use write::{Receipt, Writer};
+
+/// What snapshots share with the store, and keep alive without it.
+pub(crate) struct StoreParts {
+    pub(crate) log: Log,
+    pub(crate) tree: Box<dyn Tree>,
+    pub(crate) shapes: Arc<Shapes>,
+    pub(crate) paths: Paths,
+    pub(crate) policy: Policy,
+    pub(crate) publisher: Publisher,
+    pub(crate) options: Options,
+    cache: cache::DocumentCache,
+}
+
+/// An open database.
+pub(crate) struct Store {
+    pub(crate) parts: Arc<StoreParts>,
+    writer: Mutex<Writer>,
+    view: RwLock<View>,
+    /// Held by whoever checkpoints or compacts.
+    upkeep: Mutex<upkeep::Upkeep>,
+    wanted: upkeep::Wanted,
+    /// Signalled when a checkpoint has freed memory, and when it never will.
+    memory_freed: Condvar,
+    memory_lock: Mutex<()>,
+    /// Why upkeep stopped, if it did.
+    broken: Mutex<Option<Error>>,
+    closed: AtomicBool,
+    /// How often a writer waited for memory.
+    stall_count: AtomicU64,
+}
+
+/// What lies on top of the tree.
+struct View {
+    active: Arc<Memtable>,
+    /// Oldest first.
+    sealed: Vec<Sealed>,
+}
+
+/// A full memtable on its way into the tree.
+#[derive(Clone)]
+struct Sealed {
+    memtable: Arc<Memtable>,
+    /// The end of the last frame that is in it (or in an older one): once it is merged, recovery may begin here.
+    log_end: LogPosition,
+    next_sequence: Sequence,
+    next_number: DocumentNumber,
+}
+
+/// Counts and sizes of an open database.
+#[derive(Debug, Clone)]
+pub struct Info {
+    /// Documents that are not deleted.
+    pub document_count: u64,
+    /// Documents whose winner is a deletion.
+    pub deleted_count: u64,
+    /// The newest published sequence.
+    pub sequence: Sequence,
+    /// What a write waits for, unless it says otherwise.
+    pub durability: Durability,
+    /// Bytes of the log's segments.
+    pub log_bytes: u64,
+    /// Bytes of the log's records that are still needed.
+    pub live_bytes: u64,
+    /// Segments of the log.
+    pub segment_count: usize,
+    /// Bytes of the tree.
+    pub tree_bytes: u64,
+    /// Bytes of the tree in use.
+    pub tree_live_bytes: u64,
+    /// Bytes that memtables hold.
+    pub memory_bytes: u64,
+    /// Flushes of the log since it was opened.
+    pub flush_count: u64,
+    /// Writes to the log since it was opened.
+    pub write_count: u64,
+    /// How often a writer waited for the tree to catch up.
+    pub stall_count: u64,
+    /// Distinct paths indexed.
+    pub path_count: usize,
+    /// Distinct shapes of objects.
+    pub shape_count: usize,
+    /// The version of the files' format.
+    pub format_version: u32,
+}
+
+impl Store {
+    /// A snapshot of everything published.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        self.snapshot_at(None)
+    }
+
+    /// A snapshot of everything appended, published or not: what the writer works on. Call it under the writer lock.
+    fn newest_snapshot(&self) -> Result<Snapshot> {
+        self.snapshot_at(Some(Sequence(u64::MAX >> 1)))
+    }
+
+    /// Memtables, tree and sequence are taken under one lock: no checkpoint can drop a memtable in between, and what a
+    /// running checkpoint has merged so far lies in a memtable that is still in the view, at or below the sequence.
+    fn snapshot_at(&self, at: Option<Sequence>) -> Result<Snapshot> {
+        let view = self.view.read();
+        let mut memtables: SmallVec<[Arc<Memtable>; 4]> =
+            view.sealed.iter().map(|sealed| sealed.memtable.clone()).collect();
+        if !view.active.is_empty() {
+            memtables.push(view.active.clone());
+        }
+        let tree = self.parts.tree.read()?;
+        let segments = self.parts.log.segments_snapshot();
+        let at = at.unwrap_or_else(|| self.parts.publisher.published());
+        Ok(Snapshot { parts: self.parts.clone(), at, memtables, tree, segments })
+    }
+
+    fn active_memtable(&self) -> Arc<Memtable> {
+        self.view.read().active.clone()
+    }
+
+    /// Runs `work` under the writer lock and commits what it wrote, all or nothing.
+    pub(crate) fn write<T>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.wait_for_memory()?;
+        let mut transaction = Transaction::begin(self)?;
+        let result = work(&mut transaction)?;
+        let level = durability.level();
+        if let Some(receipt) = transaction.commit(level)? {
+            self.finish(receipt, level)?;
+        }
+        Ok(result)
+    }
+
+    /// The document `id`, of everything published; a hot one without a snapshot.
+    pub(crate) fn get(&self, id: &str) -> Result<Option<Document>> {
+        match self.parts.cache.get(id, self.parts.publisher.published()) {
+            Some(document) => Ok(Some(document)),
+            None => self.snapshot()?.get(id),
+        }
+    }
+
+    /// Flushes everything appended.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
+        self.parts.publisher.advance(self.parts.log.written(), self.parts.log.durable());
+        Ok(())
+    }
+
+    /// Applies one edit in a transaction of its own.
+    pub(crate) fn edit(&self, durability: Durability, edit: Edit) -> Result<Revision> {
+        let prepared = self.parts.prepare(edit)?;
+        self.write(durability, |transaction| transaction.stage(prepared))
+    }
+
+    /// Applies each edit on its own merits, in one frame: one may fail and the others stand.
+    pub(crate) fn bulk(&self, durability: Durability, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
+        let prepared: Vec<_> = edits.into_iter().map(|edit| self.parts.prepare(edit)).collect();
+        self.write(durability, |transaction| {
+            Ok(prepared.into_iter().map(|prepared| transaction.stage(prepared?)).collect())
+        })
+    }
+
+    /// Waits until the transaction is as durable as was asked, and visible.
+    fn finish(&self, receipt: Receipt, level: Level) -> Result<()> {
+        let log = &self.parts.log;
+        let publisher = &self.parts.publisher;
+        if let Err(error) = log.commit(receipt.end, level) {
+            publisher.wake(false);
+            self.memory_freed.notify_all();
+            return Err(error);
+        }
+        publisher.advance(log.written(), log.durable());
+        if publisher.wait_for(receipt.last_sequence, || log.is_poisoned()) {
+            Ok(())
+        } else {
+            Err(Error::closed("the log failed while this transaction waited for one before it")
+                .with_hint("reopen the database: the transaction may or may not be in it"))
+        }
+    }
+
+    fn refuse_if_closed(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::closed("the database is closed"));
+        }
+        match &*self.broken.lock() {
+            Some(error) => Err(error.duplicate()),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a full memtable's place free. Call it under the writer lock.
+    fn seal_if_full(&self, writer: &mut Writer) {
+        let full = self.active_memtable().byte_count() >= self.parts.options.memory_bytes / 3;
+        if full {
+            self.seal(writer);
+        }
+    }
+
+    /// Seals the active memtable, if there is anything in it. Call it under the writer lock.
+    fn seal(&self, writer: &mut Writer) {
+        let mut view = self.view.write();
+        if view.active.is_empty() {
+            return;
+        }
+        let memtable = std::mem::replace(&mut view.active, Arc::new(Memtable::new()));
+        view.sealed.push(Sealed {
+            memtable,
+            log_end: writer.log_end,
+            next_sequence: writer.next_sequence,
+            next_number: writer.next_number,
+        });
+        drop(view);
+        self.wanted.ask();
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let view = self.view.read();
+        view.sealed.iter().map(|sealed| sealed.memtable.byte_count()).sum::<usize>() + view.active.byte_count()
+    }
+
+    /// Holds a writer back while memtables fill their bound: slower, never refused.
+    fn wait_for_memory(&self) -> Result<()> {
+        if self.memory_bytes() <= self.parts.options.memory_bytes {
+            return Ok(());
+        }
+        self.stall_count.fetch_add(1, Ordering::Relaxed);
+        if !self.parts.options.background {
+            return self.checkpoint();
+        }
+        let mut lock = self.memory_lock.lock();
+        while self.memory_bytes() > self.parts.options.memory_bytes {
+            self.refuse_if_closed()?;
+            if self.view.read().sealed.is_empty() {
+                break;
+            }
+            self.memory_freed.wait_for(&mut lock, std::time::Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Counts and sizes.
+    pub(crate) fn info(&self) -> Result<Info> {
+        let snapshot = self.snapshot()?;
+        let live = snapshot.presence(crate::index::PathNumber::ROOT, crate::index::Presence::Object)?.len();
+        let statistics = self.parts.log.statistics();
+        let tree = self.parts.tree.size()?;
+        let live_bytes = meta::live_bytes(&*snapshot.tree)?.values().sum();
+        let numbers_taken = self.writer.lock().next_number.0 - FIRST_NUMBER.0;
+        Ok(Info {
+            document_count: live,
+            deleted_count: numbers_taken.saturating_sub(live),
+            sequence: snapshot.at,
+            durability: self.parts.options.durability,
+            log_bytes: self.parts.log.segments().iter().map(|segment| segment.used_bytes).sum(),
+            live_bytes,
+            segment_count: self.parts.log.segments().len(),
+            tree_bytes: tree.file_bytes,
+            tree_live_bytes: tree.live_bytes,
+            memory_bytes: self.memory_bytes() as u64,
+            flush_count: statistics.flush_count,
+            write_count: statistics.write_count,
+            stall_count: self.stall_count.load(Ordering::Relaxed),
+            path_count: self.parts.paths.len(),
+            shape_count: self.parts.shapes.len(),
+            format_version: crate::log::FORMAT_VERSION,
+        })
+    }
+}
+
+/// Document numbers begin at one, so that zero can never be a forgotten one.
+const FIRST_NUMBER: DocumentNumber = DocumentNumber(1);
+
+impl StoreParts {
+    /// Appends the records of the shapes from number `from` on; returns how many shapes there are.
+    fn log_shapes_since(&self, from: usize, payload: &mut Vec<u8>) -> usize {
+        let mut count = from;
+        for (number, shape) in self.shapes.since(from) {
+            Record::Shape { number: number.get() as u32, names: shape.names().collect() }.encode(payload);
+            count = number.get() + 1;
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@
 //! memory than a small multiple of the input.
 //! **This room knows nothing of ids, revisions, files or other documents.**
 
+mod body;
 mod canonical;
 pub(crate) mod collate;
 mod convert;
@@ -37,6 +38,7 @@ pub use object::{Fields, Object};
 pub use parse::ParseError;
 pub use path::Path;
 
+pub(crate) use body::Body;
 pub(crate) use number::Numeric;
 pub(crate) use pack::pack;
 pub(crate) use packed::{Packed, PackedArray, PackedElements, PackedFields, PackedObject, PackedValue};

@@ -1,0 +1,175 @@
+//! One read of the feed, from a snapshot.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::Result;
+use crate::memtable::DocumentState;
+use crate::revision::{DocumentId, Revision, Sequence};
+use crate::store::{Document, Snapshot};
+
+/// The latest event of one document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// When it was written: the feed's position to continue after.
+    pub sequence: Sequence,
+    /// The document.
+    pub id: DocumentId,
+    /// Its winning revision.
+    pub revision: Revision,
+    /// Whether the winner is a deletion.
+    pub deleted: bool,
+    /// Every leaf of its revision tree, the winner first.
+    pub leaves: Vec<Revision>,
+    /// The winner, when documents were asked for.
+    pub document: Option<Document>,
+}
+
+/// A request for changes: everything after a sequence, unless narrowed. Run it with [`Changes::run`].
+#[derive(Debug, Clone)]
+pub struct Changes {
+    snapshot: Snapshot,
+    filter: Filter,
+    since: Sequence,
+    limit: Option<usize>,
+    descending: bool,
+}
+
+/// Which changes are wanted, and whether with documents.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Filter {
+    pub(super) ids: Option<BTreeSet<String>>,
+    pub(super) documents: bool,
+}
+
+impl Filter {
+    /// The change that `state` is, if it is wanted.
+    fn change(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<Change>> {
+        if self.ids.as_ref().is_some_and(|ids| !ids.contains(state.id.as_str())) {
+            return Ok(None);
+        }
+        let document = if self.documents { Some(snapshot.winner(state)?) } else { None };
+        let leaves: Vec<_> = state.tree.leaves().map(|leaf| leaf.revision).collect();
+        Ok(Some(Change {
+            sequence: state.sequence,
+            id: state.id.clone(),
+            revision: leaves[0],
+            deleted: !state.is_live(),
+            leaves,
+            document,
+        }))
+    }
+}
+
+impl Changes {
+    pub(crate) fn new(snapshot: Snapshot, since: Sequence) -> Self {
+        Changes { snapshot, filter: Filter::default(), since, limit: None, descending: false }
+    }
+
+    pub(super) fn with_filter(snapshot: Snapshot, since: Sequence, filter: Filter) -> Self {
+        Changes { snapshot, filter, since, limit: None, descending: false }
+    }
+
+    /// At most this many changes.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Newest first.
+    #[must_use]
+    pub fn descending(mut self, descending: bool) -> Self {
+        self.descending = descending;
+        self
+    }
+
+    /// With the winning documents.
+    #[must_use]
+    pub fn documents(mut self, documents: bool) -> Self {
+        self.filter.documents = documents;
+        self
+    }
+
+    /// Only of these documents.
+    #[must_use]
+    pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
+        self.filter.ids = Some(ids.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The newest sequence of the snapshot this reads: to continue after once the iterator is used up.
+    pub fn last_sequence(&self) -> Sequence {
+        self.snapshot.sequence()
+    }
+
+    /// Streams the changes. Costs a look-up for each, and a read of the log where documents or a selector are asked for.
+    pub fn run(self) -> impl Iterator<Item = Result<Change>> + use<> {
+        let limit = self.limit.unwrap_or(usize::MAX);
+        Run {
+            position: if self.descending { self.snapshot.sequence().next() } else { self.since },
+            changes: self,
+            batch: VecDeque::new(),
+            is_done: false,
+        }
+        .take(limit)
+    }
+}
+
+/// Events looked up at once.
+const BATCH_COUNT: usize = 256;
+
+struct Run {
+    changes: Changes,
+    /// The last sequence looked at.
+    position: Sequence,
+    batch: VecDeque<Result<Change>>,
+    is_done: bool,
+}
+
+impl Run {
+    fn fill(&mut self) {
+        let Changes { snapshot, filter, since, descending, .. } = &self.changes;
+        let found = match descending {
+            false => snapshot.events_after(self.position, BATCH_COUNT).map(|found| (found.events, found.reached)),
+            true => snapshot.events_before(self.position, *since, BATCH_COUNT).map(|events| {
+                let reached = events.last().map_or(*since, |event| event.0);
+                (events, reached)
+            }),
+        };
+        let events = match found {
+            Ok((events, reached)) => {
+                self.position = reached;
+                self.is_done = reached == if *descending { *since } else { snapshot.sequence() };
+                events
+            }
+            Err(error) => return self.fail(error),
+        };
+        for (_, number) in events {
+            let change = snapshot.state(number).and_then(|state| match state {
+                Some(state) => filter.change(snapshot, &state),
+                None => Ok(None),
+            });
+            match change {
+                Ok(None) => {}
+                Ok(Some(change)) => self.batch.push_back(Ok(change)),
+                Err(error) => return self.fail(error),
+            }
+        }
+    }
+
+    fn fail(&mut self, error: crate::Error) {
+        self.batch.push_back(Err(error));
+        self.is_done = true;
+    }
+}
+
+impl Iterator for Run {
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.batch.is_empty() && !self.is_done {
+            self.fill();
+        }
+        self.batch.pop_front()
+    }
+}

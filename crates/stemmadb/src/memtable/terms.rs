@@ -1,0 +1,361 @@
+//! The memtable's part of the index: for each path, its distinct terms with the documents that gained or lost them.
+//!
+//! Terms are found by hash; they are put in order only when a walk first needs them, as sorted runs that are merged
+//! geometrically, so that a writer pays one push a term and a reader never sorts twice.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashTable};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::Memtable;
+use crate::index::{DocumentNumber, PathNumber, Presence};
+use crate::revision::Sequence;
+
+use crate::tree::Direction;
+
+/// One document gained or lost a term at a sequence.
+#[derive(Debug, Clone, Copy)]
+struct Delta {
+    number: DocumentNumber,
+    /// The sequence, shifted left by one; the lowest bit says whether the term was gained.
+    stamp: u64,
+}
+
+impl Delta {
+    fn new(number: DocumentNumber, sequence: Sequence, gained: bool) -> Self {
+        Delta { number, stamp: sequence.0 << 1 | u64::from(gained) }
+    }
+
+    fn visible(&self, at: Sequence) -> bool {
+        self.stamp >> 1 <= at.0
+    }
+
+    fn gained(&self) -> bool {
+        self.stamp & 1 == 1
+    }
+}
+
+/// What memtables change in the set of documents that have one term: for each document the last word, sorted by number.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Overlay {
+    changes: Vec<(DocumentNumber, bool)>,
+}
+
+impl Overlay {
+    /// Adds the deltas of a newer memtable (or newer deltas of the same one).
+    fn extend(&mut self, deltas: impl Iterator<Item = Delta>) {
+        self.changes.extend(deltas.map(|delta| (delta.number, delta.gained())));
+    }
+
+    /// Settles what was collected: sorted by document, only the last word for each.
+    pub(crate) fn settle(&mut self) {
+        let ascending = self.changes.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        if ascending {
+            return;
+        }
+        // Stable, so that of several words on one document the newest stays last.
+        self.changes.sort_by_key(|change| change.0);
+        let mut kept = 0;
+        for index in 0..self.changes.len() {
+            let last_word = self.changes.get(index + 1).is_none_or(|next| next.0 != self.changes[index].0);
+            if last_word {
+                self.changes[kept] = self.changes[index];
+                kept += 1;
+            }
+        }
+        self.changes.truncate(kept);
+    }
+
+    /// Each document with whether it gained (`true`) or lost the term; ascending once settled.
+    pub(crate) fn changes(&self) -> &[(DocumentNumber, bool)] {
+        &self.changes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Puts a newer overlay on top of this one.
+    pub(crate) fn stack(&mut self, newer: Overlay) {
+        self.changes.extend(newer.changes);
+        self.settle();
+    }
+}
+
+struct TermEntry {
+    start: u32,
+    length: u32,
+    deltas: SmallVec<[Delta; 1]>,
+}
+
+/// The distinct terms of one path.
+#[derive(Default)]
+pub(super) struct PathTerms {
+    keys: Vec<u8>,
+    entries: Vec<TermEntry>,
+    table: HashTable<u32>,
+    hasher: hashbrown::DefaultHashBuilder,
+    runs: Mutex<Runs>,
+}
+
+/// Term indices in key order: each run sorted, each at least twice as long as the next.
+#[derive(Default)]
+struct Runs {
+    runs: SmallVec<[Arc<[u32]>; 4]>,
+    sorted_count: usize,
+}
+
+impl PathTerms {
+    /// Records that `number` gained or lost the term `key`; returns about how many bytes that took.
+    pub(super) fn push(&mut self, key: &[u8], number: DocumentNumber, sequence: Sequence, gained: bool) -> usize {
+        use std::hash::BuildHasher;
+        let hash = self.hasher.hash_one(key);
+        let delta = Delta::new(number, sequence, gained);
+        let (keys, entries) = (&self.keys, &self.entries);
+        if let Some(&index) = self.table.find(hash, |&index| entries[index as usize].key(keys) == key) {
+            self.entries[index as usize].deltas.push(delta);
+            return size_of::<Delta>();
+        }
+        let index =
+            u32::try_from(self.entries.len()).expect("a memtable is sealed long before four thousand million terms");
+        let start = u32::try_from(self.keys.len()).expect("a memtable is sealed long before 4 GiB of keys");
+        self.keys.extend_from_slice(key);
+        self.entries.push(TermEntry { start, length: key.len() as u32, deltas: SmallVec::from_buf([delta]) });
+        let (keys, entries, hasher) = (&self.keys, &self.entries, &self.hasher);
+        self.table.insert_unique(hash, index, |&index| hasher.hash_one(entries[index as usize].key(keys)));
+        key.len() + size_of::<TermEntry>() + 8
+    }
+
+    /// Adds what the term `key` does as of `at`.
+    pub(super) fn overlay(&self, key: &[u8], at: Sequence, overlay: &mut Overlay) {
+        use std::hash::BuildHasher;
+        let hash = self.hasher.hash_one(key);
+        if let Some(&index) = self.table.find(hash, |&index| self.key(index) == key) {
+            self.overlay_at(index, at, overlay);
+        }
+    }
+
+    fn overlay_at(&self, index: u32, at: Sequence, overlay: &mut Overlay) {
+        overlay.extend(self.entries[index as usize].deltas.iter().copied().filter(|delta| delta.visible(at)));
+    }
+
+    fn key(&self, index: u32) -> &[u8] {
+        self.entries[index as usize].key(&self.keys)
+    }
+
+    /// The sorted runs, after sorting what came since the last call.
+    fn sorted_runs(&self) -> SmallVec<[Arc<[u32]>; 4]> {
+        let mut runs = self.runs.lock();
+        if runs.sorted_count < self.entries.len() {
+            let mut tail: Vec<u32> = (runs.sorted_count as u32..self.entries.len() as u32).collect();
+            tail.sort_unstable_by(|&left, &right| self.key(left).cmp(self.key(right)));
+            runs.sorted_count = self.entries.len();
+            runs.runs.push(tail.into());
+            while let [.., older, newer] = runs.runs.as_slice() {
+                if older.len() >= 2 * newer.len() {
+                    break;
+                }
+                let merged = self.merge(older, newer);
+                let kept = runs.runs.len() - 2;
+                runs.runs.truncate(kept);
+                runs.runs.push(merged);
+            }
+        }
+        runs.runs.clone()
+    }
+
+    fn merge(&self, left: &[u32], right: &[u32]) -> Arc<[u32]> {
+        let mut merged = Vec::with_capacity(left.len() + right.len());
+        let (mut l, mut r) = (0, 0);
+        while l < left.len() && r < right.len() {
+            if self.key(left[l]) < self.key(right[r]) {
+                merged.push(left[l]);
+                l += 1;
+            } else {
+                merged.push(right[r]);
+                r += 1;
+            }
+        }
+        merged.extend_from_slice(&left[l..]);
+        merged.extend_from_slice(&right[r..]);
+        merged.into()
+    }
+
+    /// The part of a sorted run that lies within the bounds.
+    fn clip(&self, run: &[u32], lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> std::ops::Range<usize> {
+        let start = match lower {
+            Bound::Unbounded => 0,
+            Bound::Included(lower) => run.partition_point(|&index| self.key(index) < lower),
+            Bound::Excluded(lower) => run.partition_point(|&index| self.key(index) <= lower),
+        };
+        let end = match upper {
+            Bound::Unbounded => run.len(),
+            Bound::Included(upper) => run.partition_point(|&index| self.key(index) <= upper),
+            Bound::Excluded(upper) => run.partition_point(|&index| self.key(index) < upper),
+        };
+        start..end.max(start)
+    }
+}
+
+impl TermEntry {
+    fn key<'a>(&self, keys: &'a [u8]) -> &'a [u8] {
+        &keys[self.start as usize..][..self.length as usize]
+    }
+}
+
+/// Walks one path's terms of one memtable in key order, a batch at a time so that no lock is held between batches.
+pub(crate) struct Walk {
+    memtable: Arc<Memtable>,
+    path: PathNumber,
+    at: Sequence,
+    direction: Direction,
+    runs: SmallVec<[(Arc<[u32]>, std::ops::Range<usize>); 4]>,
+    batch: std::vec::IntoIter<(Vec<u8>, Overlay)>,
+}
+
+/// Terms fetched under one lock.
+const WALK_BATCH_COUNT: usize = 128;
+
+impl Walk {
+    /// Starts at the first term within the bounds, in `direction`, as of `at`.
+    pub(crate) fn new(
+        memtable: Arc<Memtable>,
+        path: PathNumber,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+        at: Sequence,
+    ) -> Self {
+        let runs = match memtable.inner.read().paths.get(&path) {
+            None => SmallVec::new(),
+            Some(terms) => terms
+                .sorted_runs()
+                .into_iter()
+                .map(|run| {
+                    let range = terms.clip(&run, lower, upper);
+                    (run, range)
+                })
+                .filter(|(_, range)| !range.is_empty())
+                .collect(),
+        };
+        Walk { memtable, path, at, direction, runs, batch: Vec::new().into_iter() }
+    }
+
+    fn fill(&mut self) {
+        let inner = self.memtable.inner.read();
+        let Some(terms) = inner.paths.get(&self.path) else { return };
+        let mut batch = Vec::new();
+        while batch.len() < WALK_BATCH_COUNT {
+            let Some(index) = take_next(terms, &mut self.runs, self.direction) else { break };
+            let mut overlay = Overlay::default();
+            terms.overlay_at(index, self.at, &mut overlay);
+            if !overlay.is_empty() {
+                overlay.settle();
+                batch.push((terms.key(index).to_vec(), overlay));
+            }
+        }
+        self.batch = batch.into_iter();
+    }
+}
+
+/// Takes the next term in `direction` off the runs.
+fn take_next(
+    terms: &PathTerms,
+    runs: &mut SmallVec<[(Arc<[u32]>, std::ops::Range<usize>); 4]>,
+    direction: Direction,
+) -> Option<u32> {
+    let head = |(run, range): &(Arc<[u32]>, std::ops::Range<usize>)| match direction {
+        Direction::Ascending => run[range.start],
+        Direction::Descending => run[range.end - 1],
+    };
+    let wanted = match direction {
+        Direction::Ascending => Ordering::Less,
+        Direction::Descending => Ordering::Greater,
+    };
+    let mut best: Option<usize> = None;
+    for (at, run) in runs.iter().enumerate() {
+        if run.1.is_empty() {
+            continue;
+        }
+        if best.is_none_or(|best| terms.key(head(run)).cmp(terms.key(head(&runs[best]))) == wanted) {
+            best = Some(at);
+        }
+    }
+    let best = best?;
+    let index = head(&runs[best]);
+    match direction {
+        Direction::Ascending => runs[best].1.start += 1,
+        Direction::Descending => runs[best].1.end -= 1,
+    }
+    Some(index)
+}
+
+impl Iterator for Walk {
+    type Item = (Vec<u8>, Overlay);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(next) = self.batch.next() {
+            return Some(next);
+        }
+        self.fill();
+        self.batch.next()
+    }
+}
+
+/// Which (path, presence) pairs documents gained or lost. Documents of one form share their list of pairs, the *signature*,
+/// so a write costs one look-up and one push instead of one for each of its paths.
+#[derive(Default)]
+pub(super) struct Signatures {
+    numbers: HashMap<Box<[(PathNumber, Presence)]>, usize>,
+    deltas: Vec<Vec<Delta>>,
+}
+
+impl Signatures {
+    /// Records that `number` gained or lost every pair of `signature`; returns about how many bytes that took.
+    pub(super) fn push(
+        &mut self,
+        signature: &[(PathNumber, Presence)],
+        number: DocumentNumber,
+        sequence: Sequence,
+        gained: bool,
+    ) -> usize {
+        if signature.is_empty() {
+            return 0;
+        }
+        let delta = Delta::new(number, sequence, gained);
+        if let Some(&index) = self.numbers.get(signature) {
+            self.deltas[index].push(delta);
+            return size_of::<Delta>();
+        }
+        self.numbers.insert(signature.into(), self.deltas.len());
+        self.deltas.push(vec![delta]);
+        size_of_val(signature) + 96
+    }
+
+    /// Adds what (`path`, `presence`) does as of `at`.
+    pub(super) fn overlay(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut Overlay) {
+        let mut found: SmallVec<[Delta; 8]> = SmallVec::new();
+        for (signature, &index) in &self.numbers {
+            if signature.binary_search(&(path, presence)).is_ok() {
+                found.extend(self.deltas[index].iter().copied().filter(|delta| delta.visible(at)));
+            }
+        }
+        // Signatures are visited in no order; the last word on a document is the newest.
+        if !found.windows(2).all(|pair| pair[0].number < pair[1].number) {
+            found.sort_unstable_by_key(|delta| (delta.number, delta.stamp));
+        }
+        overlay.extend(found.into_iter());
+    }
+
+    /// Every pair that occurs, ascending.
+    pub(super) fn all(&self) -> Vec<(PathNumber, Presence)> {
+        let mut all: Vec<_> = self.numbers.keys().flat_map(|signature| signature.iter().copied()).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}

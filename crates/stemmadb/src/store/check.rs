@@ -1,0 +1,299 @@
+//! Does everything agree? Documents with the index in both directions, the feed with the documents, records with their
+//! checksums, live bytes with the records.
+//!
+//! Index and documents are compared as multisets of (path, term, document): both sides are summed up as 128-bit hashes, path
+//! by path, so the memory needed does not grow with the database.
+
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::ops::Bound;
+
+use crate::index::{DocumentNumber, PathNumber, Presence};
+use crate::log::LogPosition;
+use crate::memtable::DocumentState;
+use crate::revision::Sequence;
+use crate::store::record::Record;
+use crate::store::recover::Progress;
+use crate::store::snapshot::{Located, Snapshot};
+use crate::store::{FIRST_NUMBER, Store, layout, meta};
+use crate::tree::{Direction, Table};
+use crate::value::PackedValue;
+use crate::{Error, ErrorKind, Result};
+
+/// What [`crate::Database::check`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Documents looked at, deleted ones included.
+    pub document_count: u64,
+    /// Index entries compared: one for each term of each document.
+    pub term_count: u64,
+    /// Records of the log verified.
+    pub record_count: u64,
+    /// Events of the feed looked at.
+    pub event_count: u64,
+    /// Everything that is wrong, up to a bound; empty if nothing is.
+    pub damages: Vec<Damage>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Where and what.
+    pub what: String,
+    /// Whether the tree is at fault, so that a rebuild repairs it.
+    pub rebuild_helps: bool,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.damages.is_empty()
+    }
+}
+
+/// Damages reported before the rest is only counted as "more".
+const DAMAGE_COUNT_MAX: usize = 100;
+
+impl Store {
+    /// Checks a snapshot of everything published, and the log.
+    pub(crate) fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<CheckReport> {
+        let snapshot = self.snapshot()?;
+        let number_end = self.writer.lock().next_number;
+        let segments = self.parts.log.segments();
+        let log_bytes: u64 = segments.iter().map(|segment| segment.used_bytes).sum();
+        let total = number_end.0 + log_bytes;
+        let mut check = Check { snapshot: &snapshot, report: CheckReport::default(), sums: Sums::default() };
+        let mut done = 0;
+        for segment in &segments {
+            check.segment(segment.number)?;
+            done += segment.used_bytes;
+            progress(Progress { done, total });
+        }
+        for number in FIRST_NUMBER.0..number_end.0 {
+            check.document(DocumentNumber(number))?;
+            if number % 1024 == 0 {
+                progress(Progress { done: done + number, total });
+            }
+        }
+        check.index()?;
+        check.feed()?;
+        check.tree()?;
+        progress(Progress { done: total, total });
+        Ok(check.report)
+    }
+}
+
+struct Check<'a> {
+    snapshot: &'a Snapshot,
+    report: CheckReport,
+    sums: Sums,
+}
+
+/// For each path, the sum over (term, document) of a hash: documents count up, the index counts down.
+#[derive(Default)]
+struct Sums {
+    low: hashbrown::DefaultHashBuilder,
+    high: hashbrown::DefaultHashBuilder,
+    by_path: BTreeMap<PathNumber, u128>,
+}
+
+impl Sums {
+    fn hash(&self, path: PathNumber, key: &[u8], number: DocumentNumber) -> u128 {
+        let entry = (path, key, number);
+        u128::from(self.high.hash_one(entry)) << 64 | u128::from(self.low.hash_one(entry))
+    }
+
+    fn count_up(&mut self, path: PathNumber, key: &[u8], number: DocumentNumber) {
+        let hash = self.hash(path, key, number);
+        let sum = self.by_path.entry(path).or_default();
+        *sum = sum.wrapping_add(hash);
+    }
+
+    fn count_down(&mut self, path: PathNumber, key: &[u8], number: DocumentNumber) {
+        let hash = self.hash(path, key, number);
+        let sum = self.by_path.entry(path).or_default();
+        *sum = sum.wrapping_sub(hash);
+    }
+}
+
+impl Check<'_> {
+    fn damage(&mut self, what: impl Into<String>, rebuild_helps: bool) {
+        if self.report.damages.len() < DAMAGE_COUNT_MAX {
+            self.report.damages.push(Damage { what: what.into(), rebuild_helps });
+        }
+    }
+
+    /// Turns damage into a line of the report; other errors end the check.
+    fn note(&mut self, result: Result<()>, context: impl std::fmt::Display, rebuild_helps: bool) -> Result<()> {
+        match result {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.damage(format!("{context}: {error}"), rebuild_helps);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn segment(&mut self, number: u32) -> Result<()> {
+        let mut record_count = 0;
+        let verified = self.snapshot.parts.log.frames(number, &mut |frame| {
+            let mut offset = 0;
+            while offset < frame.payload.len() {
+                let place = frame.position.advance(offset as u32);
+                let (record, length) = Record::decode(&frame.payload[offset..]).map_err(|error| error.within(place))?;
+                if let Record::Revision(record) = &record {
+                    PackedValue::new(record.body, &self.snapshot.parts.shapes)?.to_value()?;
+                }
+                record_count += 1;
+                offset += length;
+            }
+            Ok(())
+        });
+        self.report.record_count += record_count;
+        self.note(verified, format_args!("log segment {number}"), false)
+    }
+
+    fn document(&mut self, number: DocumentNumber) -> Result<()> {
+        let state = match self.snapshot.state(number) {
+            Ok(Some(state)) => state,
+            Ok(None) => {
+                self.damage(format!("document number {} is missing from the tree", number.0), true);
+                return Ok(());
+            }
+            Err(error) => return self.note(Err(error), format_args!("document number {}", number.0), true),
+        };
+        self.report.document_count += 1;
+        let checked = self.document_state(&state);
+        self.note(checked, format_args!("document `{}`", state.id), true)
+    }
+
+    fn document_state(&mut self, state: &DocumentState) -> Result<()> {
+        let found = match self.snapshot.locate(state.id.as_str())? {
+            Some(Located::Memory(found)) => Some((found.number, found.sequence, winner_position(&found))),
+            Some(Located::Tree(row)) => Some((row.number, row.sequence, Some(row.position))),
+            None => None,
+        };
+        if found != Some((state.number, state.sequence, winner_position(state))) {
+            self.damage(format!("document `{}`: its id leads elsewhere", state.id), true);
+        }
+        for leaf in state.tree.leaves() {
+            self.snapshot.stored_leaf(state, leaf)?;
+        }
+        if state.is_live() {
+            let document = self.snapshot.winner(state)?;
+            let parts = &self.snapshot.parts;
+            let terms = crate::index::document_terms(&parts.policy, &parts.paths, document.packed()?)?;
+            for term in terms.terms() {
+                self.sums.count_up(term.path, term.key, state.number);
+                self.report.term_count += 1;
+            }
+            for (path, presence) in terms.presence() {
+                self.sums.count_up(*path, &presence.key(), state.number);
+                self.report.term_count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn index(&mut self) -> Result<()> {
+        for path in 0..self.snapshot.parts.paths.len() as u32 {
+            let path = PathNumber(path);
+            let counted = self.count_path_down(path);
+            self.note(counted, format_args!("index of `{}`", self.path_text(path)), true)?;
+        }
+        let wrong: Vec<_> = self.sums.by_path.iter().filter(|(_, sum)| **sum != 0).map(|(path, _)| *path).collect();
+        for path in wrong {
+            let text = self.path_text(path);
+            self.damage(format!("index of `{text}`: terms and documents disagree"), true);
+        }
+        Ok(())
+    }
+
+    fn path_text(&self, path: PathNumber) -> String {
+        self.snapshot.parts.paths.text(path).unwrap_or_default()
+    }
+
+    fn count_path_down(&mut self, path: PathNumber) -> Result<()> {
+        for presence in Presence::ALL {
+            for number in self.snapshot.presence(path, presence)?.iter() {
+                self.sums.count_down(path, &presence.key(), number);
+            }
+        }
+        for step in self.snapshot.walk(path, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)? {
+            let (key, set) = step?;
+            for number in set.iter() {
+                self.sums.count_down(path, &key, number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Each document has exactly one event, at its sequence.
+    fn feed(&mut self) -> Result<()> {
+        let mut position = Sequence::ZERO;
+        while position < self.snapshot.at {
+            let found = match self.snapshot.events_after(position, 1024) {
+                Ok(found) => found,
+                Err(error) => return self.note(Err(error), "feed", true),
+            };
+            for (sequence, number) in found.events {
+                self.report.event_count += 1;
+                let state = self.snapshot.state(number)?;
+                if state.is_none_or(|state| state.sequence != sequence) {
+                    self.damage(format!("feed: sequence {sequence} is not that of document number {}", number.0), true);
+                }
+            }
+            position = found.reached;
+        }
+        if self.report.event_count != self.report.document_count {
+            let (events, documents) = (self.report.event_count, self.report.document_count);
+            self.damage(format!("feed: {events} events for {documents} documents"), true);
+        }
+        Ok(())
+    }
+
+    /// The tree's own rows: live bytes against the records they stand for.
+    fn tree(&mut self) -> Result<()> {
+        let counted = self.count_live_bytes();
+        let recorded = meta::live_bytes(&*self.snapshot.tree);
+        match (counted, recorded) {
+            (Ok(counted), Ok(mut recorded)) => {
+                recorded.retain(|_, bytes| *bytes > 0);
+                if counted != recorded {
+                    self.damage(format!("live bytes by segment are {recorded:?}, should be {counted:?}"), true);
+                }
+                Ok(())
+            }
+            (Err(error), _) | (_, Err(error)) => self.note(Err(error), "tree", true),
+        }
+    }
+
+    fn count_live_bytes(&self) -> Result<BTreeMap<u32, u64>> {
+        let tree = &self.snapshot.tree;
+        let mut counted: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut add =
+            |position: LogPosition, length: u32| *counted.entry(position.segment()).or_default() += u64::from(length);
+        for row in tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)? {
+            let (key, value) = row?;
+            let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
+            let state = layout::decode_document(number, value)?;
+            state.tree.leaves().for_each(|leaf| add(leaf.payload.position, leaf.payload.length));
+        }
+        for row in tree.scan(Table::Local, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)? {
+            let row = layout::LocalRow::decode(row?.1)?;
+            add(row.position, row.length);
+        }
+        Ok(counted)
+    }
+}
+
+fn winner_position(state: &DocumentState) -> Option<LogPosition> {
+    state.tree.winner().map(|leaf| leaf.payload.position)
+}
+
+impl From<Damage> for Error {
+    fn from(damage: Damage) -> Self {
+        let error = Error::corrupt(damage.what);
+        if damage.rebuild_helps { error.with_hint("run `stemma rebuild`") } else { error.with_hint("restore a backup") }
+    }
+}

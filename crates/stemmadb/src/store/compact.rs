@@ -1,0 +1,237 @@
+//! Gives back the space of records that nothing needs any more, a segment at a time.
+//!
+//! What is still needed of a segment is appended to the log again (*relocated*: the same revision and sequence at a new
+//! position); once the tree points to the new places, the segment is retired. Nothing is ever copied as a whole, so
+//! this needs room for one segment.
+//!
+//! Invariant: from the segments that are left, the log alone gives back every document with all of its known ancestry. A record that is
+//! no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the same.
+
+use std::sync::Arc;
+
+use crate::Result;
+use crate::index::difference;
+use crate::log::{Frame, Level, LogPosition};
+use crate::memtable::{DocumentState, LocalState, Stored};
+use crate::revision::{Leaf, Revision, Sequence};
+use crate::store::layout::{self, LocalRow};
+use crate::store::record::{Record, RevisionRecord};
+use crate::store::snapshot::Snapshot;
+use crate::store::write::Writer;
+use crate::store::{Store, meta};
+use crate::tree::Table;
+use crate::value::Body;
+
+/// A segment is rewritten by itself when less than this share (in percent) of it is needed.
+const WORTHWHILE_PERCENT: u64 = 50;
+
+/// When asked to compact, anything below this share is rewritten.
+const ASKED_PERCENT: u64 = 90;
+
+impl Store {
+    /// Rewrites the emptiest segment, if it is worth it.
+    pub(super) fn compact_if_worthwhile(&self) -> Result<()> {
+        match self.emptiest_segment(WORTHWHILE_PERCENT)? {
+            Some(segment) => self.compact_segment(segment),
+            None => Ok(()),
+        }
+    }
+
+    /// Rewrites every segment of which a good part is not needed; returns how many bytes of segments were given back.
+    pub(crate) fn compact(&self) -> Result<u64> {
+        self.checkpoint()?;
+        self.parts.log.roll()?;
+        let mut given_back = 0;
+        let newest = self.parts.log.segments().last().map_or(0, |segment| segment.number);
+        while let Some(segment) = self.emptiest_segment(ASKED_PERCENT)?.filter(|segment| *segment < newest) {
+            let used = self.used_bytes(segment);
+            self.compact_segment(segment)?;
+            given_back += used;
+        }
+        Ok(given_back)
+    }
+
+    fn used_bytes(&self, number: u32) -> u64 {
+        self.parts
+            .log
+            .segments()
+            .iter()
+            .find(|segment| segment.number == number)
+            .map_or(0, |segment| segment.used_bytes)
+    }
+
+    /// The segment with the smallest needed share, if that is below `percent`.
+    fn emptiest_segment(&self, percent: u64) -> Result<Option<u32>> {
+        let live = meta::live_bytes(&*self.parts.tree.read()?)?;
+        let replay_from = match meta::checkpoint(&*self.parts.tree.read()?)? {
+            Some(checkpoint) => checkpoint.replay_from,
+            None => return Ok(None),
+        };
+        let share = |segment: &crate::log::SegmentInfo| {
+            live.get(&segment.number).copied().unwrap_or(0) * 100 / segment.used_bytes.max(1)
+        };
+        let segments = self.parts.log.segments();
+        let settled = segments.iter().filter(|segment| !segment.is_active && segment.number < replay_from.segment());
+        Ok(settled
+            .filter(|segment| share(segment) < percent)
+            .min_by_key(|segment| share(segment))
+            .map(|segment| segment.number))
+    }
+
+    fn compact_segment(&self, number: u32) -> Result<()> {
+        self.parts.log.frames(number, &mut |frame| self.relocate_frame(&frame))?;
+        self.checkpoint()?;
+        let upkeep = self.upkeep.lock();
+        let left: Vec<u32> =
+            self.parts.log.segments().iter().map(|segment| segment.number).filter(|left| *left != number).collect();
+        let end = {
+            let mut writer = self.writer.lock();
+            let mut payload = Vec::new();
+            Record::Segments(left).encode(&mut payload);
+            let appended = self.parts.log.append(writer.next_sequence, &payload)?;
+            writer.log_end = appended.end;
+            appended.end
+        };
+        self.parts.log.commit(end, Level::Flushed)?;
+        self.parts.publisher.advance(self.parts.log.written(), self.parts.log.durable());
+        self.parts.log.retire(number)?;
+        let mut tree = self.parts.tree.write()?;
+        meta::forget_segment(&mut *tree, number)?;
+        tree.commit()?;
+        drop(upkeep);
+        Ok(())
+    }
+
+    /// Appends again what is still needed of one frame.
+    fn relocate_frame(&self, frame: &Frame<'_>) -> Result<()> {
+        let mut writer = self.writer.lock();
+        self.refuse_if_closed()?;
+        let snapshot = self.newest_snapshot()?;
+        let mut moved = Moved::default();
+        let mut offset = 0;
+        while offset < frame.payload.len() {
+            let (record, length) = Record::decode(&frame.payload[offset..])?;
+            let position = frame.position.advance(offset as u32);
+            offset += length;
+            match record {
+                Record::Revision(record) => moved.revision(&snapshot, &record, position)?,
+                Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,
+                Record::Shape { .. } | Record::Settings(_) => {
+                    record.encode(&mut moved.payload);
+                }
+                Record::Segments(_) => {}
+            }
+        }
+        self.append_moved(&mut writer, moved)
+    }
+
+    fn append_moved(&self, writer: &mut Writer, moved: Moved) -> Result<()> {
+        if moved.payload.is_empty() {
+            return Ok(());
+        }
+        let appended = self.parts.log.append(writer.next_sequence, &moved.payload)?;
+        writer.log_end = appended.end;
+        let active = self.active_memtable();
+        let unchanged = difference(None, None);
+        for (mut state, revision, stored) in moved.states {
+            state.tree.update_payload(&revision, stored.placed(appended.payload));
+            active.insert(Arc::new(state), false, unchanged);
+        }
+        for (id, mut state) in moved.locals {
+            state.stored = state.stored.placed(appended.payload);
+            active.insert_local(&id, Sequence(writer.next_sequence.0 - 1), state);
+        }
+        self.seal_if_full(writer);
+        Ok(())
+    }
+}
+
+impl Stored {
+    /// The place of a record whose position so far is its offset in a payload that lies at `payload`.
+    fn placed(self, payload: LogPosition) -> Self {
+        Stored { position: payload.advance(self.position.offset()), ..self }
+    }
+}
+
+/// What of one frame is appended again. Positions are offsets until the frame's place is known.
+#[derive(Default)]
+struct Moved {
+    payload: Vec<u8>,
+    states: Vec<(DocumentState, Revision, Stored)>,
+    locals: Vec<(String, LocalState)>,
+}
+
+impl Moved {
+    fn revision(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, position: LogPosition) -> Result<()> {
+        let Some(state) = self.current(snapshot, record)? else { return Ok(()) };
+        let revision = record.path[0];
+        if let Some(leaf) = state.tree.leaf(&revision) {
+            if leaf.payload.position == position {
+                self.push(&state, leaf, record.body);
+            }
+            return Ok(());
+        }
+        // No leaf: what it tells of ancestry must be told by the leaves that descend from it.
+        for leaf in state.tree.leaves() {
+            let ancestry = state.tree.ancestry(&leaf.revision);
+            let Some(distance) = ancestry.iter().position(|ancestor| *ancestor == revision) else { continue };
+            let needed = (distance + record.path.len() - 1).min(ancestry.len() - 1);
+            if (leaf.payload.logged_ancestors as usize) < needed {
+                let document = snapshot.leaf_document(&state, leaf)?;
+                self.push(&state, leaf, document.packed_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// The state of the record's document, with what this frame has moved already.
+    fn current(&self, snapshot: &Snapshot, record: &RevisionRecord<'_>) -> Result<Option<DocumentState>> {
+        let moved = self.states.iter().rev().find(|(state, ..)| state.number == record.number);
+        match moved {
+            // Its moved leaf has no place yet; the body is at hand only through the old one.
+            Some((state, ..)) => Ok(Some(state.clone())),
+            None => Ok(snapshot.state(record.number)?.map(|state| (*state).clone())),
+        }
+    }
+
+    fn push(&mut self, state: &DocumentState, leaf: &Leaf<Stored>, body: &[u8]) {
+        let path = state.tree.ancestry(&leaf.revision);
+        let offset = self.payload.len() as u32;
+        let logged_ancestors = path.len() as u32 - 1;
+        let record = RevisionRecord {
+            deleted: leaf.deleted,
+            relocated: true,
+            number: state.number,
+            sequence: state.sequence,
+            id: state.id.as_str(),
+            path,
+            body,
+        };
+        let length = Record::Revision(record).encode(&mut self.payload);
+        let stored = Stored { position: LogPosition::new(0, offset), length, logged_ancestors };
+        let mut state = state.clone();
+        // Read through the old place until the new one is known; only the ancestry it tells counts from now on.
+        let old = leaf.payload;
+        state.tree.update_payload(&leaf.revision, Stored { logged_ancestors, ..old });
+        self.states.push((state, leaf.revision, stored));
+    }
+
+    fn local(&mut self, snapshot: &Snapshot, id: &str, position: LogPosition, record: &Record<'_>) -> Result<()> {
+        let Record::Local { deleted, generation, body, .. } = record else { return Ok(()) };
+        let current = match snapshot.local_in_memory(id) {
+            Some(state) => state.stored.position,
+            None => match snapshot.tree.get(Table::Local, &layout::id_key(id))? {
+                Some(value) => LocalRow::decode(value)?.position,
+                None => return Ok(()),
+            },
+        };
+        if current == position {
+            let offset = self.payload.len() as u32;
+            let length = record.encode(&mut self.payload);
+            let stored = Stored { position: LogPosition::new(0, offset), length, logged_ancestors: 0 };
+            let state = LocalState { generation: *generation, deleted: *deleted, stored, body: Body::new(*body) };
+            self.locals.push((id.to_owned(), state));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! A document as it was read: id, revision and body side by side.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::Result;
+use crate::revision::{DocumentId, Revision, Sequence};
+use crate::value::{Body, PackedValue, Path, Shapes, Value};
+
+/// A document as it was read. Cheap to clone; its body stays packed until it is asked for.
+#[derive(Clone)]
+pub struct Document {
+    id: DocumentId,
+    revision: Revision,
+    sequence: Sequence,
+    deleted: bool,
+    body: Body,
+    shapes: Arc<Shapes>,
+}
+
+impl Document {
+    pub(crate) fn new(
+        id: DocumentId,
+        revision: Revision,
+        sequence: Sequence,
+        deleted: bool,
+        body: Body,
+        shapes: Arc<Shapes>,
+    ) -> Self {
+        Document { id, revision, sequence, deleted, body, shapes }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &DocumentId {
+        &self.id
+    }
+
+    /// The revision that was read: what a replacement or deletion has to name.
+    pub fn revision(&self) -> &Revision {
+        &self.revision
+    }
+
+    /// The sequence of its latest write.
+    pub fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// Whether this revision is a deletion.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted
+    }
+
+    /// The whole body. Costs one pass over it.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn value(&self) -> Result<Value> {
+        self.packed()?.to_value()
+    }
+
+    /// The value at `path` (dotted; `\.` for a dot in a name), read without decoding the rest.
+    ///
+    /// # Errors
+    /// `Invalid` for a path that can't be one; `Corrupt` if the stored bytes are damaged.
+    pub fn get(&self, path: &str) -> Result<Option<Value>> {
+        let path = Path::parse(path)?;
+        self.packed()?.get(&path)?.map(|value| value.to_value()).transpose()
+    }
+
+    /// The body as one of your types.
+    ///
+    /// # Errors
+    /// `Invalid` if the body does not fit the type; `Corrupt` if the stored bytes are damaged.
+    pub fn to<T: DeserializeOwned>(&self) -> Result<T> {
+        self.value()?.deserialize_into()
+    }
+
+    /// The body as JSON text, without spaces.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn to_json(&self) -> Result<String> {
+        let mut json = Vec::with_capacity(2 * self.body.packed().len());
+        self.packed()?.write_json(&mut json)?;
+        Ok(String::from_utf8(json).expect("JSON written from checked strings is UTF-8"))
+    }
+
+    pub(crate) fn packed(&self) -> Result<PackedValue<'_>> {
+        PackedValue::new(self.body.packed(), &self.shapes)
+    }
+
+    pub(crate) fn packed_bytes(&self) -> &[u8] {
+        self.body.packed()
+    }
+
+    /// How many bytes it keeps alive.
+    pub(crate) fn byte_count(&self) -> usize {
+        self.body.byte_count()
+    }
+}
+
+impl std::fmt::Debug for Document {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let body = self.to_json().unwrap_or_else(|error| format!("<{error}>"));
+        write!(f, "{} {} {body}", self.id, self.revision)
+    }
+}
+
+impl PartialEq for Document {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.revision == other.revision && self.value().ok() == other.value().ok()
+    }
+}
+
+/// As CouchDB shows a document: `_id` and `_rev` first, then the body's own fields.
+impl Serialize for Document {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let value = self.value().map_err(serde::ser::Error::custom)?;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("_id", self.id.as_str())?;
+        map.serialize_entry("_rev", &self.revision.to_string())?;
+        if self.deleted {
+            map.serialize_entry("_deleted", &true)?;
+        }
+        if let Value::Object(object) = &value {
+            for (name, value) in object.iter() {
+                map.serialize_entry(name, value)?;
+            }
+        }
+        map.end()
+    }
+}

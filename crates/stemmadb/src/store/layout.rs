@@ -1,0 +1,171 @@
+//! Where each thing lies in the tree: the keys and values of its tables.
+//!
+//! The tree itself checks that a row is what was put there; what is decoded here is still bounds-checked.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | ids | document id (long ones: their beginning and a hash) | number, sequence, flags, position and length of the winner's record |
+//! | docs | document number | sequence, id, revision tree with each leaf's record |
+//! | sequences | sequence | document number |
+//! | postings | path, value, chunk (see `index`) | container |
+//! | local | id | generation, flags, position, length |
+//! | meta | text | counters, dictionaries, checkpoint position |
+
+use crate::index::{DocumentNumber, put_ordered, take_ordered};
+use crate::log::LogPosition;
+use crate::memtable::{DocumentState, Stored};
+use crate::revision::{DocumentId, RevisionTree, Sequence};
+use crate::store::record::{Reader, put_varint};
+use crate::tree::Table;
+use crate::{Error, Result};
+
+/// Ids up to this many bytes are keys as they are; of longer ones the beginning, followed by a hash of the whole.
+pub(super) const ID_KEY_BYTES_MAX: usize = 400;
+
+/// The error of a tree row that is not what was written.
+pub(super) fn damaged(table: Table) -> Error {
+    Error::corrupt(format!("tree/data.mdb: a row of table {table:?} fails its checksum or its form"))
+        .with_hint("run `stemma rebuild`: the tree is derived from the log and can be made again without loss")
+}
+
+/// The key of a document id in `ids` and `local`.
+pub(super) fn id_key(id: &str) -> std::borrow::Cow<'_, [u8]> {
+    let bytes = id.as_bytes();
+    if bytes.len() <= ID_KEY_BYTES_MAX {
+        return bytes.into();
+    }
+    let mut key = bytes[..ID_KEY_BYTES_MAX].to_vec();
+    key.extend_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+    key.into()
+}
+
+/// The key of a document number or a sequence: order-preserving, short for small numbers.
+pub(super) fn number_key(number: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(9);
+    put_ordered(number, &mut key);
+    key
+}
+
+/// The reverse of [`number_key`].
+pub(super) fn number_of_key(table: Table, key: &[u8]) -> Result<u64> {
+    let mut rest = key;
+    match take_ordered(&mut rest) {
+        Ok(number) if rest.is_empty() => Ok(number),
+        _ => Err(damaged(table)),
+    }
+}
+
+/// A row of `ids`: enough to fetch the winner with one more read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct IdRow {
+    pub(super) number: DocumentNumber,
+    pub(super) sequence: Sequence,
+    pub(super) deleted: bool,
+    pub(super) position: LogPosition,
+    pub(super) length: u32,
+}
+
+impl IdRow {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut value = Vec::with_capacity(24);
+        put_varint(&mut value, self.number.0);
+        put_varint(&mut value, self.sequence.0);
+        value.push(u8::from(self.deleted));
+        put_varint(&mut value, self.position.to_u64());
+        put_varint(&mut value, u64::from(self.length));
+        value
+    }
+
+    pub(super) fn decode(value: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(value);
+        Ok(IdRow {
+            number: DocumentNumber(reader.varint()?),
+            sequence: Sequence(reader.varint()?),
+            deleted: reader.byte()? != 0,
+            position: LogPosition::from_u64(reader.varint()?),
+            length: reader.varint()? as u32,
+        })
+    }
+
+    /// The row of a document in the state `state`.
+    pub(super) fn of(state: &DocumentState) -> Result<Self> {
+        let winner = state.tree.winner().ok_or_else(|| Error::internal("a document without any revision"))?;
+        Ok(IdRow {
+            number: state.number,
+            sequence: state.sequence,
+            deleted: winner.deleted,
+            position: winner.payload.position,
+            length: winner.payload.length,
+        })
+    }
+}
+
+/// The value of a row of `docs`.
+pub(super) fn encode_document(state: &DocumentState) -> Vec<u8> {
+    let mut value = Vec::with_capacity(64 + state.id.as_str().len());
+    put_varint(&mut value, state.sequence.0);
+    put_varint(&mut value, state.id.as_str().len() as u64);
+    value.extend_from_slice(state.id.as_str().as_bytes());
+    state.tree.encode(&mut value, |stored, out| {
+        put_varint(out, stored.position.to_u64());
+        put_varint(out, u64::from(stored.length));
+        put_varint(out, u64::from(stored.logged_ancestors));
+    });
+    value
+}
+
+/// The reverse of [`encode_document`].
+pub(super) fn decode_document(number: DocumentNumber, value: &[u8]) -> Result<DocumentState> {
+    let mut reader = Reader::new(value);
+    let sequence = Sequence(reader.varint()?);
+    let id = DocumentId::new(reader.text()?).map_err(|_| damaged(Table::Docs))?;
+    let tree = RevisionTree::decode(&mut reader.rest(), |bytes| {
+        let mut reader = Reader::new(bytes);
+        let stored = Stored {
+            position: LogPosition::from_u64(reader.varint()?),
+            length: reader.varint()? as u32,
+            logged_ancestors: reader.varint()? as u32,
+        };
+        *bytes = reader.rest();
+        Ok(stored)
+    })?;
+    Ok(DocumentState { number, id, sequence, tree, body: None })
+}
+
+/// The id alone of a row of `docs`: what an index-only query needs, without decoding the revision tree.
+pub(super) fn document_id(value: &[u8]) -> Result<&str> {
+    let mut reader = Reader::new(value);
+    reader.varint()?;
+    reader.text()
+}
+
+/// A row of `local`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LocalRow {
+    pub(super) generation: u64,
+    /// A deletion is remembered: without it, an older record in the log would come back in a rebuild.
+    pub(super) deleted: bool,
+    pub(super) position: LogPosition,
+    pub(super) length: u32,
+}
+
+impl LocalRow {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut value = Vec::with_capacity(16);
+        put_varint(&mut value, self.generation);
+        value.push(u8::from(self.deleted));
+        put_varint(&mut value, self.position.to_u64());
+        put_varint(&mut value, u64::from(self.length));
+        value
+    }
+
+    pub(super) fn decode(value: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(value);
+        Ok(LocalRow {
+            generation: reader.varint()?,
+            deleted: reader.byte()? != 0,
+            position: LogPosition::from_u64(reader.varint()?),
+            length: reader.varint()? as u32,
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! The tree's table `meta`: how far the tree has come, and the dictionaries it was written with.
+//!
+//! | key | value |
+//! |---|---|
+//! | `checkpoint` | log position to replay from, next sequence, next document number |
+//! | `settings` | the settings the index was built with, as JSON |
+//! | `path/` + number | parent and name of a path |
+//! | `shape/` + number | field names of a shape |
+//! | `live/` + segment | bytes of that segment's records that are still needed |
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::Result;
+use crate::index::{DocumentNumber, PathEntry, PathNumber, Paths};
+use crate::log::LogPosition;
+use crate::revision::Sequence;
+use crate::store::layout;
+use crate::store::record::{Reader, put_varint};
+use crate::tree::{Direction, Table, TreeRead, TreeTransaction};
+use crate::value::{ShapeNumber, Shapes};
+
+const CHECKPOINT: &[u8] = b"checkpoint";
+const SETTINGS: &[u8] = b"settings";
+const PATH: &[u8] = b"path/";
+const SHAPE: &[u8] = b"shape/";
+const LIVE: &[u8] = b"live/";
+
+/// How far the tree has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Checkpoint {
+    pub(super) replay_from: LogPosition,
+    pub(super) next_sequence: Sequence,
+    pub(super) next_number: DocumentNumber,
+}
+
+pub(super) fn checkpoint(tree: &dyn TreeRead) -> Result<Option<Checkpoint>> {
+    let Some(value) = tree.get(Table::Meta, CHECKPOINT)? else { return Ok(None) };
+    let mut reader = Reader::new(value);
+    Ok(Some(Checkpoint {
+        replay_from: LogPosition::from_u64(reader.varint()?),
+        next_sequence: Sequence(reader.varint()?),
+        next_number: DocumentNumber(reader.varint()?),
+    }))
+}
+
+pub(super) fn put_checkpoint(tree: &mut dyn TreeTransaction, checkpoint: &Checkpoint) -> Result<()> {
+    let mut value = Vec::new();
+    put_varint(&mut value, checkpoint.replay_from.to_u64());
+    put_varint(&mut value, checkpoint.next_sequence.0);
+    put_varint(&mut value, checkpoint.next_number.0);
+    tree.put(Table::Meta, CHECKPOINT, &value)
+}
+
+pub(super) fn settings(tree: &dyn TreeRead) -> Result<Option<Vec<u8>>> {
+    Ok(tree.get(Table::Meta, SETTINGS)?.map(<[u8]>::to_vec))
+}
+
+pub(super) fn put_settings(tree: &mut dyn TreeTransaction, settings: &[u8]) -> Result<()> {
+    tree.put(Table::Meta, SETTINGS, settings)
+}
+
+/// The rows whose key begins with `prefix`, each with the number that follows it.
+fn numbered<'a>(tree: &'a dyn TreeRead, prefix: &[u8]) -> Result<Vec<(u64, &'a [u8])>> {
+    let mut upper = prefix.to_vec();
+    *upper.last_mut().expect("a prefix has bytes") += 1;
+    let rows = tree.scan(Table::Meta, Bound::Included(prefix), Bound::Excluded(&upper), Direction::Ascending)?;
+    rows.map(|row| {
+        let (key, value) = row?;
+        Ok((layout::number_of_key(Table::Meta, &key[prefix.len()..])?, value))
+    })
+    .collect()
+}
+
+fn numbered_key(prefix: &[u8], number: u64) -> Vec<u8> {
+    [prefix, &layout::number_key(number)].concat()
+}
+
+/// Fills the dictionaries with what the tree was written with.
+pub(super) fn restore_dictionaries(tree: &dyn TreeRead, paths: &Paths, shapes: &Shapes) -> Result<()> {
+    for (number, value) in numbered(tree, PATH)? {
+        let number = u32::try_from(number).map_err(|_| layout::damaged(Table::Meta))?;
+        paths.restore(&PathEntry::decode(PathNumber(number), value)?)?;
+    }
+    for (number, value) in numbered(tree, SHAPE)? {
+        let mut reader = Reader::new(value);
+        let count = reader.varint()?;
+        let names = (0..count).map(|_| reader.text()).collect::<Result<Vec<_>>>()?;
+        let number = ShapeNumber::new(number).ok_or_else(|| layout::damaged(Table::Meta))?;
+        shapes.restore(number, names)?;
+    }
+    Ok(())
+}
+
+/// Stores the paths and shapes that the tree does not have yet.
+pub(super) fn put_dictionaries(
+    tree: &mut dyn TreeTransaction,
+    paths: &Paths,
+    path_from: usize,
+    shapes: &Shapes,
+    shape_from: usize,
+) -> Result<()> {
+    for entry in paths.entries_since(path_from) {
+        let mut value = Vec::new();
+        entry.encode(&mut value);
+        tree.put(Table::Meta, &numbered_key(PATH, u64::from(entry.number.0)), &value)?;
+    }
+    for (number, shape) in shapes.since(shape_from) {
+        let mut value = Vec::new();
+        put_varint(&mut value, shape.len() as u64);
+        for name in shape.names() {
+            put_varint(&mut value, name.len() as u64);
+            value.extend_from_slice(name.as_bytes());
+        }
+        tree.put(Table::Meta, &numbered_key(SHAPE, number.get() as u64), &value)?;
+    }
+    Ok(())
+}
+
+/// The bytes of each segment's records that are still needed.
+pub(super) fn live_bytes(tree: &dyn TreeRead) -> Result<BTreeMap<u32, u64>> {
+    numbered(tree, LIVE)?.into_iter().map(|(number, value)| Ok((number as u32, Reader::new(value).varint()?))).collect()
+}
+
+/// Adds `change` to the live bytes of `segment`.
+pub(super) fn change_live_bytes(tree: &mut dyn TreeTransaction, segment: u32, change: i64) -> Result<()> {
+    let key = numbered_key(LIVE, u64::from(segment));
+    let before = match tree.get(Table::Meta, &key)? {
+        Some(value) => Reader::new(value).varint()?,
+        None => 0,
+    };
+    let after = before.saturating_add_signed(change);
+    let mut value = Vec::new();
+    put_varint(&mut value, after);
+    tree.put(Table::Meta, &key, &value)
+}
+
+/// Forgets a segment that is gone.
+pub(super) fn forget_segment(tree: &mut dyn TreeTransaction, segment: u32) -> Result<()> {
+    tree.delete(Table::Meta, &numbered_key(LIVE, u64::from(segment))).map(|_| ())
+}

@@ -1,0 +1,247 @@
+//! What one transaction's frame carries: the records of the log.
+//!
+//! Layout of a record: CRC32C of all that follows (4 bytes, big-endian), length of what follows the length (varint), kind (1 byte), then
+//! by kind. Varints are little groups of seven bits, lowest first. A record stands alone: it is read and verified by position and length,
+//! without its frame.
+//!
+//! | kind | fields |
+//! |---|---|
+//! | 1 revision | flags (1), document number, sequence, id length, id, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body |
+//! | 2 local | flags (1), generation, id length, id, packed body |
+//! | 3 shape | shape number, name count, then length and bytes of each name |
+//! | 4 segments | count, then each number: the segments that exist; any other before this one was retired |
+//! | 5 settings | the database's settings as JSON |
+
+use crate::index::DocumentNumber;
+use crate::revision::{Revision, Sequence};
+use crate::value::varint;
+use crate::{Error, Result};
+
+/// A record as read back; borrowed from the frame or the buffer it was read into.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Record<'a> {
+    /// One revision of one document.
+    Revision(RevisionRecord<'a>),
+    /// One version of a `_local` document.
+    Local { deleted: bool, generation: u64, id: &'a str, body: &'a [u8] },
+    /// The field names of one shape.
+    Shape { number: u32, names: Vec<&'a str> },
+    /// Which segments exist.
+    Segments(Vec<u32>),
+    /// The database's settings as JSON.
+    Settings(&'a [u8]),
+}
+
+/// One revision of one document.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RevisionRecord<'a> {
+    pub(crate) deleted: bool,
+    /// Written again by compaction: the same revision and sequence as before, at a new position.
+    pub(crate) relocated: bool,
+    pub(crate) number: DocumentNumber,
+    pub(crate) sequence: Sequence,
+    pub(crate) id: &'a str,
+    /// This revision, then its ancestors as far as this record names them, newest first.
+    pub(crate) path: Vec<Revision>,
+    pub(crate) body: &'a [u8],
+}
+
+const KIND_REVISION: u8 = 1;
+const KIND_LOCAL: u8 = 2;
+const KIND_SHAPE: u8 = 3;
+const KIND_SEGMENTS: u8 = 4;
+const KIND_SETTINGS: u8 = 5;
+
+const FLAG_DELETED: u8 = 1;
+const FLAG_RELOCATED: u8 = 2;
+
+const CHECKSUM_BYTES: usize = 4;
+
+impl Record<'_> {
+    /// Appends the record to `out`; returns its length in bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> u32 {
+        let mut fields = Vec::with_capacity(128);
+        match self {
+            Record::Revision(record) => record.encode_fields(&mut fields),
+            Record::Local { deleted, generation, id, body } => {
+                fields.extend([KIND_LOCAL, if *deleted { FLAG_DELETED } else { 0 }]);
+                put_varint(&mut fields, *generation);
+                put_text(&mut fields, id);
+                fields.extend_from_slice(body);
+            }
+            Record::Shape { number, names } => {
+                fields.push(KIND_SHAPE);
+                put_varint(&mut fields, u64::from(*number));
+                put_varint(&mut fields, names.len() as u64);
+                names.iter().for_each(|name| put_text(&mut fields, name));
+            }
+            Record::Segments(numbers) => {
+                fields.push(KIND_SEGMENTS);
+                put_varint(&mut fields, numbers.len() as u64);
+                numbers.iter().for_each(|number| put_varint(&mut fields, u64::from(*number)));
+            }
+            Record::Settings(settings) => {
+                fields.push(KIND_SETTINGS);
+                fields.extend_from_slice(settings);
+            }
+        }
+        let start = out.len();
+        out.extend([0; CHECKSUM_BYTES]);
+        put_varint(out, fields.len() as u64);
+        out.extend_from_slice(&fields);
+        let checksum = crc32c::crc32c(&out[start + CHECKSUM_BYTES..]);
+        out[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_be_bytes());
+        u32::try_from(out.len() - start).expect("a record is bounded by the document limits")
+    }
+
+    /// Reads the record at the start of `bytes`; returns it with its length. Damage is [`crate::ErrorKind::Corrupt`].
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Record<'_>, usize)> {
+        let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
+        let checksum = bytes.first_chunk::<CHECKSUM_BYTES>().ok_or_else(damaged)?;
+        let length = reader.length()?;
+        let end = reader.at + length;
+        let covered = bytes.get(CHECKSUM_BYTES..end).ok_or_else(damaged)?;
+        if crc32c::crc32c(covered) != u32::from_be_bytes(*checksum) {
+            return Err(damaged());
+        }
+        reader.bytes = &bytes[..end];
+        Ok((reader.record()?, end))
+    }
+}
+
+impl RevisionRecord<'_> {
+    fn encode_fields(&self, fields: &mut Vec<u8>) {
+        let flags = if self.deleted { FLAG_DELETED } else { 0 } | if self.relocated { FLAG_RELOCATED } else { 0 };
+        fields.extend([KIND_REVISION, flags]);
+        put_varint(fields, self.number.0);
+        put_varint(fields, self.sequence.0);
+        put_text(fields, self.id);
+        let revision = self.path.first().expect("a revision record names its revision");
+        put_varint(fields, u64::from(revision.generation()));
+        fields.extend_from_slice(revision.hash());
+        put_varint(fields, self.path.len() as u64 - 1);
+        self.path[1..].iter().for_each(|ancestor| fields.extend_from_slice(ancestor.hash()));
+        fields.extend_from_slice(self.body);
+    }
+
+    /// How many ancestors it names.
+    pub(crate) fn ancestor_count(&self) -> u32 {
+        self.path.len() as u32 - 1
+    }
+}
+
+fn damaged() -> Error {
+    Error::corrupt("a record of the log fails its checksum or its form")
+}
+
+/// Appends `value` as a varint.
+pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
+    varint::write(value, out);
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_varint(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Reads fields one after the other; every read is bounds-checked.
+pub(crate) struct Reader<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Reader { bytes, at: 0 }
+    }
+
+    pub(crate) fn varint(&mut self) -> Result<u64> {
+        let mut rest = self.bytes.get(self.at..).ok_or_else(damaged)?;
+        let value = varint::read(&mut rest)?;
+        self.at = self.bytes.len() - rest.len();
+        Ok(value)
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8> {
+        let byte = *self.bytes.get(self.at).ok_or_else(damaged)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let end = self.at.checked_add(count).ok_or_else(damaged)?;
+        let taken = self.bytes.get(self.at..end).ok_or_else(damaged)?;
+        self.at = end;
+        Ok(taken)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<&'a str> {
+        let length = self.length()?;
+        std::str::from_utf8(self.take(length)?).map_err(|_| damaged())
+    }
+
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        let rest = &self.bytes[self.at..];
+        self.at = self.bytes.len();
+        rest
+    }
+
+    /// A length or count, which can't exceed the bytes left.
+    fn length(&mut self) -> Result<usize> {
+        let length = self.varint()?;
+        let left = self.bytes.len() - self.at;
+        usize::try_from(length).ok().filter(|length| *length <= left).ok_or_else(damaged)
+    }
+
+    fn small(&mut self) -> Result<u32> {
+        u32::try_from(self.varint()?).map_err(|_| damaged())
+    }
+
+    fn record(&mut self) -> Result<Record<'a>> {
+        match self.byte()? {
+            KIND_REVISION => Ok(Record::Revision(self.revision_record()?)),
+            KIND_LOCAL => {
+                let deleted = self.byte()? & FLAG_DELETED != 0;
+                let generation = self.varint()?;
+                Ok(Record::Local { deleted, generation, id: self.text()?, body: self.rest() })
+            }
+            KIND_SHAPE => {
+                let number = self.small()?;
+                let count = self.length()?;
+                let names = (0..count).map(|_| self.text()).collect::<Result<_>>()?;
+                Ok(Record::Shape { number, names })
+            }
+            KIND_SEGMENTS => {
+                let count = self.length()?;
+                Ok(Record::Segments((0..count).map(|_| self.small()).collect::<Result<_>>()?))
+            }
+            KIND_SETTINGS => Ok(Record::Settings(self.rest())),
+            _ => Err(damaged()),
+        }
+    }
+
+    fn revision_record(&mut self) -> Result<RevisionRecord<'a>> {
+        let flags = self.byte()?;
+        let number = DocumentNumber(self.varint()?);
+        let sequence = Sequence(self.varint()?);
+        let id = self.text()?;
+        let generation = self.small()?;
+        let hash = self.hash()?;
+        let ancestor_count = self.length()?;
+        if generation == 0 || ancestor_count >= generation as usize {
+            return Err(damaged());
+        }
+        let mut path = Vec::with_capacity(ancestor_count.min(self.bytes.len() / 16) + 1);
+        path.push(Revision::from_stored(generation, hash)?);
+        for step in 1..=ancestor_count as u32 {
+            path.push(Revision::from_stored(generation - step, self.hash()?)?);
+        }
+        let deleted = flags & FLAG_DELETED != 0;
+        let relocated = flags & FLAG_RELOCATED != 0;
+        Ok(RevisionRecord { deleted, relocated, number, sequence, id, path, body: self.rest() })
+    }
+
+    fn hash(&mut self) -> Result<[u8; 16]> {
+        Ok(*self.take(16)?.first_chunk().ok_or_else(damaged)?)
+    }
+}

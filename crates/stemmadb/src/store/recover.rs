@@ -1,0 +1,379 @@
+//! Opening a database: what the tree does not hold yet is replayed from the log; without a tree, everything is.
+//!
+//! Invariant: replay gives the same documents, index and feed whatever the order in which compaction left the records, and
+//! however much of the last checkpoint had reached the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::index::{DocumentNumber, DocumentTerms, Paths, Policy, difference};
+use crate::log::{Log, LogOptions, LogPosition, Vfs};
+use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
+use crate::revision::{DocumentId, Outcome, RevisionTree, Sequence};
+use crate::store::checkpoint::Persisted;
+use crate::store::record::{Record, RevisionRecord};
+use crate::store::snapshot::Snapshot;
+use crate::store::write::Writer;
+use crate::store::{Durability, FIRST_NUMBER, Store, StoreParts, View, cache, meta, publish, upkeep};
+use crate::tree::Tree;
+use crate::value::{Body, ShapeNumber, Shapes, Value};
+use crate::{Error, Result};
+
+/// How far a long piece of work has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes (or documents) done.
+    pub done: u64,
+    /// Bytes (or documents) in all.
+    pub total: u64,
+}
+
+/// A frame kept until the log is open: replay reads older records through it.
+struct Kept {
+    position: LogPosition,
+    end: LogPosition,
+    first_sequence: Sequence,
+    payload: Vec<u8>,
+}
+
+impl Store {
+    /// Opens the log in `vfs` under the tree `tree`; replays what the tree does not hold.
+    pub(crate) fn open(
+        vfs: Arc<dyn Vfs>,
+        tree: Box<dyn Tree>,
+        options: crate::store::Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Arc<Store>> {
+        let snapshot = tree.read()?;
+        let checkpoint = meta::checkpoint(&*snapshot)?;
+        let (paths, shapes) = (Paths::new(), Shapes::new());
+        meta::restore_dictionaries(&*snapshot, &paths, &shapes)?;
+        let persisted = Persisted { path_count: paths.len(), shape_count: shapes.len() };
+        let stored_settings = meta::settings(&*snapshot)?;
+        let live_bytes = meta::live_bytes(&*snapshot)?;
+        drop(snapshot);
+
+        let mut kept = Vec::new();
+        let replay_from = checkpoint.map(|checkpoint| checkpoint.replay_from);
+        let log_options = LogOptions {
+            segment_bytes: options.segment_bytes,
+            database_id: None,
+            replay_from,
+            durable_at_least: replay_from.unwrap_or(LogPosition::START),
+        };
+        let log = Log::open(vfs, log_options, &mut |frame| {
+            if checkpoint.is_some() {
+                kept.push(Kept {
+                    position: frame.position,
+                    end: frame.end,
+                    first_sequence: frame.first_sequence,
+                    payload: frame.payload.to_vec(),
+                });
+            }
+            Ok(())
+        })?;
+        let present: BTreeSet<u32> = log.segments().iter().map(|segment| segment.number).collect();
+        if let Some((lost, _)) = live_bytes.iter().find(|(number, bytes)| **bytes > 0 && !present.contains(number)) {
+            return Err(missing_segment(*lost));
+        }
+        let settings = match (stored_settings, checkpoint) {
+            (Some(settings), Some(_)) => Some(settings),
+            _ => read_dictionaries(&log, &shapes)?,
+        };
+        let (policy, is_changed) = choose_policy(&options, settings.as_deref())?;
+        let rebuild = checkpoint.is_none() || (is_changed && settings.is_some());
+        if rebuild {
+            tree.clear()?;
+        }
+        let store = Store::assemble(log, tree, paths, shapes, policy, options);
+        {
+            let mut writer = store.writer.lock();
+            if let (Some(checkpoint), false) = (checkpoint, rebuild) {
+                writer.next_sequence = checkpoint.next_sequence;
+                writer.next_number = checkpoint.next_number;
+                writer.log_end = checkpoint.replay_from;
+                store.upkeep.lock().persisted = persisted;
+            }
+        }
+        if rebuild {
+            store.replay_everything(progress)?;
+        } else {
+            for frame in kept {
+                store.replay(frame.position, frame.end, frame.first_sequence, &frame.payload)?;
+            }
+        }
+        store.finish_recovery(is_changed)?;
+        Ok(store)
+    }
+
+    fn assemble(
+        log: Log,
+        tree: Box<dyn Tree>,
+        paths: Paths,
+        shapes: Shapes,
+        policy: Policy,
+        options: crate::store::Options,
+    ) -> Arc<Store> {
+        let parts = StoreParts {
+            cache: cache::DocumentCache::new(options.cache_bytes),
+            log,
+            tree,
+            shapes: Arc::new(shapes),
+            paths,
+            policy,
+            publisher: publish::Publisher::new(),
+            options,
+        };
+        let writer = Writer {
+            next_sequence: Sequence(1),
+            next_number: FIRST_NUMBER,
+            logged_shape_count: 0,
+            log_end: LogPosition::START,
+        };
+        Arc::new(Store {
+            parts: Arc::new(parts),
+            writer: Mutex::new(writer),
+            view: RwLock::new(View { active: Arc::new(Memtable::new()), sealed: Vec::new() }),
+            upkeep: Mutex::default(),
+            wanted: upkeep::Wanted::default(),
+            memory_freed: Condvar::new(),
+            memory_lock: Mutex::new(()),
+            broken: Mutex::new(None),
+            closed: false.into(),
+            stall_count: 0.into(),
+        })
+    }
+
+    fn replay_everything(&self, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+        let segments = self.parts.log.segments();
+        let total = segments.iter().map(|segment| segment.used_bytes).sum();
+        let mut done = 0;
+        let mut listed: Option<(u32, Vec<u32>)> = None;
+        for segment in &segments {
+            let mut within = 0;
+            self.parts.log.frames(segment.number, &mut |frame| {
+                if let Some(list) = self.replay(frame.position, frame.end, frame.first_sequence, frame.payload)? {
+                    listed = Some((segment.number, list));
+                }
+                within = u64::from(frame.end.offset());
+                progress(Progress { done: done + within, total });
+                Ok(())
+            })?;
+            done += segment.used_bytes;
+            progress(Progress { done, total });
+        }
+        let present: BTreeSet<u32> = segments.iter().map(|segment| segment.number).collect();
+        check_segments(&present, listed)
+    }
+
+    /// Applies one frame of the log; returns the list of segments if the frame has one.
+    fn replay(
+        &self,
+        position: LogPosition,
+        end: LogPosition,
+        first_sequence: Sequence,
+        payload: &[u8],
+    ) -> Result<Option<Vec<u32>>> {
+        let mut listed = None;
+        let mut next_sequence = first_sequence;
+        let mut locals = Vec::new();
+        let mut offset = 0;
+        while offset < payload.len() {
+            let (record, length) = Record::decode(&payload[offset..])
+                .map_err(|error| error.within(format!("log {}", position.advance(offset as u32))))?;
+            let at = position.advance(offset as u32);
+            offset += length;
+            match record {
+                Record::Revision(record) => {
+                    if !record.relocated {
+                        next_sequence = next_sequence.max(record.sequence.next());
+                    }
+                    self.replay_revision(&record, at, length as u32)?;
+                }
+                Record::Local { deleted, generation, id, body } => {
+                    let stored = Stored { position: at, length: length as u32, logged_ancestors: 0 };
+                    locals.push((id, LocalState { generation, deleted, stored, body: Body::new(body) }));
+                }
+                Record::Shape { number, names } => {
+                    restore_shape(&self.parts.shapes, number, names)?;
+                }
+                Record::Segments(segments) => listed = Some(segments),
+                Record::Settings(_) => {}
+            }
+        }
+        let active = self.active_memtable();
+        if !locals.is_empty() {
+            next_sequence = next_sequence.next();
+        }
+        for (id, state) in locals {
+            active.insert_local(id, Sequence(next_sequence.0 - 1), state);
+        }
+        let full = {
+            let mut writer = self.writer.lock();
+            writer.next_sequence = writer.next_sequence.max(next_sequence);
+            writer.log_end = end;
+            writer.logged_shape_count = self.parts.shapes.len();
+            self.seal_if_full(&mut writer);
+            !self.view.read().sealed.is_empty()
+        };
+        if full {
+            self.merge_sealed()?;
+        }
+        Ok(listed)
+    }
+
+    fn replay_revision(&self, record: &RevisionRecord<'_>, position: LogPosition, length: u32) -> Result<()> {
+        let snapshot = self.newest_snapshot()?;
+        let stored = Stored { position, length, logged_ancestors: record.ancestor_count() };
+        let old = snapshot.state(record.number)?;
+        if let Some(old) = &old
+            && old.id.as_str() != record.id
+        {
+            let message =
+                format!("log {position}: document number {} is `{}` and `{}`", record.number.0, old.id, record.id);
+            return Err(Error::corrupt(message));
+        }
+        let mut tree = old.as_ref().map_or_else(RevisionTree::new, |old| old.tree.clone());
+        let merged = tree.merge(&record.path, record.deleted, stored)?;
+        let is_known = matches!(merged.outcome, Outcome::Known);
+        if is_known && !tree.update_payload(&record.path[0], stored) {
+            return Ok(());
+        }
+        tree.prune(self.parts.options.revs_limit);
+        let old_sequence = old.as_ref().map_or(Sequence::ZERO, |old| old.sequence);
+        let state = DocumentState {
+            number: record.number,
+            id: DocumentId::new(record.id)?,
+            sequence: old_sequence.max(record.sequence),
+            tree,
+            body: None,
+        };
+        self.replay_state(&snapshot, old.as_deref(), state, record, old_sequence)?;
+        let mut writer = self.writer.lock();
+        writer.next_number = writer.next_number.max(DocumentNumber(record.number.0 + 1));
+        Ok(())
+    }
+
+    /// Puts the state a replayed record leads to into the memtable, with the difference it makes in the index.
+    fn replay_state(
+        &self,
+        snapshot: &Snapshot,
+        old: Option<&DocumentState>,
+        mut state: DocumentState,
+        record: &RevisionRecord<'_>,
+        old_sequence: Sequence,
+    ) -> Result<()> {
+        let winner = |state: &DocumentState| state.tree.winner().map(|leaf| leaf.revision);
+        let new_winner = winner(&state);
+        if new_winner == Some(record.path[0]) {
+            state.body = Some(Body::new(record.body));
+        }
+        let (mut old_terms, mut new_terms) = (None, None);
+        if old.map(winner) != Some(new_winner) {
+            old_terms = match old {
+                Some(old) if old.is_live() => Some(self.terms_of_winner(snapshot, old)?),
+                _ => None,
+            };
+            new_terms = if state.is_live() { Some(self.terms_of_winner(snapshot, &state)?) } else { None };
+        }
+        let is_event = state.sequence > old_sequence;
+        let change = difference(old_terms.as_ref(), new_terms.as_ref());
+        self.active_memtable().insert(Arc::new(state), is_event, change);
+        Ok(())
+    }
+
+    fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<DocumentTerms> {
+        let document = snapshot.winner(state)?;
+        crate::index::document_terms(&self.parts.policy, &self.parts.paths, document.packed()?)
+    }
+
+    /// Everything replayed is published; settings that are new are logged, and kept in the tree where the next start finds them.
+    fn finish_recovery(&self, is_changed: bool) -> Result<()> {
+        let mut writer = self.writer.lock();
+        writer.logged_shape_count = self.parts.shapes.len();
+        self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1));
+        let settings = self.parts.policy.to_value().to_json().into_bytes();
+        if is_changed {
+            let mut payload = Vec::new();
+            Record::Settings(&settings).encode(&mut payload);
+            let appended = self.parts.log.append(writer.next_sequence, &payload)?;
+            writer.log_end = appended.end;
+            drop(writer);
+            self.parts.log.commit(appended.end, Durability::Sync.level())?;
+        }
+        if meta::settings(&*self.parts.tree.read()?)?.as_ref() == Some(&settings) {
+            return Ok(());
+        }
+        let mut tree = self.parts.tree.write()?;
+        meta::put_settings(&mut *tree, &settings)?;
+        tree.commit()
+    }
+}
+
+/// The index policy to use, and whether it differs from what the database was made with.
+fn choose_policy(options: &crate::store::Options, stored: Option<&[u8]>) -> Result<(Policy, bool)> {
+    let stored = match stored {
+        Some(json) => Some(Policy::from_value(&Value::parse(json)?)?),
+        None => None,
+    };
+    match (&options.index, stored) {
+        (Some(wanted), Some(stored)) => Ok((wanted.clone(), *wanted != stored)),
+        (Some(wanted), None) => Ok((wanted.clone(), true)),
+        (None, Some(stored)) => Ok((stored, false)),
+        (None, None) => Ok((Policy::default(), true)),
+    }
+}
+
+/// Fills `shapes` from the log and returns the newest settings in it: what a rebuild must know before the first document, since compaction
+/// may have put them behind it.
+fn read_dictionaries(log: &Log, shapes: &Shapes) -> Result<Option<Vec<u8>>> {
+    let mut newest = None;
+    let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for segment in log.segments() {
+        log.frames(segment.number, &mut |frame| {
+            let mut offset = 0;
+            while offset < frame.payload.len() {
+                let (record, length) = Record::decode(&frame.payload[offset..])?;
+                offset += length;
+                match record {
+                    Record::Settings(settings) => newest = Some(settings.to_vec()),
+                    Record::Shape { number, names } => {
+                        found.entry(number).or_insert_with(|| names.into_iter().map(str::to_owned).collect());
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        })?;
+    }
+    for (number, names) in found {
+        restore_shape(shapes, number, names.iter().map(String::as_str))?;
+    }
+    Ok(newest)
+}
+
+fn restore_shape<'n, N>(shapes: &Shapes, number: u32, names: N) -> Result<()>
+where
+    N: IntoIterator<Item = &'n str, IntoIter: ExactSizeIterator + Clone>,
+{
+    let shape = ShapeNumber::new(u64::from(number))
+        .ok_or_else(|| Error::corrupt(format!("a record of the log is of shape {number}, which can't be one")))?;
+    shapes.restore(shape, names)
+}
+
+/// Checks that no segment is missing: those of the last list, and all begun since.
+fn check_segments(present: &BTreeSet<u32>, listed: Option<(u32, Vec<u32>)>) -> Result<()> {
+    let Some(newest) = present.last().copied() else { return Ok(()) };
+    let (since, listed) = listed.unwrap_or((1, vec![1]));
+    match listed.into_iter().chain(since..=newest).find(|number| !present.contains(number)) {
+        Some(lost) => Err(missing_segment(lost)),
+        None => Ok(()),
+    }
+}
+
+fn missing_segment(number: u32) -> Error {
+    Error::corrupt(format!("log/{number:010}.log is missing: documents in it can't be read"))
+        .with_hint("put the file back, or restore a backup")
+}

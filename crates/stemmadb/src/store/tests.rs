@@ -1,0 +1,254 @@
+//! The store's promises, one by one, on the real disk and in memory.
+
+use crate::revision::{Revision, Sequence};
+use crate::value::Value;
+use crate::{Database, Durability, Edit, ErrorKind, Options, Result};
+
+fn value(json: &str) -> Value {
+    Value::parse(json.as_bytes()).unwrap()
+}
+
+fn book(number: usize) -> Value {
+    value(&format!(
+        r#"{{"title":"Book {number}","year":{},"tags":["t{}","t{}"],"shelf":{{"room":{},"place":"p{}"}}}}"#,
+        1900 + number % 120,
+        number % 7,
+        number % 11,
+        number % 3,
+        number % 50
+    ))
+}
+
+fn options() -> Options {
+    Options::new().segment_bytes(64 << 10).durability(Durability::None)
+}
+
+/// Every test ends here: whatever it did, everything agrees.
+fn assert_sound(db: &Database) {
+    let report = db.check(|_| ()).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.damages);
+}
+
+fn on_disk_and_in_memory(test: impl Fn(&dyn Fn() -> Database)) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    test(&|| Database::open_with(&path, options()).unwrap());
+    let db = Database::in_memory_with(options()).unwrap();
+    test(&|| db.clone());
+}
+
+#[test]
+fn a_document_lives_through_insert_replace_delete_and_recreation() {
+    on_disk_and_in_memory(|open| {
+        let db = open();
+        let first = db.insert("a", &book(1)).unwrap();
+        assert_eq!(first.generation(), 1);
+        assert_eq!(db.insert("a", &book(2)).unwrap_err().kind(), ErrorKind::Conflict);
+        let second = db.replace("a", &first, &book(2)).unwrap();
+        assert_eq!(db.replace("a", &first, &book(3)).unwrap_err().kind(), ErrorKind::Conflict);
+        let found = db.get("a").unwrap().unwrap();
+        assert_eq!((found.revision(), found.value().unwrap()), (&second, book(2)));
+        let deletion = db.delete("a", &second).unwrap();
+        assert_eq!(db.get("a").unwrap(), None);
+        assert!(db.get_revision("a", &deletion).unwrap().unwrap().is_deleted());
+        assert_eq!(db.delete("a", &deletion).unwrap_err().kind(), ErrorKind::NotFound);
+        let again = db.insert("a", &book(1)).unwrap();
+        assert_eq!(again.generation(), 4, "a recreated document descends from its deletion");
+        assert_eq!(db.revisions("a").unwrap()[0].revisions, vec![again, deletion, second, first]);
+        assert_sound(&db);
+    });
+}
+
+#[test]
+fn everything_is_there_after_reopening_with_and_without_a_tree() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let db = Database::open_with(&path, options()).unwrap();
+    let mut revisions = fill(&db, 500);
+    churn(&db, &mut revisions);
+    let expected = contents(&db);
+    assert_sound(&db);
+    drop(db);
+    for round in 0..3 {
+        if round == 1 {
+            std::fs::remove_dir_all(path.join("tree")).unwrap();
+        }
+        let db = Database::open_with(&path, options()).unwrap();
+        assert_eq!(contents(&db), expected, "round {round}");
+        assert_sound(&db);
+    }
+}
+
+#[test]
+fn compaction_gives_space_back_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let db = Database::open_with(&path, options().background(false)).unwrap();
+    let mut revisions = fill(&db, 300);
+    db.put_local("_local/a", None, &book(1)).unwrap();
+    for _ in 0..8 {
+        churn(&db, &mut revisions);
+    }
+    let expected = contents(&db);
+    let held = db.snapshot().unwrap();
+    let before = db.info().unwrap();
+    let given_back = db.compact().unwrap();
+    let after = db.info().unwrap();
+    assert!(given_back > 0 && after.log_bytes < before.log_bytes / 2, "{before:?} {after:?}");
+    assert_sound(&db);
+    assert_eq!(contents(&db), expected);
+    for id in revisions.keys() {
+        assert!(held.get(id).unwrap().is_some(), "a snapshot from before reads on");
+    }
+    drop((db, held));
+    std::fs::remove_dir_all(path.join("tree")).unwrap();
+    let db = Database::open_with(&path, options()).unwrap();
+    assert_eq!(contents(&db), expected);
+    assert_sound(&db);
+}
+
+#[test]
+fn a_transaction_is_all_or_nothing_and_reads_its_own_writes() {
+    on_disk_and_in_memory(|open| {
+        let db = open();
+        db.insert("a", &book(1)).unwrap();
+        let failed: Result<()> = db.write(|tx| {
+            tx.insert("b", &book(2))?;
+            let a = tx.get("a")?.unwrap();
+            tx.delete("a", a.revision())?;
+            assert_eq!(tx.get("a")?, None);
+            assert!(tx.get("b")?.is_some());
+            tx.insert("b", &book(3)).map(|_| ())
+        });
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::Conflict);
+        assert!(db.get("a").unwrap().is_some() && db.get("b").unwrap().is_none());
+        db.write(|tx| {
+            let revision = tx.insert("c", &book(1))?;
+            let revision = tx.replace("c", &revision, &book(2))?;
+            tx.delete("c", &revision)?;
+            tx.insert("c", &book(5))
+        })
+        .unwrap();
+        assert_eq!(db.get("c").unwrap().unwrap().value().unwrap(), book(5));
+        assert_sound(&db);
+    });
+}
+
+#[test]
+fn branches_have_one_winner_and_deleting_it_brings_the_other_back() {
+    on_disk_and_in_memory(|open| {
+        let db = open();
+        let revision = |text: &str| text.parse::<Revision>().unwrap();
+        let id = crate::DocumentId::new("a").unwrap();
+        let foreign = |path: &[&str], body: Value| Edit::Foreign {
+            id: id.clone(),
+            revisions: path.iter().map(|text| revision(text)).collect(),
+            deleted: false,
+            body,
+        };
+        db.edit(foreign(&["1-a"], book(1))).unwrap();
+        db.edit(foreign(&["2-b", "1-a"], book(2))).unwrap();
+        db.edit(foreign(&["2-c", "1-a"], book(3))).unwrap();
+        db.edit(foreign(&["2-b", "1-a"], book(2))).unwrap();
+        assert_eq!(db.sequence(), Sequence::new(3), "what is known already is no event");
+        assert_eq!(db.get("a").unwrap().unwrap().revision(), &revision("2-c"));
+        assert_sound(&db);
+        db.checkpoint().unwrap();
+        db.delete("a", &revision("2-c")).unwrap();
+        assert_eq!(db.get("a").unwrap().unwrap().value().unwrap(), book(2));
+        assert_sound(&db);
+    });
+}
+
+#[test]
+fn a_snapshot_never_changes() {
+    on_disk_and_in_memory(|open| {
+        let db = open();
+        let mut revisions = fill(&db, 100);
+        let snapshot = db.snapshot().unwrap();
+        let before = changes(&snapshot);
+        churn(&db, &mut revisions);
+        db.checkpoint().unwrap();
+        churn(&db, &mut revisions);
+        assert_eq!(changes(&snapshot), before);
+        assert_sound(&db);
+    });
+}
+
+fn changes(snapshot: &crate::Snapshot) -> Vec<(Sequence, String)> {
+    let run = crate::changes::Changes::new(snapshot.clone(), Sequence::ZERO).run();
+    run.map(|change| change.map(|change| (change.sequence, change.id.to_string()))).collect::<Result<_>>().unwrap()
+}
+
+#[test]
+fn a_subscriber_hears_every_document_in_order() {
+    let db = Database::in_memory();
+    let mut subscription = db.subscribe(Sequence::ZERO);
+    let writer = db.clone();
+    let thread = std::thread::spawn(move || {
+        let mut revisions = fill(&writer, 200);
+        churn(&writer, &mut revisions);
+        writer.insert("end", &book(1)).unwrap();
+    });
+    let mut last = Sequence::ZERO;
+    while let Some(change) = subscription.next_change().unwrap() {
+        assert!(change.sequence > last);
+        last = change.sequence;
+        if change.id == "end" {
+            break;
+        }
+    }
+    thread.join().unwrap();
+    assert_eq!(last, db.sequence());
+}
+
+#[test]
+fn other_directories_are_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("novel.txt"), "chapter one").unwrap();
+    let error = Database::open(directory.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(directory.path().read_dir().unwrap().count(), 1);
+    let missing = Database::open_with(directory.path().join("none"), Options::new().create(false));
+    assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_second_handle_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let _db = Database::open(&path).unwrap();
+    assert_eq!(Database::open(&path).unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+type Revisions = std::collections::BTreeMap<String, Revision>;
+
+fn fill(db: &Database, count: usize) -> Revisions {
+    (0..count)
+        .map(|number| (format!("book-{number}"), db.insert(&format!("book-{number}"), &book(number)).unwrap()))
+        .collect()
+}
+
+/// Replaces two thirds of the documents, deletes some and brings them back.
+fn churn(db: &Database, revisions: &mut Revisions) {
+    for (number, (id, revision)) in revisions.iter_mut().enumerate() {
+        if number % 3 != 0 {
+            *revision = db.replace(id, revision, &book(number * 31 + revision.generation() as usize)).unwrap();
+        }
+        if number % 10 == 1 {
+            db.delete(id, revision).unwrap();
+            *revision = db.insert(id, &book(number)).unwrap();
+        }
+    }
+}
+
+/// Everything a reader can see: documents with their whole ancestry, and the feed.
+fn contents(db: &Database) -> Vec<String> {
+    let changes = db.changes(Sequence::ZERO).unwrap().documents(true).run();
+    let lines = changes.map(|change| {
+        let change = change?;
+        let branches = db.revisions(change.id.as_str())?;
+        Ok(format!("{} {} {:?} {branches:?}", change.sequence, change.id, change.document))
+    });
+    lines.collect::<Result<_>>().unwrap()
+}

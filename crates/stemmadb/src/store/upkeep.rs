@@ -1,0 +1,146 @@
+//! What goes on behind the writers' backs: checkpoints, compaction, flushes by the clock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::log::Level;
+use crate::store::checkpoint::Persisted;
+use crate::store::{Durability, Store};
+use crate::{Error, Result};
+
+/// A memtable that nobody has written to for this long is merged, so that later reads find everything in the tree.
+const IDLE: Duration = Duration::from_millis(300);
+
+/// Smaller memtables than this are left alone while idle: reading through them costs next to nothing.
+const IDLE_BYTES: usize = 256 << 10;
+
+/// State of whoever does the upkeep.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    pub(super) persisted: Persisted,
+}
+
+/// What the upkeep thread waits on.
+#[derive(Default)]
+pub(super) struct Wanted {
+    state: Mutex<WantedState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WantedState {
+    checkpoint: bool,
+    stop: bool,
+}
+
+impl Wanted {
+    /// Asks for a checkpoint.
+    pub(super) fn ask(&self) {
+        self.state.lock().checkpoint = true;
+        self.changed.notify_all();
+    }
+
+    /// Asks the threads to end.
+    pub(super) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits this long; true as soon as the threads shall end.
+    fn stops_within(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = self.state.lock();
+        while !state.stop && !self.changed.wait_until(&mut state, deadline).timed_out() {}
+        state.stop
+    }
+
+    /// Waits for a request, at most `patience`; what was asked, or none to stop.
+    fn wait(&self, patience: Duration) -> Option<bool> {
+        let deadline = Instant::now() + patience;
+        let mut state = self.state.lock();
+        while !state.checkpoint && !state.stop {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        if state.stop { None } else { Some(std::mem::take(&mut state.checkpoint)) }
+    }
+}
+
+/// The threads that keep a database up; stopping them closes it.
+pub(crate) struct Upkeeper {
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Upkeeper {
+    /// Starts the threads, if the options ask for any.
+    pub(crate) fn start(store: &Arc<Store>) -> Result<Self> {
+        let mut threads = Vec::new();
+        let mut spawn = |name: &str, work: Box<dyn FnOnce() + Send>| -> Result<()> {
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+            threads.push(thread.map_err(|error| Error::io("start a thread", error))?);
+            Ok(())
+        };
+        if store.parts.options.background {
+            let keeper = store.clone();
+            spawn("stemma-upkeep", Box::new(move || keeper.keep_up()))?;
+        }
+        if let Durability::Interval(interval) = store.parts.options.durability {
+            let flusher = store.clone();
+            spawn("stemma-flush", Box::new(move || flusher.flush_every(interval)))?;
+        }
+        Ok(Upkeeper { threads })
+    }
+
+    /// Ends the threads, merges what is in memory, flushes and closes the log.
+    pub(crate) fn stop(self, store: &Store) -> Result<()> {
+        store.wanted.stop();
+        for thread in self.threads {
+            if thread.join().is_err() {
+                *store.broken.lock() = Some(Error::internal("an upkeep thread panicked"));
+            }
+        }
+        let is_healthy = store.broken.lock().is_none() && !store.parts.log.is_poisoned();
+        let merged = if is_healthy { store.checkpoint() } else { Ok(()) };
+        {
+            let _writer = store.writer.lock();
+            store.closed.store(true, Ordering::Release);
+        }
+        let closed = if is_healthy { store.parts.log.close() } else { Ok(()) };
+        store.parts.publisher.wake(true);
+        merged.and(closed)
+    }
+}
+
+impl Store {
+    fn keep_up(&self) {
+        let mut seen = self.parts.publisher.published();
+        while let Some(asked) = self.wanted.wait(IDLE) {
+            let published = self.parts.publisher.published();
+            let idle = !asked && published == seen && self.active_memtable().byte_count() >= IDLE_BYTES;
+            seen = published;
+            // A failure is kept in `broken`, where the next writer finds it.
+            let kept_up = if idle { self.checkpoint() } else { self.merge_sealed() };
+            if kept_up.and_then(|()| self.compact_if_worthwhile()).is_err() {
+                self.memory_freed.notify_all();
+                if self.broken.lock().is_some() || self.parts.log.is_poisoned() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn flush_every(&self, interval: Duration) {
+        let interval = interval.max(Duration::from_millis(1));
+        while !self.wanted.stops_within(interval) {
+            let flushed = self.parts.log.commit(self.parts.log.written(), Level::Flushed);
+            if flushed.is_err() {
+                self.parts.publisher.wake(false);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! A write: check, append, apply; then wait until it is durable and seen.
+//!
+//! Invariants:
+//! - A transaction changes nothing before its frame is in the log's buffer; from then on it can't fail, except with the log.
+//! - Sequences and document numbers are given under the writer lock, so they follow the order of frames; those of a
+//!   transaction that is given up were never taken.
+//!
+//! Concurrency: the writer lock is held from the first read of a transaction to the end of `commit`, never while waiting for
+//! the disk.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::MutexGuard;
+
+use crate::index::{self, DocumentNumber, DocumentTerms, difference};
+use crate::log::{Level, LogPosition};
+use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
+use crate::revision::{DocumentId, Outcome, Revision, RevisionTree, Sequence};
+use crate::store::document::Document;
+use crate::store::record::{Record, RevisionRecord};
+use crate::store::snapshot::Snapshot;
+use crate::store::{Store, StoreParts};
+use crate::value::{Body, PackedValue, Value};
+use crate::{Error, Result};
+
+/// The largest transaction, in bytes of its frame: more than anyone should hold in memory at once.
+const FRAME_BYTES_MAX: usize = 1 << 30;
+
+/// What the writer lock guards.
+pub(super) struct Writer {
+    pub(super) next_sequence: Sequence,
+    pub(super) next_number: DocumentNumber,
+    /// Shapes below this number are in the log.
+    pub(super) logged_shape_count: usize,
+    /// The end of the last appended frame.
+    pub(super) log_end: LogPosition,
+}
+
+/// A body made ready outside of the writer lock: packed, and its content and terms worked out.
+pub(crate) struct PreparedBody {
+    packed: Body,
+    canonical: Vec<u8>,
+    terms: DocumentTerms,
+}
+
+/// One edit of one document.
+#[derive(Debug, Clone)]
+pub enum Edit {
+    /// Create the document; a conflict if it exists.
+    Insert {
+        /// Its id.
+        id: DocumentId,
+        /// Its body, an object.
+        body: Value,
+    },
+    /// Replace the revision that was read; a conflict if it is not current.
+    Replace {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision that was read.
+        revision: Revision,
+        /// The new body, an object.
+        body: Value,
+    },
+    /// Create the document or replace whatever is current.
+    Upsert {
+        /// The document's id.
+        id: DocumentId,
+        /// The new body, an object.
+        body: Value,
+    },
+    /// Delete the revision that was read; a conflict if it is not current.
+    Delete {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision that was read.
+        revision: Revision,
+    },
+    /// Apply a revision that was written elsewhere, with its ancestry: what replication does. Never a conflict: it
+    /// becomes a branch of the document's revision tree, and the winner is the same wherever both are known.
+    Foreign {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision, then its ancestors, newest first, without gaps.
+        revisions: Vec<Revision>,
+        /// Whether the revision is a deletion.
+        deleted: bool,
+        /// Its body, an object.
+        body: Value,
+    },
+}
+
+impl Edit {
+    /// The document it edits.
+    pub fn id(&self) -> &DocumentId {
+        match self {
+            Edit::Insert { id, .. }
+            | Edit::Replace { id, .. }
+            | Edit::Upsert { id, .. }
+            | Edit::Delete { id, .. }
+            | Edit::Foreign { id, .. } => id,
+        }
+    }
+
+    fn body(&self) -> Option<&Value> {
+        match self {
+            Edit::Insert { body, .. }
+            | Edit::Replace { body, .. }
+            | Edit::Upsert { body, .. }
+            | Edit::Foreign { body, .. } => Some(body),
+            Edit::Delete { .. } => None,
+        }
+    }
+}
+
+/// An edit whose body is ready.
+pub(crate) struct PreparedEdit {
+    edit: Edit,
+    body: PreparedBody,
+}
+
+impl StoreParts {
+    /// Checks, packs and indexes the edit's body: the work that needs no lock.
+    pub(crate) fn prepare(&self, edit: Edit) -> Result<PreparedEdit> {
+        if edit.id().is_local() {
+            return Err(Error::invalid(format!("`{}` is a local document", edit.id()))
+                .with_hint("use put_local, get_local and delete_local for ids that begin with `_local/`"));
+        }
+        let body = match edit.body() {
+            Some(body) => self.prepare_body(body)?,
+            None => self.prepare_body(&Value::Object(Default::default()))?,
+        };
+        Ok(PreparedEdit { edit, body })
+    }
+
+    pub(super) fn prepare_body(&self, body: &Value) -> Result<PreparedBody> {
+        let Value::Object(fields) = body else {
+            return Err(Error::invalid(format!("a document is a JSON object, not {}", body.kind()))
+                .with_hint("wrap the value in an object, for example {\"value\": …}"));
+        };
+        if let Some((name, _)) = fields.iter().find(|(name, _)| name.starts_with('_')) {
+            return Err(Error::invalid(format!("the field name `{name}` is reserved")).with_hint(
+                "top-level names that begin with `_` belong to the database; id and revision are given beside the body",
+            ));
+        }
+        body.check(&self.options.limits)?;
+        let mut packed = Vec::with_capacity(256);
+        crate::value::pack(body, &self.shapes, &mut packed)?;
+        let mut canonical = Vec::with_capacity(512);
+        body.canonical(&mut canonical);
+        let terms = self.terms(&packed)?;
+        Ok(PreparedBody { packed: Body::new(packed), canonical, terms })
+    }
+
+    /// The index terms of a packed body.
+    pub(super) fn terms(&self, packed: &[u8]) -> Result<DocumentTerms> {
+        index::document_terms(&self.policy, &self.paths, PackedValue::new(packed, &self.shapes)?)
+    }
+}
+
+/// An edit that was checked and waits for the commit.
+struct Staged {
+    state: DocumentState,
+    /// The revision, then the ancestors its record names.
+    path: Vec<Revision>,
+    deleted: bool,
+    body: Body,
+    old_terms: Option<DocumentTerms>,
+    new_terms: Option<DocumentTerms>,
+}
+
+struct StagedLocal {
+    id: String,
+    generation: u64,
+    deleted: bool,
+    body: Body,
+}
+
+/// All or nothing: reads and writes under the writer lock. What it wrote it reads back; nobody else does before the commit.
+pub struct Transaction<'a> {
+    store: &'a Store,
+    writer: MutexGuard<'a, Writer>,
+    /// Everything appended so far, published or not.
+    base: Snapshot,
+    staged: Vec<Staged>,
+    newest: HashMap<DocumentId, usize>,
+    locals: Vec<StagedLocal>,
+    /// The number of the next new document.
+    next_number: DocumentNumber,
+}
+
+/// What has to be waited for after a commit.
+pub(super) struct Receipt {
+    pub(super) end: LogPosition,
+    pub(super) last_sequence: Sequence,
+}
+
+impl<'a> Transaction<'a> {
+    pub(super) fn begin(store: &'a Store) -> Result<Self> {
+        let writer = store.writer.lock();
+        store.refuse_if_closed()?;
+        let base = store.newest_snapshot()?;
+        let next_number = writer.next_number;
+        Ok(Transaction {
+            store,
+            writer,
+            base,
+            staged: Vec::new(),
+            newest: HashMap::new(),
+            locals: Vec::new(),
+            next_number,
+        })
+    }
+
+    /// The document `id` as this transaction sees it.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn get(&self, id: &str) -> Result<Option<Document>> {
+        if let Some(&at) = self.newest.get(id) {
+            let state = &self.staged[at].state;
+            return if state.is_live() { self.winner(state).map(Some) } else { Ok(None) };
+        }
+        self.base.get_uncached(id)
+    }
+
+    /// A snapshot that shows this transaction's own writes too: for queries inside it. Costs time in proportion to what was
+    /// written so far.
+    ///
+    /// # Errors
+    /// `Corrupt` if stored bytes are damaged.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let mut snapshot = self.base.clone();
+        if !self.staged.is_empty() {
+            let memtable = Memtable::new();
+            for staged in &self.staged {
+                let change = difference(staged.old_terms.as_ref(), staged.new_terms.as_ref());
+                memtable.insert(Arc::new(staged.state.clone()), true, change);
+            }
+            snapshot.memtables.push(Arc::new(memtable));
+        }
+        Ok(snapshot)
+    }
+
+    /// Creates the document `id`.
+    ///
+    /// # Errors
+    /// `Conflict` if it exists; `Invalid` for a bad id or body.
+    pub fn insert<B: serde::Serialize + ?Sized>(&mut self, id: &str, body: &B) -> Result<Revision> {
+        self.edit(Edit::Insert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
+    }
+
+    /// Replaces the revision that was read.
+    ///
+    /// # Errors
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Invalid` for a bad body.
+    pub fn replace<B: serde::Serialize + ?Sized>(
+        &mut self,
+        id: &str,
+        revision: &Revision,
+        body: &B,
+    ) -> Result<Revision> {
+        self.edit(Edit::Replace { id: DocumentId::new(id)?, revision: *revision, body: Value::from_serialize(body)? })
+    }
+
+    /// Creates the document or replaces whatever is current.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad id or body.
+    pub fn upsert<B: serde::Serialize + ?Sized>(&mut self, id: &str, body: &B) -> Result<Revision> {
+        self.edit(Edit::Upsert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
+    }
+
+    /// Deletes the revision that was read; returns the revision of the deletion.
+    ///
+    /// # Errors
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document.
+    pub fn delete(&mut self, id: &str, revision: &Revision) -> Result<Revision> {
+        self.edit(Edit::Delete { id: DocumentId::new(id)?, revision: *revision })
+    }
+
+    /// Applies one edit.
+    ///
+    /// # Errors
+    /// As the method of the edit's name. An edit that fails leaves the transaction as it was.
+    pub fn edit(&mut self, edit: Edit) -> Result<Revision> {
+        let prepared = self.store.parts.prepare(edit)?;
+        self.stage(prepared)
+    }
+
+    pub(super) fn stage(&mut self, prepared: PreparedEdit) -> Result<Revision> {
+        let PreparedEdit { edit, body } = prepared;
+        let current = self.current(edit.id().as_str())?;
+        let planned = Planned::of(&edit, current.as_deref(), &body)?;
+        let revision = planned.path[0];
+        if let Some(staged) = self.merge(edit.id(), current, planned, body)? {
+            self.newest.insert(staged.state.id.clone(), self.staged.len());
+            self.staged.push(staged);
+        }
+        Ok(revision)
+    }
+
+    fn current(&self, id: &str) -> Result<Option<Arc<DocumentState>>> {
+        match self.newest.get(id) {
+            Some(&at) => Ok(Some(Arc::new(self.staged[at].state.clone()))),
+            None => self.base.state_by_id(id),
+        }
+    }
+
+    /// The state the edit leaves the document in; none when everything it brings is known already.
+    fn merge(
+        &mut self,
+        id: &DocumentId,
+        current: Option<Arc<DocumentState>>,
+        planned: Planned,
+        body: PreparedBody,
+    ) -> Result<Option<Staged>> {
+        let Planned { path, deleted } = planned;
+        let sequence = Sequence(self.writer.next_sequence.0 + self.staged.len() as u64);
+        let unwritten = Stored { position: LogPosition::START, length: 0, logged_ancestors: path.len() as u32 - 1 };
+        let Some(old) = current else {
+            let mut tree = RevisionTree::new();
+            tree.merge(&path, deleted, unwritten)?;
+            let number = self.next_number;
+            self.next_number = DocumentNumber(number.0 + 1);
+            let state = DocumentState { number, id: id.clone(), sequence, tree, body: Some(body.packed.clone()) };
+            let new_terms = (!deleted).then_some(body.terms);
+            return Ok(Some(Staged { state, path, deleted, body: body.packed, old_terms: None, new_terms }));
+        };
+        let mut tree = old.tree.clone();
+        if matches!(tree.merge(&path, deleted, unwritten)?.outcome, Outcome::Known) {
+            return Ok(None);
+        }
+        tree.prune(self.store.parts.options.revs_limit);
+        let mut state = DocumentState { number: old.number, id: old.id.clone(), sequence, tree, body: None };
+        let old_winner = old.tree.winner().map(|leaf| leaf.revision);
+        let new_winner = state.tree.winner().map(|leaf| leaf.revision);
+        if new_winner == old_winner {
+            state.body = old.body.clone();
+            return Ok(Some(Staged { state, path, deleted, body: body.packed, old_terms: None, new_terms: None }));
+        }
+        let old_terms = if old.is_live() { Some(self.terms_of(&self.winner(&old)?)?) } else { None };
+        let mut new_terms = None;
+        if new_winner == Some(path[0]) {
+            state.body = Some(body.packed.clone());
+            new_terms = state.is_live().then_some(body.terms);
+        } else {
+            // The winner was deleted, or a branch grew past it: another leaf takes its place.
+            let winner = self.winner(&state)?;
+            if !winner.is_deleted() {
+                new_terms = Some(self.terms_of(&winner)?);
+            }
+        }
+        Ok(Some(Staged { state, path, deleted, body: body.packed, old_terms, new_terms }))
+    }
+
+    /// The winner of `state`, which this transaction may have written itself.
+    fn winner(&self, state: &DocumentState) -> Result<Document> {
+        let unwritten = state.tree.winner().filter(|leaf| leaf.payload.length == 0 && state.body.is_none());
+        let Some(leaf) = unwritten else { return self.base.winner(state) };
+        let staged = self.staged.iter().find(|staged| staged.path[0] == leaf.revision && staged.state.id == state.id);
+        let staged = staged.ok_or_else(|| Error::internal("a revision that is neither logged nor staged"))?;
+        let mut state = state.clone();
+        state.body = Some(staged.body.clone());
+        self.base.winner(&state)
+    }
+
+    fn terms_of(&self, document: &Document) -> Result<DocumentTerms> {
+        index::document_terms(&self.store.parts.policy, &self.store.parts.paths, document.packed()?)
+    }
+
+    /// Writes the `_local` document `id`; the new `N` of its revision `0-N`.
+    pub(crate) fn put_local(&mut self, id: &str, expected: Option<u64>, body: Option<&Value>) -> Result<u64> {
+        let current = match self.locals.iter().rev().find(|local| local.id == id) {
+            Some(local) => (!local.deleted).then_some(local.generation),
+            None => self.base.local(id)?.map(|(generation, _)| generation),
+        };
+        if expected.is_some() && expected != current {
+            return Err(Error::conflict(format!("local document `{id}` is at {current:?}, not at {expected:?}"))
+                .with_hint("read it again, then write"));
+        }
+        let deleted = body.is_none();
+        if deleted && current.is_none() {
+            return Err(Error::not_found(format!("there is no local document `{id}`")));
+        }
+        let empty = Value::Object(Default::default());
+        let body = self.store.parts.prepare_body(body.unwrap_or(&empty))?;
+        let generation = current.unwrap_or(0) + 1;
+        self.locals.push(StagedLocal { id: id.to_owned(), generation, deleted, body: body.packed });
+        Ok(generation)
+    }
+
+    /// Appends the frame and applies it to the memtable; from here on the transaction is part of the database, though nobody
+    /// sees it yet. None if there was nothing to write.
+    pub(super) fn commit(mut self, level: Level) -> Result<Option<Receipt>> {
+        if self.staged.is_empty() && self.locals.is_empty() {
+            return Ok(None);
+        }
+        let parts = &self.store.parts;
+        let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
+        let shape_count = self.log_shapes(&mut payload);
+        let places = self.encode(&mut payload)?;
+        let first_sequence = self.writer.next_sequence;
+        let appended = parts.log.append(first_sequence, &payload)?;
+        self.writer.logged_shape_count = shape_count;
+        self.writer.log_end = appended.end;
+        self.writer.next_number = self.next_number;
+        let active = self.store.active_memtable();
+        let mut last_sequence = Sequence(first_sequence.0.saturating_sub(1));
+        let mut places = places.into_iter();
+        let mut logged = HashMap::new();
+        for mut staged in self.staged.drain(..) {
+            let (offset, length) = places.next().expect("each staged edit was encoded");
+            let position = appended.payload.advance(offset);
+            let stored = Stored { position, length, logged_ancestors: staged.path.len() as u32 - 1 };
+            logged.insert((staged.state.number, staged.path[0]), stored);
+            for revision in staged.unwritten_leaves() {
+                if let Some(stored) = logged.get(&(staged.state.number, revision)) {
+                    staged.state.tree.update_payload(&revision, *stored);
+                }
+            }
+            last_sequence = staged.state.sequence;
+            parts.cache.touch(staged.state.id.as_str(), last_sequence);
+            let change = difference(staged.old_terms.as_ref(), staged.new_terms.as_ref());
+            active.insert(Arc::new(staged.state), true, change);
+        }
+        if !self.locals.is_empty() {
+            // Local documents are no events, yet what shows them must have a sequence of its own.
+            last_sequence = last_sequence.next();
+            for local in self.locals.drain(..) {
+                let (offset, length) = places.next().expect("each local document was encoded");
+                let stored = Stored { position: appended.payload.advance(offset), length, logged_ancestors: 0 };
+                let StagedLocal { id, generation, deleted, body } = local;
+                active.insert_local(&id, last_sequence, LocalState { generation, deleted, stored, body });
+            }
+        }
+        self.writer.next_sequence = last_sequence.next();
+        parts.publisher.enqueue(appended.end, level, last_sequence);
+        self.store.seal_if_full(&mut self.writer);
+        Ok(Some(Receipt { end: appended.end, last_sequence }))
+    }
+
+    /// Puts the shapes into the frame that no earlier frame has; returns how many there are then.
+    fn log_shapes(&self, payload: &mut Vec<u8>) -> usize {
+        self.store.parts.log_shapes_since(self.writer.logged_shape_count, payload)
+    }
+
+    /// Encodes every staged write; returns the offset and length of each record.
+    fn encode(&self, payload: &mut Vec<u8>) -> Result<Vec<(u32, u32)>> {
+        let mut places = Vec::with_capacity(self.staged.len() + self.locals.len());
+        for staged in &self.staged {
+            let offset = payload.len() as u32;
+            let record = RevisionRecord {
+                deleted: staged.deleted,
+                relocated: false,
+                number: staged.state.number,
+                sequence: staged.state.sequence,
+                id: staged.state.id.as_str(),
+                path: staged.path.clone(),
+                body: staged.body.packed(),
+            };
+            places.push((offset, Record::Revision(record).encode(payload)));
+        }
+        for local in &self.locals {
+            let offset = payload.len() as u32;
+            let StagedLocal { id, generation, deleted, body } = local;
+            let record = Record::Local { deleted: *deleted, generation: *generation, id, body: body.packed() };
+            places.push((offset, record.encode(payload)));
+        }
+        if payload.len() > FRAME_BYTES_MAX {
+            return Err(Error::invalid(format!("a transaction of {} bytes is too large", payload.len()))
+                .with_hint("at most 1 GiB can be written at once: split it"));
+        }
+        Ok(places)
+    }
+}
+
+impl Staged {
+    /// The leaves that this transaction wrote and the log has now.
+    fn unwritten_leaves(&self) -> smallvec::SmallVec<[Revision; 1]> {
+        self.state.tree.leaves().filter(|leaf| leaf.payload.length == 0).map(|leaf| leaf.revision).collect()
+    }
+}
+
+/// What an edit amounts to: which revision, with which ancestors.
+struct Planned {
+    path: Vec<Revision>,
+    deleted: bool,
+}
+
+impl Planned {
+    /// Checks the edit against the document's current state.
+    fn of(edit: &Edit, current: Option<&DocumentState>, body: &PreparedBody) -> Result<Self> {
+        let live = current.filter(|state| state.is_live());
+        let parent = match edit {
+            Edit::Foreign { revisions, deleted, .. } => {
+                return Ok(Planned { path: revisions.clone(), deleted: *deleted });
+            }
+            Edit::Insert { id, .. } => {
+                if let Some(winner) = live.and_then(|state| state.tree.winner()) {
+                    return Err(Error::conflict(format!(
+                        "document `{id}` exists already, at revision {}",
+                        winner.revision
+                    ))
+                    .with_hint("read it and replace that revision, or upsert"));
+                }
+                current.and_then(|state| state.tree.winner()).map(|winner| winner.revision)
+            }
+            Edit::Upsert { .. } => current.and_then(|state| state.tree.winner()).map(|winner| winner.revision),
+            Edit::Replace { id, revision, .. } | Edit::Delete { id, revision } => {
+                let Some(state) = live else {
+                    return Err(Error::not_found(format!("there is no document `{id}`")));
+                };
+                if !state.tree.leaf(revision).is_some_and(|leaf| !leaf.deleted) {
+                    let winner = state.tree.winner().map_or_else(String::new, |leaf| leaf.revision.to_string());
+                    return Err(Error::conflict(format!("document `{id}` is at revision {winner}, not at {revision}"))
+                        .with_hint("read it again and decide with what you find"));
+                }
+                Some(*revision)
+            }
+        };
+        let deleted = matches!(edit, Edit::Delete { .. });
+        let revision = Revision::of_edit(parent.as_ref(), deleted, &body.canonical);
+        Ok(Planned { path: std::iter::once(revision).chain(parent).collect(), deleted })
+    }
+}
