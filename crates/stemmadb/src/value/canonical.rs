@@ -4,7 +4,9 @@
 //! string its length as a varint and its UTF-8, for an array the count and the elements, for an object the count and
 //! each name (length, UTF-8) with its value. Order is the document's.
 
-use super::{Numeric, Value, varint};
+use super::source::{Bounded, Look, Source, certain};
+use super::{Number, Numeric, PackedValue, Value, varint};
+use crate::Result;
 
 const NULL: u8 = 0;
 const FALSE: u8 = 1;
@@ -19,45 +21,61 @@ const OBJECT: u8 = 8;
 impl Value {
     /// Appends the canonical bytes of this value: two values have the same bytes exactly if they are `==`.
     pub(crate) fn canonical(&self, out: &mut Vec<u8>) {
-        match self {
-            Value::Null => out.push(NULL),
-            Value::Bool(false) => out.push(FALSE),
-            Value::Bool(true) => out.push(TRUE),
-            Value::Number(number) => match number.numeric() {
-                Numeric::I64(signed) => push_word(I64, signed.to_be_bytes(), out),
-                Numeric::U64(unsigned) => push_word(U64, unsigned.to_be_bytes(), out),
-                Numeric::F64(double) => push_word(F64, double.to_bits().to_be_bytes(), out),
-            },
-            Value::String(text) => {
-                out.push(STRING);
-                push_text(text, out);
-            }
-            Value::Array(elements) => {
-                out.push(ARRAY);
-                varint::write(elements.len() as u64, out);
-                for element in elements {
-                    element.canonical(out);
-                }
-            }
-            Value::Object(object) => {
-                out.push(OBJECT);
-                varint::write(object.len() as u64, out);
-                for (name, value) in object {
-                    push_text(name, out);
-                    value.canonical(out);
-                }
-            }
-        }
+        certain(write(self, out));
     }
 }
 
-fn push_word(tag: u8, word: [u8; 8], out: &mut Vec<u8>) {
+impl PackedValue<'_> {
+    /// Appends the canonical bytes: the same as of the unpacked value.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the packed bytes are damaged; `out` then ends in part of them.
+    pub(crate) fn canonical(self, out: &mut Vec<u8>) -> Result<()> {
+        write(Bounded::from(self), out)
+    }
+}
+
+fn write<'v, S: Source<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S::Error> {
+    match value.look()? {
+        Look::Null => out.push(NULL),
+        Look::Bool(truth) => out.push(if truth { TRUE } else { FALSE }),
+        Look::Number(number) => write_number(number, out),
+        Look::String(text) => {
+            out.push(STRING);
+            write_text(text, out);
+        }
+        Look::Array(count, elements) => {
+            out.push(ARRAY);
+            varint::write(count as u64, out);
+            for element in elements {
+                write(element?, out)?;
+            }
+        }
+        Look::Object(count, fields) => {
+            out.push(OBJECT);
+            varint::write(count as u64, out);
+            for field in fields {
+                let (name, value) = field?;
+                write_text(name, out);
+                write(value, out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_number(number: Number, out: &mut Vec<u8>) {
+    let (tag, word) = match number.numeric() {
+        Numeric::I64(signed) => (I64, signed as u64),
+        Numeric::U64(unsigned) => (U64, unsigned),
+        Numeric::F64(double) => (F64, double.to_bits()),
+    };
     let mut bytes = [tag; 9];
-    bytes[1..].copy_from_slice(&word);
+    bytes[1..].copy_from_slice(&word.to_be_bytes());
     out.extend_from_slice(&bytes);
 }
 
-fn push_text(text: &str, out: &mut Vec<u8>) {
+fn write_text(text: &str, out: &mut Vec<u8>) {
     varint::write(text.len() as u64, out);
     out.extend_from_slice(text.as_bytes());
 }

@@ -1,7 +1,6 @@
 //! The types of a program from values, packed or not, and values from any format, through serde.
 //!
-//! The inverse of [`serialize`](super::serialize). Both kinds of value are read through one small trait, [`Source`], so that
-//! they can't mean different things; a packed one is read in place, and borrows its strings.
+//! The inverse of [`serialize`](super::serialize). A packed value is read in place, and its strings can be borrowed.
 
 use std::fmt;
 
@@ -11,8 +10,8 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::{DEPTH_MAX, Number, Numeric, Object, Packed, PackedArray, PackedElements, PackedFields, PackedObject};
-use super::{PackedValue, Value};
+use super::source::{Bounded, Look, Source};
+use super::{DEPTH_MAX, Number, Numeric, Object, PackedValue, Value};
 use crate::{Error, Result};
 
 impl Value {
@@ -21,7 +20,7 @@ impl Value {
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid), naming the field, if the value isn't one of a `T`.
     pub fn deserialize_into<'de, T: Deserialize<'de>>(&'de self) -> Result<T> {
-        T::deserialize(Reader { source: self, depth: DEPTH_MAX })
+        T::deserialize(Reader { source: self })
     }
 }
 
@@ -32,7 +31,7 @@ impl<'a> PackedValue<'a> {
     /// [`Invalid`](crate::ErrorKind::Invalid), naming the field, if the value isn't one of a `T`;
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged.
     pub(crate) fn deserialize_into<T: Deserialize<'a>>(self) -> Result<T> {
-        T::deserialize(Reader { source: self, depth: DEPTH_MAX })
+        T::deserialize(Reader { source: Bounded::from(self) })
     }
 }
 
@@ -42,69 +41,15 @@ impl de::Error for Error {
     }
 }
 
-/// A value to read from, one level at a time.
-trait Source<'de>: Copy {
-    type Elements: Iterator<Item = Result<Self>>;
-    type Fields: Iterator<Item = Result<(&'de str, Self)>>;
-
-    fn look(self) -> Result<Look<'de, Self::Elements, Self::Fields>>;
-}
-
-/// What a [`Source`] is, one level deep.
-enum Look<'de, E, F> {
-    Null,
-    Bool(bool),
-    Number(Number),
-    String(&'de str),
-    Array(E),
-    Object(F),
-}
-
-impl<'de> Source<'de> for &'de Value {
-    type Elements = std::iter::Map<std::slice::Iter<'de, Value>, fn(&'de Value) -> Result<&'de Value>>;
-    type Fields = std::iter::Map<super::Fields<'de>, fn((&'de str, &'de Value)) -> Result<(&'de str, &'de Value)>>;
-
-    fn look(self) -> Result<Look<'de, Self::Elements, Self::Fields>> {
-        Ok(match self {
-            Value::Null => Look::Null,
-            Value::Bool(truth) => Look::Bool(*truth),
-            Value::Number(number) => Look::Number(*number),
-            Value::String(text) => Look::String(text),
-            Value::Array(elements) => Look::Array(elements.iter().map(Ok)),
-            Value::Object(object) => Look::Object(object.iter().map(Ok)),
-        })
-    }
-}
-
-impl<'de> Source<'de> for PackedValue<'de> {
-    type Elements = PackedElements<'de>;
-    type Fields = PackedFields<'de>;
-
-    fn look(self) -> Result<Look<'de, Self::Elements, Self::Fields>> {
-        Ok(match self.read()? {
-            Packed::Null => Look::Null,
-            Packed::Bool(truth) => Look::Bool(truth),
-            Packed::Number(number) => Look::Number(number),
-            Packed::String(text) => Look::String(text),
-            Packed::Array(array) => Look::Array(PackedArray::iter(array)),
-            Packed::Object(object) => Look::Object(PackedObject::iter(object)),
-        })
-    }
-}
-
-/// Gives serde what `source` holds, at most `depth` containers deep.
+/// Gives serde what `source` holds.
 struct Reader<S> {
     source: S,
-    depth: usize,
 }
 
-impl<'de, S: Source<'de>> Reader<S> {
-    fn within(depth: usize) -> Result<usize> {
-        depth.checked_sub(1).ok_or_else(|| Error::corrupt("a value is nested too deeply"))
-    }
-}
-
-impl<'de, S: Source<'de>> Deserializer<'de> for Reader<S> {
+impl<'de, S: Source<'de>> Deserializer<'de> for Reader<S>
+where
+    Error: From<S::Error>,
+{
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
@@ -117,12 +62,12 @@ impl<'de, S: Source<'de>> Deserializer<'de> for Reader<S> {
                 Numeric::F64(double) => visitor.visit_f64(double),
             },
             Look::String(text) => visitor.visit_borrowed_str(text),
-            Look::Array(elements) => {
-                let mut elements = Elements { elements, depth: Self::within(self.depth)?, position: 0 };
+            Look::Array(count, elements) => {
+                let mut elements = Elements::<S> { elements, count, position: 0 };
                 let made = visitor.visit_seq(&mut elements)?;
                 elements.end(made)
             }
-            Look::Object(fields) => visitor.visit_map(Fields { fields, depth: Self::within(self.depth)?, field: None }),
+            Look::Object(_, fields) => visitor.visit_map(Fields::<S> { fields, field: None }),
         }
     }
 
@@ -146,22 +91,19 @@ impl<'de, S: Source<'de>> Deserializer<'de> for Reader<S> {
         let wrong =
             |found| Err(<Error as de::Error>::invalid_type(found, &"a variant's name, or an object of one field"));
         match self.source.look()? {
-            Look::String(variant) => visitor.visit_enum(Variant::<S> { variant, held: None, depth: self.depth }),
-            Look::Object(mut fields) => {
-                let depth = Self::within(self.depth)?;
-                let (first, second) = (fields.next().transpose()?, fields.next().transpose()?);
-                match (first, second) {
-                    (Some((variant, held)), None) => {
-                        let made = visitor.visit_enum(Variant { variant, held: Some(held), depth });
-                        made.map_err(|error| in_field(error, variant))
-                    }
-                    _ => wrong(Unexpected::Map),
+            Look::String(variant) => visitor.visit_enum(Variant::<S> { variant, held: None }),
+            Look::Object(1, mut fields) => match fields.next().transpose()? {
+                Some((variant, held)) => {
+                    let made = visitor.visit_enum(Variant { variant, held: Some(held) });
+                    made.map_err(|error| in_field(error, variant))
                 }
-            }
+                None => wrong(Unexpected::Map),
+            },
+            Look::Object(..) => wrong(Unexpected::Map),
             Look::Null => wrong(Unexpected::Unit),
             Look::Bool(truth) => wrong(Unexpected::Bool(truth)),
             Look::Number(number) => wrong(Unexpected::Other(&format!("number {number}"))),
-            Look::Array(_) => wrong(Unexpected::Seq),
+            Look::Array(..) => wrong(Unexpected::Seq),
         }
     }
 
@@ -179,47 +121,47 @@ fn in_field(error: Error, name: &str) -> Error {
     error.within(format_args!("field {name:?}"))
 }
 
-struct Elements<E> {
-    elements: E,
-    depth: usize,
+struct Elements<'de, S: Source<'de>> {
+    elements: S::Elements,
+    count: usize,
     position: usize,
 }
 
-impl<E> Elements<E> {
+impl<'de, S: Source<'de>> Elements<'de, S> {
     /// What was made of all elements; an error if some are left, which a tuple has no place for.
-    fn end<T, S>(mut self, made: T) -> Result<T>
-    where
-        E: Iterator<Item = Result<S>>,
-    {
-        match self.elements.next() {
-            None => Ok(made),
-            Some(_) => {
-                let expected = format!("an array of {} elements", self.position);
-                Err(de::Error::invalid_length(self.position + 1 + self.elements.count(), &expected.as_str()))
-            }
+    fn end<T>(self, made: T) -> Result<T> {
+        if self.position == self.count {
+            return Ok(made);
         }
+        let expected = format!("an array of {} elements", self.position);
+        Err(de::Error::invalid_length(self.count, &expected.as_str()))
     }
 }
 
-impl<'de, S: Source<'de>, E: Iterator<Item = Result<S>>> SeqAccess<'de> for &mut Elements<E> {
+impl<'de, S: Source<'de>> SeqAccess<'de> for &mut Elements<'de, S>
+where
+    Error: From<S::Error>,
+{
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>> {
         let Some(source) = self.elements.next().transpose()? else { return Ok(None) };
         let position = self.position;
         self.position += 1;
-        let made = seed.deserialize(Reader { source, depth: self.depth });
+        let made = seed.deserialize(Reader { source });
         made.map(Some).map_err(|error| error.within(format_args!("element {position}")))
     }
 }
 
-struct Fields<'de, S, F> {
-    fields: F,
-    depth: usize,
+struct Fields<'de, S: Source<'de>> {
+    fields: S::Fields,
     field: Option<(&'de str, S)>,
 }
 
-impl<'de, S: Source<'de>, F: Iterator<Item = Result<(&'de str, S)>>> MapAccess<'de> for Fields<'de, S, F> {
+impl<'de, S: Source<'de>> MapAccess<'de> for Fields<'de, S>
+where
+    Error: From<S::Error>,
+{
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
@@ -231,7 +173,7 @@ impl<'de, S: Source<'de>, F: Iterator<Item = Result<(&'de str, S)>>> MapAccess<'
         let Some((name, source)) = self.field.take() else {
             return Err(Error::invalid("a value was asked for before its field's name"));
         };
-        seed.deserialize(Reader { source, depth: self.depth }).map_err(|error| in_field(error, name))
+        seed.deserialize(Reader { source }).map_err(|error| in_field(error, name))
     }
 }
 
@@ -239,17 +181,19 @@ impl<'de, S: Source<'de>, F: Iterator<Item = Result<(&'de str, S)>>> MapAccess<'
 struct Variant<'de, S> {
     variant: &'de str,
     held: Option<S>,
-    depth: usize,
 }
 
 impl<'de, S: Source<'de>> Variant<'de, S> {
     fn held(self, expected: &'static str) -> Result<Reader<S>> {
         let missing = || <Error as de::Error>::invalid_type(Unexpected::UnitVariant, &expected);
-        Ok(Reader { source: self.held.ok_or_else(missing)?, depth: self.depth })
+        Ok(Reader { source: self.held.ok_or_else(missing)? })
     }
 }
 
-impl<'de, S: Source<'de>> EnumAccess<'de> for Variant<'de, S> {
+impl<'de, S: Source<'de>> EnumAccess<'de> for Variant<'de, S>
+where
+    Error: From<S::Error>,
+{
     type Error = Error;
     type Variant = Self;
 
@@ -260,12 +204,15 @@ impl<'de, S: Source<'de>> EnumAccess<'de> for Variant<'de, S> {
     }
 }
 
-impl<'de, S: Source<'de>> VariantAccess<'de> for Variant<'de, S> {
+impl<'de, S: Source<'de>> VariantAccess<'de> for Variant<'de, S>
+where
+    Error: From<S::Error>,
+{
     type Error = Error;
 
     fn unit_variant(self) -> Result<()> {
         match self.held {
-            Some(source) => <()>::deserialize(Reader { source, depth: self.depth }),
+            Some(source) => <()>::deserialize(Reader { source }),
             None => Ok(()),
         }
     }

@@ -25,6 +25,7 @@ mod path;
 mod print;
 mod serialize;
 mod shapes;
+mod source;
 pub(crate) mod varint;
 
 #[cfg(test)]

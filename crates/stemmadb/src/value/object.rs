@@ -131,14 +131,29 @@ impl Object {
 /// Where each name stands among the fields of a large object. Its hash is keyed, so no input can make it slow.
 #[derive(Clone)]
 pub(crate) struct NameIndex {
-    positions: HashTable<u32>,
+    places: HashTable<Place>,
     hasher: RandomState,
+}
+
+/// A position, and part of its name's hash, which saves looking at the name when the table grows or another name is near.
+#[derive(Clone, Copy)]
+struct Place {
+    hash: u32,
+    position: u32,
+}
+
+impl Place {
+    /// The hash for the table, which looks at the top bits as well as the low ones.
+    fn spread(&self) -> u64 {
+        u64::from(self.hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
 }
 
 impl NameIndex {
     /// The index of `fields`, whose names differ.
     pub(crate) fn of(fields: &[(String, Value)]) -> Self {
-        let mut index = NameIndex { positions: HashTable::with_capacity(2 * fields.len()), hasher: RandomState::new() };
+        let places = HashTable::with_capacity(fields.len() + 1);
+        let mut index = NameIndex { places, hasher: RandomState::new() };
         for count in 1..=fields.len() {
             index.add_last(&fields[..count]);
         }
@@ -147,16 +162,20 @@ impl NameIndex {
 
     /// Adds the last of `fields`, the others being known.
     pub(crate) fn add_last(&mut self, fields: &[(String, Value)]) {
-        let Some(at) = fields.len().checked_sub(1) else { return };
-        let hash = self.hasher.hash_one(&fields[at].0);
-        let hasher = &self.hasher;
-        self.positions.insert_unique(hash, at as u32, |&known| hasher.hash_one(&fields[known as usize].0));
+        let [others @ .., (name, _)] = fields else { return };
+        let place = self.place(name, others.len());
+        self.places.insert_unique(place.spread(), place, Place::spread);
     }
 
     /// The position of `name`.
     pub(crate) fn position(&self, name: &str, fields: &[(String, Value)]) -> Option<usize> {
-        let hash = self.hasher.hash_one(name);
-        self.positions.find(hash, |&known| fields[known as usize].0 == name).map(|&known| known as usize)
+        let wanted = self.place(name, 0);
+        let same = |place: &Place| place.hash == wanted.hash && fields[place.position as usize].0 == name;
+        self.places.find(wanted.spread(), same).map(|place| place.position as usize)
+    }
+
+    fn place(&self, name: &str, position: usize) -> Place {
+        Place { hash: self.hasher.hash_one(name) as u32, position: position as u32 }
     }
 }
 

@@ -3,7 +3,9 @@
 //! Doubles take the fewest digits that read back as the same double, and keep a `.0` or an exponent, so that they don't
 //! read back as integers. Only what must be escaped is: quotes, backslashes and control characters.
 
-use super::{Number, Numeric, Value};
+use super::source::{Bounded, Look, Source, certain};
+use super::{Number, Numeric, PackedValue, Value};
+use crate::Result;
 
 impl Value {
     /// Compact JSON.
@@ -22,46 +24,63 @@ impl Value {
 
     /// Appends compact JSON.
     pub fn write_json(&self, out: &mut Vec<u8>) {
-        match self {
-            Value::Null => out.extend_from_slice(b"null"),
-            Value::Bool(truth) => write_json_bool(*truth, out),
-            Value::Number(number) => write_json_number(*number, out),
-            Value::String(text) => write_json_string(text, out),
-            Value::Array(elements) => {
-                let mut before = b'[';
-                for element in elements {
-                    out.push(std::mem::replace(&mut before, b','));
-                    element.write_json(out);
-                }
-                close(before, *b"[]", out);
-            }
-            Value::Object(object) => {
-                let mut before = b'{';
-                for (name, value) in object {
-                    out.push(std::mem::replace(&mut before, b','));
-                    write_json_string(name, out);
-                    out.push(b':');
-                    value.write_json(out);
-                }
-                close(before, *b"{}", out);
-            }
-        }
+        certain(write(self, out));
     }
 }
 
+impl PackedValue<'_> {
+    /// Appends compact JSON: the same as of the unpacked value.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged; `out` is then as it was.
+    pub(crate) fn write_json(self, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        let written = write(Bounded::from(self), out);
+        if written.is_err() {
+            out.truncate(start);
+        }
+        written
+    }
+}
+
+fn write<'v, S: Source<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S::Error> {
+    match value.look()? {
+        Look::Null => out.extend_from_slice(b"null"),
+        Look::Bool(truth) => out.extend_from_slice(if truth { b"true" } else { b"false" }),
+        Look::Number(number) => write_number(number, out),
+        Look::String(text) => write_json_string(text, out),
+        Look::Array(_, elements) => {
+            let mut before = b'[';
+            for element in elements {
+                out.push(std::mem::replace(&mut before, b','));
+                write(element?, out)?;
+            }
+            close(before, *b"[]", out);
+        }
+        Look::Object(_, fields) => {
+            let mut before = b'{';
+            for field in fields {
+                let (name, value) = field?;
+                out.push(std::mem::replace(&mut before, b','));
+                write_json_string(name, out);
+                out.push(b':');
+                write(value, out)?;
+            }
+            close(before, *b"{}", out);
+        }
+    }
+    Ok(())
+}
+
 /// Ends a container: `before` is still the opening bracket if nothing was written.
-pub(super) fn close(before: u8, brackets: [u8; 2], out: &mut Vec<u8>) {
+fn close(before: u8, brackets: [u8; 2], out: &mut Vec<u8>) {
     match before == brackets[0] {
         true => out.extend_from_slice(&brackets),
         false => out.push(brackets[1]),
     }
 }
 
-pub(super) fn write_json_bool(truth: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(if truth { b"true" } else { b"false" });
-}
-
-pub(super) fn write_json_number(number: Number, out: &mut Vec<u8>) {
+fn write_number(number: Number, out: &mut Vec<u8>) {
     match number.numeric() {
         Numeric::I64(signed) => out.extend_from_slice(itoa::Buffer::new().format(signed).as_bytes()),
         Numeric::U64(unsigned) => out.extend_from_slice(itoa::Buffer::new().format(unsigned).as_bytes()),
@@ -72,30 +91,44 @@ pub(super) fn write_json_number(number: Number, out: &mut Vec<u8>) {
 /// Appends `text` as a JSON string.
 pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut plain = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
-        if NEEDS_ESCAPE[usize::from(byte)] {
-            out.extend_from_slice(&bytes[plain..at]);
-            write_escape(byte, out);
-            plain = at + 1;
-        }
+    let mut rest = text.as_bytes();
+    loop {
+        let (plain, special) = rest.split_at(plain_bytes(rest));
+        out.extend_from_slice(plain);
+        let Some((&byte, after)) = special.split_first() else { break };
+        write_escape(byte, out);
+        rest = after;
     }
-    out.extend_from_slice(&bytes[plain..]);
     out.push(b'"');
 }
 
-const NEEDS_ESCAPE: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = true;
-        byte += 1;
+/// How many bytes at the front of `bytes` stand for themselves in a JSON string: up to a quote, a backslash or a control
+/// character. Looks at eight at a time.
+#[inline]
+pub(super) fn plain_bytes(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let special = special_bytes(u64::from_le_bytes(*word));
+        if special != 0 {
+            return at + special.trailing_zeros() as usize / 8;
+        }
+        at += 8;
     }
-    table[b'"' as usize] = true;
-    table[b'\\' as usize] = true;
-    table
-};
+    let rest = bytes.get(at..).unwrap_or_default();
+    at + rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < b' ').unwrap_or(rest.len())
+}
+
+/// The top bit of each byte that is a quote, a backslash or a control character; right up to the lowest such byte.
+#[inline]
+fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 255;
+    const TOPS: u64 = ONES << 7;
+    let zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes;
+    let quote = zero(word ^ (ONES * b'"' as u64));
+    let backslash = zero(word ^ (ONES * b'\\' as u64));
+    let control = word.wrapping_sub(ONES * b' ' as u64) & !word;
+    (quote | backslash | control) & TOPS
+}
 
 #[cold]
 fn write_escape(byte: u8, out: &mut Vec<u8>) {

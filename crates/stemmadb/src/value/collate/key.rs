@@ -10,7 +10,8 @@
 //!
 //! Tags below [`Tag::Null`] and the gaps between tags are free for keys that are not of values.
 
-use crate::value::{DEPTH_MAX, Kind, Number, Object, Packed, PackedValue, Value};
+use crate::value::source::{Bounded, Look, Source, certain};
+use crate::value::{DEPTH_MAX, Kind, Number, Object, PackedValue, Value};
 use crate::{Error, Result};
 
 /// The first byte of a key.
@@ -44,27 +45,7 @@ const NUMBER_SPARE_BITS: u32 = 7 * NUMBER_GROUPS - 64 - 11;
 
 /// Appends the key of any value.
 pub(crate) fn encode(value: &Value, out: &mut Vec<u8>) {
-    match value {
-        Value::Null => encode_null(out),
-        Value::Bool(truth) => encode_bool(*truth, out),
-        Value::Number(number) => encode_number(*number, out),
-        Value::String(text) => encode_string(text, out),
-        Value::Array(elements) => {
-            out.push(Tag::Array as u8);
-            for element in elements {
-                encode(element, out);
-            }
-            out.push(END);
-        }
-        Value::Object(object) => {
-            out.push(Tag::Object as u8);
-            for (name, value) in object {
-                encode_string(name, out);
-                encode(value, out);
-            }
-            out.push(END);
-        }
-    }
+    certain(encode_source(value, out));
 }
 
 /// Appends the key of a packed value: the same bytes as of the value itself.
@@ -72,30 +53,28 @@ pub(crate) fn encode(value: &Value, out: &mut Vec<u8>) {
 /// # Errors
 /// [`Corrupt`](crate::ErrorKind::Corrupt) if the packed bytes are damaged; `out` then ends in part of a key.
 pub(crate) fn encode_packed(value: PackedValue<'_>, out: &mut Vec<u8>) -> Result<()> {
-    encode_packed_within(value, DEPTH_MAX, out)
+    encode_source(Bounded::from(value), out)
 }
 
-fn encode_packed_within(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
-    match value.read()? {
-        Packed::Null => encode_null(out),
-        Packed::Bool(truth) => encode_bool(truth, out),
-        Packed::Number(number) => encode_number(number, out),
-        Packed::String(text) => encode_string(text, out),
-        Packed::Array(elements) => {
-            let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+fn encode_source<'v, S: Source<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S::Error> {
+    match value.look()? {
+        Look::Null => encode_null(out),
+        Look::Bool(truth) => encode_bool(truth, out),
+        Look::Number(number) => encode_number(number, out),
+        Look::String(text) => encode_string(text, out),
+        Look::Array(_, elements) => {
             out.push(Tag::Array as u8);
             for element in elements {
-                encode_packed_within(element?, depth, out)?;
+                encode_source(element?, out)?;
             }
             out.push(END);
         }
-        Packed::Object(object) => {
-            let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+        Look::Object(_, fields) => {
             out.push(Tag::Object as u8);
-            for field in object {
+            for field in fields {
                 let (name, value) = field?;
                 encode_string(name, out);
-                encode_packed_within(value, depth, out)?;
+                encode_source(value, out)?;
             }
             out.push(END);
         }

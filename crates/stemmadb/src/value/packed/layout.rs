@@ -28,6 +28,8 @@ impl Tag {
     pub(crate) const OBJECT: u8 = 0x24;
     /// The same with the count, and before each value its name with its length.
     pub(crate) const NAMED_OBJECT: u8 = 0x28;
+    /// The first tag that is not one of a container.
+    pub(crate) const CONTAINERS_END: u8 = 0x2C;
     /// The top bit: an integer from 0 to 127 in the other bits, nothing follows.
     pub(crate) const SMALL_INTEGER: u8 = 0x80;
 }

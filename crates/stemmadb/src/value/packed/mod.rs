@@ -58,7 +58,7 @@ impl<'a> PackedValue<'a> {
     #[inline]
     pub(crate) fn new(bytes: &'a [u8], shapes: &'a Shapes) -> Result<Self> {
         match bytes.first() {
-            Some(&tag) if kind_of(tag).is_some() => Ok(PackedValue { bytes, shapes }),
+            Some(&tag) if KINDS[usize::from(tag)].is_some() => Ok(PackedValue { bytes, shapes }),
             _ => Err(damaged("its tag is unknown")),
         }
     }
@@ -66,7 +66,7 @@ impl<'a> PackedValue<'a> {
     /// The type of the value.
     #[inline]
     pub(crate) fn kind(self) -> Kind {
-        kind_of(self.bytes[0]).expect("checked when it was made")
+        KINDS[usize::from(self.bytes[0])].expect("checked when it was made")
     }
 
     /// The packed bytes.
@@ -84,7 +84,7 @@ impl<'a> PackedValue<'a> {
         match tag {
             Tag::STRING => Ok(Packed::String(str::from_utf8(rest).map_err(|_| damaged("a string is not UTF-8"))?)),
             Tag::ARRAY..Tag::OBJECT => self.read_array(tag - Tag::ARRAY, rest).map(Packed::Array),
-            Tag::OBJECT..=0x2B => self.read_object(tag, rest).map(Packed::Object),
+            Tag::OBJECT..Tag::CONTAINERS_END => self.read_object(tag, rest).map(Packed::Object),
             Tag::SMALL_INTEGER.. if rest.is_empty() => Ok(Packed::Number(Number::from(tag & 0x7F))),
             Tag::NULL if rest.is_empty() => Ok(Packed::Null),
             Tag::FALSE if rest.is_empty() => Ok(Packed::Bool(false)),
@@ -100,7 +100,7 @@ impl<'a> PackedValue<'a> {
     #[inline]
     pub(crate) fn as_object(self) -> Result<Option<PackedObject<'a>>> {
         match self.bytes[0] {
-            tag @ Tag::OBJECT..=0x2B => self.read_object(tag, &self.bytes[1..]).map(Some),
+            tag @ Tag::OBJECT..Tag::CONTAINERS_END => self.read_object(tag, &self.bytes[1..]).map(Some),
             _ => Ok(None),
         }
     }
@@ -131,7 +131,7 @@ impl<'a> PackedValue<'a> {
     #[inline]
     pub(crate) fn child(self, segment: &str) -> Result<Option<PackedValue<'a>>> {
         match self.bytes[0] {
-            tag @ Tag::OBJECT..=0x2B => self.read_object(tag, &self.bytes[1..])?.get(segment),
+            tag @ Tag::OBJECT..Tag::CONTAINERS_END => self.read_object(tag, &self.bytes[1..])?.get(segment),
             tag @ Tag::ARRAY..Tag::OBJECT => match array_position(segment) {
                 Some(position) => self.read_array(tag - Tag::ARRAY, &self.bytes[1..])?.get(position),
                 None => Ok(None),
@@ -162,8 +162,18 @@ impl<'a> PackedValue<'a> {
     }
 }
 
-#[inline]
-fn kind_of(tag: u8) -> Option<Kind> {
+/// The kind of value each tag begins.
+const KINDS: [Option<Kind>; 256] = {
+    let mut kinds = [None; 256];
+    let mut tag = 0;
+    while tag < 256 {
+        kinds[tag] = kind_of(tag as u8);
+        tag += 1;
+    }
+    kinds
+};
+
+const fn kind_of(tag: u8) -> Option<Kind> {
     Some(match tag {
         Tag::NULL => Kind::Null,
         Tag::FALSE | Tag::TRUE => Kind::Bool,
@@ -172,7 +182,7 @@ fn kind_of(tag: u8) -> Option<Kind> {
             Kind::Number
         }
         Tag::ARRAY..Tag::OBJECT => Kind::Array,
-        Tag::OBJECT..=0x2B => Kind::Object,
+        Tag::OBJECT..Tag::CONTAINERS_END => Kind::Object,
         _ => return None,
     })
 }
@@ -431,6 +441,13 @@ pub(crate) struct PackedFields<'a> {
     walk: Walk<'a>,
 }
 
+impl PackedFields<'_> {
+    /// Whether the names are those of a shape.
+    pub(crate) fn have_shape(&self) -> bool {
+        matches!(self.names, Names::Shape(..))
+    }
+}
+
 impl<'a> Iterator for PackedFields<'a> {
     type Item = Result<(&'a str, PackedValue<'a>)>;
 
@@ -468,7 +485,7 @@ fn split_name(mut bytes: &[u8]) -> Result<(&str, &[u8])> {
 }
 
 #[cold]
-fn damaged(how: &str) -> Error {
+pub(super) fn damaged(how: &str) -> Error {
     Error::corrupt(format!("a packed value is damaged: {how}"))
 }
 

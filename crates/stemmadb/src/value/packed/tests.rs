@@ -155,11 +155,15 @@ fn damage_is_named() {
 /// Every way to read gives the same answer as the value, or says the bytes are damaged.
 fn read_all_ways(bytes: &[u8], shapes: &Shapes) {
     let Ok(value) = PackedValue::new(bytes, shapes) else { return };
-    let (unpacked, mut text) = (value.to_value(), Vec::new());
+    let (unpacked, mut text, mut canonical) = (value.to_value(), Vec::new(), Vec::new());
     assert_eq!(value.write_json(&mut text).is_ok(), value.check().is_ok());
+    assert_eq!(value.canonical(&mut canonical).is_ok(), value.check().is_ok());
     if let Ok(unpacked) = &unpacked {
         assert!(value.check().is_ok());
         assert_eq!(text, unpacked.to_json().into_bytes());
+        let mut expected = Vec::new();
+        unpacked.canonical(&mut expected);
+        assert_eq!(canonical, expected);
     }
     if let Ok(Some(object)) = value.as_object() {
         for name in ["", "a", "b", "ab"] {

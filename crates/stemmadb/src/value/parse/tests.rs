@@ -171,6 +171,18 @@ proptest! {
     }
 
     #[test]
+    fn doubles_are_the_nearest(digits in "-?(0|[1-9][0-9]{0,25})(\\.[0-9]{1,25})?([eE][+-]?[0-9]{1,3})?") {
+        let nearest: f64 = digits.parse().expect("a number");
+        match Value::parse(&digits) {
+            Ok(value) if value.as_number().is_some_and(|number| number.is_integer()) => {
+                prop_assert_eq!(value.to_json(), digits);
+            }
+            Ok(value) => prop_assert_eq!(value.as_f64().map(f64::to_bits), Some(nearest.to_bits())),
+            Err(_) => prop_assert!(nearest.is_infinite() || digits.trim_start_matches('-').len() > 18),
+        }
+    }
+
+    #[test]
     fn a_changed_byte_never_makes_it_panic(value in crate::value::arbitrary::value(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut text = value.to_json().into_bytes();
         let at = at.index(text.len());

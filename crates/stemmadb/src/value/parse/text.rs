@@ -1,6 +1,7 @@
 //! Strings of the JSON grammar: found eight bytes at a time, copied as they are unless they hold an escape.
 
 use super::{ParseError, Parsed, Parser, fail};
+use crate::value::print::plain_bytes;
 
 impl<'a> Parser<'a> {
     /// The string whose opening quote is the next byte.
@@ -21,16 +22,7 @@ impl<'a> Parser<'a> {
     /// Where the plain text from `from` ends: at a quote, a backslash, a control character, or the end of the text.
     #[inline]
     fn plain_end(&self, from: usize) -> usize {
-        let mut at = from;
-        while let Some(word) = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            let special = special_bytes(u64::from_le_bytes(*word));
-            if special != 0 {
-                return at + special.trailing_zeros() as usize / 8;
-            }
-            at += 8;
-        }
-        let rest = self.bytes.get(at..).unwrap_or_default();
-        at + rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < b' ').unwrap_or(rest.len())
+        from + plain_bytes(self.bytes.get(from..).unwrap_or_default())
     }
 
     fn string_with_escapes(&mut self, start: usize) -> Parsed<String> {
@@ -109,18 +101,6 @@ impl<'a> Parser<'a> {
         }
         Ok(unit)
     }
-}
-
-/// The top bit of each byte that is a quote, a backslash or a control character; right up to the lowest such byte.
-#[inline]
-fn special_bytes(word: u64) -> u64 {
-    const ONES: u64 = u64::MAX / 255;
-    const TOPS: u64 = ONES << 7;
-    let zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes;
-    let quote = zero(word ^ (ONES * b'"' as u64));
-    let backslash = zero(word ^ (ONES * b'\\' as u64));
-    let control = word.wrapping_sub(ONES * b' ' as u64) & !word;
-    (quote | backslash | control) & TOPS
 }
 
 #[cold]
