@@ -167,21 +167,11 @@ impl Memtable {
         inner.by_sequence[start..].iter().take_while(|event| event.0 <= at).take(limit).copied().collect()
     }
 
-    /// The documents whose id lies in `[lower, upper)`, as of `at`, in no order.
-    pub(crate) fn documents_in_id_range(
-        &self,
-        lower: &str,
-        upper: Option<&str>,
-        at: Sequence,
-    ) -> Vec<Arc<DocumentState>> {
+    /// The documents whose id is `wanted`, as of `at`, in no order. Costs a look at every id.
+    pub(crate) fn documents_where(&self, at: Sequence, wanted: impl Fn(&str) -> bool) -> Vec<Arc<DocumentState>> {
         let inner = self.inner.read();
-        let inside = |id: &str| id >= lower && upper.is_none_or(|upper| id < upper);
-        inner
-            .numbers
-            .iter()
-            .filter(|(id, _)| inside(id.as_str()))
-            .filter_map(|(_, number)| inner.document(*number, at))
-            .collect()
+        let found = inner.numbers.iter().filter(|(id, _)| wanted(id.as_str()));
+        found.filter_map(|(_, number)| inner.document(*number, at)).collect()
     }
 
     /// What the term does to the documents it names.

@@ -19,6 +19,7 @@ mod plan;
 mod planner;
 mod print;
 mod selector;
+mod snapshot;
 mod sort;
 mod source;
 mod token;

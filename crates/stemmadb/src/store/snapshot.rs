@@ -3,12 +3,15 @@
 //! Every look-up asks the memtables first, newest to oldest, then the tree; every set of the index is the tree's set with
 //! the memtables' changes laid over it, oldest to newest.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
-use crate::index::{self, Container, DocumentNumber, DocumentSet, PathNumber, PostingKey, Presence, Union};
+use crate::index::{
+    self, Container, DocumentNumber, DocumentSet, PathNumber, Paths, Policy, PostingKey, Presence, Union,
+};
 use crate::log::{LogPosition, SegmentSet};
 use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Stored, Walk};
 use crate::revision::{DocumentId, Leaf, Revision, Sequence};
@@ -255,6 +258,25 @@ pub struct Branch {
 
 /// The index.
 impl Snapshot {
+    /// The dictionary of paths.
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.parts.paths
+    }
+
+    /// Which paths are indexed.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.parts.policy
+    }
+
+    /// The number of the living document `id`.
+    pub(crate) fn live_number(&self, id: &str) -> Result<Option<DocumentNumber>> {
+        Ok(match self.locate(id)? {
+            Some(Located::Memory(state)) if state.is_live() => Some(state.number),
+            Some(Located::Tree(row)) if !row.deleted => Some(row.number),
+            _ => None,
+        })
+    }
+
     /// The documents that have the term (`path`, `key`).
     pub(crate) fn postings(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
         let mut set = self.tree_postings(path, key)?;
@@ -311,50 +333,85 @@ impl Snapshot {
         Ok(TermWalk { rows: rows.peekable(), memtables, direction, excluded })
     }
 
-    /// The union of all values' documents within the bounds.
-    pub(crate) fn range(&self, path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<DocumentSet> {
+    /// The union of all values' documents within `[lower, upper)`.
+    ///
+    /// The memtables' terms are few: the tree's rows between them are added as they are stored.
+    pub(crate) fn range(&self, path: PathNumber, lower: &[u8], upper: &[u8]) -> Result<DocumentSet> {
+        let (lower, upper) = (Bound::Included(lower), Bound::Excluded(upper));
+        let changed = self.changed_terms(path, lower, upper);
+        let (from, to) = posting_bounds(path, lower, upper);
         let mut union = Union::new();
-        for step in self.walk(path, lower, upper, Direction::Ascending)? {
-            union.add_set(&step?.1);
+        for row in
+            self.tree.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), Direction::Ascending)?
+        {
+            let (row_key, container) = row?;
+            let key = PostingKey::decode(row_key)?;
+            if !changed.contains_key(key.value) {
+                union.add_stored(key.chunk, container)?;
+            }
+        }
+        for (key, overlay) in &changed {
+            let mut set = self.tree_postings(path, key)?;
+            lay_over(&mut set, overlay);
+            union.add_set(&set);
         }
         Ok(union.finish())
     }
 
-    /// The documents whose id lies in `[lower, upper)`, tombstones left out.
-    pub(crate) fn ids_in_range(&self, lower: &str, upper: Option<&str>) -> Result<DocumentSet> {
-        let mut changes: Vec<(DocumentNumber, bool)> = Vec::new();
-        let lower_key = layout::id_key(lower);
-        let upper_key = upper.map(layout::id_key);
-        // Keys of long ids are cut: a range may begin or end inside one group, so such ids are compared whole.
-        let end = upper_key.as_deref().map_or(Bound::Unbounded, Bound::Included);
-        let start = Bound::Included(&lower_key[..lower_key.len().min(layout::ID_KEY_BYTES_MAX)]);
-        for row in self.tree.scan(Table::Ids, start, end, Direction::Ascending)? {
+    /// What the memtables change within the bounds, term by term.
+    fn changed_terms(&self, path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> HashMap<Vec<u8>, Overlay> {
+        let mut changed: HashMap<Vec<u8>, Overlay> = HashMap::new();
+        for memtable in &self.memtables {
+            for (key, newer) in Walk::new(memtable.clone(), path, lower, upper, Direction::Ascending, self.at) {
+                changed.entry(key).or_default().stack(newer);
+            }
+        }
+        changed
+    }
+
+    /// The living documents whose id lies within the bounds, in the order of bytes.
+    pub(crate) fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
+        let inside = |id: &str| RangeBounds::<str>::contains(&(lower, upper), id);
+        let mut numbers = Vec::new();
+        // The keys of long ids are cut, so a bound's own group is looked at whole.
+        let lower_key = match lower {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(id) | Bound::Excluded(id) => {
+                Bound::Included(&id.as_bytes()[..id.len().min(layout::ID_KEY_BYTES_MAX)])
+            }
+        };
+        for row in self.tree.scan(Table::Ids, lower_key, Bound::Unbounded, Direction::Ascending)? {
             let (key, value) = row?;
+            let shortened = &key[..key.len().min(layout::ID_KEY_BYTES_MAX)];
+            let is_past = match upper {
+                Bound::Unbounded => false,
+                Bound::Included(id) | Bound::Excluded(id) => shortened > id.as_bytes(),
+            };
+            if is_past {
+                break;
+            }
             let row = IdRow::decode(value)?;
             if row.deleted || self.state_in_memory(row.number).is_some() {
                 continue;
             }
-            let inside = match std::str::from_utf8(key) {
-                Ok(id) if key.len() <= layout::ID_KEY_BYTES_MAX => id >= lower && upper.is_none_or(|upper| id < upper),
-                _ => {
-                    let state = self.state(row.number)?.ok_or_else(|| layout::damaged(Table::Docs))?;
-                    state.id.as_str() >= lower && upper.is_none_or(|upper| state.id.as_str() < upper)
-                }
+            let is_inside = match std::str::from_utf8(key) {
+                Ok(id) if key.len() <= layout::ID_KEY_BYTES_MAX => inside(id),
+                _ => inside(self.id(row.number)?.as_str()),
             };
-            if inside {
-                changes.push((row.number, true));
+            if is_inside {
+                numbers.push(row.number);
             }
         }
-        let mut seen = hashbrown::HashSet::new();
+        let mut seen = HashSet::new();
         for memtable in self.memtables.iter().rev() {
-            for state in memtable.documents_in_id_range(lower, upper, self.at) {
+            for state in memtable.documents_where(self.at, inside) {
                 if seen.insert(state.number) && state.is_live() {
-                    changes.push((state.number, true));
+                    numbers.push(state.number);
                 }
             }
         }
-        changes.sort_unstable();
-        Ok(DocumentSet::from_sorted(changes.into_iter().map(|change| change.0)))
+        numbers.sort_unstable();
+        Ok(DocumentSet::from_sorted(numbers))
     }
 
     /// The ids of documents, in the order asked.

@@ -1,0 +1,82 @@
+//! A snapshot of the store answers queries.
+
+use std::ops::{Bound, ControlFlow};
+
+use super::document::Document;
+use super::interval::KeyRange;
+use super::source::Source;
+use crate::Result;
+use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence};
+use crate::revision::DocumentId;
+use crate::store::Snapshot;
+use crate::tree::Direction;
+
+impl Source for Snapshot {
+    fn paths(&self) -> &Paths {
+        Snapshot::paths(self)
+    }
+
+    fn policy(&self) -> &Policy {
+        Snapshot::policy(self)
+    }
+
+    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
+        self.postings(path, key)
+    }
+
+    fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
+        Snapshot::range(self, path, &range.lower, &range.upper)
+    }
+
+    fn walk(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        direction: Direction,
+        visit: &mut dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
+        for step in Snapshot::walk(self, path, lower, upper, direction)? {
+            let (key, set) = step?;
+            if visit(&key, set)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+        let mut found = DocumentSet::new();
+        for kind in kinds {
+            found.or_with(&Snapshot::presence(self, path, *kind)?);
+        }
+        Ok(found)
+    }
+
+    fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
+        self.live_number(id)
+    }
+
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
+        Snapshot::ids_in_range(self, lower, upper)
+    }
+
+    fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
+        Snapshot::ids(self, numbers)
+    }
+
+    fn load(
+        &self,
+        numbers: &[DocumentNumber],
+        visit: &mut dyn FnMut(DocumentNumber, Document<'_>) -> Result<()>,
+    ) -> Result<()> {
+        for number in numbers {
+            let document = Snapshot::load(self, *number)?;
+            visit(
+                *number,
+                Document { id: document.id().as_str(), revision: *document.revision(), body: document.packed()? },
+            )?;
+        }
+        Ok(())
+    }
+}
