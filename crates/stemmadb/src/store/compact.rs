@@ -31,6 +31,7 @@ const ASKED_PERCENT: u64 = 90;
 impl Store {
     /// Rewrites the emptiest segment, if it is worth it.
     pub(super) fn compact_if_worthwhile(&self) -> Result<()> {
+        let Some(_compaction) = self.compaction.try_lock() else { return Ok(()) };
         match self.emptiest_segment(WORTHWHILE_PERCENT)? {
             Some(segment) => self.compact_segment(segment),
             None => Ok(()),
@@ -39,6 +40,7 @@ impl Store {
 
     /// Rewrites every segment of which a good part is not needed; returns how many bytes of segments were given back.
     pub(crate) fn compact(&self) -> Result<u64> {
+        let _compaction = self.compaction.lock();
         self.checkpoint()?;
         self.parts.log.roll()?;
         let mut given_back = 0;

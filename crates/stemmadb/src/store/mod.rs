@@ -5,8 +5,8 @@
 //! - What a reader sees was published; what was published is as durable as was asked.
 //! - A memtable is dropped only after the tree holds all of it.
 //!
-//! Concurrency: `writer` (the writer lock) before `view`; nobody waits for the disk while holding either. One checkpoint or
-//! compaction at a time (`upkeep`).
+//! Concurrency: `compaction`, then `upkeep` (one checkpoint at a time), then `writer` (the writer lock), then `view`; nobody
+//! waits for the disk while holding one of the last two.
 
 mod cache;
 mod check;
@@ -66,8 +66,10 @@ pub(crate) struct Store {
     pub(crate) parts: Arc<StoreParts>,
     writer: Mutex<Writer>,
     view: RwLock<View>,
-    /// Held by whoever checkpoints or compacts.
+    /// Held by whoever checkpoints.
     upkeep: Mutex<upkeep::Upkeep>,
+    /// Held by whoever compacts.
+    compaction: Mutex<()>,
     wanted: upkeep::Wanted,
     /// Signalled when a checkpoint has freed memory, and when it never will.
     memory_freed: Condvar,

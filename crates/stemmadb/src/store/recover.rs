@@ -88,14 +88,12 @@ impl Store {
             tree.clear()?;
         }
         let store = Store::assemble(log, tree, paths, shapes, policy, options);
-        {
+        if let (Some(checkpoint), false) = (checkpoint, rebuild) {
+            store.upkeep.lock().persisted = persisted;
             let mut writer = store.writer.lock();
-            if let (Some(checkpoint), false) = (checkpoint, rebuild) {
-                writer.next_sequence = checkpoint.next_sequence;
-                writer.next_number = checkpoint.next_number;
-                writer.log_end = checkpoint.replay_from;
-                store.upkeep.lock().persisted = persisted;
-            }
+            writer.next_sequence = checkpoint.next_sequence;
+            writer.next_number = checkpoint.next_number;
+            writer.log_end = checkpoint.replay_from;
         }
         if rebuild {
             store.replay_everything(progress)?;
@@ -137,6 +135,7 @@ impl Store {
             writer: Mutex::new(writer),
             view: RwLock::new(View { active: Arc::new(Memtable::new()), sealed: Vec::new() }),
             upkeep: Mutex::default(),
+            compaction: Mutex::new(()),
             wanted: upkeep::Wanted::default(),
             memory_freed: Condvar::new(),
             memory_lock: Mutex::new(()),
