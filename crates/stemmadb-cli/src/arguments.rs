@@ -47,36 +47,66 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Put a file of documents in: JSON Lines, a JSON array or CSV
+    ///
+    /// A new database is made where there is none.
     Import(Import),
     /// Write every document out as JSON Lines
+    ///
+    /// One JSON object a line, in the order of ids, with `_id` and `_rev` first: `stemma import` takes it back.
     Export(Export),
     /// Write one document
+    ///
+    /// Without --rev the document must be new: nobody's change is overwritten by accident. A new database is made where there
+    /// is none.
     Put(Put),
     /// Read one document
+    ///
+    /// The document is printed with `_id` and `_rev` first; exit status 1 says that there is none.
     Get(Get),
     /// Delete one document
+    ///
+    /// The deletion itself stays in the changes feed, so that followers and replicas learn of it.
     Delete(Delete),
     /// Find documents by any field
+    ///
+    /// Every field is indexed: nothing needs to be declared.
     Find(Find),
     /// Show how a query would be answered
+    ///
+    /// The plan with estimated rows; with --analyze the query runs, and the plan shows actual rows and time too.
     Explain(Explain),
     /// Count the documents that match
+    ///
+    /// Where the index can tell, no document is read.
     Count(Count),
     /// Show what changed since a sequence, or follow it
+    ///
+    /// The latest change of each document, in order, without gaps.
     Changes(Changes),
     /// Show sizes, counts and the durability in force
+    ///
+    /// What the database holds and how it is set.
     Info(Info),
     /// Verify every stored byte and every index entry
+    ///
+    /// Reads everything: each record against its checksum, each index entry against its document and back. Exit status 3 says
+    /// that something is damaged.
     Check(Check),
     /// Build the index anew from the log
+    ///
+    /// The log holds the documents; everything else is made from it again.
     Rebuild(Rebuild),
     /// Give back the space of old versions now
+    ///
+    /// Nobody has to: a database gives back space by itself, a segment at a time. This does all of it at once.
     Compact(Compact),
     /// Type verbs at a prompt, with history and completion
+    ///
+    /// The same verbs, without the database's name. A new database is made where there is none.
     Shell(Shell),
 }
 
-/// A new database is made where there is none.
+/// The arguments of `stemma import`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
         stemma import library.stemma books.jsonl --id-field isbn\n  \
@@ -149,7 +179,7 @@ pub(crate) struct DurabilityArgument {
     pub(crate) durability: DurabilityChoice,
 }
 
-/// One JSON object a line, in the order of ids, with `_id` and `_rev` first: `stemma import` takes it back.
+/// The arguments of `stemma export`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma export library.stemma > books.jsonl\n  \
@@ -166,8 +196,7 @@ pub(crate) struct Export {
     pub(crate) force: bool,
 }
 
-/// Without --rev the document must be new: nobody's change is overwritten by accident. A new database is made where there
-/// is none.
+/// The arguments of `stemma put`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma put library.stemma emma '{\"title\": \"Emma\", \"year\": 1815}'\n  \
@@ -194,7 +223,7 @@ pub(crate) struct Put {
     pub(crate) form: Form,
 }
 
-/// The document is printed with `_id` and `_rev` first; exit status 1 says that there is none.
+/// The arguments of `stemma get`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma get library.stemma emma\n  \
@@ -218,7 +247,7 @@ pub(crate) struct Get {
     pub(crate) form: Form,
 }
 
-/// The deletion itself stays in the changes feed, so that followers and replicas learn of it.
+/// The arguments of `stemma delete`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma delete library.stemma emma\n  \
@@ -263,7 +292,7 @@ pub(crate) struct Query {
     pub(crate) page: Option<String>,
 }
 
-/// Every field is indexed: nothing needs to be declared.
+/// The arguments of `stemma find`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists $type $beginsWith $and $or $not $nor $all \
@@ -271,7 +300,7 @@ pub(crate) struct Query {
     after_long_help = "Examples:\n\n  \
         stemma find library.stemma '{\"author\": \"Jane Austen\"}'\n  \
         stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n  \
-        stemma find library.stemma '{\"$or\": [{\"tags\": {\"$all\": [\"sea\"]}}, {\"pages\": {\"$lt\": 100}}]}' --sort -pages\n  \
+        stemma find library.stemma '{\"$or\": [{\"tags\": \"sea\"}, {\"pages\": {\"$lt\": 100}}]}' --sort -pages\n  \
         stemma find library.stemma '{\"publisher.city\": {\"$beginsWith\": \"Lon\"}}' --fields title,year\n\n\
         Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists $type $beginsWith $and $or $not $nor $all $elemMatch $size \
         $regex $mod. A dot leads into an object: publisher.city; \\. is a dot in a name.\n\n\
@@ -287,7 +316,7 @@ pub(crate) struct Find {
     pub(crate) form: Form,
 }
 
-/// The plan with estimated rows; with --analyze the query runs, and the plan shows actual rows and time too.
+/// The arguments of `stemma explain`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma explain library.stemma '{\"year\": {\"$gte\": 1960}, \"author\": {\"$ne\": \"Anonymous\"}}'\n  \
@@ -302,7 +331,7 @@ pub(crate) struct Explain {
     pub(crate) analyze: bool,
 }
 
-/// Where the index can tell, no document is read.
+/// The arguments of `stemma count`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma count library.stemma\n  \
@@ -315,7 +344,7 @@ pub(crate) struct Count {
     pub(crate) selector: String,
 }
 
-/// The latest change of each document, in order, without gaps.
+/// The arguments of `stemma changes`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma changes library.stemma\n  \
@@ -347,7 +376,7 @@ pub(crate) struct Changes {
     pub(crate) form: Form,
 }
 
-/// What the database holds and how it is set.
+/// The arguments of `stemma info`.
 #[derive(Debug, Args)]
 pub(crate) struct Info {
     /// The database's directory
@@ -356,8 +385,7 @@ pub(crate) struct Info {
     pub(crate) form: Form,
 }
 
-/// Reads everything: each record against its checksum, each index entry against its document and back. Exit status 3 says
-/// that something is damaged.
+/// The arguments of `stemma check`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// The database's directory
@@ -366,7 +394,7 @@ pub(crate) struct Check {
     pub(crate) form: Form,
 }
 
-/// The log holds the documents; everything else is made from it again.
+/// The arguments of `stemma rebuild`.
 #[derive(Debug, Args)]
 pub(crate) struct Rebuild {
     /// The database's directory
@@ -375,7 +403,7 @@ pub(crate) struct Rebuild {
     pub(crate) form: Form,
 }
 
-/// Nobody has to: a database gives back space by itself, a segment at a time. This does all of it at once.
+/// The arguments of `stemma compact`.
 #[derive(Debug, Args)]
 pub(crate) struct Compact {
     /// The database's directory
@@ -384,7 +412,7 @@ pub(crate) struct Compact {
     pub(crate) form: Form,
 }
 
-/// The same verbs, without the database's name. A new database is made where there is none.
+/// The arguments of `stemma shell`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:\n\n  \
     $ stemma shell library.stemma\n  \
