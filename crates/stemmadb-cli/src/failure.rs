@@ -80,6 +80,13 @@ impl Failure {
         self
     }
 
+    /// The same failure, of another kind.
+    #[must_use]
+    pub(crate) fn of_kind(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
     /// The exit status this failure asks for.
     pub(crate) fn exit(&self) -> Exit {
         self.exit

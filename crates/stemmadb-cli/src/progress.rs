@@ -25,6 +25,12 @@ impl Progress {
         Self::new(verb, count, known, unknown)
     }
 
+    /// Work that says itself how far it is.
+    pub(crate) fn of_work(verb: &'static str) -> Self {
+        let template = "{prefix} {bar:30} {percent:>3}%  {elapsed}  {eta} left";
+        Self::new(verb, Some(0), template, template)
+    }
+
     fn new(verb: &'static str, length: Option<u64>, known: &str, unknown: &str) -> Self {
         let bar = match length {
             Some(length) => ProgressBar::new(length),
@@ -40,6 +46,12 @@ impl Progress {
 
     /// This much is done.
     pub(crate) fn reached(&self, position: u64) {
+        self.bar.set_position(position);
+    }
+
+    /// This much of that much is done.
+    pub(crate) fn reached_of(&self, position: u64, length: u64) {
+        self.bar.set_length(length);
         self.bar.set_position(position);
     }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Row, Table};
+use indicatif::HumanBytes;
 use stemmadb::{Object, Value};
 
 use super::Paint;
@@ -112,7 +113,11 @@ pub(crate) fn properties(record: &Object, paint: Paint) -> String {
     let mut text = String::new();
     for (name, value) in record {
         let blanks = " ".repeat(width - name.chars().count());
-        text.extend([paint.name, name, paint.end, &blanks, "  ", &plain(value), "\n"]);
+        let size = match value.as_u64() {
+            Some(bytes) if name.ends_with("_bytes") && bytes >= 1024 => format!(" ({})", HumanBytes(bytes)),
+            _ => String::new(),
+        };
+        text.extend([paint.name, name, paint.end, &blanks, "  ", &plain(value), &size, "\n"]);
     }
     text
 }

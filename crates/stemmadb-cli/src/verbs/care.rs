@@ -1,7 +1,10 @@
 //! How the database is: what it holds, whether it is sound, and how to mend it.
 
-use super::Session;
+use stemmadb::{Object, Value};
+
+use super::{Session, refuse_url};
 use crate::arguments::{Check, Compact, Form, Info, Rebuild};
+use crate::face::Database;
 use crate::failure::{Exit, Failure, Result};
 use crate::progress::Progress;
 use crate::show::{Look, Show};
@@ -14,40 +17,45 @@ pub(super) fn info(info: &Info, session: Session<'_>) -> Result<()> {
 
 /// Verifies everything; damage is an exit status of its own.
 pub(super) fn check(check: &Check, session: Session<'_>) -> Result<()> {
-    let (record, damage) = session.with(&check.database, |db| {
-        let progress = Progress::of_documents("check", None);
-        db.check(&progress)
-    })?;
-    report(check.form, record)?;
-    match damage.as_slice() {
-        [] => Ok(()),
-        [first, rest @ ..] => {
-            let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
-            Err(Failure::new(Exit::Corrupt, format!("{first}{more}"))
-                .with_hint("`stemma rebuild` makes the index anew from the log"))
-        }
-    }
+    let checked = session.with(&check.database, |db| db.check(&Progress::of_work("check")))?;
+    report(check.form, checked.record)?;
+    let failure = match checked.damages.as_slice() {
+        [] => return Ok(()),
+        [only] => Failure::new(Exit::Corrupt, only),
+        [first, rest @ ..] => Failure::new(Exit::Corrupt, format!("{first}, and {} more", rest.len())),
+    };
+    Err(failure.with_hint(match checked.rebuild_helps {
+        true => "`stemma rebuild` makes the index anew from the log, which is sound",
+        false => "the log itself is damaged: restore from a copy; `stemma export` saves what can still be read",
+    }))
 }
 
 /// Builds everything anew that is made from the log.
 pub(super) fn rebuild(rebuild: &Rebuild, session: Session<'_>) -> Result<()> {
-    let record = session.with(&rebuild.database, |db| {
-        let progress = Progress::of_documents("rebuild", None);
-        db.rebuild(&progress)
-    })?;
-    report(rebuild.form, record)
+    refuse_url(&rebuild.database)?;
+    if session.open.is_some() {
+        return Err(
+            Failure::usage("the shell has the database open").with_hint("leave the shell, then `stemma rebuild`")
+        );
+    }
+    let progress = Progress::of_work("rebuild");
+    let database = Database::rebuild(&rebuild.database, &progress)?;
+    drop(progress);
+    let record = database.info();
+    database.close()?;
+    report(rebuild.form, record?)
 }
 
 /// Gives back space.
 pub(super) fn compact(compact: &Compact, session: Session<'_>) -> Result<()> {
     let record = session.with(&compact.database, |db| {
-        let progress = Progress::of_documents("compact", None);
-        db.compact(&progress)
+        let freed: Object = [("freed_bytes", Value::from(db.compact()?))].into_iter().collect();
+        Ok(freed)
     })?;
     report(compact.form, record)
 }
 
-fn report(form: Form, record: stemmadb::Object) -> Result<()> {
+fn report(form: Form, record: Object) -> Result<()> {
     let mut show = Show::new(Look::of(form, Look::Table));
     show.record(record)?;
     show.flush()

@@ -14,9 +14,10 @@ use crate::show::{Look, Show};
 /// Writes one document and shows its revision.
 pub(super) fn put(put: &Put, session: Session<'_>) -> Result<()> {
     let write = write_of(put)?;
-    let revision = session.with_new(&put.database, put.durability.durability, |db| db.put(&write))?;
+    let id = write.id.clone();
+    let revision = session.with_new(&put.database, |db| db.put(write, put.durability.durability))?;
     let mut show = Show::new(Look::of(put.form, Look::Table));
-    show.record(written(&write.id, &revision))?;
+    show.record(written(&id, &revision))?;
     show.flush()
 }
 
@@ -31,10 +32,8 @@ pub(super) fn get(get: &Get, session: Session<'_>) -> Result<()> {
 
 /// Deletes one document and shows the deletion's revision.
 pub(super) fn delete(delete: &Delete, session: Session<'_>) -> Result<()> {
-    let revision = session.with(&delete.database, |db| {
-        db.set_durability(delete.durability.durability);
-        db.delete(&delete.id, delete.rev.as_deref())
-    })?;
+    let revision = session
+        .with(&delete.database, |db| db.delete(&delete.id, delete.rev.as_deref(), delete.durability.durability))?;
     let mut show = Show::new(Look::of(delete.form, Look::Table));
     show.record(written(&delete.id, &revision))?;
     show.flush()

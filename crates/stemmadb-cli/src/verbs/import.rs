@@ -25,7 +25,7 @@ pub(super) fn run(import: &Import, session: Session<'_>) -> Result<()> {
     // Before the database, so that a misspelt file name does not leave an empty database behind.
     let source = Source::open(&import.file)?;
     let (name, bytes) = (source.name.clone(), source.bytes);
-    session.with_new(&import.database, import.durability.durability, |db| {
+    session.with_new(&import.database, |db| {
         let progress = Progress::of_bytes("import", bytes);
         let mut tally = Tally::default();
         let outcome = pump(import, source, &reading, db, &progress, &mut tally);
@@ -118,7 +118,7 @@ fn write_all(
         let Batch { writes, places } = batch?;
         let ids: Vec<String> = writes.iter().map(|write| write.id.clone()).collect();
         let mut refusal = None;
-        for ((outcome, place), id) in db.bulk(writes)?.into_iter().zip(places).zip(ids) {
+        for ((outcome, place), id) in db.bulk(writes, import.durability.durability)?.into_iter().zip(places).zip(ids) {
             match outcome {
                 Ok(_) => tally.written += 1,
                 Err(failure) if failure.exit() == Exit::NotFound && import.on_conflict == OnConflict::Skip => {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use stemmadb::{Object, Value};
 
-use crate::arguments::{DurabilityChoice, Verb};
+use crate::arguments::Verb;
 use crate::face::Database;
 use crate::failure::{Failure, Result};
 use crate::read::{self, Found, Place};
@@ -34,9 +34,7 @@ pub(crate) fn run(verb: &Verb, open: Option<&Database>) -> Result<()> {
         Verb::Check(check) => care::check(check, session),
         Verb::Rebuild(rebuild) => care::rebuild(rebuild, session),
         Verb::Compact(compact) => care::compact(compact, session),
-        Verb::Shell(shell) => {
-            session.with_new(&shell.database, DurabilityChoice::Sync, |db| shell::run(db, &shell.database))
-        }
+        Verb::Shell(shell) => session.with_new(&shell.database, |db| shell::run(db, &shell.database)),
     }
 }
 
@@ -57,16 +55,11 @@ impl Session<'_> {
     }
 
     /// Acts on the database at `path`, which is made if there is none.
-    fn with_new<T>(
-        self,
-        path: &Path,
-        durability: DurabilityChoice,
-        act: impl FnOnce(&Database) -> Result<T>,
-    ) -> Result<T> {
+    fn with_new<T>(self, path: &Path, act: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
         refuse_url(path)?;
         match self.open {
             Some(database) => act(database),
-            None => finish(Database::or_new(path, durability)?, act),
+            None => finish(Database::or_new(path)?, act),
         }
     }
 }
