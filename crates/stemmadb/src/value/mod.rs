@@ -6,8 +6,8 @@
 //! - [`canonical`](mod@canonical): the bytes a revision is the hash of.
 //! - [`path`]: where in a value; [`serialize`], [`deserialize`]: from and to the types of a program.
 //!
-//! Invariants: whatever a program or a file gives, nothing here panics, recurses deeper than [`DEPTH_MAX`] or uses more
-//! memory than a small multiple of the input.
+//! Invariants: whatever bytes come in, nothing here panics, recurses deeper than [`DEPTH_MAX`] or uses more memory than a
+//! small multiple of them. A value that a program builds may be deeper; [`Value::check`] and packing refuse it.
 //! **This room knows nothing of ids, revisions, files or other documents.**
 
 mod body;
@@ -43,7 +43,6 @@ pub(crate) use body::Body;
 pub(crate) use number::Numeric;
 pub(crate) use pack::pack;
 pub(crate) use packed::{Packed, PackedArray, PackedElements, PackedFields, PackedObject, PackedValue};
-pub(crate) use print::write_json_string;
 pub(crate) use shapes::{Shape, ShapeNumber, Shapes};
 
 /// A JSON value.

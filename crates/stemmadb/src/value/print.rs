@@ -89,7 +89,7 @@ fn write_number(number: Number, out: &mut Vec<u8>) {
 }
 
 /// Appends `text` as a JSON string.
-pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
+pub(super) fn write_json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let mut rest = text.as_bytes();
     loop {

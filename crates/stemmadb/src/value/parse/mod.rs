@@ -102,25 +102,59 @@ impl Value {
 
     /// The value at the beginning of `text`, and the number of bytes it takes: for texts of several values.
     ///
-    /// A number that reaches to the end of `text` is taken as complete.
+    /// A number that reaches to the end of `text` is taken as complete. The cost is that of the value, however long the
+    /// text behind it.
     ///
     /// # Errors
     /// As [`Value::parse`]; [`ParseError::is_incomplete`] tells whether more text might help.
     pub fn parse_prefix(text: impl AsRef<[u8]>, limits: &Limits) -> Result<(Value, usize)> {
-        let parse = |text| {
-            let mut parser = Parser::new(text, limits)?;
-            let value = parser.value(limits.depth())?;
-            Ok((value, parser.at))
-        };
-        Ok(parse(text.as_ref()).map_err(|error: Box<ParseError>| *error)?)
+        Ok(parse_first(text.as_ref(), limits).map_err(|error| *error)?)
+    }
+}
+
+/// How much of a text with several values is looked at for the first; four times as much if the value is longer.
+const FIRST_LOOK_BYTES: usize = 4096;
+
+fn parse_first(text: &[u8], limits: &Limits) -> Parsed<(Value, usize)> {
+    let most = text.len().min(limits.bytes);
+    let mut look = FIRST_LOOK_BYTES.min(most);
+    loop {
+        match parse_at_front(&text[..look], limits) {
+            Ok((_, end)) if end == look && look < most => {}
+            Err(error) if error.ended && look < most => {}
+            Err(error) if error.ended && most < text.len() => return Err(too_many_bytes(limits)),
+            result => return result,
+        }
+        look = look.saturating_mul(4).min(most);
+    }
+}
+
+/// The value at the front of `text`, which may be cut anywhere.
+fn parse_at_front(text: &[u8], limits: &Limits) -> Parsed<(Value, usize)> {
+    let (text, broken) = match std::str::from_utf8(text) {
+        Ok(text) => (text, false),
+        Err(error) => {
+            (std::str::from_utf8(&text[..error.valid_up_to()]).unwrap_or_default(), error.error_len().is_some())
+        }
+    };
+    let mut parser = Parser::new(text, limits)?;
+    match parser.value(limits.depth()) {
+        Ok(value) => Ok((value, parser.at)),
+        Err(error) if error.ended && broken => Err(fail(text.len(), "invalid UTF-8", None)),
+        Err(error) => Err(error),
     }
 }
 
 fn parse_whole(text: &[u8], limits: &Limits) -> Parsed<Value> {
     if text.len() > limits.bytes {
-        let message = format!("more than {} bytes in one document", limits.bytes);
-        return Err(fail(limits.bytes, message, Some("split the document, or raise the limit of bytes")));
+        return Err(too_many_bytes(limits));
     }
+    // With the whole text known to be UTF-8, the rest looks at bytes and slices at boundaries.
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let mut failure = fail(error.valid_up_to(), "invalid UTF-8", None);
+        failure.ended = error.error_len().is_none();
+        failure
+    })?;
     let mut parser = Parser::new(text, limits)?;
     let value = parser.value(limits.depth())?;
     parser.skip_blanks();
@@ -150,16 +184,11 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn new(bytes: &'a [u8], limits: &'a Limits) -> Parsed<Self> {
-        // With the whole text known to be UTF-8, the rest looks at bytes and slices at boundaries.
-        let text = std::str::from_utf8(bytes).map_err(|error| {
-            let mut failure = fail(error.valid_up_to(), "invalid UTF-8", None);
-            failure.ended = error.error_len().is_none();
-            failure
-        })?;
+    fn new(text: &'a str, limits: &'a Limits) -> Parsed<Self> {
         if text.starts_with('\u{FEFF}') {
             return Err(fail(0, "a byte order mark before the value", Some("save the text as UTF-8 without it")));
         }
+        let bytes = text.as_bytes();
         Ok(Parser { text, bytes, at: 0, nodes_left: limits.nodes, limits, elements: Vec::new(), fields: Vec::new() })
     }
 
@@ -292,6 +321,12 @@ impl<'a> Parser<'a> {
         failure.ended = self.at >= self.bytes.len();
         failure
     }
+}
+
+#[cold]
+fn too_many_bytes(limits: &Limits) -> Box<ParseError> {
+    let message = format!("more than {} bytes in one document", limits.bytes);
+    fail(limits.bytes, message, Some("split the document, or raise the limit of bytes"))
 }
 
 #[cold]

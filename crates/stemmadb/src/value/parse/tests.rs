@@ -137,6 +137,23 @@ fn a_value_at_the_beginning_of_a_text() {
     let parse = |text: &str| Value::parse_prefix(text, &Limits::default());
     assert_eq!(parse(" [1] , 2").expect("a value first"), (Value::from([1]), 4));
     assert_eq!(parse("12").expect("a value first"), (Value::from(12), 2));
+    for bytes in [FIRST_LOOK_BYTES - 5, FIRST_LOOK_BYTES, 20 * FIRST_LOOK_BYTES] {
+        for (long, end) in [("9".repeat(8), 0), ("é".repeat(4), 1), ("\\\"\\\"".into(), 1)] {
+            let text = format!("{}{}{long}{}\u{e9}]", " ".repeat(bytes), &"\""[1 - end..], &"\""[1 - end..]);
+            let (_, consumed) = parse(&text).expect("a value first");
+            assert_eq!(consumed, bytes + long.len() + 2 * end);
+        }
+    }
+    let limits = Limits { bytes: 10_000, ..Limits::default() };
+    assert!(Value::parse_prefix("[0] ".repeat(10_000), &limits).is_ok());
+    let error = Value::parse_prefix(format!("\"{}\"", "x".repeat(10_000)), &limits).expect_err("too long");
+    assert_eq!(error.to_string(), "more than 10000 bytes in one document at byte 10000");
+    assert!(Value::parse_prefix(b"[1] \xFF", &limits).is_ok());
+    for (broken, position) in [(&b"\"a\xFF\""[..], 2), (b"[1\xFF", 2)] {
+        let error = Value::parse_prefix(broken, &limits).expect_err("invalid UTF-8");
+        let error = ParseError::of(&error).expect("a parse error").clone();
+        assert_eq!((error.message(), error.position(), error.is_incomplete()), ("invalid UTF-8", position, false));
+    }
     for incomplete in ["", " ", "[1", "[1,", "{\"a", "\"\\", "\"\\ud83d\\", "tru", "-", "1e", "\"\\u1"] {
         let error = parse(incomplete).expect_err(incomplete);
         assert!(ParseError::of(&error).expect("a parse error").is_incomplete(), "{incomplete}");
