@@ -6,7 +6,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
 
-use super::interval::{KeyRange, cut_region};
+use super::interval::KeyRange;
 use super::plan::{Node, ValueTest};
 use super::source::Source;
 use crate::Result;
@@ -203,15 +203,6 @@ fn as_str(bound: &Bound<String>) -> Bound<&str> {
         Bound::Excluded(text) => Bound::Excluded(text),
         Bound::Unbounded => Bound::Unbounded,
     }
-}
-
-/// Whether a key is one of a string that was cut, and then the region of keys it can't be told from in order.
-pub(crate) fn cut_region_of(value_key: &[u8]) -> Result<Option<KeyRange>> {
-    if key::kind_of(value_key) != Some(crate::value::Kind::String) {
-        return Ok(None);
-    }
-    let (text, _) = key::decode_string(value_key)?;
-    Ok(text.cut.then(|| cut_region(value_key)))
 }
 
 impl Answer {

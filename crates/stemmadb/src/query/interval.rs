@@ -33,6 +33,11 @@ impl KeyRange {
         KeyRange { lower: key::type_range(Kind::Null).0, upper: key::type_range(Kind::String).1 }
     }
 
+    /// Whether a key is within.
+    pub(crate) fn holds(&self, value_key: &[u8]) -> bool {
+        self.lower.as_slice() <= value_key && value_key < self.upper.as_slice()
+    }
+
     /// Whether no key can be within.
     pub(crate) fn is_empty(&self) -> bool {
         self.lower >= self.upper

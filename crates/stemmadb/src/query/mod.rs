@@ -4,8 +4,11 @@
 //! is planned against what the index knows, evaluated to sets of document numbers, and what the index can't decide is
 //! checked on the packed record. Rows stream.
 
+mod collect;
+mod cursor;
 mod document;
 mod evaluate;
+mod explain;
 mod facts;
 mod field;
 mod fields;
@@ -18,15 +21,22 @@ mod parse;
 mod plan;
 mod planner;
 mod print;
+mod request;
+mod rows;
 mod selector;
 mod snapshot;
 mod sort;
 mod source;
 mod token;
+mod walk;
 
 pub(crate) use document::Document;
+pub use explain::Explanation;
 pub use field::{Field, element, field};
 pub(crate) use interval::KeyRange;
+pub use request::Query;
+pub use rows::Row;
+pub(crate) use rows::{Rows, count, documents, explain, ids, values};
 pub use selector::{Selector, all_of, any_of, not};
 pub use sort::Sort;
 pub(crate) use source::Source;

@@ -1,5 +1,6 @@
 //! A selector's tree to Mango JSON, in its shortest common form; parsing it gives the same tree.
 
+use super::normal::{Check, Leaf, Normal};
 use super::selector::{Comparison, Node, Place, Test};
 use crate::value::{Object, Value};
 
@@ -118,7 +119,7 @@ fn field_name(path: &str) -> String {
 }
 
 /// The operator of a test and its argument.
-pub(super) fn operator(test: &Test) -> (&'static str, Value) {
+fn operator(test: &Test) -> (&'static str, Value) {
     match test {
         Test::Compare(comparison, operand) => (comparison_name(*comparison), operand.clone()),
         Test::In(values) => ("$in", Value::Array(values.clone())),
@@ -138,7 +139,43 @@ pub(super) fn operator(test: &Test) -> (&'static str, Value) {
     }
 }
 
-pub(super) fn comparison_name(comparison: Comparison) -> &'static str {
+/// The Mango JSON of a normal form.
+pub(super) fn normal(normal: &Normal) -> Value {
+    selector(&denormalised(normal))
+}
+
+fn denormalised(normal: &Normal) -> Node {
+    match normal {
+        Normal::Everything => Node::Everything,
+        Normal::Nothing => Node::Nothing,
+        Normal::All(children) => Node::All(children.iter().map(denormalised).collect()),
+        Normal::Any(children) => Node::Any(children.iter().map(denormalised).collect()),
+        Normal::Leaf(Leaf { place, negated, check }) => {
+            let inner = |inner: &Normal| Box::new(denormalised(inner));
+            let (test, negated) = match check {
+                Check::Compare(comparison, operand) => (Test::Compare(*comparison, operand.clone()), *negated),
+                Check::In(values) if *negated => (Test::NotIn(values.clone()), false),
+                Check::In(values) => (Test::In(values.clone()), false),
+                Check::Exists => (Test::Exists(!negated), false),
+                Check::Type(kind) => (Test::Type(*kind), *negated),
+                Check::BeginsWith(prefix) => (Test::BeginsWith(prefix.clone()), *negated),
+                Check::Regex(pattern) => (Test::Regex(pattern.clone()), *negated),
+                Check::Modulo { divisor, remainder } => {
+                    (Test::Modulo { divisor: *divisor, remainder: *remainder }, *negated)
+                }
+                Check::Size(size) => (Test::Size(*size), *negated),
+                Check::All(values) => (Test::All(values.clone()), *negated),
+                Check::ElemMatch(selector) => (Test::ElemMatch(inner(selector)), *negated),
+                Check::AllMatch(selector) => (Test::AllMatch(inner(selector)), *negated),
+                Check::KeyMapMatch(selector) => (Test::KeyMapMatch(inner(selector)), *negated),
+            };
+            let condition = Node::Condition(place.clone(), test);
+            if negated { Node::Not(Box::new(condition)) } else { condition }
+        }
+    }
+}
+
+fn comparison_name(comparison: Comparison) -> &'static str {
     match comparison {
         Comparison::Less => "$lt",
         Comparison::LessOrEqual => "$lte",

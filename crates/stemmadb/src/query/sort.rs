@@ -8,7 +8,10 @@
 //! agree so far count as equal, and the next path or the id decides. No key is the beginning of another, so cut keys
 //! still line up.
 
+use std::sync::Arc;
+
 use super::operators::kind_with_article;
+use crate::revision::DocumentId;
 use crate::value::{Object, Path, Value, collate};
 use crate::{Error, Result};
 
@@ -17,7 +20,15 @@ const PATHS_MAX: usize = 16;
 /// How many bytes of a value's key take part in the order.
 pub(crate) const VALUE_BYTES_MAX: usize = 4096;
 /// Stands for the absence of a value: below every value's key.
-const MISSING: u8 = 0x00;
+pub(crate) const MISSING: u8 = 0x00;
+
+/// Where a document stands in a sorted order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sorted {
+    /// The sort key without the id.
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) id: DocumentId,
+}
 
 /// The order of rows.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -64,3 +64,59 @@ pub(crate) trait Source {
         Ok(union.finish())
     }
 }
+
+impl<T: Source> Source for &T {
+    fn paths(&self) -> &Paths {
+        (**self).paths()
+    }
+
+    fn policy(&self) -> &Policy {
+        (**self).policy()
+    }
+
+    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
+        (**self).equal(path, key)
+    }
+
+    fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
+        (**self).range(path, range)
+    }
+
+    fn walk(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        direction: Direction,
+        visit: &mut dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        (**self).walk(path, range, direction, visit)
+    }
+
+    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+        (**self).presence(path, kinds)
+    }
+
+    fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
+        (**self).number_of(id)
+    }
+
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
+        (**self).ids_in_range(lower, upper)
+    }
+
+    fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
+        (**self).ids(numbers)
+    }
+
+    fn load(
+        &self,
+        numbers: &[DocumentNumber],
+        visit: &mut dyn FnMut(DocumentNumber, Document<'_>) -> Result<()>,
+    ) -> Result<()> {
+        (**self).load(numbers, visit)
+    }
+
+    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
+        (**self).equal_any(path, keys)
+    }
+}

@@ -13,8 +13,9 @@
 //! | 8, or the rest | the number, big-endian; or the sort key's length (4, big-endian), the sort key, the id |
 //! | 4 | CRC-32C of all before, big-endian |
 
-use super::sort::Sort;
+use super::sort::{Sort, Sorted};
 use crate::index::DocumentNumber;
+use crate::revision::DocumentId;
 use crate::value::Value;
 use crate::{Error, Result};
 
@@ -33,8 +34,8 @@ pub(crate) struct QueryHash([u8; 8]);
 pub(crate) enum Position {
     /// In the order of insertion.
     Number(DocumentNumber),
-    /// In a sorted order: the sort key without the id, and the id.
-    Sorted { key: Vec<u8>, id: String },
+    /// In a sorted order.
+    Sorted(Sorted),
 }
 
 impl QueryHash {
@@ -61,11 +62,11 @@ impl Position {
                 bytes.push(BY_NUMBER);
                 bytes.extend_from_slice(&number.0.to_be_bytes());
             }
-            Position::Sorted { key, id } => {
+            Position::Sorted(Sorted { key, id }) => {
                 bytes.push(BY_SORT_KEY);
                 bytes.extend_from_slice(&(key.len() as u32).to_be_bytes());
                 bytes.extend_from_slice(key);
-                bytes.extend_from_slice(id.as_bytes());
+                bytes.extend_from_slice(id.as_str().as_bytes());
             }
         }
         bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_be_bytes());
@@ -103,8 +104,8 @@ fn position(bytes: &[u8]) -> Option<Position> {
         BY_SORT_KEY => {
             let (length, bytes) = bytes.split_first_chunk::<4>()?;
             let (key, id) = bytes.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-            let id = std::str::from_utf8(id).ok()?;
-            Some(Position::Sorted { key: key.to_vec(), id: id.to_owned() })
+            let id = DocumentId::new(std::str::from_utf8(id).ok()?).ok()?;
+            Some(Position::Sorted(Sorted { key: key.into(), id }))
         }
         _ => None,
     }

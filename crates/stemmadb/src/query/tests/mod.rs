@@ -1,4 +1,6 @@
 //! Tests of what was asked and what came back: selectors by example, and everything against the naive evaluator.
 
 mod arbitrary;
+mod memory;
+mod queries;
 mod selectors;

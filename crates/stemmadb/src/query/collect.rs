@@ -1,0 +1,106 @@
+//! Hits into a sorted order, by reading what the order needs of each.
+//!
+//! With a bound on the rows wanted, only so many of the first are kept: memory follows the limit, not the result.
+
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::cursor::{Filtered, Hit, Need};
+use super::document::{Document, value_at};
+use super::sort::{self, SortPath, Sorted};
+use super::source::Source;
+use crate::Result;
+use crate::index::{DocumentNumber, DocumentSet};
+use crate::revision::DocumentId;
+
+/// How many documents are read at once.
+pub(super) const BATCH: usize = 256;
+
+/// Collects hits and sorts them.
+pub(super) struct Collector<'k> {
+    keys: &'k [SortPath],
+    after: Option<&'k Sorted>,
+    wanted: Option<u64>,
+    /// The last of the rows kept is on top.
+    kept: BinaryHeap<(Sorted, DocumentNumber)>,
+}
+
+impl<'k> Collector<'k> {
+    /// Keeps the first `wanted` hits after a position.
+    pub(super) fn new(keys: &'k [SortPath], after: Option<&'k Sorted>, wanted: Option<u64>) -> Self {
+        Collector { keys, after, wanted, kept: BinaryHeap::new() }
+    }
+
+    /// Adds the documents of a set that match.
+    pub(super) fn add_all(&mut self, filtered: &Filtered<impl Source>, documents: &DocumentSet) -> Result<()> {
+        let mut numbers = documents.iter();
+        loop {
+            let hits: Vec<Hit> = numbers.by_ref().take(BATCH).map(|number| filtered.hit(number)).collect();
+            if hits.is_empty() {
+                return Ok(());
+            }
+            let (ready, rest): (Vec<Hit>, Vec<Hit>) =
+                hits.into_iter().partition(|hit| hit.need == Need::Nothing && self.is_by_id());
+            self.add_ids(filtered, &ready)?;
+            filtered.load(&rest, |at, document| self.add(rest[at].number, document))?;
+        }
+    }
+
+    /// Adds a hit whose place is known.
+    pub(super) fn add_hit(&mut self, hit: Hit) {
+        if let Some(sorted) = hit.sorted {
+            self.keep(hit.number, sorted);
+        }
+    }
+
+    /// The hits in order.
+    pub(super) fn finish(self) -> VecDeque<Hit> {
+        let sorted = self.kept.into_sorted_vec().into_iter();
+        sorted.map(|(sorted, number)| Hit { number, need: Need::Nothing, sorted: Some(sorted) }).collect()
+    }
+
+    /// Whether the id alone decides, so that no document must be read.
+    fn is_by_id(&self) -> bool {
+        matches!(self.keys, [SortPath { path, .. }] if path.segments().eq(["_id"]))
+    }
+
+    fn add_ids(&mut self, filtered: &Filtered<impl Source>, hits: &[Hit]) -> Result<()> {
+        if hits.is_empty() {
+            return Ok(());
+        }
+        let numbers: Vec<DocumentNumber> = hits.iter().map(|hit| hit.number).collect();
+        for (number, id) in numbers.iter().zip(filtered.source.ids(&numbers)?) {
+            let mut key = Vec::new();
+            let descending = self.keys.first().is_some_and(|key| key.descending);
+            sort::append_value(&mut key, Some(&id.as_str().into()), descending);
+            self.keep(*number, Sorted { key: key.into(), id });
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, number: DocumentNumber, document: Document<'_>) -> Result<()> {
+        let key = sort_key(self.keys, document)?;
+        let id = DocumentId::from_stored(document.id.as_bytes())?;
+        self.keep(number, Sorted { key: key.into(), id });
+        Ok(())
+    }
+
+    fn keep(&mut self, number: DocumentNumber, sorted: Sorted) {
+        if self.after.is_some_and(|after| sorted <= *after) {
+            return;
+        }
+        self.kept.push((sorted, number));
+        if self.wanted.is_some_and(|wanted| self.kept.len() as u64 > wanted) {
+            self.kept.pop();
+        }
+    }
+}
+
+/// The sort key of a document.
+pub(super) fn sort_key(keys: &[SortPath], document: Document<'_>) -> Result<Vec<u8>> {
+    let mut sort_key = Vec::new();
+    for key in keys {
+        let value = value_at(&key.path, document)?;
+        sort::append_value(&mut sort_key, value.as_ref(), key.descending);
+    }
+    Ok(sort_key)
+}

@@ -1,0 +1,333 @@
+//! How a query is answered, as a tree for people and programs.
+
+use std::fmt;
+use std::ops::Bound;
+use std::time::Instant;
+
+use super::cursor::{Cursor, Need};
+use super::evaluate::Trace;
+use super::facts::Facts;
+use super::interval::KeyRange;
+use super::normal::Normal;
+use super::plan::{Node, Order, Plan, ValueTest};
+use super::planner;
+use super::print;
+use super::request::{Prepared, Query};
+use super::source::Source;
+use crate::Result;
+use crate::index::{PathNumber, Paths, Presence};
+use crate::value::collate::key::{self, Tag};
+use crate::value::{Object, Value};
+
+/// How many rows an analysis takes at once.
+const BATCH: usize = 256;
+
+/// How a query is answered: what the index is asked, what is checked on documents, and how rows come into order. Of an
+/// analysed query also what each step found and took.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    filter: Step,
+    residual: Option<Value>,
+    order: String,
+    sort: Value,
+    limit: Option<u64>,
+    skip: u64,
+    ran: Option<Ran>,
+}
+
+/// One step of the filter.
+#[derive(Clone, Debug)]
+struct Step {
+    /// What is done, in one word.
+    operation: &'static str,
+    path: Option<String>,
+    /// What with.
+    detail: Option<String>,
+    is_exact: bool,
+    found: Option<Found>,
+    children: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    certain_count: u64,
+    maybe_count: u64,
+    time_us: u64,
+}
+
+/// What running the query took.
+#[derive(Clone, Copy, Debug)]
+struct Ran {
+    row_count: u64,
+    documents_read: u64,
+    time_us: u64,
+}
+
+pub(super) fn explain<S: Source>(source: S, query: &Query, analyze: bool) -> Result<Explanation> {
+    let prepared = query.prepare()?;
+    if !analyze {
+        let facts = Facts { paths: source.paths(), policy: source.policy() };
+        let plan = planner::plan(&prepared.normal, &prepared.sort, facts);
+        let order = match &plan.order {
+            Order::Insertion => "by number",
+            Order::Sorted { walk: Some(_), .. } => "walked in the order of values or collected, by what costs less",
+            Order::Sorted { walk: None, .. } => "collected and sorted",
+        };
+        return Ok(Explanation::new(&prepared, &plan, source.paths(), order, &Trace::default(), None));
+    }
+    let started = Instant::now();
+    let mut trace = Trace::default();
+    let mut cursor = Cursor::open(source, &prepared, Some(&mut trace))?;
+    let order = cursor.order_name();
+    let row_count = run(&mut cursor, &prepared)?;
+    let filtered = &cursor.filtered;
+    let ran = Ran { row_count, documents_read: filtered.documents_read(), time_us: microseconds(started.elapsed()) };
+    Ok(Explanation::new(&prepared, &filtered.plan, filtered.source.paths(), order, &trace, Some(ran)))
+}
+
+/// Runs a query to its last row and counts the rows.
+fn run<S: Source>(cursor: &mut Cursor<S>, prepared: &Prepared) -> Result<u64> {
+    let wanted = prepared.limit.unwrap_or(u64::MAX).saturating_add(prepared.skip);
+    let mut found = 0;
+    while found < wanted {
+        let left = usize::try_from(wanted - found).unwrap_or(usize::MAX);
+        let hits = cursor.next_hits(BATCH.min(left))?;
+        if hits.is_empty() {
+            break;
+        }
+        found += cursor.filtered.verified(hits)?.iter().filter(|hit| hit.need == Need::Nothing).count() as u64;
+    }
+    Ok(found.min(wanted).saturating_sub(prepared.skip))
+}
+
+fn microseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Explanation {
+    fn new(prepared: &Prepared, plan: &Plan, paths: &Paths, order: &str, trace: &Trace, ran: Option<Ran>) -> Self {
+        let residual = (plan.residual != Normal::Everything).then(|| print::normal(&plan.residual));
+        Explanation {
+            filter: Step::new(&plan.filter, paths, trace),
+            residual,
+            order: order.to_owned(),
+            sort: prepared.sort.to_value(),
+            limit: prepared.limit,
+            skip: prepared.skip,
+            ran,
+        }
+    }
+
+    /// The explanation as JSON.
+    pub fn to_value(&self) -> Value {
+        let mut object = Object::new();
+        object.insert("filter", self.filter.to_value());
+        if let Some(residual) = &self.residual {
+            object.insert("checked_on_documents", residual.clone());
+        }
+        object.insert("sort", self.sort.clone());
+        object.insert("order", self.order.as_str());
+        if let Some(limit) = self.limit {
+            object.insert("limit", limit);
+        }
+        if self.skip > 0 {
+            object.insert("skip", self.skip);
+        }
+        if let Some(ran) = &self.ran {
+            object.insert("rows", ran.row_count);
+            object.insert("documents_read", ran.documents_read);
+            object.insert("time_us", ran.time_us);
+        }
+        Value::Object(object)
+    }
+}
+
+impl fmt::Display for Explanation {
+    /// A tree of lines.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rows {}", self.order)?;
+        if let Value::Array(keys) = &self.sort
+            && !keys.is_empty()
+        {
+            write!(f, ", sort {}", self.sort)?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, ", limit {limit}")?;
+        }
+        if self.skip > 0 {
+            write!(f, ", skip {}", self.skip)?;
+        }
+        if let Some(ran) = &self.ran {
+            write!(f, ": {} rows, {} documents read, {} µs", ran.row_count, ran.documents_read, ran.time_us)?;
+        }
+        if let Some(residual) = &self.residual {
+            write!(f, "\n  checked on documents: {residual}")?;
+        }
+        self.filter.write(f, 1)
+    }
+}
+
+impl Step {
+    fn new(node: &Node, paths: &Paths, trace: &Trace) -> Self {
+        let (operation, path, detail) = describe(node);
+        let children = node.children();
+        let untraced = Trace::default();
+        let traces = (0..children.len()).map(|at| trace.children.get(at).unwrap_or(&untraced));
+        Step {
+            operation,
+            path: path.map(|path| paths.text(path).unwrap_or_else(|| format!("path {}", path.0))),
+            detail,
+            is_exact: node.is_exact(),
+            found: trace.measured.map(|measured| Found {
+                certain_count: measured.certain_count,
+                maybe_count: measured.maybe_count,
+                time_us: microseconds(measured.time),
+            }),
+            children: children.iter().zip(traces).map(|(child, trace)| Step::new(child, paths, trace)).collect(),
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        let mut object = Object::new();
+        object.insert("operation", self.operation);
+        if let Some(path) = &self.path {
+            object.insert("path", path.as_str());
+        }
+        if let Some(detail) = &self.detail {
+            object.insert("detail", detail.as_str());
+        }
+        object.insert("exact", self.is_exact);
+        if let Some(found) = &self.found {
+            object.insert("rows", found.certain_count);
+            object.insert("undecided", found.maybe_count);
+            object.insert("time_us", found.time_us);
+        }
+        if !self.children.is_empty() {
+            object.insert("of", Value::Array(self.children.iter().map(Step::to_value).collect()));
+        }
+        Value::Object(object)
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        write!(f, "\n{:indent$}{}", "", self.operation, indent = depth * 2)?;
+        if let Some(path) = &self.path {
+            write!(f, " {path}")?;
+        }
+        if let Some(detail) = &self.detail {
+            write!(f, " {detail}")?;
+        }
+        if let Some(found) = &self.found {
+            write!(f, ": {} rows", found.certain_count)?;
+            if found.maybe_count > 0 {
+                write!(f, ", {} undecided", found.maybe_count)?;
+            }
+            write!(f, ", {} µs", found.time_us)?;
+        }
+        self.children.iter().try_for_each(|child| child.write(f, depth + 1))
+    }
+}
+
+/// A node's operation, path and detail.
+fn describe(node: &Node) -> (&'static str, Option<PathNumber>, Option<String>) {
+    match node {
+        Node::Empty => ("nothing", None, None),
+        Node::All => ("all documents", None, None),
+        Node::Equal { path, key } => ("equal", Some(*path), Some(show_key(key))),
+        Node::EqualAny { path, keys } => ("equal to one of", Some(*path), Some(show_keys(keys))),
+        Node::Range { path, range } => ("range", Some(*path), Some(show_range(range))),
+        Node::Presence { path, kinds } => ("presence", Some(*path), Some(show_kinds(kinds))),
+        Node::Matching { path, range, test } => {
+            let test = match test {
+                ValueTest::Regex(pattern) => format!("/{}/", pattern.text()),
+                ValueTest::Modulo { divisor, remainder } => format!("% {divisor} = {remainder}"),
+            };
+            ("distinct values", Some(*path), Some(format!("{} that match {test}", show_range(range))))
+        }
+        Node::Ids(ids) => ("ids", None, Some(shorten(&ids.join(", ")))),
+        Node::IdRange { lower, upper } => ("range of ids", None, Some(show_bounds(lower, upper))),
+        Node::Union(_) => ("union", None, None),
+        Node::Intersection(_) => ("intersection", None, None),
+        Node::Difference(..) => ("difference", None, None),
+        Node::Check(_) => ("check on documents", None, None),
+    }
+}
+
+fn show_kinds(kinds: &[Presence]) -> String {
+    if kinds.len() == 6 {
+        return "of any kind".to_owned();
+    }
+    let names: Vec<String> = kinds.iter().map(|kind| format!("{kind:?}").to_lowercase()).collect();
+    names.join(", ")
+}
+
+fn show_keys(keys: &[Vec<u8>]) -> String {
+    let shown: Vec<String> = keys.iter().take(8).map(|key| show_key(key)).collect();
+    let rest = if keys.len() > 8 { format!(" and {} more", keys.len() - 8) } else { String::new() };
+    format!("{}{rest}", shown.join(", "))
+}
+
+fn show_key(value_key: &[u8]) -> String {
+    match whole_value(value_key) {
+        Some(value) => shorten(&value.to_json()),
+        None => match key::decode_string(value_key) {
+            Ok((text, _)) => format!("\"{}…\" by hash", shorten(&String::from_utf8_lossy(&text.bytes))),
+            Err(_) => "a value".to_owned(),
+        },
+    }
+}
+
+/// A range of keys as the comparisons it came from.
+fn show_range(range: &KeyRange) -> String {
+    let is_prefix = range.upper == super::interval::successor(&range.lower) && whole_value(&range.lower).is_none();
+    if let ([tag, bytes @ ..], true) = (range.lower.as_slice(), is_prefix) {
+        if *tag == Tag::String as u8 && !bytes.is_empty() {
+            let text = String::from_utf8_lossy(bytes).replace("\0\u{1}", "");
+            return format!("begins with \"{}\"", shorten(&text));
+        }
+        if let Some(kind) = key::kind_of(&range.lower) {
+            return format!("any {kind}");
+        }
+    }
+    let lower = show_bound(&range.lower, ">=", ">");
+    let upper = show_bound(&range.upper, "<", "<=");
+    [lower, upper].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
+/// A bound as a comparison with the value it stands before or after; none if it stands between kinds.
+fn show_bound(bound: &[u8], before: &str, after: &str) -> Option<String> {
+    if let Some(value) = whole_value(bound) {
+        return Some(format!("{before} {}", shorten(&value.to_json())));
+    }
+    let mut previous = bound.to_vec();
+    let last = previous.last_mut()?;
+    *last = last.checked_sub(1)?;
+    whole_value(&previous).map(|value| format!("{after} {}", shorten(&value.to_json())))
+}
+
+fn whole_value(value_key: &[u8]) -> Option<Value> {
+    let (value, length) = key::decode(value_key).ok()?;
+    (length == value_key.len()).then_some(value)
+}
+
+fn show_bounds(lower: &Bound<String>, upper: &Bound<String>) -> String {
+    let lower = match lower {
+        Bound::Included(id) => Some(format!(">= \"{}\"", shorten(id))),
+        Bound::Excluded(id) => Some(format!("> \"{}\"", shorten(id))),
+        Bound::Unbounded => None,
+    };
+    let upper = match upper {
+        Bound::Included(id) => Some(format!("<= \"{}\"", shorten(id))),
+        Bound::Excluded(id) => Some(format!("< \"{}\"", shorten(id))),
+        Bound::Unbounded => None,
+    };
+    [lower, upper].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
+/// The text, or its beginning if it is long.
+fn shorten(text: &str) -> String {
+    const SHOWN_MAX: usize = 80;
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,199 @@
+//! A query: a selector, an order, and which part of the result is wanted.
+
+use std::sync::Arc;
+
+use super::fields::Fields;
+use super::normal::Normal;
+use super::operators::kind_with_article;
+use super::selector::Selector;
+use super::sort::Sort;
+use super::token::{Position, QueryHash};
+use crate::value::Value;
+use crate::{Error, Result};
+
+/// A selector with an order, a limit, and the fields that are wanted.
+///
+/// ```ignore
+/// Query::new(field("year").ge(1960)).sort("year").limit(10)
+/// ```
+#[derive(Clone, Debug)]
+pub struct Query {
+    selector: Selector,
+    sort: Sort,
+    limit: Option<u64>,
+    skip: u64,
+    fields: Option<Fields>,
+    after: Option<String>,
+    /// What was wrong where the query was made; told when it is used.
+    problem: Option<Arc<Error>>,
+}
+
+/// A query that was checked, ready to be planned.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) selector: Selector,
+    pub(crate) normal: Normal,
+    pub(crate) sort: Sort,
+    pub(crate) limit: Option<u64>,
+    pub(crate) skip: u64,
+    pub(crate) fields: Option<Fields>,
+    pub(crate) after: Option<Position>,
+}
+
+impl Query {
+    /// All documents that match `selector`, in the order of their first insertion.
+    pub fn new(selector: Selector) -> Self {
+        Query { selector, sort: Sort::default(), limit: None, skip: 0, fields: None, after: None, problem: None }
+    }
+
+    /// The query of a CouchDB `_find` body: an object with `selector`, and perhaps `sort`, `limit`, `skip`, `fields` and
+    /// `bookmark`. Without a limit, all rows are meant.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid), naming what is wrong.
+    pub fn parse(json: &Value) -> Result<Self> {
+        let Value::Object(object) = json else {
+            return Err(Error::invalid(format!("a query is an object, not {}", kind_with_article(json.kind())))
+                .with_hint("write for example {\"selector\": {\"year\": 1960}, \"limit\": 10}"));
+        };
+        let selector = object.get("selector").ok_or_else(|| {
+            Error::invalid("a query needs a selector").with_hint("write {\"selector\": {}} for every document")
+        })?;
+        let mut query = Query::new(Selector::parse(selector)?);
+        for (name, value) in object.iter() {
+            match (name, value) {
+                ("selector", _) => {}
+                ("sort", _) => query.sort = Sort::parse(value)?,
+                ("limit", _) => query.limit = Some(count(name, value)?),
+                ("skip", _) => query.skip = count(name, value)?,
+                ("fields", _) => query.fields = Fields::parse(value)?,
+                // CouchDB's word for the position after the last row, and before the first.
+                ("bookmark", Value::Null) => {}
+                ("bookmark", Value::String(bookmark)) if bookmark == "nil" || bookmark.is_empty() => {}
+                ("bookmark", Value::String(bookmark)) => query.after = Some(bookmark.clone()),
+                ("bookmark", _) => return Err(Error::invalid("bookmark is a string")),
+                _ => {
+                    let shown: String = name.chars().take(64).collect();
+                    return Err(Error::invalid(format!("a query does not know \"{shown}\""))
+                        .with_hint("it knows selector, sort, limit, skip, fields and bookmark"));
+                }
+            }
+        }
+        Ok(query)
+    }
+
+    /// Orders by the value at `path`, ascending; documents without one come first. Where earlier paths leave a tie, this
+    /// one decides, and at last the document id.
+    #[must_use]
+    pub fn sort(self, path: impl AsRef<str>) -> Self {
+        self.sorted_by(path.as_ref(), false)
+    }
+
+    /// Orders by the value at `path`, descending; documents without one come last.
+    #[must_use]
+    pub fn sort_descending(self, path: impl AsRef<str>) -> Self {
+        self.sorted_by(path.as_ref(), true)
+    }
+
+    /// Orders as `sort` says, whatever was asked before.
+    #[must_use]
+    pub fn order(mut self, sort: Sort) -> Self {
+        self.sort = sort;
+        self
+    }
+
+    /// At most `count` rows.
+    #[must_use]
+    pub fn limit(mut self, count: u64) -> Self {
+        self.limit = Some(count);
+        self
+    }
+
+    /// Leaves out the first `count` rows. A query that continues after a token skips nothing.
+    #[must_use]
+    pub fn skip(mut self, count: u64) -> Self {
+        self.skip = count;
+        self
+    }
+
+    /// Returns only these paths of each document, `_id` and `_rev` among them if they are named. No paths mean all.
+    #[must_use]
+    pub fn fields<P: AsRef<str>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
+        match Fields::new(paths) {
+            Ok(fields) => self.fields = fields,
+            Err(error) => self.note(error),
+        }
+        self
+    }
+
+    /// Continues after the row that a continuation token stands for. Selector and sort must be those of the query it came
+    /// from; limit and fields may differ.
+    #[must_use]
+    pub fn after(mut self, token: impl Into<String>) -> Self {
+        self.after = Some(token.into());
+        self
+    }
+
+    /// The selector.
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// Whether the query can be used.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) with what was wrong where the query was made.
+    pub fn check(&self) -> Result<()> {
+        self.prepare().map(|_| ())
+    }
+
+    /// Checks the query and brings its selector into normal form.
+    pub(crate) fn prepare(&self) -> Result<Prepared> {
+        if let Some(problem) = &self.problem {
+            return Err(problem.duplicate());
+        }
+        let normal = Normal::of(self.selector.node()?)?;
+        let mut prepared = Prepared {
+            selector: self.selector.clone(),
+            normal,
+            sort: self.sort.clone(),
+            limit: self.limit,
+            skip: self.skip,
+            fields: self.fields.clone(),
+            after: None,
+        };
+        if let Some(token) = &self.after {
+            prepared.after = Some(Position::of_token(token, prepared.hash()?)?);
+            prepared.skip = 0;
+        }
+        Ok(prepared)
+    }
+
+    fn sorted_by(mut self, path: &str, descending: bool) -> Self {
+        if let Err(error) = self.sort.push(path, descending) {
+            self.note(error);
+        }
+        self
+    }
+
+    fn note(&mut self, error: Error) {
+        self.problem.get_or_insert(Arc::new(error));
+    }
+}
+
+impl From<Selector> for Query {
+    fn from(selector: Selector) -> Self {
+        Query::new(selector)
+    }
+}
+
+impl Prepared {
+    /// What continuation tokens of this query carry.
+    pub(crate) fn hash(&self) -> Result<QueryHash> {
+        Ok(QueryHash::new(&self.selector.to_value()?, &self.sort))
+    }
+}
+
+fn count(name: &str, value: &Value) -> Result<u64> {
+    value.as_u64().ok_or_else(|| Error::invalid(format!("{name} is a whole number from 0")))
+}

@@ -1,0 +1,185 @@
+//! A snapshot in memory: the index by the index's own rules, and the documents, packed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, ControlFlow};
+
+use super::super::document::Document;
+use super::super::interval::KeyRange;
+use super::super::source::Source;
+use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence, Union, document_terms};
+use crate::revision::{DocumentId, Revision};
+use crate::tree::Direction;
+use crate::value::{PackedValue, Shapes, Value, pack};
+use crate::{Error, Result};
+
+type Postings<K> = BTreeMap<(PathNumber, K), BTreeSet<DocumentNumber>>;
+
+/// One stored document.
+pub(super) struct Stored {
+    pub(super) id: DocumentId,
+    pub(super) revision: Revision,
+    pub(super) body: Value,
+    packed: Vec<u8>,
+}
+
+/// Documents and their index.
+pub(super) struct MemorySource {
+    paths: Paths,
+    policy: Policy,
+    shapes: Shapes,
+    pub(super) documents: BTreeMap<DocumentNumber, Stored>,
+    terms: Postings<Vec<u8>>,
+    presence: Postings<Presence>,
+}
+
+impl MemorySource {
+    pub(super) fn new(policy: Policy) -> Self {
+        MemorySource {
+            paths: Paths::new(),
+            policy,
+            shapes: Shapes::new(),
+            documents: BTreeMap::new(),
+            terms: BTreeMap::new(),
+            presence: BTreeMap::new(),
+        }
+    }
+
+    /// Stores a document under a number; what had this number or id is taken out first.
+    pub(super) fn put(&mut self, number: DocumentNumber, id: &str, body: Value) {
+        self.remove(number);
+        let mut packed = Vec::new();
+        pack(&body, &self.shapes, &mut packed);
+        let view = PackedValue::new(&packed, &self.shapes).expect("packed here");
+        let terms = document_terms(&self.policy, &self.paths, view).expect("packed here");
+        for term in terms.terms() {
+            self.terms.entry((term.path, term.key.to_vec())).or_default().insert(number);
+        }
+        for (path, presence) in terms.presence() {
+            self.presence.entry((*path, *presence)).or_default().insert(number);
+        }
+        let mut canonical = Vec::new();
+        body.canonical(&mut canonical);
+        let revision = Revision::of_edit(None, false, &canonical);
+        let id = DocumentId::new(id).expect("a good id");
+        self.documents.insert(number, Stored { id, revision, body, packed });
+    }
+
+    pub(super) fn remove(&mut self, number: DocumentNumber) {
+        self.documents.remove(&number);
+        self.terms.values_mut().for_each(|documents| {
+            documents.remove(&number);
+        });
+        self.presence.values_mut().for_each(|documents| {
+            documents.remove(&number);
+        });
+    }
+
+    /// A document as users see it.
+    pub(super) fn whole(stored: &Stored) -> Value {
+        let mut whole = stored.body.clone();
+        let object = whole.as_object_mut().expect("bodies are objects");
+        object.insert("_id", stored.id.as_str());
+        object.insert("_rev", stored.revision.to_string());
+        whole
+    }
+}
+
+fn set(documents: &BTreeSet<DocumentNumber>) -> DocumentSet {
+    DocumentSet::from_sorted(documents.iter().copied())
+}
+
+impl Source for MemorySource {
+    fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
+        Ok(self.terms.get(&(path, key.to_vec())).map(set).unwrap_or_default())
+    }
+
+    fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
+        let mut union = Union::new();
+        self.walk(path, range, Direction::Ascending, &mut |_, documents| {
+            union.add_set(&documents);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(union.finish())
+    }
+
+    fn walk(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        direction: Direction,
+        visit: &mut dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let bounds = (path, range.lower.clone())..(path, range.upper.clone());
+        let mut found: Vec<_> = self.terms.range(bounds).filter(|(_, documents)| !documents.is_empty()).collect();
+        if direction == Direction::Descending {
+            found.reverse();
+        }
+        for ((_, key), documents) in found {
+            if visit(key, set(documents))?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+        let mut union = Union::new();
+        for kind in kinds {
+            if let Some(documents) = self.presence.get(&(path, *kind)) {
+                union.add_set(&set(documents));
+            }
+        }
+        Ok(union.finish())
+    }
+
+    fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
+        Ok(self.documents.iter().find(|(_, stored)| stored.id.as_str() == id).map(|(number, _)| *number))
+    }
+
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
+        let within = |id: &str| {
+            (match lower {
+                Bound::Included(lower) => id >= lower,
+                Bound::Excluded(lower) => id > lower,
+                Bound::Unbounded => true,
+            }) && (match upper {
+                Bound::Included(upper) => id <= upper,
+                Bound::Excluded(upper) => id < upper,
+                Bound::Unbounded => true,
+            })
+        };
+        let numbers = self.documents.iter().filter(|(_, stored)| within(stored.id.as_str()));
+        Ok(DocumentSet::from_sorted(numbers.map(|(number, _)| *number)))
+    }
+
+    fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
+        numbers.iter().map(|number| self.stored(*number).map(|stored| stored.id.clone())).collect()
+    }
+
+    fn load(
+        &self,
+        numbers: &[DocumentNumber],
+        visit: &mut dyn FnMut(DocumentNumber, Document<'_>) -> Result<()>,
+    ) -> Result<()> {
+        for number in numbers {
+            let stored = self.stored(*number)?;
+            let body = PackedValue::new(&stored.packed, &self.shapes)?;
+            visit(*number, Document { id: stored.id.as_str(), revision: stored.revision, body })?;
+        }
+        Ok(())
+    }
+}
+
+impl MemorySource {
+    fn stored(&self, number: DocumentNumber) -> Result<&Stored> {
+        self.documents.get(&number).ok_or_else(|| Error::internal("a document that is not there was asked for"))
+    }
+}

@@ -1,0 +1,261 @@
+//! Planned and executed queries against the naive evaluator: equal sets, equal order, and pages that make up the whole.
+
+use std::cmp::Ordering;
+
+use proptest::prelude::*;
+
+use super::super::{Query, Row, Selector, count, documents, explain, ids, values};
+use super::arbitrary;
+use super::memory::{MemorySource, Stored};
+use crate::index::{DocumentNumber, Policy};
+use crate::value::{Path, Value, collate};
+use crate::{ErrorKind, Result};
+
+/// Documents are numbered so that they fall into several chunks.
+fn number(at: usize) -> DocumentNumber {
+    DocumentNumber(at as u64 * 30_001 + 7)
+}
+
+/// Ids in another order than numbers.
+fn id(at: usize) -> String {
+    format!("{}{}", ["b", "a", "c"][at % 3], at)
+}
+
+fn policy() -> BoxedStrategy<Policy> {
+    let policy = |include: &[&'static str], exclude: &[&'static str], terms_max: usize| {
+        Policy::new(include.iter().copied(), exclude.iter().copied())
+            .and_then(|policy| policy.with_text_bytes_max(arbitrary::LONG))
+            .and_then(|policy| policy.with_document_terms_max(terms_max))
+            .expect("a good policy")
+    };
+    prop_oneof![
+        4 => Just(policy(&[], &[], 10_000)),
+        2 => Just(policy(&[], &[], 5)),
+        1 => Just(policy(&[], &["hidden", "a.b", "c.0"], 10_000)),
+        1 => Just(policy(&["a", "b.c", "b.0"], &["a.hidden"], 6)),
+    ]
+    .boxed()
+}
+
+fn sort() -> BoxedStrategy<Vec<(String, bool)>> {
+    prop_oneof![
+        1 => Just(Vec::new()),
+        3 => prop::collection::vec((arbitrary::sort_path(), any::<bool>()), 1..2),
+        1 => prop::collection::vec((arbitrary::sort_path(), any::<bool>()), 2..4),
+    ]
+    .prop_map(|mut keys| {
+        let mut seen = std::collections::BTreeSet::new();
+        keys.retain(|(path, _)| seen.insert(path.clone()));
+        keys
+    })
+    .boxed()
+}
+
+fn query(selector: &Selector, sort: &[(String, bool)]) -> Query {
+    sort.iter().fold(Query::new(selector.clone()), |query, (path, descending)| match descending {
+        true => query.sort_descending(path),
+        false => query.sort(path),
+    })
+}
+
+/// What the query should return, computed from whole documents.
+fn expected(source: &MemorySource, selector: &Selector, sort: &[(String, bool)]) -> Vec<String> {
+    let matches = |stored: &&Stored| selector.matches(&MemorySource::whole(stored)).expect("a good selector");
+    let mut found: Vec<&Stored> = source.documents.values().filter(matches).collect();
+    if !sort.is_empty() {
+        found.sort_by(|a, b| {
+            let (whole_a, whole_b) = (MemorySource::whole(a), MemorySource::whole(b));
+            let by_paths = sort.iter().map(|(path, descending)| {
+                let path = Path::parse(path).expect("a good path");
+                let order = compare(path.get(&whole_a), path.get(&whole_b));
+                if *descending { order.reverse() } else { order }
+            });
+            by_paths.fold(Ordering::Equal, Ordering::then).then_with(|| a.id.cmp(&b.id))
+        });
+    }
+    found.into_iter().map(|stored| stored.id.to_string()).collect()
+}
+
+fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => collate::compare(a, b),
+        (a, b) => a.is_some().cmp(&b.is_some()),
+    }
+}
+
+fn all_ids(source: &MemorySource, query: &Query) -> Vec<String> {
+    let rows = ids(source, query).expect("a good query");
+    rows.map(|id| id.expect("a sound snapshot").to_string()).collect()
+}
+
+fn all_rows(source: &MemorySource, query: &Query) -> Vec<Row> {
+    documents(source, query).expect("a good query").collect::<Result<_>>().expect("a sound snapshot")
+}
+
+/// The ids of all pages of so many rows.
+fn all_pages(source: &MemorySource, query: &Query, rows_per_page: u64) -> Vec<String> {
+    let mut pages = Vec::new();
+    let mut token = None;
+    loop {
+        let mut page = query.clone().limit(rows_per_page);
+        if let Some(token) = token {
+            page = page.after(token);
+        }
+        let mut rows = ids(source, &page).expect("a good query");
+        for row in rows.by_ref() {
+            pages.push(row.expect("a sound snapshot").to_string());
+        }
+        token = rows.token().expect("a good query");
+        if token.is_none() {
+            return pages;
+        }
+        assert!(pages.len() < 1000, "pages come to an end");
+    }
+}
+
+fn filled(policy: Policy, bodies: &[Value]) -> MemorySource {
+    let mut source = MemorySource::new(policy);
+    for (at, body) in bodies.iter().enumerate() {
+        source.put(number(at), &id(at), body.clone());
+    }
+    source
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8192, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn results_are_those_of_the_naive_evaluator(
+        policy in policy(),
+        bodies in prop::collection::vec(arbitrary::body(), 0..14),
+        selector in arbitrary::selector(),
+        sort in sort(),
+        skip in 0u64..3,
+        limit in 1u64..5,
+    ) {
+        let source = filled(policy, &bodies);
+        let selector = Selector::parse(&selector).expect("a good selector");
+        let query = query(&selector, &sort);
+        let expected = expected(&source, &selector, &sort);
+        let plan = || explain(&source, &query, true).expect("a good query").to_string();
+
+        prop_assert_eq!(&all_ids(&source, &query), &expected, "{} by {:?}\n{}", &selector, &sort, plan());
+        prop_assert_eq!(count(&source, &query).expect("a good query"), expected.len() as u64);
+        prop_assert_eq!(&all_pages(&source, &query, limit), &expected, "pages of {} of {}\n{}", limit, &selector, plan());
+        let part: Vec<String> = expected.iter().skip(skip as usize).take(limit as usize).cloned().collect();
+        prop_assert_eq!(&all_ids(&source, &query.clone().skip(skip).limit(limit)), &part);
+        let rows = all_rows(&source, &query);
+        let row_ids: Vec<String> = rows.iter().map(|row| row.id.to_string()).collect();
+        prop_assert_eq!(&row_ids, &expected);
+        for row in rows {
+            let stored = source.documents.values().find(|stored| stored.id == row.id).expect("a stored document");
+            prop_assert_eq!((&row.body, row.revision), (&stored.body, stored.revision));
+        }
+    }
+
+    #[test]
+    fn pages_return_each_row_once_while_other_rows_come_and_go(
+        policy in policy(),
+        bodies in prop::collection::vec(arbitrary::body(), 1..12),
+        others in prop::collection::vec((0usize..20, prop::option::of(arbitrary::body())), 0..12),
+        selector in prop_oneof![Just(Value::Object(Default::default())), arbitrary::selector()],
+        sort in sort(),
+        rows_per_page in 1u64..4,
+    ) {
+        let mut source = filled(policy, &bodies);
+        let selector = Selector::parse(&selector).expect("a good selector");
+        let query = query(&selector, &sort);
+        let lasting = expected(&source, &selector, &sort);
+        let mut others = others.into_iter();
+        let mut found = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let page = query.clone().limit(rows_per_page);
+            let page = token.iter().fold(page, |page, token| page.after(token));
+            let mut rows = ids(&source, &page).expect("a good query");
+            for row in rows.by_ref() {
+                found.push(row.expect("a sound snapshot").to_string());
+            }
+            token = rows.token().expect("a good query");
+            if token.is_none() {
+                break;
+            }
+            drop(rows);
+            if let Some((at, body)) = others.next() {
+                match body {
+                    Some(body) => source.put(DocumentNumber(at as u64 * 7001 + 3), &format!("other{at}"), body),
+                    None => source.remove(DocumentNumber(at as u64 * 7001 + 3)),
+                }
+            }
+        }
+        found.retain(|id| !id.starts_with("other"));
+        prop_assert_eq!(found, lasting);
+    }
+}
+
+#[test]
+fn values_are_projected() {
+    let source = filled(
+        Policy::default(),
+        &[Value::parse(br#"{"a": {"b": 1, "c": 2}, "d": [{"e": 3}], "f": null}"#).expect("good JSON")],
+    );
+    let all = Query::new(Selector::everything());
+    let one = |query: Query| {
+        let rows: Vec<Value> = values(&source, &query).expect("good").collect::<Result<_>>().expect("sound");
+        rows[0].to_json()
+    };
+    assert_eq!(one(all.clone().fields(["_id", "a.b", "d.0.e", "x"])), r#"{"_id":"b0","a":{"b":1},"d":{"0":{"e":3}}}"#);
+    assert_eq!(one(all.clone().fields(["a.c", "a", "f"])), r#"{"a":{"b":1,"c":2},"f":null}"#);
+    assert!(one(all).starts_with(r#"{"_id":"b0","_rev":"1-"#));
+}
+
+#[test]
+fn tokens_are_checked() {
+    let bodies: Vec<Value> =
+        (0..5).map(|at| Value::parse(format!("{{\"a\": {at}}}").as_bytes()).expect("good")).collect();
+    let source = filled(Policy::default(), &bodies);
+    for query in [Query::new(Selector::everything()), Query::new(Selector::everything()).sort("a")] {
+        let mut rows = ids(&source, &query).expect("good");
+        assert_eq!(rows.token().expect("good"), None);
+        rows.next().expect("a row").expect("sound");
+        let token = rows.token().expect("good").expect("a token");
+        let rest = ids(&source, &query.clone().after(&token)).expect("good");
+        assert_eq!(rest.count(), 4);
+        let other = Query::new(Selector::nothing()).after(&token);
+        assert!(other.check().expect_err("another query").message().contains("another query"));
+        for at in 0..token.len() {
+            let mut damaged = token.clone().into_bytes();
+            damaged[at] = if damaged[at] == b'A' { b'B' } else { b'A' };
+            let damaged = query.clone().after(String::from_utf8(damaged).expect("ASCII"));
+            let error = damaged.check().expect_err("damaged");
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.hint().is_some());
+        }
+        for damaged in ["", "A", "nil", "é", "====", &token[1..], &token[..token.len() - 1]] {
+            assert_eq!(query.clone().after(damaged).check().expect_err("damaged").kind(), ErrorKind::Invalid);
+        }
+    }
+}
+
+#[test]
+fn queries_are_read_from_json() {
+    let parse = |text: &str| Query::parse(&Value::parse(text.as_bytes()).expect("good JSON"));
+    let query = r#"{"selector": {"a": 1}, "sort": ["a", {"b": "desc"}], "limit": 5, "skip": 1, "fields": ["a"], "bookmark": "nil"}"#;
+    parse(query).expect("a good query").check().expect("a good query");
+    for wrong in [
+        "[]",
+        "{}",
+        r#"{"selector": {}, "limits": 5}"#,
+        r#"{"selector": {}, "limit": -5}"#,
+        r#"{"selector": {}, "sort": "a"}"#,
+        r#"{"selector": {}, "sort": [{"a": "down"}]}"#,
+        r#"{"selector": {}, "sort": [{"a": "asc", "b": "asc"}]}"#,
+        r#"{"selector": {}, "sort": ["a", "a"]}"#,
+        r#"{"selector": {}, "sort": [""]}"#,
+        r#"{"selector": {}, "fields": [1]}"#,
+    ] {
+        assert_eq!(parse(wrong).expect_err(wrong).kind(), ErrorKind::Invalid);
+    }
+    let wrong = Query::new(Selector::everything()).sort("a..b").fields(["x"]);
+    assert_eq!(wrong.check().expect_err("a bad path").kind(), ErrorKind::Invalid);
+}
