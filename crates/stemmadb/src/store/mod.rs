@@ -157,8 +157,9 @@ impl Store {
         }
         let tree = self.parts.tree.read()?;
         let segments = self.parts.log.segments_snapshot();
+        let is_published = at.is_none();
         let at = at.unwrap_or_else(|| self.parts.publisher.published());
-        Ok(Snapshot { parts: self.parts.clone(), at, memtables, tree, segments })
+        Ok(Snapshot { parts: self.parts.clone(), at, is_published, memtables, tree, segments })
     }
 
     fn active_memtable(&self) -> Arc<Memtable> {

@@ -30,6 +30,8 @@ use crate::{Error, Result};
 pub struct Snapshot {
     pub(super) parts: Arc<StoreParts>,
     pub(super) at: Sequence,
+    /// Whether everything in it is published: only then may it share the document cache with others.
+    pub(super) is_published: bool,
     /// Oldest first.
     pub(super) memtables: SmallVec<[Arc<Memtable>; 4]>,
     pub(super) tree: Arc<dyn TreeSnapshot>,
@@ -55,6 +57,9 @@ impl Snapshot {
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
+        if !self.is_published {
+            return self.get_uncached(id);
+        }
         if let Some(document) = self.parts.cache.get(id, self.at) {
             return Ok(Some(document));
         }
@@ -65,7 +70,7 @@ impl Snapshot {
         Ok(document)
     }
 
-    /// As [`Snapshot::get`], neither asking nor filling the cache: for a snapshot of what is not published yet.
+    /// As [`Snapshot::get`], neither asking nor filling the cache.
     pub(super) fn get_uncached(&self, id: &str) -> Result<Option<Document>> {
         match self.locate(id)? {
             None => Ok(None),

@@ -252,3 +252,18 @@ fn contents(db: &Database) -> Vec<String> {
     });
     lines.collect::<Result<_>>().unwrap()
 }
+
+/// The document cache answers for what is published; a transaction's own snapshot must not be answered from it, nor fill it.
+#[test]
+fn a_transactions_snapshot_and_the_document_cache_leave_each_other_alone() {
+    let db = Database::in_memory();
+    let first = db.insert("a", &book(1)).unwrap();
+    assert!(db.get("a").unwrap().is_some(), "now it is cached");
+    let failed: Result<()> = db.write(|tx| {
+        tx.replace("a", &first, &book(2))?;
+        assert_eq!(tx.snapshot()?.get("a")?.unwrap().value()?, book(2));
+        Err(crate::Error::invalid("given up"))
+    });
+    assert!(failed.is_err());
+    assert_eq!(db.get("a").unwrap().unwrap().value().unwrap(), book(1));
+}

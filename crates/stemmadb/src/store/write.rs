@@ -200,7 +200,8 @@ impl<'a> Transaction<'a> {
     pub(super) fn begin(store: &'a Store) -> Result<Self> {
         let writer = store.writer.lock();
         store.refuse_if_closed()?;
-        let base = store.newest_snapshot()?;
+        let mut base = store.newest_snapshot()?;
+        base.at = Sequence(writer.next_sequence.0 - 1);
         let next_number = writer.next_number;
         Ok(Transaction {
             store,
@@ -222,7 +223,7 @@ impl<'a> Transaction<'a> {
             let state = &self.staged[at].state;
             return if state.is_live() { self.winner(state).map(Some) } else { Ok(None) };
         }
-        self.base.get_uncached(id)
+        self.base.get(id)
     }
 
     /// A snapshot that shows this transaction's own writes too: for queries inside it. Costs time in proportion to what was
@@ -232,6 +233,7 @@ impl<'a> Transaction<'a> {
     /// `Corrupt` if stored bytes are damaged.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let mut snapshot = self.base.clone();
+        snapshot.at = Sequence(snapshot.at.0 + self.staged.len() as u64);
         if !self.staged.is_empty() {
             let memtable = Memtable::new();
             for staged in &self.staged {
