@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, FrameKind, frame_bytes};
+use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, FrameKind, Seed, frame_bytes};
 use super::position::LogPosition;
 use super::segment::SEGMENT_HEADER_BYTES;
 use crate::revision::Sequence;
@@ -66,13 +66,13 @@ impl Batch {
     }
 
     /// Says anew, in the first frame, what is durable: it was appended while an earlier group was still being flushed.
-    pub(super) fn restamp(&mut self, durable: LogPosition) {
+    pub(super) fn restamp(&mut self, seed: Seed, durable: LogPosition) {
         let Some(part) = self.parts.iter().find(|part| part.start < part.end) else { return };
         let place = LogPosition::new(part.segment, part.offset);
         let bytes = &mut self.bytes[part.start..part.start + FRAME_HEADER_BYTES as usize];
         let Ok(header) = <&mut [u8; FRAME_HEADER_BYTES as usize]>::try_from(bytes) else { return };
-        if let Some(known) = FrameHeader::decode(place, header) {
-            *header = FrameHeader { durable: durable_offset(place, durable), ..known }.encode(place);
+        if let Some(known) = FrameHeader::decode(seed, place, header) {
+            *header = FrameHeader { durable: durable_offset(place, durable), ..known }.encode(seed, place);
         }
     }
 }
@@ -85,6 +85,7 @@ fn durable_offset(place: LogPosition, durable: LogPosition) -> u32 {
 /// The end of the log as appended, and what of it waits to be written.
 #[derive(Debug)]
 pub(super) struct Tail {
+    pub(super) seed: Seed,
     /// Where the next frame goes.
     pub(super) next: LogPosition,
     /// Frames and seal of the current segment end here at the latest.
@@ -100,7 +101,7 @@ const SEAL_BYTES: u32 = FRAME_HEADER_BYTES;
 impl Tail {
     /// Whether a frame of `payload_bytes` needs a new segment.
     pub(super) fn is_full_for(&self, payload_bytes: usize) -> bool {
-        self.next.offset() + frame_bytes(payload_bytes) + SEAL_BYTES > self.capacity
+        u64::from(self.next.offset()) + u64::from(frame_bytes(payload_bytes) + SEAL_BYTES) > u64::from(self.capacity)
     }
 
     /// Ends the segment with a seal and goes on in the next, with room for a frame of `payload_bytes` at least.
@@ -136,7 +137,7 @@ impl Tail {
             payload_checksum,
         };
         batch.extend_to(place);
-        batch.bytes.extend_from_slice(&header.encode(place));
+        batch.bytes.extend_from_slice(&header.encode(self.seed, place));
         batch.bytes.extend_from_slice(payload);
         let end = batch.bytes.len().next_multiple_of(ALIGNMENT as usize);
         batch.bytes.resize(end, 0);

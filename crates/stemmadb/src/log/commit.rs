@@ -18,8 +18,10 @@ use std::sync::atomic::Ordering;
 use parking_lot::MutexGuard;
 
 use super::batch::{Batch, Part};
-use super::segment::{SEGMENT_HEADER_BYTES, Segment};
-use super::{Level, LogPosition, Shared, State};
+use super::frame::FRAME_HEADER_BYTES;
+use super::segment::{SEGMENT_HEADER_BYTES, Segment, examine};
+use super::shared::{Shared, State};
+use super::{Level, LogPosition};
 use crate::{Error, Result};
 
 /// Zeros are written ahead in steps of this, so that a flush finds the file's length unchanged.
@@ -48,7 +50,7 @@ impl Shared {
             if reached >= end {
                 return Ok(());
             }
-            state.refuse_if_poisoned(end)?;
+            state.refuse_waiting(end)?;
             state = match level {
                 Level::Flushed => self.lead_or_wait(state)?,
                 Level::Written if state.is_writing || state.is_gathering => self.wait_for_writer(state),
@@ -196,24 +198,25 @@ impl Shared {
     fn finish_segment(&self, segment: &Segment, end: u32) -> Result<()> {
         segment.file.sync_data().map_err(|error| Error::io(format_args!("flush {}", segment.name), error))?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-        segment.set_used(end - super::FRAME_HEADER_BYTES);
+        segment.set_used(end - FRAME_HEADER_BYTES);
         segment.file.set_len(u64::from(end)).map_err(|error| Error::io(format_args!("shorten {}", segment.name), error))
     }
 
     /// Makes the file of the next segment and adds it to the set.
     fn begin_segment(&self, number: u32) -> Result<Arc<Segment>> {
         let segment = Arc::new(self.create_segment(number)?);
-        let mut segments = self.segments.write();
-        let mut list = (**segments).clone();
-        list.push(Arc::clone(&segment));
-        *segments = Arc::new(list);
+        let mut list = self.list.write();
+        let mut segments = list.segments.clone();
+        segments.push(Arc::clone(&segment));
+        *list = list.followed_by(segments);
+        drop(list);
         self.counters.rolls.fetch_add(1, Ordering::Relaxed);
         Ok(segment)
     }
 
     pub(super) fn last_segment(&self) -> Arc<Segment> {
-        let segments = self.segments.read();
-        Arc::clone(segments.last().expect("a log has a segment from its opening on"))
+        let list = self.list.read();
+        Arc::clone(list.segments.last().expect("a log has a segment from its opening on"))
     }
 
     /// The segment that what is written ends in.
@@ -230,13 +233,9 @@ impl Shared {
     }
 }
 
-fn examine(segment: &Segment, error: std::io::Error) -> Error {
-    Error::io(format_args!("examine {}", segment.name), error)
-}
-
 impl State {
     /// The error of somebody who waits for `end` in vain: the failure itself, or that nobody appended so far.
-    fn refuse_if_poisoned(&self, end: LogPosition) -> Result<()> {
+    fn refuse_waiting(&self, end: LogPosition) -> Result<()> {
         if let Some(poison) = &self.poison {
             return Err(poison.duplicate());
         }
@@ -251,7 +250,7 @@ impl State {
         let spare = self.spare.take().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.pending, spare);
         if let Some(batch) = Arc::get_mut(&mut batch) {
-            batch.restamp(self.durable);
+            batch.restamp(self.tail.seed, self.durable);
         }
         self.in_flight = Some(Arc::clone(&batch));
         (batch, self.tail.next)

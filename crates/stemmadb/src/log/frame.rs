@@ -8,15 +8,16 @@
 //! | 4 | 4 | durable: everything in this segment before this offset was flushed when the frame was written |
 //! | 8 | 8 | sequence of the first change in it |
 //! | 16 | 4 | CRC32C of the payload |
-//! | 20 | 4 | CRC32C of segment number, offset and the 20 bytes above |
+//! | 20 | 4 | CRC32C of database id, segment number, offset and the 20 bytes above |
 //! | 24 | | payload, then zeros to the next multiple of 8 |
 //!
 //! Invariants: a frame is valid only at the place it was written for, so bytes of a recycled file's former life never are;
-//! zeros are no frame; whatever lies in an earlier segment was flushed before the first frame of a later one was written.
+//! and whoever does not know the database's id can't make a payload that holds one; zeros are no frame; whatever lies in an earlier segment was flushed before the first frame of a later one was written.
 //! The header has a checksum of its own so that looking for frames in arbitrary bytes costs 20 bytes of checksum a place,
 //! however long a frame those bytes seem to announce.
 
 use super::position::LogPosition;
+use super::segment::DatabaseId;
 use crate::revision::Sequence;
 
 pub(super) const FRAME_HEADER_BYTES: u32 = 24;
@@ -26,6 +27,16 @@ pub(super) const ALIGNMENT: u32 = 8;
 
 /// The longest payload of one frame.
 pub(super) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
+
+/// What frames of one database have in their checksums and no others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seed(u32);
+
+impl Seed {
+    pub(super) fn of(database_id: &DatabaseId) -> Self {
+        Seed(crc32c::crc32c(database_id))
+    }
+}
 
 /// What a frame is for. 0 is none, so that zeros are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +61,7 @@ pub(super) struct FrameHeader {
 }
 
 impl FrameHeader {
-    pub(super) fn encode(&self, place: LogPosition) -> [u8; FRAME_HEADER_BYTES as usize] {
+    pub(super) fn encode(&self, seed: Seed, place: LogPosition) -> [u8; FRAME_HEADER_BYTES as usize] {
         debug_assert!(place.offset().is_multiple_of(ALIGNMENT) && self.payload_bytes as usize <= PAYLOAD_BYTES_MAX);
         debug_assert!(self.durable <= place.offset());
         let mut bytes = [0; FRAME_HEADER_BYTES as usize];
@@ -58,13 +69,13 @@ impl FrameHeader {
         bytes[4..8].copy_from_slice(&self.durable.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.first_sequence.get().to_be_bytes());
         bytes[16..20].copy_from_slice(&self.payload_checksum.to_be_bytes());
-        let checksum = header_checksum(place, &bytes);
+        let checksum = header_checksum(seed, place, &bytes);
         bytes[20..24].copy_from_slice(&checksum.to_be_bytes());
         bytes
     }
 
     /// The header at `place`, or none if these bytes are no frame's or another place's.
-    pub(super) fn decode(place: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> Option<Self> {
+    pub(super) fn decode(seed: Seed, place: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> Option<Self> {
         let kind = match bytes[0] >> 6 {
             1 => FrameKind::Data,
             2 => FrameKind::Mark,
@@ -79,7 +90,7 @@ impl FrameHeader {
             payload_checksum: read_u32(bytes, 16),
         };
         let plausible = header.durable <= place.offset();
-        (plausible && read_u32(bytes, 20) == header_checksum(place, bytes)).then_some(header)
+        (plausible && read_u32(bytes, 20) == header_checksum(seed, place, bytes)).then_some(header)
     }
 
     /// The whole frame with its padding, in bytes.
@@ -94,11 +105,11 @@ pub(super) fn frame_bytes(payload_bytes: usize) -> u32 {
     (FRAME_HEADER_BYTES + payload_bytes as u32).next_multiple_of(ALIGNMENT)
 }
 
-fn header_checksum(place: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> u32 {
+fn header_checksum(seed: Seed, place: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> u32 {
     let mut seeded = [0; 28];
     seeded[..8].copy_from_slice(&place.to_u64().to_be_bytes());
     seeded[8..].copy_from_slice(&bytes[..20]);
-    crc32c::crc32c(&seeded)
+    crc32c::crc32c_append(seed.0, &seeded)
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> u32 {
@@ -108,6 +119,8 @@ fn read_u32(bytes: &[u8], at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SEED: Seed = Seed(77);
 
     fn sample() -> FrameHeader {
         FrameHeader {
@@ -122,26 +135,27 @@ mod tests {
     #[test]
     fn a_header_is_valid_at_its_place_only() {
         let place = LogPosition::new(7, 4096);
-        let bytes = sample().encode(place);
-        assert_eq!(FrameHeader::decode(place, &bytes), Some(sample()));
-        assert_eq!(FrameHeader::decode(LogPosition::new(8, 4096), &bytes), None);
-        assert_eq!(FrameHeader::decode(LogPosition::new(7, 4104), &bytes), None);
+        let bytes = sample().encode(SEED, place);
+        assert_eq!(FrameHeader::decode(SEED, place, &bytes), Some(sample()));
+        assert_eq!(FrameHeader::decode(SEED, LogPosition::new(8, 4096), &bytes), None);
+        assert_eq!(FrameHeader::decode(SEED, LogPosition::new(7, 4104), &bytes), None);
+        assert_eq!(FrameHeader::decode(Seed(78), place, &bytes), None);
     }
 
     #[test]
     fn every_flipped_bit_is_seen() {
         let place = LogPosition::new(1, 64);
-        let bytes = sample().encode(place);
+        let bytes = sample().encode(SEED, place);
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(FrameHeader::decode(place, &flipped), None, "bit {bit}");
+            assert_eq!(FrameHeader::decode(SEED, place, &flipped), None, "bit {bit}");
         }
     }
 
     #[test]
     fn zeros_are_no_frame() {
-        assert_eq!(FrameHeader::decode(LogPosition::START, &[0; 24]), None);
+        assert_eq!(FrameHeader::decode(SEED, LogPosition::START, &[0; 24]), None);
     }
 
     #[test]

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::commit::STEP_BYTES;
-use super::segment::{DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, encode_header, find, segment_name};
+use super::frame::Seed;
+use super::segment::{DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, encode_header, no_segment, segment_name};
+use super::shared::Shared;
 use super::vfs::{Vfs, VfsFile};
-use super::{LogPosition, Shared};
+use super::{Level, LogPosition};
 use crate::{Error, Result};
 
 /// So many retired files are kept for reuse.
-const FREE_COUNT_MAX: usize = 2;
+pub(super) const FREE_COUNT_MAX: usize = 2;
 
 /// The name of a file before it is a segment.
 pub(super) const UNFINISHED: &str = "log/unfinished";
@@ -51,39 +53,47 @@ impl Shared {
     }
 
     pub(super) fn retire(&self, number: u32) -> Result<()> {
-        // The lock on the free files makes retirements take turns.
-        let mut free = self.free.lock();
-        let list = Arc::clone(&self.segments.read());
-        let segment =
-            find(&list, number).ok_or_else(|| Error::not_found(format!("the log has no segment {number}")))?;
-        if list.last().is_some_and(|last| last.number == number) {
-            return Err(Error::invalid(format!("segment {number} is being appended to: it can't be retired")));
-        }
-        let keeps = self.vfs.is_persistent() && free.len() < FREE_COUNT_MAX;
-        let kept_name = free_name(number);
-        if keeps {
-            let renamed = self.vfs.rename(&segment.name, &kept_name);
-            renamed.map_err(|error| Error::io(format_args!("rename {}", segment.name), error))?;
-        } else {
-            let removed = self.vfs.remove(&segment.name);
-            removed.map_err(|error| Error::io(format_args!("remove {}", segment.name), error))?;
-        }
-        self.forget(number);
-        self.vfs.sync_dir(DIRECTORY).map_err(|error| {
-            self.poison(&mut self.state.lock(), Error::io(format_args!("flush directory {DIRECTORY}"), error))
-        })?;
-        if keeps {
-            free.push(Free { name: kept_name, segment: Arc::clone(segment) });
-        }
+        let _turn = self.retiring.lock();
+        let segment = self.forget(number)?;
+        // From here on every mark leaves it out; this one is flushed before the file loses its name, so that whoever finds the
+        // file gone knows why, and whoever finds it there may finish the work.
+        let mark = self.append_mark(true)?;
+        self.commit(mark, Level::Flushed)?;
+        let keeps = self.vfs.is_persistent() && self.free.lock().len() < FREE_COUNT_MAX;
+        let freed = unname(&*self.vfs, &segment, keeps)?;
+        sync_names(&*self.vfs).map_err(|error| self.poison(&mut self.state.lock(), error))?;
+        self.free.lock().extend(freed);
         Ok(())
     }
 
-    /// Takes a segment out of the set that readers start from.
-    fn forget(&self, number: u32) {
-        let mut segments = self.segments.write();
-        let list = segments.iter().filter(|segment| segment.number != number).cloned().collect();
-        *segments = Arc::new(list);
+    /// Takes a segment out of the newest list.
+    fn forget(&self, number: u32) -> Result<Arc<Segment>> {
+        let mut list = self.list.write();
+        let segment = Arc::clone(list.find(number).ok_or_else(|| no_segment(number))?);
+        if list.segments.last().is_some_and(|last| last.number == number) {
+            return Err(Error::invalid(format!("segment {number} is being appended to: it can't be retired")));
+        }
+        let segments = list.segments.iter().filter(|segment| segment.number != number).cloned().collect();
+        *list = list.followed_by(segments);
+        Ok(segment)
     }
+}
+
+/// Takes its name from a retired segment's file: it is kept under another, or removed. The change is not flushed yet.
+pub(super) fn unname(vfs: &dyn Vfs, segment: &Arc<Segment>, keeps: bool) -> Result<Option<Free>> {
+    let old = &segment.name;
+    if !keeps {
+        vfs.remove(old).map_err(|error| Error::io(format_args!("remove {old}"), error))?;
+        return Ok(None);
+    }
+    let name = free_name(segment.number);
+    vfs.rename(old, &name).map_err(|error| Error::io(format_args!("rename {old} to {name}"), error))?;
+    Ok(Some(Free { name, segment: Arc::clone(segment) }))
+}
+
+/// Makes changes of names survive.
+pub(super) fn sync_names(vfs: &dyn Vfs) -> Result<()> {
+    vfs.sync_dir(DIRECTORY).map_err(|error| Error::io(format_args!("flush directory {DIRECTORY}"), error))
 }
 
 /// Makes a segment's file, from a retired one or anew, and flushes it and its name.
@@ -110,8 +120,8 @@ pub(super) fn make_segment(
     file.write_at(&bytes, 0).map_err(|error| Error::io(format_args!("write {old_name}"), error))?;
     file.sync_data().map_err(|error| Error::io(format_args!("flush {old_name}"), error))?;
     vfs.rename(&old_name, &name).map_err(|error| Error::io(format_args!("rename {old_name} to {name}"), error))?;
-    vfs.sync_dir(DIRECTORY).map_err(|error| Error::io(format_args!("flush directory {DIRECTORY}"), error))?;
-    Ok(Segment::new(number, name, file, SEGMENT_HEADER_BYTES))
+    sync_names(vfs)?;
+    Ok(Segment::new(number, name, file, Seed::of(database_id)))
 }
 
 /// Where a new log begins.

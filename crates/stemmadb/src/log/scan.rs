@@ -55,10 +55,10 @@ impl<'a> Scanner<'a> {
     /// The frame header at `offset`, if it is valid and its frame ends within the limit.
     pub(super) fn header_at(&mut self, offset: u32) -> Result<Option<FrameHeader>> {
         debug_assert!(offset.is_multiple_of(ALIGNMENT));
-        let (number, limit) = (self.segment.number, self.limit);
+        let (number, seed, limit) = (self.segment.number, self.segment.seed, self.limit);
         let bytes = self.bytes(u64::from(offset), FRAME_HEADER_BYTES as usize)?;
         let Ok(bytes) = <&[u8; FRAME_HEADER_BYTES as usize]>::try_from(bytes) else { return Ok(None) };
-        let header = FrameHeader::decode(LogPosition::new(number, offset), bytes);
+        let header = FrameHeader::decode(seed, LogPosition::new(number, offset), bytes);
         Ok(header.filter(|header| u64::from(offset) + u64::from(header.frame_bytes()) <= limit))
     }
 

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::position::LogPosition;
+use super::frame::Seed;
 use super::vfs::{Vfs, VfsFile, read_exact_at};
 use crate::{Error, Result};
 
@@ -34,13 +34,15 @@ pub(super) struct Segment {
     pub(super) number: u32,
     pub(super) name: String,
     pub(super) file: Arc<dyn VfsFile>,
+    pub(super) seed: Seed,
     /// Where the frames written so far end, the seal not counted.
     used: AtomicU32,
 }
 
 impl Segment {
-    pub(super) fn new(number: u32, name: String, file: Arc<dyn VfsFile>, used: u32) -> Self {
-        Segment { number, name, file, used: AtomicU32::new(used) }
+    /// A segment without frames.
+    pub(super) fn new(number: u32, name: String, file: Arc<dyn VfsFile>, seed: Seed) -> Self {
+        Segment { number, name, file, seed, used: AtomicU32::new(SEGMENT_HEADER_BYTES) }
     }
 
     pub(super) fn used(&self) -> u32 {
@@ -68,15 +70,16 @@ impl Segment {
     }
 }
 
-pub(super) fn damaged(name: &str, offset: u32, what: &str) -> Error {
-    Error::corrupt(format!("{name} is damaged at offset {offset}: {what}"))
+pub(super) fn examine(segment: &Segment, error: std::io::Error) -> Error {
+    Error::io(format_args!("examine {}", segment.name), error)
 }
 
-/// The segments at one moment, sorted by number.
-pub(super) type SegmentList = Vec<Arc<Segment>>;
+pub(super) fn no_segment(number: u32) -> Error {
+    Error::not_found(format!("the log has no segment {number}"))
+}
 
-pub(super) fn find(segments: &SegmentList, number: u32) -> Option<&Arc<Segment>> {
-    segments.binary_search_by_key(&number, |segment| segment.number).ok().map(|index| &segments[index])
+pub(super) fn damaged(name: &str, offset: u32, what: &str) -> Error {
+    Error::corrupt(format!("{name} is damaged at offset {offset}: {what}"))
 }
 
 /// The name of segment `number`.
@@ -133,7 +136,7 @@ pub(super) fn open_segment(vfs: &dyn Vfs, number: u32) -> Result<(Segment, Datab
         return Err(damaged(&name, read as u32, "the file ends within its header"));
     }
     let id = decode_header(&name, number, &header)?;
-    Ok((Segment::new(number, name, file, SEGMENT_HEADER_BYTES), id))
+    Ok((Segment::new(number, name, file, Seed::of(&id)), id))
 }
 
 /// What is known of one segment.
@@ -144,26 +147,6 @@ pub(crate) struct SegmentInfo {
     pub(crate) used_bytes: u64,
     /// Whether frames are being appended to it: it can't be retired.
     pub(crate) is_active: bool,
-}
-
-/// A moment's segments. While it lives, what it names can be read, even when retired since.
-///
-/// Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct SegmentSet {
-    pub(super) log: Arc<super::Shared>,
-    pub(super) segments: Arc<SegmentList>,
-}
-
-impl SegmentSet {
-    /// Replaces `out` by the `bytes` bytes at `position`, which must lie within one payload. One read of the disk, none
-    /// for what still waits to be written. Checksums are the frame's: bytes read singly need their own.
-    ///
-    /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if no such bytes were ever written or their segment is gone.
-    pub(crate) fn read(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> Result<()> {
-        self.log.read_in(&self.segments, position, bytes, out)
-    }
 }
 
 #[cfg(test)]

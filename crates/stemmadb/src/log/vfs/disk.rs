@@ -143,6 +143,13 @@ impl VfsLock for DiskLock {}
 /// Creates what is missing of `directory`, from the top down, flushing the name of each in the one above it.
 fn create_and_sync(directory: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = directory.ancestors().take_while(|path| !path.is_dir()).collect();
+    if missing.is_empty() {
+        // Whoever created it may have been killed before flushing its name. Not everybody may open what is above.
+        return match directory.parent().map(sync_directory) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
+            _ => Ok(()),
+        };
+    }
     for path in missing.into_iter().rev() {
         match std::fs::create_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}

@@ -2,11 +2,13 @@
 //!
 //! Names are relative, with `/` between parts: `log/0000000001.log`. What an implementation promises is POSIX and not more:
 //! bytes are safe after [`VfsFile::sync_data`], names after [`Vfs::sync_dir`] of their directory, and until then a crash
-//! may keep any part of them, in any order. [`disk`] is the real one, [`memory`] for databases that live in RAM only.
+//! may keep any part of them, in any order. [`disk`] is the real one, [`memory`] for databases that live
+//! in RAM only, [`fault`] for tests: it fails, lies and loses power.
 //!
 //! Concurrency: every method may be called from any thread at any time.
 
 mod disk;
+mod fault;
 mod memory;
 
 use std::io;
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use crate::{Error, Result};
 
 pub(crate) use disk::DiskVfs;
+pub(crate) use fault::{Call, Failure, FaultVfs, Random};
 pub(crate) use memory::MemoryVfs;
 
 /// The name of the file whose lock says that a process has the database open.

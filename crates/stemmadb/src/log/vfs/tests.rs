@@ -56,6 +56,11 @@ fn the_disk_behaves() {
 }
 
 #[test]
+fn the_faulty_disk_behaves_until_told_otherwise() {
+    behaves(&FaultVfs::new(1));
+}
+
+#[test]
 fn memory_behaves() {
     behaves(&MemoryVfs::new());
 }

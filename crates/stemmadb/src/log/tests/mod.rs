@@ -78,3 +78,5 @@ fn what_is_appended_is_found_again_on_disk() {
 fn what_is_appended_is_found_again_in_memory() {
     round_trip(Arc::new(MemoryVfs::new()));
 }
+
+mod crash;

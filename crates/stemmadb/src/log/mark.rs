@@ -1,0 +1,136 @@
+//! A mark's payload: which segments there are.
+//!
+//! Layout: for each run of consecutive segment numbers its first and its last, 4 bytes each, big-endian, ascending. A mark in
+//! segment M names all that were there up to M (or, if it was the first frame of M, before M); those from M on are there
+//! because the log goes on in them.
+//!
+//! A segment's file that is lost would otherwise not be missed: numbers are missing wherever segments were retired.
+
+use super::segment::{Segment, segment_name};
+use crate::{Error, Result};
+
+use std::sync::Arc;
+
+/// Runs of segment numbers, each the first and the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Expected {
+    runs: Vec<(u32, u32)>,
+}
+
+impl Expected {
+    /// Every segment from `first` on.
+    pub(super) fn since(first: u32) -> Self {
+        Expected { runs: vec![(first, u32::MAX)] }
+    }
+
+    /// What a mark in segment `marked` says.
+    pub(super) fn decode(marked: u32, payload: &[u8]) -> Result<Self> {
+        let nonsense = || Error::corrupt(format!("a mark in {} has no meaning", segment_name(marked)));
+        let mut runs = Vec::new();
+        for run in payload.chunks(8) {
+            let run = <[u8; 8]>::try_from(run).map_err(|_| nonsense())?;
+            let first = u32::from_be_bytes([run[0], run[1], run[2], run[3]]);
+            let last = u32::from_be_bytes([run[4], run[5], run[6], run[7]]);
+            if first > last || last > marked || runs.last().is_some_and(|&(_, before)| before >= first) {
+                return Err(nonsense());
+            }
+            runs.push((first, last));
+        }
+        match runs.last_mut() {
+            Some((_, last)) if *last == marked => *last = u32::MAX,
+            _ => runs.push((marked, u32::MAX)),
+        }
+        Ok(Expected { runs })
+    }
+
+    /// The payload of a mark, for ascending `numbers` of segments.
+    pub(super) fn encode(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for number in numbers {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == number => *last = number,
+                _ => runs.push((number, number)),
+            }
+        }
+        runs.iter().flat_map(|(first, last)| [first.to_be_bytes(), last.to_be_bytes()].concat()).collect()
+    }
+
+    pub(super) fn contains(&self, number: u32) -> bool {
+        self.runs.iter().any(|&(first, last)| (first..=last).contains(&number))
+    }
+
+    /// Refuses if a segment is missing up to the last of `segments`, which are ascending.
+    pub(super) fn check(&self, segments: &[Arc<Segment>]) -> Result<()> {
+        let Some(newest) = segments.last().map(|segment| segment.number) else { return Ok(()) };
+        for &(first, last) in &self.runs {
+            let mut expected = first;
+            for segment in segments.iter().skip_while(|segment| segment.number < first) {
+                if expected > last {
+                    break;
+                }
+                if segment.number != expected {
+                    return Err(missing(expected));
+                }
+                expected = expected.saturating_add(1);
+            }
+            if expected <= last.min(newest) {
+                return Err(missing(expected));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn missing(number: u32) -> Error {
+    Error::corrupt(format!("{} is missing", segment_name(number))).with_hint("restore the file, then open again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Seed;
+    use super::super::vfs::{MemoryVfs, Vfs};
+    use super::*;
+
+    fn segments(numbers: &[u32]) -> Vec<Arc<Segment>> {
+        let vfs = MemoryVfs::new();
+        let file = vfs.create("any").unwrap();
+        let one =
+            |&number: &u32| Arc::new(Segment::new(number, segment_name(number), Arc::clone(&file), Seed::of(&[0; 16])));
+        numbers.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_missing_segment_is_named() {
+        let payload = Expected::encode([2, 3, 4, 7, 9].into_iter());
+        assert_eq!(payload.len(), 24);
+        let with_itself = Expected::encode([2, 3, 4, 7, 9, 11].into_iter());
+        let expected = Expected::decode(11, &payload).unwrap();
+        assert_eq!(Expected::decode(11, &with_itself).unwrap(), expected);
+        assert!(expected.contains(3) && expected.contains(11) && expected.contains(99));
+        assert!(!expected.contains(1) && !expected.contains(5) && !expected.contains(10));
+        for (numbers, missing) in [
+            (&[2, 3, 4, 7, 9, 11][..], None),
+            (&[1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13], None),
+            (&[3, 4, 7, 9, 11], Some(2)),
+            (&[2, 3, 7, 9, 11], Some(4)),
+            (&[2, 3, 4, 9, 11], Some(7)),
+            (&[2, 3, 4, 7, 11], Some(9)),
+            (&[2, 3, 4, 7, 9, 12], Some(11)),
+            (&[2, 3, 4, 7, 9, 11, 13], Some(12)),
+        ] {
+            let error = expected.check(&segments(numbers)).err();
+            let message = error.map(|error| error.message().to_owned());
+            assert_eq!(message, missing.map(|number| format!("{} is missing", segment_name(number))), "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for payload in [&[0; 7][..], &[0, 0, 0, 2, 0, 0, 0, 1], &[0, 0, 0, 1, 0, 0, 0, 10]] {
+            assert!(Expected::decode(9, payload).is_err(), "{payload:?}");
+        }
+        let twice = Expected::encode([1].into_iter()).repeat(2);
+        assert!(Expected::decode(9, &twice).is_err());
+        assert_eq!(Expected::decode(1, &[]).unwrap(), Expected::since(1));
+    }
+}

@@ -1,0 +1,283 @@
+//! What the log and its readers have in common: its state, appending to it, reading from it.
+//!
+//! Concurrency: `state` is locked for no longer than copying a frame takes, never during I/O. Whoever holds it may lock
+//! `list`; nobody who holds another lock locks `state`. `written` and `durable` are copies of the state's, for those who only look.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use super::batch::{Batch, Tail};
+use super::frame::{FRAME_HEADER_BYTES, FrameKind, Seed, frame_bytes};
+use super::mark::Expected;
+use super::recovery::Recovered;
+use super::retire::Free;
+use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES, examine};
+use super::set::SegmentList;
+use super::vfs::Vfs;
+use super::{Appended, Level, LogOptions, LogPosition, LogStatistics};
+use crate::revision::Sequence;
+use crate::{Error, Result};
+
+pub(crate) struct Shared {
+    pub(super) vfs: Arc<dyn Vfs>,
+    pub(super) database_id: DatabaseId,
+    pub(super) segment_bytes: u32,
+    pub(super) state: Mutex<State>,
+    /// Signalled when `written` moves, a role is free again, or the log is poisoned.
+    pub(super) written_moved: Condvar,
+    /// Signalled when `durable` moves, the leader's role is free again, or the log is poisoned.
+    pub(super) durable_moved: Condvar,
+    pub(super) written: AtomicU64,
+    pub(super) durable: AtomicU64,
+    pub(super) is_poisoned: AtomicBool,
+    /// The newest list of segments.
+    pub(super) list: RwLock<Arc<SegmentList>>,
+    pub(super) free: Mutex<Vec<Free>>,
+    /// Makes retirements take turns.
+    pub(super) retiring: Mutex<()>,
+    pub(super) counters: Counters,
+}
+
+pub(super) struct State {
+    pub(super) tail: Tail,
+    /// Appended and not yet being written. Nobody else holds it, so it can be added to.
+    pub(super) pending: Arc<Batch>,
+    /// Being written.
+    pub(super) in_flight: Option<Arc<Batch>>,
+    pub(super) spare: Option<Arc<Batch>>,
+    /// Somebody writes `in_flight`.
+    pub(super) is_writing: bool,
+    /// Somebody leads a flush: takes what is pending, writes it, and flushes.
+    pub(super) is_flushing: bool,
+    /// The leader of a flush still waits for a writer to finish; then it takes all that is pending.
+    pub(super) is_gathering: bool,
+    pub(super) written: LogPosition,
+    pub(super) durable: LogPosition,
+    pub(super) poison: Option<Error>,
+    is_closed: bool,
+    /// The offset in the active segment's file up to which its bytes exist, zeros or stale.
+    pub(super) allocated: u64,
+}
+
+impl Shared {
+    pub(super) fn new(vfs: Arc<dyn Vfs>, options: &LogOptions, recovered: Recovered) -> Result<Self> {
+        let active = recovered.segments.last().ok_or_else(|| Error::internal("a log without segments"))?;
+        let end = LogPosition::new(active.number, active.used());
+        let allocated = active.file.len().map_err(|error| examine(active, error))?;
+        let tail = Tail {
+            seed: Seed::of(&recovered.database_id),
+            next: end,
+            capacity: options.segment_bytes,
+            last_sequence: recovered.last_sequence,
+            is_marked: recovered.is_marked,
+        };
+        Ok(Shared {
+            vfs,
+            database_id: recovered.database_id,
+            segment_bytes: options.segment_bytes,
+            state: Mutex::new(State {
+                tail,
+                pending: Arc::default(),
+                in_flight: None,
+                spare: None,
+                is_writing: false,
+                is_flushing: false,
+                is_gathering: false,
+                written: end,
+                durable: end,
+                poison: None,
+                is_closed: false,
+                allocated,
+            }),
+            written_moved: Condvar::new(),
+            durable_moved: Condvar::new(),
+            written: AtomicU64::new(end.to_u64()),
+            durable: AtomicU64::new(end.to_u64()),
+            is_poisoned: AtomicBool::new(false),
+            list: RwLock::new(Arc::new(SegmentList::new(recovered.segments))),
+            free: Mutex::new(recovered.free),
+            retiring: Mutex::new(()),
+            counters: Counters::default(),
+        })
+    }
+
+    pub(super) fn append(&self, first_sequence: Sequence, payload: &[u8]) -> Result<Appended> {
+        let checksum = crc32c::crc32c(payload);
+        let mut state = self.state.lock();
+        state.refuse_if_ended()?;
+        state.push(self.segment_bytes, FrameKind::Data, first_sequence, payload, checksum)
+    }
+
+    /// Where the next frame goes.
+    pub(super) fn end(&self) -> LogPosition {
+        self.state.lock().tail.next
+    }
+
+    pub(super) fn roll(&self) -> Result<()> {
+        let end = {
+            let mut state = self.state.lock();
+            state.refuse_if_ended()?;
+            if state.tail.next.offset() > SEGMENT_HEADER_BYTES {
+                state.roll(self.segment_bytes)?;
+            }
+            state.tail.next
+        };
+        self.commit(end, Level::Flushed)
+    }
+
+    /// Appends a mark and flushes it, unless the last frame is one: then everything before it is known to be durable.
+    pub(super) fn mark(&self) -> Result<()> {
+        let end = self.append_mark(false)?;
+        self.commit(end, Level::Flushed)
+    }
+
+    pub(super) fn close(&self) -> Result<()> {
+        {
+            let mut state = self.state.lock();
+            if state.is_closed && state.durable == state.tail.next {
+                return Ok(());
+            }
+            state.refuse_if_poisoned()?;
+            state.is_closed = true;
+        }
+        self.commit(self.end(), Level::Flushed)?;
+        let end = self.append_mark(false)?;
+        self.commit(end, Level::Flushed)
+    }
+
+    /// Appends a mark, which names the segments of now. `is_forced`: even if the last frame is one.
+    pub(super) fn append_mark(&self, is_forced: bool) -> Result<LogPosition> {
+        let mut state = self.state.lock();
+        state.refuse_if_poisoned()?;
+        if state.tail.is_marked && !is_forced {
+            return Ok(state.tail.next);
+        }
+        let list = self.list();
+        let last = list.segments.last().map_or(0, |segment| segment.number);
+        // Segments begun in the buffer count too, though they have no file yet.
+        let begun = last + 1..=state.tail.next.segment();
+        let payload = Expected::encode(list.segments.iter().map(|segment| segment.number).chain(begun));
+        let sequence = state.tail.last_sequence;
+        state.push(self.segment_bytes, FrameKind::Mark, sequence, &payload, crc32c::crc32c(&payload))?;
+        Ok(state.tail.next)
+    }
+
+    /// The newest list of segments.
+    pub(super) fn list(&self) -> Arc<SegmentList> {
+        Arc::clone(&self.list.read())
+    }
+
+    /// Reads from the buffers what is not written yet, else from the segments of `list` and those that came later.
+    pub(super) fn read_since(
+        &self,
+        list: &SegmentList,
+        position: LogPosition,
+        bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        if position.to_u64() >= self.written.load(Ordering::Acquire) && self.read_unwritten(position, bytes, out) {
+            return Ok(());
+        }
+        let count = u32::try_from(bytes)
+            .map_err(|_| Error::corrupt(format!("a read of {bytes} bytes at {position} is longer than any frame")))?;
+        match list.find_since(position.segment()) {
+            Some(segment) => segment.read(position.offset(), count, out),
+            None => Err(Error::corrupt(format!("the log has no {position}: there is no such segment"))),
+        }
+    }
+
+    fn read_unwritten(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> bool {
+        let state = self.state.lock();
+        let mut batches = state.in_flight.iter().chain([&state.pending]);
+        match batches.find_map(|batch| batch.find(position, bytes)) {
+            Some(found) => {
+                out.clear();
+                out.extend_from_slice(found);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl State {
+    /// Adds a frame to what is pending, in a new segment if it does not fit.
+    fn push(
+        &mut self,
+        segment_bytes: u32,
+        kind: FrameKind,
+        first_sequence: Sequence,
+        payload: &[u8],
+        checksum: u32,
+    ) -> Result<Appended> {
+        if self.tail.is_full_for(payload.len()) {
+            let needed = SEGMENT_HEADER_BYTES + frame_bytes(payload.len()) + FRAME_HEADER_BYTES;
+            let capacity = segment_bytes.max(needed);
+            if self.tail.next.offset() > SEGMENT_HEADER_BYTES {
+                self.roll(capacity)?;
+            } else {
+                self.tail.capacity = capacity;
+            }
+        }
+        let durable = self.durable;
+        let batch = Arc::get_mut(&mut self.pending).ok_or_else(shared_batch)?;
+        let place = self.tail.push(batch, kind, first_sequence, payload, checksum, durable);
+        Ok(Appended { payload: place.advance(FRAME_HEADER_BYTES), end: self.tail.next })
+    }
+
+    /// Seals the segment; what is appended next goes to a new one.
+    fn roll(&mut self, capacity: u32) -> Result<()> {
+        let durable = self.durable;
+        let batch = Arc::get_mut(&mut self.pending).ok_or_else(shared_batch)?;
+        self.tail.roll(batch, durable, capacity);
+        Ok(())
+    }
+
+    /// The error of every append once the log is closed or poisoned.
+    pub(super) fn refuse_if_ended(&self) -> Result<()> {
+        self.refuse_if_poisoned()?;
+        if self.is_closed {
+            return Err(Error::closed("the log is closed"));
+        }
+        Ok(())
+    }
+
+    fn refuse_if_poisoned(&self) -> Result<()> {
+        match &self.poison {
+            Some(poison) => Err(Error::closed(format!("the log takes no writes since one failed: {poison}"))
+                .with_hint("mend the cause, then reopen the database; nothing acknowledged is lost")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn shared_batch() -> Error {
+    Error::internal("the log's pending batch is shared")
+}
+
+/// What was done since opening.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) frames: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) rolls: AtomicU64,
+    pub(super) recycled: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn read(&self) -> LogStatistics {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LogStatistics {
+            frame_count: count(&self.frames),
+            write_count: count(&self.writes),
+            flush_count: count(&self.flushes),
+            written_bytes: count(&self.bytes),
+            roll_count: count(&self.rolls),
+            recycle_count: count(&self.recycled),
+        }
+    }
+}
