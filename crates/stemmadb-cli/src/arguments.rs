@@ -116,7 +116,7 @@ pub(crate) enum Verb {
         A document's id is its `_id`, else the field named by --id-field, else a new one that sorts by time. A `_rev` in \
         it is passed over: what export wrote can be imported again.\n\n\
         In CSV the first row names the fields; 12 is an integer, 1.5 a float, true and false are booleans, an empty cell \
-        is no field, and anything a number would change (007, +1) stays text.\n\n\
+        is no field, and anything a number would change (007, +1) stays text; --text=zip keeps a whole column.\n\n\
         What was imported before an error stays; each batch is one acknowledged write.")]
 pub(crate) struct Import {
     /// The database's directory, by custom NAME.stemma
@@ -139,9 +139,9 @@ pub(crate) struct Import {
     /// What separates the cells of a table
     #[arg(long, value_name = "CHARACTER")]
     pub(crate) delimiter: Option<char>,
-    /// Keep every cell of a table as text
-    #[arg(long)]
-    pub(crate) text: bool,
+    /// Keep the cells of these columns of a table as text, or of all
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
+    pub(crate) text: Option<Vec<String>>,
     /// Documents acknowledged together
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) batch: u32,

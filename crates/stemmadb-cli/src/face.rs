@@ -136,7 +136,15 @@ fn unopened(error: stemmadb::Error) -> Failure {
 impl Database {
     /// Writes one document; returns its revision.
     pub(crate) fn put(&self, write: Write, durability: DurabilityChoice) -> Result<String> {
-        Ok(self.inner.edit_with(durability_of(durability), edit_of(write)?)?.to_string())
+        let is_new = matches!(write.over, Over::Nothing);
+        match self.inner.edit_with(durability_of(durability), edit_of(write)?) {
+            Ok(revision) => Ok(revision.to_string()),
+            Err(error) if is_new && error.kind() == ErrorKind::Conflict => {
+                Err(Failure::new(Exit::NotFound, error.message())
+                    .with_hint("--rev REVISION replaces that revision, --upsert whatever is there"))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Writes documents independently of each other, acknowledged together.

@@ -62,12 +62,13 @@ impl Progress {
         self.bar.set_message(format!("{} documents, {}/s", HumanCount(count), HumanCount(rate)));
     }
 
-    /// What the work took, in words: `imported 1,000 documents in 1.2 s (833/s)`.
-    pub(crate) fn summary(&self, done: &str, count: u64, what: &str) -> String {
-        let elapsed = self.bar.elapsed();
-        let seconds = elapsed.as_secs_f64();
-        let rate = if seconds > 0.0 { (count as f64 / seconds) as u64 } else { 0 };
-        format!("{done} {} {what} in {:.1} s ({}/s)", HumanCount(count), seconds, HumanCount(rate))
+    /// What the work took, in words: `imported 50,000 documents in 1.2 s (41,666/s)`.
+    pub(crate) fn summary(&self, done: &str, count: u64) -> String {
+        let seconds = self.bar.elapsed().as_secs_f64();
+        let documents = if count == 1 { "document" } else { "documents" };
+        let summary = format!("{done} {} {documents} in {seconds:.1} s", HumanCount(count));
+        // A rate over the blink of an eye says nothing.
+        if seconds < 0.5 { summary } else { format!("{summary} ({}/s)", HumanCount((count as f64 / seconds) as u64)) }
     }
 }
 

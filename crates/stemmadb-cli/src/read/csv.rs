@@ -8,7 +8,7 @@
 //! field at all. What a number would lose stays text: leading zeros and plus signs, more digits than fit.
 
 use super::scan::{Place, Scanner};
-use super::{DOCUMENT_BYTES_MAX, Documents, Found, write_string};
+use super::{DOCUMENT_BYTES_MAX, Documents, Found, Text, write_string};
 use crate::failure::{Failure, Result};
 
 /// A double holds every decimal number of this many digits.
@@ -17,28 +17,41 @@ const FLOAT_DIGITS_MAX: usize = 15;
 /// The rows of a table.
 pub(crate) struct Table {
     rows: Rows,
-    header: Vec<String>,
+    header: Vec<Column>,
+}
+
+/// A column as the header names it.
+struct Column {
+    name: String,
+    /// Its cells stay text.
     text: bool,
 }
 
 impl Table {
-    /// The rows of `scanner` below the header that is read now; with `text` no cell is taken for a number.
-    pub(crate) fn new(scanner: Scanner, delimiter: u8, text: bool) -> Result<Self> {
+    /// The rows of `scanner` below the header that is read now.
+    pub(crate) fn new(scanner: Scanner, delimiter: u8, text: &Text) -> Result<Self> {
         let mut rows = Rows { scanner, delimiter, cells: Vec::new(), ends: Vec::new(), places: Vec::new() };
-        let mut header: Vec<String> = Vec::new();
+        let mut header: Vec<Column> = Vec::new();
         if rows.next()?.is_some() {
             for column in 0..rows.ends.len() {
                 let (name, place) = rows.cell(column)?;
                 if name.is_empty() {
                     return Err(place.failure(format!("column {} of the header has no name", column + 1)));
                 }
-                if header.iter().any(|known| known == name) {
+                if header.iter().any(|known| known.name == name) {
                     return Err(place.failure(format!("the header names {name:?} twice")));
                 }
-                header.push(name.to_owned());
+                // An id is text, whatever it looks like.
+                let text = name == "_id" || *text == Text::All || text.names(name);
+                header.push(Column { name: name.to_owned(), text });
             }
         }
-        Ok(Table { rows, header, text })
+        if let Text::Fields(names) = text
+            && let Some(unknown) = names.iter().find(|name| header.iter().all(|column| column.name != **name))
+        {
+            return Err(Failure::usage(format!("--text names {unknown:?}, which the header does not")));
+        }
+        Ok(Table { rows, header })
     }
 
     fn check_width(&self, place: Place) -> Result<()> {
@@ -58,19 +71,18 @@ impl Documents for Table {
         self.check_width(place)?;
         into.push(b'{');
         let mut first = true;
-        for (column, name) in self.header.iter().enumerate() {
-            let (cell, _) = self.rows.cell(column)?;
-            if cell.is_empty() && !self.text {
+        for (at, column) in self.header.iter().enumerate() {
+            let (cell, _) = self.rows.cell(at)?;
+            if cell.is_empty() && !column.text {
                 continue;
             }
             if !first {
                 into.push(b',');
             }
             first = false;
-            write_string(name, into);
+            write_string(&column.name, into);
             into.push(b':');
-            // An id is text, whatever it looks like.
-            if self.text || name == "_id" || !says_itself(cell) {
+            if column.text || !says_itself(cell) {
                 write_string(cell, into);
             } else {
                 into.extend_from_slice(cell.as_bytes());
@@ -82,6 +94,12 @@ impl Documents for Table {
 
     fn bytes(&self) -> u64 {
         self.rows.scanner.bytes()
+    }
+}
+
+impl Text {
+    fn names(&self, name: &str) -> bool {
+        matches!(self, Text::Fields(names) if names.iter().any(|named| named == name))
     }
 }
 

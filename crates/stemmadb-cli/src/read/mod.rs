@@ -61,8 +61,20 @@ pub(crate) struct Reading {
     pub(crate) inside: Vec<String>,
     /// What separates the cells of a table.
     pub(crate) delimiter: Option<u8>,
-    /// Cells of a table stay text, whatever they look like.
-    pub(crate) text: bool,
+    /// Cells that stay text, whatever they look like.
+    pub(crate) text: Text,
+}
+
+/// Which cells of a table stay text, whatever they look like.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// Those that a number would change.
+    #[default]
+    AsNeeded,
+    /// Those of these fields too.
+    Fields(Vec<String>),
+    /// All.
+    All,
 }
 
 /// What is read, and how long it is if that is known.
@@ -119,10 +131,9 @@ impl Source {
         Ok(bytes)
     }
 
-    /// The documents in it.
+    /// The documents in it. Failures name the place in it; its name is for the caller to add.
     pub(crate) fn documents(self, reading: &Reading) -> Result<Box<dyn Documents>> {
-        let name = self.name.clone();
-        documents(self, reading).map_err(|failure| failure.within(name))
+        documents(self, reading)
     }
 }
 
@@ -140,7 +151,7 @@ fn documents(source: Source, reading: &Reading) -> Result<Box<dyn Documents>> {
     Ok(match format {
         Format::Jsonl => Box::new(json::Sequence::new(scanner)),
         Format::Array => Box::new(json::Array::new(scanner)),
-        Format::Csv | Format::Tsv => Box::new(csv::Table::new(scanner, delimiter, reading.text)?),
+        Format::Csv | Format::Tsv => Box::new(csv::Table::new(scanner, delimiter, &reading.text)?),
     })
 }
 

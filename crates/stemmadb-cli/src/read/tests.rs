@@ -179,9 +179,19 @@ fn cells_that_a_number_would_change_stay_text() {
 
 #[test]
 fn tables_as_text_and_with_other_delimiters() {
-    let reading = Reading { text: true, delimiter: Some(b';'), ..Reading::default() };
+    let reading = Reading { text: Text::All, delimiter: Some(b';'), ..Reading::default() };
     let all = read_with(b"a;b;c\n1;;true\n", "csv", &reading, 2).unwrap();
     assert_eq!(all[0].0, "{\"a\":\"1\",\"b\":\"\",\"c\":\"true\"}");
+}
+
+#[test]
+fn some_columns_as_text() {
+    let reading = Reading { text: Text::Fields(vec!["zip".to_owned()]), ..Reading::default() };
+    let all = read_with(b"zip,n\n00501,1\n10001,2\n,3\n", "csv", &reading, 2).unwrap();
+    let texts: Vec<&str> = all.iter().map(|(text, _)| text.as_str()).collect();
+    assert_eq!(texts, ["{\"zip\":\"00501\",\"n\":1}", "{\"zip\":\"10001\",\"n\":2}", "{\"zip\":\"\",\"n\":3}"]);
+    let message = refusal_of(b"a,b\n1,2\n", "csv", &reading);
+    assert_eq!(message, "--text names \"zip\", which the header does not");
 }
 
 #[test]

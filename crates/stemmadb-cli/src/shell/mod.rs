@@ -10,6 +10,7 @@ mod words;
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
@@ -83,6 +84,7 @@ impl Shell<'_> {
                 continue;
             }
             if matches!(text.trim(), "exit" | "quit") {
+                text.clear();
                 break;
             }
             if let Err(failure) = self.line(&std::mem::take(&mut text)) {
@@ -128,12 +130,11 @@ impl Shell<'_> {
 
 /// The same verbs, the database's name being no argument to speak of.
 fn command() -> clap::Command {
+    let hide = |argument: clap::Arg| if argument.get_id() == "database" { argument.hide(true) } else { argument };
     let verbs = complete::verbs();
-    verbs.iter().fold(Arguments::command(), |command, verb| {
-        if command.find_subcommand(verb).is_none() {
-            return command;
-        }
-        command.mut_subcommand(verb, |verb| verb.mut_arg("database", |database| database.hide(true)))
+    verbs.iter().fold(Arguments::command(), |command, verb| match command.find_subcommand(verb) {
+        Some(_) => command.mut_subcommand(verb, |verb| verb.mut_args(hide)),
+        None => command,
     })
 }
 
@@ -158,15 +159,19 @@ fn help(verb: Option<&str>) -> Result<()> {
 
 /// What clap says, said of the shell.
 fn refusal(error: clap::Error) -> Failure {
-    if error.kind() == clap::error::ErrorKind::DisplayHelp {
+    if error.kind() == ErrorKind::DisplayHelp {
         println!("{}", without_database(&error.to_string()).trim_end());
         return Failure::silent(Exit::Done);
     }
-    failure::of_usage(&without_database(&error.to_string()))
+    let failure = failure::of_usage(&without_database(&error.to_string()));
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => failure.with_hint("`help` lists the verbs"),
+        _ => failure,
+    }
 }
 
 fn without_database(text: &str) -> String {
-    text.replace("library.stemma ", "").replace("stemma ", "").replace(" <DATABASE>", "")
+    text.replace(" library.stemma", "").replace("stemma ", "").replace(" <DATABASE>", "")
 }
 
 fn unusable(error: ReadlineError) -> Failure {

@@ -59,5 +59,5 @@ fn write_all(db: &Database, out: &mut dyn Write, fault: &dyn Fn(std::io::Error) 
         }
     }
     out.flush().map_err(fault)?;
-    Ok(progress.summary("exported", count, "documents"))
+    Ok(progress.summary("exported", count))
 }

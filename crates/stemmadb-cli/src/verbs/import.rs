@@ -13,7 +13,7 @@ use crate::arguments::{Import, OnConflict};
 use crate::face::{Database, Over, Write};
 use crate::failure::{self, Exit, Failure, Result};
 use crate::progress::Progress;
-use crate::read::{self, Documents, Found, Place, Reading, Source};
+use crate::read::{self, Documents, Found, Place, Reading, Source, Text};
 use crate::shell::interrupt;
 
 /// A batch ends at this much text, however few documents that are.
@@ -31,10 +31,15 @@ pub(super) fn run(import: &Import, session: Session<'_>) -> Result<()> {
         let outcome = pump(import, source, &reading, db, &progress, &mut tally);
         let summary = tally.summary(&progress);
         drop(progress);
-        failure::remark(summary);
+        if outcome.is_ok() || tally.written > 0 {
+            failure::remark(summary);
+        }
         outcome.map_err(|failure| match failure.exit() {
             Exit::Done => failure,
             _ if tally.written == 0 => failure.within(&name),
+            _ if tally.made_ids => {
+                failure.within(&name).with_hint("what was imported before stays: import only the rest next time")
+            }
             _ => failure
                 .within(&name)
                 .with_hint("what was imported before stays: --on-conflict skip passes over it next time"),
@@ -55,7 +60,12 @@ fn reading(import: &Import) -> Result<Reading> {
         Some(path) => path_of("--at", path)?.segments().map(str::to_owned).collect(),
     };
     let format = import.format.or(delimiter.map(|_| read::Format::Csv));
-    Ok(Reading { format, inside, delimiter, text: import.text })
+    let text = match &import.text {
+        None => Text::AsNeeded,
+        Some(names) if names.is_empty() => Text::All,
+        Some(names) => Text::Fields(names.clone()),
+    };
+    Ok(Reading { format, inside, delimiter, text })
 }
 
 fn path_of(option: &str, path: &str) -> Result<stemmadb::Path> {
@@ -67,11 +77,13 @@ fn path_of(option: &str, path: &str) -> Result<stemmadb::Path> {
 struct Tally {
     written: u64,
     skipped: u64,
+    /// Some documents came without an id, so that nobody could tell them from new ones.
+    made_ids: bool,
 }
 
 impl Tally {
     fn summary(&self, progress: &Progress) -> String {
-        let summary = progress.summary("imported", self.written, "documents");
+        let summary = progress.summary("imported", self.written);
         match self.skipped {
             0 => summary,
             skipped => format!("{summary}, skipped {skipped} that were there"),
@@ -83,6 +95,7 @@ impl Tally {
 struct Batch {
     writes: Vec<Write>,
     places: Vec<Place>,
+    made_ids: bool,
 }
 
 /// Lets one thread read and this one write.
@@ -115,7 +128,8 @@ fn write_all(
     tally: &mut Tally,
 ) -> Result<()> {
     for batch in batches {
-        let Batch { writes, places } = batch?;
+        let Batch { writes, places, made_ids } = batch?;
+        tally.made_ids |= made_ids;
         let ids: Vec<String> = writes.iter().map(|write| write.id.clone()).collect();
         let mut refusal = None;
         for ((outcome, place), id) in db.bulk(writes, import.durability.durability)?.into_iter().zip(places).zip(ids) {
@@ -160,7 +174,7 @@ impl Reader<'_> {
             Err(failure) => return drop(batches.send(Err(failure))),
         };
         loop {
-            let mut batch = Batch { writes: Vec::new(), places: Vec::new() };
+            let mut batch = Batch { writes: Vec::new(), places: Vec::new(), made_ids: false };
             let outcome = self.fill(documents.as_mut(), &mut batch);
             passed.store(documents.bytes(), Ordering::Relaxed);
             if !batch.writes.is_empty() && batches.send(Ok(batch)).is_err() {
@@ -180,7 +194,8 @@ impl Reader<'_> {
         while batch.writes.len() < self.batch_count && bytes < BATCH_BYTES_MAX {
             text.clear();
             let Some(found) = documents.next(&mut text)? else { return Ok(false) };
-            batch.writes.push(self.write(&text, found)?);
+            let write = self.write(&text, found, &mut batch.made_ids)?;
+            batch.writes.push(write);
             batch.places.push(found.place);
             bytes += text.len();
         }
@@ -188,7 +203,7 @@ impl Reader<'_> {
     }
 
     /// What one document's text asks to write.
-    fn write(&self, text: &[u8], found: Found) -> Result<Write> {
+    fn write(&self, text: &[u8], found: Found, made_ids: &mut bool) -> Result<Write> {
         let document = read::parse(text, found)?;
         let own = document.get("_id").map(|id| id_of(id, "_id", found.place));
         let id = match (own, &self.id_field) {
@@ -197,7 +212,10 @@ impl Reader<'_> {
                 Some(id) => id_of(id, &field.to_string(), found.place)?,
                 None => return Err(found.place.failure(format!("the document has no `{field}` to take its id from"))),
             },
-            (None, None) => uuid::Uuid::now_v7().to_string(),
+            (None, None) => {
+                *made_ids = true;
+                uuid::Uuid::now_v7().to_string()
+            }
         };
         let Value::Object(mut body) = document else {
             return Err(found.place.failure("a document is a JSON object"));
