@@ -14,7 +14,6 @@
 //! so a thread which holds a transaction must not ask for another).
 
 mod lmdb;
-mod lmdb_error;
 mod memory;
 
 use std::fmt;
@@ -25,6 +24,9 @@ pub(crate) use lmdb::{LmdbOptions, LmdbTree};
 pub(crate) use memory::MemoryTree;
 
 use crate::{Error, Result};
+
+/// What to do about a damaged tree.
+const REBUILD: &str = "run `stemma rebuild`: the tree is computed again from the log, nothing is lost";
 
 /// The longest key, in bytes; the shortest is 1.
 pub(crate) const KEY_BYTES_MAX: usize = 511;
@@ -101,6 +103,41 @@ pub(crate) struct TreeSize {
     pub(crate) row_count: u64,
 }
 
+/// What `verify` found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TreeReport {
+    /// Pages of the file, in use or free.
+    pub(crate) page_count: u64,
+    /// Pages that later writes reuse.
+    pub(crate) free_page_count: u64,
+    /// Rows that were found.
+    pub(crate) row_count: u64,
+    /// How many problems there are.
+    pub(crate) problem_count: u64,
+    /// The first of them, each naming file, page and table.
+    pub(crate) problems: Vec<String>,
+}
+
+impl TreeReport {
+    /// The most problems that are described.
+    const PROBLEMS_MAX: usize = 100;
+
+    fn add(&mut self, problem: String) {
+        self.problem_count += 1;
+        if self.problems.len() < Self::PROBLEMS_MAX {
+            self.problems.push(problem);
+        }
+    }
+
+    /// The first problem as an error, if there is one.
+    pub(crate) fn into_result(self) -> Result<()> {
+        let Some(first) = self.problems.into_iter().next() else { return Ok(()) };
+        let more =
+            if self.problem_count > 1 { format!(", and {} more", self.problem_count - 1) } else { String::new() };
+        Err(Error::corrupt(first + &more).with_hint(REBUILD))
+    }
+}
+
 /// Ordered maps with snapshots and one writer.
 pub(crate) trait Tree: Send + Sync + fmt::Debug {
     /// The newest committed state. Costs a clone of an `Arc`; it may outlive the tree.
@@ -120,6 +157,10 @@ pub(crate) trait Tree: Send + Sync + fmt::Debug {
 
     /// How much it holds now. Costs a file status call and one small read for each table.
     fn size(&self) -> Result<TreeSize>;
+
+    /// Checks all that is stored, in the newest committed state, and reports what is wrong; `progress` is told the
+    /// pages done and the pages in all. Never fails because of damage, and reads about as fast as the disk.
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<TreeReport>;
 }
 
 /// What a snapshot and a transaction can both read.

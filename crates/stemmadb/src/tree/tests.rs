@@ -8,11 +8,16 @@ use proptest::prelude::*;
 use super::*;
 use crate::ErrorKind;
 
-/// Runs `check` on an empty tree of each engine.
+/// Runs `check` on an empty tree of each engine, and verifies what it leaves.
 fn on_each_tree(check: impl Fn(&dyn Tree)) {
-    check(&MemoryTree::new());
     let directory = tempfile::tempdir().unwrap();
-    check(&open(&directory));
+    let trees: [&dyn Tree; 2] = [&MemoryTree::new(), &open(&directory)];
+    for tree in trees {
+        check(tree);
+        let report = tree.verify(&mut |_, _| {}).unwrap();
+        assert_eq!(report.problems, [""; 0]);
+        assert_eq!(report.row_count, tree.size().unwrap().row_count);
+    }
 }
 
 fn open(directory: &tempfile::TempDir) -> LmdbTree {

@@ -3,8 +3,7 @@
 use heed::MdbError;
 
 use crate::Error;
-
-const REBUILD: &str = "run `stemma rebuild`: the tree is computed again from the log, nothing is lost";
+use crate::tree::REBUILD;
 
 /// `doing` names the act, as in `read tree/data.mdb`.
 pub(super) fn tree_error(doing: &str, error: heed::Error) -> Error {

@@ -1,0 +1,52 @@
+//! Checks the two meta pages of a file before LMDB sees it: it divides by the page size that it finds there.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use super::page::{Checked, Damage, META_PAGES, Meta};
+use super::{OPEN, damaged};
+use crate::tree::REBUILD;
+use crate::{Error, Result};
+
+const PAGE_BYTES_MIN: usize = 512;
+const PAGE_BYTES_MAX: usize = 32_768;
+
+/// Checks `data.mdb` in `directory`, if it is there: that it is a tree, whole as far as its length tells.
+pub(super) fn check_file(directory: &Path) -> Result<()> {
+    let mut file = match File::open(directory.join("data.mdb")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io(OPEN, error)),
+    };
+    let file_bytes = file.metadata().map_err(|error| Error::io(OPEN, error))?.len();
+    if file_bytes == 0 {
+        return Ok(());
+    }
+    let mut head = Vec::new();
+    let limit = META_PAGES * PAGE_BYTES_MAX as u64;
+    file.by_ref().take(limit).read_to_end(&mut head).map_err(|error| Error::io(OPEN, error))?;
+    let newest = newest_meta(&head).map_err(|damage| damaged(None, damage))?;
+    check_length(&newest, file_bytes)
+}
+
+/// Touching a mapped page beyond the end of the file kills the process, so a file cut short is refused.
+pub(super) fn check_length(meta: &Meta, file_bytes: u64) -> Result<()> {
+    let needed_bytes = meta.last_page.saturating_add(1).saturating_mul(meta.page_bytes as u64);
+    if needed_bytes <= file_bytes {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!("tree/data.mdb is cut short: {file_bytes} bytes of {needed_bytes}")).with_hint(REBUILD))
+}
+
+fn newest_meta(head: &[u8]) -> Checked<Meta> {
+    let first = Meta::parse(head, 0)?;
+    if !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&first.page_bytes) || !first.page_bytes.is_power_of_two() {
+        return Err(Damage { page: 0, what: "its page size is impossible" });
+    }
+    let second = Meta::parse(head.get(first.page_bytes..).unwrap_or_default(), 1)?;
+    if first.page_bytes != second.page_bytes {
+        return Err(Damage { page: 1, what: "the heads disagree about the page size" });
+    }
+    Ok(if first.transaction < second.transaction { second } else { first })
+}

@@ -1,0 +1,59 @@
+//! The file of the tree as memory: our own read-only mapping beside LMDB's, of the same pages of the same file.
+//!
+//! LMDB maps much more than the file's length, so that the file can grow beneath; so do we.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::ptr;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::{Error, Result};
+
+/// A mapping of a file from its start.
+pub(super) struct Map {
+    start: *mut c_void,
+    len: usize,
+}
+
+// SAFETY: the memory is read-only, and unmapped by the one owner.
+#[expect(unsafe_code, reason = "a read-only mapping belongs to no thread")]
+unsafe impl Send for Map {}
+
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a read-only mapping belongs to no thread")]
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps the first `len` bytes of the file, which may be shorter.
+    #[expect(unsafe_code, reason = "mapping a file is unsafe by nature")]
+    pub(super) fn new(file: &File, len: usize) -> Result<Self> {
+        // SAFETY: a new mapping at an address of the system's choice; it touches no memory of ours.
+        let mapped = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) };
+        let start = mapped.map_err(|error| Error::io("map tree/data.mdb", error.into()))?;
+        Ok(Map { start, len })
+    }
+
+    /// The bytes from `at` on, if they lie within the mapping.
+    ///
+    /// # Safety
+    /// The caller knows that the file is at least so long, and that nobody writes to these bytes while they are borrowed.
+    #[expect(unsafe_code, reason = "the one place where mapped memory becomes a slice")]
+    #[inline]
+    pub(super) unsafe fn bytes(&self, at: usize, len: usize) -> Option<&[u8]> {
+        if at.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: within the mapping, which lives as long as `self`; the rest is the caller's promise.
+        Some(unsafe { std::slice::from_raw_parts(self.start.cast::<u8>().add(at), len) })
+    }
+}
+
+impl Drop for Map {
+    #[expect(unsafe_code, reason = "what was mapped must be unmapped")]
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, with this length; no slice of it outlives `self`.
+        let unmapped = unsafe { munmap(self.start, self.len) };
+        debug_assert!(unmapped.is_ok(), "unmapping what was mapped");
+    }
+}

@@ -1,0 +1,110 @@
+//! The pages of one committed state, pinned and mapped: what our own reader reads instead of LMDB.
+//!
+//! LMDB follows what it finds in a page wherever it leads; a flipped bit can lead it beyond the file, and the process dies.
+//! So LMDB writes, and pins a state for us by a read transaction; reading is ours, each step checked (`page.rs`).
+//!
+//! Concurrency: pinned pages never change, so any thread may read them. The read transaction only waits to be dropped.
+
+use std::sync::Arc;
+
+use heed::{Env, RoTxn, WithoutTls};
+use parking_lot::Mutex;
+
+use super::error::tree_error;
+use super::head::check_length;
+use super::map::Map;
+use super::page::PAGE_HEADER_BYTES;
+use super::page::{Checked, Damage, LeafData, META_PAGES, Meta, Page, check_overflow, overflow_pages};
+use super::{READ, damaged};
+use crate::Result;
+
+/// The mapped pages of one committed state.
+pub(super) struct Pages {
+    meta: Meta,
+    map: Arc<Map>,
+    /// Keeps LMDB from writing to the pages of this state, and the environment open.
+    _pin: Mutex<RoTxn<'static, WithoutTls>>,
+}
+
+impl Pages {
+    /// Pins the newest state. The caller keeps writers away until this returns, because the second commit after a state
+    /// overwrites its meta page.
+    pub(super) fn pin(env: &Env<WithoutTls>, map: &Arc<Map>) -> Result<Self> {
+        let pin = env.clone().static_read_txn().map_err(|error| tree_error(READ, error))?;
+        let file_bytes = env.real_disk_size().map_err(|error| tree_error(READ, error))?;
+        let page_bytes = env.unnamed_database_stat().page_size as usize;
+        let transaction = pin.id() as u64;
+        let number = transaction % META_PAGES;
+        let meta = if file_bytes < META_PAGES * page_bytes as u64 {
+            Err(Damage { page: number, what: "the file is too short" })
+        } else {
+            Meta::parse(meta_page(map, number, page_bytes), number)
+        };
+        let pages =
+            Pages { meta: meta.map_err(|damage| damaged(None, damage))?, map: map.clone(), _pin: Mutex::new(pin) };
+        pages.check_meta(page_bytes, transaction).map_err(|damage| damaged(None, damage))?;
+        check_length(&pages.meta, file_bytes)?;
+        Ok(pages)
+    }
+
+    fn check_meta(&self, page_bytes: usize, transaction: u64) -> Checked<()> {
+        let damage = |what| Damage { page: transaction % META_PAGES, what };
+        if self.meta.page_bytes != page_bytes {
+            return Err(damage("its page size is wrong"));
+        }
+        if self.meta.transaction != transaction {
+            return Err(damage("it is not the head of the newest state"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// The branch or leaf with this number.
+    #[inline]
+    pub(super) fn page(&self, number: u64) -> Checked<Page<'_>> {
+        Page::parse(self.bytes(number, 1)?, number)
+    }
+
+    /// A row's data, from its leaf or its overflow pages.
+    #[inline]
+    pub(super) fn data<'a>(&'a self, data: LeafData<'a>) -> Checked<&'a [u8]> {
+        match data {
+            LeafData::Inline(data) | LeafData::Table(data) => Ok(data),
+            LeafData::Overflow { page, len } => self.overflow(page, len),
+        }
+    }
+
+    fn overflow(&self, number: u64, len: usize) -> Checked<&[u8]> {
+        let pages = overflow_pages(len, self.meta.page_bytes);
+        let bytes = self.bytes(number, pages)?;
+        check_overflow(bytes, number, pages)?;
+        Ok(&bytes[PAGE_HEADER_BYTES..][..len])
+    }
+
+    #[expect(unsafe_code, reason = "mapped pages are read as slices")]
+    #[inline]
+    fn bytes(&self, number: u64, count: u64) -> Checked<&[u8]> {
+        let damage = Damage { page: number, what: "there is no such page" };
+        let end = number.checked_add(count);
+        if number < META_PAGES || end.is_none_or(|end| end > self.meta.last_page + 1) {
+            return Err(damage);
+        }
+        let page_bytes = self.meta.page_bytes;
+        // SAFETY: `check_length` saw that the file holds all pages up to the last; it never shrinks while it is open. LMDB
+        // writes only to pages which no pinned state uses, and this state is pinned. In a damaged file a wrong page number
+        // can name a page that LMDB reuses: its bytes may change while they are read, so whatever is taken from a page
+        // is checked after it was copied, and a row handed out may at worst be garbage of the file's.
+        let bytes = unsafe { self.map.bytes(number as usize * page_bytes, count as usize * page_bytes) };
+        bytes.ok_or(damage)
+    }
+}
+
+/// The meta page `number` (0 or 1) of a file that is long enough.
+#[expect(unsafe_code, reason = "mapped pages are read as slices")]
+fn meta_page(map: &Map, number: u64, page_bytes: usize) -> &[u8] {
+    // SAFETY: the caller saw that the file holds both; LMDB writes to them at commits only, which `pin`'s caller excludes.
+    unsafe { map.bytes(number as usize * page_bytes, page_bytes) }.unwrap_or_default()
+}
