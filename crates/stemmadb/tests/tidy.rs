@@ -35,7 +35,8 @@ fn is_test(path: &Path) -> bool {
 
 #[test]
 fn every_module_begins_with_what_it_is() {
-    let bare: Vec<_> = sources().into_iter().filter(|(_, text)| !text.starts_with("//!")).map(|(path, _)| path).collect();
+    let bare: Vec<_> =
+        sources().into_iter().filter(|(_, text)| !text.starts_with("//!")).map(|(path, _)| path).collect();
     assert!(bare.is_empty(), "no `//!` on the first line of {bare:#?}");
 }
 

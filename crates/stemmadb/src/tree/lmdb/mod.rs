@@ -26,7 +26,7 @@ mod verify;
 mod write;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use heed::types::Bytes;
@@ -96,17 +96,9 @@ impl LmdbTree {
         Ok(LmdbTree { current, env, map, writer: Mutex::new(()), handles })
     }
 
-    /// Removes the tree in `directory`, which no one has open, so that the next `open` makes an empty one.
-    pub(crate) fn remove(directory: &Path) -> Result<()> {
-        for name in ["data.mdb", "lock.mdb"] {
-            match std::fs::remove_file(directory.join(name)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io(format_args!("remove tree/{name}"), error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+    /// The files of a tree in `directory`: remove them (closed) and it will be built again.
+    pub(crate) fn files(directory: &Path) -> [PathBuf; 2] {
+        [directory.join("data.mdb"), directory.join("lock.mdb")]
     }
 
     /// Writes a compact copy of the newest state to the file `path`, after checking all of it. Writers may go on meanwhile.
