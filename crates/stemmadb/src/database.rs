@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::changes::{Changes, Subscription};
 use crate::log::{DatabaseLock, DiskVfs, MemoryVfs, Vfs};
+use crate::query::{Find, Query};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::{
     Branch, CheckReport, Document, Durability, Edit, Info, Options, Progress, Snapshot, Store, Transaction, Upkeeper,
@@ -22,15 +23,15 @@ use crate::{Error, Result};
 /// field is indexed from the first write.
 ///
 /// ```
-/// use stemmadb::Database;
+/// use stemmadb::{Database, field};
 ///
 /// # fn main() -> stemmadb::Result<()> {
 /// # let directory = std::env::temp_dir().join(format!("stemma-doc-{}", std::process::id()));
 /// # let path = directory.join("library.stemma");
 /// let db = Database::open(&path)?;
 /// db.insert("lem-1961", &serde_json::json!({"title": "Solaris", "year": 1961}))?;
-/// let found = db.get("lem-1961")?.expect("it was written just now");
-/// assert_eq!(found.get("title")?, Some("Solaris".into()));
+/// let found = db.find(field("year").ge(1960)).sort("year").limit(10).documents()?;
+/// assert_eq!(found[0].get("title")?, Some("Solaris".into()));
 /// # drop(db); std::fs::remove_dir_all(&directory).ok();
 /// # Ok(())
 /// # }
@@ -273,6 +274,11 @@ impl Database {
     /// `NotFound` if there is none; `Conflict` if it is not at `expected`.
     pub fn delete_local(&self, id: &str, expected: Option<u64>) -> Result<()> {
         self.write(|transaction| transaction.put_local(id, expected, None).map(|_| ()))
+    }
+
+    /// What matches a selector (or a whole [`Query`]): narrow it, then ask for documents, ids, values or a count.
+    pub fn find(&self, query: impl Into<Query>) -> Find {
+        Find::new(self.snapshot(), query.into())
     }
 
     /// A state of the database that never changes, for several reads that must agree.

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::Result;
 use crate::memtable::DocumentState;
+use crate::query::{Matcher, Selector};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::{Document, Snapshot};
 
@@ -38,6 +39,7 @@ pub struct Changes {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
     pub(super) ids: Option<BTreeSet<String>>,
+    pub(super) selector: Option<Matcher>,
     pub(super) documents: bool,
 }
 
@@ -47,7 +49,15 @@ impl Filter {
         if self.ids.as_ref().is_some_and(|ids| !ids.contains(state.id.as_str())) {
             return Ok(None);
         }
-        let document = if self.documents { Some(snapshot.winner(state)?) } else { None };
+        let document = match self.documents || self.selector.is_some() {
+            true => Some(snapshot.winner(state)?),
+            false => None,
+        };
+        if let (Some(selector), Some(document)) = (&self.selector, &document)
+            && !selector.matches(document)?
+        {
+            return Ok(None);
+        }
         let leaves: Vec<_> = state.tree.leaves().map(|leaf| leaf.revision).collect();
         Ok(Some(Change {
             sequence: state.sequence,
@@ -55,7 +65,7 @@ impl Filter {
             revision: leaves[0],
             deleted: !state.is_live(),
             leaves,
-            document,
+            document: document.filter(|_| self.documents),
         }))
     }
 }
@@ -95,6 +105,15 @@ impl Changes {
     pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
         self.filter.ids = Some(ids.into_iter().map(Into::into).collect());
         self
+    }
+
+    /// Only of documents whose winner the selector matches. A deletion is matched by its own body, mostly `{}`.
+    ///
+    /// # Errors
+    /// `Invalid` if the selector is wrong.
+    pub fn selector(mut self, selector: &Selector) -> Result<Self> {
+        self.filter.selector = Some(selector.matcher()?);
+        Ok(self)
     }
 
     /// The newest sequence of the snapshot this reads: to continue after once the iterator is used up.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::feed::{Change, Changes, Filter};
+use crate::query::Selector;
 use crate::revision::Sequence;
 use crate::store::{Heard, Listener, Store};
 use crate::{Error, Result};
@@ -49,6 +50,15 @@ impl Subscription {
     pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
         self.filter.ids = Some(ids.into_iter().map(Into::into).collect());
         self
+    }
+
+    /// Only of documents whose winner the selector matches.
+    ///
+    /// # Errors
+    /// `Invalid` if the selector is wrong.
+    pub fn selector(mut self, selector: &Selector) -> Result<Self> {
+        self.filter.selector = Some(selector.matcher()?);
+        Ok(self)
     }
 
     /// The sequence up to which everything wanted was handed out: subscribe from here to continue after a restart.

@@ -23,6 +23,7 @@ use super::source::Source;
 use super::token::Position;
 use super::walk::ValueWalk;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
+use crate::store::Document as StoredDocument;
 use crate::{Error, Result};
 
 /// How many candidates are collected and sorted rather than met on a walk, however the costs compare; fewer in tests, so
@@ -174,7 +175,7 @@ impl<S: Source> Filtered<S> {
     }
 
     /// Reads the documents of hits and visits those that match, with their places among the hits.
-    pub(crate) fn load(&self, hits: &[Hit], mut visit: impl FnMut(usize, Document<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn load(&self, hits: &[Hit], mut visit: impl FnMut(usize, &StoredDocument) -> Result<()>) -> Result<()> {
         if hits.is_empty() {
             return Ok(());
         }
@@ -187,8 +188,8 @@ impl<S: Source> Filtered<S> {
             self.documents_read.set(self.documents_read.get() + 1);
             let matches = match hit.need {
                 Need::Nothing => true,
-                Need::Residual => matcher::matches(&self.plan.residual, document)?,
-                Need::Whole => matcher::matches(&self.plan.whole, document)?,
+                Need::Residual => matcher::matches(&self.plan.residual, Document::of(document)?)?,
+                Need::Whole => matcher::matches(&self.plan.whole, Document::of(document)?)?,
             };
             if matches {
                 visit(at, document)?;

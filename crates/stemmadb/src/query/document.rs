@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::revision::Revision;
+use crate::store::Document as StoredDocument;
 use crate::value::{Kind, PackedValue, Path, Value};
 
 /// A document as it is stored.
@@ -10,6 +11,16 @@ pub(crate) struct Document<'a> {
     pub(crate) id: &'a str,
     pub(crate) revision: Revision,
     pub(crate) body: PackedValue<'a>,
+}
+
+impl<'a> Document<'a> {
+    /// A stored document as queries see it.
+    ///
+    /// # Errors
+    /// `Corrupt` if its bytes are damaged.
+    pub(crate) fn of(stored: &'a StoredDocument) -> Result<Self> {
+        Ok(Document { id: stored.id().as_str(), revision: *stored.revision(), body: stored.packed()? })
+    }
 }
 
 /// The fields that are a document's own, not its body's.

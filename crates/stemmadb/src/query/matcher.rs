@@ -3,11 +3,32 @@
 //! Only the fields that the selector names are read, and no value is unpacked. Works on the normal form, so a condition
 //! is false unless its value is there.
 
+use std::sync::Arc;
+
 use super::document::{Document, Found, Identity, find};
 use super::normal::{Check, Leaf, Normal};
 use super::selector::Place;
 use crate::Result;
+use crate::store::Document as StoredDocument;
 use crate::value::{Kind, Packed, PackedArray, PackedValue, Path, Value, collate};
+
+/// A selector made ready to be asked of many documents. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Matcher(Arc<Normal>);
+
+impl Matcher {
+    pub(super) fn new(normal: Normal) -> Self {
+        Matcher(Arc::new(normal))
+    }
+
+    /// Whether the document matches.
+    ///
+    /// # Errors
+    /// `Corrupt` if its bytes are damaged.
+    pub(crate) fn matches(&self, document: &StoredDocument) -> Result<bool> {
+        matches(&self.0, Document::of(document)?)
+    }
+}
 
 /// Whether a document matches.
 ///

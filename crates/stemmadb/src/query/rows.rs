@@ -14,7 +14,8 @@ use super::sort::Sorted;
 use super::source::Source;
 use super::token::Position;
 use crate::index::DocumentNumber;
-use crate::revision::{DocumentId, Revision};
+use crate::revision::DocumentId;
+use crate::store::Document as StoredDocument;
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 
@@ -25,24 +26,13 @@ const BATCH_GROWTH: usize = 4;
 const IDS_BATCH_MAX: usize = 1024;
 const DOCUMENTS_BATCH_MAX: usize = 128;
 
-/// A document of a result, whole.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// Its id.
-    pub id: DocumentId,
-    /// Its winning revision.
-    pub revision: Revision,
-    /// Its body, without `_id` and `_rev`.
-    pub body: Value,
-}
-
 /// The ids of the documents that match; bodies are only read where the index can't decide.
 pub(crate) fn ids<S: Source>(source: S, query: &Query) -> Result<Rows<S, DocumentId>> {
     Rows::open(source, query, IDS_BATCH_MAX, make_ids)
 }
 
 /// The documents that match.
-pub(crate) fn documents<S: Source>(source: S, query: &Query) -> Result<Rows<S, Row>> {
+pub(crate) fn documents<S: Source>(source: S, query: &Query) -> Result<Rows<S, StoredDocument>> {
     Rows::open(source, query, DOCUMENTS_BATCH_MAX, make_documents)
 }
 
@@ -196,12 +186,9 @@ fn make_documents<S: Source>(
     cursor: &Cursor<S>,
     _: &Prepared,
     hits: Vec<Hit>,
-    made: &mut VecDeque<(Position, Row)>,
+    made: &mut VecDeque<(Position, StoredDocument)>,
 ) -> Result<()> {
-    load_each(cursor, &hits, made, |document| {
-        let id = DocumentId::from_stored(document.id.as_bytes())?;
-        Ok(Row { id, revision: document.revision, body: document.body.to_value()? })
-    })
+    load_each(cursor, &hits, made, |document| Ok(document.clone()))
 }
 
 fn make_values<S: Source>(
@@ -210,14 +197,14 @@ fn make_values<S: Source>(
     hits: Vec<Hit>,
     made: &mut VecDeque<(Position, Value)>,
 ) -> Result<()> {
-    load_each(cursor, &hits, made, |document| project(prepared.fields.as_ref(), document))
+    load_each(cursor, &hits, made, |document| project(prepared.fields.as_ref(), Document::of(document)?))
 }
 
 fn load_each<S: Source, T>(
     cursor: &Cursor<S>,
     hits: &[Hit],
     made: &mut VecDeque<(Position, T)>,
-    mut make: impl FnMut(Document<'_>) -> Result<T>,
+    mut make: impl FnMut(&StoredDocument) -> Result<T>,
 ) -> Result<()> {
     cursor.filtered.load(hits, |at, document| {
         let hit = &hits[at];

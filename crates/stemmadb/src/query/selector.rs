@@ -11,7 +11,9 @@ use std::fmt;
 use std::ops::Not;
 use std::sync::Arc;
 
+use super::matcher::Matcher;
 use super::naive;
+use super::normal::Normal;
 use super::operators::Pattern;
 use super::parse;
 use super::print;
@@ -175,6 +177,11 @@ impl Selector {
     /// [`Invalid`](crate::ErrorKind::Invalid) if the selector itself is wrong.
     pub fn matches(&self, document: &Value) -> Result<bool> {
         Ok(naive::matches(self.node()?, document))
+    }
+
+    /// The selector made ready for many documents.
+    pub(crate) fn matcher(&self) -> Result<Matcher> {
+        Ok(Matcher::new(Normal::of(self.node()?)?))
     }
 
     /// The same selector as Mango JSON; parsing it gives this selector again.

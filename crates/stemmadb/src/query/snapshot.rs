@@ -2,13 +2,12 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use super::document::Document;
 use super::interval::KeyRange;
 use super::source::Source;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence};
 use crate::revision::DocumentId;
-use crate::store::Snapshot;
+use crate::store::{Document, Snapshot};
 use crate::tree::Direction;
 
 impl Source for Snapshot {
@@ -68,14 +67,10 @@ impl Source for Snapshot {
     fn load(
         &self,
         numbers: &[DocumentNumber],
-        visit: &mut dyn FnMut(DocumentNumber, Document<'_>) -> Result<()>,
+        visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
     ) -> Result<()> {
         for number in numbers {
-            let document = Snapshot::load(self, *number)?;
-            visit(
-                *number,
-                Document { id: document.id().as_str(), revision: *document.revision(), body: document.packed()? },
-            )?;
+            visit(*number, &Snapshot::load(self, *number)?)?;
         }
         Ok(())
     }

@@ -5,11 +5,11 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use super::document::Document;
 use super::interval::KeyRange;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence, Union};
 use crate::revision::DocumentId;
+use crate::store::Document;
 use crate::tree::Direction;
 
 /// A snapshot, as queries see it.
@@ -52,7 +52,7 @@ pub(crate) trait Source {
     fn load(
         &self,
         numbers: &[DocumentNumber],
-        visit: &mut dyn FnMut(DocumentNumber, Document<'_>) -> Result<()>,
+        visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
     ) -> Result<()>;
 
     /// The documents with one of these terms; `keys` are sorted.
@@ -111,7 +111,7 @@ impl<T: Source> Source for &T {
     fn load(
         &self,
         numbers: &[DocumentNumber],
-        visit: &mut dyn FnMut(DocumentNumber, Document<'_>) -> Result<()>,
+        visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
     ) -> Result<()> {
         (**self).load(numbers, visit)
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::collect::Collector;
 use super::cursor::{Filtered, Hit};
+use super::document::{Document, value_at};
 use super::interval::{KeyRange, cut_region, successor};
 use super::sort::{self, MISSING, SortPath, Sorted};
 use super::source::Source;
@@ -289,7 +290,7 @@ fn is_cut(value_key: &[u8]) -> bool {
 fn first_key(filtered: &Filtered<impl Source>, hit: &Hit, path: &Path) -> Result<Vec<u8>> {
     let mut first = Vec::new();
     filtered.load(std::slice::from_ref(hit), |_, document| {
-        let value = super::document::value_at(path, document)?;
+        let value = value_at(path, Document::of(document)?)?;
         sort::append_value(&mut first, value.as_ref(), false);
         Ok(())
     })?;

@@ -1,3 +1,5 @@
+//! The dictionary of paths: numbers, names, limits and what is persisted.
+
 use super::*;
 
 fn intern(paths: &Paths, text: &str) -> PathNumber {

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
-use super::super::document::Document;
 use super::super::interval::KeyRange;
 use super::super::source::Source;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence, Union, document_terms};
-use crate::revision::{DocumentId, Revision};
+use crate::revision::{DocumentId, Revision, Sequence};
+use crate::store::Document;
 use crate::tree::Direction;
-use crate::value::{PackedValue, Shapes, Value, pack};
+use crate::value::{Body, PackedValue, Shapes, Value, pack};
 use crate::{Error, Result};
 
 type Postings<K> = BTreeMap<(PathNumber, K), BTreeSet<DocumentNumber>>;
@@ -26,7 +27,7 @@ pub(super) struct Stored {
 pub(super) struct MemorySource {
     paths: Paths,
     policy: Policy,
-    shapes: Shapes,
+    shapes: Arc<Shapes>,
     pub(super) documents: BTreeMap<DocumentNumber, Stored>,
     terms: Postings<Vec<u8>>,
     presence: Postings<Presence>,
@@ -37,7 +38,7 @@ impl MemorySource {
         MemorySource {
             paths: Paths::new(),
             policy,
-            shapes: Shapes::new(),
+            shapes: Arc::new(Shapes::new()),
             documents: BTreeMap::new(),
             terms: BTreeMap::new(),
             presence: BTreeMap::new(),
@@ -48,7 +49,7 @@ impl MemorySource {
     pub(super) fn put(&mut self, number: DocumentNumber, id: &str, body: Value) {
         self.remove(number);
         let mut packed = Vec::new();
-        pack(&body, &self.shapes, &mut packed);
+        pack(&body, &self.shapes, &mut packed).expect("a good body");
         let view = PackedValue::new(&packed, &self.shapes).expect("packed here");
         let terms = document_terms(&self.policy, &self.paths, view).expect("packed here");
         for term in terms.terms() {
@@ -167,12 +168,14 @@ impl Source for MemorySource {
     fn load(
         &self,
         numbers: &[DocumentNumber],
-        visit: &mut dyn FnMut(DocumentNumber, Document<'_>) -> Result<()>,
+        visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
     ) -> Result<()> {
         for number in numbers {
             let stored = self.stored(*number)?;
-            let body = PackedValue::new(&stored.packed, &self.shapes)?;
-            visit(*number, Document { id: stored.id.as_str(), revision: stored.revision, body })?;
+            let body = Body::new(stored.packed.as_slice());
+            let shapes = self.shapes.clone();
+            let document = Document::new(stored.id.clone(), stored.revision, Sequence::ZERO, false, body, shapes);
+            visit(*number, &document)?;
         }
         Ok(())
     }

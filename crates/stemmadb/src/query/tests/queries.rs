@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 
 use proptest::prelude::*;
 
-use super::super::{Query, Row, Selector, count, documents, explain, ids, values};
+use super::super::{Query, Selector, count, documents, explain, ids, values};
 use super::arbitrary;
 use super::memory::{MemorySource, Stored};
 use crate::index::{DocumentNumber, Policy};
+use crate::store::Document;
 use crate::value::{Path, Value, collate};
 use crate::{ErrorKind, Result};
 
@@ -88,7 +89,7 @@ fn all_ids(source: &MemorySource, query: &Query) -> Vec<String> {
     rows.map(|id| id.expect("a sound snapshot").to_string()).collect()
 }
 
-fn all_rows(source: &MemorySource, query: &Query) -> Vec<Row> {
+fn all_rows(source: &MemorySource, query: &Query) -> Vec<Document> {
     documents(source, query).expect("a good query").collect::<Result<_>>().expect("a sound snapshot")
 }
 
@@ -145,11 +146,11 @@ proptest! {
         let part: Vec<String> = expected.iter().skip(skip as usize).take(limit as usize).cloned().collect();
         prop_assert_eq!(&all_ids(&source, &query.clone().skip(skip).limit(limit)), &part);
         let rows = all_rows(&source, &query);
-        let row_ids: Vec<String> = rows.iter().map(|row| row.id.to_string()).collect();
+        let row_ids: Vec<String> = rows.iter().map(|row| row.id().to_string()).collect();
         prop_assert_eq!(&row_ids, &expected);
         for row in rows {
-            let stored = source.documents.values().find(|stored| stored.id == row.id).expect("a stored document");
-            prop_assert_eq!((&row.body, row.revision), (&stored.body, stored.revision));
+            let stored = source.documents.values().find(|stored| stored.id == *row.id()).expect("a stored document");
+            prop_assert_eq!((&row.value().unwrap(), *row.revision()), (&stored.body, stored.revision));
         }
     }
 

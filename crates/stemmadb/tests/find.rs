@@ -1,0 +1,93 @@
+//! Queries through the face: the same answers from memtable, tree and both, before and after a restart.
+
+use stemmadb::{Database, Options, Selector, Sequence, Value, field, not};
+
+fn selector(json: &str) -> Selector {
+    Selector::parse(&Value::parse(json.as_bytes()).unwrap()).unwrap()
+}
+
+fn fill(db: &Database, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let body = format!(
+            r#"{{"number":{number},"parity":"{}","tags":["t{}","all"],"inner":{{"half":{}}}}}"#,
+            if number % 2 == 0 { "even" } else { "odd" },
+            number % 5,
+            number as f64 / 2.0
+        );
+        db.insert(&format!("doc-{number:04}"), &Value::parse(body.as_bytes()).unwrap()).unwrap();
+    }
+}
+
+fn ids(db: &Database, json: &str) -> Vec<String> {
+    db.find(selector(json)).ids().unwrap().map(|id| id.unwrap().to_string()).collect()
+}
+
+fn assert_answers(db: &Database) {
+    assert_eq!(ids(db, r#"{"number":{"$gte":10,"$lt":13}}"#), ["doc-0010", "doc-0011", "doc-0012"]);
+    assert_eq!(ids(db, r#"{"parity":"odd","inner.half":{"$lt":2}}"#), ["doc-0001", "doc-0003"]);
+    assert_eq!(ids(db, r#"{"tags":{"$elemMatch":{"$eq":"t3"}},"number":{"$lt":10}}"#), ["doc-0003", "doc-0008"]);
+    assert_eq!(ids(db, r#"{"_id":{"$beginsWith":"doc-003"},"parity":"even"}"#).len(), 5);
+    assert_eq!(db.find(not(field("parity").eq("odd"))).count().unwrap(), 100);
+    let newest = db.find(selector("{}")).sort_descending("number").limit(2).documents().unwrap();
+    assert_eq!(newest.iter().map(|found| found.id().as_str()).collect::<Vec<_>>(), ["doc-0199", "doc-0198"]);
+}
+
+#[test]
+fn answers_do_not_depend_on_where_the_documents_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("find.stemma");
+    let db = Database::open_with(&path, Options::new().background(false)).unwrap();
+    fill(&db, 0..200);
+    assert_answers(&db);
+    db.checkpoint().unwrap();
+    assert_answers(&db);
+    for number in 200..220 {
+        let revision = db.insert("passing", &Value::parse(format!(r#"{{"number":{number}}}"#).as_bytes()).unwrap());
+        db.delete("passing", &revision.unwrap()).unwrap();
+    }
+    let ten = db.get("doc-0010").unwrap().unwrap();
+    db.delete("doc-0010", ten.revision()).unwrap();
+    db.insert("doc-0010", &ten.value().unwrap()).unwrap();
+    assert_answers(&db);
+    drop(db);
+    let db = Database::open(&path).unwrap();
+    assert_answers(&db);
+    assert!(db.check(|_| ()).unwrap().is_sound());
+}
+
+#[test]
+fn pages_continue_after_a_restart_and_give_each_row_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pages.stemma");
+    let mut token = None;
+    let mut seen = Vec::new();
+    loop {
+        let db = Database::open(&path).unwrap();
+        if seen.is_empty() {
+            fill(&db, 0..100);
+        }
+        let mut query = db.find(selector("{}")).sort_descending("parity").sort("number").limit(7);
+        if let Some(token) = token {
+            query = query.after(token);
+        }
+        let mut page = query.ids().unwrap();
+        seen.extend(page.by_ref().map(|id| id.unwrap().to_string()));
+        token = page.token().unwrap();
+        if token.is_none() {
+            break;
+        }
+    }
+    let mut expected: Vec<String> = (0..100).map(|number| format!("doc-{number:04}")).collect();
+    expected.sort_by_key(|id| id[4..].parse::<u64>().unwrap() % 2 == 0);
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn the_feed_can_be_narrowed_by_a_selector() {
+    let db = Database::in_memory();
+    fill(&db, 0..50);
+    let odd = selector(r#"{"parity":"odd"}"#);
+    let changes = db.changes(Sequence::new(10)).unwrap().selector(&odd).unwrap().limit(3).run();
+    let sequences: Vec<u64> = changes.map(|change| change.unwrap().sequence.get()).collect();
+    assert_eq!(sequences, [12, 14, 16]);
+}
