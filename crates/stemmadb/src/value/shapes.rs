@@ -56,6 +56,7 @@ impl ShapeNumber {
 /// The names of an object's fields in order.
 #[derive(Debug)]
 pub(crate) struct Shape {
+    number: ShapeNumber,
     text: Box<str>,
     /// Where in `text` each name ends.
     ends: Box<[u32]>,
@@ -64,14 +65,19 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    fn new<'n>(names: impl ExactSizeIterator<Item = &'n str> + Clone) -> Self {
+    fn new<'n>(number: ShapeNumber, names: impl ExactSizeIterator<Item = &'n str> + Clone) -> Self {
         let mut ends = Vec::with_capacity(names.len());
         let mut text = String::with_capacity(names.clone().map(str::len).sum());
         for name in names.clone() {
             text.push_str(name);
             ends.push(text.len() as u32);
         }
-        Shape { text: text.into(), ends: ends.into(), slots: slots(names) }
+        Shape { number, text: text.into(), ends: ends.into(), slots: slots(names) }
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> ShapeNumber {
+        self.number
     }
 
     /// How many fields.
@@ -222,7 +228,7 @@ impl Shapes {
             && (number.get() < TAKEN_AT_SIGHT || register.met_before(hash))
             && all_differ(names.clone());
         takes.then(|| {
-            self.add(&mut register, number, hash, Shape::new(names));
+            self.add(&mut register, hash, Shape::new(number, names));
             number
         })
     }
@@ -243,7 +249,7 @@ impl Shapes {
         match self.find(&register, hash, names.clone()) {
             Some(same) if same == number => Ok(()),
             None if number.get() == known && names.len() <= NAMES_MAX && all_differ(names.clone()) => {
-                self.add(&mut register, number, hash, Shape::new(names));
+                self.add(&mut register, hash, Shape::new(number, names));
                 Ok(())
             }
             _ => Err(Error::corrupt(format!("shape {} contradicts the {known} shapes known", number.get()))),
@@ -270,7 +276,8 @@ impl Shapes {
         register.by_names.find(hash, same).map(|&number| ShapeNumber(number))
     }
 
-    fn add(&self, register: &mut Register, number: ShapeNumber, hash: u64, shape: Shape) {
+    fn add(&self, register: &mut Register, hash: u64, shape: Shape) {
+        let number = shape.number;
         debug_assert_eq!(number.get(), self.len(), "numbers are dense");
         register.text_bytes += shape.text.len();
         let page = self.pages[number.get() / PAGE].get_or_init(|| (0..PAGE).map(|_| OnceLock::new()).collect());

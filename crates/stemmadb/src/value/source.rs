@@ -59,7 +59,7 @@ impl<'v> Source<'v> for &'v Value {
     type Elements = Plain<std::slice::Iter<'v, Value>>;
     type Fields = Plain<Fields<'v>>;
 
-    #[inline]
+    #[inline(always)]
     fn look(self) -> Result<Look<'v, Self::Elements, Self::Fields>, Infallible> {
         Ok(match self {
             Value::Null => Look::Null,
@@ -78,7 +78,7 @@ pub(super) struct Plain<I>(I);
 impl<I: Iterator> Iterator for Plain<I> {
     type Item = Result<I::Item, Infallible>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         self.0.next().map(Ok)
     }
@@ -102,7 +102,7 @@ impl<'v> Source<'v> for Bounded<'v> {
     type Elements = BoundedElements<'v>;
     type Fields = BoundedFields<'v>;
 
-    #[inline]
+    #[inline(always)]
     fn look(self) -> Result<Look<'v, Self::Elements, Self::Fields>> {
         Ok(match self.value.read()? {
             Packed::Null => Look::Null,
@@ -120,7 +120,7 @@ impl<'v> Source<'v> for Bounded<'v> {
 }
 
 impl Bounded<'_> {
-    #[inline]
+    #[inline(always)]
     fn within(self) -> Result<usize> {
         self.depth.checked_sub(1).ok_or_else(|| packed::damaged("it is nested too deeply"))
     }
@@ -135,7 +135,7 @@ pub(super) struct BoundedElements<'v> {
 impl<'v> Iterator for BoundedElements<'v> {
     type Item = Result<Bounded<'v>>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let depth = self.depth;
         Some(self.elements.next()?.map(|value| Bounded { value, depth }))
@@ -158,7 +158,7 @@ impl BoundedFields<'_> {
 impl<'v> Iterator for BoundedFields<'v> {
     type Item = Result<(&'v str, Bounded<'v>)>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let depth = self.depth;
         Some(self.fields.next()?.map(|(name, value)| (name, Bounded { value, depth })))
