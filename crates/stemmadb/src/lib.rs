@@ -3,6 +3,8 @@
 mod changes;
 mod database;
 mod error;
+#[cfg(test)]
+mod format;
 mod index;
 mod log;
 mod memtable;

@@ -333,5 +333,33 @@ impl StoreParts {
     }
 }
 
+/// For docs/format.md.
+#[cfg(test)]
+pub(crate) fn example_record(revision: &Revision, body: &[u8]) -> Vec<u8> {
+    let record = record::RevisionRecord {
+        deleted: false,
+        relocated: false,
+        number: FIRST_NUMBER,
+        sequence: Sequence(1),
+        id: "solaris",
+        path: vec![*revision],
+        body,
+    };
+    let mut bytes = Vec::new();
+    Record::Revision(record).encode(&mut bytes);
+    bytes
+}
+
+/// For docs/format.md.
+#[cfg(test)]
+pub(crate) fn example_id_row(
+    number: DocumentNumber,
+    sequence: Sequence,
+    position: LogPosition,
+    length: u32,
+) -> Vec<u8> {
+    layout::IdRow { number, sequence, deleted: false, position, length }.encode()
+}
+
 #[cfg(test)]
 mod tests;

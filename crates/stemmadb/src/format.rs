@@ -1,0 +1,109 @@
+//! The examples of docs/format.md are what the code writes. `STEMMA_BLESS=1` writes them anew, for a change of format that is meant.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::index::{Container, DocumentNumber, PathNumber, posting_key};
+use crate::log::{Level, Log, LogOptions, LogPosition, MemoryVfs, Vfs};
+use crate::revision::{Revision, Sequence};
+use crate::value::collate::key;
+use crate::value::{Shapes, Value, pack};
+
+fn document() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/format.md")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for line in bytes.chunks(16) {
+        let pairs: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(text, "{}", pairs.join(" ")).unwrap();
+    }
+    text
+}
+
+fn value(json: &str) -> Value {
+    Value::parse(json.as_bytes()).unwrap()
+}
+
+fn packed(json: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    pack(&value(json), &Shapes::new(), &mut bytes).unwrap();
+    bytes
+}
+
+/// Segment 1 of a new log after one frame, and where that frame is.
+fn segment() -> (Vec<u8>, usize) {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+    let database_id = Some(std::array::from_fn(|at| at as u8));
+    let options = LogOptions { database_id, ..LogOptions::default() };
+    let log = Log::open(vfs.clone(), options, &mut |_| Ok(())).unwrap();
+    let appended = log.append(Sequence::new(7), b"hello").unwrap();
+    log.commit(appended.end, Level::Flushed).unwrap();
+    let mut bytes = vec![0; appended.end.offset() as usize];
+    vfs.open("log/0000000001.log").unwrap().read_at(&mut bytes, 0).unwrap();
+    (bytes, appended.payload.offset() as usize - 24)
+}
+
+fn examples() -> BTreeMap<&'static str, String> {
+    let (segment, frame) = segment();
+    let record =
+        crate::store::example_record(&Revision::of_edit(None, false, b"content"), &packed(r#"{"year": 1961}"#));
+    let document = r#"{"title": "Solaris", "year": 1961, "tags": ["novel", "space"], "rating": 4.5, "lent": false}"#;
+    let keys = ["null", "true", "-1", "0", "1", "1.5", "1961", "\"a\""].map(|json| {
+        let mut bytes = Vec::new();
+        key::encode(&value(json), &mut bytes);
+        bytes
+    });
+    let containers = [vec![7], vec![1, 5, 9], (100..=20_000).collect::<Vec<u16>>()].map(|members| {
+        let mut bytes = Vec::new();
+        Container::from_sorted(&members).encode(&mut bytes);
+        bytes
+    });
+    let position = LogPosition::new(1, 112);
+    let row = crate::store::example_id_row(DocumentNumber(1), Sequence::new(1), position, 46);
+    let lines = |parts: &[Vec<u8>]| parts.iter().map(|bytes| hex(bytes)).collect::<String>();
+    BTreeMap::from([
+        ("segment-header", hex(&segment[..64])),
+        ("frame", hex(&segment[frame..])),
+        ("record", hex(&record)),
+        ("packed", hex(&packed(document))),
+        ("keys", lines(&keys)),
+        ("posting-key", hex(&posting_key(PathNumber(2), &keys[6], 1))),
+        ("containers", lines(&containers)),
+        ("ids-row", hex(&row)),
+    ])
+}
+
+/// The document with every `hex` block replaced by what the code writes.
+fn with_examples(text: &str, examples: &BTreeMap<&str, String>) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    let mut seen = 0;
+    while let Some(at) = rest.find("```hex ") {
+        let name_end = at + rest[at..].find('\n').unwrap() + 1;
+        let name = rest[at + "```hex ".len()..name_end].trim();
+        let block_end = name_end + rest[name_end..].find("```").unwrap();
+        out.push_str(&rest[..name_end]);
+        out.push_str(examples.get(name).unwrap_or_else(|| panic!("docs/format.md has an unknown example {name}")));
+        rest = &rest[block_end..];
+        out.push_str("```");
+        rest = &rest["```".len()..];
+        seen += 1;
+    }
+    assert_eq!(seen, examples.len(), "docs/format.md shows every example once");
+    out + rest
+}
+
+#[test]
+fn the_examples_of_the_format_document_are_what_the_code_writes() {
+    let text = std::fs::read_to_string(document()).unwrap();
+    let expected = with_examples(&text, &examples());
+    if std::env::var_os("STEMMA_BLESS").is_some() {
+        std::fs::write(document(), expected).unwrap();
+    } else {
+        assert_eq!(text, expected, "the format changed: raise its version, or run this test with STEMMA_BLESS=1");
+    }
+}
