@@ -23,6 +23,8 @@ pub(crate) use iter::Iter;
 const ARRAY_MAX: usize = 4096;
 /// The most runs: more would be larger than a bitmap.
 const RUNS_MAX: usize = 2047;
+/// Sorting this many numbers costs more than walking over a bitmap of them.
+const BITMAP_SORTS_MIN: usize = 128;
 /// A change of this many members is worth a pass over all of them.
 const BATCH_MIN: usize = 8;
 
@@ -74,15 +76,30 @@ impl Container {
         Container(Form::Runs(smallvec![Run { first, last }]))
     }
 
-    /// The set of strictly ascending values.
-    pub(crate) fn from_sorted(values: &[u16]) -> Self {
-        debug_assert!(values.is_sorted_by(|a, b| a < b), "strictly ascending");
-        if values.len() <= ARRAY_MAX {
-            return Container(Form::Array(Array::from_slice(values)));
+    /// The set of values in any order.
+    pub(crate) fn from_unsorted(values: &mut Vec<u16>) -> Self {
+        if values.len() < BITMAP_SORTS_MIN {
+            values.sort_unstable();
+            values.dedup();
+            return Self::from_sorted(values);
         }
         let mut bitmap = Bitmap::new();
         values.iter().for_each(|&value| bitmap.insert(value));
-        Container(Form::Bitmap(Arc::new(bitmap)))
+        settled(Form::Bitmap(Arc::new(bitmap)))
+    }
+
+    /// The set of strictly ascending values.
+    pub(crate) fn from_sorted(values: &[u16]) -> Self {
+        debug_assert!(values.is_sorted_by(|a, b| a < b), "strictly ascending");
+        if let [first, _, .., last] = *values
+            && usize::from(last - first) + 1 == values.len()
+        {
+            return Container::of_range(first, last);
+        }
+        if values.len() <= ARRAY_MAX {
+            return Container(Form::Array(Array::from_slice(values)));
+        }
+        Container(Form::Bitmap(Arc::new(Bitmap::of_sorted(values))))
     }
 
     /// How many members. Runs are counted, else immediate.
@@ -122,10 +139,7 @@ impl Container {
         match &self.0 {
             Form::Array(values) => values.binary_search(&value).is_ok(),
             Form::Bitmap(bitmap) => bitmap.contains(value),
-            Form::Runs(runs) => {
-                let at = runs.partition_point(|run| run.last < value);
-                runs.get(at).is_some_and(|run| run.first <= value)
-            }
+            Form::Runs(runs) => runs_contain(runs, value),
         }
     }
 
@@ -251,21 +265,30 @@ impl Container {
     fn settle(&mut self) {
         match &self.0 {
             Form::Array(values) if values.len() > ARRAY_MAX => {
-                let mut bitmap = Bitmap::new();
-                values.iter().for_each(|&value| bitmap.insert(value));
-                self.0 = Form::Bitmap(Arc::new(bitmap));
+                self.0 = Form::Bitmap(Arc::new(Bitmap::of_sorted(values)));
             }
             Form::Bitmap(bitmap) if bitmap.len() as usize <= ARRAY_MAX => {
                 self.0 = Form::Array(bitmap.to_array());
             }
             Form::Runs(runs) if runs.len() > RUNS_MAX => {
-                self.0 = Form::Bitmap(Arc::new(Bitmap::of_runs(runs)));
-                self.settle();
+                // So many runs may be no more members than an array holds.
+                *self = settled(Form::Bitmap(Arc::new(Bitmap::of_runs(runs))));
             }
             Form::Runs(runs) if runs.is_empty() => self.0 = Form::Array(Array::new()),
             Form::Array(_) | Form::Bitmap(_) | Form::Runs(_) => {}
         }
     }
+}
+
+fn settled(form: Form) -> Container {
+    let mut container = Container(form);
+    container.settle();
+    container
+}
+
+fn runs_contain(runs: &[Run], value: u16) -> bool {
+    let at = runs.partition_point(|run| run.last < value);
+    runs.get(at).is_some_and(|run| run.first <= value)
 }
 
 fn insert_into_runs(runs: &mut Runs, value: u16) -> bool {

@@ -12,7 +12,7 @@ use super::paths::{Field, Paths, Step};
 use super::policy::{Coverage, Policy};
 use super::posting::Presence;
 use crate::value::collate::key;
-use crate::value::{DEPTH_MAX, Packed, PackedArray, PackedObject, PackedValue};
+use crate::value::{DEPTH_MAX, Kind, Packed, PackedArray, PackedObject, PackedValue};
 use crate::{Error, Result};
 pub(crate) use difference::{TermDifference, difference};
 
@@ -147,7 +147,7 @@ impl Collector<'_> {
                 let element = self.paths.intern(PathNumber::ROOT, Step::Element);
                 self.elements(array, element, at)
             }
-            scalar => self.scalar(scalar, at),
+            scalar => self.scalar(&scalar, at),
         }
     }
 
@@ -160,7 +160,10 @@ impl Collector<'_> {
             if self.overflow {
                 break;
             }
-            self.field(field, entry?.1, at)?;
+            match entry {
+                Ok((_, value)) => self.field(field, value, at)?,
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -187,14 +190,15 @@ impl Collector<'_> {
             return Ok(());
         };
         let at = At { path, coverage, ..parent };
-        let value = value.read()?;
         if coverage.here && !parent.within_array {
-            self.present(path, &value);
+            self.present(path, value.kind());
         }
-        match value {
-            Packed::Object(object) => self.object(object, at.deeper(path)?),
-            Packed::Array(array) => self.elements(array, field.element(self.paths), at.deeper(path)?),
-            scalar => self.scalar(scalar, at),
+        // Matched where it is returned: moving it out first costs as much as reading it.
+        match value.read() {
+            Ok(Packed::Object(object)) => self.object(object, at.deeper(path)?),
+            Ok(Packed::Array(array)) => self.elements(array, field.element(self.paths), at.deeper(path)?),
+            Ok(scalar) => self.scalar(&scalar, at),
+            Err(error) => Err(error),
         }
     }
 
@@ -209,35 +213,28 @@ impl Collector<'_> {
             if self.overflow {
                 break;
             }
-            match element?.read()? {
-                Packed::Object(object) => self.object(object, at)?,
-                Packed::Array(array) => {
+            match element?.read() {
+                Ok(Packed::Object(object)) => self.object(object, at)?,
+                Ok(Packed::Array(array)) => {
                     let inner = self.paths.intern(path, Step::Element);
                     self.elements(array, inner, at)?;
                 }
-                scalar => self.scalar(scalar, at)?,
+                Ok(scalar) => self.scalar(&scalar, at)?,
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn present(&mut self, path: PathNumber, value: &Packed<'_>) {
-        if self.terms.presence.len() >= self.policy.document_terms_max() {
+    fn present(&mut self, path: PathNumber, kind: Kind) {
+        if self.terms.presence.len() < self.policy.document_terms_max() {
+            self.terms.presence.push((path, kind.into()));
+        } else {
             self.overflow = true;
-            return;
         }
-        let presence = match value {
-            Packed::Null => Presence::Null,
-            Packed::Bool(_) => Presence::Bool,
-            Packed::Number(_) => Presence::Number,
-            Packed::String(_) => Presence::String,
-            Packed::Array(_) => Presence::Array,
-            Packed::Object(_) => Presence::Object,
-        };
-        self.terms.presence.push((path, presence));
     }
 
-    fn scalar(&mut self, value: Packed<'_>, at: At) -> Result<()> {
+    fn scalar(&mut self, value: &Packed<'_>, at: At) -> Result<()> {
         if !at.coverage.here || self.overflow {
             return Ok(());
         }
@@ -249,8 +246,8 @@ impl Collector<'_> {
         let start = keys.len() as u32;
         match value {
             Packed::Null => key::encode_null(keys),
-            Packed::Bool(truth) => key::encode_bool(truth, keys),
-            Packed::Number(number) => key::encode_number(number, keys),
+            Packed::Bool(truth) => key::encode_bool(*truth, keys),
+            Packed::Number(number) => key::encode_number(*number, keys),
             Packed::String(text) => {
                 key::encode_string_bounded(text, self.policy.text_bytes_max(), keys);
             }

@@ -25,28 +25,66 @@ impl Bitmap {
         Bitmap { words: Box::new([0; WORDS]), len: 0 }
     }
 
+    /// The bits of ascending values.
+    pub(super) fn of_sorted(values: &[u16]) -> Self {
+        let mut bitmap = Self::new();
+        let (mut at, mut word) = (0, 0);
+        for &value in values {
+            // The word is kept in a register and stored each time, never read: neighbours don't wait for each other.
+            let next = word_of(value);
+            word = if next == at { word } else { 0 } | bit_of(value);
+            at = next;
+            bitmap.words[at] = word;
+        }
+        bitmap.len = values.len() as u32;
+        bitmap
+    }
+
     pub(super) fn of_runs(runs: &[Run]) -> Self {
         let mut bitmap = Self::new();
         for run in runs {
-            bitmap.insert_run(*run);
+            let (first, last) = (word_of(run.first), word_of(run.last));
+            let (from, to) = (u64::MAX << (run.first & 63), u64::MAX >> (63 - (run.last & 63)));
+            if first == last {
+                bitmap.words[first] |= from & to;
+            } else {
+                bitmap.words[first] |= from;
+                bitmap.words[first + 1..last].fill(u64::MAX);
+                bitmap.words[last] |= to;
+            }
+            bitmap.len += run.len();
         }
         bitmap
     }
 
     /// The bits of these bytes: number `n` is bit `n % 8` of byte `n / 8`. Bytes beyond the bitmap are ignored.
     pub(super) fn of_bytes(bytes: &[u8]) -> Self {
-        let mut words = Box::new([0; WORDS]);
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_le_bytes(whole);
+        let mut bitmap = Self::new();
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for (word, bytes) in bitmap.words.iter_mut().zip(whole) {
+            *word = u64::from_le_bytes(*bytes);
         }
-        Self::of_words(words)
+        if let Some(word) = bitmap.words.get_mut(whole.len()) {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            *word = u64::from_le_bytes(last);
+        }
+        bitmap.count();
+        bitmap
     }
 
-    fn of_words(words: Box<[u64; WORDS]>) -> Self {
-        let len = words.iter().map(|word| word.count_ones()).sum();
-        Bitmap { words, len }
+    /// What `operation` makes of two bitmaps, word by word.
+    pub(super) fn combined(a: &Bitmap, b: &Bitmap, operation: impl Fn(u64, u64) -> u64) -> Self {
+        let mut bitmap = Self::new();
+        for (word, (a, b)) in bitmap.words.iter_mut().zip(a.words.iter().zip(b.words.iter())) {
+            *word = operation(*a, *b);
+        }
+        bitmap.count();
+        bitmap
+    }
+
+    fn count(&mut self) {
+        self.len = self.words.iter().map(|word| word.count_ones()).sum();
     }
 
     pub(super) fn words(&self) -> &[u64; WORDS] {
@@ -98,7 +136,7 @@ impl Bitmap {
         for (word, other) in self.words.iter_mut().zip(other.words.iter()) {
             *word = operation(*word, *other);
         }
-        self.len = self.words.iter().map(|word| word.count_ones()).sum();
+        self.count();
     }
 
     pub(super) fn and_len(&self, other: &Bitmap) -> u32 {
@@ -168,11 +206,14 @@ impl Bitmap {
     }
 
     pub(super) fn to_array(&self) -> Array {
-        let mut values = Array::with_capacity(self.len as usize);
+        let mut values = Array::from_elem(0, self.len as usize);
+        let mut places = values.iter_mut();
         for (at, &word) in self.words.iter().enumerate() {
             let mut word = word;
-            while word != 0 {
-                values.push((at * 64) as u16 + word.trailing_zeros() as u16);
+            while word != 0
+                && let Some(place) = places.next()
+            {
+                *place = (at * 64) as u16 + word.trailing_zeros() as u16;
                 word &= word - 1;
             }
         }

@@ -6,20 +6,28 @@
 use std::sync::Arc;
 
 use super::bitmap::Bitmap;
-use super::{ARRAY_MAX, Array, Container, Form, RUNS_MAX, Run, Runs};
+use super::{ARRAY_MAX, Array, Container, Form, RUNS_MAX, Run, Runs, runs_contain, settled};
 
 /// An array this many times shorter than another is looked up in it, member by member.
 const SEARCH_RATIO: usize = 32;
+/// Longer arrays are not merged but marked in a bitmap.
+const MERGED_MAX: usize = 512;
+/// A longer array is not swept as intervals but set bit by bit.
+const SWEPT_MAX: usize = 256;
 
 impl Container {
     /// The members of both.
     pub(crate) fn and(&self, other: &Container) -> Container {
         match (&self.0, &other.0) {
             (Form::Array(a), Form::Array(b)) => Container(Form::Array(and_arrays(a, b))),
-            (Form::Array(a), _) => Container(Form::Array(filter(a, |value| other.contains(value)))),
-            (_, Form::Array(b)) => Container(Form::Array(filter(b, |value| self.contains(value)))),
+            (Form::Array(a), Form::Bitmap(b)) | (Form::Bitmap(b), Form::Array(a)) => {
+                Container(Form::Array(filter(a, |value| b.contains(value))))
+            }
+            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) => {
+                Container(Form::Array(filter(a, |value| runs_contain(b, value))))
+            }
             (Form::Runs(a), Form::Runs(b)) => swept(a.iter().copied(), b.iter().copied(), |a, b| a && b),
-            (Form::Bitmap(a), Form::Bitmap(b)) => combined(a, b, |a, b| a & b),
+            (Form::Bitmap(a), Form::Bitmap(b)) => settled(Form::Bitmap(Arc::new(Bitmap::combined(a, b, |a, b| a & b)))),
             (Form::Bitmap(a), Form::Runs(b)) | (Form::Runs(b), Form::Bitmap(a)) => {
                 let mut bitmap = Arc::clone(a);
                 gaps(b).for_each(|gap| Arc::make_mut(&mut bitmap).remove_run(gap));
@@ -57,8 +65,8 @@ impl Container {
                 or_into(&mut bitmap, a);
                 Form::Bitmap(Arc::new(bitmap))
             }
-            (Form::Array(a), Form::Runs(b)) => sweep(units(a), b.iter().copied(), |a, b| a || b),
-            (Form::Runs(a), Form::Array(b)) => sweep(a.iter().copied(), units(b), |a, b| a || b),
+            (Form::Array(a), Form::Runs(b)) => or_array_and_runs(a, b),
+            (Form::Runs(a), Form::Array(b)) => or_array_and_runs(b, a),
             (Form::Runs(a), Form::Runs(b)) => sweep(a.iter().copied(), b.iter().copied(), |a, b| a || b),
         };
         self.0 = whole;
@@ -70,8 +78,12 @@ impl Container {
         match (&mut self.0, &other.0) {
             (_, Form::Array(b)) if b.is_empty() => return,
             (Form::Array(a), Form::Array(b)) => *a = and_not_arrays(a, b),
-            (Form::Array(a), _) => a.retain(|value| !other.contains(*value)),
-            (Form::Bitmap(a), Form::Bitmap(b)) => Arc::make_mut(a).combine(b, |a, b| a & !b),
+            (Form::Array(a), Form::Bitmap(b)) => *a = filter(a, |value| !b.contains(value)),
+            (Form::Array(a), Form::Runs(b)) => *a = filter(a, |value| !runs_contain(b, value)),
+            (Form::Bitmap(a), Form::Bitmap(b)) => match Arc::get_mut(a) {
+                Some(a) => a.combine(b, |a, b| a & !b),
+                None => *a = Arc::new(Bitmap::combined(a, b, |a, b| a & !b)),
+            },
             (Form::Bitmap(a), Form::Array(b)) => {
                 let bitmap = Arc::make_mut(a);
                 b.iter().for_each(|&value| bitmap.remove(value));
@@ -80,12 +92,14 @@ impl Container {
                 let bitmap = Arc::make_mut(a);
                 b.iter().for_each(|&run| bitmap.remove_run(run));
             }
+            (Form::Runs(a), Form::Array(b)) if b.len() > SWEPT_MAX => {
+                let (a, b) = (Bitmap::of_runs(a), Bitmap::of_sorted(b));
+                self.0 = Form::Bitmap(Arc::new(Bitmap::combined(&a, &b, |a, b| a & !b)));
+            }
             (Form::Runs(a), Form::Array(b)) => self.0 = sweep(a.iter().copied(), units(b), |a, b| a && !b),
             (Form::Runs(a), Form::Runs(b)) => self.0 = sweep(a.iter().copied(), b.iter().copied(), |a, b| a && !b),
             (Form::Runs(a), Form::Bitmap(b)) => {
-                let mut bitmap = Bitmap::of_runs(a);
-                bitmap.combine(b, |a, b| a & !b);
-                self.0 = Form::Bitmap(Arc::new(bitmap));
+                self.0 = Form::Bitmap(Arc::new(Bitmap::combined(&Bitmap::of_runs(a), b, |a, b| a & !b)));
             }
         }
         self.settle();
@@ -93,42 +107,29 @@ impl Container {
 
     /// Keeps only the members of `other`.
     pub(crate) fn and_with(&mut self, other: &Container) {
-        if let Form::Array(a) = &mut self.0
-            && !matches!(other.0, Form::Array(_))
-        {
-            a.retain(|value| other.contains(*value));
-        } else {
-            *self = self.and(other);
-        }
+        *self = self.and(other);
     }
 
     /// How many members both have, without making the set.
     pub(crate) fn and_len(&self, other: &Container) -> u32 {
         match (&self.0, &other.0) {
             (Form::Bitmap(a), Form::Bitmap(b)) => a.and_len(b),
+            (Form::Array(a), Form::Array(b)) if a.len() > MERGED_MAX && b.len() > MERGED_MAX => {
+                let bits = Bitmap::of_sorted(b);
+                a.iter().map(|&value| u32::from(bits.contains(value))).sum()
+            }
             (Form::Array(a), Form::Bitmap(b)) | (Form::Bitmap(b), Form::Array(a)) => {
                 a.iter().map(|&value| u32::from(b.contains(value))).sum()
             }
-            (Form::Array(a), Form::Runs(_)) => a.iter().filter(|&&value| other.contains(value)).count() as u32,
-            (Form::Runs(_), Form::Array(b)) => b.iter().filter(|&&value| self.contains(value)).count() as u32,
+            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) => {
+                a.iter().map(|&value| u32::from(runs_contain(b, value))).sum()
+            }
             (Form::Bitmap(a), Form::Runs(b)) | (Form::Runs(b), Form::Bitmap(a)) if b.len() <= 8 => {
                 b.iter().map(|run| a.rank(run.last) + u32::from(a.contains(run.last)) - a.rank(run.first)).sum()
             }
             _ => self.and(other).len(),
         }
     }
-}
-
-fn settled(form: Form) -> Container {
-    let mut container = Container(form);
-    container.settle();
-    container
-}
-
-fn combined(a: &Bitmap, b: &Bitmap, operation: impl Fn(u64, u64) -> u64) -> Container {
-    let mut bitmap = a.clone();
-    bitmap.combine(b, operation);
-    settled(Form::Bitmap(Arc::new(bitmap)))
 }
 
 fn or_into(bitmap: &mut Bitmap, form: &Form) {
@@ -139,8 +140,17 @@ fn or_into(bitmap: &mut Bitmap, form: &Form) {
     }
 }
 
+/// Written always, counted if kept: no branch to mispredict.
 fn filter(values: &[u16], mut keep: impl FnMut(u16) -> bool) -> Array {
-    values.iter().copied().filter(|&value| keep(value)).collect()
+    let mut kept = Array::from_elem(0, values.len());
+    let places = &mut kept[..];
+    let mut count = 0;
+    for &value in values {
+        places[count] = value;
+        count += usize::from(keep(value));
+    }
+    kept.truncate(count);
+    kept
 }
 
 fn and_arrays(a: &[u16], b: &[u16]) -> Array {
@@ -151,6 +161,10 @@ fn and_arrays(a: &[u16], b: &[u16]) -> Array {
             rest = &rest[rest.partition_point(|&member| member < value)..];
             rest.first() == Some(&value)
         });
+    }
+    if short.len() > MERGED_MAX {
+        let bits = Bitmap::of_sorted(long);
+        return filter(short, |value| bits.contains(value));
     }
     let mut both = Array::with_capacity(short.len());
     let (mut i, mut j) = (0, 0);
@@ -168,25 +182,25 @@ fn and_not_arrays(a: &[u16], b: &[u16]) -> Array {
     if a.len() * SEARCH_RATIO < b.len() {
         return filter(a, |value| b.binary_search(&value).is_err());
     }
-    let mut rest = Array::with_capacity(a.len());
-    let mut j = 0;
-    for &x in a {
-        while b.get(j).is_some_and(|&y| y < x) {
-            j += 1;
-        }
-        if b.get(j) != Some(&x) {
-            rest.push(x);
-        }
+    if b.len() > MERGED_MAX {
+        let bits = Bitmap::of_sorted(b);
+        return filter(a, |value| !bits.contains(value));
     }
-    rest
+    let mut rest = b;
+    filter(a, |value| {
+        while let [before, after @ ..] = rest
+            && *before < value
+        {
+            rest = after;
+        }
+        rest.first() != Some(&value)
+    })
 }
 
 fn or_arrays(a: &[u16], b: &[u16]) -> Form {
-    if a.len() + b.len() > 2 * ARRAY_MAX {
-        // Too many for an array even if half of them are in both.
-        let mut bitmap = Bitmap::new();
-        a.iter().chain(b).for_each(|&value| bitmap.insert(value));
-        return Form::Bitmap(Arc::new(bitmap));
+    if a.len() + b.len() > 2 * MERGED_MAX {
+        let bits = Bitmap::combined(&Bitmap::of_sorted(a), &Bitmap::of_sorted(b), |a, b| a | b);
+        return Form::Bitmap(Arc::new(bits));
     }
     let mut either = Array::with_capacity(a.len() + b.len());
     let (mut i, mut j) = (0, 0);
@@ -198,6 +212,14 @@ fn or_arrays(a: &[u16], b: &[u16]) -> Form {
     either.extend_from_slice(&a[i..]);
     either.extend_from_slice(&b[j..]);
     Form::Array(either)
+}
+
+fn or_array_and_runs(a: &[u16], b: &[Run]) -> Form {
+    if a.len() <= SWEPT_MAX {
+        return sweep(units(a), b.iter().copied(), |a, b| a || b);
+    }
+    let bits = Bitmap::combined(&Bitmap::of_sorted(a), &Bitmap::of_runs(b), |a, b| a | b);
+    Form::Bitmap(Arc::new(bits))
 }
 
 fn units(values: &[u16]) -> impl Iterator<Item = Run> {

@@ -38,8 +38,14 @@ impl Container {
             &[high, low] => Ok(Container::of_one(u16::from_be_bytes([high, low]))),
             [ARRAY, rest @ ..] => {
                 let (pairs, []) = rest.as_chunks::<2>() else { return Err(damaged()) };
-                let values: Array = pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect();
-                if values.is_empty() || values.len() > ARRAY_MAX || !is_ascending(&values) {
+                if pairs.is_empty() || pairs.len() > ARRAY_MAX {
+                    return Err(damaged());
+                }
+                let mut values = Array::from_elem(0, pairs.len());
+                for (value, pair) in values.iter_mut().zip(pairs) {
+                    *value = u16::from_be_bytes(*pair);
+                }
+                if !is_ascending(&values) {
                     return Err(damaged());
                 }
                 Ok(Container(Form::Array(values)))
@@ -140,7 +146,8 @@ fn encode_sorted(values: &[u16], out: &mut Vec<u8>) {
         values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
         return;
     };
-    let run_count = 1 + values.iter().zip(&values[1..]).map(|(a, b)| usize::from(b - a != 1)).sum::<usize>();
+    let run_count = 1 + values.iter().zip(&values[1..]).map(|(a, b)| u16::from(a.wrapping_add(1) != *b)).sum::<u16>();
+    let run_count = usize::from(run_count);
     if 2 * run_count < values.len() && 4 * run_count < bits_bytes(last) {
         out.push(RUNS);
         return runs_of(values).for_each(|run| put_run(run, out));
@@ -156,8 +163,11 @@ fn encode_sorted(values: &[u16], out: &mut Vec<u8>) {
     }
     debug_assert!(first < last, "strictly ascending");
     out.push(ARRAY);
-    out.reserve(2 * values.len());
-    values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
+    let start = out.len();
+    out.resize(start + 2 * values.len(), 0);
+    for (pair, value) in out[start..].as_chunks_mut::<2>().0.iter_mut().zip(values) {
+        *pair = value.to_be_bytes();
+    }
 }
 
 fn runs_of(values: &[u16]) -> impl Iterator<Item = Run> {
@@ -178,8 +188,10 @@ fn encode_bitmap(bitmap: &Bitmap, out: &mut Vec<u8>) {
     }
     out.push(BITS);
     let start = out.len();
-    out.reserve(BITMAP_BYTES);
-    bitmap.words().iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    out.resize(start + BITMAP_BYTES, 0);
+    for (bytes, word) in out[start..].as_chunks_mut::<8>().0.iter_mut().zip(bitmap.words()) {
+        *bytes = word.to_le_bytes();
+    }
     out.truncate(start + bits_bytes(last));
 }
 

@@ -1,23 +1,23 @@
 //! The union of many postings, as a range query needs it: thousands of small containers, in no order.
 
-use std::collections::BTreeMap;
-
 use super::{Container, DocumentSet};
 use crate::Result;
 use crate::index::number::DocumentNumber;
 
-/// So many members are collected before they are sorted and merged.
-const PENDING_MAX: usize = 8192;
+/// So many members are collected before they are merged.
+const PENDING_MAX: usize = 4096;
 
 /// Collects postings and makes one set of them. Members are buffered per chunk, so a posting of one
 /// document costs a push.
 #[derive(Debug, Default)]
 pub(crate) struct Union {
-    chunks: BTreeMap<u64, Collected>,
+    /// Ascending.
+    chunks: Vec<Collected>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Collected {
+    chunk: u64,
     merged: Container,
     pending: Vec<u16>,
 }
@@ -28,11 +28,11 @@ impl Union {
     }
 
     pub(crate) fn add(&mut self, document: DocumentNumber) {
-        self.chunks.entry(document.chunk()).or_default().add(document.low());
+        self.at(document.chunk()).add(document.low());
     }
 
     pub(crate) fn add_container(&mut self, chunk: u64, members: &Container) {
-        self.chunks.entry(chunk).or_default().add_container(members);
+        self.at(chunk).add_container(members);
     }
 
     pub(crate) fn add_set(&mut self, set: &DocumentSet) {
@@ -44,21 +44,28 @@ impl Union {
     /// # Errors
     /// `Corrupt` if these bytes are not one.
     pub(crate) fn add_stored(&mut self, chunk: u64, stored: &[u8]) -> Result<()> {
-        let collected = self.chunks.entry(chunk).or_default();
         match *stored {
-            [high, low] => collected.add(u16::from_be_bytes([high, low])),
-            _ => collected.add_container(&Container::decode(stored)?),
+            [high, low] => self.at(chunk).add(u16::from_be_bytes([high, low])),
+            _ => self.at(chunk).add_container(&Container::decode(stored)?),
         }
         Ok(())
     }
 
     pub(crate) fn finish(self) -> DocumentSet {
         let mut set = DocumentSet::new();
-        for (chunk, mut collected) in self.chunks {
+        for mut collected in self.chunks {
             collected.merge();
-            set.push(chunk, collected.merged);
+            set.push(collected.chunk, collected.merged);
         }
         set
+    }
+
+    fn at(&mut self, chunk: u64) -> &mut Collected {
+        let at = self.chunks.partition_point(|collected| collected.chunk < chunk);
+        if self.chunks.get(at).is_none_or(|collected| collected.chunk != chunk) {
+            self.chunks.insert(at, Collected { chunk, merged: Container::new(), pending: Vec::new() });
+        }
+        &mut self.chunks[at]
     }
 }
 
@@ -80,12 +87,9 @@ impl Collected {
     }
 
     fn merge(&mut self) {
-        if self.pending.is_empty() {
-            return;
+        if !self.pending.is_empty() {
+            self.merged.or_with(&Container::from_unsorted(&mut self.pending));
+            self.pending.clear();
         }
-        self.pending.sort_unstable();
-        self.pending.dedup();
-        self.merged.apply(&self.pending, &[]);
-        self.pending.clear();
     }
 }

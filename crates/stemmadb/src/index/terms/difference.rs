@@ -1,6 +1,6 @@
 //! What an edit changes in the index: the terms that only one of two versions has.
 
-use std::iter::Peekable;
+use std::cmp::Ordering;
 
 use super::{DocumentTerms, Term};
 use crate::index::number::PathNumber;
@@ -49,10 +49,19 @@ fn presence(of: Option<&DocumentTerms>) -> impl Iterator<Item = (PathNumber, Pre
 }
 
 /// The items of one sorted sequence that are not in another.
-fn without<T: Ord>(these: impl Iterator<Item = T>, those: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
-    let mut those: Peekable<_> = those.peekable();
+fn without<T: Ord>(these: impl Iterator<Item = T>, mut those: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let mut other = those.next();
     these.filter(move |item| {
-        while those.next_if(|other| other < item).is_some() {}
-        those.next_if(|other| other == item).is_none()
+        while let Some(known) = &other {
+            match known.cmp(item) {
+                Ordering::Less => other = those.next(),
+                Ordering::Equal => {
+                    other = those.next();
+                    return false;
+                }
+                Ordering::Greater => break,
+            }
+        }
+        true
     })
 }
