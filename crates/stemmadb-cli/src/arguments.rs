@@ -52,7 +52,7 @@ pub(crate) enum Verb {
     Import(Import),
     /// Write every document out as JSON Lines
     ///
-    /// One JSON object a line, in the order of ids, with `_id` and `_rev` first: `stemma import` takes it back.
+    /// One JSON object a line, in the order of the latest changes, with `_id` and `_rev` first: `stemma import` takes it back.
     Export(Export),
     /// Write one document
     ///
@@ -73,7 +73,8 @@ pub(crate) enum Verb {
     Find(Find),
     /// Show how a query would be answered
     ///
-    /// The plan with estimated rows; with --analyze the query runs, and the plan shows actual rows and time too.
+    /// The plan with estimated rows; with --analyze the query runs, and the plan shows actual rows and time too. Text for
+    /// people, also in a pipe; --json for programs.
     Explain(Explain),
     /// Count the documents that match
     ///
@@ -300,7 +301,7 @@ pub(crate) struct Query {
     after_long_help = "Examples:\n\n  \
         stemma find library.stemma '{\"author\": \"Jane Austen\"}'\n  \
         stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n  \
-        stemma find library.stemma '{\"$or\": [{\"tags\": \"sea\"}, {\"pages\": {\"$lt\": 100}}]}' --sort -pages\n  \
+        stemma find library.stemma '{\"$or\": [{\"tags\": {\"$all\": [\"sea\"]}}, {\"year\": 1851}]}' --sort -year\n  \
         stemma find library.stemma '{\"publisher.city\": {\"$beginsWith\": \"Lon\"}}' --fields title,year\n\n\
         Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists $type $beginsWith $and $or $not $nor $all $elemMatch $size \
         $regex $mod. A dot leads into an object: publisher.city; \\. is a dot in a name.\n\n\
@@ -329,6 +330,8 @@ pub(crate) struct Explain {
     /// Run it, and show actual rows and time
     #[arg(long)]
     pub(crate) analyze: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
 }
 
 /// The arguments of `stemma count`.

@@ -1,13 +1,18 @@
 //! The one module that knows how the library is called: the verbs speak in ids, revisions as text and JSON objects.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use stemmadb::{DocumentId, Durability, Edit, ErrorKind, Object, Options, Revision, Sequence, Value};
+use stemmadb::{
+    Document, DocumentId, Durability, Edit, ErrorKind, Explanation, Find, Found, Object, Options, Revision, Selector,
+    Sequence, Value, field,
+};
 
 use crate::arguments::DurabilityChoice;
 use crate::failure::{Exit, Failure, Result};
 use crate::progress::Progress;
+use crate::show::Shown;
 
 /// A command waits this long for another one that has the database open: most are done in no time.
 const LOCK_PATIENCE: Duration = Duration::from_millis(1000);
@@ -220,11 +225,11 @@ impl Database {
         Ok(self.inner.info()?.document_count)
     }
 
-    /// Every document with `_id` and `_rev` first.
-    pub(crate) fn everything(&self) -> Result<impl Iterator<Item = Result<Object>>> {
+    /// Every document, in the order of their latest changes.
+    pub(crate) fn everything(&self) -> Result<impl Iterator<Item = Result<Row>>> {
         let changes = self.inner.changes(Sequence::ZERO)?.documents(true).run();
         Ok(changes.filter_map(|change| match change {
-            Ok(change) => change.document.filter(|_| !change.deleted).map(|document| object_of(&document)),
+            Ok(change) => change.document.filter(|_| !change.deleted).map(|document| Ok(Row::Document(document))),
             Err(error) => Some(Err(error.into())),
         }))
     }
@@ -248,7 +253,27 @@ fn edit_of(write: Write) -> Result<Edit> {
     })
 }
 
-fn object_of(document: &stemmadb::Document) -> Result<Object> {
+/// The document as [`object_of`] shows it, as JSON.
+fn write_document(document: &Document, out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(b"{\"_id\":");
+    Value::from(document.id().as_str()).write_json(out);
+    out.extend_from_slice(b",\"_rev\":\"");
+    out.extend_from_slice(document.revision().to_string().as_bytes());
+    out.extend_from_slice(if document.is_deleted() { b"\",\"_deleted\":true" } else { b"\"" });
+    let body = document.to_json()?;
+    match body.strip_prefix('{') {
+        Some("}") => {}
+        Some(fields) => {
+            out.push(b',');
+            out.extend_from_slice(&fields.as_bytes()[..fields.len() - 1]);
+        }
+        None => debug_assert!(false, "a body is an object"),
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn object_of(document: &Document) -> Result<Object> {
     let mut object = Object::with_capacity(16);
     object.insert("_id", document.id().as_str());
     object.insert("_rev", document.revision().to_string());
@@ -268,47 +293,127 @@ fn no_document(id: &str) -> Failure {
 /// Queries.
 impl Database {
     /// Documents that match.
-    pub(crate) fn find(&self, _question: &Question) -> Result<Rows> {
-        Err(unbuilt())
+    pub(crate) fn find(&self, question: &Question) -> Result<Rows> {
+        let find = self.ask(question)?;
+        Ok(match question {
+            Question { ids: true, .. } => Rows::Ids(find.ids()?),
+            Question { fields, .. } if !fields.is_empty() => Rows::Fields(find.fields(fields).values()?),
+            _ => Rows::Documents(find.run()?),
+        })
     }
 
-    /// How documents that match would be found.
-    pub(crate) fn explain(&self, _question: &Question, _analyze: bool) -> Result<String> {
-        Err(unbuilt())
+    /// How documents that match would be found; with `analyze`, how they were.
+    pub(crate) fn explain(&self, question: &Question, analyze: bool) -> Result<Explanation> {
+        let find = self.ask(question)?;
+        Ok(if analyze { find.explain_analyze()? } else { find.explain()? })
     }
 
     /// How many documents match.
-    pub(crate) fn count(&self, _selector: &Value) -> Result<u64> {
-        Err(unbuilt())
+    pub(crate) fn count(&self, selector: &Value) -> Result<u64> {
+        Ok(self.inner.find(Selector::parse(selector)?).count()?)
     }
 
     /// Ids that begin with `prefix`, at most `limit`.
-    pub(crate) fn ids(&self, _prefix: &str, _limit: usize) -> Result<Vec<String>> {
-        Err(unbuilt())
+    pub(crate) fn ids(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        let ids = self.inner.find(field("_id").begins_with(prefix)).sort("_id").limit(limit as u64).ids()?;
+        ids.map(|id| Ok(id?.as_str().to_owned())).collect()
     }
 
-    /// Dotted paths of the fields there are.
+    /// Dotted paths of the fields that the first documents have.
     pub(crate) fn fields(&self) -> Result<Vec<String>> {
-        Err(unbuilt())
+        let mut paths = BTreeSet::new();
+        for document in self.inner.find(Selector::everything()).limit(SAMPLE_COUNT).run()? {
+            collect_paths("", &document?.value()?, &mut paths);
+        }
+        Ok(paths.into_iter().collect())
+    }
+
+    fn ask(&self, question: &Question) -> Result<Find> {
+        let mut find = self.inner.find(Selector::parse(&question.selector)?).skip(question.skip);
+        for SortKey { path, descending } in &question.sort {
+            find = if *descending { find.sort_descending(path) } else { find.sort(path) };
+        }
+        if let Some(limit) = question.limit {
+            find = find.limit(limit);
+        }
+        if let Some(token) = &question.page {
+            find = find.after(token);
+        }
+        Ok(find)
     }
 }
 
-fn unbuilt() -> Failure {
-    Failure::new(Exit::Internal, "this verb is not built yet")
+/// So many documents are looked at to learn which fields there are.
+const SAMPLE_COUNT: u64 = 200;
+
+/// Adds the paths of all fields below `value`, which stands at `path`.
+fn collect_paths(path: &str, value: &Value, paths: &mut BTreeSet<String>) {
+    let Value::Object(object) = value else { return };
+    for (name, field) in object {
+        let name = name.replace('\\', "\\\\").replace('.', "\\.");
+        let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+        collect_paths(&path, field, paths);
+        paths.insert(path);
+    }
 }
 
 /// Documents that match, one after the other.
-pub(crate) struct Rows {}
+pub(crate) enum Rows {
+    Documents(Found<Document>),
+    Fields(Found<Value>),
+    Ids(Found<DocumentId>),
+}
 
 impl Rows {
-    /// The next document.
-    pub(crate) fn next(&mut self) -> Result<Option<Object>> {
-        Err(unbuilt())
+    /// The next row.
+    pub(crate) fn next(&mut self) -> Result<Option<Row>> {
+        Ok(match self {
+            Rows::Documents(found) => found.next().transpose()?.map(Row::Document),
+            Rows::Fields(found) => found.next().transpose()?.map(|value| Row::Object(object_or_empty(value))),
+            Rows::Ids(found) => {
+                found.next().transpose()?.map(|id| Row::Object([("_id", id.as_str())].into_iter().collect()))
+            }
+        })
     }
 
     /// The token of the next page, if there is one.
     pub(crate) fn more(&mut self) -> Result<Option<String>> {
-        Err(unbuilt())
+        Ok(match self {
+            Rows::Documents(found) => found.token()?,
+            Rows::Fields(found) => found.token()?,
+            Rows::Ids(found) => found.token()?,
+        })
+    }
+}
+
+/// A row of a result.
+pub(crate) enum Row {
+    /// A stored document, whose JSON is written without decoding it.
+    Document(Document),
+    /// What was made of one.
+    Object(Object),
+}
+
+impl Shown for Row {
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Row::Document(document) => write_document(document, out),
+            Row::Object(object) => object.write_json(out),
+        }
+    }
+
+    fn into_object(self) -> Result<Object> {
+        match self {
+            Row::Document(document) => object_of(&document),
+            Row::Object(object) => Ok(object),
+        }
+    }
+}
+
+fn object_or_empty(value: Value) -> Object {
+    match value {
+        Value::Object(object) => object,
+        _ => Object::new(),
     }
 }
 
@@ -319,6 +424,9 @@ impl Database {
         let mut changes = self.inner.changes(Sequence::new(feed.since))?.documents(feed.documents);
         if !feed.ids.is_empty() {
             changes = changes.ids(feed.ids.iter().cloned());
+        }
+        if let Some(selector) = &feed.selector {
+            changes = changes.selector(&Selector::parse(selector)?)?;
         }
         if let Some(limit) = feed.limit {
             changes = changes.limit(usize::try_from(limit).unwrap_or(usize::MAX));

@@ -40,6 +40,33 @@ impl Look {
     }
 }
 
+/// What can be shown.
+pub(crate) trait Shown {
+    /// Appends it as JSON.
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<()>;
+
+    /// It as names and values.
+    fn into_object(self) -> Result<Object>;
+}
+
+impl Shown for Object {
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<()> {
+        let mut before = b'{';
+        for (name, value) in self {
+            out.push(std::mem::replace(&mut before, b','));
+            Value::from(name).write_json(out);
+            out.push(b':');
+            value.write_json(out);
+        }
+        out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
+        Ok(())
+    }
+
+    fn into_object(self) -> Result<Object> {
+        Ok(self)
+    }
+}
+
 /// Data on its way to standard output.
 pub(crate) struct Show {
     look: Look,
@@ -65,12 +92,12 @@ impl Show {
     }
 
     /// One of many rows.
-    pub(crate) fn row(&mut self, row: Object) -> Result<()> {
+    pub(crate) fn row(&mut self, row: impl Shown) -> Result<()> {
         match self.look {
-            Look::Lines => self.json(&Value::Object(row)),
-            Look::Pretty => self.pretty(&Value::Object(row)),
+            Look::Lines => self.json(&row),
+            Look::Pretty => self.pretty(&Value::Object(row.into_object()?)),
             Look::Table => {
-                self.page.add(row);
+                self.page.add(row.into_object()?);
                 if self.page.is_full() { self.turn_page() } else { Ok(()) }
             }
         }
@@ -79,20 +106,12 @@ impl Show {
     /// One thing with its properties: names and values below each other instead of a table of one row.
     pub(crate) fn record(&mut self, record: Object) -> Result<()> {
         match self.look {
-            Look::Lines => self.json(&Value::Object(record)),
+            Look::Lines => self.json(&record),
             Look::Pretty => self.pretty(&Value::Object(record)),
             Look::Table => {
                 let text = table::properties(&record, self.paint);
                 self.text(&text)
             }
-        }
-    }
-
-    /// A single JSON value: a line, or spread over lines and coloured for people.
-    pub(crate) fn value(&mut self, value: &Value) -> Result<()> {
-        match self.look {
-            Look::Lines => self.json(value),
-            Look::Pretty | Look::Table => self.pretty(value),
         }
     }
 
@@ -115,9 +134,9 @@ impl Show {
         self.page.hidden()
     }
 
-    fn json(&mut self, value: &Value) -> Result<()> {
+    fn json(&mut self, shown: &impl Shown) -> Result<()> {
         self.line.clear();
-        value.write_json(&mut self.line);
+        shown.write_json(&mut self.line)?;
         self.line.push(b'\n');
         self.out.write_all(&self.line).map_err(Failure::output)
     }

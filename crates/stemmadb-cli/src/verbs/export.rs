@@ -4,14 +4,13 @@ use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use stemmadb::Value;
-
 use super::Session;
 use crate::arguments::Export;
 use crate::face::Database;
 use crate::failure::{self, Exit, Failure, Result};
 use crate::progress::Progress;
 use crate::shell::interrupt;
+use crate::show::Shown;
 
 /// Exports to a file or standard output.
 pub(super) fn run(export: &Export, session: Session<'_>) -> Result<()> {
@@ -49,7 +48,7 @@ fn write_all(db: &Database, out: &mut dyn Write, fault: &dyn Fn(std::io::Error) 
     let (mut line, mut count) = (Vec::new(), 0);
     for document in db.everything()? {
         line.clear();
-        Value::Object(document?).write_json(&mut line);
+        document?.write_json(&mut line)?;
         line.push(b'\n');
         out.write_all(&line).map_err(fault)?;
         count += 1;

@@ -1,11 +1,13 @@
 //! Documents by what they say: find them, count them, or show how they would be found.
 
+use stemmadb::{Object, Path, Value};
+
 use super::{Session, selector};
 use crate::arguments::{Count, Explain, Find, Query};
 use crate::face::{Question, SortKey};
 use crate::failure::{self, Failure, Result};
 use crate::shell::interrupt;
-use crate::show::{Look, Show};
+use crate::show::{Look, Show, Shown};
 
 /// Shows the documents that match.
 pub(super) fn find(find: &Find, session: Session<'_>) -> Result<()> {
@@ -15,8 +17,10 @@ pub(super) fn find(find: &Find, session: Session<'_>) -> Result<()> {
     session.with(&find.database, |db| {
         let mut rows = db.find(&question)?;
         while let Some(row) = rows.next()? {
-            // A table has no room for revisions; whoever wants them asks for the field or another form.
-            show.row(if look == Look::Table && question.fields.is_empty() { without_revision(row) } else { row })?;
+            match look {
+                Look::Table => show.row(columns(row.into_object()?, &question.fields))?,
+                _ => show.row(row)?,
+            }
             interrupt::check()?;
         }
         show.flush()?;
@@ -31,12 +35,16 @@ pub(super) fn find(find: &Find, session: Session<'_>) -> Result<()> {
     })
 }
 
-/// Shows how a query would be answered.
+/// Shows how a query would be answered: as text for people, also in a pipe; as JSON when asked for.
 pub(super) fn explain(explain: &Explain, session: Session<'_>) -> Result<()> {
     let question = question(&explain.query)?;
-    let text = session.with(&explain.database, |db| db.explain(&question, explain.analyze))?;
-    let mut show = Show::new(Look::Lines);
-    show.text(&text)?;
+    let explanation = session.with(&explain.database, |db| db.explain(&question, explain.analyze))?;
+    let look = Look::of(explain.form, Look::Table);
+    let mut show = Show::new(look);
+    match explanation.to_value() {
+        Value::Object(object) if explain.form.json || explain.form.pretty => show.record(object)?,
+        _ => show.text(&explanation.to_string())?,
+    }
     show.flush()
 }
 
@@ -72,7 +80,14 @@ fn sort_key(key: &str) -> Result<SortKey> {
     Ok(SortKey { path: path.to_owned(), descending })
 }
 
-fn without_revision(mut row: stemmadb::Object) -> stemmadb::Object {
-    row.remove("_rev");
-    row
+/// What a table shows of a row: the fields asked for, each as a column of its own however deep it lies; else all of them
+/// but the revision, which is too long and of no use there.
+fn columns(mut row: Object, fields: &[String]) -> Object {
+    if fields.is_empty() {
+        row.remove("_rev");
+        return row;
+    }
+    let row = Value::Object(row);
+    let value = |field: &String| Path::parse(field).ok().and_then(|path| path.get(&row).cloned());
+    fields.iter().filter_map(|field| Some((field.as_str(), value(field)?))).collect()
 }
