@@ -225,13 +225,69 @@ impl Database {
         Ok(self.inner.info()?.document_count)
     }
 
-    /// Every document, in the order of their latest changes.
-    pub(crate) fn everything(&self) -> Result<impl Iterator<Item = Result<Row>>> {
-        let changes = self.inner.changes(Sequence::ZERO)?.documents(true).run();
-        Ok(changes.filter_map(|change| match change {
-            Ok(change) => change.document.filter(|_| !change.deleted).map(|document| Ok(Row::Document(document))),
-            Err(error) => Some(Err(error.into())),
-        }))
+    /// Every document, in the order of their latest changes. One that is damaged is an error in its place: the others
+    /// follow.
+    pub(crate) fn everything(&self) -> Everything<'_> {
+        Everything { database: self, reached: Sequence::ZERO, changes: None, one_by_one: false }
+    }
+}
+
+/// Every document.
+pub(crate) struct Everything<'a> {
+    database: &'a Database,
+    reached: Sequence,
+    changes: Option<Box<dyn Iterator<Item = stemmadb::Result<stemmadb::Change>>>>,
+    /// A document was damaged: from there on the feed is read without documents, and each of them by itself.
+    one_by_one: bool,
+}
+
+impl Everything<'_> {
+    fn next_row(&mut self) -> Result<Option<Row>> {
+        loop {
+            let changes = match &mut self.changes {
+                Some(changes) => changes,
+                none => {
+                    let changes = self.database.inner.changes(self.reached)?.documents(!self.one_by_one);
+                    none.insert(Box::new(changes.run()))
+                }
+            };
+            let change = match changes.next() {
+                None => return Ok(None),
+                Some(Ok(change)) => change,
+                Some(Err(error)) if error.kind() == ErrorKind::Corrupt && !self.one_by_one => {
+                    self.one_by_one = true;
+                    self.changes = None;
+                    continue;
+                }
+                Some(Err(error)) => {
+                    // Without the feed there is no way on.
+                    self.changes = Some(Box::new(std::iter::empty()));
+                    return Err(error.into());
+                }
+            };
+            self.reached = change.sequence;
+            if change.deleted {
+                continue;
+            }
+            let document =
+                match change.document {
+                    Some(document) => Some(document),
+                    None => self.database.inner.get(change.id.as_str()).map_err(|error| {
+                        Failure::from(error).within(format_args!("document {:?}", change.id.as_str()))
+                    })?,
+                };
+            if let Some(document) = document {
+                return Ok(Some(Row::Document(document)));
+            }
+        }
+    }
+}
+
+impl Iterator for Everything<'_> {
+    type Item = Result<Row>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_row().transpose()
     }
 }
 

@@ -36,19 +36,27 @@ fn to_file(db: &Database, export: &Export) -> Result<()> {
         _ => fault(error),
     })?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
-    let summary = write_all(db, &mut out, &fault)?;
+    let outcome = write_all(db, &mut out, &fault);
     out.get_ref().sync_all().map_err(fault)?;
-    failure::remark(summary);
+    failure::remark(outcome?);
     Ok(())
 }
 
-/// Writes every document; says in words how that went.
+/// Writes every document that can be read; says in words how that went.
 fn write_all(db: &Database, out: &mut dyn Write, fault: &dyn Fn(std::io::Error) -> Failure) -> Result<String> {
     let progress = Progress::of_documents("export", db.documents_count().ok());
-    let (mut line, mut count) = (Vec::new(), 0);
-    for document in db.everything()? {
+    let (mut line, mut count, mut damaged_count) = (Vec::new(), 0, 0);
+    for document in db.everything() {
+        let document = match document {
+            Err(failure) if failure.exit() == Exit::Corrupt => {
+                failure.print();
+                damaged_count += 1;
+                continue;
+            }
+            document => document?,
+        };
         line.clear();
-        document?.write_json(&mut line)?;
+        document.write_json(&mut line)?;
         line.push(b'\n');
         out.write_all(&line).map_err(fault)?;
         count += 1;
@@ -58,5 +66,12 @@ fn write_all(db: &Database, out: &mut dyn Write, fault: &dyn Fn(std::io::Error) 
         }
     }
     out.flush().map_err(fault)?;
-    Ok(progress.summary("exported", count))
+    match damaged_count {
+        0 => Ok(progress.summary("exported", count)),
+        _ => Err(Failure::new(
+            Exit::Corrupt,
+            format!("{damaged_count} of {} documents could not be read", count + damaged_count),
+        )
+        .with_hint("all others were exported")),
+    }
 }
