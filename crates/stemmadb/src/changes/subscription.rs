@@ -62,7 +62,7 @@ impl Subscription {
     }
 
     /// The sequence up to which everything wanted was handed out: subscribe from here to continue after a restart.
-    pub fn position(&self) -> Sequence {
+    pub fn reached(&self) -> Sequence {
         match self.batch.front() {
             Some(next) => Sequence::new(next.sequence.get() - 1),
             None => self.position,

@@ -178,6 +178,9 @@ impl Store {
         let level = durability.level();
         if let Some(receipt) = transaction.commit(level)? {
             self.finish(receipt, level)?;
+            if let Durability::Interval(interval) = durability {
+                self.flush_within(interval)?;
+            }
         }
         Ok(result)
     }

@@ -267,3 +267,16 @@ fn a_transactions_snapshot_and_the_document_cache_leave_each_other_alone() {
     assert!(failed.is_err());
     assert_eq!(db.get("a").unwrap().unwrap().value().unwrap(), book(1));
 }
+
+/// An interval asked for by one write holds, whatever the database's own durability is.
+#[test]
+fn a_write_at_an_interval_is_flushed_by_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open_with(directory.path().join("test.stemma"), options()).unwrap();
+    let before = db.info().unwrap().flush_count;
+    let edit = Edit::Insert { id: crate::DocumentId::new("a").unwrap(), body: book(1) };
+    db.edit_with(Durability::Interval(std::time::Duration::from_millis(5)), edit).unwrap();
+    while db.info().unwrap().flush_count == before {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

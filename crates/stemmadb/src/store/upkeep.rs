@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::log::Level;
+use crate::store::Store;
 use crate::store::checkpoint::Persisted;
-use crate::store::{Durability, Store};
 use crate::{Error, Result};
 
 /// A memtable that nobody has written to for this long is merged, so that later reads find everything in the tree.
@@ -33,6 +32,8 @@ pub(super) struct Wanted {
 #[derive(Default)]
 struct WantedState {
     checkpoint: bool,
+    /// When something written at an interval has to be flushed.
+    flush_at: Option<Instant>,
     stop: bool,
 }
 
@@ -49,12 +50,32 @@ impl Wanted {
         self.changed.notify_all();
     }
 
-    /// Waits this long; true as soon as the threads shall end.
-    fn stops_within(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
+    /// Asks for a flush within `patience`.
+    pub(super) fn flush_within(&self, patience: Duration) {
+        let at = Instant::now() + patience;
         let mut state = self.state.lock();
-        while !state.stop && !self.changed.wait_until(&mut state, deadline).timed_out() {}
-        state.stop
+        if state.flush_at.is_none_or(|asked| at < asked) {
+            state.flush_at = Some(at);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until a flush is due; false to stop.
+    fn flush_is_due(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.stop {
+            match state.flush_at {
+                None => self.changed.wait(&mut state),
+                Some(at) if at <= Instant::now() => {
+                    state.flush_at = None;
+                    return true;
+                }
+                Some(at) => {
+                    self.changed.wait_until(&mut state, at);
+                }
+            }
+        }
+        false
     }
 
     /// Waits for a request, at most `patience`; what was asked, or none to stop.
@@ -87,10 +108,8 @@ impl Upkeeper {
         if store.parts.options.background {
             let keeper = store.clone();
             spawn("stemma-upkeep", Box::new(move || keeper.keep_up()))?;
-        }
-        if let Durability::Interval(interval) = store.parts.options.durability {
             let flusher = store.clone();
-            spawn("stemma-flush", Box::new(move || flusher.flush_every(interval)))?;
+            spawn("stemma-flush", Box::new(move || flusher.flush_when_due()))?;
         }
         Ok(Upkeeper { threads })
     }
@@ -133,11 +152,19 @@ impl Store {
         }
     }
 
-    fn flush_every(&self, interval: Duration) {
-        let interval = interval.max(Duration::from_millis(1));
-        while !self.wanted.stops_within(interval) {
-            let flushed = self.parts.log.commit(self.parts.log.written(), Level::Flushed);
-            if flushed.is_err() {
+    /// Sees that what was written at an interval is flushed by then. Without threads, now.
+    pub(super) fn flush_within(&self, interval: Duration) -> Result<()> {
+        if !self.parts.options.background {
+            return self.flush();
+        }
+        self.wanted.flush_within(interval);
+        Ok(())
+    }
+
+    fn flush_when_due(&self) {
+        while self.wanted.flush_is_due() {
+            if self.flush().is_err() {
+                // The log is poisoned: whoever waits shall look again.
                 self.parts.publisher.wake(false);
                 return;
             }
