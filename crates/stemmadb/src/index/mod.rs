@@ -20,4 +20,4 @@ pub(crate) use paths::{PathEntry, Paths, Step};
 pub use policy::Policy;
 pub(crate) use posting::{PostingKey, Presence, after_postings, first_posting, posting_key};
 pub(crate) use set::{DocumentSet, Union};
-pub(crate) use terms::{DocumentTerms, Term, TermDifference, difference, document_terms};
+pub(crate) use terms::{DocumentTerms, TermDifference, difference, document_terms};

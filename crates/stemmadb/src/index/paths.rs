@@ -19,8 +19,8 @@ use parking_lot::RwLock;
 
 use super::number::{PathNumber, put_ordered, take_ordered};
 use crate::{Error, Result};
+pub(super) use plan::Field;
 use plan::Plans;
-pub(super) use plan::{Field, Plan};
 
 const PATHS_MAX: usize = 1_000_000;
 const TEXT_BYTES_MAX: usize = 32 << 20;

@@ -13,4 +13,4 @@ mod varint;
 pub use document_id::DocumentId;
 pub use edit::Revision;
 pub use sequence::Sequence;
-pub(crate) use tree::{Leaf, Merged, Missing, Outcome, RevisionTree};
+pub(crate) use tree::{Leaf, Outcome, RevisionTree};
