@@ -1,3 +1,104 @@
-//! The experiments, beside their peers.
+//! The experiments: Stemma beside its peers, in the same run on the same machine, answers compared before a row is written.
+//!
+//! ```text
+//! harness      how is it measured?      samples, turns, memory, disk, rows, tables
+//! workload     what on?                 documents and questions as data, and the truth about them
+//! engine       who?                     Stemma and its peers, asked the same way
+//! experiments  what is found out?       groups of rows
+//! ```
+//!
+//! `harness` knows nothing of databases; `workload` knows no engine; nothing knows the experiments.
 
-fn main() {}
+mod engine;
+mod experiments;
+mod harness;
+mod workload;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use experiments::Bench;
+use harness::{Machine, Place, Results};
+
+/// What stops a run.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// Stemma's experiments, beside their peers.
+#[derive(Parser)]
+#[command(name = "stemmadb-bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Subcommand)]
+enum Experiment {
+    /// Inserts, reads by id, queries, room and memory, beside SQLite
+    Core(Run),
+    /// One import, for its memory
+    #[command(hide = true)]
+    ImportChild { path: PathBuf, count: u64 },
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// How much is measured: 100,000 documents or 1,000,000
+    #[arg(long, value_enum, default_value_t = ScaleChoice::Small)]
+    scale: ScaleChoice,
+    /// Write the rows to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only rows whose name contains one of these
+    #[arg(long, value_name = "ROW", num_args = 1..)]
+    only: Vec<String>,
+    /// Where the databases lie meanwhile [default: the system's temporary directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ScaleChoice {
+    Small,
+    Full,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    match &arguments.experiment {
+        Experiment::Core(run) => core(run),
+        Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
+    }
+}
+
+fn core(run: &Run) -> Result<()> {
+    let scale = match run.scale {
+        ScaleChoice::Small => experiments::SMALL,
+        ScaleChoice::Full => experiments::FULL,
+    };
+    if cfg!(debug_assertions) {
+        eprintln!("warning: this build is not optimised, so its figures mean nothing; build with --release");
+    }
+    let place = Place::new(run.directory.as_deref())?;
+    let versions = format!("stemmadb {}, SQLite {}", env!("CARGO_PKG_VERSION"), rusqlite::version());
+    let machine = Machine::look(place.path(), versions, engine::SETTINGS.to_owned());
+    let results = Results::new(machine, harness::commit(), run.json.as_deref());
+    let mut bench = Bench::new(scale, place, results, run.only.clone());
+    bench.fundamentals()?;
+    if bench.results.rows().is_empty() {
+        return Err(format!("no row is called {}", run.only.join(" or ")).into());
+    }
+    println!("{}", bench.results.to_markdown(&format!("stemmadb-bench core --scale {}", scale.name)));
+    Ok(())
+}

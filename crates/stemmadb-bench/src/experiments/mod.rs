@@ -1,0 +1,140 @@
+//! What is found out? One module for each group of rows; a command is a list of groups.
+
+mod ask;
+mod bulk;
+mod find;
+mod get;
+mod import;
+mod single;
+
+use std::path::PathBuf;
+
+use crate::Result;
+use crate::engine::Layout;
+use crate::harness::{Heading, Place, Results, Row, Unit};
+use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records};
+
+pub(crate) use import::run_child as import_child;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) name: &'static str,
+    pub(crate) document_count: u64,
+    /// How often everything is repeated, except bulk inserts.
+    pub(crate) repetition_count: usize,
+    pub(crate) bulk_repetition_count: usize,
+    /// Documents of a turn of single inserts that do not wait for the disk, and of those that do.
+    pub(crate) unsynced_count: usize,
+    pub(crate) synced_count: usize,
+    /// Documents that each of 100 writers inserts in a turn.
+    pub(crate) each_writer_count: usize,
+    /// How long the slower contender's turn of a question should take.
+    pub(crate) turn_ms: u64,
+}
+
+/// A look at everything, in minutes.
+pub(crate) const SMALL: Scale = Scale {
+    name: "small",
+    document_count: 100_000,
+    repetition_count: 5,
+    bulk_repetition_count: 3,
+    unsynced_count: 20_000,
+    synced_count: 2_000,
+    each_writer_count: 50,
+    turn_ms: 100,
+};
+
+/// What the targets are about.
+pub(crate) const FULL: Scale = Scale {
+    name: "full",
+    document_count: 1_000_000,
+    repetition_count: 5,
+    bulk_repetition_count: 3,
+    unsynced_count: 100_000,
+    synced_count: 5_000,
+    each_writer_count: 200,
+    turn_ms: 500,
+};
+
+/// One run of the bench.
+pub(crate) struct Bench {
+    pub(crate) scale: Scale,
+    pub(crate) place: Place,
+    pub(crate) results: Results,
+    /// Parts of the names of rows that are wanted; all, if there are none.
+    pub(crate) only: Vec<String>,
+    corpus: Option<Corpus>,
+    loaded: Option<Loaded>,
+}
+
+/// Databases with the whole corpus in them, closed.
+#[derive(Clone)]
+struct Loaded {
+    stemma: PathBuf,
+    sqlite: PathBuf,
+}
+
+const SEED: u64 = 0x5_7e44a;
+/// Documents in a transaction of a bulk insert.
+const BATCH_COUNT: usize = 1_000;
+
+impl Bench {
+    /// A run that has not measured anything.
+    pub(crate) fn new(scale: Scale, place: Place, results: Results, only: Vec<String>) -> Self {
+        Bench { scale, place, results, only, corpus: None, loaded: None }
+    }
+
+    /// The rows of `core`: what the database does at all, beside SQLite.
+    pub(crate) fn fundamentals(&mut self) -> Result<()> {
+        bulk::run(self)?;
+        import::run(self)?;
+        single::run(self)?;
+        get::run(self)?;
+        find::run(self)
+    }
+
+    fn wants(&self, row: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| row.contains(part))
+    }
+
+    fn heading(&self, row: &str, documents: u64, synced: bool, unit: Unit) -> Heading {
+        let durability = if synced { "sync" } else { "none" };
+        Heading { experiment: "core", row: row.to_owned(), documents, durability, unit, targets: vec![] }
+    }
+
+    fn push(&mut self, row: Row) -> Result<()> {
+        self.results.push(row)
+    }
+
+    fn corpus(&mut self) -> &Corpus {
+        let count = self.scale.document_count;
+        self.corpus.get_or_insert_with(|| {
+            eprintln!("making {count} documents");
+            Corpus::generate(Records::new(SEED), count)
+        })
+    }
+
+    /// The databases with everything in them; loads them unless a bulk insert left them.
+    fn loaded(&mut self) -> Result<Loaded> {
+        if let Some(loaded) = &self.loaded {
+            return Ok(loaded.clone());
+        }
+        eprintln!("loading the databases");
+        let loaded = Loaded { stemma: self.place.fresh("loaded.stemma")?, sqlite: self.place.fresh("loaded.sqlite")? };
+        bulk::load_stemma(&loaded.stemma, self.corpus())?;
+        bulk::load_sqlite(&loaded.sqlite, &all_indexed(false), self.corpus())?;
+        self.loaded = Some(loaded.clone());
+        Ok(loaded)
+    }
+}
+
+/// SQLite with every field indexed, as Stemma has them.
+fn all_indexed(synced: bool) -> Layout {
+    Layout { name: "sqlite-15-indexes", indexed: Records::fields().collect(), without_rowid: false, synced }
+}
+
+/// SQLite as one would rather set it up: with an index where one is known to be needed.
+fn two_indexed(synced: bool) -> Layout {
+    Layout { name: "sqlite-2-indexes", indexed: vec![OF_TEN[0], OF_A_THOUSAND[0]], without_rowid: false, synced }
+}

@@ -1,0 +1,107 @@
+//! Contenders take turns: A B A B, in one process and one run, so that whatever the machine does meanwhile hits all of them.
+
+use std::time::{Duration, Instant};
+
+use super::row::{Heading, Row};
+use super::summary::Samples;
+use crate::Result;
+
+/// One who takes part: ours or a peer.
+pub(crate) struct Contender<'a> {
+    pub(crate) name: &'static str,
+    /// Runs one repetition and adds its samples; is told which repetition it is.
+    pub(crate) turn: Turn<'a>,
+}
+
+/// One repetition of a contender.
+pub(crate) type Turn<'a> = Box<dyn FnMut(usize, &mut Samples) -> Result<()> + 'a>;
+
+impl<'a> Contender<'a> {
+    /// A contender called `name`.
+    pub(crate) fn new(name: &'static str, turn: impl FnMut(usize, &mut Samples) -> Result<()> + 'a) -> Self {
+        Contender { name, turn: Box::new(turn) }
+    }
+}
+
+/// Lets contenders take `repetition_count` turns each, and returns each one's samples in their order.
+pub(crate) fn alternate(repetition_count: usize, contenders: &mut [Contender<'_>]) -> Result<Vec<Samples>> {
+    let mut samples = vec![Samples::default(); contenders.len()];
+    for repetition in 0..repetition_count {
+        for (contender, samples) in contenders.iter_mut().zip(&mut samples) {
+            samples.begin_repetition();
+            (contender.turn)(repetition, samples).map_err(|error| format!("{}: {error}", contender.name))?;
+        }
+    }
+    Ok(samples)
+}
+
+/// The row of `heading`; the first contender is ours.
+pub(crate) fn hold(heading: Heading, repetition_count: usize, mut contenders: Vec<Contender<'_>>) -> Result<Row> {
+    let samples = alternate(repetition_count, &mut contenders)?;
+    let (ours, theirs) = samples.split_first().expect("we take part ourselves");
+    let peers: Vec<_> = contenders[1..].iter().map(|contender| contender.name).zip(theirs).collect();
+    Ok(Row::new(heading, ours, &peers))
+}
+
+/// Times operations so short that looking at the clock costs a share of them: that share is taken off.
+pub(crate) struct Stopwatch {
+    overhead: Duration,
+}
+
+impl Stopwatch {
+    /// Measures the clock first.
+    pub(crate) fn new() -> Self {
+        let mut looks: Vec<Duration> = (0..10_001).map(|_| Instant::now().elapsed()).collect();
+        looks.sort();
+        Stopwatch { overhead: looks[looks.len() / 2] }
+    }
+
+    /// The nanoseconds that each of the `count` operations in `work` took.
+    pub(crate) fn nanoseconds(&self, count: usize, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+        let start = Instant::now();
+        work()?;
+        let elapsed = start.elapsed();
+        Ok(elapsed.saturating_sub(self.overhead).as_nanos().max(1) as f64 / count as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::super::summary::Unit;
+    use super::*;
+
+    fn heading() -> Heading {
+        Heading {
+            experiment: "test",
+            row: "row".to_owned(),
+            documents: 1,
+            durability: "none",
+            unit: Unit::Nanoseconds,
+            targets: vec![],
+        }
+    }
+
+    #[test]
+    fn contenders_take_turns() {
+        let order = RefCell::new(String::new());
+        let contender = |name: &'static str, cost: f64| {
+            let order = &order;
+            Contender::new(name, move |repetition, samples| {
+                order.borrow_mut().push_str(&format!("{name}{repetition} "));
+                samples.push(cost);
+                Ok(())
+            })
+        };
+        let row = hold(heading(), 3, vec![contender("a", 10.0), contender("b", 30.0)]).unwrap();
+        assert_eq!(*order.borrow(), "a0 b0 a1 b1 a2 b2 ");
+        assert_eq!(row.ratio["b"], 3.0);
+    }
+
+    #[test]
+    fn a_failure_says_whose_it_is_and_no_row_is_made() {
+        let fails = Contender::new("peer", |_, _| Err("database is locked".into()));
+        assert_eq!(hold(heading(), 1, vec![fails]).unwrap_err().to_string(), "peer: database is locked");
+    }
+}

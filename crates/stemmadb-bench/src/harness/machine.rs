@@ -1,0 +1,109 @@
+//! On what a run was made: facts that belong beside every figure.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde::Serialize;
+
+/// Facts about the machine, its file system and the versions of everything that ran.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) cpu: String,
+    pub(crate) core_count: usize,
+    pub(crate) memory_mib: u64,
+    pub(crate) kernel: String,
+    /// Of the directory that the databases lay in.
+    pub(crate) file_system: String,
+    /// Processes that wanted to run while we began, beside us: above zero, the figures are noisy.
+    pub(crate) load: f64,
+    pub(crate) versions: String,
+    pub(crate) settings: String,
+}
+
+impl Machine {
+    /// The machine we run on; `directory` is where the databases will lie.
+    pub(crate) fn look(directory: &Path, versions: String, settings: String) -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        Machine {
+            cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".to_owned()),
+            core_count: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: field(&read("/proc/meminfo"), "MemTotal").and_then(|text| kibibytes(&text)).unwrap_or(0) / 1024,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            file_system: file_system(&read("/proc/self/mounts"), directory),
+            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+            versions,
+            settings,
+        }
+    }
+
+    /// Each fact with its name, for people.
+    pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("processor", format!("{}, {} cores", self.cpu, self.core_count)),
+            ("memory", format!("{} MiB", self.memory_mib)),
+            ("system", format!("Linux {}", self.kernel)),
+            ("file system", self.file_system.clone()),
+            ("load before the run", format!("{} (a quiet machine has 0)", self.load)),
+            ("versions", self.versions.clone()),
+            ("settings", self.settings.clone()),
+        ]
+    }
+}
+
+/// The commit that is checked out where we run, marked if files differ from it.
+pub(crate) fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    match (git(&["rev-parse", "--short=12", "HEAD"]), git(&["status", "--porcelain", "--untracked-files=no"])) {
+        (Some(commit), Some(changes)) if changes.is_empty() => commit,
+        (Some(commit), _) => format!("{commit} with changes"),
+        (None, _) => "unknown".to_owned(),
+    }
+}
+
+/// The value of a `name: value` line.
+pub(crate) fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.split(':').next().is_some_and(|found| found.trim() == name))?;
+    line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}
+
+/// The number of a text such as `1234 kB`.
+pub(crate) fn kibibytes(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// The type of the mount that `directory` lies on: the one with the longest matching path.
+fn file_system(mounts: &str, directory: &Path) -> String {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let mut best = (0, "unknown");
+    for mount in mounts.lines() {
+        let mut words = mount.split(' ').skip(1);
+        let (Some(path), Some(kind)) = (words.next(), words.next()) else { continue };
+        if directory.starts_with(path) && path.len() >= best.0 {
+            best = (path.len(), kind);
+        }
+    }
+    best.1.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_mount_is_the_directorys() {
+        let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\nproc /proc proc rw 0 0\n";
+        assert_eq!(file_system(mounts, Path::new("/tmp/none/such")), "tmpfs");
+        assert_eq!(file_system(mounts, Path::new("/nowhere")), "ext4");
+        assert_eq!(file_system("", Path::new("/nowhere")), "unknown");
+    }
+
+    #[test]
+    fn fields_of_proc_files() {
+        let text = "Name:\tbench\nVmHWM:\t    1234 kB\n";
+        assert_eq!(field(text, "VmHWM").and_then(|value| kibibytes(&value)), Some(1234));
+        assert_eq!(field(text, "RssAnon"), None);
+    }
+}

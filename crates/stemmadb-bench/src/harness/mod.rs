@@ -1,0 +1,20 @@
+//! How is it measured? Samples, turns, memory, disk, rows: nothing here knows what is measured.
+
+mod contest;
+mod machine;
+mod memory;
+mod place;
+mod processor;
+mod random;
+mod row;
+mod summary;
+mod table;
+
+pub(crate) use contest::{Contender, Stopwatch, alternate, hold};
+pub(crate) use machine::{Machine, commit};
+pub(crate) use memory::MemoryWatch;
+pub(crate) use place::{Place, allocated_bytes, remove, settle};
+pub(crate) use processor::processor_ns;
+pub(crate) use random::Random;
+pub(crate) use row::{Heading, Results, Row};
+pub(crate) use summary::{Samples, Unit};

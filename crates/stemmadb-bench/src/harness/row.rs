@@ -1,0 +1,158 @@
+//! Rows of results, exactly in the format that everything which reads them expects.
+//!
+//! ```json
+//! {"experiment": "queries", "row": "status = active, ids", "documents": 5000, "durability": "none",
+//!  "unit": "us", "ours": {"p50": 31.0, "p99": 44.2, "spread": 0.08},
+//!  "peers": {"sqlite-index": {"p50": 300.1, "p99": 350.0, "spread": 0.05}},
+//!  "ratio": {"sqlite-index": 9.7}, "target": {"sqlite-index": 5.0}, "met": true}
+//! ```
+//!
+//! `ratio` is how many times better we are (above 1 is ours); a row has `met` if it has a target, and meets it if every
+//! ratio does. A bound (a number to stay below, the disk's own rate) is a peer like any other.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::machine::Machine;
+use super::summary::{Samples, Summary, Unit};
+use super::table;
+use crate::Result;
+
+/// What a row says before it has been measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Heading {
+    pub(crate) experiment: &'static str,
+    pub(crate) row: String,
+    pub(crate) documents: u64,
+    pub(crate) durability: &'static str,
+    pub(crate) unit: Unit,
+    /// The ratio to reach against each peer.
+    pub(crate) targets: Vec<(&'static str, f64)>,
+}
+
+/// One row of results.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) experiment: &'static str,
+    pub(crate) row: String,
+    pub(crate) documents: u64,
+    pub(crate) durability: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) ours: Summary,
+    pub(crate) peers: BTreeMap<String, Summary>,
+    pub(crate) ratio: BTreeMap<String, f64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) target: BTreeMap<String, f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) met: Option<bool>,
+}
+
+/// What a run has come to so far. Written to its file after each row, so that a long run that fails has not been for nothing.
+#[derive(Serialize)]
+pub(crate) struct Results {
+    machine: Machine,
+    commit: String,
+    rows: Vec<Row>,
+    #[serde(skip)]
+    file: Option<PathBuf>,
+}
+
+impl Row {
+    /// The row of `heading`, from our samples and each peer's.
+    pub(crate) fn new(heading: Heading, ours: &Samples, peers: &[(&str, &Samples)]) -> Self {
+        let unit = heading.unit;
+        let ours = ours.summary(unit);
+        let peers: BTreeMap<String, Summary> =
+            peers.iter().map(|(name, samples)| ((*name).to_owned(), samples.summary(unit))).collect();
+        let ratio: BTreeMap<String, f64> =
+            peers.iter().map(|(name, peer)| (name.clone(), unit.ratio(ours.p50, peer.p50))).collect();
+        let target: BTreeMap<String, f64> =
+            heading.targets.into_iter().map(|(name, target)| (name.to_owned(), target)).collect();
+        assert!(target.keys().all(|name| ratio.contains_key(name)), "a target against a peer that did not run");
+        let met = (!target.is_empty()).then(|| target.iter().all(|(name, target)| ratio[name] >= *target));
+        Row {
+            experiment: heading.experiment,
+            row: heading.row,
+            documents: heading.documents,
+            durability: heading.durability,
+            unit: unit.name(),
+            ours,
+            peers,
+            ratio,
+            target,
+            met,
+        }
+    }
+}
+
+impl Results {
+    /// No rows yet; they go to `file` too, if there is one.
+    pub(crate) fn new(machine: Machine, commit: String, file: Option<&Path>) -> Self {
+        Results { machine, commit, rows: Vec::new(), file: file.map(Path::to_owned) }
+    }
+
+    /// Adds a row and says so.
+    pub(crate) fn push(&mut self, row: Row) -> Result<()> {
+        eprintln!("{}", table::line(&row));
+        self.rows.push(row);
+        let Some(file) = &self.file else { return Ok(()) };
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()).into())
+    }
+
+    /// The rows so far.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// As a page of Markdown.
+    pub(crate) fn to_markdown(&self, command: &str) -> String {
+        table::page(&self.machine, &self.commit, command, &self.rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heading(targets: Vec<(&'static str, f64)>) -> Heading {
+        Heading {
+            experiment: "queries",
+            row: "status = active, ids".to_owned(),
+            documents: 5_000,
+            durability: "none",
+            unit: Unit::Microseconds,
+            targets,
+        }
+    }
+
+    #[test]
+    fn a_row_is_in_the_documented_format() {
+        let row = Row::new(
+            heading(vec![("sqlite-index", 5.0)]),
+            &Samples::of([31_000.0]),
+            &[("sqlite-index", &Samples::of([300_100.0]))],
+        );
+        let expected = r#"{"experiment":"queries","row":"status = active, ids","documents":5000,"durability":"none","unit":"us","ours":{"p50":31.0,"p99":31.0,"spread":0.0},"peers":{"sqlite-index":{"p50":300.1,"p99":300.1,"spread":0.0}},"ratio":{"sqlite-index":9.68},"target":{"sqlite-index":5.0},"met":true}"#;
+        assert_eq!(serde_json::to_string(&row).unwrap(), expected);
+    }
+
+    #[test]
+    fn met_is_absent_without_a_target_and_needs_every_target() {
+        let (ours, near, far) = (Samples::of([10.0]), Samples::of([20.0]), Samples::of([200.0]));
+        let peers = [("near", &near), ("far", &far)];
+        let json = serde_json::to_string(&Row::new(heading(vec![]), &ours, &peers)).unwrap();
+        assert!(!json.contains("met") && !json.contains("target"), "{json}");
+        assert_eq!(Row::new(heading(vec![("near", 5.0), ("far", 5.0)]), &ours, &peers).met, Some(false));
+        assert_eq!(Row::new(heading(vec![("near", 2.0), ("far", 5.0)]), &ours, &peers).met, Some(true));
+    }
+
+    #[test]
+    #[should_panic(expected = "a target against a peer that did not run")]
+    fn a_target_needs_its_peer() {
+        Row::new(heading(vec![("absent", 2.0)]), &Samples::of([1.0]), &[]);
+    }
+}

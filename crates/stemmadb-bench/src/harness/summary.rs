@@ -1,0 +1,174 @@
+//! What many samples come to: median, 99th percentile, spread.
+//!
+//! A sample is a cost: nanoseconds per operation, bytes per document. Lower is better, always; rates are shown as what
+//! they are only when a summary is printed, and then "p99" is the slow end, as it is for times.
+
+use serde::Serialize;
+
+/// The samples of one contender, repetition by repetition.
+#[derive(Clone, Default)]
+pub(crate) struct Samples {
+    repetitions: Vec<Vec<f64>>,
+}
+
+/// In what a row is shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Unit {
+    /// Nanoseconds for one operation.
+    Nanoseconds,
+    /// Microseconds for one operation.
+    Microseconds,
+    /// Operations in a second, of samples in nanoseconds for one.
+    PerSecond(&'static str),
+    /// The sample itself; less is better.
+    Amount(&'static str),
+    /// The sample itself; more is better.
+    Share(&'static str),
+}
+
+/// What the samples of one contender come to, in the row's unit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Summary {
+    /// The median of all samples.
+    pub(crate) p50: f64,
+    /// What 99 of 100 samples are no worse than.
+    pub(crate) p99: f64,
+    /// How far the medians of the repetitions lie apart, as a share of `p50`.
+    pub(crate) spread: f64,
+}
+
+impl Samples {
+    /// Starts the next repetition.
+    pub(crate) fn begin_repetition(&mut self) {
+        self.repetitions.push(Vec::new());
+    }
+
+    /// Adds a cost to the current repetition.
+    pub(crate) fn push(&mut self, cost: f64) {
+        if self.repetitions.is_empty() {
+            self.begin_repetition();
+        }
+        self.repetitions.last_mut().expect("begun above").push(cost);
+    }
+
+    /// One repetition of one cost.
+    pub(crate) fn push_repetition(&mut self, cost: f64) {
+        self.repetitions.push(vec![cost]);
+    }
+
+    /// The samples of costs that were worked out at once.
+    pub(crate) fn of(costs: impl IntoIterator<Item = f64>) -> Self {
+        Samples { repetitions: costs.into_iter().map(|cost| vec![cost]).collect() }
+    }
+
+    /// The summary in `unit`. There is at least one sample.
+    pub(crate) fn summary(&self, unit: Unit) -> Summary {
+        let mut all: Vec<f64> = self.repetitions.iter().flatten().copied().collect();
+        assert!(!all.is_empty(), "a contender without samples has no summary");
+        let p50 = percentile(&mut all, 50.0);
+        let slow = if unit.more_is_better() { 1.0 } else { 99.0 };
+        let p99 = percentile(&mut all, slow);
+        let medians =
+            self.repetitions.iter().filter(|one| !one.is_empty()).map(|one| percentile(&mut one.clone(), 50.0));
+        let (low, high) = medians.fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(one), high.max(one)));
+        let spread = if p50 > 0.0 { (high - low) / p50 } else { 0.0 };
+        Summary { p50: unit.show(p50), p99: unit.show(p99), spread: round(spread, 2) }
+    }
+}
+
+impl Unit {
+    /// As it is written in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Unit::Nanoseconds => "ns",
+            Unit::Microseconds => "us",
+            Unit::PerSecond(name) | Unit::Amount(name) | Unit::Share(name) => name,
+        }
+    }
+
+    /// How many times better `ours` is than `theirs`, both as they are shown.
+    pub(crate) fn ratio(self, ours: f64, theirs: f64) -> f64 {
+        let shown_more_is_better = matches!(self, Unit::PerSecond(_) | Unit::Share(_));
+        let ratio = if shown_more_is_better { ours / theirs } else { theirs / ours };
+        significant(ratio, 3)
+    }
+
+    /// Whether a larger *sample* is better. Samples of rates are times.
+    fn more_is_better(self) -> bool {
+        matches!(self, Unit::Share(_))
+    }
+
+    fn show(self, sample: f64) -> f64 {
+        let shown = match self {
+            Unit::Nanoseconds | Unit::Amount(_) | Unit::Share(_) => sample,
+            Unit::Microseconds => sample / 1e3,
+            Unit::PerSecond(_) => 1e9 / sample,
+        };
+        significant(shown, 4)
+    }
+}
+
+/// The nearest-rank percentile; orders `samples`.
+fn percentile(samples: &mut [f64], percent: f64) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    if percent == 50.0 && samples.len().is_multiple_of(2) {
+        let upper = samples.len() / 2;
+        return (samples[upper - 1] + samples[upper]) / 2.0;
+    }
+    let rank = (percent / 100.0 * samples.len() as f64).ceil() as usize;
+    samples[rank.clamp(1, samples.len()) - 1]
+}
+
+fn round(number: f64, decimals: i32) -> f64 {
+    let scale = 10f64.powi(decimals);
+    (number * scale).round() / scale
+}
+
+/// `number` with so many significant digits: more would only pretend.
+fn significant(number: f64, digits: i32) -> f64 {
+    if number == 0.0 || !number.is_finite() {
+        return number;
+    }
+    let decimals = digits - 1 - number.abs().log10().floor() as i32;
+    if decimals >= 0 { round(number, decimals) } else { number.round() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_rank() {
+        let samples = Samples { repetitions: vec![(1..=100).map(f64::from).collect()] };
+        let summary = samples.summary(Unit::Nanoseconds);
+        assert_eq!((summary.p50, summary.p99, summary.spread), (50.5, 99.0, 0.0));
+    }
+
+    #[test]
+    fn spread_is_between_repetitions_not_within_them() {
+        let samples = Samples { repetitions: vec![vec![90.0, 100.0, 200.0], vec![120.0]] };
+        assert_eq!(samples.summary(Unit::Nanoseconds).spread, round(20.0 / 110.0, 2));
+    }
+
+    #[test]
+    fn a_rate_is_shown_from_times_and_its_slow_end_is_p99() {
+        let samples = Samples::of([1e6, 1e6, 2e6]);
+        let summary = samples.summary(Unit::PerSecond("documents/s"));
+        assert_eq!((summary.p50, summary.p99), (1_000.0, 500.0));
+    }
+
+    #[test]
+    fn ratios_above_one_are_ours_whatever_the_unit() {
+        assert_eq!(Unit::PerSecond("documents/s").ratio(1_000.0, 100.0), 10.0);
+        assert_eq!(Unit::Microseconds.ratio(1.0, 10.0), 10.0);
+        assert_eq!(Unit::Amount("bytes").ratio(400.0, 100.0), 0.25);
+        assert_eq!(Unit::Share("documents/flush").ratio(60.0, 30.0), 2.0);
+    }
+
+    #[test]
+    fn no_more_digits_than_there_are() {
+        assert_eq!(significant(1_234.567, 4), 1_235.0);
+        assert_eq!(significant(0.012_345_6, 3), 0.0123);
+        assert_eq!(significant(123_456.7, 4), 123_457.0);
+    }
+}

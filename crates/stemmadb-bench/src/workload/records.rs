@@ -1,0 +1,118 @@
+//! The workload of the design: documents of 15 indexed values, 5 fields of 10 distinct values, 5 of 1,000, 5 unique.
+//!
+//! About 382 bytes of JSON a document. Every document is a function of the seed and its number.
+
+use std::fmt::Write as _;
+
+use crate::harness::Random;
+
+/// Documents of 15 fields.
+#[derive(Clone, Copy)]
+pub(crate) struct Records {
+    seed: u64,
+}
+
+/// Fields of 10 distinct values each; the last is a number.
+pub(crate) const OF_TEN: [&str; 5] = ["order_status", "ship_country", "sales_channel", "user_language", "priority"];
+/// Fields of 1,000 distinct values each: texts, whole numbers, and prices with a fraction.
+pub(crate) const OF_A_THOUSAND: [&str; 5] = ["ship_city", "category", "created_day", "risk_score", "unit_price"];
+/// Fields of 16 random characters each.
+pub(crate) const UNIQUE: [&str; 5] = ["session_id", "access_token", "reference", "signature", "customer_id"];
+
+const STATUS: [&str; 10] =
+    ["active", "pending", "suspended", "closed", "deleted", "archived", "review", "blocked", "draft", "expired"];
+const COUNTRY: [&str; 10] =
+    ["poland", "france", "norway", "chile", "japan", "kenya", "canada", "iceland", "portugal", "vietnam"];
+const CHANNEL: [&str; 10] =
+    ["website", "letter", "telephone", "partner", "market", "fair", "mobile", "kiosk", "agent", "referral"];
+const LANGUAGE: [&str; 10] =
+    ["polish", "french", "norwegian", "spanish", "japanese", "swahili", "english", "icelandic", "latin", "esperanto"];
+
+/// Five bits each, so that a prefix of two selects one document of 1,024.
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+impl Records {
+    /// The documents of `seed`.
+    pub(crate) fn new(seed: u64) -> Self {
+        Records { seed }
+    }
+
+    /// The fields that every document has.
+    pub(crate) fn fields() -> impl Iterator<Item = &'static str> {
+        OF_TEN.into_iter().chain(OF_A_THOUSAND).chain(UNIQUE)
+    }
+
+    /// Appends document `number` as JSON.
+    pub(crate) fn write_json(&self, number: u64, json: &mut String) {
+        let mut random = Random::at(self.seed, number);
+        let mut ten = |words: &[&'static str; 10]| words[random.below(10) as usize];
+        let (status, country, channel, language) = (ten(&STATUS), ten(&COUNTRY), ten(&CHANNEL), ten(&LANGUAGE));
+        let priority = random.below(10);
+        let mut thousand = || random.below(1_000);
+        let (city, category, day, score, price) = (thousand(), thousand(), thousand(), thousand(), thousand());
+        write!(
+            json,
+            r#"{{"order_status":"{status}","ship_country":"{country}","sales_channel":"{channel}","user_language":"{language}","priority":{priority},"ship_city":"city-{city:03}","category":"category-{category:03}","created_day":{},"risk_score":{score},"unit_price":{}.{}5"#,
+            20_000 + day,
+            price / 10,
+            price % 10,
+        )
+        .expect("a string takes everything");
+        for field in UNIQUE {
+            write!(json, r#","{field}":""#).expect("a string takes everything");
+            push_unique(&mut random, json);
+            json.push('"');
+        }
+        json.push('}');
+    }
+}
+
+fn push_unique(random: &mut Random, json: &mut String) {
+    for _ in 0..2 {
+        let bits = random.next();
+        json.extend((0..8).map(|position| char::from(ALPHABET[(bits >> (5 * position)) as usize & 31])));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn documents_are_as_large_and_as_varied_as_the_design_says() {
+        let records = Records::new(1);
+        let mut distinct: Vec<HashSet<String>> = vec![HashSet::new(); 15];
+        let mut byte_count = 0;
+        for number in 0..20_000 {
+            let mut json = String::new();
+            records.write_json(number, &mut json);
+            byte_count += json.len();
+            let document: Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(document.as_object().unwrap().len(), 15);
+            for (values, field) in distinct.iter_mut().zip(Records::fields()) {
+                values.insert(document[field].to_string());
+            }
+        }
+        let counts: Vec<usize> = distinct.iter().map(HashSet::len).collect();
+        assert_eq!(counts[..5], [10; 5]);
+        assert_eq!(counts[5..10], [1_000; 5]);
+        assert_eq!(counts[10..], [20_000; 5]);
+        assert!((377..388).contains(&(byte_count / 20_000)), "{}", byte_count / 20_000);
+    }
+
+    #[test]
+    fn a_document_is_a_function_of_seed_and_number() {
+        let json = |seed, number| {
+            let mut json = String::new();
+            Records::new(seed).write_json(number, &mut json);
+            json
+        };
+        assert_eq!(json(7, 3), json(7, 3));
+        assert_ne!(json(7, 3), json(7, 4));
+        assert_ne!(json(7, 3), json(8, 3));
+    }
+}
