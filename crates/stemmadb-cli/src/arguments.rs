@@ -353,7 +353,9 @@ pub(crate) struct Count {
     stemma changes library.stemma\n  \
     stemma changes library.stemma --since 1200 --docs\n  \
     stemma changes library.stemma --follow --selector '{\"type\": \"order\"}'\n\n\
-    The `seq` of the last line read is the --since of the next call.")]
+    The `seq` of the last line read is the --since of the next call.\n\n\
+    A database in a directory belongs to one process at a time: with --follow it is let go between readings, so that others \
+    can write, and read again when its log changes.")]
 pub(crate) struct Changes {
     /// The database's directory
     pub(crate) database: PathBuf,

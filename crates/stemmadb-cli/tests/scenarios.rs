@@ -29,18 +29,26 @@ fn scenarios() {
     files.sort();
     assert!(!files.is_empty());
     let bless = std::env::var_os("STEMMA_BLESS").is_some();
-    let mut differences = String::new();
-    for file in files {
-        let expected = std::fs::read_to_string(&file).unwrap();
-        let actual = play(&expected);
-        if bless {
-            std::fs::write(&file, &actual).unwrap();
-        } else if actual != expected {
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            writeln!(differences, "--- {name}\n{}", difference(&expected, &actual)).unwrap();
-        }
+    let differences: Vec<String> = std::thread::scope(|scope| {
+        let played: Vec<_> = files.iter().map(|file| scope.spawn(move || compare(file, bless))).collect();
+        played.into_iter().filter_map(|played| played.join().unwrap()).collect()
+    });
+    assert!(differences.is_empty(), "\n{}\nSTEMMA_BLESS=1 accepts this", differences.join("\n"));
+}
+
+/// Plays one transcript; says how it differs from what was expected, or writes down what it is now.
+fn compare(file: &Path, bless: bool) -> Option<String> {
+    let expected = std::fs::read_to_string(file).unwrap();
+    let actual = play(&expected);
+    if actual == expected {
+        return None;
     }
-    assert!(differences.is_empty(), "\n{differences}\nSTEMMA_BLESS=1 accepts this");
+    if bless {
+        std::fs::write(file, &actual).unwrap();
+        return None;
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    Some(format!("--- {name}\n{}", difference(&expected, &actual)))
 }
 
 /// One line of a transcript, or one command with all that belongs to it.

@@ -1,3 +1,5 @@
+//! Readers fed in drops, so that every boundary falls within everything once.
+
 use super::*;
 
 /// Hands out a few bytes at a time, so that every boundary falls within something once.

@@ -1,6 +1,7 @@
 //! Rows as columns, and one record as names and values.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Row, Table};
 use indicatif::HumanBytes;
@@ -14,8 +15,11 @@ const PAGE_ROWS: usize = 500;
 /// A cell shows at most this many characters.
 const CELL_CHARACTERS_MAX: usize = 60;
 
-/// A column narrower than this is of no use.
-const COLUMN_WIDTH_MIN: usize = 12;
+/// A column gets this much at first, and more if there is room when all columns have it.
+const COLUMN_WIDTH_FIRST: usize = 20;
+
+/// Blanks between columns.
+const GAP: usize = 2;
 
 /// Rows that are shown together.
 pub(crate) struct Page {
@@ -54,11 +58,11 @@ impl Page {
     /// The page as text; it is empty afterwards.
     pub(crate) fn take(&mut self) -> String {
         let rows = std::mem::take(&mut self.rows);
-        let mut names = column_names(&rows);
+        let mut columns = columns(&rows);
         if let Some(width) = self.width {
-            for name in names.split_off(names.len().min((width / COLUMN_WIDTH_MIN).max(1))) {
-                if !self.hidden.contains(&name) {
-                    self.hidden.push(name);
+            for column in fit(&mut columns, width) {
+                if !self.hidden.contains(&column.name) {
+                    self.hidden.push(column.name);
                 }
             }
         }
@@ -67,44 +71,90 @@ impl Page {
         if self.width.is_some() {
             table.set_content_arrangement(ContentArrangement::Dynamic);
         }
-        table.set_header(names.iter().map(|name| self.header(name)));
+        let header = columns.iter().map(|column| self.header(&column.name, column.width));
+        table.set_header(one_line(Row::from(header)));
         for row in &rows {
-            table.add_row(cells(row, &names));
+            table.add_row(one_line(Row::from(columns.iter().map(|column| column.cell(row)))));
         }
-        for (at, name) in names.iter().enumerate() {
-            let Some(column) = table.column_mut(at) else { continue };
-            column.set_padding((0, 2));
-            let numeric = rows.iter().filter_map(|row| row.get(name)).all(|value| value.as_number().is_some());
-            if numeric {
-                column.set_cell_alignment(CellAlignment::Right);
+        for (at, column) in columns.iter().enumerate() {
+            let Some(shown) = table.column_mut(at) else { continue };
+            shown.set_padding((0, GAP as u16));
+            if column.is_numeric {
+                shown.set_cell_alignment(CellAlignment::Right);
             }
         }
         table.trim_fmt()
     }
 
-    fn header(&self, name: &str) -> Cell {
-        let cell = Cell::new(shorten(name));
+    fn header(&self, name: &str, width: usize) -> Cell {
+        let cell = Cell::new(cut(name, width));
         if self.colored { cell.add_attribute(Attribute::Bold) } else { cell }
     }
 }
 
-/// The fields of all rows, in the order in which they first appear.
-fn column_names(rows: &[Object]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    let mut known = std::collections::HashSet::new();
-    for name in rows.iter().flat_map(|row| row.names()) {
-        if known.insert(name) {
-            names.push(name.to_owned());
-        }
-    }
-    names
+/// One field of the rows.
+struct Column {
+    name: String,
+    /// How many characters its longest cell has, at most [`CELL_CHARACTERS_MAX`].
+    needed: usize,
+    /// How many of them are shown.
+    width: usize,
+    is_numeric: bool,
 }
 
-fn cells(row: &Object, names: &[String]) -> Row {
-    let cells = names.iter().map(|name| row.get(name).map_or_else(|| Cell::new(""), |value| Cell::new(cell(value))));
-    let mut cells = Row::from(cells);
-    cells.max_height(1);
-    cells
+impl Column {
+    fn cell(&self, row: &Object) -> Cell {
+        Cell::new(row.get(&self.name).map_or_else(String::new, |value| cut(&text_of(value), self.width)))
+    }
+}
+
+/// The fields of all rows, in the order in which they first appear.
+fn columns(rows: &[Object]) -> Vec<Column> {
+    let mut columns: Vec<Column> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    for (name, value) in rows.iter().flat_map(Object::iter) {
+        let at = *known.entry(name).or_insert_with(|| {
+            let needed = name.chars().count().min(CELL_CHARACTERS_MAX);
+            columns.push(Column { name: name.to_owned(), needed, width: needed, is_numeric: true });
+            columns.len() - 1
+        });
+        let column = &mut columns[at];
+        column.is_numeric &= value.as_number().is_some();
+        if column.needed < CELL_CHARACTERS_MAX {
+            column.needed = column.needed.max(text_of(value).chars().count().min(CELL_CHARACTERS_MAX));
+        }
+        column.width = column.needed;
+    }
+    columns
+}
+
+/// Gives the columns widths that fit into `width` together; returns those for which there is no room.
+fn fit(columns: &mut Vec<Column>, width: usize) -> Vec<Column> {
+    let mut left = width;
+    let mut fitting = 0;
+    for column in columns.iter_mut() {
+        // The first column is what tells rows apart.
+        let most = if fitting == 0 { width.min(2 * COLUMN_WIDTH_FIRST) } else { COLUMN_WIDTH_FIRST };
+        column.width = column.needed.min(most);
+        let needed = column.width + if fitting == 0 { 0 } else { GAP };
+        if fitting > 0 && needed > left {
+            break;
+        }
+        left = left.saturating_sub(needed);
+        fitting += 1;
+    }
+    let hidden = columns.split_off(fitting);
+    for column in columns {
+        let more = (column.needed - column.width).min(left);
+        column.width += more;
+        left -= more;
+    }
+    hidden
+}
+
+fn one_line(mut row: Row) -> Row {
+    row.max_height(1);
+    row
 }
 
 /// A record: each name with its value, the values below each other.
@@ -122,11 +172,12 @@ pub(crate) fn properties(record: &Object, paint: Paint) -> String {
     text
 }
 
-fn cell(value: &Value) -> String {
+/// A value on one line, without control characters.
+fn text_of(value: &Value) -> String {
     let text = match value {
         Value::String(text) if text.is_empty() => "\"\"".to_owned(),
-        Value::String(text) => shorten(text),
-        _ => shorten(&value.to_json()),
+        Value::String(text) => text.chars().take(CELL_CHARACTERS_MAX + 1).collect(),
+        _ => value.to_json(),
     };
     text.replace(char::is_control, "·")
 }
@@ -139,10 +190,10 @@ fn plain(value: &Value) -> Cow<'_, str> {
     }
 }
 
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(CELL_CHARACTERS_MAX) {
+fn cut(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
         None => text.to_owned(),
-        Some(_) => text.chars().take(CELL_CHARACTERS_MAX - 1).chain(['…']).collect(),
+        Some(_) => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 
@@ -168,9 +219,20 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let (text, hidden) = page(&["{\"a\":1,\"b\":2,\"c\":3}"], Some(24));
+        let (text, hidden) = page(&["{\"a\":1,\"b\":2,\"c\":3}"], Some(6));
         assert_eq!(text, "a  b\n1  2");
         assert_eq!(hidden, ["c"]);
+    }
+
+    #[test]
+    fn room_that_is_left_goes_to_the_first_columns() {
+        let row = format!("{{\"a\":\"{0}\",\"b\":\"{0}\"}}", "x".repeat(40));
+        let (text, _) = page(&[&row], Some(70));
+        let cells: Vec<usize> = text.lines().nth(1).unwrap().split("  ").map(|cell| cell.chars().count()).collect();
+        assert_eq!(cells, [40, 28]);
+        let (text, hidden) = page(&[&row], Some(30));
+        assert_eq!(text.lines().nth(1).unwrap().chars().count(), 30);
+        assert_eq!(hidden, ["b"]);
     }
 
     #[test]

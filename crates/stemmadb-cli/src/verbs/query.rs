@@ -9,6 +9,9 @@ use crate::failure::{self, Failure, Result};
 use crate::shell::interrupt;
 use crate::show::{Look, Show, Shown};
 
+/// So many of the fields that a table has no room for are named.
+const HIDDEN_NAMES_MAX: usize = 8;
+
 /// Shows the documents that match.
 pub(super) fn find(find: &Find, session: Session<'_>) -> Result<()> {
     let question = question(&find.query)?;
@@ -26,7 +29,9 @@ pub(super) fn find(find: &Find, session: Session<'_>) -> Result<()> {
         show.flush()?;
         let hidden = show.hidden();
         if !hidden.is_empty() {
-            failure::hint(format!("no room for {}: --fields or --pretty shows them", hidden.join(", ")));
+            let (shown, more) = hidden.split_at(hidden.len().min(HIDDEN_NAMES_MAX));
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more fields", more.len()) };
+            failure::hint(format!("no room for {}{more}: --fields or --pretty shows them", shown.join(", ")));
         }
         if let Some(token) = rows.more()? {
             failure::hint(format!("more with --page {token}"));
