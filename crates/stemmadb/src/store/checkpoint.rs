@@ -141,19 +141,14 @@ fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &O
         let chunk = changes[0].0.chunk();
         let row_key = index::posting_key(path, key, chunk);
         let tree = slices.transaction()?;
-        let mut container = match tree.get(Table::Postings, &row_key)? {
-            Some(value) => Container::decode(value)?,
-            None => Container::new(),
-        };
         let pick = |wanted: bool| -> Vec<u16> {
             changes.iter().filter(|(_, gained)| *gained == wanted).map(|(number, _)| number.low()).collect()
         };
-        container.apply(&pick(true), &pick(false));
-        if container.is_empty() {
+        let mut value = Vec::new();
+        let stored = tree.get(Table::Postings, &row_key)?;
+        if Container::update_stored(stored, &pick(true), &pick(false), &mut value)? == 0 {
             tree.delete(Table::Postings, &row_key)?;
         } else {
-            let mut value = Vec::new();
-            container.encode(&mut value);
             tree.put(Table::Postings, &row_key, &value)?;
         }
         slices.count(1)?;

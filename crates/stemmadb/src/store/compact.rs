@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::index::difference;
-use crate::log::{Frame, Level, LogPosition};
+use crate::log::{Frame, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Stored};
 use crate::revision::{Leaf, Revision, Sequence};
 use crate::store::layout::{self, LocalRow};
@@ -83,25 +83,10 @@ impl Store {
     fn compact_segment(&self, number: u32) -> Result<()> {
         self.parts.log.frames(number, &mut |frame| self.relocate_frame(&frame))?;
         self.checkpoint()?;
-        let upkeep = self.upkeep.lock();
-        let left: Vec<u32> =
-            self.parts.log.segments().iter().map(|segment| segment.number).filter(|left| *left != number).collect();
-        let end = {
-            let mut writer = self.writer.lock();
-            let mut payload = Vec::new();
-            Record::Segments(left).encode(&mut payload);
-            let appended = self.parts.log.append(writer.next_sequence, &payload)?;
-            writer.log_end = appended.end;
-            appended.end
-        };
-        self.parts.log.commit(end, Level::Flushed)?;
-        self.parts.publisher.advance(self.parts.log.written(), self.parts.log.durable());
         self.parts.log.retire(number)?;
         let mut tree = self.parts.tree.write()?;
         meta::forget_segment(&mut *tree, number)?;
-        tree.commit()?;
-        drop(upkeep);
-        Ok(())
+        tree.commit()
     }
 
     /// Appends again what is still needed of one frame.
@@ -121,7 +106,6 @@ impl Store {
                 Record::Shape { .. } | Record::Settings(_) => {
                     record.encode(&mut moved.payload);
                 }
-                Record::Segments(_) => {}
             }
         }
         self.append_moved(&mut writer, moved)

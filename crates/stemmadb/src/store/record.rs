@@ -9,8 +9,7 @@
 //! | 1 revision | flags (1), document number, sequence, id length, id, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body |
 //! | 2 local | flags (1), generation, id length, id, packed body |
 //! | 3 shape | shape number, name count, then length and bytes of each name |
-//! | 4 segments | count, then each number: the segments that exist; any other before this one was retired |
-//! | 5 settings | the database's settings as JSON |
+//! | 4 settings | the database's settings as JSON |
 
 use crate::index::DocumentNumber;
 use crate::revision::{Revision, Sequence};
@@ -26,8 +25,6 @@ pub(crate) enum Record<'a> {
     Local { deleted: bool, generation: u64, id: &'a str, body: &'a [u8] },
     /// The field names of one shape.
     Shape { number: u32, names: Vec<&'a str> },
-    /// Which segments exist.
-    Segments(Vec<u32>),
     /// The database's settings as JSON.
     Settings(&'a [u8]),
 }
@@ -49,8 +46,7 @@ pub(crate) struct RevisionRecord<'a> {
 const KIND_REVISION: u8 = 1;
 const KIND_LOCAL: u8 = 2;
 const KIND_SHAPE: u8 = 3;
-const KIND_SEGMENTS: u8 = 4;
-const KIND_SETTINGS: u8 = 5;
+const KIND_SETTINGS: u8 = 4;
 
 const FLAG_DELETED: u8 = 1;
 const FLAG_RELOCATED: u8 = 2;
@@ -74,11 +70,6 @@ impl Record<'_> {
                 put_varint(&mut fields, u64::from(*number));
                 put_varint(&mut fields, names.len() as u64);
                 names.iter().for_each(|name| put_text(&mut fields, name));
-            }
-            Record::Segments(numbers) => {
-                fields.push(KIND_SEGMENTS);
-                put_varint(&mut fields, numbers.len() as u64);
-                numbers.iter().for_each(|number| put_varint(&mut fields, u64::from(*number)));
             }
             Record::Settings(settings) => {
                 fields.push(KIND_SETTINGS);
@@ -210,10 +201,6 @@ impl<'a> Reader<'a> {
                 let count = self.length()?;
                 let names = (0..count).map(|_| self.text()).collect::<Result<_>>()?;
                 Ok(Record::Shape { number, names })
-            }
-            KIND_SEGMENTS => {
-                let count = self.length()?;
-                Ok(Record::Segments((0..count).map(|_| self.small()).collect::<Result<_>>()?))
             }
             KIND_SETTINGS => Ok(Record::Settings(self.rest())),
             _ => Err(damaged()),

@@ -149,13 +149,10 @@ impl Store {
         let segments = self.parts.log.segments();
         let total = segments.iter().map(|segment| segment.used_bytes).sum();
         let mut done = 0;
-        let mut listed: Option<(u32, Vec<u32>)> = None;
         for segment in &segments {
             let mut within = 0;
             self.parts.log.frames(segment.number, &mut |frame| {
-                if let Some(list) = self.replay(frame.position, frame.end, frame.first_sequence, frame.payload)? {
-                    listed = Some((segment.number, list));
-                }
+                self.replay(frame.position, frame.end, frame.first_sequence, frame.payload)?;
                 within = u64::from(frame.end.offset());
                 progress(Progress { done: done + within, total });
                 Ok(())
@@ -163,19 +160,11 @@ impl Store {
             done += segment.used_bytes;
             progress(Progress { done, total });
         }
-        let present: BTreeSet<u32> = segments.iter().map(|segment| segment.number).collect();
-        check_segments(&present, listed)
+        Ok(())
     }
 
-    /// Applies one frame of the log; returns the list of segments if the frame has one.
-    fn replay(
-        &self,
-        position: LogPosition,
-        end: LogPosition,
-        first_sequence: Sequence,
-        payload: &[u8],
-    ) -> Result<Option<Vec<u32>>> {
-        let mut listed = None;
+    /// Applies one frame of the log.
+    fn replay(&self, position: LogPosition, end: LogPosition, first_sequence: Sequence, payload: &[u8]) -> Result<()> {
         let mut next_sequence = first_sequence;
         let mut locals = Vec::new();
         let mut offset = 0;
@@ -198,7 +187,6 @@ impl Store {
                 Record::Shape { number, names } => {
                     restore_shape(&self.parts.shapes, number, names)?;
                 }
-                Record::Segments(segments) => listed = Some(segments),
                 Record::Settings(_) => {}
             }
         }
@@ -220,7 +208,7 @@ impl Store {
         if full {
             self.merge_sealed()?;
         }
-        Ok(listed)
+        Ok(())
     }
 
     fn replay_revision(&self, record: &RevisionRecord<'_>, position: LogPosition, length: u32) -> Result<()> {
@@ -360,16 +348,6 @@ where
     let shape = ShapeNumber::new(u64::from(number))
         .ok_or_else(|| Error::corrupt(format!("a record of the log is of shape {number}, which can't be one")))?;
     shapes.restore(shape, names)
-}
-
-/// Checks that no segment is missing: those of the last list, and all begun since.
-fn check_segments(present: &BTreeSet<u32>, listed: Option<(u32, Vec<u32>)>) -> Result<()> {
-    let Some(newest) = present.last().copied() else { return Ok(()) };
-    let (since, listed) = listed.unwrap_or((1, vec![1]));
-    match listed.into_iter().chain(since..=newest).find(|number| !present.contains(number)) {
-        Some(lost) => Err(missing_segment(lost)),
-        None => Ok(()),
-    }
 }
 
 fn missing_segment(number: u32) -> Error {

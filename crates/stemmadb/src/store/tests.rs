@@ -280,3 +280,26 @@ fn a_write_at_an_interval_is_flushed_by_then() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
+
+/// A file of the log that somebody removed is missed, with a tree that needs it and without one.
+#[test]
+fn a_missing_segment_is_told() {
+    for (with_tree, victim) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.stemma");
+        let db = Database::open_with(&path, options()).unwrap();
+        fill(&db, 2000);
+        drop(db);
+        let mut files: Vec<_> = path.join("log").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.extension() == Some("log".as_ref()));
+        files.sort();
+        assert!(files.len() > 2);
+        std::fs::remove_file(&files[victim]).unwrap();
+        if !with_tree {
+            std::fs::remove_dir_all(path.join("tree")).unwrap();
+        }
+        let error = Database::open_with(&path, options()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+        assert!(error.message().contains("missing"), "{error:?}");
+    }
+}
