@@ -6,11 +6,11 @@ use std::path::Path;
 
 use super::page::{Checked, Damage, META_PAGES, Meta};
 use super::{OPEN, damaged};
-use crate::tree::REBUILD;
 use crate::{Error, Result};
 
 const PAGE_BYTES_MIN: usize = 512;
 const PAGE_BYTES_MAX: usize = 32_768;
+const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
 
 /// Checks `data.mdb` in `directory`, if it is there: that it is a tree, whole as far as its length tells.
 pub(super) fn check_file(directory: &Path) -> Result<()> {
@@ -27,16 +27,17 @@ pub(super) fn check_file(directory: &Path) -> Result<()> {
     let limit = META_PAGES * PAGE_BYTES_MAX as u64;
     file.by_ref().take(limit).read_to_end(&mut head).map_err(|error| Error::io(OPEN, error))?;
     let newest = newest_meta(&head).map_err(|damage| damaged(None, damage))?;
-    check_length(&newest, file_bytes)
+    check_last_page(&newest, file_bytes).map_err(|damage| damaged(None, damage))
 }
 
-/// Touching a mapped page beyond the end of the file kills the process, so a file cut short is refused.
-pub(super) fn check_length(meta: &Meta, file_bytes: u64) -> Result<()> {
-    let needed_bytes = meta.last_page.saturating_add(1).saturating_mul(meta.page_bytes as u64);
-    if needed_bytes <= file_bytes {
+/// LMDB never writes pages that it gave out and took back within one transaction, so a file may hold fewer pages than are
+/// counted; but not by any number.
+pub(super) fn check_last_page(meta: &Meta, file_bytes: u64) -> Checked<()> {
+    let needed_bytes = meta.last_page.saturating_mul(meta.page_bytes as u64);
+    if needed_bytes <= file_bytes.saturating_mul(2).saturating_add(UNWRITTEN_BYTES_MAX) {
         return Ok(());
     }
-    Err(Error::corrupt(format!("tree/data.mdb is cut short: {file_bytes} bytes of {needed_bytes}")).with_hint(REBUILD))
+    Err(Damage { page: meta.transaction % META_PAGES, what: "the file is far shorter than it says" })
 }
 
 fn newest_meta(head: &[u8]) -> Checked<Meta> {

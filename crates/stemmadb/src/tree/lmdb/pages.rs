@@ -11,7 +11,7 @@ use heed::{Env, RoTxn, WithoutTls};
 use parking_lot::Mutex;
 
 use super::error::tree_error;
-use super::head::check_length;
+use super::head::check_last_page;
 use super::map::Map;
 use super::page::PAGE_HEADER_BYTES;
 use super::page::{Checked, Damage, LeafData, META_PAGES, Meta, Page, check_overflow, overflow_pages};
@@ -21,6 +21,9 @@ use crate::Result;
 /// The mapped pages of one committed state.
 pub(super) struct Pages {
     meta: Meta,
+    /// Pages that the file holds whole. Perhaps fewer than the head counts: LMDB never writes pages that it gave out and took
+    /// back within one transaction. Touching a mapped page beyond the end of the file kills the process.
+    held_pages: u64,
     map: Arc<Map>,
     /// Keeps LMDB from writing to the pages of this state, and the environment open.
     _pin: Mutex<RoTxn<'static, WithoutTls>>,
@@ -40,10 +43,11 @@ impl Pages {
         } else {
             Meta::parse(meta_page(map, number, page_bytes), number)
         };
-        let pages =
-            Pages { meta: meta.map_err(|damage| damaged(None, damage))?, map: map.clone(), _pin: Mutex::new(pin) };
-        pages.check_meta(page_bytes, transaction).map_err(|damage| damaged(None, damage))?;
-        check_length(&pages.meta, file_bytes)?;
+        let meta = meta.map_err(|damage| damaged(None, damage))?;
+        let held_pages = file_bytes / page_bytes as u64;
+        let pages = Pages { meta, held_pages, map: map.clone(), _pin: Mutex::new(pin) };
+        let checked = pages.check_meta(page_bytes, transaction);
+        checked.and_then(|()| check_last_page(&pages.meta, file_bytes)).map_err(|damage| damaged(None, damage))?;
         Ok(pages)
     }
 
@@ -89,11 +93,11 @@ impl Pages {
     fn bytes(&self, number: u64, count: u64) -> Checked<&[u8]> {
         let damage = Damage { page: number, what: "there is no such page" };
         let end = number.checked_add(count);
-        if number < META_PAGES || end.is_none_or(|end| end > self.meta.last_page + 1) {
+        if number < META_PAGES || end.is_none_or(|end| end > self.held_pages || end > self.meta.last_page + 1) {
             return Err(damage);
         }
         let page_bytes = self.meta.page_bytes;
-        // SAFETY: `check_length` saw that the file holds all pages up to the last; it never shrinks while it is open. LMDB
+        // SAFETY: the file holds all these pages; it never shrinks while it is open. LMDB
         // writes only to pages which no pinned state uses, and this state is pinned. In a damaged file a wrong page number
         // can name a page that LMDB reuses: its bytes may change while they are read, so whatever is taken from a page
         // is checked after it was copied, and a row handed out may at worst be garbage of the file's.
