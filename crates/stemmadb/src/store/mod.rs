@@ -146,19 +146,19 @@ impl Store {
         self.snapshot_at(Some(Sequence(u64::MAX >> 1)))
     }
 
-    /// Memtables, tree and sequence are taken under one lock: no checkpoint can drop a memtable in between, and what a
-    /// running checkpoint has merged so far lies in a memtable that is still in the view, at or below the sequence.
+    /// Tree, sequence and memtables are taken under one lock, so no checkpoint can drop a memtable in between; and in this order:
+    /// what a running checkpoint has merged so far was published before, and what is published is in the memtables already.
     fn snapshot_at(&self, at: Option<Sequence>) -> Result<Snapshot> {
         let view = self.view.read();
+        let tree = self.parts.tree.read()?;
+        let is_published = at.is_none();
+        let at = at.unwrap_or_else(|| self.parts.publisher.published());
         let mut memtables: SmallVec<[Arc<Memtable>; 4]> =
             view.sealed.iter().map(|sealed| sealed.memtable.clone()).collect();
         if !view.active.is_empty() {
             memtables.push(view.active.clone());
         }
-        let tree = self.parts.tree.read()?;
         let segments = self.parts.log.segments_snapshot();
-        let is_published = at.is_none();
-        let at = at.unwrap_or_else(|| self.parts.publisher.published());
         Ok(Snapshot { parts: self.parts.clone(), at, is_published, memtables, tree, segments })
     }
 

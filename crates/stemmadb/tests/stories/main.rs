@@ -1,0 +1,31 @@
+//! Bugs that were found, one file each: the story on top, then the test that keeps it from coming back.
+
+mod snapshot_missed_the_first_write;
+
+use stemmadb::{Database, DocumentId, Durability, Edit, Options, Revision, Sequence, Value};
+
+fn options() -> Options {
+    Options::new().durability(Durability::None).background(false).segment_bytes(64 << 10)
+}
+
+fn value(json: &str) -> Value {
+    Value::parse(json.as_bytes()).unwrap()
+}
+
+fn foreign(id: &str, path: &[&str], body: &str) -> Edit {
+    let revisions = path.iter().map(|text| text.parse::<Revision>().unwrap()).collect();
+    Edit::Foreign { id: DocumentId::new(id).unwrap(), revisions, deleted: false, body: value(body) }
+}
+
+fn assert_sound(db: &Database) {
+    let report = db.check(|_| ()).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.damages);
+}
+
+/// Writes until everything before now lies in segments that are not the newest.
+fn roll(db: &Database) {
+    for _ in 0..3 {
+        db.upsert("filler", &value(&format!("{{\"text\":\"{}\"}}", "x".repeat(60 << 10)))).unwrap();
+        db.checkpoint().unwrap();
+    }
+}
