@@ -5,6 +5,7 @@
 //! - The log is flushed past a memtable before the first slice of it is committed.
 //! - Postings come first, then documents, the checkpoint position last. Recovery works out index differences from the
 //!   documents in the tree: as long as a document's row is old, its terms can be merged again; once it is new, they are all in.
+//! - The tree knows a shape only after the durable log does: a shape that no frame names may get another meaning after a crash.
 //! - A document's rows and the live bytes they account for change in one transaction.
 
 use std::collections::BTreeMap;
@@ -68,14 +69,11 @@ impl StoreParts {
         self.log.commit(sealed.log_end, Level::Flushed)?;
         self.publisher.advance(self.log.written(), self.log.durable());
         let mut slices = Slices { parts: self, transaction: None, row_count: 0 };
-        let (path_count, shape_count) = (self.paths.len(), self.shapes.len());
-        meta::put_dictionaries(
-            slices.transaction()?,
-            &self.paths,
-            persisted.path_count,
-            &self.shapes,
-            persisted.shape_count,
-        )?;
+        let path_count = self.paths.len();
+        let shape_count = persisted.shape_count.max(sealed.shape_count);
+        let tree = slices.transaction()?;
+        meta::put_paths(tree, &self.paths, persisted.path_count)?;
+        meta::put_shapes(tree, &self.shapes, persisted.shape_count..shape_count)?;
         merge_postings(&mut slices, &sealed.memtable)?;
         slices.commit()?;
         *persisted = Persisted { path_count, shape_count };

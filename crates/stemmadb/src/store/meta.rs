@@ -9,7 +9,7 @@
 //! | `live/` + segment | bytes of that segment's records that are still needed |
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use crate::Result;
 use crate::index::{DocumentNumber, PathEntry, PathNumber, Paths};
@@ -92,20 +92,19 @@ pub(super) fn restore_dictionaries(tree: &dyn TreeRead, paths: &Paths, shapes: &
     Ok(())
 }
 
-/// Stores the paths and shapes that the tree does not have yet.
-pub(super) fn put_dictionaries(
-    tree: &mut dyn TreeTransaction,
-    paths: &Paths,
-    path_from: usize,
-    shapes: &Shapes,
-    shape_from: usize,
-) -> Result<()> {
-    for entry in paths.entries_since(path_from) {
+/// Stores the paths from number `from` on.
+pub(super) fn put_paths(tree: &mut dyn TreeTransaction, paths: &Paths, from: usize) -> Result<()> {
+    for entry in paths.entries_since(from) {
         let mut value = Vec::new();
         entry.encode(&mut value);
         tree.put(Table::Meta, &numbered_key(PATH, u64::from(entry.number.0)), &value)?;
     }
-    for (number, shape) in shapes.since(shape_from) {
+    Ok(())
+}
+
+/// Stores the shapes of these numbers.
+pub(super) fn put_shapes(tree: &mut dyn TreeTransaction, shapes: &Shapes, numbers: Range<usize>) -> Result<()> {
+    for (number, shape) in shapes.since(numbers.start).take(numbers.len()) {
         let mut value = Vec::new();
         put_varint(&mut value, shape.len() as u64);
         for name in shape.names() {

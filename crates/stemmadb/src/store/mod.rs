@@ -96,6 +96,8 @@ struct Sealed {
     log_end: LogPosition,
     next_sequence: Sequence,
     next_number: DocumentNumber,
+    /// Shapes below this number are in the log at or before its end.
+    shape_count: usize,
 }
 
 /// Counts and sizes of an open database.
@@ -262,6 +264,7 @@ impl Store {
             log_end: writer.log_end,
             next_sequence: writer.next_sequence,
             next_number: writer.next_number,
+            shape_count: writer.logged_shape_count,
         });
         drop(view);
         self.wanted.ask();
