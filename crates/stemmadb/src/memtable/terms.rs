@@ -311,7 +311,10 @@ impl Iterator for Walk {
 #[derive(Default)]
 pub(super) struct Signatures {
     numbers: HashMap<Box<[(PathNumber, Presence)]>, usize>,
-    deltas: Vec<Vec<Delta>>,
+    /// Each with how many deltas came before it: recovery may push several for one document at one sequence, and the order in
+    /// which they came counts.
+    deltas: Vec<Vec<(u64, Delta)>>,
+    count: u64,
 }
 
 impl Signatures {
@@ -326,10 +329,11 @@ impl Signatures {
         if signature.is_empty() {
             return 0;
         }
-        let delta = Delta::new(number, sequence, gained);
+        let delta = (self.count, Delta::new(number, sequence, gained));
+        self.count += 1;
         if let Some(&index) = self.numbers.get(signature) {
             self.deltas[index].push(delta);
-            return size_of::<Delta>();
+            return size_of_val(&delta);
         }
         self.numbers.insert(signature.into(), self.deltas.len());
         self.deltas.push(vec![delta]);
@@ -338,17 +342,17 @@ impl Signatures {
 
     /// Adds what (`path`, `presence`) does as of `at`.
     pub(super) fn overlay(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut Overlay) {
-        let mut found: SmallVec<[Delta; 8]> = SmallVec::new();
+        let mut found: SmallVec<[(u64, Delta); 8]> = SmallVec::new();
         for (signature, &index) in &self.numbers {
             if signature.binary_search(&(path, presence)).is_ok() {
-                found.extend(self.deltas[index].iter().copied().filter(|delta| delta.visible(at)));
+                found.extend(self.deltas[index].iter().copied().filter(|(_, delta)| delta.visible(at)));
             }
         }
         // Signatures are visited in no order; the last word on a document is the newest.
-        if !found.windows(2).all(|pair| pair[0].number < pair[1].number) {
-            found.sort_unstable_by_key(|delta| (delta.number, delta.stamp));
+        if !found.windows(2).all(|pair| pair[0].1.number < pair[1].1.number) {
+            found.sort_unstable_by_key(|(order, delta)| (delta.number, *order));
         }
-        overlay.extend(found.into_iter());
+        overlay.extend(found.into_iter().map(|(_, delta)| delta));
     }
 
     /// Every pair that occurs, ascending.
