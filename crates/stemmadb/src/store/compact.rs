@@ -9,6 +9,9 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
 use crate::Result;
 use crate::index::difference;
 use crate::log::{Frame, LogPosition};
@@ -119,8 +122,14 @@ impl Store {
         writer.log_end = appended.end;
         let active = self.active_memtable();
         let unchanged = difference(None, None);
+        // A later state of the same document was made before the earlier leaf had its place.
+        let mut placed: HashMap<_, SmallVec<[_; 1]>> = HashMap::new();
         for (mut state, revision, stored) in moved.states {
-            state.tree.update_payload(&revision, stored.placed(appended.payload));
+            let of_document = placed.entry(state.number).or_default();
+            of_document.push((revision, stored.placed(appended.payload)));
+            for (revision, stored) in of_document {
+                state.tree.update_payload(revision, *stored);
+            }
             active.insert(Arc::new(state), false, unchanged);
         }
         for (id, mut state) in moved.locals {

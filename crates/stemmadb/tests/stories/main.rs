@@ -3,6 +3,7 @@
 mod presence_in_the_wrong_order;
 mod shape_never_logged;
 mod snapshot_missed_the_first_write;
+mod two_leaves_in_one_frame;
 
 use stemmadb::{Database, DocumentId, Durability, Edit, Options, Revision, Sequence, Value};
 
