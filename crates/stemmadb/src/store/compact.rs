@@ -160,13 +160,13 @@ impl Moved {
     fn revision(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, position: LogPosition) -> Result<()> {
         let Some(state) = self.current(snapshot, record)? else { return Ok(()) };
         let revision = record.path[0];
-        if let Some(leaf) = state.tree.leaf(&revision) {
-            if leaf.payload.position == position {
-                self.push(&state, leaf, record.body);
-            }
+        if let Some(leaf) = state.tree.leaf(&revision)
+            && leaf.payload.position == position
+        {
+            self.push(&state, leaf, record.body);
             return Ok(());
         }
-        // No leaf: what it tells of ancestry must be told by the leaves that descend from it.
+        // Not where a body is read: what it tells of ancestry must be told by the leaf itself or those that descend from it.
         for leaf in state.tree.leaves() {
             let ancestry = state.tree.ancestry(&leaf.revision);
             let Some(distance) = ancestry.iter().position(|ancestor| *ancestor == revision) else { continue };
