@@ -106,8 +106,12 @@ impl Store {
             match record {
                 Record::Revision(record) => moved.revision(&snapshot, &record, position)?,
                 Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,
-                Record::Shape { .. } | Record::Settings(_) => {
+                Record::Shape { .. } => {
                     record.encode(&mut moved.payload);
+                }
+                // The last settings in the log are in force, so old ones must not come after newer ones.
+                Record::Settings(_) => {
+                    Record::Settings(&self.parts.settings()).encode(&mut moved.payload);
                 }
             }
         }

@@ -328,6 +328,11 @@ impl Store {
 const FIRST_NUMBER: DocumentNumber = DocumentNumber(1);
 
 impl StoreParts {
+    /// What the index is built by, as it is stored.
+    fn settings(&self) -> Vec<u8> {
+        self.policy.to_value().to_json().into_bytes()
+    }
+
     /// Appends the records of the shapes from number `from` on; returns how many shapes there are.
     fn log_shapes_since(&self, from: usize, payload: &mut Vec<u8>) -> usize {
         let mut count = from;

@@ -84,9 +84,6 @@ impl Store {
         };
         let (policy, is_changed) = choose_policy(&options, settings.as_deref())?;
         let rebuild = checkpoint.is_none() || (is_changed && settings.is_some());
-        if rebuild {
-            tree.clear()?;
-        }
         let store = Store::assemble(log, tree, paths, shapes, policy, options);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
             store.upkeep.lock().persisted = persisted;
@@ -96,13 +93,14 @@ impl Store {
             writer.log_end = checkpoint.replay_from;
         }
         if rebuild {
+            store.begin_rebuild(is_changed)?;
             store.replay_everything(progress)?;
         } else {
             for frame in kept {
                 store.replay(frame.position, frame.end, frame.first_sequence, &frame.payload)?;
             }
         }
-        store.finish_recovery(is_changed)?;
+        store.finish_recovery()?;
         Ok(store)
     }
 
@@ -276,20 +274,28 @@ impl Store {
         crate::index::document_terms(&self.parts.policy, &self.parts.paths, document.packed()?)
     }
 
-    /// Everything replayed is published; settings that are new are logged, and kept in the tree where the next start finds them.
-    fn finish_recovery(&self, is_changed: bool) -> Result<()> {
-        let mut writer = self.writer.lock();
-        writer.logged_shape_count = self.parts.shapes.len();
-        self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1));
-        let settings = self.parts.policy.to_value().to_json().into_bytes();
+    /// Empties the tree. Settings that are new come first: should a crash leave the tree half built, it is finished as it was begun.
+    fn begin_rebuild(&self, is_changed: bool) -> Result<()> {
+        let settings = self.parts.settings();
         if is_changed {
             let mut payload = Vec::new();
             Record::Settings(&settings).encode(&mut payload);
-            let appended = self.parts.log.append(writer.next_sequence, &payload)?;
-            writer.log_end = appended.end;
-            drop(writer);
+            let appended = self.parts.log.append(self.writer.lock().next_sequence, &payload)?;
             self.parts.log.commit(appended.end, Durability::Sync.level())?;
         }
+        self.parts.tree.clear()?;
+        let mut tree = self.parts.tree.write()?;
+        meta::put_settings(&mut *tree, &settings)?;
+        tree.commit()
+    }
+
+    /// Everything replayed is published.
+    fn finish_recovery(&self) -> Result<()> {
+        let mut writer = self.writer.lock();
+        writer.logged_shape_count = self.parts.shapes.len();
+        self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1));
+        drop(writer);
+        let settings = self.parts.settings();
         if meta::settings(&*self.parts.tree.read()?)?.as_ref() == Some(&settings) {
             return Ok(());
         }
