@@ -226,7 +226,8 @@ impl Moved {
         };
         if current == position {
             let offset = self.payload.len() as u32;
-            let length = record.encode(&mut self.payload);
+            let moved = Record::Local { deleted: *deleted, relocated: true, generation: *generation, id, body };
+            let length = moved.encode(&mut self.payload);
             let stored = Stored { position: LogPosition::new(0, offset), length, logged_ancestors: 0 };
             let state = LocalState { generation: *generation, deleted: *deleted, stored, body: Body::new(*body) };
             self.locals.push((id.to_owned(), state));

@@ -22,7 +22,7 @@ pub(crate) enum Record<'a> {
     /// One revision of one document.
     Revision(RevisionRecord<'a>),
     /// One version of a `_local` document.
-    Local { deleted: bool, generation: u64, id: &'a str, body: &'a [u8] },
+    Local { deleted: bool, relocated: bool, generation: u64, id: &'a str, body: &'a [u8] },
     /// The field names of one shape.
     Shape { number: u32, names: Vec<&'a str> },
     /// The database's settings as JSON.
@@ -59,8 +59,8 @@ impl Record<'_> {
         let mut fields = Vec::with_capacity(128);
         match self {
             Record::Revision(record) => record.encode_fields(&mut fields),
-            Record::Local { deleted, generation, id, body } => {
-                fields.extend([KIND_LOCAL, if *deleted { FLAG_DELETED } else { 0 }]);
+            Record::Local { deleted, relocated, generation, id, body } => {
+                fields.extend([KIND_LOCAL, flags(*deleted, *relocated)]);
                 put_varint(&mut fields, *generation);
                 put_text(&mut fields, id);
                 fields.extend_from_slice(body);
@@ -102,8 +102,7 @@ impl Record<'_> {
 
 impl RevisionRecord<'_> {
     fn encode_fields(&self, fields: &mut Vec<u8>) {
-        let flags = if self.deleted { FLAG_DELETED } else { 0 } | if self.relocated { FLAG_RELOCATED } else { 0 };
-        fields.extend([KIND_REVISION, flags]);
+        fields.extend([KIND_REVISION, flags(self.deleted, self.relocated)]);
         put_varint(fields, self.number.0);
         put_varint(fields, self.sequence.0);
         put_text(fields, self.id);
@@ -119,6 +118,10 @@ impl RevisionRecord<'_> {
     pub(crate) fn ancestor_count(&self) -> u32 {
         self.path.len() as u32 - 1
     }
+}
+
+fn flags(deleted: bool, relocated: bool) -> u8 {
+    (if deleted { FLAG_DELETED } else { 0 }) | (if relocated { FLAG_RELOCATED } else { 0 })
 }
 
 fn damaged() -> Error {
@@ -192,9 +195,10 @@ impl<'a> Reader<'a> {
         match self.byte()? {
             KIND_REVISION => Ok(Record::Revision(self.revision_record()?)),
             KIND_LOCAL => {
-                let deleted = self.byte()? & FLAG_DELETED != 0;
+                let flags = self.byte()?;
+                let (deleted, relocated) = (flags & FLAG_DELETED != 0, flags & FLAG_RELOCATED != 0);
                 let generation = self.varint()?;
-                Ok(Record::Local { deleted, generation, id: self.text()?, body: self.rest() })
+                Ok(Record::Local { deleted, relocated, generation, id: self.text()?, body: self.rest() })
             }
             KIND_SHAPE => {
                 let number = self.small()?;

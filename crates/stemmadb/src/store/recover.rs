@@ -165,6 +165,7 @@ impl Store {
     fn replay(&self, position: LogPosition, end: LogPosition, first_sequence: Sequence, payload: &[u8]) -> Result<()> {
         let mut next_sequence = first_sequence;
         let mut locals = Vec::new();
+        let mut takes_sequence = false;
         let mut offset = 0;
         while offset < payload.len() {
             let (record, length) = Record::decode(&payload[offset..])
@@ -178,7 +179,8 @@ impl Store {
                     }
                     self.replay_revision(&record, at, length as u32)?;
                 }
-                Record::Local { deleted, generation, id, body } => {
+                Record::Local { deleted, relocated, generation, id, body } => {
+                    takes_sequence |= !relocated;
                     let stored = Stored { position: at, length: length as u32, logged_ancestors: 0 };
                     locals.push((id, LocalState { generation, deleted, stored, body: Body::new(body) }));
                 }
@@ -189,7 +191,7 @@ impl Store {
             }
         }
         let active = self.active_memtable();
-        if !locals.is_empty() {
+        if takes_sequence {
             next_sequence = next_sequence.next();
         }
         for (id, state) in locals {

@@ -467,7 +467,8 @@ impl<'a> Transaction<'a> {
         for local in &self.locals {
             let offset = payload.len() as u32;
             let StagedLocal { id, generation, deleted, body } = local;
-            let record = Record::Local { deleted: *deleted, generation: *generation, id, body: body.packed() };
+            let (deleted, generation) = (*deleted, *generation);
+            let record = Record::Local { deleted, relocated: false, generation, id, body: body.packed() };
             places.push((offset, record.encode(payload)));
         }
         if payload.len() > FRAME_BYTES_MAX {
