@@ -71,10 +71,15 @@ impl Snapshot {
             Bound::Excluded(&upper),
             Direction::Descending,
         )?;
-        for row in rows.take(limit + events.len()) {
+        let mut row_count = 0;
+        for row in rows {
             let (sequence, number) = self.event_of_row(row?)?;
             if sequence <= self.at && self.is_latest(sequence, number) {
                 events.push((sequence, number));
+                row_count += 1;
+                if row_count == limit {
+                    break;
+                }
             }
         }
         events.sort_unstable_by_key(|event| std::cmp::Reverse(event.0));

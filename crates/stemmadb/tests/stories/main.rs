@@ -1,6 +1,7 @@
 //! Bugs that were found, one file each: the story on top, then the test that keeps it from coming back.
 
 mod ancestry_lost_with_a_segment;
+mod feed_cut_short_backwards;
 mod local_relocated_took_a_sequence;
 mod policy_back_from_the_past;
 mod presence_in_the_wrong_order;
