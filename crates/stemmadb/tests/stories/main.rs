@@ -2,6 +2,7 @@
 
 mod ancestry_lost_with_a_segment;
 mod feed_cut_short_backwards;
+mod local_ids_unchecked;
 mod local_relocated_took_a_sequence;
 mod policy_back_from_the_past;
 mod presence_in_the_wrong_order;
