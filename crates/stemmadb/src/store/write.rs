@@ -324,6 +324,7 @@ impl<'a> Transaction<'a> {
         let Some(old) = current else {
             let mut tree = RevisionTree::new();
             tree.merge(&path, deleted, unwritten)?;
+            tree.prune(self.store.parts.options.revs_limit);
             let number = self.next_number;
             self.next_number = DocumentNumber(number.0 + 1);
             let state = DocumentState { number, id: id.clone(), sequence, tree, body: Some(body.packed.clone()) };
