@@ -11,6 +11,8 @@ mod memtable;
 mod query;
 mod revision;
 mod store;
+#[doc(hidden)]
+pub mod testing;
 mod tree;
 mod value;
 

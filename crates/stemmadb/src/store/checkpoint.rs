@@ -21,9 +21,6 @@ use crate::store::meta::{self, Checkpoint};
 use crate::store::{Sealed, Store, StoreParts};
 use crate::tree::{Direction, Table, TreeTransaction};
 
-/// Rows changed by one slice. At most a page each: the file's free pages stay few, and the writer is held for milliseconds.
-const SLICE_ROWS: usize = 6_000;
-
 /// Everything a sealed memtable holds is visible to its checkpoint.
 const EVERYTHING: Sequence = Sequence(u64::MAX >> 1);
 
@@ -107,7 +104,7 @@ impl<'a> Slices<'a> {
     /// Notes that rows changed; commits when the slice is full.
     fn count(&mut self, rows: usize) -> Result<()> {
         self.row_count += rows;
-        if self.row_count >= SLICE_ROWS { self.commit() } else { Ok(()) }
+        if self.row_count >= self.parts.options.slice_rows { self.commit() } else { Ok(()) }
     }
 
     fn commit(&mut self) -> Result<()> {
@@ -155,7 +152,8 @@ fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &O
 }
 
 fn merge_documents(slices: &mut Slices<'_>, memtable: &Memtable) -> Result<()> {
-    for documents in memtable.newest_documents().chunks(SLICE_ROWS / 4) {
+    let chunk_count = (slices.parts.options.slice_rows / 4).max(1);
+    for documents in memtable.newest_documents().chunks(chunk_count) {
         let mut live = LiveChanges::default();
         let tree = slices.transaction()?;
         for state in documents {

@@ -38,6 +38,10 @@ impl std::fmt::Display for Durability {
     }
 }
 
+/// Rows of the tree changed by one slice of a checkpoint. At most a page each: the file's free pages stay few, and the writer is
+/// held for milliseconds.
+const SLICE_ROWS: usize = 6_000;
+
 /// How to open a database. Every default is meant to be right.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -50,6 +54,7 @@ pub struct Options {
     pub(crate) limits: Limits,
     pub(crate) create: bool,
     pub(crate) background: bool,
+    pub(crate) slice_rows: usize,
 }
 
 impl Default for Options {
@@ -64,6 +69,7 @@ impl Default for Options {
             limits: Limits::default(),
             create: true,
             background: true,
+            slice_rows: SLICE_ROWS,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Bugs that were found, one file each: the story on top, then the test that keeps it from coming back.
 
 mod ancestry_lost_with_a_segment;
+mod check_during_compaction;
 mod feed_cut_short_backwards;
 mod local_ids_unchecked;
 mod local_relocated_took_a_sequence;

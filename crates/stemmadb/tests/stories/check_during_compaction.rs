@@ -1,0 +1,27 @@
+//! `check` lists the log's segments and reads one after the other. When compaction retired one of them meanwhile, `check` gave up with
+//! an error about a segment that was no longer needed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+#[test]
+fn check_and_compaction_go_on_at_the_same_time() {
+    let small = stemmadb::testing::small(options(), 8 << 10, 4 << 10, 100);
+    let db = Database::in_memory_with(small).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                for number in 0..40 {
+                    db.upsert(&format!("{number}"), &value(r#"{"text":"a record of some length, so that segments are full soon"}"#)).unwrap();
+                }
+                db.compact().unwrap();
+            }
+        });
+        for _ in 0..150 {
+            assert_sound(&db);
+        }
+        done.store(true, Ordering::Release);
+    });
+}
