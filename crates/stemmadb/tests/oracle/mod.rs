@@ -1,0 +1,194 @@
+//! What a database should say, worked out in the plainest way: a map of documents, each a set of revisions with their parents.
+//!
+//! It shares nothing with the library but its types. What it can't know (the hash in the name of a new revision) it takes from the
+//! library's answer, and checks that the same edit always gets the same name.
+
+#![allow(dead_code, reason = "each test that includes this uses another part of it")]
+
+pub mod bodies;
+pub mod compare;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stemmadb::{Edit, ErrorKind, Revision, Value};
+
+/// The expected contents of a database.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Oracle {
+    pub documents: BTreeMap<String, Document>,
+    pub locals: BTreeMap<String, (u64, Value)>,
+    pub sequence: u64,
+    pub revs_limit: usize,
+}
+
+/// One document: what is known of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Document {
+    /// Of its latest write.
+    pub sequence: u64,
+    /// Each known revision, with its parent if that is known too.
+    pub parents: BTreeMap<Revision, Option<Revision>>,
+    /// The bodies of leaves.
+    pub bodies: BTreeMap<Revision, Body>,
+}
+
+/// What one revision says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Body {
+    pub deleted: bool,
+    pub value: Value,
+}
+
+impl Oracle {
+    pub fn new(revs_limit: usize) -> Self {
+        Oracle { documents: BTreeMap::new(), locals: BTreeMap::new(), sequence: 0, revs_limit }
+    }
+
+    /// What becomes of an edit: the parent of the revision it makes, or how it fails.
+    pub fn expect(&self, edit: &Edit) -> Result<Option<Revision>, ErrorKind> {
+        let current = self.documents.get(edit.id().as_str());
+        let winner = current.map(|document| document.winner().0);
+        let is_live = current.is_some_and(Document::is_live);
+        match edit {
+            Edit::Insert { .. } if is_live => Err(ErrorKind::Conflict),
+            Edit::Insert { .. } | Edit::Upsert { .. } => Ok(winner),
+            Edit::Replace { revision, .. } | Edit::Delete { revision, .. } => match current {
+                Some(document) if is_live => match document.leaves().iter().find(|(leaf, _)| leaf == revision) {
+                    Some((_, body)) if !body.deleted => Ok(Some(*revision)),
+                    _ => Err(ErrorKind::Conflict),
+                },
+                _ => Err(ErrorKind::NotFound),
+            },
+            Edit::Foreign { revisions, .. } => {
+                let counts_down = revisions.windows(2).all(|pair| pair[1].generation() + 1 == pair[0].generation());
+                if revisions.is_empty() || !counts_down { Err(ErrorKind::Invalid) } else { Ok(None) }
+            }
+        }
+    }
+
+    /// Takes in an edit that succeeded as `revision`. True if it is an event of the feed.
+    pub fn apply(&mut self, edit: &Edit, parent: Option<Revision>, revision: Revision) -> bool {
+        let (path, body) = match edit {
+            Edit::Foreign { revisions, deleted, body, .. } => {
+                (revisions.clone(), Body { deleted: *deleted, value: body.clone() })
+            }
+            Edit::Insert { body, .. } | Edit::Replace { body, .. } | Edit::Upsert { body, .. } => {
+                (std::iter::once(revision).chain(parent).collect(), Body { deleted: false, value: body.clone() })
+            }
+            Edit::Delete { .. } => {
+                let value = Value::Object(Default::default());
+                (std::iter::once(revision).chain(parent).collect(), Body { deleted: true, value })
+            }
+        };
+        let document = self.documents.entry(edit.id().as_str().to_owned()).or_default();
+        if !document.learn(&path, body) {
+            return false;
+        }
+        document.forget(self.revs_limit);
+        self.sequence += 1;
+        document.sequence = self.sequence;
+        true
+    }
+
+    /// What becomes of writing or deleting a local document: its number afterwards, or how it fails.
+    pub fn expect_local(&self, id: &str, expected: Option<u64>, deletes: bool) -> Result<u64, ErrorKind> {
+        let current = self.locals.get(id).map(|(number, _)| *number);
+        if expected.is_some() && expected != current {
+            return Err(ErrorKind::Conflict);
+        }
+        if deletes && current.is_none() {
+            return Err(ErrorKind::NotFound);
+        }
+        Ok(current.unwrap_or(0) + 1)
+    }
+
+    pub fn apply_local(&mut self, id: &str, number: u64, body: Option<Value>) {
+        match body {
+            Some(body) => self.locals.insert(id.to_owned(), (number, body)),
+            None => self.locals.remove(id),
+        };
+    }
+
+    /// The feed: each document at its latest sequence.
+    pub fn feed(&self) -> BTreeMap<u64, (&String, &Document)> {
+        self.documents.iter().map(|(id, document)| (document.sequence, (id, document))).collect()
+    }
+
+    pub fn live_count(&self) -> usize {
+        self.documents.values().filter(|document| document.is_live()).count()
+    }
+}
+
+impl Document {
+    /// Adds what `path` says to what is known. False if none of it is news.
+    fn learn(&mut self, path: &[Revision], body: Body) -> bool {
+        let mut is_news = false;
+        for (at, revision) in path.iter().enumerate() {
+            let parent = path.get(at + 1).copied();
+            match self.parents.get_mut(revision) {
+                None => {
+                    self.parents.insert(*revision, parent);
+                    is_news = true;
+                    if at == 0 {
+                        self.bodies.insert(*revision, body.clone());
+                    }
+                }
+                Some(known @ None) if parent.is_some() => {
+                    *known = parent;
+                    is_news = true;
+                }
+                Some(known) => assert!(parent.is_none() || *known == parent, "the test itself is not honest"),
+            }
+        }
+        let interior = self.interior();
+        self.bodies.retain(|revision, _| !interior.contains(revision));
+        is_news
+    }
+
+    /// Forgets all but the newest `limit` revisions of each leaf's line of descent.
+    fn forget(&mut self, limit: usize) {
+        let mut parents: BTreeMap<Revision, Option<Revision>> = BTreeMap::new();
+        for leaf in self.leaf_revisions() {
+            let path: Vec<Revision> = self.ancestry(&leaf).into_iter().take(limit).collect();
+            for (at, revision) in path.iter().enumerate() {
+                let parent = parents.entry(*revision).or_default();
+                *parent = parent.or(path.get(at + 1).copied());
+            }
+        }
+        self.parents = parents;
+    }
+
+    fn interior(&self) -> BTreeSet<Revision> {
+        self.parents.values().flatten().copied().collect()
+    }
+
+    fn leaf_revisions(&self) -> Vec<Revision> {
+        let interior = self.interior();
+        self.parents.keys().filter(|revision| !interior.contains(revision)).copied().collect()
+    }
+
+    /// Leaves, the winner first, in the order in which they would win.
+    pub fn leaves(&self) -> Vec<(Revision, &Body)> {
+        let mut leaves: Vec<_> =
+            self.leaf_revisions().into_iter().map(|revision| (revision, &self.bodies[&revision])).collect();
+        leaves.sort_by_key(|(revision, body)| std::cmp::Reverse((!body.deleted, *revision)));
+        leaves
+    }
+
+    pub fn winner(&self) -> (Revision, &Body) {
+        self.leaves()[0]
+    }
+
+    pub fn is_live(&self) -> bool {
+        !self.winner().1.deleted
+    }
+
+    /// The revision, then its known ancestors, newest first.
+    pub fn ancestry(&self, revision: &Revision) -> Vec<Revision> {
+        let mut path = vec![*revision];
+        while let Some(Some(parent)) = self.parents.get(&path[path.len() - 1]) {
+            path.push(*parent);
+        }
+        path
+    }
+}
