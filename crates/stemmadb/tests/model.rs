@@ -43,16 +43,33 @@ struct Change {
 enum Kind {
     Insert,
     Upsert,
-    Replace { leaf: usize },
-    Delete { leaf: usize },
+    Replace {
+        leaf: usize,
+    },
+    Delete {
+        leaf: usize,
+    },
     /// Names a revision that is no leaf, or was never heard of.
-    Stale { revision: usize, deletes: bool },
+    Stale {
+        revision: usize,
+        deletes: bool,
+    },
     /// A revision of another replica, from a family tree that every replica agrees on.
-    Family { member: u32, length: usize },
+    Family {
+        member: u32,
+        length: usize,
+    },
     /// Another replica's edit of a revision that is known here, with some of its ancestry.
-    Branch { revision: usize, length: usize, steps: u32 },
+    Branch {
+        revision: usize,
+        length: usize,
+        steps: u32,
+    },
     /// What is known already comes once more.
-    Again { revision: usize, length: usize },
+    Again {
+        revision: usize,
+        length: usize,
+    },
     /// An ancestry with a gap.
     Gap,
 }
@@ -96,21 +113,33 @@ enum Operation {
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
-    let sizes = (prop_oneof![Just(6 << 10), Just(20 << 10), Just(200 << 10)], prop_oneof![Just(4 << 10), Just(16 << 10), Just(256 << 10)]);
+    let sizes = (
+        prop_oneof![Just(6 << 10), Just(20 << 10), Just(200 << 10)],
+        prop_oneof![Just(4 << 10), Just(16 << 10), Just(256 << 10)],
+    );
     let switches = (prop::bool::weighted(0.6), prop::bool::weighted(0.15), any::<bool>(), prop::bool::weighted(0.2));
-    (switches, sizes, prop_oneof![Just(4usize), Just(30), Just(6000)], prop_oneof![4 => Just(1000usize), 1 => 1000..1001usize], 0..4u8).prop_map(
-        |((on_disk, background, cache, sync), (memory_bytes, segment_bytes), slice_rows, revs_limit, policy)| Setting {
-            on_disk,
-            background,
-            memory_bytes,
-            segment_bytes,
-            slice_rows,
-            cache,
-            revs_limit,
-            policy,
-            sync,
-        },
+    (
+        switches,
+        sizes,
+        prop_oneof![Just(4usize), Just(30), Just(6000)],
+        prop_oneof![4 => Just(1000usize), 1 => 1000..1001usize],
+        0..4u8,
     )
+        .prop_map(
+            |((on_disk, background, cache, sync), (memory_bytes, segment_bytes), slice_rows, revs_limit, policy)| {
+                Setting {
+                    on_disk,
+                    background,
+                    memory_bytes,
+                    segment_bytes,
+                    slice_rows,
+                    cache,
+                    revs_limit,
+                    policy,
+                    sync,
+                }
+            },
+        )
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -131,8 +160,11 @@ fn change() -> impl Strategy<Value = Change> {
 
 fn local_write() -> impl Strategy<Value = LocalWrite> {
     let expected = prop_oneof![2 => Just(Expected::Any), 2 => Just(Expected::Right), 1 => Just(Expected::Wrong)];
-    (0..3usize, prop::option::weighted(0.8, 0..200u64), expected)
-        .prop_map(|(id, body, expected)| LocalWrite { id, body, expected })
+    (0..3usize, prop::option::weighted(0.8, 0..200u64), expected).prop_map(|(id, body, expected)| LocalWrite {
+        id,
+        body,
+        expected,
+    })
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -257,10 +289,7 @@ impl Case {
             }
             Operation::Rebuild => {
                 let options = options(&self.setting);
-                self.reopen(
-                    |path| ok(|| "rebuild".into(), Database::rebuild(path, options, |_| ())).map(drop),
-                    None,
-                )
+                self.reopen(|path| ok(|| "rebuild".into(), Database::rebuild(path, options, |_| ())).map(drop), None)
             }
             Operation::ChangePolicy(number) => self.reopen(|_| Ok(()), Some(*number)),
             Operation::Checkpoint => ok(|| "checkpoint".into(), self.db().checkpoint()),
@@ -336,12 +365,9 @@ impl Case {
                 Some(start) => self.foreign(id, path_from(start, length)),
                 None => self.foreign(id, vec![revision("1-again")]),
             },
-            Kind::Gap => Edit::Foreign {
-                id,
-                revisions: vec![revision("3-gap"), revision("1-gap")],
-                deleted: false,
-                body: value,
-            },
+            Kind::Gap => {
+                Edit::Foreign { id, revisions: vec![revision("3-gap"), revision("1-gap")], deleted: false, body: value }
+            }
         }
     }
 
@@ -582,7 +608,9 @@ fn revision(text: &str) -> Revision {
 
 /// A number that stands for a text.
 fn hash(text: &str) -> u64 {
-    text.bytes().fold(Random(text.len() as u64), |random, byte| Random(Random(random.0 ^ u64::from(byte)).next())).next()
+    text.bytes()
+        .fold(Random(text.len() as u64), |random, byte| Random(Random(random.0 ^ u64::from(byte)).next()))
+        .next()
 }
 
 /// The revision another replica makes of `parent`: the seed says which.

@@ -376,7 +376,9 @@ impl<'a> Transaction<'a> {
     /// Writes the `_local` document `id`; the new `N` of its revision `0-N`.
     pub(crate) fn put_local(&mut self, id: &str, expected: Option<u64>, body: Option<&Value>) -> Result<u64> {
         if !DocumentId::new(id)?.is_local() {
-            return Err(Error::invalid(format!("`{id}` is not a local document")).with_hint("its id begins with `_local/`"));
+            return Err(
+                Error::invalid(format!("`{id}` is not a local document")).with_hint("its id begins with `_local/`")
+            );
         }
         let current = match self.locals.iter().rev().find(|local| local.id == id) {
             Some(local) => (!local.deleted).then_some(local.generation),

@@ -102,7 +102,8 @@ impl Oracle {
         if let Some((sequence, (id, _))) = expected.next() {
             return Err(format!("{}: sequence {sequence} of {id} is missing", what()));
         }
-        let descending = request.descending(true).documents(false).run().map(|change| change.map(|it| it.sequence.get()));
+        let descending =
+            request.descending(true).documents(false).run().map(|change| change.map(|it| it.sequence.get()));
         let descending: Vec<u64> = ok(what, descending.collect())?;
         let backwards: Vec<u64> = feed.range(since + 1..).rev().map(|(sequence, _)| *sequence).collect();
         same(|| format!("{}, newest first", what()), &descending, &backwards)

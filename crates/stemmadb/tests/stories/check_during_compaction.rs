@@ -14,7 +14,11 @@ fn check_and_compaction_go_on_at_the_same_time() {
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
                 for number in 0..40 {
-                    db.upsert(&format!("{number}"), &value(r#"{"text":"a record of some length, so that segments are full soon"}"#)).unwrap();
+                    db.upsert(
+                        &format!("{number}"),
+                        &value(r#"{"text":"a record of some length, so that segments are full soon"}"#),
+                    )
+                    .unwrap();
                 }
                 db.compact().unwrap();
             }
