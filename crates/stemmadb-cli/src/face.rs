@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::show::Shown;
 
 /// A command waits this long for another one that has the database open: most are done in no time.
-const LOCK_PATIENCE: Duration = Duration::from_millis(1000);
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How much later than acknowledged a write is flushed with `--durability interval`.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);

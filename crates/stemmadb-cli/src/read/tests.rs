@@ -266,3 +266,34 @@ fn a_fault_within_a_document_has_its_place_in_the_file() {
     // A quote that is never closed: at the end of its line.
     assert!(fault("{\"a\":\"x\n{\"a\":2}\n", "jsonl").starts_with("line 1, column 8: "));
 }
+
+#[test]
+fn whatever_the_bytes_reading_ends_without_a_panic() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let alphabet: &[u8] = b"{}[]\",:\\ \n\r\t01e.-atrue\xc3\xa9\xff\x00;";
+    let readings = [Reading::default(), inside(&["a"]), Reading { text: Text::All, ..Reading::default() }];
+    for round in 0..20_000 {
+        let bytes: Vec<u8> = (0..random(40)).map(|_| alphabet[random(alphabet.len())]).collect();
+        let source = Source {
+            input: Box::new(Trickle { bytes: bytes.clone(), at: 0, step: 1 + random(9) }),
+            name: String::new(),
+            bytes: None,
+            extension: [None, Some("json"), Some("csv"), Some("tsv")][round % 4].map(str::to_owned),
+        };
+        let Ok(mut reader) = documents(source, &readings[round % 3]) else { continue };
+        let mut text = Vec::new();
+        while let Ok(Some(found)) = reader.next(&mut text) {
+            // Each document takes something of the input away, so that this ends.
+            assert!(!text.is_empty());
+            parse(&text, found).ok();
+            text.clear();
+        }
+        assert!(reader.bytes() <= bytes.len() as u64);
+    }
+}
