@@ -119,6 +119,7 @@ impl Container {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn first(&self) -> Option<u16> {
         match &self.0 {
             Form::Array(values) => values.first().copied(),
@@ -127,6 +128,7 @@ impl Container {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn last(&self) -> Option<u16> {
         match &self.0 {
             Form::Array(values) => values.last().copied(),
@@ -144,6 +146,7 @@ impl Container {
     }
 
     /// How many members are less than `value`.
+    #[cfg(test)]
     pub(crate) fn rank(&self, value: u16) -> u32 {
         match &self.0 {
             Form::Array(values) => values.partition_point(|&member| member < value) as u32,
@@ -156,6 +159,7 @@ impl Container {
     }
 
     /// The member that has `rank` lesser ones.
+    #[cfg(test)]
     pub(crate) fn select(&self, rank: u32) -> Option<u16> {
         match &self.0 {
             Form::Array(values) => values.get(rank as usize).copied(),

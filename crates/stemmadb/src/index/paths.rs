@@ -94,6 +94,7 @@ impl Paths {
     }
 
     /// The path of these steps from the document, if there is one.
+    #[cfg(test)]
     pub(crate) fn lookup<'a>(&self, steps: impl IntoIterator<Item = Step<'a>>) -> Option<PathNumber> {
         let tree = self.tree.read();
         let mut path = PathNumber::ROOT;

@@ -50,6 +50,7 @@ impl Presence {
     }
 
     /// The presence that a posting key names in place of a value, if it does.
+    #[cfg(test)]
     pub(crate) fn of_key(key: &[u8]) -> Option<Self> {
         match key {
             [PRESENCE_TAG, code] => Self::ALL.get(usize::from(*code)).copied(),

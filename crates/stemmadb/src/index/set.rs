@@ -8,7 +8,9 @@ mod union;
 
 use std::cmp::Ordering;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
+#[cfg(test)]
+use smallvec::smallvec;
 
 use super::container::Container;
 use super::number::DocumentNumber;
@@ -31,6 +33,7 @@ impl DocumentSet {
         Self::default()
     }
 
+    #[cfg(test)]
     pub(crate) fn of_one(document: DocumentNumber) -> Self {
         let chunk = Chunk { number: document.chunk(), members: Container::of_one(document.low()) };
         DocumentSet { chunks: smallvec![chunk] }
@@ -75,11 +78,13 @@ impl DocumentSet {
         self.chunks.is_empty()
     }
 
+    #[cfg(test)]
     pub(crate) fn first(&self) -> Option<DocumentNumber> {
         let chunk = self.chunks.first()?;
         Some(DocumentNumber::from_parts(chunk.number, chunk.members.first()?))
     }
 
+    #[cfg(test)]
     pub(crate) fn last(&self) -> Option<DocumentNumber> {
         let chunk = self.chunks.last()?;
         Some(DocumentNumber::from_parts(chunk.number, chunk.members.last()?))
@@ -90,6 +95,7 @@ impl DocumentSet {
     }
 
     /// Adds a member. True if it is new.
+    #[cfg(test)]
     pub(crate) fn insert(&mut self, document: DocumentNumber) -> bool {
         let number = document.chunk();
         match self.find(number) {
@@ -102,6 +108,7 @@ impl DocumentSet {
     }
 
     /// Takes a member out. True if it was one.
+    #[cfg(test)]
     pub(crate) fn remove(&mut self, document: DocumentNumber) -> bool {
         let Ok(at) = self.find(document.chunk()) else { return false };
         let removed = self.chunks[at].members.remove(document.low());
@@ -121,6 +128,7 @@ impl DocumentSet {
     }
 
     /// How many members both have, without making the set.
+    #[cfg(test)]
     pub(crate) fn and_len(&self, other: &DocumentSet) -> u64 {
         let mut len = 0;
         self.for_each_pair(other, |a, b| len += u64::from(a.members.and_len(&b.members)));
@@ -139,6 +147,7 @@ impl DocumentSet {
     }
 
     /// The members of either.
+    #[cfg(test)]
     pub(crate) fn or(&self, other: &DocumentSet) -> DocumentSet {
         let mut either = self.clone();
         either.or_with(other);

@@ -11,7 +11,7 @@
 mod terms;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
@@ -69,7 +69,6 @@ pub(crate) struct LocalState {
 pub(crate) struct Memtable {
     inner: RwLock<Inner>,
     byte_count: AtomicUsize,
-    last_sequence: AtomicU64,
 }
 
 #[derive(Default)]
@@ -87,17 +86,12 @@ const DOCUMENT_OVERHEAD_BYTES: usize = 320;
 
 impl Memtable {
     pub(crate) fn new() -> Self {
-        Memtable { inner: RwLock::default(), byte_count: AtomicUsize::new(0), last_sequence: AtomicU64::new(0) }
+        Memtable { inner: RwLock::default(), byte_count: AtomicUsize::new(0) }
     }
 
     /// About how many bytes it holds.
     pub(crate) fn byte_count(&self) -> usize {
         self.byte_count.load(Ordering::Relaxed)
-    }
-
-    /// The newest sequence in it, zero while it is empty.
-    pub(crate) fn last_sequence(&self) -> Sequence {
-        Sequence(self.last_sequence.load(Ordering::Acquire))
     }
 
     /// Whether nothing was written to it.
@@ -131,7 +125,6 @@ impl Memtable {
         inner.documents.entry(state.number).or_default().push(state);
         drop(inner);
         self.byte_count.fetch_add(bytes, Ordering::Relaxed);
-        self.last_sequence.fetch_max(sequence.0, Ordering::AcqRel);
     }
 
     /// Adds a version of the `_local` document `id`, visible from `sequence` on.

@@ -31,18 +31,17 @@ mod source;
 mod token;
 mod walk;
 
-pub(crate) use document::Document;
 pub use explain::Explanation;
+#[cfg(test)]
+use explain::explain;
 pub use field::{Field, element, field};
 pub use find::{Find, Found};
-pub(crate) use interval::KeyRange;
 pub(crate) use matcher::Matcher;
 pub use request::Query;
 #[cfg(test)]
-use rows::{count, documents, explain, ids, values};
+use rows::{count, documents, ids, values};
 pub use selector::{Selector, all_of, any_of, not};
 pub use sort::Sort;
-pub(crate) use source::Source;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 
 use super::cursor::{Cursor, Hit};
 use super::document::{Document, value_at};
-use super::explain::Explanation;
 use super::fields::Fields;
 use super::request::{Prepared, Query};
 use super::sort::Sorted;
@@ -46,11 +45,6 @@ pub(crate) fn values<S: Source>(source: S, query: &Query) -> Result<Rows<S, Valu
 pub(crate) fn count<S: Source>(source: S, query: &Query) -> Result<u64> {
     let prepared = Prepared { sort: super::sort::Sort::default(), after: None, ..query.prepare()? };
     Cursor::open(source, &prepared, None)?.filtered.count()
-}
-
-/// How the query would be answered; with `analyze`, how it was, after running it to its last row.
-pub(crate) fn explain<S: Source>(source: S, query: &Query, analyze: bool) -> Result<Explanation> {
-    super::explain::explain(source, query, analyze)
 }
 
 /// The rows of a result, in order.

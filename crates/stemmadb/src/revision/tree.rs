@@ -69,6 +69,7 @@ pub(crate) struct Merged<T> {
 
 /// What a replica lacks of a peer's revisions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg(test)]
 pub(crate) struct Missing {
     /// The revisions that are not known here, in the order asked.
     pub(crate) missing: Vec<Revision>,
@@ -102,12 +103,14 @@ impl<T: Clone> RevisionTree<T> {
     }
 
     /// The tree of a new document. No allocation.
+    #[cfg(test)]
     pub(crate) fn of_first(revision: Revision, deleted: bool, payload: T) -> Self {
         let leaf = Leaf { revision, deleted, payload };
         RevisionTree { chains: smallvec![Chain { leaf, ancestors: Vec::new(), fork: None }] }
     }
 
     /// Whether no revision is known.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.chains.is_empty()
     }
@@ -221,6 +224,7 @@ impl<T: Clone> RevisionTree<T> {
     }
 
     /// The living leaves beside the winner, best first.
+    #[cfg(test)]
     pub(crate) fn conflicts(&self) -> impl Iterator<Item = &Leaf<T>> {
         self.leaves().skip(1).filter(|leaf| !leaf.deleted)
     }
@@ -231,6 +235,7 @@ impl<T: Clone> RevisionTree<T> {
     }
 
     /// Whether the revision is known, as leaf or as ancestor.
+    #[cfg(test)]
     pub(crate) fn contains(&self, revision: &Revision) -> bool {
         self.locate(revision).is_some()
     }
@@ -253,6 +258,7 @@ impl<T: Clone> RevisionTree<T> {
     }
 
     /// Which of a peer's revisions are not known, and which leaves they may descend from.
+    #[cfg(test)]
     pub(crate) fn missing(&self, revisions: &[Revision]) -> Missing {
         let missing: Vec<_> = revisions.iter().copied().filter(|revision| !self.contains(revision)).collect();
         let newest = missing.iter().map(Revision::generation).max().unwrap_or(0);

@@ -142,7 +142,7 @@ impl Check<'_> {
                 let place = frame.position.advance(offset as u32);
                 let (record, length) = Record::decode(&frame.payload[offset..]).map_err(|error| error.within(place))?;
                 if let Record::Revision(record) = &record {
-                    PackedValue::new(record.body, &self.snapshot.parts.shapes)?.to_value()?;
+                    PackedValue::new(record.body, &self.snapshot.parts.shapes)?.check()?;
                 }
                 record_count += 1;
                 offset += length;

@@ -74,7 +74,7 @@ impl Document {
     /// # Errors
     /// `Invalid` if the body does not fit the type; `Corrupt` if the stored bytes are damaged.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T> {
-        self.value()?.deserialize_into()
+        self.packed()?.deserialize_into()
     }
 
     /// The body as JSON text, without spaces.

@@ -139,10 +139,12 @@ impl Bitmap {
         self.count();
     }
 
+    #[cfg(test)]
     pub(super) fn and_len(&self, other: &Bitmap) -> u32 {
         self.words.iter().zip(other.words.iter()).map(|(a, b)| (a & b).count_ones()).sum()
     }
 
+    #[cfg(test)]
     pub(super) fn first(&self) -> Option<u16> {
         let at = self.words.iter().position(|&word| word != 0)?;
         Some((at * 64) as u16 + self.words[at].trailing_zeros() as u16)
@@ -153,12 +155,14 @@ impl Bitmap {
         Some((at * 64) as u16 + (63 - self.words[at].leading_zeros() as u16))
     }
 
+    #[cfg(test)]
     pub(super) fn rank(&self, value: u16) -> u32 {
         let at = word_of(value);
         let whole: u32 = self.words[..at].iter().map(|word| word.count_ones()).sum();
         whole + (self.words[at] & (bit_of(value) - 1)).count_ones()
     }
 
+    #[cfg(test)]
     pub(super) fn select(&self, rank: u32) -> Option<u16> {
         let mut rest = rank;
         for (at, &word) in self.words.iter().enumerate() {

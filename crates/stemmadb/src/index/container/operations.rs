@@ -37,6 +37,7 @@ impl Container {
     }
 
     /// The members of either.
+    #[cfg(test)]
     pub(crate) fn or(&self, other: &Container) -> Container {
         let mut either = self.clone();
         either.or_with(other);
@@ -44,6 +45,7 @@ impl Container {
     }
 
     /// The members of this that are not in the other.
+    #[cfg(test)]
     pub(crate) fn and_not(&self, other: &Container) -> Container {
         let mut rest = self.clone();
         rest.and_not_with(other);
@@ -111,6 +113,7 @@ impl Container {
     }
 
     /// How many members both have, without making the set.
+    #[cfg(test)]
     pub(crate) fn and_len(&self, other: &Container) -> u32 {
         match (&self.0, &other.0) {
             (Form::Bitmap(a), Form::Bitmap(b)) => a.and_len(b),
