@@ -51,6 +51,9 @@ struct Run {
     /// Write the rows to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the page about them to this file as Markdown; it is printed all the same
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
     /// Only rows whose name contains one of these
     #[arg(long, value_name = "ROW", num_args = 1..)]
     only: Vec<String>,
@@ -99,6 +102,24 @@ fn core(run: &Run) -> Result<()> {
     if bench.results.rows().is_empty() {
         return Err(format!("no row is called {}", run.only.join(" or ")).into());
     }
-    println!("{}", bench.results.to_markdown(&format!("stemmadb-bench core --scale {}", scale.name)));
-    Ok(())
+    let page = bench.results.to_markdown(&command(scale.name, run));
+    print!("{page}");
+    match &run.markdown {
+        Some(file) => {
+            std::fs::write(file, page).map_err(|error| format!("cannot write {}: {error}", file.display()).into())
+        }
+        None => Ok(()),
+    }
+}
+
+/// How this run is made again; where its databases lay belongs to this machine alone.
+fn command(scale: &str, run: &Run) -> String {
+    let mut command = format!("cargo run --release -p stemmadb-bench -- core --scale {scale}");
+    if let Some(file) = &run.markdown {
+        command.push_str(&format!(" --markdown {}", file.display()));
+    }
+    for row in &run.only {
+        command.push_str(&format!(" --only '{row}'"));
+    }
+    command
 }

@@ -138,3 +138,41 @@ fn all_indexed(synced: bool) -> Layout {
 fn two_indexed(synced: bool) -> Layout {
     Layout { name: "sqlite-2-indexes", indexed: vec![OF_TEN[0], OF_A_THOUSAND[0]], without_rowid: false, synced }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::Machine;
+
+    /// Everything once, on so few documents that its figures mean nothing.
+    const TINY: Scale = Scale {
+        name: "tiny",
+        document_count: 3_000,
+        repetition_count: 2,
+        bulk_repetition_count: 1,
+        unsynced_count: 100,
+        synced_count: 20,
+        each_writer_count: 2,
+        turn_ms: 1,
+    };
+
+    #[test]
+    fn every_group_makes_its_rows_and_all_engines_agree() {
+        let place = Place::new(None).unwrap();
+        let machine = Machine::look(place.path(), String::new(), String::new());
+        let file = place.path().join("results.json");
+        let results = Results::new(machine, "none".to_owned(), Some(&file));
+        // The memory of an import is that of a process of its own, which a test is not.
+        let groups = ["bulk", "bytes", "single", "get", "equality", "range", "prefix"];
+        let mut bench = Bench::new(TINY, place, results, groups.map(str::to_owned).to_vec());
+        bench.fundamentals().unwrap();
+        let rows = bench.results.rows();
+        for group in groups {
+            assert!(rows.iter().any(|row| row.row.contains(group)), "no row of {group}");
+        }
+        assert!(rows.iter().all(|row| row.ours.p50 > 0.0 && row.peers.values().all(|peer| peer.p50 > 0.0)));
+        let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(written["rows"].as_array().unwrap().len(), rows.len());
+        assert_eq!(written["rows"][0]["row"], "bulk insert");
+    }
+}

@@ -14,8 +14,10 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// Of the directory that the databases lay in.
     pub(crate) file_system: String,
-    /// Processes that wanted to run while we began, beside us: above zero, the figures are noisy.
-    pub(crate) load: f64,
+    /// Processes that wanted to run before we began: above zero, the figures are noisy.
+    pub(crate) load_before: f64,
+    /// The same when the newest row was written, with us among them: one or two on a quiet machine.
+    pub(crate) load_after: f64,
     pub(crate) versions: String,
     pub(crate) settings: String,
 }
@@ -30,7 +32,8 @@ impl Machine {
             memory_mib: field(&read("/proc/meminfo"), "MemTotal").and_then(|text| kibibytes(&text)).unwrap_or(0) / 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             file_system: file_system(&read("/proc/self/mounts"), directory),
-            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+            load_before: load(),
+            load_after: load(),
             versions,
             settings,
         }
@@ -43,7 +46,13 @@ impl Machine {
             ("memory", format!("{} MiB", self.memory_mib)),
             ("system", format!("Linux {}", self.kernel)),
             ("file system", self.file_system.clone()),
-            ("load before the run", format!("{} (a quiet machine has 0)", self.load)),
+            (
+                "load",
+                format!(
+                    "{} before the run, {} at its end (0 and 1 on a quiet machine)",
+                    self.load_before, self.load_after
+                ),
+            ),
             ("versions", self.versions.clone()),
             ("settings", self.settings.clone()),
         ]
@@ -61,6 +70,12 @@ pub(crate) fn commit() -> String {
         (Some(commit), _) => format!("{commit} with changes"),
         (None, _) => "unknown".to_owned(),
     }
+}
+
+/// How many processes wanted to run in the last minute.
+pub(super) fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
 /// The value of a `name: value` line.

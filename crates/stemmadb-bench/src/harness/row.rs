@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::machine::Machine;
+use super::machine::{self, Machine};
 use super::summary::{Samples, Summary, Unit};
 use super::table;
 use crate::Result;
@@ -97,6 +97,7 @@ impl Results {
     pub(crate) fn push(&mut self, row: Row) -> Result<()> {
         eprintln!("{}", table::line(&row));
         self.rows.push(row);
+        self.machine.load_after = machine::load();
         let Some(file) = &self.file else { return Ok(()) };
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');

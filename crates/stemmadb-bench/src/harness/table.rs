@@ -6,15 +6,26 @@ use super::machine::Machine;
 use super::row::Row;
 use super::summary::Summary;
 
-/// A page: how it was made, on what, and the rows of each experiment.
+/// The prose that every page begins with.
+const OPENING: &str = include_str!("page.md");
+
+/// A page: how it was made, on what, what it comes to, and every row.
 pub(crate) fn page(machine: &Machine, commit: &str, command: &str, rows: &[Row]) -> String {
-    let mut page = format!("Command: `{command}`, at commit `{commit}`.\n\n");
-    for (name, fact) in machine.facts() {
+    let mut page = OPENING.replace("{command}", command);
+    page.push_str("## The run\n\n");
+    for (name, fact) in [("commit", commit.to_owned())].into_iter().chain(machine.facts()) {
         writeln!(page, "- {name}: {fact}").expect("a string takes everything");
     }
-    page.push_str(
-        "\nRatio: how many times better Stemma is; below 1 the peer wins (**bold**). p50 / p99 / spread of the repetitions' medians.\n\n",
-    );
+    let judged: Vec<bool> = rows.iter().filter_map(|row| row.met).collect();
+    let met_count = judged.iter().filter(|met| **met).count();
+    let lost_count = rows.iter().filter(|row| row.ratio.values().any(|ratio| *ratio < 1.0)).count();
+    write!(
+        page,
+        "\n{} rows; {} have a target, {met_count} meet it; in {lost_count} a peer or a bound is better than we are.\n\n",
+        rows.len(),
+        judged.len()
+    )
+    .expect("a string takes everything");
     page.push_str("| row | documents | durability | unit | Stemma | peer | ratio | target |\n");
     page.push_str("|---|--:|---|---|--:|---|--:|---|\n");
     rows.iter().for_each(|row| table_rows(row, &mut page));
@@ -85,8 +96,7 @@ mod tests {
     use super::super::summary::{Samples, Unit};
     use super::*;
 
-    #[test]
-    fn a_row_we_lose_is_printed_and_marked() {
+    fn row(ours: f64, theirs: f64) -> Row {
         let heading = Heading {
             experiment: "core",
             row: "get by id".to_owned(),
@@ -95,11 +105,26 @@ mod tests {
             unit: Unit::Nanoseconds,
             targets: vec![("sqlite", 3.0)],
         };
-        let row = Row::new(heading, &Samples::of([4_000.0]), &[("sqlite", &Samples::of([2_000.0]))]);
+        Row::new(heading, &Samples::of([ours]), &[("sqlite", &Samples::of([theirs]))])
+    }
+
+    #[test]
+    fn a_row_we_lose_is_printed_and_marked() {
+        let lost = row(4_000.0, 2_000.0);
         let mut page = String::new();
-        table_rows(&row, &mut page);
+        table_rows(&lost, &mut page);
         assert_eq!(page, "| get by id | 100,000 | none | ns | 4,000 | sqlite 2,000 | **0.5** | 3 **not met** |\n");
-        assert_eq!(line(&row), "get by id: 4,000 ns · sqlite 2,000 (0.5×) · NOT MET");
+        assert_eq!(line(&lost), "get by id: 4,000 ns · sqlite 2,000 (0.5×) · NOT MET");
+    }
+
+    #[test]
+    fn a_page_says_how_to_make_it_again_and_what_it_comes_to() {
+        let machine = Machine::look(std::path::Path::new("."), "stemmadb 1".to_owned(), "none".to_owned());
+        let rows = [row(100.0, 400.0), row(100.0, 200.0), row(400.0, 200.0)];
+        let page = page(&machine, "0123abcd", "the command", &rows);
+        assert!(page.contains("\nthe command\n") && page.contains("0123abcd") && page.contains("stemmadb 1"));
+        assert!(page.contains("3 rows; 3 have a target, 1 meet it; in 1 a peer or a bound is better"), "{page}");
+        assert_eq!(page.lines().filter(|line| line.starts_with("| get by id")).count(), 3);
     }
 
     #[test]
