@@ -1,16 +1,18 @@
 //! Group commit: who writes, who flushes, who waits.
 //!
-//! There are two roles, each held by at most one thread. The *writer* takes all that is pending and writes it. The *leader of
-//! a flush* becomes writer too, writes all that is pending, and flushes. Whoever wants its frame written or flushed takes the
-//! role that is free and then serves everybody who appended before; who finds the role taken waits, and looks again.
+//! There are two roles, each held by at most one thread. The *writer* takes all that is pending and writes it. The *leader* of a
+//! *round* becomes writer too, writes all that is pending, flushes, and thereby serves everybody who appended before it took
+//! what was pending. Who wants its frame flushed while a round runs waits for that round's end, if its frame is in it, else for
+//! the next round's; one of the latter is called to lead it.
 //!
 //! Concurrency: roles are flags in the state, taken and given back under its lock; no lock is held during I/O. Frames wanted
-//! only *written* are written while a flush runs (that flush does not count for them). A batch that goes on in a new segment
-//! is written only by the leader of a flush, since the old segment must be flushed before: so the flusher's role is always
-//! taken before the writer's, and no two threads wait for each other.
+//! only *written* are written while a round's flush runs (that flush does not count for them). A batch that goes on in a new
+//! segment is written only by the leader of a round, since the old segment must be flushed before: so the leader's role is
+//! always taken before the writer's, and no two threads wait for each other.
 //!
 //! Invariants: one thread at a time flushes, so a failure that the system reports only once is seen by the one who would
-//! acknowledge; `durable` moves to what was written *before* the flush began; the poison is set before the role is given back.
+//! acknowledge; `durable` moves to what was written *before* the flush began; the poison is set before a role is given back;
+//! everything appended while a round runs is served by the next, so whoever waits for a round is woken at its end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,72 +23,95 @@ use super::batch::{Batch, Part};
 use super::frame::FRAME_HEADER_BYTES;
 use super::segment::{SEGMENT_HEADER_BYTES, Segment, examine};
 use super::shared::{Shared, State};
+use super::turnstile::Turnstile;
 use super::{Level, LogPosition};
 use crate::{Error, Result};
 
-/// Zeros are written ahead in steps of this, so that a flush finds the file's length unchanged.
-pub(super) const STEP_BYTES: u64 = 1024 * 1024;
+/// Zeros are written ahead in steps of this, so that a flush finds the file's length unchanged. Tests grow their small files, too.
+pub(super) const STEP_BYTES: u64 = if cfg!(test) { 1536 } else { 1024 * 1024 };
 
 /// A group longer than this gains nothing from zeros before it.
-const LONG_GROUP_BYTES: usize = 256 * 1024;
+const LONG_GROUP_BYTES: usize = if cfg!(test) { 700 } else { 256 * 1024 };
 
 static ZEROS: [u8; STEP_BYTES as usize] = [0; STEP_BYTES as usize];
 
 impl Shared {
     pub(super) fn commit(&self, end: LogPosition, level: Level) -> Result<()> {
-        let reached = match level {
-            Level::Written => &self.written,
-            Level::Flushed => &self.durable,
-        };
-        if reached.load(Ordering::Acquire) >= end.to_u64() {
+        match level {
+            Level::Written => self.commit_written(end),
+            Level::Flushed => self.commit_flushed(end),
+        }
+    }
+
+    fn commit_written(&self, end: LogPosition) -> Result<()> {
+        if self.written.load(Ordering::Acquire) >= end.to_u64() {
             return Ok(());
         }
         let mut state = self.state.lock();
-        loop {
-            let reached = match level {
-                Level::Written => state.written,
-                Level::Flushed => state.durable,
-            };
-            if reached >= end {
-                return Ok(());
+        while state.written < end {
+            state.refuse_waiting(end)?;
+            if state.is_writing || state.is_gathering {
+                self.written_moved.wait(&mut state);
+            } else if state.pending.rolls(state.written.segment()) {
+                drop(state);
+                return self.commit_flushed(end);
+            } else {
+                let result = self.write_batch(&mut state, false);
+                self.written_moved.notify_all();
+                result?;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit_flushed(&self, end: LogPosition) -> Result<()> {
+        let is_done = || self.durable.load(Ordering::Acquire) >= end.to_u64();
+        while !is_done() {
+            let mut state = self.state.lock();
+            if state.durable >= end {
+                break;
             }
             state.refuse_waiting(end)?;
-            state = match level {
-                Level::Flushed => self.lead_or_wait(state)?,
-                Level::Written if state.is_writing || state.is_gathering => self.wait_for_writer(state),
-                Level::Written if state.pending.rolls(self.active_segment(&state)) => self.lead_or_wait(state)?,
-                Level::Written => self.write_pending(state)?,
-            };
+            if !state.is_flushing {
+                self.lead_round(state)?;
+                continue;
+            }
+            let round = if end <= state.served { state.round } else { state.round + 1 };
+            state.waiting[side(round)] = true;
+            drop(state);
+            self.turnstiles[side(round)].wait(round, || is_done() || self.is_poisoned.load(Ordering::Acquire));
         }
+        Ok(())
     }
 
-    fn lead_or_wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
-        if state.is_flushing {
-            self.durable_moved.wait(&mut state);
-            return Ok(state);
-        }
-        self.lead_flush(state)
-    }
-
-    fn wait_for_writer<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.written_moved.wait(&mut state);
-        state
-    }
-
-    /// Writes all that is pending, flushes, and tells everybody.
-    fn lead_flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+    /// Writes all that is pending, flushes, and wakes those it served and one of those who come next.
+    fn lead_round(&self, mut state: MutexGuard<'_, State>) -> Result<()> {
         debug_assert!(!state.is_flushing, "one leader at a time");
         state.is_flushing = true;
+        state.round += 1;
+        let (round, next) = (state.round, state.round + 1);
+        self.turnstiles[side(round)].claim(round);
+        state.served = LogPosition::END;
         state.is_gathering = true;
         while state.is_writing {
             self.written_moved.wait(&mut state);
         }
         state.is_gathering = false;
+        state.served = state.tail.next;
         let result = self.write_and_flush(&mut state);
         state.is_flushing = false;
-        self.durable_moved.notify_all();
+        let were_waiting = std::mem::take(&mut state.waiting[side(round)]);
+        let are_waiting = state.waiting[side(next)];
+        // Who wanted its frame only written may have waited for a leader that had nothing to write.
         self.written_moved.notify_all();
-        result.map(|()| state)
+        drop(state);
+        if are_waiting {
+            self.turnstiles[side(next)].call_leader(next);
+        }
+        if were_waiting {
+            self.turnstiles[side(round)].open();
+        }
+        result
     }
 
     fn write_and_flush(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
@@ -107,16 +132,6 @@ impl Shared {
         state.durable = target;
         self.durable.store(target.to_u64(), Ordering::Release);
         Ok(())
-    }
-
-    /// Writes all that is pending for those who need no flush. Must not be called for a batch that rolls.
-    fn write_pending<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
-        let result = self.write_batch(&mut state, false);
-        self.written_moved.notify_all();
-        if result.is_err() {
-            self.durable_moved.notify_all();
-        }
-        result.map(|()| state)
     }
 
     /// Takes the writer's role, writes what is pending, gives the role back.
@@ -169,14 +184,10 @@ impl Shared {
         to_be_flushed: bool,
     ) -> Result<()> {
         let bytes = &batch.bytes[part.start..part.end];
-        let write = |bytes: &[u8], offset: u64| {
-            segment
-                .file
-                .write_at(bytes, offset)
-                .map_err(|error| Error::io(format_args!("write {} at offset {offset}", segment.name), error))
-        };
         if !bytes.is_empty() {
-            write(bytes, u64::from(part.offset))?;
+            let written = segment.file.write_at(bytes, u64::from(part.offset));
+            written
+                .map_err(|error| Error::io(format_args!("write {} at offset {}", segment.name, part.offset), error))?;
         }
         let end = u64::from(part.end_offset());
         if part.sealed {
@@ -184,14 +195,23 @@ impl Shared {
         }
         if end > *allocated {
             *allocated = end;
-            let ahead = u64::from(self.segment_bytes).saturating_sub(end).min(STEP_BYTES);
-            if to_be_flushed && self.vfs.is_persistent() && bytes.len() < LONG_GROUP_BYTES && ahead > 0 {
-                write(&ZEROS[..ahead as usize], end)?;
-                *allocated += ahead;
+            if to_be_flushed && self.vfs.is_persistent() && bytes.len() < LONG_GROUP_BYTES {
+                *allocated += self.write_ahead(segment, end)?;
             }
         }
         segment.set_used(part.end_offset());
         Ok(())
+    }
+
+    /// Writes zeros behind `end` and returns how many: they make later flushes faster, so a disk too full for them is no failure.
+    fn write_ahead(&self, segment: &Segment, end: u64) -> Result<u64> {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        let ahead = u64::from(self.segment_bytes).saturating_sub(end).min(STEP_BYTES);
+        match segment.file.write_at(&ZEROS[..ahead as usize], end) {
+            Ok(()) => Ok(ahead),
+            Err(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => Ok(0),
+            Err(error) => Err(Error::io(format_args!("write {} at offset {end}", segment.name), error)),
+        }
     }
 
     /// Flushes a sealed segment, and gives back what its file has beyond the seal.
@@ -219,18 +239,20 @@ impl Shared {
         Arc::clone(list.segments.last().expect("a log has a segment from its opening on"))
     }
 
-    /// The segment that what is written ends in.
-    fn active_segment(&self, state: &State) -> u32 {
-        state.written.segment()
-    }
-
     /// Remembers the first failure, and returns it for the one who met it.
     pub(super) fn poison(&self, state: &mut State, error: Error) -> Error {
         let copy = error.duplicate();
         state.poison.get_or_insert(error);
         self.is_poisoned.store(true, Ordering::Release);
+        self.written_moved.notify_all();
+        self.turnstiles.iter().for_each(Turnstile::open);
         copy
     }
+}
+
+/// Which turnstile is `round`'s.
+fn side(round: u64) -> usize {
+    (round % 2) as usize
 }
 
 impl State {

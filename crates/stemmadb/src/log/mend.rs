@@ -28,16 +28,24 @@ const TORN_BYTES_UNRECOGNISED: u64 = 64 * 1024;
 
 const STEP_BYTES: usize = 256 * 1024;
 
-type Mended = (Vec<Arc<Segment>>, Vec<Free>);
+/// A log that can be appended to.
+pub(super) struct Mended {
+    pub(super) segments: Vec<Arc<Segment>>,
+    pub(super) free: Vec<Free>,
+    /// Whether the last frame is a mark, and nothing was behind it.
+    pub(super) is_marked: bool,
+}
 
 /// Makes the log one that can be appended to. Does the same again when interrupted.
 pub(super) fn mend(vfs: &dyn Vfs, survey: &Survey, database_id: &DatabaseId, segment_bytes: u32) -> Result<Mended> {
     let mut free = clear_leftovers(vfs, &survey.names, Seed::of(database_id))?;
+    let mut is_marked = false;
     if let (Some(last), Some(walked)) = (survey.segments.last(), &survey.last) {
-        mend_last(vfs, &survey.names, last, walked)?;
+        let was_torn = mend_last(vfs, &survey.names, last, walked)?;
+        is_marked = walked.is_marked && !walked.is_sealed && !was_torn;
     }
     // Only now is the mark that says what was retired known to be durable.
-    let mut segments = finish_retirements(vfs, survey, &mut free)?;
+    let mut segments = finish_retirements(vfs, survey, segment_bytes, &mut free)?;
     for segment in segments.iter().rev().skip(1) {
         shorten(segment)?;
     }
@@ -45,7 +53,7 @@ pub(super) fn mend(vfs: &dyn Vfs, survey: &Survey, database_id: &DatabaseId, seg
         let number = segments.last().map_or(FIRST.segment(), |segment| segment.number + 1);
         segments.push(Arc::new(make_segment(vfs, number, database_id, segment_bytes, None)?));
     }
-    Ok((segments, free))
+    Ok(Mended { segments, free, is_marked })
 }
 
 /// Removes what an interrupted act left, and takes retired files for reuse.
@@ -65,14 +73,18 @@ fn clear_leftovers(vfs: &dyn Vfs, names: &[String], seed: Seed) -> Result<Vec<Fr
 }
 
 /// Takes out the segments that the last mark leaves out: their retirement was decided and flushed.
-fn finish_retirements(vfs: &dyn Vfs, survey: &Survey, free: &mut Vec<Free>) -> Result<Vec<Arc<Segment>>> {
+fn finish_retirements(
+    vfs: &dyn Vfs,
+    survey: &Survey,
+    segment_bytes: u32,
+    free: &mut Vec<Free>,
+) -> Result<Vec<Arc<Segment>>> {
     let mut segments = Vec::with_capacity(survey.segments.len() + 1);
     for segment in &survey.segments {
         if survey.marked.as_ref().is_none_or(|marked| marked.contains(segment.number)) {
             segments.push(Arc::clone(segment));
         } else {
-            let keeps = vfs.is_persistent() && free.len() < FREE_COUNT_MAX;
-            free.extend(unname(vfs, segment, keeps)?);
+            free.extend(unname(vfs, segment, free.len() < FREE_COUNT_MAX, segment_bytes)?);
             sync_names(vfs)?;
         }
     }
@@ -88,12 +100,14 @@ fn shorten(segment: &Segment) -> Result<()> {
     segment.file.set_len(sealed).map_err(|error| Error::io(format_args!("shorten {}", segment.name), error))
 }
 
-/// Makes the last segment durable, and its end, if it is not sealed, one that frames can follow.
-fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &Walked) -> Result<()> {
+/// Makes the last segment durable, and its end, if it is not sealed, one that frames can follow. Returns whether it was torn: then
+/// a mark must follow, so that the next torn end lies elsewhere and is kept, too.
+fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &Walked) -> Result<bool> {
     if walked.is_sealed {
         rewrite(segment, walked.proven, walked.end + FRAME_HEADER_BYTES)?;
         flush(&segment.name, &*segment.file)?;
-        return shorten(segment);
+        shorten(segment)?;
+        return Ok(false);
     }
     let end = u64::from(walked.end);
     let torn = if walked.recognised > end || !walked.is_marked {
@@ -106,7 +120,8 @@ fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &Walked
     }
     zero(segment, end, walked.recognised.max(end + torn.len() as u64))?;
     rewrite(segment, walked.proven, walked.end)?;
-    flush(&segment.name, &*segment.file)
+    flush(&segment.name, &*segment.file)?;
+    Ok(!torn.is_empty())
 }
 
 /// The bytes behind the end that are worth keeping, up to the last that is not zero.

@@ -27,6 +27,7 @@ mod scan;
 mod segment;
 mod set;
 mod shared;
+mod turnstile;
 mod vfs;
 
 use std::sync::Arc;

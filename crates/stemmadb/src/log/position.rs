@@ -13,6 +13,9 @@ impl LogPosition {
     /// Before everything: no frame lies here.
     pub(crate) const START: LogPosition = LogPosition(0);
 
+    /// Behind everything.
+    pub(super) const END: LogPosition = LogPosition(u64::MAX);
+
     pub(crate) const fn new(segment: u32, offset: u32) -> Self {
         LogPosition((segment as u64) << 32 | offset as u64)
     }

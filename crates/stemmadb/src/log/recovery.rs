@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameKind};
 use super::mark::Expected;
-use super::mend;
+use super::mend::{self, Mended};
 use super::position::LogPosition;
-use super::retire::{FIRST, Free, sync_names};
+use super::retire::{FIRST, sync_names};
 use super::scan::Scanner;
 use super::segment::{
     DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, examine, open_segment, parse_segment_name, segment_name,
@@ -25,12 +25,9 @@ use crate::{Error, Result};
 
 /// A log as found and put right.
 pub(super) struct Recovered {
-    pub(super) segments: Vec<Arc<Segment>>,
-    pub(super) free: Vec<Free>,
+    pub(super) mended: Mended,
     pub(super) database_id: DatabaseId,
     pub(super) last_sequence: Sequence,
-    /// Whether the last frame is a mark.
-    pub(super) is_marked: bool,
 }
 
 /// What reading found; nothing is changed yet.
@@ -68,12 +65,11 @@ pub(super) fn recover(vfs: &dyn Vfs, options: &LogOptions, visit: Visit<'_>) -> 
     let survey = replay(names, segments, options, visit)?;
 
     vfs.create_dir_all(DIRECTORY).map_err(|error| Error::io(format_args!("create {DIRECTORY}"), error))?;
-    let (segments, free) = mend::mend(vfs, &survey, &database_id, options.segment_bytes)?;
+    let mended = mend::mend(vfs, &survey, &database_id, options.segment_bytes)?;
     // The names may have been changed by a process that was killed before it flushed them.
     sync_names(vfs)?;
     vfs.sync_dir("").map_err(|error| Error::io("flush the database's directory", error))?;
-    let is_marked = survey.last.is_some_and(|last| last.is_marked && !last.is_sealed);
-    Ok(Recovered { segments, free, database_id, last_sequence: survey.last_sequence, is_marked })
+    Ok(Recovered { mended, database_id, last_sequence: survey.last_sequence })
 }
 
 /// Opens all segments, in order, and checks that they are one database's.
@@ -137,7 +133,24 @@ fn check_end(survey: &mut Survey, from: LogPosition, known: LogPosition) -> Resu
         return Err(last.damaged(walked.end, &format!("the log ends here, but once it reached {known}")));
     }
     if !walked.is_sealed {
+        if LogPosition::new(last.number, walked.end) == from {
+            check_chain(last, walked.end)?;
+        }
         walked.recognised = look_behind(last, walked.end)?;
+    }
+    Ok(())
+}
+
+/// Refuses an end where no frame ends. The caller said that replay begins there, and no frame does: were that wrong, whole frames
+/// would be overwritten.
+fn check_chain(segment: &Segment, end: u32) -> Result<()> {
+    let mut scanner = Scanner::new(segment, u64::from(end));
+    let mut offset = SEGMENT_HEADER_BYTES;
+    while offset < end {
+        let Some(header) = scanner.header_at(offset)? else {
+            return Err(segment.damaged(offset, &format!("no row of frames leads from here to offset {end}")));
+        };
+        offset += header.frame_bytes();
     }
     Ok(())
 }

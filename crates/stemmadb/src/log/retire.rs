@@ -59,8 +59,7 @@ impl Shared {
         // file gone knows why, and whoever finds it there may finish the work.
         let mark = self.append_mark(true)?;
         self.commit(mark, Level::Flushed)?;
-        let keeps = self.vfs.is_persistent() && self.free.lock().len() < FREE_COUNT_MAX;
-        let freed = unname(&*self.vfs, &segment, keeps)?;
+        let freed = unname(&*self.vfs, &segment, self.free.lock().len() < FREE_COUNT_MAX, self.segment_bytes)?;
         sync_names(&*self.vfs).map_err(|error| self.poison(&mut self.state.lock(), error))?;
         self.free.lock().extend(freed);
         Ok(())
@@ -79,10 +78,16 @@ impl Shared {
     }
 }
 
-/// Takes its name from a retired segment's file: it is kept under another, or removed. The change is not flushed yet.
-pub(super) fn unname(vfs: &dyn Vfs, segment: &Arc<Segment>, keeps: bool) -> Result<Option<Free>> {
+/// Takes its name from a retired segment's file: it is kept under another if it is wanted and of the usual size, or removed.
+/// The change is not flushed yet.
+pub(super) fn unname(
+    vfs: &dyn Vfs,
+    segment: &Arc<Segment>,
+    is_wanted: bool,
+    segment_bytes: u32,
+) -> Result<Option<Free>> {
     let old = &segment.name;
-    if !keeps {
+    if !is_wanted || !vfs.is_persistent() || segment.used() > segment_bytes {
         vfs.remove(old).map_err(|error| Error::io(format_args!("remove {old}"), error))?;
         return Ok(None);
     }

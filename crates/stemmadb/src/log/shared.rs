@@ -15,6 +15,7 @@ use super::recovery::Recovered;
 use super::retire::Free;
 use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES, examine};
 use super::set::SegmentList;
+use super::turnstile::Turnstile;
 use super::vfs::Vfs;
 use super::{Appended, Level, LogOptions, LogPosition, LogStatistics};
 use crate::revision::Sequence;
@@ -25,10 +26,10 @@ pub(crate) struct Shared {
     pub(super) database_id: DatabaseId,
     pub(super) segment_bytes: u32,
     pub(super) state: Mutex<State>,
-    /// Signalled when `written` moves, a role is free again, or the log is poisoned.
+    /// Signalled when `written` moves, the writer's role is free again, or the log is poisoned.
     pub(super) written_moved: Condvar,
-    /// Signalled when `durable` moves, the leader's role is free again, or the log is poisoned.
-    pub(super) durable_moved: Condvar,
+    /// For those who wait for a flush: rounds use them in turn.
+    pub(super) turnstiles: [Turnstile; 2],
     pub(super) written: AtomicU64,
     pub(super) durable: AtomicU64,
     pub(super) is_poisoned: AtomicBool,
@@ -49,10 +50,16 @@ pub(super) struct State {
     pub(super) spare: Option<Arc<Batch>>,
     /// Somebody writes `in_flight`.
     pub(super) is_writing: bool,
-    /// Somebody leads a flush: takes what is pending, writes it, and flushes.
+    /// Somebody leads a round: takes what is pending, writes it, and flushes.
     pub(super) is_flushing: bool,
-    /// The leader of a flush still waits for a writer to finish; then it takes all that is pending.
+    /// The leader still waits for a writer to finish; then it takes all that is pending.
     pub(super) is_gathering: bool,
+    /// The round that is running, or ran last; the first is 1.
+    pub(super) round: u64,
+    /// What lies before this is served by the running round.
+    pub(super) served: LogPosition,
+    /// At which turnstile somebody waits.
+    pub(super) waiting: [bool; 2],
     pub(super) written: LogPosition,
     pub(super) durable: LogPosition,
     pub(super) poison: Option<Error>,
@@ -63,7 +70,8 @@ pub(super) struct State {
 
 impl Shared {
     pub(super) fn new(vfs: Arc<dyn Vfs>, options: &LogOptions, recovered: Recovered) -> Result<Self> {
-        let active = recovered.segments.last().ok_or_else(|| Error::internal("a log without segments"))?;
+        let mended = recovered.mended;
+        let active = mended.segments.last().ok_or_else(|| Error::internal("a log without segments"))?;
         let end = LogPosition::new(active.number, active.used());
         let allocated = active.file.len().map_err(|error| examine(active, error))?;
         let tail = Tail {
@@ -71,7 +79,7 @@ impl Shared {
             next: end,
             capacity: options.segment_bytes,
             last_sequence: recovered.last_sequence,
-            is_marked: recovered.is_marked,
+            is_marked: mended.is_marked,
         };
         Ok(Shared {
             vfs,
@@ -85,6 +93,9 @@ impl Shared {
                 is_writing: false,
                 is_flushing: false,
                 is_gathering: false,
+                round: 0,
+                served: end,
+                waiting: [false; 2],
                 written: end,
                 durable: end,
                 poison: None,
@@ -92,12 +103,12 @@ impl Shared {
                 allocated,
             }),
             written_moved: Condvar::new(),
-            durable_moved: Condvar::new(),
+            turnstiles: Default::default(),
             written: AtomicU64::new(end.to_u64()),
             durable: AtomicU64::new(end.to_u64()),
             is_poisoned: AtomicBool::new(false),
-            list: RwLock::new(Arc::new(SegmentList::new(recovered.segments))),
-            free: Mutex::new(recovered.free),
+            list: RwLock::new(Arc::new(SegmentList::new(mended.segments))),
+            free: Mutex::new(mended.free),
             retiring: Mutex::new(()),
             counters: Counters::default(),
         })

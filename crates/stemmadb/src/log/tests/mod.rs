@@ -2,9 +2,16 @@
 
 use super::*;
 
-fn collect(vfs: &Arc<dyn Vfs>, options: LogOptions) -> Result<(Log, Vec<Vec<u8>>)> {
+mod crash;
+mod failure;
+mod groups;
+mod retire;
+mod tail;
+
+/// Opens the log and returns its payloads.
+fn collect(disk: &impl Disk, options: LogOptions) -> Result<(Log, Vec<Vec<u8>>)> {
     let mut payloads = Vec::new();
-    let log = Log::open(Arc::clone(vfs), options, &mut |frame| {
+    let log = Log::open(disk.share(), options, &mut |frame| {
         payloads.push(frame.payload.to_vec());
         Ok(())
     })?;
@@ -17,6 +24,23 @@ fn small() -> LogOptions {
 
 fn payload(number: u64) -> Vec<u8> {
     format!("frame {number} ").repeat(1 + number as usize % 23).into_bytes()
+}
+
+/// What a log can be opened on, again and again.
+trait Disk {
+    fn share(&self) -> Arc<dyn Vfs>;
+}
+
+impl Disk for FaultVfs {
+    fn share(&self) -> Arc<dyn Vfs> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Disk for Arc<dyn Vfs> {
+    fn share(&self) -> Arc<dyn Vfs> {
+        Arc::clone(self)
+    }
 }
 
 fn round_trip(vfs: Arc<dyn Vfs>) {
@@ -78,5 +102,3 @@ fn what_is_appended_is_found_again_on_disk() {
 fn what_is_appended_is_found_again_in_memory() {
     round_trip(Arc::new(MemoryVfs::new()));
 }
-
-mod crash;

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -103,6 +104,7 @@ struct World {
     counts: BTreeMap<Call, u64>,
     planned: Vec<Planned>,
     dropped_per_mille: u32,
+    sync_takes: Duration,
     random: Random,
 }
 
@@ -141,6 +143,8 @@ struct FileState {
     durable: Vec<u8>,
     /// Written since the last flush, oldest version first.
     unsaved: BTreeMap<usize, Vec<Sector>>,
+    /// Of these a flush is being made.
+    saving: Vec<BTreeMap<usize, Vec<Sector>>>,
     /// Written before a flush that failed: no flush will save them.
     forgotten: BTreeMap<usize, Vec<Sector>>,
     unsaved_lengths: Vec<usize>,
@@ -158,6 +162,7 @@ impl FaultVfs {
             counts: BTreeMap::new(),
             planned: Vec::new(),
             dropped_per_mille: 0,
+            sync_takes: Duration::ZERO,
             random: Random::new(seed),
         })
     }
@@ -176,6 +181,11 @@ impl FaultVfs {
     /// Lets so many of a thousand flushes, of files and of names, do nothing and say nothing.
     pub(crate) fn drop_syncs(&self, per_mille: u32) {
         self.world.lock().dropped_per_mille = per_mille;
+    }
+
+    /// Lets every flush of a file take so long, before it does what it does.
+    pub(crate) fn slow_syncs(&self, takes: Duration) {
+        self.world.lock().sync_takes = takes;
     }
 
     /// Nothing fails any more. What failed stays as it is.
@@ -213,6 +223,7 @@ impl FaultVfs {
             counts: BTreeMap::new(),
             planned: Vec::new(),
             dropped_per_mille: 0,
+            sync_takes: Duration::ZERO,
             random,
         })
     }
@@ -225,6 +236,7 @@ impl FaultVfs {
         change(&mut file.content);
         file.durable = file.content.clone();
         file.unsaved.clear();
+        file.saving.clear();
         file.forgotten.clear();
         file.unsaved_lengths.clear();
     }
@@ -339,15 +351,21 @@ impl FileState {
         self.unsaved_lengths.push(bytes);
         if cuts {
             self.unsaved.retain(|&sector, _| sector <= last);
+            self.saving.iter_mut().for_each(|saving| saving.retain(|&sector, _| sector <= last));
             self.forgotten.retain(|&sector, _| sector <= last);
             self.remember(last);
         }
     }
 
-    fn save(&mut self) {
+    /// A flush begins: it saves what was written until now, and not what is written while it runs.
+    fn begin_save(&mut self) {
+        self.saving.push(std::mem::take(&mut self.unsaved));
+    }
+
+    fn end_save(&mut self) {
         change_length(&mut self.durable, &self.unsaved_lengths);
         self.unsaved_lengths.clear();
-        for (sector, versions) in std::mem::take(&mut self.unsaved) {
+        for (sector, versions) in self.saving.remove(0) {
             if let Some(version) = versions.last() {
                 put_sector(&mut self.durable, sector, version);
             }
@@ -356,7 +374,19 @@ impl FileState {
 
     /// A flush failed: its sectors are clean now, and on the disk or not.
     fn forget(&mut self) {
-        self.forgotten.append(&mut self.unsaved);
+        for (sector, versions) in self.saving.remove(0) {
+            if !self.unsaved.contains_key(&sector) {
+                self.forgotten.insert(sector, versions);
+            }
+        }
+    }
+
+    /// A flush did nothing and said nothing.
+    fn drop_save(&mut self) {
+        for (sector, mut versions) in self.saving.remove(0) {
+            versions.append(self.unsaved.entry(sector).or_default());
+            self.unsaved.insert(sector, versions);
+        }
     }
 
     fn after_crash(&self, random: &mut Random, keep: u32) -> Vec<u8> {
@@ -367,7 +397,7 @@ impl FileState {
             let kept = random.below(count as u64 + 3) as usize;
             change_length(&mut content, &self.unsaved_lengths[..kept.min(count)]);
         }
-        for (&sector, versions) in self.forgotten.iter().chain(&self.unsaved) {
+        for (&sector, versions) in self.forgotten.iter().chain(self.saving.iter().flatten()).chain(&self.unsaved) {
             if !random.chance(keep) {
                 continue;
             }
@@ -541,9 +571,16 @@ impl VfsFile for FaultFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut world = self.world.lock();
+        world.file(self.number).begin_save();
+        let takes = world.sync_takes;
+        if !takes.is_zero() {
+            drop(world);
+            std::thread::sleep(takes);
+            world = self.world.lock();
+        }
         match world.meet(Call::Sync) {
-            Ok(()) if world.is_dropped() => {}
-            Ok(()) => world.file(self.number).save(),
+            Ok(()) if world.is_dropped() => world.file(self.number).drop_save(),
+            Ok(()) => world.file(self.number).end_save(),
             Err(error) => {
                 world.file(self.number).forget();
                 return Err(error);

@@ -1,0 +1,163 @@
+//! Segments that are retired: gone for good, readable for those who read before, their files reused.
+
+use super::*;
+use crate::ErrorKind;
+
+/// Appends frames until the log is in segment `until`; returns all.
+fn fill(log: &Log, until: u32, from: u64) -> Vec<(u64, Appended)> {
+    let mut places = Vec::new();
+    while log.end().segment() < until {
+        let number = from + places.len() as u64;
+        let appended = log.append(Sequence::new(number), &payload(number)).unwrap();
+        log.commit(appended.end, Level::Written).unwrap();
+        places.push((number, appended));
+    }
+    log.commit(log.end(), Level::Flushed).unwrap();
+    places
+}
+
+fn free_names(vfs: &dyn Vfs) -> usize {
+    vfs.list("log").unwrap().iter().filter(|name| name.starts_with("free-")).count()
+}
+
+#[test]
+fn a_retired_segment_is_gone_but_for_those_who_hold_it() {
+    let vfs = FaultVfs::new(1);
+    let (log, _) = collect(&vfs, small()).unwrap();
+    let places = fill(&log, 4, 0);
+    let held = log.segments_snapshot();
+    log.retire(2).unwrap();
+    assert_eq!(log.segments().iter().map(|segment| segment.number).collect::<Vec<_>>(), [1, 3, 4]);
+    let mut out = Vec::new();
+    let (number, inside) = *places.iter().find(|(_, place)| place.payload.segment() == 2).unwrap();
+    let error = log.read(inside.payload, 8, &mut out).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(log.frames(2, &mut |_| Ok(())).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(log.retire(2).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(log.retire(4).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(log.retire(99).unwrap_err().kind(), ErrorKind::NotFound);
+
+    // What came after the snapshot is readable through it, even when retired in turn.
+    let later = fill(&log, 8, 1000);
+    log.retire(5).unwrap();
+    for (number, place) in places.iter().chain(&later) {
+        held.read(place.payload, payload(*number).len(), &mut out).unwrap();
+        assert_eq!(out, payload(*number));
+    }
+    assert_eq!(log.statistics().recycle_count, 0, "their files are held");
+    drop(held);
+    fill(&log, 9, 2000);
+    assert_eq!(log.statistics().recycle_count, 1);
+    assert!(log.read(inside.payload, payload(number).len(), &mut out).is_err());
+
+    drop(log);
+    let (log, found) = collect(&vfs, small()).unwrap();
+    assert_eq!(log.segments().iter().map(|segment| segment.number).collect::<Vec<_>>(), [1, 3, 4, 6, 7, 8, 9]);
+    let kept = |(_, place): &&(u64, Appended)| ![2, 5].contains(&place.payload.segment());
+    let expected = places.iter().chain(&later).filter(kept).map(|(number, _)| payload(*number));
+    assert_eq!(found[..expected.clone().count()], expected.collect::<Vec<_>>());
+}
+
+/// A retirement fails, and opening again fails, anywhere: all of the segment is there, or nothing, and the log opens.
+#[test]
+fn a_retirement_is_all_or_nothing() {
+    for failing in 1..8 {
+        for nth in 1.. {
+            let vfs = FaultVfs::new(1);
+            let (log, _) = collect(&vfs, small()).unwrap();
+            let places = fill(&log, 4, 0);
+            vfs.fail(Call::AnyChange, failing, Failure::Broken, false);
+            let is_retired = log.retire(2).is_ok();
+            drop(log);
+            vfs.heal();
+            vfs.fail(Call::AnyChange, nth, Failure::Broken, true);
+            let is_open = collect(&vfs, small()).is_ok();
+            for seed in 0..12 {
+                let (log, _) = collect(&vfs.crash_image(seed), small())
+                    .unwrap_or_else(|error| panic!("failing {failing}, then {nth}, image {seed}: {error:?}"));
+                let found = super::failure::all(&log);
+                let left = places.iter().filter(|(_, place)| place.payload.segment() != 2);
+                let is_gone = found.len() == left.count();
+                assert!(is_gone || !is_retired && found.len() == places.len(), "{failing} {nth} {seed}");
+            }
+            if is_open {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn reused_files_hold_nothing_of_their_former_life() {
+    let vfs = FaultVfs::new(1);
+    let (log, _) = collect(&vfs, small()).unwrap();
+    let mut newest = Vec::new();
+    for round in 0..40 {
+        let next = log.end().segment() + 1;
+        newest = fill(&log, next, round * 100);
+        log.retire(next - 1).unwrap();
+    }
+    // The frame that did not fit any more is the first of the only segment left.
+    let left = newest.last().map(|(number, _)| payload(*number)).unwrap();
+    assert!(log.statistics().recycle_count >= 38, "{:?}", log.statistics());
+    assert!(free_names(&vfs) <= 2);
+    let last = log.append(Sequence::new(1), b"last").unwrap();
+    log.commit(last.end, Level::Flushed).unwrap();
+    for close in [false, true] {
+        if close {
+            log.close().unwrap();
+        }
+        let image = vfs.crash_image(1);
+        let (reopened, found) = collect(&image, small()).unwrap();
+        assert_eq!(found, [left.clone(), b"last".to_vec()]);
+        assert_eq!(reopened.segments().len(), 1);
+    }
+}
+
+#[test]
+fn few_retired_files_are_kept_and_large_ones_are_not() {
+    let vfs = FaultVfs::new(1);
+    let (log, _) = collect(&vfs, small()).unwrap();
+    log.append(Sequence::new(1), &[5; 20_000]).unwrap();
+    fill(&log, 7, 0);
+    let large = log.segments().iter().find(|segment| segment.used_bytes > 20_000).unwrap().number;
+    log.retire(large).unwrap();
+    assert_eq!(free_names(&vfs), 0);
+    for segment in log.segments() {
+        if !segment.is_active {
+            log.retire(segment.number).unwrap();
+        }
+    }
+    assert_eq!(free_names(&vfs), 2);
+    drop(log);
+    let (log, _) = collect(&vfs, small()).unwrap();
+    fill(&log, 10, 0);
+    assert_eq!(log.statistics().recycle_count, 2);
+    assert_eq!(free_names(&vfs), 0);
+}
+
+#[test]
+fn in_memory_a_retired_segment_is_freed() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+    let log = Log::open(Arc::clone(&vfs), small(), &mut |_| Ok(())).unwrap();
+    fill(&log, 5, 0);
+    for segment in 1..5 {
+        log.retire(segment).unwrap();
+    }
+    assert_eq!(vfs.list("log").unwrap(), ["0000000005.log"]);
+    assert_eq!(log.statistics().recycle_count, 0);
+}
+
+#[test]
+fn an_empty_segment_is_not_rolled() {
+    let vfs = FaultVfs::new(1);
+    let (log, _) = collect(&vfs, small()).unwrap();
+    log.roll().unwrap();
+    let segments = log.segments();
+    log.roll().unwrap();
+    assert_eq!(log.segments(), segments);
+    log.append(Sequence::new(1), b"x").unwrap();
+    log.roll().unwrap();
+    assert_eq!(log.segments().len(), segments.len() + 1);
+    assert!(log.durable() == log.end() && log.written() == log.end());
+}
