@@ -47,7 +47,7 @@ struct Handle {
     upkeeper: Mutex<Option<Upkeeper>>,
     path: Option<PathBuf>,
     /// Held until everything else is closed.
-    _lock: Option<DatabaseLock>,
+    _lock: Option<Arc<DatabaseLock>>,
 }
 
 impl Database {
@@ -81,32 +81,54 @@ impl Database {
         Self::start(Arc::new(MemoryVfs::new()), Box::new(MemoryTree::new()), options, None, None, &mut |_| ())
     }
 
-    /// Deletes what was derived from the log in the closed database at `path`, opens it and builds it again; `progress` hears of it.
+    /// Builds what is derived from the log anew, for the closed database at `path`, and opens it; `progress` hears of it. If the log
+    /// can't be read to its end, everything is left as it was.
     ///
     /// # Errors
     /// As [`Database::open`].
     pub fn rebuild(path: impl AsRef<Path>, options: Options, mut progress: impl FnMut(Progress)) -> Result<Self> {
         let path = path.as_ref();
-        let vfs = require_database(path)?;
-        let lock = DatabaseLock::acquire(&*vfs)?;
-        for file in LmdbTree::files(&path.join(TREE)) {
-            match std::fs::remove_file(&file) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io(format!("remove {}", file.display()), error));
-                }
-                _ => {}
+        let (vfs, lock) = Self::lock(path, false)?;
+        let (tree, before) = (path.join(TREE), path.join(TREE_BEFORE_REBUILD));
+        if tree.exists() {
+            remove_directory(&before)?;
+            rename(&tree, &before)?;
+        }
+        let rebuilt = Self::open_locked(path, vfs, lock.clone(), options, &mut progress);
+        match &rebuilt {
+            Ok(_) => remove_directory(&before)?,
+            Err(_) if before.exists() => {
+                remove_directory(&tree)?;
+                rename(&before, &tree)?;
             }
+            Err(_) => {}
         }
         drop(lock);
-        Self::open_showing(path, options.create(false), &mut progress)
+        rebuilt
     }
 
     fn open_showing(path: &Path, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
-        if !options.create || path.exists() {
-            refuse_strangers(path, options.create)?;
+        let (vfs, lock) = Self::lock(path, options.create)?;
+        Self::open_locked(path, vfs, lock, options, progress)
+    }
+
+    /// Takes the directory for this process; makes it if it may.
+    fn lock(path: &Path, create: bool) -> Result<(DiskVfs, Arc<DatabaseLock>)> {
+        if !create || path.exists() {
+            refuse_strangers(path, create)?;
         }
         let vfs = DiskVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
         let lock = DatabaseLock::acquire(&vfs)?;
+        Ok((vfs, Arc::new(lock)))
+    }
+
+    fn open_locked(
+        path: &Path,
+        vfs: DiskVfs,
+        lock: Arc<DatabaseLock>,
+        options: Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self> {
         let tree_path = path.join(TREE);
         std::fs::create_dir_all(&tree_path)
             .map_err(|error| Error::io(format!("create {}", tree_path.display()), error))?;
@@ -119,7 +141,7 @@ impl Database {
         tree: Box<dyn Tree>,
         options: Options,
         path: Option<PathBuf>,
-        lock: Option<DatabaseLock>,
+        lock: Option<Arc<DatabaseLock>>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self> {
         let store = Store::open(vfs, tree, options, progress)?;
@@ -384,6 +406,9 @@ impl std::fmt::Debug for Database {
 /// The tree's directory in the database's.
 const TREE: &str = "tree";
 
+/// Where the old tree waits until a rebuild has come to its end.
+const TREE_BEFORE_REBUILD: &str = "tree.before-rebuild";
+
 /// Refuses a path that is there but is no database, before anything is written to it.
 fn refuse_strangers(path: &Path, create: bool) -> Result<()> {
     let not_a_database = |what: &str| {
@@ -407,8 +432,16 @@ fn refuse_strangers(path: &Path, create: bool) -> Result<()> {
     if create && !has_strangers { Ok(()) } else { Err(not_a_database("is not a Stemma database")) }
 }
 
-fn require_database(path: &Path) -> Result<Arc<dyn Vfs>> {
-    refuse_strangers(path, false)?;
-    let vfs = DiskVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
-    Ok(Arc::new(vfs))
+fn remove_directory(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format!("remove {}", path.display()), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> Result<()> {
+    std::fs::rename(from, to)
+        .map_err(|error| Error::io(format!("rename {} to {}", from.display(), to.display()), error))
 }

@@ -96,6 +96,7 @@ impl LmdbTree {
         Ok(LmdbTree { current, env, map, writer: Mutex::new(()), handles })
     }
 
+    #[cfg(test)]
     /// The files of a tree in `directory`: remove them (closed) and it will be built again.
     pub(crate) fn files(directory: &Path) -> [PathBuf; 2] {
         [directory.join("data.mdb"), directory.join("lock.mdb")]

@@ -1,0 +1,266 @@
+//! One flipped bit, anywhere: the right answer or a clear error, never a wrong or silently missing document.
+//!
+//! `STEMMA_FLIPS` says how many flips each test makes (default 400; the long run makes 10,000).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use stemmadb::{Database, Durability, Error, ErrorKind, Options, Result, Sequence, Value, field};
+
+fn flip_count() -> u64 {
+    std::env::var("STEMMA_FLIPS").ok().and_then(|count| count.parse().ok()).unwrap_or(400)
+}
+
+/// A small generator of its own, so that a failure can be repeated from the number printed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+fn options() -> Options {
+    Options::new().segment_bytes(64 << 10).durability(Durability::None).background(false)
+}
+
+fn body(number: u64, edit: u64) -> Value {
+    let text =
+        format!(r#"{{"number":{number},"edit":{edit},"group":"g{}","text":"{:050}"}}"#, number % 7, number * edit);
+    Value::parse(text.as_bytes()).unwrap()
+}
+
+type Contents = BTreeMap<String, Value>;
+
+/// A closed database with several segments, updates and deletions, and what is in it.
+fn original(directory: &Path) -> (PathBuf, Contents) {
+    let path = directory.join("original.stemma");
+    let db = Database::open_with(&path, options()).unwrap();
+    let mut contents = Contents::new();
+    for number in 0..500 {
+        let id = format!("document-{number}");
+        let mut revision = db.insert(&id, &body(number, 1)).unwrap();
+        contents.insert(id.clone(), body(number, 1));
+        if number % 3 == 0 {
+            revision = db.replace(&id, &revision, &body(number, 2)).unwrap();
+            contents.insert(id.clone(), body(number, 2));
+        }
+        if number % 10 == 4 {
+            db.delete(&id, &revision).unwrap();
+            contents.remove(&id);
+        }
+        if number == 250 {
+            db.checkpoint().unwrap();
+        }
+    }
+    db.close().unwrap();
+    (path, contents)
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir().unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn flip(file: &Path, bit: u64) {
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    std::fs::write(file, bytes).unwrap();
+}
+
+/// What one damaged copy did.
+#[derive(Debug, Default)]
+struct Tally {
+    unharmed: u64,
+    told: u64,
+    missed: u64,
+}
+
+fn is_told(error: &Error) -> bool {
+    error.kind() == ErrorKind::Corrupt
+}
+
+/// Damage to the log names the file, or segment and offset.
+fn assert_clear(error: &Error, place: &str) {
+    assert!(is_told(error), "{place}: {error:?}");
+    let message = error.message();
+    assert!(message.contains("log") || message.contains("segment") || message.contains("tree"), "{place}: {error:?}");
+}
+
+/// Reads everything; right or told. `may_miss` allows a document to be missing, never to be wrong.
+fn read_everything(db: &Database, contents: &Contents, may_miss: bool, place: &str) -> Tally {
+    let mut tally = Tally::default();
+    for (id, expected) in contents {
+        match db.get(id) {
+            Ok(Some(found)) => assert_eq!(&found.value().unwrap(), expected, "{place}: `{id}` is wrong"),
+            Ok(None) if may_miss => tally.missed += 1,
+            Ok(None) => panic!("{place}: `{id}` is silently missing"),
+            Err(error) => {
+                assert_clear(&error, place);
+                tally.told += 1;
+            }
+        }
+    }
+    check_feed(db, contents, may_miss, place, &mut tally);
+    check_query(db, contents, may_miss, place, &mut tally);
+    tally
+}
+
+fn check_feed(db: &Database, contents: &Contents, may_miss: bool, place: &str, tally: &mut Tally) {
+    let changes = db.changes(Sequence::ZERO).unwrap().documents(true).run();
+    match changes.collect::<Result<Vec<_>>>() {
+        Ok(changes) => {
+            let living: Contents = changes
+                .into_iter()
+                .filter(|change| !change.deleted)
+                .map(|change| (change.id.to_string(), change.document.unwrap().value().unwrap()))
+                .collect();
+            let is_right = living.iter().all(|(id, value)| contents.get(id) == Some(value));
+            assert!(is_right, "{place}: the feed has a wrong document");
+            assert!(may_miss || living.len() == contents.len(), "{place}: the feed silently misses documents");
+            tally.missed += u64::from(living.len() < contents.len());
+        }
+        Err(error) => {
+            assert_clear(&error, place);
+            tally.told += 1;
+        }
+    }
+}
+
+fn check_query(db: &Database, contents: &Contents, may_miss: bool, place: &str, tally: &mut Tally) {
+    for group in 0..7 {
+        let wanted = Value::from(format!("g{group}"));
+        let expected = contents.values().filter(|value| value.get("group") == Some(&wanted)).count();
+        let found = db.find(field("group").eq(wanted.clone())).ids().and_then(|ids| ids.collect::<Result<Vec<_>>>());
+        match found {
+            Ok(ids) => {
+                let is_right = ids
+                    .iter()
+                    .all(|id| contents.get(id.as_str()).and_then(|value| value.get("group")) == Some(&wanted));
+                assert!(is_right, "{place}: a query returned a wrong id");
+                assert!(may_miss || ids.len() == expected, "{place}: a query silently misses documents");
+                tally.missed += u64::from(ids.len() < expected);
+            }
+            Err(error) => {
+                assert_clear(&error, place);
+                tally.told += 1;
+            }
+        }
+    }
+}
+
+fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files: Vec<_> = directory.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension() == Some(extension.as_ref()));
+    files.sort();
+    files
+}
+
+#[test]
+fn a_flipped_bit_in_the_log_is_told_or_harmless() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, contents) = original(directory.path());
+    let copy = directory.path().join("copy.stemma");
+    let mut random = Random(1);
+    let mut tally = Tally::default();
+    for round in 0..flip_count() {
+        std::fs::remove_dir_all(&copy).ok();
+        copy_directory(&path, &copy);
+        let logs = files(&copy.join("log"), "log");
+        assert!(logs.len() > 1, "several segments");
+        let file = &logs[random.below(logs.len() as u64) as usize];
+        let bit = random.below(std::fs::metadata(file).unwrap().len() * 8);
+        flip(file, bit);
+        let without_tree = round % 2 == 1;
+        if without_tree {
+            std::fs::remove_dir_all(copy.join("tree")).unwrap();
+        }
+        let place = format!("round {round}, {} bit {bit}, without tree: {without_tree}", file.display());
+        match Database::open_with(&copy, options()) {
+            Err(error) => {
+                assert_clear(&error, &place);
+                tally.told += 1;
+            }
+            Ok(db) => {
+                let found = read_everything(&db, &contents, false, &place);
+                if found.told > 0 {
+                    let report = db.check(|_| ()).unwrap();
+                    assert!(!report.is_sound(), "{place}: check finds nothing");
+                    tally.told += 1;
+                } else {
+                    tally.unharmed += 1;
+                }
+            }
+        }
+    }
+    println!("log: {tally:?} of {} flips, none wrong, none silently missing", flip_count());
+    assert!(tally.told > 0, "no flip was ever noticed: the test is blind");
+}
+
+#[test]
+fn a_flipped_bit_in_the_tree_never_gives_a_wrong_answer_and_a_rebuild_repairs_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, contents) = original(directory.path());
+    let copy = directory.path().join("copy.stemma");
+    let mut random = Random(2);
+    let mut tally = Tally::default();
+    for round in 0..flip_count() {
+        std::fs::remove_dir_all(&copy).ok();
+        copy_directory(&path, &copy);
+        let file = copy.join("tree/data.mdb");
+        let bit = random.below(std::fs::metadata(&file).unwrap().len() * 8);
+        flip(&file, bit);
+        let place = format!("round {round}, data.mdb bit {bit}");
+        match Database::open_with(&copy, options()) {
+            Err(error) => {
+                assert_clear(&error, &place);
+                tally.told += 1;
+            }
+            Ok(db) => {
+                let found = read_everything(&db, &contents, true, &place);
+                let is_harmed = found.told + found.missed > 0;
+                let is_found = match db.check(|_| ()) {
+                    Ok(report) => !report.is_sound(),
+                    Err(error) => is_told(&error),
+                };
+                assert!(is_found || !is_harmed, "{place}: harmed ({found:?}), and check finds nothing");
+                tally.told += u64::from(is_harmed && found.missed == 0);
+                tally.missed += u64::from(found.missed > 0);
+                tally.unharmed += u64::from(!is_harmed);
+            }
+        }
+        if round % 20 == 0 {
+            let db = Database::rebuild(&copy, options(), |_| ()).unwrap();
+            let found = read_everything(&db, &contents, false, &place);
+            assert_eq!(found.told, 0, "{place}: a rebuild repairs it");
+            assert!(db.check(|_| ()).unwrap().is_sound());
+        }
+    }
+    println!("tree: {tally:?} of {} flips, none wrong", flip_count());
+    assert!(tally.told > 0, "no flip was ever noticed: the test is blind");
+}
+
+/// A rebuild that meets damage in the log must not take away the tree through which everything else can still be read.
+#[test]
+fn a_rebuild_that_fails_leaves_everything_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, contents) = original(directory.path());
+    let first = &files(&path.join("log"), "log")[0];
+    flip(first, 8 * 5000);
+    let error = Database::rebuild(&path, options(), |_| ()).unwrap_err();
+    assert_clear(&error, "rebuild");
+    let db = Database::open_with(&path, options()).unwrap();
+    let found = read_everything(&db, &contents, false, "after the rebuild");
+    assert!(found.told <= 2, "one record and the feed over it may be damaged: {found:?}");
+}
