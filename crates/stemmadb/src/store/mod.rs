@@ -297,12 +297,12 @@ impl Store {
 
     /// Counts and sizes.
     pub(crate) fn info(&self) -> Result<Info> {
+        let numbers_taken = self.parts.publisher.published_numbers().0 - FIRST_NUMBER.0;
         let snapshot = self.snapshot()?;
         let live = snapshot.presence(crate::index::PathNumber::ROOT, crate::index::Presence::Object)?.len();
         let statistics = self.parts.log.statistics();
         let tree = self.parts.tree.size()?;
         let live_bytes = meta::live_bytes(&*snapshot.tree)?.values().sum();
-        let numbers_taken = self.writer.lock().next_number.0 - FIRST_NUMBER.0;
         Ok(Info {
             document_count: live,
             deleted_count: numbers_taken.saturating_sub(live),

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::index::DocumentNumber;
 use crate::log::{Level, LogPosition};
 use crate::revision::Sequence;
 
@@ -19,11 +20,14 @@ struct Pending {
     end: LogPosition,
     level: Level,
     last_sequence: Sequence,
+    next_number: DocumentNumber,
 }
 
 /// Makes transactions visible in order, and wakes whoever waits for one.
 pub(crate) struct Publisher {
     published: AtomicU64,
+    /// Document numbers below this are published. It follows `published`, so whoever reads it first sees all their documents.
+    published_numbers: AtomicU64,
     queue: Mutex<VecDeque<Pending>>,
     changed: Condvar,
     listeners: Mutex<Vec<std::sync::Weak<Listener>>>,
@@ -46,6 +50,7 @@ impl Publisher {
     pub(crate) fn new() -> Self {
         Publisher {
             published: AtomicU64::new(0),
+            published_numbers: AtomicU64::new(0),
             queue: Mutex::default(),
             changed: Condvar::new(),
             listeners: Mutex::default(),
@@ -53,8 +58,18 @@ impl Publisher {
     }
 
     /// Says that everything up to `sequence` was found in the log when it was opened.
-    pub(super) fn recovered(&self, sequence: Sequence) {
+    pub(super) fn recovered(&self, sequence: Sequence, next_number: DocumentNumber) {
+        self.publish(sequence, next_number);
+    }
+
+    fn publish(&self, sequence: Sequence, next_number: DocumentNumber) {
         self.published.fetch_max(sequence.0, Ordering::AcqRel);
+        self.published_numbers.fetch_max(next_number.0, Ordering::AcqRel);
+    }
+
+    /// The number after that of the newest published document. Ask this before taking a snapshot.
+    pub(super) fn published_numbers(&self) -> DocumentNumber {
+        DocumentNumber(self.published_numbers.load(Ordering::Acquire))
     }
 
     /// The newest sequence readers may see.
@@ -63,8 +78,8 @@ impl Publisher {
     }
 
     /// Puts a transaction in the queue: it becomes visible once the log has reached `end` at `level`.
-    pub(crate) fn enqueue(&self, end: LogPosition, level: Level, last_sequence: Sequence) {
-        self.queue.lock().push_back(Pending { end, level, last_sequence });
+    pub(crate) fn enqueue(&self, end: LogPosition, level: Level, last_sequence: Sequence, next_number: DocumentNumber) {
+        self.queue.lock().push_back(Pending { end, level, last_sequence, next_number });
     }
 
     /// Publishes what the log's progress allows.
@@ -79,11 +94,11 @@ impl Publisher {
             if reached < first.end {
                 break;
             }
-            newest = Some(first.last_sequence);
+            newest = Some((first.last_sequence, first.next_number));
             queue.pop_front();
         }
-        let Some(newest) = newest else { return };
-        self.published.fetch_max(newest.0, Ordering::AcqRel);
+        let Some((newest, next_number)) = newest else { return };
+        self.publish(newest, next_number);
         self.changed.notify_all();
         drop(queue);
         self.tell(newest, false);

@@ -295,7 +295,7 @@ impl Store {
     fn finish_recovery(&self) -> Result<()> {
         let mut writer = self.writer.lock();
         writer.logged_shape_count = self.parts.shapes.len();
-        self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1));
+        self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1), writer.next_number);
         drop(writer);
         let settings = self.parts.settings();
         if meta::settings(&*self.parts.tree.read()?)?.as_ref() == Some(&settings) {

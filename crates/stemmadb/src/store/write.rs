@@ -444,7 +444,7 @@ impl<'a> Transaction<'a> {
             }
         }
         self.writer.next_sequence = last_sequence.next();
-        parts.publisher.enqueue(appended.end, level, last_sequence);
+        parts.publisher.enqueue(appended.end, level, last_sequence, self.next_number);
         self.store.seal_if_full(&mut self.writer);
         Ok(Some(Receipt { end: appended.end, last_sequence }))
     }

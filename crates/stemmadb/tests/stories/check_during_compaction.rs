@@ -1,5 +1,5 @@
-//! `check` lists the log's segments and reads one after the other. When compaction retired one of them meanwhile, `check` gave up with
-//! an error about a segment that was no longer needed.
+//! `check` listed the log's segments and read one after the other. When compaction retired one of them meanwhile, it gave up with an error
+//! about a segment that was no longer needed; when compaction moved a document between two look-ups, it reported damage.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

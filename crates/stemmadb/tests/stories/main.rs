@@ -2,6 +2,7 @@
 
 mod ancestry_lost_with_a_segment;
 mod check_during_compaction;
+mod check_during_writes;
 mod feed_cut_short_backwards;
 mod local_ids_unchecked;
 mod local_relocated_took_a_sequence;
