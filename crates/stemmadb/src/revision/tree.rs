@@ -273,6 +273,27 @@ impl<T: Clone> RevisionTree<T> {
         chain.map(|chain| chain.leaf.payload = payload).is_some()
     }
 
+    /// Whether every line of descent is known from its first edit on. If not, revisions there were are unknown here.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.chains.iter().all(|chain| chain.fork.is_some() || chain.first_generation() == 1)
+    }
+
+    /// Forgets the leaves for which `keeps` is false, and what only they descend from. Does nothing if none would be left, or
+    /// all; returns whether anything was forgotten.
+    pub(crate) fn retain_leaves(&mut self, keeps: impl Fn(&Leaf<T>) -> bool) -> bool {
+        let kept: SmallVec<[&Leaf<T>; 4]> = self.leaves().filter(|leaf| keeps(leaf)).collect();
+        if kept.is_empty() || kept.len() == self.chains.len() {
+            return false;
+        }
+        let mut retained = Self::new();
+        for leaf in kept {
+            let merged = retained.merge(&self.ancestry(&leaf.revision), leaf.deleted, leaf.payload.clone());
+            debug_assert!(merged.is_ok_and(|merged| merged.superseded.is_empty()), "leaves stay leaves");
+        }
+        *self = retained;
+        true
+    }
+
     /// Forgets ancestors that are `revs_limit` or more edits older than every leaf that descends from them.
     /// Leaves are never forgotten.
     pub(crate) fn prune(&mut self, revs_limit: usize) {

@@ -5,15 +5,17 @@
 //! this needs room for one segment.
 //!
 //! Invariant: from the segments that are left, the log alone gives back every document with all of its known ancestry. A record that is
-//! no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the same.
+//! no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the same. Where ancestors were
+//! forgotten (`revs_limit`), no leaf tells: then the leaves themselves are written down, so that no older record is taken for one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use crate::Result;
-use crate::index::difference;
+use crate::index::{DocumentNumber, difference};
 use crate::log::{Frame, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Stored};
 use crate::revision::{Leaf, Revision, Sequence};
@@ -84,7 +86,8 @@ impl Store {
     }
 
     fn compact_segment(&self, number: u32) -> Result<()> {
-        self.parts.log.frames(number, &mut |frame| self.relocate_frame(&frame))?;
+        let mut stated = HashSet::new();
+        self.parts.log.frames(number, &mut |frame| self.relocate_frame(&frame, &mut stated))?;
         self.checkpoint()?;
         self.parts.log.retire(number)?;
         let mut tree = self.parts.tree.write()?;
@@ -92,8 +95,8 @@ impl Store {
         tree.commit()
     }
 
-    /// Appends again what is still needed of one frame.
-    fn relocate_frame(&self, frame: &Frame<'_>) -> Result<()> {
+    /// Appends again what is still needed of one frame. `stated` are the documents whose leaves were written down on the way.
+    fn relocate_frame(&self, frame: &Frame<'_>, stated: &mut HashSet<DocumentNumber>) -> Result<()> {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let snapshot = self.newest_snapshot()?;
@@ -113,8 +116,12 @@ impl Store {
                 Record::Settings(_) => {
                     Record::Settings(&self.parts.settings()).encode(&mut moved.payload);
                 }
+                Record::Leaves { number, .. } => {
+                    moved.looked_at.insert(number);
+                }
             }
         }
+        moved.state_leaves(&snapshot, stated)?;
         self.append_moved(&mut writer, moved)
     }
 
@@ -158,11 +165,14 @@ struct Moved {
     payload: Vec<u8>,
     states: Vec<(DocumentState, Revision, Stored)>,
     locals: Vec<(String, LocalState)>,
+    /// Documents of which something may have been given up.
+    looked_at: BTreeSet<DocumentNumber>,
 }
 
 impl Moved {
     fn revision(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, position: LogPosition) -> Result<()> {
-        let Some(state) = self.current(snapshot, record)? else { return Ok(()) };
+        let Some(state) = self.current(snapshot, record.number)? else { return Ok(()) };
+        self.looked_at.insert(record.number);
         let revision = record.path[0];
         if let Some(leaf) = state.tree.leaf(&revision)
             && leaf.payload.position == position
@@ -184,13 +194,27 @@ impl Moved {
     }
 
     /// The state of the record's document, with what this frame has moved already.
-    fn current(&self, snapshot: &Snapshot, record: &RevisionRecord<'_>) -> Result<Option<DocumentState>> {
-        let moved = self.states.iter().rev().find(|(state, ..)| state.number == record.number);
+    fn current(&self, snapshot: &Snapshot, number: DocumentNumber) -> Result<Option<DocumentState>> {
+        let moved = self.states.iter().rev().find(|(state, ..)| state.number == number);
         match moved {
             // Its moved leaf has no place yet; the body is at hand only through the old one.
             Some((state, ..)) => Ok(Some(state.clone())),
-            None => Ok(snapshot.state(record.number)?.map(|state| (*state).clone())),
+            None => Ok(snapshot.state(number)?.map(|state| (*state).clone())),
         }
+    }
+
+    /// Writes down the leaves of documents that don't know all of their ancestry: behind every leaf that was moved, and once
+    /// for each document of the segment.
+    fn state_leaves(&mut self, snapshot: &Snapshot, stated: &mut HashSet<DocumentNumber>) -> Result<()> {
+        for number in std::mem::take(&mut self.looked_at) {
+            let Some(state) = self.current(snapshot, number)? else { continue };
+            let is_moved = self.states.iter().any(|(moved, ..)| moved.number == number);
+            if !state.tree.is_complete() && (stated.insert(number) || is_moved) {
+                let leaves = state.tree.leaves().map(|leaf| leaf.revision).collect();
+                Record::Leaves { number, leaves }.encode(&mut self.payload);
+            }
+        }
+        Ok(())
     }
 
     fn push(&mut self, state: &DocumentState, leaf: &Leaf<Stored>, body: &[u8]) {

@@ -10,6 +10,7 @@
 //! | 2 local | flags (1), generation, id length, id, packed body |
 //! | 3 shape | shape number, name count, then length and bytes of each name |
 //! | 4 settings | the database's settings as JSON |
+//! | 5 leaves | document number, leaf count, then generation and hash (16) of each: no older record makes another leaf |
 
 use crate::index::DocumentNumber;
 use crate::revision::{Revision, Sequence};
@@ -27,6 +28,9 @@ pub(crate) enum Record<'a> {
     Shape { number: u32, names: Vec<&'a str> },
     /// The database's settings as JSON.
     Settings(&'a [u8]),
+    /// The leaves a document had here: whatever older records say, there are no others. Written where what showed that a revision
+    /// is no leaf any more is given up.
+    Leaves { number: DocumentNumber, leaves: Vec<Revision> },
 }
 
 /// One revision of one document.
@@ -47,6 +51,7 @@ const KIND_REVISION: u8 = 1;
 const KIND_LOCAL: u8 = 2;
 const KIND_SHAPE: u8 = 3;
 const KIND_SETTINGS: u8 = 4;
+const KIND_LEAVES: u8 = 5;
 
 const FLAG_DELETED: u8 = 1;
 const FLAG_RELOCATED: u8 = 2;
@@ -74,6 +79,12 @@ impl Record<'_> {
             Record::Settings(settings) => {
                 fields.push(KIND_SETTINGS);
                 fields.extend_from_slice(settings);
+            }
+            Record::Leaves { number, leaves } => {
+                fields.push(KIND_LEAVES);
+                put_varint(&mut fields, number.0);
+                put_varint(&mut fields, leaves.len() as u64);
+                leaves.iter().for_each(|leaf| put_revision(&mut fields, leaf));
             }
         }
         let start = out.len();
@@ -107,8 +118,7 @@ impl RevisionRecord<'_> {
         put_varint(fields, self.sequence.0);
         put_text(fields, self.id);
         let revision = self.path.first().expect("a revision record names its revision");
-        put_varint(fields, u64::from(revision.generation()));
-        fields.extend_from_slice(revision.hash());
+        put_revision(fields, revision);
         put_varint(fields, self.path.len() as u64 - 1);
         self.path[1..].iter().for_each(|ancestor| fields.extend_from_slice(ancestor.hash()));
         fields.extend_from_slice(self.body);
@@ -131,6 +141,11 @@ fn damaged() -> Error {
 /// Appends `value` as a varint.
 pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
     varint::write(value, out);
+}
+
+fn put_revision(out: &mut Vec<u8>, revision: &Revision) {
+    put_varint(out, u64::from(revision.generation()));
+    out.extend_from_slice(revision.hash());
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -207,6 +222,12 @@ impl<'a> Reader<'a> {
                 Ok(Record::Shape { number, names })
             }
             KIND_SETTINGS => Ok(Record::Settings(self.rest())),
+            KIND_LEAVES => {
+                let number = DocumentNumber(self.varint()?);
+                let count = self.length()?;
+                let leaves = (0..count).map(|_| Revision::from_stored(self.small()?, self.hash()?));
+                Ok(Record::Leaves { number, leaves: leaves.collect::<Result<_>>()? })
+            }
             _ => Err(damaged()),
         }
     }

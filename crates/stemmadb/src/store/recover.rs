@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::index::{DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::log::{Log, LogOptions, LogPosition, Vfs};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
-use crate::revision::{DocumentId, Outcome, RevisionTree, Sequence};
+use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
 use crate::store::checkpoint::Persisted;
 use crate::store::record::{Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
@@ -188,6 +188,7 @@ impl Store {
                     restore_shape(&self.parts.shapes, number, names)?;
                 }
                 Record::Settings(_) => {}
+                Record::Leaves { number, leaves } => self.replay_leaves(number, &leaves, at)?,
             }
         }
         let active = self.active_memtable();
@@ -230,33 +231,38 @@ impl Store {
         }
         tree.prune(self.parts.options.revs_limit);
         let old_sequence = old.as_ref().map_or(Sequence::ZERO, |old| old.sequence);
+        let is_winner = tree.winner().is_some_and(|winner| winner.revision == record.path[0]);
         let state = DocumentState {
             number: record.number,
             id: DocumentId::new(record.id)?,
             sequence: old_sequence.max(record.sequence),
             tree,
-            body: None,
+            body: is_winner.then(|| Body::new(record.body)),
         };
-        self.replay_state(&snapshot, old.as_deref(), state, record, old_sequence)?;
+        self.replay_state(&snapshot, old.as_deref(), state)?;
         let mut writer = self.writer.lock();
         writer.next_number = writer.next_number.max(DocumentNumber(record.number.0 + 1));
         Ok(())
     }
 
+    /// Forgets the leaves that older records made of revisions that were none any more. Those that newer records made are no
+    /// business of this one: the tree may have them already.
+    fn replay_leaves(&self, number: DocumentNumber, leaves: &[Revision], position: LogPosition) -> Result<()> {
+        let snapshot = self.newest_snapshot()?;
+        let Some(old) = snapshot.state(number)? else { return Ok(()) };
+        let mut state = DocumentState::clone(&old);
+        let keeps = |leaf: &Leaf<Stored>| leaves.contains(&leaf.revision) || leaf.payload.position > position;
+        if !state.tree.retain_leaves(keeps) {
+            return Ok(());
+        }
+        state.body = None;
+        self.replay_state(&snapshot, Some(&old), state)
+    }
+
     /// Puts the state a replayed record leads to into the memtable, with the difference it makes in the index.
-    fn replay_state(
-        &self,
-        snapshot: &Snapshot,
-        old: Option<&DocumentState>,
-        mut state: DocumentState,
-        record: &RevisionRecord<'_>,
-        old_sequence: Sequence,
-    ) -> Result<()> {
+    fn replay_state(&self, snapshot: &Snapshot, old: Option<&DocumentState>, state: DocumentState) -> Result<()> {
         let winner = |state: &DocumentState| state.tree.winner().map(|leaf| leaf.revision);
         let new_winner = winner(&state);
-        if new_winner == Some(record.path[0]) {
-            state.body = Some(Body::new(record.body));
-        }
         let (mut old_terms, mut new_terms) = (None, None);
         if old.map(winner) != Some(new_winner) {
             old_terms = match old {
@@ -265,7 +271,7 @@ impl Store {
             };
             new_terms = if state.is_live() { Some(self.terms_of_winner(snapshot, &state)?) } else { None };
         }
-        let is_event = state.sequence > old_sequence;
+        let is_event = old.is_none_or(|old| state.sequence > old.sequence);
         let change = difference(old_terms.as_ref(), new_terms.as_ref());
         self.active_memtable().insert(Arc::new(state), is_event, change);
         Ok(())

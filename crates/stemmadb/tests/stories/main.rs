@@ -4,6 +4,7 @@ mod ancestry_lost_with_a_segment;
 mod check_during_compaction;
 mod check_during_writes;
 mod feed_cut_short_backwards;
+mod forgotten_revision_back_as_a_leaf;
 mod local_ids_unchecked;
 mod local_relocated_took_a_sequence;
 mod policy_back_from_the_past;

@@ -1,0 +1,35 @@
+//! A document remembers the ids of its latest revisions only. When compaction gave up the records that showed that an old
+//! revision had been replaced, while the old record itself still lay in another segment, a rebuild took the old revision for a branch:
+//! a conflict out of nothing, and a document that had been deleted was alive again.
+
+use super::*;
+
+#[test]
+fn a_deleted_document_stays_deleted_whatever_was_forgotten() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let options = || options().revs_limit(3);
+    let db = Database::open_with(&path, options()).unwrap();
+    // The first segment stays: most of it is needed.
+    db.insert("keeps", &value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(60 << 10)))).unwrap();
+    let mut revision = db.insert("a", &value(r#"{"n":1}"#)).unwrap();
+    roll(&db);
+    for n in 2..20 {
+        revision = db.replace("a", &revision, &value(&format!(r#"{{"n":{n}}}"#))).unwrap();
+    }
+    db.delete("a", &revision).unwrap();
+    roll(&db);
+    let before = db.revisions("a").unwrap();
+    assert!(db.compact().unwrap() > 0);
+    for _ in 0..2 {
+        assert_eq!(db.revisions("a").unwrap(), before);
+        roll(&db);
+        db.compact().unwrap();
+    }
+    db.close().unwrap();
+    std::fs::remove_dir_all(path.join("tree")).unwrap();
+    let db = Database::open_with(&path, options()).unwrap();
+    assert_eq!(db.get("a").unwrap(), None);
+    assert_eq!(db.revisions("a").unwrap(), before);
+    assert_sound(&db);
+}
