@@ -5,6 +5,8 @@ mod database;
 mod error;
 #[cfg(test)]
 mod format;
+#[cfg(doctest)]
+mod guide;
 mod index;
 mod log;
 mod memtable;

@@ -1,0 +1,19 @@
+//! The samples of docs/guide, compiled and run as they stand there.
+
+#[doc = include_str!("../../../docs/guide/documents.md")]
+struct Documents;
+
+#[doc = include_str!("../../../docs/guide/queries.md")]
+struct Queries;
+
+#[doc = include_str!("../../../docs/guide/changes.md")]
+struct Changes;
+
+#[doc = include_str!("../../../docs/guide/transactions.md")]
+struct Transactions;
+
+#[doc = include_str!("../../../docs/guide/durability.md")]
+struct Durability;
+
+#[doc = include_str!("../../../docs/guide/operating.md")]
+struct Operating;
