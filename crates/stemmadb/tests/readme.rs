@@ -1,0 +1,45 @@
+//! The README's program is `examples/first.rs` byte for byte, and prints what the README says. `STEMMA_BLESS=1` writes both into the README.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn manifest() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The program as `cargo test` built it, beside the tests.
+fn built_program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let name = format!("first{}", std::env::consts::EXE_SUFFIX);
+    let program = test.parent().unwrap().parent().unwrap().join("examples").join(name);
+    assert!(program.exists(), "the example is not built: run `cargo test -p stemmadb` without naming targets");
+    program
+}
+
+/// The text with the block that begins with `open` replaced, and what stood there.
+fn replace_block(text: &str, open: &str, new: &str) -> (String, String) {
+    let start = text.find(open).unwrap_or_else(|| panic!("the README has no block {open:?}")) + open.len();
+    let end = start + text[start..].find("```").unwrap();
+    ([&text[..start], new, &text[end..]].concat(), text[start..end].to_owned())
+}
+
+#[test]
+fn the_program_of_the_readme_is_the_one_that_runs_and_prints_as_said() {
+    let source = std::fs::read_to_string(manifest().join("examples/first.rs")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(built_program()).current_dir(&directory).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(source.lines().count() <= 25, "the first minute has 25 lines");
+
+    let readme = manifest().join("../../README.md");
+    let text = std::fs::read_to_string(&readme).unwrap();
+    let (text, shown_source) = replace_block(&text, "```rust\n", &source);
+    let (text, shown_output) = replace_block(&text, "```text\n", &printed);
+    if std::env::var_os("STEMMA_BLESS").is_some() {
+        std::fs::write(readme, text).unwrap();
+    } else {
+        assert_eq!(shown_source, source, "STEMMA_BLESS=1 copies examples/first.rs into the README");
+        assert_eq!(shown_output, printed, "STEMMA_BLESS=1 copies what it prints into the README");
+    }
+}
