@@ -2,6 +2,8 @@
 
 use crate::Options;
 
+pub use crate::log::{Call, Failure, FaultVfs, Random};
+
 /// Bounds far smaller than anyone may ask for, so that a few hundred writes fill memtables, roll segments and cut checkpoints
 /// into many slices.
 #[must_use]

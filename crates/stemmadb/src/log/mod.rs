@@ -43,7 +43,8 @@ use shared::Shared;
 pub(crate) use position::LogPosition;
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;
-pub(crate) use vfs::{Call, DatabaseLock, DiskVfs, Failure, FaultVfs, MemoryVfs, Random, Vfs, VfsFile, VfsLock};
+pub use vfs::{Call, Failure, FaultVfs, Random};
+pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, Vfs};
 
 /// How a log is opened.
 #[derive(Debug, Clone)]
@@ -188,11 +189,8 @@ impl Log {
         self.shared.is_poisoned.load(Ordering::Acquire)
     }
 
-    pub(crate) fn database_id(&self) -> DatabaseId {
-        self.shared.database_id
-    }
-
     /// [`SegmentSet::read`] through the segments of now.
+    #[cfg(test)]
     pub(crate) fn read(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> Result<()> {
         let list = self.shared.list();
         self.shared.read_since(&list, position, bytes, out)

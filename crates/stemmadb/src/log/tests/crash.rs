@@ -41,7 +41,7 @@ fn content(number: u64) -> Vec<u8> {
     };
     let mut payload = number.to_be_bytes().to_vec();
     while payload.len() < 8 + bytes as usize {
-        payload.extend_from_slice(&random.next().to_be_bytes());
+        payload.extend_from_slice(&random.number().to_be_bytes());
     }
     payload.truncate(8 + bytes as usize);
     payload
@@ -203,13 +203,13 @@ fn history(seed: u64, dropped_per_mille: u32, seen: &mut Seen) -> Result<(), Str
         }
         // Several crashes of this moment are looked at; one goes on, or the process merely ended and the disk is well again.
         for _ in 0..2 {
-            let image = vfs.crash_image(random.next());
+            let image = vfs.crash_image(random.number());
             check_twice(&image, &model, &mut random, seen).map_err(failed)?;
         }
         if random.chance(300) {
             vfs.heal();
         } else {
-            vfs = vfs.crash_image(random.next());
+            vfs = vfs.crash_image(random.number());
         }
         seen.images += 1;
     }
@@ -241,7 +241,7 @@ fn check_twice(image: &FaultVfs, model: &Model, random: &mut Random, seen: &mut 
         log.close().map_err(|error| format!("{error:?}"))?;
     }
     drop(log);
-    let (_, found) = open(&image.crash_image(random.next())).map_err(|error| format!("{error:?}"))?;
+    let (_, found) = open(&image.crash_image(random.number())).map_err(|error| format!("{error:?}"))?;
     settled.settle(found).map_err(|what| format!("after another crash, {what}"))
 }
 

@@ -60,10 +60,10 @@ fn the_last_frame_torn_is_the_end_and_is_kept_aside() {
 fn a_frame_that_a_later_one_knows_as_flushed_is_damaged() {
     let vfs = FaultVfs::new(1);
     let places = log_of(&vfs, 5, &[2, 3]);
-    for damaged in 0..3 {
+    for damaged in &places[..3] {
         let vfs = vfs.crash_image(1);
-        flip(&vfs, places[damaged].payload);
-        expect_damage(&vfs, small(), header_of(&places[damaged]));
+        flip(&vfs, damaged.payload);
+        expect_damage(&vfs, small(), header_of(damaged));
     }
     // Frame 3 was flushed after the last frame was stamped: nothing on the disk knows.
     let vfs = vfs.crash_image(2);
@@ -285,7 +285,7 @@ fn random_bytes_are_no_log_and_no_panic() {
         vfs.damage(name, |bytes| {
             let start = random.below(bytes.len() as u64) as usize;
             let end = start + random.below((bytes.len() - start) as u64) as usize;
-            bytes[start..end].iter_mut().for_each(|byte| *byte = random.next() as u8);
+            bytes[start..end].iter_mut().for_each(|byte| *byte = random.number() as u8);
         });
         if let Ok((_, found)) = collect(&vfs, small()) {
             assert_eq!(found, (0..found.len() as u64).map(payload).collect::<Vec<_>>());

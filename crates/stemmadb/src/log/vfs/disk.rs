@@ -55,10 +55,6 @@ impl Vfs for DiskVfs {
         Ok(names)
     }
 
-    fn exists(&self, name: &str) -> io::Result<bool> {
-        self.path(name).try_exists()
-    }
-
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         std::fs::rename(self.path(from), self.path(to))
     }

@@ -28,14 +28,17 @@ const VERSION_COUNT_MAX: usize = 4;
 
 /// A small generator of random numbers (SplitMix64): the same seed gives the same numbers, everywhere.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The generator that begins at `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number, any of the 2^64.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -44,26 +47,34 @@ impl Random {
     }
 
     /// A number below `bound`, which must not be 0.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
     }
 
     /// True in `per_mille` of a thousand cases.
-    pub(crate) fn chance(&mut self, per_mille: u32) -> bool {
+    pub fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < u64::from(per_mille)
     }
 }
 
 /// What a caller asks of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Call {
+pub enum Call {
+    /// A read of a file's bytes.
     Read,
+    /// A write: any part of it may be done before it fails.
     Write,
+    /// A flush of a file.
     Sync,
+    /// A change of a file's length.
     SetLen,
+    /// The creation of a file or directory.
     Create,
+    /// A change of name.
     Rename,
+    /// The removal of a name.
     Remove,
+    /// A flush of a directory's names.
     SyncDir,
     /// Every call that changes or saves something.
     AnyChange,
@@ -71,7 +82,7 @@ pub(crate) enum Call {
 
 /// How it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// `EIO`.
     Broken,
     /// `ENOSPC`.
@@ -89,7 +100,7 @@ impl Failure {
 
 /// A disk in RAM whose failures are planned. Clones are the same disk.
 #[derive(Clone)]
-pub(crate) struct FaultVfs {
+pub struct FaultVfs {
     world: Arc<Mutex<World>>,
     locked: Arc<AtomicBool>,
 }
@@ -152,7 +163,7 @@ struct FileState {
 
 impl FaultVfs {
     /// An empty disk. The seed decides what part of a failing write is done, and which flushes are dropped.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self::from_world(World {
             files: BTreeMap::new(),
             next_file: 1,
@@ -172,36 +183,36 @@ impl FaultVfs {
     }
 
     /// Lets the `nth` (from 1) such call from now on fail, and with `is_sticky` every one after it.
-    pub(crate) fn fail(&self, call: Call, nth: u64, failure: Failure, is_sticky: bool) {
+    pub fn fail(&self, call: Call, nth: u64, failure: Failure, is_sticky: bool) {
         let mut world = self.world.lock();
         let at = world.count(call) + nth;
         world.planned.push(Planned { call, at, is_sticky, failure });
     }
 
     /// Lets so many of a thousand flushes, of files and of names, do nothing and say nothing.
-    pub(crate) fn drop_syncs(&self, per_mille: u32) {
+    pub fn drop_syncs(&self, per_mille: u32) {
         self.world.lock().dropped_per_mille = per_mille;
     }
 
     /// Lets every flush of a file take so long, before it does what it does.
-    pub(crate) fn slow_syncs(&self, takes: Duration) {
+    pub fn slow_syncs(&self, takes: Duration) {
         self.world.lock().sync_takes = takes;
     }
 
     /// Nothing fails any more. What failed stays as it is.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         let mut world = self.world.lock();
         world.planned.clear();
         world.dropped_per_mille = 0;
     }
 
     /// How often a call was made, failed ones included.
-    pub(crate) fn count(&self, call: Call) -> u64 {
+    pub fn count(&self, call: Call) -> u64 {
         self.world.lock().count(call)
     }
 
     /// The disk as a loss of power at this moment may leave it.
-    pub(crate) fn crash_image(&self, seed: u64) -> FaultVfs {
+    pub fn crash_image(&self, seed: u64) -> FaultVfs {
         let world = self.world.lock();
         let mut random = Random::new(seed);
         let names = world.names_after_crash(&mut random);
@@ -229,7 +240,7 @@ impl FaultVfs {
     }
 
     /// Changes a file's bytes as rot would: unseen, and durable.
-    pub(crate) fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    pub fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut world = self.world.lock();
         let number = *world.names.files.get(name).expect("a test damages a file that is there");
         let file = world.files.get_mut(&number).expect("a name has its file");
@@ -242,7 +253,7 @@ impl FaultVfs {
     }
 
     /// A file's bytes as a reader sees them.
-    pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
+    pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let world = self.world.lock();
         let number = world.names.files.get(name)?;
         world.files.get(number).map(|file| file.content.clone())
@@ -465,11 +476,6 @@ impl Vfs for FaultVfs {
         let world = self.world.lock();
         let all = world.names.files.keys().chain(&world.names.directories);
         Ok(all.filter_map(|name| child_of(directory, name)).map(str::to_owned).collect())
-    }
-
-    fn exists(&self, name: &str) -> io::Result<bool> {
-        let world = self.world.lock();
-        Ok(world.names.files.contains_key(name) || world.names.directories.contains(name))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -57,11 +57,6 @@ impl Vfs for MemoryVfs {
         Ok(all.filter_map(|name| child_of(directory, name)).map(str::to_owned).collect())
     }
 
-    fn exists(&self, name: &str) -> io::Result<bool> {
-        let names = self.names.lock();
-        Ok(names.files.contains_key(name) || names.directories.contains(name))
-    }
-
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut names = self.names.lock();
         let file = names.files.remove(from).ok_or(io::ErrorKind::NotFound)?;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::{Error, Result};
 
 pub(crate) use disk::DiskVfs;
-pub(crate) use fault::{Call, Failure, FaultVfs, Random};
+pub use fault::{Call, Failure, FaultVfs, Random};
 pub(crate) use memory::MemoryVfs;
 
 /// The name of the file whose lock says that a process has the database open.
@@ -33,8 +33,6 @@ pub(crate) trait Vfs: Send + Sync {
 
     /// The names (last part only) of the files and directories in `directory`, in no order; empty if it does not exist.
     fn list(&self, directory: &str) -> io::Result<Vec<String>>;
-
-    fn exists(&self, name: &str) -> io::Result<bool>;
 
     /// Gives a file another name, replacing what had it. Atomic: after a crash the file has the one or the other name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
