@@ -379,7 +379,7 @@ impl Case {
             Some((deleted, body)) => (*deleted, body.clone()),
             None => {
                 let seed = hash(&format!("{id} {newest}"));
-                (seed % 5 == 0, body(seed % 1000))
+                (seed.is_multiple_of(5), body(seed % 1000))
             }
         };
         Edit::Foreign { id, revisions, deleted, body }
@@ -504,7 +504,7 @@ impl Case {
         self.held.clear();
         self.subscription = None;
         let db = self.db.take().expect("open between operations");
-        if self.oracle.sequence % 2 == 0 {
+        if self.oracle.sequence.is_multiple_of(2) {
             ok(|| "close".into(), db.close())?;
         } else {
             drop(db);

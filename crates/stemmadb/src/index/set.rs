@@ -9,8 +9,6 @@ mod union;
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
-#[cfg(test)]
-use smallvec::smallvec;
 
 use super::container::Container;
 use super::number::DocumentNumber;
@@ -31,12 +29,6 @@ pub(crate) struct DocumentSet {
 impl DocumentSet {
     pub(crate) fn new() -> Self {
         Self::default()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of_one(document: DocumentNumber) -> Self {
-        let chunk = Chunk { number: document.chunk(), members: Container::of_one(document.low()) };
-        DocumentSet { chunks: smallvec![chunk] }
     }
 
     /// The set of strictly ascending numbers.

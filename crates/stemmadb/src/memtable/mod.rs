@@ -71,6 +71,9 @@ pub(crate) struct Memtable {
     byte_count: AtomicUsize,
 }
 
+/// The versions of a `_local` document, oldest first, each with the sequence from which it shows.
+type LocalVersions = SmallVec<[(Sequence, Arc<LocalState>); 1]>;
+
 #[derive(Default)]
 struct Inner {
     numbers: HashMap<DocumentId, DocumentNumber>,
@@ -78,7 +81,7 @@ struct Inner {
     by_sequence: Vec<(Sequence, DocumentNumber)>,
     paths: HashMap<PathNumber, PathTerms>,
     signatures: Signatures,
-    locals: HashMap<String, SmallVec<[(Sequence, Arc<LocalState>); 1]>>,
+    locals: HashMap<String, LocalVersions>,
 }
 
 /// What an entry costs beside its own bytes: hash slots, reference counts, vector headers. Measured, not exact.

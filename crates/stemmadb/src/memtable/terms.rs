@@ -207,13 +207,16 @@ impl TermEntry {
     }
 }
 
+/// A sorted run of terms, and which of them are still to come.
+type OpenRun = (Arc<[u32]>, std::ops::Range<usize>);
+
 /// Walks one path's terms of one memtable in key order, a batch at a time so that no lock is held between batches.
 pub(crate) struct Walk {
     memtable: Arc<Memtable>,
     path: PathNumber,
     at: Sequence,
     direction: Direction,
-    runs: SmallVec<[(Arc<[u32]>, std::ops::Range<usize>); 4]>,
+    runs: SmallVec<[OpenRun; 4]>,
     batch: std::vec::IntoIter<(Vec<u8>, Overlay)>,
 }
 
@@ -263,12 +266,8 @@ impl Walk {
 }
 
 /// Takes the next term in `direction` off the runs.
-fn take_next(
-    terms: &PathTerms,
-    runs: &mut SmallVec<[(Arc<[u32]>, std::ops::Range<usize>); 4]>,
-    direction: Direction,
-) -> Option<u32> {
-    let head = |(run, range): &(Arc<[u32]>, std::ops::Range<usize>)| match direction {
+fn take_next(terms: &PathTerms, runs: &mut SmallVec<[OpenRun; 4]>, direction: Direction) -> Option<u32> {
+    let head = |(run, range): &OpenRun| match direction {
         Direction::Ascending => run[range.start],
         Direction::Descending => run[range.end - 1],
     };

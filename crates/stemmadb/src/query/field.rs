@@ -14,7 +14,8 @@ pub struct Field {
 /// The field at a dotted path, such as `author.name`; a decimal segment is also an array's index (`items.0.price`). A dot
 /// within a name is written `\.`. `_id` and `_rev` are the document's own.
 ///
-/// ```ignore
+/// ```
+/// # use stemmadb::field;
 /// let sixties = field("year").ge(1960).and(field("year").lt(1970));
 /// ```
 pub fn field(path: impl AsRef<str>) -> Field {

@@ -13,8 +13,9 @@ use crate::{Error, Result};
 
 /// A selector with an order, a limit, and the fields that are wanted.
 ///
-/// ```ignore
-/// Query::new(field("year").ge(1960)).sort("year").limit(10)
+/// ```
+/// # use stemmadb::{Query, field};
+/// let first_ten = Query::new(field("year").ge(1960)).sort("year").limit(10);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Query {

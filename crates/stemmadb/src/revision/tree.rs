@@ -109,12 +109,6 @@ impl<T: Clone> RevisionTree<T> {
         RevisionTree { chains: smallvec![Chain { leaf, ancestors: Vec::new(), fork: None }] }
     }
 
-    /// Whether no revision is known.
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.chains.is_empty()
-    }
-
     /// Adds a revision with its ancestry, `path`, newest first; `deleted` and `payload` belong to the newest.
     ///
     /// An edit of a leaf, `[new, leaf]`, costs one push; else (path × leaves) comparisons.

@@ -521,7 +521,7 @@ impl Planned {
                 let Some(state) = live else {
                     return Err(Error::not_found(format!("there is no document `{id}`")));
                 };
-                if !state.tree.leaf(revision).is_some_and(|leaf| !leaf.deleted) {
+                if state.tree.leaf(revision).is_none_or(|leaf| leaf.deleted) {
                     let winner = state.tree.winner().map_or_else(String::new, |leaf| leaf.revision.to_string());
                     return Err(Error::conflict(format!("document `{id}` is at revision {winner}, not at {revision}"))
                         .with_hint("read it again and decide with what you find"));

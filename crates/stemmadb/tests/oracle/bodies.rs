@@ -4,10 +4,10 @@ use stemmadb::{Number, Object, Value};
 
 /// A sequence of numbers that looks random and is always the same (SplitMix64).
 #[derive(Debug, Clone)]
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -15,12 +15,12 @@ impl Random {
     }
 
     /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
     /// One of these.
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }
 }
@@ -29,7 +29,7 @@ const NAMES: [&str; 9] = ["year", "title", "tags", "shelf", "price", "a.b", "é"
 const WORDS: [&str; 8] = ["", "solaris", "sol", "Solaris", "été", "\u{0}", "z\u{10ffff}", "roadside picnic"];
 
 /// The body number `seed`: fields of every kind, few distinct values, now and then large.
-pub fn body(seed: u64) -> Value {
+pub(crate) fn body(seed: u64) -> Value {
     let mut random = Random(seed);
     let mut object = Object::new();
     for _ in 0..random.below(7) {

@@ -7,19 +7,19 @@ use stemmadb::{Database, Document as Read, Revision, Sequence, Snapshot};
 use super::{Document, Oracle};
 
 /// What differs, in words.
-pub type Outcome<T = ()> = Result<T, String>;
+pub(crate) type Outcome<T = ()> = Result<T, String>;
 
 fn same<T: PartialEq + Debug>(what: impl FnOnce() -> String, found: &T, expected: &T) -> Outcome {
     if found == expected { Ok(()) } else { Err(format!("{}: found {found:?}, expected {expected:?}", what())) }
 }
 
 /// Gives an error of the library words.
-pub fn ok<T>(what: impl FnOnce() -> String, result: stemmadb::Result<T>) -> Outcome<T> {
+pub(crate) fn ok<T>(what: impl FnOnce() -> String, result: stemmadb::Result<T>) -> Outcome<T> {
     result.map_err(|error| format!("{}: {error:?}", what()))
 }
 
 /// The documents of a database or a snapshot.
-pub trait Reads {
+pub(crate) trait Reads {
     fn get(&self, id: &str) -> stemmadb::Result<Option<Read>>;
     fn get_revision(&self, id: &str, revision: &Revision) -> stemmadb::Result<Option<Read>>;
     fn revisions(&self, id: &str) -> stemmadb::Result<Vec<stemmadb::Branch>>;
@@ -45,7 +45,7 @@ reads!(Snapshot);
 
 impl Oracle {
     /// Compares everything: documents, revisions, feed, local documents of `local_ids`, counts.
-    pub fn compare(&self, db: &Database, ids: &[String], local_ids: &[String]) -> Outcome {
+    pub(crate) fn compare(&self, db: &Database, ids: &[String], local_ids: &[String]) -> Outcome {
         same(|| "sequence".into(), &db.sequence().get(), &self.sequence)?;
         for id in ids {
             self.compare_document(db, id)?;
@@ -62,7 +62,7 @@ impl Oracle {
     }
 
     /// Compares one document in every respect.
-    pub fn compare_document(&self, db: &impl Reads, id: &str) -> Outcome {
+    pub(crate) fn compare_document(&self, db: &impl Reads, id: &str) -> Outcome {
         let found = ok(|| format!("get {id}"), db.get(id))?;
         let Some(document) = self.documents.get(id) else {
             same(|| format!("document {id}"), &found.is_some(), &false)?;
@@ -85,7 +85,7 @@ impl Oracle {
     }
 
     /// Compares the feed after `since`, forwards, backwards and in parts.
-    pub fn compare_feed(&self, db: &Database, since: u64) -> Outcome {
+    pub(crate) fn compare_feed(&self, db: &Database, since: u64) -> Outcome {
         let what = || format!("changes since {since}");
         let request = ok(what, db.changes(Sequence::new(since)))?.documents(true);
         same(what, &request.last_sequence().get(), &self.sequence)?;
@@ -132,7 +132,7 @@ impl Document {
     }
 
     /// Compares what the feed says of this document.
-    pub fn compare_change(&self, change: &stemmadb::Change) -> Outcome {
+    pub(crate) fn compare_change(&self, change: &stemmadb::Change) -> Outcome {
         let what = || format!("change of {}", change.id);
         let leaves: Vec<Revision> = self.leaves().into_iter().map(|(revision, _)| revision).collect();
         same(what, &change.leaves, &leaves)?;
@@ -145,7 +145,7 @@ impl Document {
 }
 
 /// The teardown of every test: the database agrees with itself.
-pub fn sound(db: &Database) -> Outcome {
+pub(crate) fn sound(db: &Database) -> Outcome {
     let report = ok(|| "check".into(), db.check(|_| ()))?;
     if report.is_sound() { Ok(()) } else { Err(format!("check: {:#?}", report.damages)) }
 }

@@ -5,8 +5,8 @@
 
 #![allow(dead_code, reason = "each test that includes this uses another part of it")]
 
-pub mod bodies;
-pub mod compare;
+pub(crate) mod bodies;
+pub(crate) mod compare;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,38 +14,38 @@ use stemmadb::{Edit, ErrorKind, Revision, Value};
 
 /// The expected contents of a database.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Oracle {
-    pub documents: BTreeMap<String, Document>,
-    pub locals: BTreeMap<String, (u64, Value)>,
-    pub sequence: u64,
-    pub revs_limit: usize,
+pub(crate) struct Oracle {
+    pub(crate) documents: BTreeMap<String, Document>,
+    pub(crate) locals: BTreeMap<String, (u64, Value)>,
+    pub(crate) sequence: u64,
+    pub(crate) revs_limit: usize,
 }
 
 /// One document: what is known of it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Document {
+pub(crate) struct Document {
     /// Of its latest write.
-    pub sequence: u64,
+    pub(crate) sequence: u64,
     /// Each known revision, with its parent if that is known too.
-    pub parents: BTreeMap<Revision, Option<Revision>>,
+    pub(crate) parents: BTreeMap<Revision, Option<Revision>>,
     /// The bodies of leaves.
-    pub bodies: BTreeMap<Revision, Body>,
+    pub(crate) bodies: BTreeMap<Revision, Body>,
 }
 
 /// What one revision says.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Body {
-    pub deleted: bool,
-    pub value: Value,
+pub(crate) struct Body {
+    pub(crate) deleted: bool,
+    pub(crate) value: Value,
 }
 
 impl Oracle {
-    pub fn new(revs_limit: usize) -> Self {
+    pub(crate) fn new(revs_limit: usize) -> Self {
         Oracle { documents: BTreeMap::new(), locals: BTreeMap::new(), sequence: 0, revs_limit }
     }
 
     /// What becomes of an edit: the parent of the revision it makes, or how it fails.
-    pub fn expect(&self, edit: &Edit) -> Result<Option<Revision>, ErrorKind> {
+    pub(crate) fn expect(&self, edit: &Edit) -> Result<Option<Revision>, ErrorKind> {
         let current = self.documents.get(edit.id().as_str());
         let winner = current.map(|document| document.winner().0);
         let is_live = current.is_some_and(Document::is_live);
@@ -67,7 +67,7 @@ impl Oracle {
     }
 
     /// Takes in an edit that succeeded as `revision`. True if it is an event of the feed.
-    pub fn apply(&mut self, edit: &Edit, parent: Option<Revision>, revision: Revision) -> bool {
+    pub(crate) fn apply(&mut self, edit: &Edit, parent: Option<Revision>, revision: Revision) -> bool {
         let (path, body) = match edit {
             Edit::Foreign { revisions, deleted, body, .. } => {
                 (revisions.clone(), Body { deleted: *deleted, value: body.clone() })
@@ -91,7 +91,7 @@ impl Oracle {
     }
 
     /// What becomes of writing or deleting a local document: its number afterwards, or how it fails.
-    pub fn expect_local(&self, id: &str, expected: Option<u64>, deletes: bool) -> Result<u64, ErrorKind> {
+    pub(crate) fn expect_local(&self, id: &str, expected: Option<u64>, deletes: bool) -> Result<u64, ErrorKind> {
         let current = self.locals.get(id).map(|(number, _)| *number);
         if expected.is_some() && expected != current {
             return Err(ErrorKind::Conflict);
@@ -102,7 +102,7 @@ impl Oracle {
         Ok(current.unwrap_or(0) + 1)
     }
 
-    pub fn apply_local(&mut self, id: &str, number: u64, body: Option<Value>) {
+    pub(crate) fn apply_local(&mut self, id: &str, number: u64, body: Option<Value>) {
         match body {
             Some(body) => self.locals.insert(id.to_owned(), (number, body)),
             None => self.locals.remove(id),
@@ -110,11 +110,11 @@ impl Oracle {
     }
 
     /// The feed: each document at its latest sequence.
-    pub fn feed(&self) -> BTreeMap<u64, (&String, &Document)> {
+    pub(crate) fn feed(&self) -> BTreeMap<u64, (&String, &Document)> {
         self.documents.iter().map(|(id, document)| (document.sequence, (id, document))).collect()
     }
 
-    pub fn live_count(&self) -> usize {
+    pub(crate) fn live_count(&self) -> usize {
         self.documents.values().filter(|document| document.is_live()).count()
     }
 }
@@ -168,23 +168,23 @@ impl Document {
     }
 
     /// Leaves, the winner first, in the order in which they would win.
-    pub fn leaves(&self) -> Vec<(Revision, &Body)> {
+    pub(crate) fn leaves(&self) -> Vec<(Revision, &Body)> {
         let mut leaves: Vec<_> =
             self.leaf_revisions().into_iter().map(|revision| (revision, &self.bodies[&revision])).collect();
         leaves.sort_by_key(|(revision, body)| std::cmp::Reverse((!body.deleted, *revision)));
         leaves
     }
 
-    pub fn winner(&self) -> (Revision, &Body) {
+    pub(crate) fn winner(&self) -> (Revision, &Body) {
         self.leaves()[0]
     }
 
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         !self.winner().1.deleted
     }
 
     /// The revision, then its known ancestors, newest first.
-    pub fn ancestry(&self, revision: &Revision) -> Vec<Revision> {
+    pub(crate) fn ancestry(&self, revision: &Revision) -> Vec<Revision> {
         let mut path = vec![*revision];
         while let Some(Some(parent)) = self.parents.get(&path[path.len() - 1]) {
             path.push(*parent);
