@@ -4,7 +4,7 @@
 //! X's was sealed and flushed, so X must be its seal. In the last segment, X is the end of the log, unless a valid frame
 //! behind X says that X was flushed when it was written, or the caller knows so: then X is damaged.
 //!
-//! Only when nothing is damaged is anything changed ([`mend`](super::mend)). A crash in between makes opening begin again, and it
+//! Only when nothing is damaged is anything changed ([`mend`]). A crash in between makes opening begin again, and it
 //! ends the same: nothing before X is changed, and X is where it was.
 
 use std::sync::Arc;

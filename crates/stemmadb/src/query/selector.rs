@@ -1,7 +1,7 @@
 //! A selector: which documents are asked for.
 //!
 //! A selector is a tree of conditions on paths, joined by *and*, *or* and *not*. Mango JSON ([`Selector::parse`]) and the
-//! Rust functions ([`field`](super::field) and its conditions) make the same tree, and it prints back as Mango JSON.
+//! Rust functions ([`field`](fn@super::field) and its conditions) make the same tree, and it prints back as Mango JSON.
 //!
 //! Invariants: a tree is at most [`DEPTH_MAX`] levels deep, so every walk over it may recurse; it holds at most
 //! [`CONDITIONS_MAX`] conditions and [`LISTED_MAX`] listed values. A builder that is handed something wrong keeps the

@@ -30,7 +30,7 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// How many bytes [`Revision::to_bytes`] takes.
+    /// How many bytes a revision takes.
     pub(crate) const STORED_BYTES: usize = 4 + HASH_BYTES;
 
     /// The revision of an edit: of `parent` (none for a new document), to a deleted or a living document with this

@@ -81,7 +81,7 @@ impl LmdbTree {
     /// Opens the tree in `directory`, which exists; makes it if it is not there. Reads a few pages, and the list of free ones.
     ///
     /// # Errors
-    /// `Corrupt` if the file is damaged there, cut short or not a tree: [`LmdbTree::remove`] it and build it again.
+    /// `Corrupt` if the file is damaged there, cut short or not a tree: remove it and build it again.
     /// `Unavailable` if this process has it open already, or holds a snapshot of it, or the disk is full or read-only.
     pub(crate) fn open(directory: &Path, options: &LmdbOptions) -> Result<Self> {
         head::check_file(directory)?;
