@@ -1,0 +1,162 @@
+//! A process killed at any moment loses nothing it acknowledged and leaves nothing half done.
+//!
+//! A child process writes with several threads and says on a pipe what was acknowledged; this process, which survives, kills it
+//! with SIGKILL after a random time, opens the database and compares. `STEMMA_KILLS` says how often (default 20; the long
+//! run does 300).
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use stemmadb::{Database, Durability, Options, Value, field};
+
+const CHILD: &str = "STEMMA_KILL_CHILD";
+const THREADS: u64 = 4;
+/// Documents a transaction inserts.
+const PARTS: u64 = 3;
+/// A transaction deletes what the one this many before it inserted.
+const LIFE: u64 = 8;
+/// Cycles on one database before a new one is begun.
+const CYCLES_PER_DATABASE: u64 = 20;
+
+fn options(durability: Durability) -> Options {
+    Options::new().segment_bytes(256 << 10).memory_bytes(1 << 20).durability(durability)
+}
+
+fn part_id(thread: u64, number: u64, part: u64) -> String {
+    format!("{thread}-{number}-{part}")
+}
+
+fn part(thread: u64, number: u64, part: u64) -> Value {
+    let text = format!(
+        r#"{{"thread":{thread},"number":{number},"part":{part},"fill":"{}"}}"#,
+        "x".repeat(1 + (number * 37 % 400) as usize)
+    );
+    Value::parse(text.as_bytes()).unwrap()
+}
+
+/// How far a thread's transactions got: what its counter document says.
+fn reached(db: &Database, thread: u64) -> u64 {
+    let counter = db.get(&format!("counter-{thread}")).unwrap();
+    counter.map_or(0, |counter| counter.get("number").unwrap().unwrap().as_u64().unwrap())
+}
+
+fn transact(db: &Database, thread: u64, number: u64) {
+    db.write(|tx| {
+        for at in 0..PARTS {
+            tx.insert(&part_id(thread, number, at), &part(thread, number, at))?;
+        }
+        if number > LIFE {
+            for at in 0..PARTS {
+                let id = part_id(thread, number - LIFE, at);
+                let old = tx.get(&id)?.expect("it was inserted eight transactions ago");
+                tx.delete(&id, old.revision())?;
+            }
+        }
+        let counter = Value::parse(format!(r#"{{"number":{number}}}"#).as_bytes())?;
+        tx.upsert(&format!("counter-{thread}"), &counter)
+    })
+    .unwrap();
+}
+
+/// The child: writes until it is killed.
+#[test]
+fn child() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let durability = if path.contains("sync") { Durability::Sync } else { Durability::None };
+    let db = Database::open_with(&path, options(durability)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let db = db.clone();
+            scope.spawn(move || {
+                for number in reached(&db, thread) + 1.. {
+                    transact(&db, thread, number);
+                    // One write call, so that lines of several threads don't mix.
+                    std::io::stdout().write_all(format!("ack {thread} {number}\n").as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// Runs the child for a while, kills it, and returns the newest transaction each thread had acknowledged.
+fn run_and_kill(path: &Path, patience: Duration) -> BTreeMap<u64, u64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(CHILD, path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    let reader = std::thread::spawn(move || {
+        let mut acknowledged = BTreeMap::new();
+        for line in lines.lines().map_while(Result::ok) {
+            // The first line may stand behind what the test runner prints.
+            let Some(at) = line.find("ack ") else { continue };
+            let numbers: Vec<u64> = line[at + 4..].split(' ').filter_map(|word| word.parse().ok()).collect();
+            if let [thread, number] = numbers[..] {
+                acknowledged.insert(thread, number);
+            }
+        }
+        acknowledged
+    });
+    std::thread::sleep(patience);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}
+
+/// Nothing acknowledged is lost, no transaction is half there, and everything agrees. Returns how many transactions there are.
+fn verify(path: &Path, acknowledged: &BTreeMap<u64, u64>, floor: &mut BTreeMap<u64, u64>) -> u64 {
+    let db = Database::open_with(path, options(Durability::Sync)).unwrap();
+    let mut transactions = 0;
+    for thread in 0..THREADS {
+        let reached = reached(&db, thread);
+        let promised = acknowledged.get(&thread).copied().unwrap_or(0).max(floor.get(&thread).copied().unwrap_or(0));
+        assert!(reached >= promised, "thread {thread}: {promised} was acknowledged, {reached} is there");
+        for number in reached.saturating_sub(LIFE + 3).max(1)..=reached + 2 {
+            let should_live = number <= reached && number + LIFE > reached;
+            for at in 0..PARTS {
+                let found = db.get(&part_id(thread, number, at)).unwrap().map(|found| found.value().unwrap());
+                assert_eq!(found, should_live.then(|| part(thread, number, at)), "{thread}-{number}-{at} of {reached}");
+            }
+        }
+        let indexed = db.find(field("thread").eq(thread)).count().unwrap();
+        assert_eq!(indexed, reached.min(LIFE) * PARTS, "the index has what thread {thread} wrote");
+        floor.insert(thread, reached);
+        transactions += reached;
+    }
+    let report = db.check(|_| ()).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.damages);
+    transactions
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    let cycles = std::env::var("STEMMA_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
+    let directory = tempfile::tempdir().unwrap();
+    let mut transactions = 0;
+    let mut floor = BTreeMap::new();
+    let mut path = directory.path().join("none");
+    for cycle in 0..cycles {
+        if cycle % CYCLES_PER_DATABASE == 0 || cycle % (CYCLES_PER_DATABASE / 2) == 0 {
+            std::fs::remove_dir_all(&path).ok();
+            floor.clear();
+            let kind = if cycle % CYCLES_PER_DATABASE == 0 { "sync" } else { "none" };
+            path = directory.path().join(format!("{kind}-{cycle}"));
+        }
+        let acknowledged = run_and_kill(&path, Duration::from_millis(60 + cycle * 7919 % 400));
+        if cycle % 3 == 2 {
+            std::fs::remove_dir_all(path.join("tree")).ok();
+        }
+        let there = verify(&path, &acknowledged, &mut floor);
+        transactions = transactions.max(there);
+    }
+    println!(
+        "{cycles} kills, up to {transactions} transactions in one database: 0 lost, 0 partial, index and feed sound"
+    );
+    assert!(transactions > 0, "the children never got to write: give them more time");
+}
