@@ -254,8 +254,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The tree's own rows: live bytes against the records they stand for.
+    /// The tree's own rows: every page and row as the engine finds them, and live bytes against the records they stand for.
     fn tree(&mut self) -> Result<()> {
+        let report = self.snapshot.parts.tree.verify(&mut |_, _| ())?;
+        report.problems.into_iter().for_each(|problem| self.damage(problem, true));
         let counted = self.count_live_bytes();
         let recorded = meta::live_bytes(&*self.snapshot.tree);
         match (counted, recorded) {

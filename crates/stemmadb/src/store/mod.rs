@@ -373,4 +373,6 @@ pub(crate) fn example_id_row(
 }
 
 #[cfg(test)]
+mod power;
+#[cfg(test)]
 mod tests;

@@ -26,6 +26,12 @@ impl MemoryTree {
     pub(crate) fn new() -> Self {
         Self::default()
     }
+
+    /// A tree of its own that begins as this one was committed last: what a loss of power leaves of it.
+    #[cfg(test)]
+    pub(crate) fn fork(&self) -> Self {
+        MemoryTree { current: RwLock::new(self.current.read().clone()), writer: Mutex::new(()) }
+    }
 }
 
 impl Tree for MemoryTree {
