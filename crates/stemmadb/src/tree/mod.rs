@@ -168,7 +168,7 @@ pub(crate) trait TreeRead {
     /// The value under `key`, exactly as it was put.
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>>;
 
-    /// The values under `keys`, in their order. Sorted keys are cheapest.
+    /// The values under `keys`, in their order. Keys near the one before them are cheapest: sort them.
     fn get_many<'a>(&'a self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<&'a [u8]>>> {
         keys.iter().map(|key| self.get(table, key)).collect()
     }

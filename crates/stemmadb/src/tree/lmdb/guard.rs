@@ -1,10 +1,12 @@
 //! Checks the pages that LMDB is about to read for the writer, so that it finds no damage.
 //!
-//! LMDB reads, for a key: the pages from the root to its leaf, and, when a page runs empty, that page's neighbours under the
-//! same parent. In a transaction each of them either was made by the transaction or belongs to the state before it. So
-//! the guard looks the key up in that state by our own reader and checks those pages whole, each once.
+//! LMDB reads, for a key: the pages from the root to its leaf, and, when a page runs empty after a delete, that page's
+//! neighbours under the same parent. In a transaction each of them either was made by the transaction or belongs to the state
+//! before it. So the guard looks the key up in that state by our own reader and checks those pages, each once: that nodes
+//! fill them, in order, and that overflow pages are what their rows say. Checksums are for readers: LMDB copies rows as
+//! they are.
 //!
-//! Invariant: after `admit(table, key)`, LMDB may look for, put or delete `key`.
+//! Invariant: after `admit(table, key, reach)`, LMDB may go as far as `reach` says.
 
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -23,11 +25,20 @@ pub(super) struct Guard {
     admitted: [Option<KeyRange>; Table::ALL.len()],
 }
 
+/// How far from a key LMDB reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reach {
+    /// To get or put it.
+    Leaf,
+    /// To delete it.
+    Neighbours,
+}
+
 /// The keys of one leaf: from `lower`, before `upper`; None is no bound.
-#[derive(Default)]
 struct KeyRange {
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
+    reach: Reach,
 }
 
 impl KeyRange {
@@ -38,46 +49,49 @@ impl KeyRange {
 
 impl Guard {
     /// Checks what LMDB reads on its way to `key`. Costs nothing for keys of the same leaf as the last.
-    pub(super) fn admit(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8]) -> Result<()> {
+    pub(super) fn admit(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8], reach: Reach) -> Result<()> {
         let admitted = &self.admitted[table.index()];
-        if admitted.as_ref().is_some_and(|range| range.contains(key)) {
+        if admitted.as_ref().is_some_and(|range| range.reach >= reach && range.contains(key)) {
             return Ok(());
         }
-        self.check_way(base, table, key).map_err(|damage| damaged(Some(table), damage))
+        self.check_way(base, table, key, reach).map_err(|damage| damaged(Some(table), damage))
     }
 
     /// The table holds nothing of the state before any more.
     pub(super) fn forget(&mut self, table: Table) {
-        self.admitted[table.index()] = Some(KeyRange::default());
+        self.admitted[table.index()] = Some(KeyRange { lower: None, upper: None, reach: Reach::Neighbours });
     }
 
-    fn check_way(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8]) -> Checked<()> {
+    fn check_way(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8], reach: Reach) -> Checked<()> {
         let Some(cursor) = Cursor::new(base.pages(), base.root(table), Goal::From(key))? else {
             self.forget(table);
             return Ok(());
         };
         for level in cursor.branches() {
-            self.check_page(base, table, &level.page)?;
+            self.check_page(base, &level.page)?;
+            if reach < Reach::Neighbours {
+                continue;
+            }
             for index in [level.index.wrapping_sub(1), level.index, level.index + 1] {
                 if index < level.page.count() {
-                    self.check_page(base, table, &base.pages().page(level.page.child(index)?)?)?;
+                    self.check_page(base, &base.pages().page(level.page.child(index)?)?)?;
                 }
             }
         }
         let leaf = cursor.leaf().page;
-        self.check_page(base, table, &leaf)?;
+        self.check_page(base, &leaf)?;
         let (lower, upper) = cursor.separators()?;
         check_place(&leaf, lower, upper)?;
         let owned = |bound: Option<&[u8]>| bound.map(<[u8]>::to_vec);
-        self.admitted[table.index()] = Some(KeyRange { lower: owned(lower), upper: owned(upper) });
+        self.admitted[table.index()] = Some(KeyRange { lower: owned(lower), upper: owned(upper), reach });
         Ok(())
     }
 
-    fn check_page(&mut self, base: &LmdbSnapshot, table: Table, page: &Page<'_>) -> Checked<()> {
+    fn check_page(&mut self, base: &LmdbSnapshot, page: &Page<'_>) -> Checked<()> {
         if !self.checked.insert(page.number()) {
             return Ok(());
         }
-        check_whole(base, table, page)
+        check_sound(base, page)
     }
 }
 
@@ -90,17 +104,15 @@ pub(super) fn check_place(leaf: &Page<'_>, lower: Option<&[u8]>, upper: Option<&
     Ok(())
 }
 
-/// Checks the page, and each row of a leaf; of rows on overflow pages that the pages are theirs.
-pub(super) fn check_whole(base: &LmdbSnapshot, table: Table, page: &Page<'_>) -> Checked<()> {
-    page.check()?;
-    if !page.is_leaf() {
+/// Checks that nothing in the page leads LMDB astray.
+fn check_sound(base: &LmdbSnapshot, page: &Page<'_>) -> Checked<()> {
+    if page.check()? {
         return Ok(());
     }
     for index in 0..page.count() {
-        let node = page.leaf_node(index)?;
-        match node.data {
-            LeafData::Inline(_) => drop(base.value(table, page, &node)?),
-            LeafData::Overflow { .. } => drop(base.pages().data(node.data)?),
+        match page.leaf_node(index)?.data {
+            LeafData::Inline(_) => {}
+            data @ LeafData::Overflow { .. } => drop(base.pages().data(data)?),
             LeafData::Table(_) => return Err(page.damage("a row is marked as a table")),
         }
     }
@@ -110,7 +122,6 @@ pub(super) fn check_whole(base: &LmdbSnapshot, table: Table, page: &Page<'_>) ->
 /// Goes before a scan by LMDB: the leaf of the row it is at and the one after were checked.
 pub(super) struct Scout<'a> {
     base: &'a LmdbSnapshot,
-    table: Table,
     direction: Direction,
     /// At the leaf checked last; None after the end of the table.
     cursor: Option<Cursor<'a>>,
@@ -131,7 +142,7 @@ impl<'a> Scout<'a> {
             Direction::Descending => Goal::upper(upper),
         };
         let cursor = Cursor::new(base.pages(), base.root(table), goal)?;
-        let mut scout = Scout { base, table, direction, cursor, border: &[] };
+        let mut scout = Scout { base, direction, cursor, border: &[] };
         scout.check()?;
         scout.step()?;
         Ok(scout)
@@ -172,6 +183,6 @@ impl<'a> Scout<'a> {
         for level in cursor.branches() {
             level.page.check()?;
         }
-        check_whole(self.base, self.table, &cursor.leaf().page)
+        check_sound(self.base, &cursor.leaf().page)
     }
 }

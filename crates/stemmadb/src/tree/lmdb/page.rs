@@ -51,9 +51,9 @@ pub(super) type Checked<T> = Result<T, Damage>;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page<'a> {
     bytes: &'a [u8],
+    /// Where each node is, in key order.
+    offsets: &'a [[u8; 2]],
     number: u64,
-    count: usize,
-    nodes_start: usize,
     is_leaf: bool,
 }
 
@@ -91,11 +91,11 @@ impl<'a> Page<'a> {
         };
         let offsets_end = usize::from(u16_at(header, 12).unwrap_or(0));
         let nodes_start = usize::from(u16_at(header, 14).unwrap_or(0));
-        let in_order = PAGE_HEADER_BYTES < offsets_end && offsets_end <= nodes_start && nodes_start <= bytes.len();
-        if !in_order || offsets_end % 2 == 1 {
+        let (offsets, rest) = bytes.get(PAGE_HEADER_BYTES..offsets_end).unwrap_or_default().as_chunks();
+        if offsets.is_empty() || !rest.is_empty() || offsets_end > nodes_start || nodes_start > bytes.len() {
             return Err(damage("its bounds are wrong"));
         }
-        Ok(Page { bytes, number, count: (offsets_end - PAGE_HEADER_BYTES) / 2, nodes_start, is_leaf })
+        Ok(Page { bytes, offsets, number, is_leaf })
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -104,7 +104,7 @@ impl<'a> Page<'a> {
 
     /// How many nodes; at least one.
     pub(super) fn count(&self) -> usize {
-        self.count
+        self.offsets.len()
     }
 
     pub(super) fn is_leaf(&self) -> bool {
@@ -147,11 +147,13 @@ impl<'a> Page<'a> {
     /// Of a branch, nodes from 1 are looked at.
     #[inline]
     pub(super) fn search(&self, key: &[u8], after: bool) -> Checked<usize> {
-        let (mut low, mut high) = (usize::from(!self.is_leaf), self.count);
+        let wanted = prefix(key);
+        let (mut low, mut high) = (usize::from(!self.is_leaf), self.count());
         while low < high {
             let middle = (low + high) / 2;
             let found = self.key(middle)?;
-            if found < key || (after && found == key) {
+            let order = prefix(found).cmp(&wanted).then_with(|| found.cmp(key));
+            if order.is_lt() || (after && order.is_eq()) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -160,22 +162,26 @@ impl<'a> Page<'a> {
         Ok(low)
     }
 
-    /// Checks what a glance can't: that the nodes fill the page exactly and their keys ascend. Costs a few ns for each node.
-    pub(super) fn check(&self) -> Checked<()> {
+    /// Checks what a glance can't: that the nodes fill the page exactly and their keys ascend. Tells whether all rows
+    /// of a leaf lie in it. Costs a few ns for each node.
+    pub(super) fn check(&self) -> Checked<bool> {
         self.check_by(|previous, key| previous < key)
     }
 
     /// As `check`, in an order of keys that is not that of bytes.
-    pub(super) fn check_by(&self, in_order: impl Fn(&[u8], &[u8]) -> bool) -> Checked<()> {
-        let mut used_bytes = 0;
+    pub(super) fn check_by(&self, in_order: impl Fn(&[u8], &[u8]) -> bool) -> Checked<bool> {
+        let nodes_start = usize::from(u16_at(self.bytes, 14).unwrap_or(0));
+        let mut used_bytes: usize = 0;
+        let mut is_plain = true;
         let mut previous: Option<&[u8]> = None;
-        for index in 0..self.count {
+        for index in 0..self.count() {
             let node = self.node(index)?;
             let data_bytes = match (self.is_leaf, node.flags) {
                 (false, _) => 0,
                 (true, NODE_OVERFLOW) => 8,
                 (true, _) => node.low as usize,
             };
+            is_plain &= !self.is_leaf || node.flags == 0;
             used_bytes += (NODE_HEADER_BYTES + node.key.len() + data_bytes).next_multiple_of(2);
             if self.is_leaf || index > 0 {
                 if previous.is_some_and(|previous| !in_order(previous, node.key)) {
@@ -184,13 +190,14 @@ impl<'a> Page<'a> {
                 previous = Some(node.key);
             }
         }
-        if used_bytes != self.bytes.len() - self.nodes_start {
+        let lies_below = |offset: &[u8; 2]| usize::from(u16::from_le_bytes(*offset)) < nodes_start;
+        if used_bytes + nodes_start != self.bytes.len() || self.offsets.iter().any(lies_below) {
             return Err(self.damage("its rows don't fill it"));
         }
-        if !self.is_leaf && self.count < 2 {
+        if !self.is_leaf && self.count() < 2 {
             return Err(self.damage("it is a branch with one child"));
         }
-        Ok(())
+        Ok(is_plain)
     }
 
     #[inline]
@@ -200,18 +207,23 @@ impl<'a> Page<'a> {
 
     #[inline]
     fn try_node(&self, index: usize) -> Option<Node<'a>> {
-        if index >= self.count {
-            return None;
-        }
-        let at = usize::from(u16_at(self.bytes, PAGE_HEADER_BYTES + 2 * index)?);
-        if at < self.nodes_start {
-            return None;
-        }
+        let at = usize::from(u16::from_le_bytes(*self.offsets.get(index)?));
         let (header, rest) = self.bytes.get(at..)?.split_first_chunk::<NODE_HEADER_BYTES>()?;
         let header = u64::from_le_bytes(*header);
         let (key, rest) = rest.split_at_checked((header >> 48) as usize)?;
         Some(Node { low: header as u32, flags: (header >> 32) as u16, key, rest })
     }
+}
+
+/// The first 8 bytes of a key as a number, zeros after its end: where these differ, they order keys.
+#[inline]
+fn prefix(key: &[u8]) -> u64 {
+    if let Some(first) = key.first_chunk() {
+        return u64::from_be_bytes(*first);
+    }
+    let mut first = [0; 8];
+    first[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(first)
 }
 
 struct Node<'a> {

@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use smallvec::SmallVec;
 
-use super::cursor::{Cursor, Goal};
+use super::cursor::{Cursor, Goal, Separators};
 use super::guard::check_place;
 use super::page::{Checked, LeafNode, NO_PAGE, Page, Root};
 use super::pages::Pages;
@@ -66,6 +66,36 @@ impl LmdbSnapshot {
         let Some((page, node)) = find_node(&self.pages, root, key)? else { return Ok(None) };
         self.value(table, &page, &node).map(Some)
     }
+
+    /// As `find`, beginning at the leaf of the key before, if this one belongs there too.
+    fn find_near<'a>(&'a self, table: Table, key: &[u8], near: &mut Option<Near<'a>>) -> Checked<Option<&'a [u8]>> {
+        let leaf = match near {
+            Some(leaf) if is_between(key, leaf.separators) => leaf,
+            _ => match Cursor::new(&self.pages, self.root(table), Goal::From(key))? {
+                Some(cursor) => near.insert(Near { page: cursor.leaf().page, separators: cursor.separators()? }),
+                None => return Ok(None),
+            },
+        };
+        let index = leaf.page.search(key, false)?;
+        if index < leaf.page.count() {
+            let node = leaf.page.leaf_node(index)?;
+            if node.key == key {
+                return self.value(table, &leaf.page, &node).map(Some);
+            }
+        }
+        check_absent(&self.pages, self.root(table), key)?;
+        Ok(None)
+    }
+}
+
+/// A leaf, and the keys that belong there.
+struct Near<'a> {
+    page: Page<'a>,
+    separators: Separators<'a>,
+}
+
+fn is_between(key: &[u8], (lower, upper): Separators<'_>) -> bool {
+    lower.is_none_or(|lower| lower <= key) && upper.is_none_or(|upper| key < upper)
 }
 
 /// The row under `key` in the tree with this root, not verified.
@@ -132,6 +162,15 @@ impl TreeRead for LmdbSnapshot {
         self.find(table, key).map_err(|damage| damaged(Some(table), damage))
     }
 
+    fn get_many<'a>(&'a self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<&'a [u8]>>> {
+        let mut near = None;
+        let find = |key: &&[u8]| match is_storable(key) {
+            true => self.find_near(table, key, &mut near).map_err(|damage| damaged(Some(table), damage)),
+            false => Ok(None),
+        };
+        keys.iter().map(find).collect()
+    }
+
     fn scan<'a>(
         &'a self,
         table: Table,
@@ -173,7 +212,9 @@ struct LmdbRows<'a> {
     end: End,
     /// Whether no page after this one has rows within the bound.
     is_last: bool,
+    /// The row before, in a page that was not checked whole.
     previous: Option<&'a [u8]>,
+    is_checked: bool,
 }
 
 impl<'a> LmdbRows<'a> {
@@ -223,7 +264,8 @@ impl<'a> LmdbRows<'a> {
         let page = cursor.leaf().page;
         let (next, stop) = (0, page.count());
         let end = end.map(SmallVec::from_slice);
-        LmdbRows { snapshot, table, direction, cursor, page, next, stop, end, is_last: false, previous: None }
+        let (is_last, is_checked, previous) = (false, false, None);
+        LmdbRows { snapshot, table, direction, cursor, page, next, stop, end, is_last, previous, is_checked }
     }
 
     /// Cuts the page's nodes at the end of the scan.
@@ -264,6 +306,7 @@ impl<'a> LmdbRows<'a> {
         if found {
             self.page = self.cursor.leaf().page;
             self.page.check()?;
+            self.is_checked = true;
             (self.next, self.stop) = (0, self.page.count());
             self.clip()?;
         }
@@ -288,15 +331,22 @@ impl<'a> LmdbRows<'a> {
             Direction::Ascending => self.next += 1,
             Direction::Descending => self.stop -= 1,
         }
-        let in_order = self.previous.is_none_or(|previous| match self.direction {
-            Direction::Ascending => previous < node.key,
-            Direction::Descending => previous > node.key,
-        });
-        if !in_order {
-            return Err(self.page.damage("its keys are out of order"));
+        if !self.is_checked {
+            self.check_order(node.key)?;
         }
-        self.previous = Some(node.key);
         Ok(Some((node.key, value)))
+    }
+}
+
+impl<'a> LmdbRows<'a> {
+    #[inline]
+    fn check_order(&mut self, key: &'a [u8]) -> Checked<()> {
+        let in_order = self.previous.is_none_or(|previous| match self.direction {
+            Direction::Ascending => previous < key,
+            Direction::Descending => previous > key,
+        });
+        self.previous = Some(key);
+        if in_order { Ok(()) } else { Err(self.page.damage("its keys are out of order")) }
     }
 }
 

@@ -74,8 +74,15 @@ fn assert_equals(tree: &LmdbTree, model: &Model) {
         assert!(rows.map(Result::unwrap).eq(expected.iter().rev().copied()), "table {table} down");
         let rows = transaction.scan(table, lower, upper, direction).unwrap();
         assert!(rows.map(Result::unwrap).eq(expected.iter().rev().copied()), "table {table} of the transaction down");
+        let keys: Vec<_> = expected.iter().map(|(key, _)| *key).collect();
+        let values: Vec<_> = expected.iter().map(|(_, value)| Some(*value)).collect();
+        assert_eq!(snapshot.get_many(table, &keys).unwrap(), values);
         for (key, value) in expected {
             assert_eq!(snapshot.get(table, key).unwrap(), Some(value));
+            let absent = [key, b"\0"].concat();
+            if !model.contains_key(&(table, absent.clone())) {
+                assert_eq!(snapshot.get_many(table, &[key, &absent, key]).unwrap(), [Some(value), None, Some(value)]);
+            }
         }
     }
     let report = tree.verify(&mut |_, _| {}).unwrap();

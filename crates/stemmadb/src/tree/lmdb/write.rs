@@ -9,7 +9,7 @@ use parking_lot::MutexGuard;
 
 use super::cursor::{Cursor, Goal};
 use super::error::tree_error;
-use super::guard::{Guard, Scout};
+use super::guard::{Guard, Reach, Scout};
 use super::pages::Pages;
 use super::snapshot::{CHECKSUM_BYTES, LmdbSnapshot};
 use super::{Handle, Handles, LmdbTree, READ, WRITE, checksum, damaged, verify};
@@ -81,7 +81,7 @@ impl TreeRead for LmdbTransaction<'_> {
         if !is_storable(key) {
             return Ok(None);
         }
-        self.guard.borrow_mut().admit(&self.base, table, key)?;
+        self.guard.borrow_mut().admit(&self.base, table, key, Reach::Leaf)?;
         match self.handle(table).get(&self.transaction, key).map_err(|error| tree_error(READ, error))? {
             Some(stored) => unseal(table, key, stored).map(Some),
             None => Ok(None),
@@ -117,7 +117,7 @@ impl TreeRead for LmdbTransaction<'_> {
 impl TreeTransaction for LmdbTransaction<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(table, key)?;
-        self.guard.get_mut().admit(&self.base, table, key)?;
+        self.guard.get_mut().admit(&self.base, table, key, Reach::Leaf)?;
         // LMDB splits a full page in the middle unless it is told that the key is the last.
         let flags = if self.is_appended(table, key)? { PutFlags::APPEND } else { PutFlags::empty() };
         self.sealed.clear();
@@ -132,7 +132,7 @@ impl TreeTransaction for LmdbTransaction<'_> {
         if !is_storable(key) {
             return Ok(false);
         }
-        self.guard.get_mut().admit(&self.base, table, key)?;
+        self.guard.get_mut().admit(&self.base, table, key, Reach::Neighbours)?;
         let handle = self.handle(table);
         handle.delete(&mut self.transaction, key).map_err(|error| tree_error(WRITE, error))
     }
