@@ -249,10 +249,12 @@ impl<'w> Walk<'w> {
     /// Marks a page as seen; was it not yet?
     fn mark_bit(&mut self, number: u64) -> bool {
         let (word, bit) = (&mut self.seen[(number / 64) as usize], 1 << (number % 64));
-        let is_new = *word & bit == 0;
+        if *word & bit != 0 {
+            return false;
+        }
         *word |= bit;
-        self.seen_count += u64::from(is_new);
-        is_new
+        self.seen_count += 1;
+        true
     }
 }
 
