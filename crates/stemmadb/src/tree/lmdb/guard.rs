@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::ops::Bound;
 
-use super::cursor::{Cursor, Goal};
+use super::cursor::{Cursor, Goal, Separators};
 use super::damaged;
 use super::page::{Checked, LeafData, Page};
 use super::snapshot::LmdbSnapshot;
@@ -81,7 +81,7 @@ impl Guard {
         let leaf = cursor.leaf().page;
         self.check_page(base, &leaf)?;
         let (lower, upper) = cursor.separators()?;
-        check_place(&leaf, lower, upper)?;
+        check_place(&leaf, (lower, upper))?;
         let owned = |bound: Option<&[u8]>| bound.map(<[u8]>::to_vec);
         self.admitted[table.index()] = Some(KeyRange { lower: owned(lower), upper: owned(upper), reach });
         Ok(())
@@ -96,7 +96,7 @@ impl Guard {
 }
 
 /// Checks that the leaf's keys lie between the separators that led to it.
-pub(super) fn check_place(leaf: &Page<'_>, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Checked<()> {
+pub(super) fn check_place(leaf: &Page<'_>, (lower, upper): Separators<'_>) -> Checked<()> {
     let (first, last) = (leaf.key(0)?, leaf.key(leaf.count() - 1)?);
     if lower.is_some_and(|lower| first < lower) || upper.is_some_and(|upper| last >= upper) {
         return Err(leaf.damage("it lies in the wrong place"));

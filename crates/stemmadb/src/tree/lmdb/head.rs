@@ -49,5 +49,10 @@ fn newest_meta(head: &[u8]) -> Checked<Meta> {
     if first.page_bytes != second.page_bytes {
         return Err(Damage { page: 1, what: "the heads disagree about the page size" });
     }
+    let (even, odd) = (first.transaction, second.transaction);
+    // Each commit takes the next number and the page of its parity; a new file has 0 on both.
+    if even.abs_diff(odd) != 1 && (even, odd) != (0, 0) || even % 2 != 0 || (odd % 2 != 1 && odd != 0) {
+        return Err(Damage { page: 0, what: "the heads are not of two commits in a row" });
+    }
     Ok(if first.transaction < second.transaction { second } else { first })
 }

@@ -83,7 +83,7 @@ impl LmdbSnapshot {
                 return self.value(table, &leaf.page, &node).map(Some);
             }
         }
-        check_absent(&self.pages, self.root(table), key)?;
+        check_absent(&self.pages, self.root(table), key, &leaf.page, leaf.separators)?;
         Ok(None)
     }
 }
@@ -101,11 +101,20 @@ fn is_between(key: &[u8], (lower, upper): Separators<'_>) -> bool {
 /// The row under `key` in the tree with this root, not verified.
 fn find_node<'a>(pages: &'a Pages, root: &Root, key: &[u8]) -> Checked<Option<(Page<'a>, LeafNode<'a>)>> {
     let mut page = pages.page(root.page)?;
+    // The last branches that had a node before, and after, the one taken: their separators are the leaf's.
+    let (mut lower, mut upper) = (None, None);
     for _ in 1..root.depth {
         if page.is_leaf() {
             return Err(page.damage("it is at the wrong depth"));
         }
-        page = pages.page(page.child(page.search(key, true)? - 1)?)?;
+        let next = page.search(key, true)?;
+        if next > 1 {
+            lower = Some((page, next - 1));
+        }
+        if next < page.count() {
+            upper = Some((page, next));
+        }
+        page = pages.page(page.child(next - 1)?)?;
     }
     if !page.is_leaf() {
         return Err(page.damage("it is at the wrong depth"));
@@ -117,24 +126,28 @@ fn find_node<'a>(pages: &'a Pages, root: &Root, key: &[u8]) -> Checked<Option<(P
             return Ok(Some((page, node)));
         }
     }
-    check_absent(pages, root, key)?;
+    let separator = |found: Option<(Page<'a>, usize)>| found.map(|(branch, index)| branch.key(index)).transpose();
+    check_absent(pages, root, key, &page, (separator(lower)?, separator(upper)?))?;
     Ok(None)
 }
 
-/// Makes sure that `key` was not merely missed: its leaf is whole and in its place, and its neighbours' keys lie beyond.
-fn check_absent(pages: &Pages, root: &Root, key: &[u8]) -> Checked<()> {
-    let Some(mut cursor) = Cursor::new(pages, root, Goal::From(key))? else { return Ok(()) };
-    let leaf = cursor.leaf();
-    leaf.page.check()?;
-    let (lower, upper) = cursor.separators()?;
-    check_place(&leaf.page, lower, upper)?;
-    if leaf.index == leaf.page.count() && cursor.next_leaf()? && cursor.leaf().page.key(0)? <= key {
-        return Err(leaf.page.damage("a key lies beyond the page where it belongs"));
+/// Makes sure that `key` was not merely missed: `leaf`, where it belongs, is whole and in its place, and if the key would
+/// be its first or last, the neighbour's keys lie beyond.
+fn check_absent(pages: &Pages, root: &Root, key: &[u8], leaf: &Page<'_>, separators: Separators<'_>) -> Checked<()> {
+    leaf.check()?;
+    check_place(leaf, separators)?;
+    if leaf.key(0)? < key && key < leaf.key(leaf.count() - 1)? {
+        return Ok(());
     }
-    if leaf.index == 0 && cursor.previous_leaf()? {
+    let Some(mut cursor) = Cursor::new(pages, root, Goal::From(key))? else { return Ok(()) };
+    let index = cursor.leaf().index;
+    if index == leaf.count() && cursor.next_leaf()? && cursor.leaf().page.key(0)? <= key {
+        return Err(leaf.damage("a key lies beyond the page where it belongs"));
+    }
+    if index == 0 && cursor.previous_leaf()? {
         let previous = cursor.leaf();
         if previous.page.key(previous.index)? >= key {
-            return Err(leaf.page.damage("a key lies before the page where it belongs"));
+            return Err(leaf.damage("a key lies before the page where it belongs"));
         }
     }
     Ok(())

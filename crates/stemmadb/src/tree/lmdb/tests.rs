@@ -29,6 +29,11 @@ fn open(directory: &Path) -> Result<LmdbTree> {
 /// Rows as a store has them: numbers appended and rewritten, random keys of uneven length, a few large values.
 fn fill(tree: &LmdbTree, row_count: u64, commit_count: u64, dice: &mut Dice) -> Model {
     let mut model = Model::new();
+    fill_more(tree, &mut model, row_count, commit_count, dice);
+    model
+}
+
+fn fill_more(tree: &LmdbTree, model: &mut Model, row_count: u64, commit_count: u64, dice: &mut Dice) {
     for commit in 0..commit_count {
         let mut transaction = tree.write().unwrap();
         for row in 0..row_count / commit_count {
@@ -50,7 +55,6 @@ fn fill(tree: &LmdbTree, row_count: u64, commit_count: u64, dice: &mut Dice) -> 
         }
         transaction.commit().unwrap();
     }
-    model
 }
 
 fn rows_of(model: &Model, table: Table) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
@@ -302,10 +306,14 @@ fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.mdb");
     let mut dice = Dice(6);
-    let model = fill(&open(directory.path()).unwrap(), 1_500, 6, &mut dice);
+    let tree = open(directory.path()).unwrap();
+    let older = fill(&tree, 1_250, 5, &mut dice);
+    let mut model = older.clone();
+    fill_more(&tree, &mut model, 250, 1, &mut dice);
+    drop(tree);
     let whole = fs::read(&path).unwrap();
-    let flips = std::env::var("STEMMA_TREE_FLIPS").map_or(600, |flips| flips.parse().unwrap());
-    let (mut refused, mut failed, mut hidden, mut harmless) = (0, 0, 0, 0);
+    let flips = std::env::var("STEMMA_TREE_FLIPS").map_or(400, |flips| flips.parse().unwrap());
+    let (mut refused, mut failed, mut hidden, mut harmless, mut rolled_back) = (0, 0, 0, 0, 0);
     for _ in 0..flips {
         // A tenth of them in the head of the file, where most goes wrong.
         let within = if dice.roll(10) == 0 { 5 * 4096 } else { whole.len() as u64 };
@@ -323,6 +331,12 @@ fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
             }
         };
         let findings = read_everything(&tree, &model);
+        if findings != Findings::default() && read_everything(&tree, &older) == Findings::default() {
+            // A bit of the newest commit's number: the commit before is the newest now, as after a crash.
+            assert!(at / 4096 < META_PAGES, "{story}");
+            rolled_back += 1;
+            continue;
+        }
         let report = tree.verify(&mut |_, _| {}).unwrap();
         assert_eq!(findings.wrong, 0, "{story}: {findings:?}");
         assert!(findings == Findings::default() || report.problem_count > 0, "{story}: {findings:?} was not found");
