@@ -44,9 +44,9 @@ pub(crate) use position::LogPosition;
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;
 pub use vfs::{Call, Failure, FaultVfs, Random};
+pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, Vfs};
 #[cfg(test)]
 pub(crate) use vfs::{VfsFile, VfsLock};
-pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, Vfs};
 
 /// How a log is opened.
 #[derive(Debug, Clone)]

@@ -1,9 +1,9 @@
 //! A snapshot of the store answers queries.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 use super::interval::KeyRange;
-use super::source::Source;
+use super::source::{Source, VisitValue};
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence};
 use crate::revision::DocumentId;
@@ -27,13 +27,7 @@ impl Source for Snapshot {
         Snapshot::range(self, path, &range.lower, &range.upper)
     }
 
-    fn walk(
-        &self,
-        path: PathNumber,
-        range: &KeyRange,
-        direction: Direction,
-        visit: &mut dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
+    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
         let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
         for step in Snapshot::walk(self, path, lower, upper, direction)? {
             let (key, set) = step?;

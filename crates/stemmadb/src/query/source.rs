@@ -12,6 +12,9 @@ use crate::revision::DocumentId;
 use crate::store::Document;
 use crate::tree::Direction;
 
+/// What a walk calls with each distinct value's key and its documents.
+pub(crate) type VisitValue<'a> = dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>> + 'a;
+
 /// A snapshot, as queries see it.
 pub(crate) trait Source {
     /// The dictionary of paths; only looked up.
@@ -27,13 +30,7 @@ pub(crate) trait Source {
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet>;
 
     /// Calls `visit` with each distinct value's key and its documents, in the order of keys, until it breaks.
-    fn walk(
-        &self,
-        path: PathNumber,
-        range: &KeyRange,
-        direction: Direction,
-        visit: &mut dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>>,
-    ) -> Result<()>;
+    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()>;
 
     /// The documents with a value of one of these kinds at the path. At [`PathNumber::ROOT`], `Object` is every live
     /// document, and `Overflow` those whose terms are incomplete.
@@ -82,13 +79,7 @@ impl<T: Source> Source for &T {
         (**self).range(path, range)
     }
 
-    fn walk(
-        &self,
-        path: PathNumber,
-        range: &KeyRange,
-        direction: Direction,
-        visit: &mut dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
+    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
         (**self).walk(path, range, direction, visit)
     }
 

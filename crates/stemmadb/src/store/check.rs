@@ -258,6 +258,13 @@ impl Check<'_> {
     fn tree(&mut self) -> Result<()> {
         let report = self.snapshot.parts.tree.verify(&mut |_, _| ())?;
         report.problems.into_iter().for_each(|problem| self.damage(problem, true));
+        let tree = self.snapshot.tree.clone();
+        let rows = [Table::Docs, Table::Ids, Table::Sequences].map(|table| tree.row_count(table));
+        let [documents, ids, events] = rows;
+        let (documents, ids, events) = (documents?, ids?, events?);
+        if documents != ids || documents != events {
+            self.damage(format!("tree: {documents} documents, {ids} ids, {events} events"), true);
+        }
         let counted = self.count_live_bytes();
         let recorded = meta::live_bytes(&*self.snapshot.tree);
         match (counted, recorded) {

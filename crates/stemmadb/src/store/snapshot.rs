@@ -419,9 +419,20 @@ impl Snapshot {
         Ok(DocumentSet::from_sorted(numbers))
     }
 
-    /// The ids of documents, in the order asked.
+    /// The ids of documents, in the order asked: those of the tree in one call.
     pub(crate) fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
-        numbers.iter().map(|number| self.id(*number)).collect()
+        let recent: Vec<_> = numbers.iter().map(|number| self.state_in_memory(*number)).collect();
+        let in_tree = numbers.iter().zip(&recent).filter(|(_, recent)| recent.is_none());
+        let keys: Vec<Vec<u8>> = in_tree.map(|(number, _)| layout::number_key(number.0)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let mut found = self.tree.get_many(Table::Docs, &keys)?.into_iter();
+        recent
+            .into_iter()
+            .map(|recent| match recent {
+                Some(state) => Ok(state.id.clone()),
+                None => stored_id(found.next().flatten()),
+            })
+            .collect()
     }
 
     /// The id of one document.
@@ -429,8 +440,7 @@ impl Snapshot {
         if let Some(state) = self.state_in_memory(number) {
             return Ok(state.id.clone());
         }
-        let value = self.tree.get(Table::Docs, &layout::number_key(number.0))?;
-        DocumentId::new(layout::document_id(value.ok_or_else(|| layout::damaged(Table::Docs))?)?)
+        stored_id(self.tree.get(Table::Docs, &layout::number_key(number.0))?)
     }
 
     /// The winner of document `number`, which the index says is there.
@@ -445,6 +455,11 @@ fn set_of_chunks(chunks: Vec<(u64, Container)>) -> DocumentSet {
     let mut set = DocumentSet::new();
     chunks.into_iter().for_each(|(chunk, members)| set.push(chunk, members));
     set
+}
+
+/// The id in a row of `docs`, which must be there.
+fn stored_id(row: Option<&[u8]>) -> Result<DocumentId> {
+    DocumentId::new(layout::document_id(row.ok_or_else(|| layout::damaged(Table::Docs))?)?)
 }
 
 /// Changes a set of the tree by what memtables know.

@@ -130,6 +130,7 @@ impl TreeReport {
     }
 
     /// The first problem as an error, if there is one.
+    #[cfg(test)]
     pub(crate) fn into_result(self) -> Result<()> {
         let Some(first) = self.problems.into_iter().next() else { return Ok(()) };
         let more =
@@ -186,11 +187,13 @@ pub(crate) trait TreeRead {
     fn row_count(&self, table: Table) -> Result<u64>;
 
     /// The first row of `table`.
+    #[cfg(test)]
     fn first<'a>(&'a self, table: Table) -> Result<Option<Row<'a>>> {
         self.scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?.next().transpose()
     }
 
     /// The last row of `table`.
+    #[cfg(test)]
     fn last<'a>(&'a self, table: Table) -> Result<Option<Row<'a>>> {
         self.scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Descending)?.next().transpose()
     }

@@ -116,7 +116,8 @@ fn scans_keep_their_bounds() {
     on_each_tree(|tree| {
         put(tree, Table::Docs, &[(b"b", b""), (b"d", b""), (b"f", b"")]);
         let snapshot = tree.read().unwrap();
-        let cases: [(Bound<&[u8]>, Bound<&[u8]>, &[u8]); 12] = [
+        type Case = (Bound<&'static [u8]>, Bound<&'static [u8]>, &'static [u8]);
+        let cases: [Case; 12] = [
             (Unbounded, Unbounded, b"bdf"),
             (Included(b"b"), Included(b"f"), b"bdf"),
             (Excluded(b"b"), Excluded(b"f"), b"d"),

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use super::super::interval::KeyRange;
-use super::super::source::Source;
+use super::super::source::{Source, VisitValue};
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence, Union, document_terms};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::Document;
@@ -111,13 +111,7 @@ impl Source for MemorySource {
         Ok(union.finish())
     }
 
-    fn walk(
-        &self,
-        path: PathNumber,
-        range: &KeyRange,
-        direction: Direction,
-        visit: &mut dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
+    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
         let bounds = (path, range.lower.clone())..(path, range.upper.clone());
         let mut found: Vec<_> = self.terms.range(bounds).filter(|(_, documents)| !documents.is_empty()).collect();
         if direction == Direction::Descending {

@@ -33,7 +33,7 @@ fn matches(selector: &Selector, body: &Value, id: &str) -> bool {
     let normal = Normal::of(selector.node().expect("a good selector")).expect("a good selector");
     let shapes = Shapes::new();
     let mut bytes = Vec::new();
-    pack(body, &shapes, &mut bytes);
+    pack(body, &shapes, &mut bytes).expect("a good body");
     let body = PackedValue::new(&bytes, &shapes).expect("packed here");
     let document = Document { id, revision: revision(), body };
     let packed = matcher::matches(&normal, document).expect("packed here");

@@ -26,7 +26,7 @@ mod verify;
 mod write;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use heed::types::Bytes;
@@ -48,6 +48,7 @@ type Handles = [Handle; Table::ALL.len()];
 const READ: &str = "read tree/data.mdb";
 const WRITE: &str = "write tree/data.mdb";
 const OPEN: &str = "open tree/data.mdb";
+#[cfg(test)]
 const COPY: &str = "copy tree/data.mdb";
 
 /// How to open a tree on disk.
@@ -96,13 +97,14 @@ impl LmdbTree {
         Ok(LmdbTree { current, env, map, writer: Mutex::new(()), handles })
     }
 
-    #[cfg(test)]
     /// The files of a tree in `directory`: remove them (closed) and it will be built again.
-    pub(crate) fn files(directory: &Path) -> [PathBuf; 2] {
+    #[cfg(test)]
+    pub(crate) fn files(directory: &Path) -> [std::path::PathBuf; 2] {
         [directory.join("data.mdb"), directory.join("lock.mdb")]
     }
 
     /// Writes a compact copy of the newest state to the file `path`, after checking all of it. Writers may go on meanwhile.
+    #[cfg(test)]
     pub(crate) fn copy(&self, path: &Path) -> Result<()> {
         self.verify(&mut |_, _| {})?.into_result()?;
         let copied = self.env.copy_to_path(path, heed::CompactionOption::Enabled);

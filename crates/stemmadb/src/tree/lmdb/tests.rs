@@ -278,11 +278,10 @@ fn write_everywhere(tree: &LmdbTree, model: &mut Model, dice: &mut Dice) -> Resu
                 transaction.put(*table, key, &[9; 40])?;
                 changed.insert((*table, key.clone()), vec![9; 40]);
             }
-            2 => {
-                if transaction.delete(*table, key)? {
-                    changed.remove(&(*table, key.clone()));
-                }
+            2 if transaction.delete(*table, key)? => {
+                changed.remove(&(*table, key.clone()));
             }
+            2 => {}
             3 => {
                 let key = [key.as_slice(), b"+"].concat();
                 transaction.put(*table, &key, value)?;
