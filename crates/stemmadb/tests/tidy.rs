@@ -115,3 +115,61 @@ fn nothing_names_a_machine() {
         .collect();
     assert!(named.is_empty(), "absolute paths of a machine in {named:#?}");
 }
+
+/// The targets of `[text](target)` in a page, without those in code.
+fn links(page: &str) -> Vec<String> {
+    let prose: String = page.split("```").step_by(2).collect();
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.split('#').next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut pages: Vec<_> = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| workspace().join(name)).into();
+    files_below(&workspace().join("docs"), "md", &mut pages);
+    let mut lost = Vec::new();
+    for page in pages {
+        for target in links(&std::fs::read_to_string(&page).unwrap()) {
+            let is_ours = !target.is_empty() && !target.contains("://");
+            if is_ours && !page.parent().unwrap().join(&target).exists() {
+                lost.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "links to nothing: {lost:#?}");
+}
+
+/// The names under a `[heading]` of a Cargo.toml.
+fn names_under(manifest: &str, heading: &str) -> Vec<String> {
+    let lines = manifest.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with('['));
+    lines
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| !name.is_empty())
+        .map(String::from)
+        .collect()
+}
+
+#[test]
+fn every_dependency_says_what_it_is_for() {
+    let table = std::fs::read_to_string(workspace().join("docs/decisions/0009-dependencies.md")).unwrap();
+    for member in ["stemmadb", "stemmadb-cli"] {
+        let manifest = workspace().join("crates").join(member).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        let mut names = names_under(&manifest, "[dependencies]");
+        names.extend(names_under(&manifest, "[dev-dependencies]"));
+        assert!(names.len() > 5, "the dependencies of {member} were not found");
+        names.retain(|name| name != "stemmadb" && !table.contains(&format!("`{name}`")));
+        assert!(names.is_empty(), "docs/decisions/0009-dependencies.md does not know {names:?} of {member}");
+    }
+}
+
+#[test]
+fn the_guide_has_every_operator() {
+    let source = std::fs::read_to_string(workspace().join("crates/stemmadb/src/query/operators.rs")).unwrap();
+    let list = source.split("OPERATORS: &[&str] = &[").nth(1).unwrap().split("];").next().unwrap();
+    let operators: Vec<_> = list.split('"').filter(|word| word.starts_with('$')).collect();
+    assert!(operators.len() > 15, "the operators were not found");
+    let guide = std::fs::read_to_string(workspace().join("docs/guide/queries.md")).unwrap();
+    let missing: Vec<_> = operators.into_iter().filter(|operator| !guide.contains(operator)).collect();
+    assert!(missing.is_empty(), "docs/guide/queries.md does not explain {missing:?}");
+}
