@@ -1,6 +1,14 @@
 //! For Stemma's own tests of what must never happen. No part of what this crate promises.
 
-use crate::Options;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::tree::{
+    Direction, MemoryTree, Rows, Table, Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction,
+};
+use crate::{Database, Error, Options, Result};
 
 pub use crate::log::{Call, Failure, FaultVfs, Random};
 
@@ -12,4 +20,152 @@ pub fn small(mut options: Options, memory_bytes: usize, segment_bytes: u32, slic
     options.segment_bytes = segment_bytes;
     options.slice_rows = slice_rows;
     options
+}
+
+/// A place for a database whose disk fails as planned: its log on a [`FaultVfs`], its tree in memory, where commits fail as
+/// planned too. Both outlive the database. Clones are the same place.
+#[derive(Clone)]
+pub struct Place {
+    disk: FaultVfs,
+    tree: FaultTree,
+}
+
+impl Place {
+    /// An empty one; the seed decides what the disk does by chance.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Place { disk: FaultVfs::new(seed), tree: FaultTree::of(MemoryTree::new()) }
+    }
+
+    /// Opens the database that is here, or makes it. One at a time.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open(&self, options: Options) -> Result<Database> {
+        Database::start(Arc::new(self.disk.clone()), Box::new(self.tree.clone()), options, None, None, &mut |_| ())
+    }
+
+    /// The disk of the log.
+    #[must_use]
+    pub fn disk(&self) -> &FaultVfs {
+        &self.disk
+    }
+
+    /// Lets the `nth` (from 1) commit of the tree from now on fail, and with `is_sticky` every one after it.
+    pub fn fail_commit(&self, nth: u64, failure: Failure, is_sticky: bool) {
+        let mut plan = self.tree.plan.lock();
+        plan.failing = Some((plan.count + nth, failure, is_sticky));
+    }
+
+    /// How many commits of the tree were begun.
+    #[must_use]
+    pub fn commit_count(&self) -> u64 {
+        self.tree.plan.lock().count
+    }
+
+    /// Nothing fails any more.
+    pub fn heal(&self) {
+        self.disk.heal();
+        self.tree.plan.lock().failing = None;
+    }
+
+    /// The place as a loss of power at this moment may leave it.
+    #[must_use]
+    pub fn crash_image(&self, seed: u64) -> Place {
+        Place { disk: self.disk.crash_image(seed), tree: FaultTree::of(self.tree.tree.fork()) }
+    }
+}
+
+/// A tree in memory whose commits fail as planned.
+#[derive(Clone)]
+struct FaultTree {
+    tree: Arc<MemoryTree>,
+    plan: Arc<Mutex<Plan>>,
+}
+
+#[derive(Default)]
+struct Plan {
+    count: u64,
+    failing: Option<(u64, Failure, bool)>,
+}
+
+impl FaultTree {
+    fn of(tree: MemoryTree) -> Self {
+        FaultTree { tree: Arc::new(tree), plan: Arc::default() }
+    }
+}
+
+impl fmt::Debug for FaultTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tree.fmt(f)
+    }
+}
+
+impl Tree for FaultTree {
+    fn read(&self) -> Result<Arc<dyn TreeSnapshot>> {
+        self.tree.read()
+    }
+
+    fn write(&self) -> Result<Box<dyn TreeTransaction + '_>> {
+        Ok(Box::new(FaultTransaction { tree: self, transaction: self.tree.write()? }))
+    }
+
+    fn size(&self) -> Result<TreeSize> {
+        self.tree.size()
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<TreeReport> {
+        self.tree.verify(progress)
+    }
+}
+
+struct FaultTransaction<'t> {
+    tree: &'t FaultTree,
+    transaction: Box<dyn TreeTransaction + 't>,
+}
+
+impl TreeRead for FaultTransaction<'_> {
+    fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
+        self.transaction.get(table, key)
+    }
+
+    fn scan<'a>(
+        &'a self,
+        table: Table,
+        lower: std::ops::Bound<&[u8]>,
+        upper: std::ops::Bound<&[u8]>,
+        direction: Direction,
+    ) -> Result<Rows<'a>> {
+        self.transaction.scan(table, lower, upper, direction)
+    }
+
+    fn row_count(&self, table: Table) -> Result<u64> {
+        self.transaction.row_count(table)
+    }
+}
+
+impl TreeTransaction for FaultTransaction<'_> {
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.transaction.put(table, key, value)
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
+        self.transaction.delete(table, key)
+    }
+
+    fn clear_table(&mut self, table: Table) -> Result<()> {
+        self.transaction.clear_table(table)
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        let mut plan = self.tree.plan.lock();
+        plan.count += 1;
+        if let Some((at, failure, is_sticky)) = plan.failing
+            && (plan.count == at || is_sticky && plan.count > at)
+        {
+            return Err(Error::io("write tree/data.mdb", failure.error()));
+        }
+        drop(plan);
+        self.transaction.commit()
+    }
 }

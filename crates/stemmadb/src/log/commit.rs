@@ -145,11 +145,12 @@ impl Shared {
         let mut allocated = state.allocated;
         let result = MutexGuard::unlocked(state, || self.write_parts(&batch, &mut allocated, to_be_flushed));
         state.is_writing = false;
-        state.in_flight = None;
         state.allocated = allocated;
         if let Err(error) = result {
+            // What could not be written can be read to the end: compaction may have pointed to it already.
             return Err(self.poison(state, error));
         }
+        state.in_flight = None;
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.counters.frames.fetch_add(batch.frame_count, Ordering::Relaxed);
         self.counters.bytes.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);

@@ -27,8 +27,7 @@ impl MemoryTree {
         Self::default()
     }
 
-    /// A tree of its own that begins as this one was committed last: what a loss of power leaves of it.
-    #[cfg(test)]
+    /// A tree of its own that begins as this one was committed last: what a loss of power leaves of it. Costs a clone of an `Arc`.
     pub(crate) fn fork(&self) -> Self {
         MemoryTree { current: RwLock::new(self.current.read().clone()), writer: Mutex::new(()) }
     }

@@ -90,7 +90,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    fn error(self) -> io::Error {
+    pub(crate) fn error(self) -> io::Error {
         match self {
             Failure::Broken => io::Error::other("the disk is broken"),
             Failure::Full => io::Error::new(io::ErrorKind::StorageFull, "no space is left on the disk"),
