@@ -351,6 +351,6 @@ fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
         }
     }
     println!(
-        "{flips} flips: {refused} refused at open, {failed} met by readers, {hidden} hid rows, {harmless} harmless"
+        "{flips} flips: {refused} refused at open, {failed} met by readers, {hidden} hid rows, {rolled_back} led to the commit before, {harmless} harmless"
     );
 }
