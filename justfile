@@ -15,3 +15,27 @@ demo:
 # The core benchmark beside SQLite; scale is `small` or `full`.
 bench scale="small":
     cargo run --release -p stemmadb-bench -- core --scale {{scale}}
+
+# The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
+nightly: nightly-model nightly-power nightly-kill nightly-flips nightly-io-errors
+
+# Random operations against a naive oracle, with and without threads of their own.
+nightly-model cases="5000":
+    STEMMA_MODEL_CASES={{cases}} STEMMA_MODEL_SEED=$RANDOM cargo test -p stemmadb --test model -- --nocapture
+    STEMMA_MODEL_BACKGROUND=1 STEMMA_MODEL_CASES=2000 STEMMA_MODEL_SEED=$RANDOM cargo test -p stemmadb --test model -- --nocapture
+
+# Losses of power at any moment.
+nightly-power images="100000":
+    STEMMA_IMAGES={{images}} cargo test -p stemmadb --lib store::power -- --nocapture
+
+# kill -9 under load.
+nightly-kill cycles="300":
+    STEMMA_KILLS={{cycles}} cargo test -p stemmadb --test kill -- --nocapture
+
+# One flipped bit in log or tree.
+nightly-flips flips="10000":
+    STEMMA_FLIPS={{flips}} cargo test -p stemmadb --test flips -- --nocapture
+
+# Every failing call of the disk, once and for good.
+nightly-io-errors:
+    STEMMA_FAULT_STRIDE=1 STEMMA_FAULT_SEEDS=3 cargo test -p stemmadb --test io_errors -- --nocapture
