@@ -158,7 +158,8 @@ impl fmt::Display for Explanation {
             write!(f, ", skip {}", self.skip)?;
         }
         if let Some(ran) = &self.ran {
-            write!(f, ": {} rows, {} documents read, {} µs", ran.row_count, ran.documents_read, ran.time_us)?;
+            let (rows, documents) = (counted(ran.row_count, "row"), counted(ran.documents_read, "document"));
+            write!(f, ": {rows}, {documents} read, {} µs", ran.time_us)?;
         }
         if let Some(residual) = &self.residual {
             write!(f, "\n  checked on documents: {residual}")?;
@@ -217,7 +218,7 @@ impl Step {
             write!(f, " {detail}")?;
         }
         if let Some(found) = &self.found {
-            write!(f, ": {} rows", found.certain_count)?;
+            write!(f, ": {}", counted(found.certain_count, "row"))?;
             if found.maybe_count > 0 {
                 write!(f, ", {} undecided", found.maybe_count)?;
             }
@@ -281,7 +282,7 @@ fn show_range(range: &KeyRange) -> String {
     let is_prefix = range.upper == super::interval::successor(&range.lower) && whole_value(&range.lower).is_none();
     if let ([tag, bytes @ ..], true) = (range.lower.as_slice(), is_prefix) {
         if *tag == Tag::String as u8 && !bytes.is_empty() {
-            let text = String::from_utf8_lossy(bytes).replace("\0\u{1}", "");
+            let text = String::from_utf8_lossy(bytes).replace("\0\u{1}", "…");
             return format!("begins with \"{}\"", shorten(&text));
         }
         if let Some(kind) = key::kind_of(&range.lower) {
@@ -297,6 +298,15 @@ fn show_range(range: &KeyRange) -> String {
 fn show_bound(bound: &[u8], before: &str, after: &str) -> Option<String> {
     if let Some(value) = whole_value(bound) {
         return Some(format!("{before} {}", shorten(&value.to_json())));
+    }
+    if bound == KeyRange::of_scalars().lower {
+        return None;
+    }
+    if let [tag, text @ .., 0, 2] = bound
+        && *tag == Tag::String as u8
+    {
+        // After all strings that were cut here.
+        return Some(format!("{after} \"{}…\"", shorten(&String::from_utf8_lossy(text))));
     }
     let mut previous = bound.to_vec();
     let last = previous.last_mut()?;
@@ -321,6 +331,10 @@ fn show_bounds(lower: &Bound<String>, upper: &Bound<String>) -> String {
         Bound::Unbounded => None,
     };
     [lower, upper].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// The text, or its beginning if it is long.

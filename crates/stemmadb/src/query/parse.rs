@@ -1,8 +1,14 @@
 //! Mango JSON to a selector's tree.
 //!
 //! Nested objects become nested paths, several fields or operators side by side become *and*, and a plain value becomes
-//! equality, as CouchDB does it. Where CouchDB's result depends on the order of its rewriting steps, the plain reading is
-//! taken (`docs/guide` lists the differences): `{}` within `$and` and `$or` matches everything.
+//! equality, as CouchDB does it.
+//!
+//! Where we differ from CouchDB 3.5, on purpose:
+//! - strings compare by code point, not by ICU; in `$all` and `$mod` too `1` and `1.0` are equal;
+//! - `$regex` is that of the `regex` crate, not PCRE: always linear in time;
+//! - `{}` within `$and`, `$or` and `$not` matches everything, where CouchDB compares the document with `{}`;
+//! - a negated `$elemMatch` reads the negations within it as any other does;
+//! - an unknown `$type`, a `$mod` by zero and an operator without a field are refused, where CouchDB matches nothing.
 
 use super::operators::{Pattern, kind_named, kind_with_article, unknown_operator};
 use super::selector::{Comparison, DEPTH_MAX, Node, Place, Size, Test};
@@ -132,7 +138,7 @@ fn nesting(name: &str, argument: &Value, context: Context<'_>) -> Result<(Node, 
 
 fn condition(operator: &str, context: Context<'_>, test: Test) -> Result<(Node, Size)> {
     test.check_operands()?;
-    let size = Size::of_condition(test.listed_count());
+    let size = Size::of_condition(&test);
     Ok((Node::Condition(place(operator, context)?, test), size))
 }
 

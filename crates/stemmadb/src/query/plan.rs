@@ -6,6 +6,7 @@
 //!
 //! Joins are flat, and simplified as they are made.
 
+use std::collections::HashMap;
 use std::ops::Bound;
 
 use super::interval::KeyRange;
@@ -99,6 +100,7 @@ impl Node {
                 other => flat.push(other),
             }
         }
+        let mut flat = joined_terms(flat);
         match flat.len() {
             0 => Node::Empty,
             1 => flat.remove(0),
@@ -164,4 +166,37 @@ impl Node {
             _ => Vec::new(),
         }
     }
+}
+
+/// Looks for terms of one path together, in the place of the first.
+fn joined_terms(nodes: Vec<Node>) -> Vec<Node> {
+    let mut joined: Vec<Node> = Vec::with_capacity(nodes.len());
+    let mut places: HashMap<PathNumber, usize> = HashMap::new();
+    for node in nodes {
+        let (path, keys) = match node {
+            Node::Equal { path, key } => (path, vec![key]),
+            Node::EqualAny { path, keys } => (path, keys),
+            other => {
+                joined.push(other);
+                continue;
+            }
+        };
+        match places.get(&path).and_then(|at| joined.get_mut(*at)) {
+            Some(Node::EqualAny { keys: earlier, .. }) => earlier.extend(keys),
+            _ => {
+                places.insert(path, joined.len());
+                joined.push(Node::EqualAny { path, keys });
+            }
+        }
+    }
+    for node in &mut joined {
+        if let Node::EqualAny { path, keys } = node {
+            keys.sort();
+            keys.dedup();
+            if let [key] = keys.as_mut_slice() {
+                *node = Node::Equal { path: *path, key: std::mem::take(key) };
+            }
+        }
+    }
+    joined
 }

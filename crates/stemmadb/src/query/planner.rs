@@ -10,6 +10,8 @@
 //!   on documents which have an array there;
 //! - nothing about the contents of arrays and objects as such: equality with them is bounded by the terms they hold.
 
+use std::collections::HashMap;
+
 use super::facts::Facts;
 use super::interval::{Interval, KeyRange, Piece};
 use super::normal::{Check, Leaf, Normal};
@@ -114,24 +116,24 @@ impl Planner<'_> {
     fn questions<'s>(&self, children: &'s [Normal]) -> (Vec<Question<'s>>, Vec<&'s Normal>) {
         let mut questions: Vec<Question<'s>> = Vec::new();
         let mut others = Vec::new();
+        let mut intervals: HashMap<&Place, usize> = HashMap::new();
         for child in children {
             let Normal::Leaf(leaf) = child else {
                 others.push(child);
                 continue;
             };
-            let mut question = self.question(leaf);
-            let joins = |earlier: &&mut Question<'s>| {
-                earlier.place == question.place && !earlier.negated && matches!(earlier.ask, Ask::Within(_))
-            };
-            if !question.negated
-                && let Ask::Within(interval) = &question.ask
-                && let Some(earlier) = questions.iter_mut().find(joins)
-                && let Ask::Within(joined) = &mut earlier.ask
-            {
-                *joined = joined.clone().intersection(interval.clone());
-                earlier.asked.append(&mut question.asked);
-            } else {
+            let question = self.question(leaf);
+            let joinable = !question.negated && matches!(question.ask, Ask::Within(_));
+            if !joinable {
                 questions.push(question);
+                continue;
+            }
+            match intervals.get(question.place) {
+                Some(earlier) => questions[*earlier].join(question),
+                None => {
+                    intervals.insert(question.place, questions.len());
+                    questions.push(question);
+                }
             }
         }
         (questions, others)
@@ -213,6 +215,16 @@ impl Planner<'_> {
     }
 }
 
+impl<'s> Question<'s> {
+    /// Asks what another question on the same place asks, too.
+    fn join(&mut self, other: Question<'s>) {
+        if let (Ask::Within(interval), Ask::Within(further)) = (&mut self.ask, other.ask) {
+            *interval = interval.clone().intersection(further);
+            self.asked.extend(other.asked);
+        }
+    }
+}
+
 /// How a path is reached.
 #[derive(Clone, Copy)]
 enum Reach<'n> {
@@ -267,10 +279,34 @@ fn equal_any(path: Option<PathNumber>, mut keys: Vec<Vec<u8>>) -> Node {
 }
 
 /// Documents in which the pieces of an interval are found at a path.
+///
+/// Null and the truth values are three values at most, so before a range they are part of it. So are whole kinds of
+/// scalars within arrays, where there is no presence.
 fn within(path: Option<PathNumber>, reach: Reach<'_>, interval: &Interval) -> Node {
     let mut kinds = Vec::new();
     let mut nodes = Vec::new();
+    // Whole kinds that a range may still continue, and from where.
+    let mut open: Option<(Vec<u8>, Vec<Kind>)> = None;
     for piece in interval.pieces() {
+        let is_open_kind = match (&piece, reach) {
+            (Piece::Whole(kind), Reach::Straight) => *kind <= Kind::Bool,
+            (Piece::Whole(kind), Reach::Crossing(_)) => *kind <= Kind::String,
+            _ => false,
+        };
+        match piece {
+            Piece::Whole(kind) if is_open_kind => {
+                let open = open.get_or_insert_with(|| (KeyRange::of_kind(kind).lower, Vec::new()));
+                open.1.push(kind);
+                continue;
+            }
+            Piece::Keys(keys) => {
+                let lower = open.take().map_or(keys.lower, |(lower, _)| lower);
+                nodes.push(range(path, KeyRange { lower, upper: keys.upper }));
+                continue;
+            }
+            _ => {}
+        }
+        close(path, reach, open.take(), &mut kinds, &mut nodes);
         nodes.push(match (piece, reach) {
             (Piece::Key(key), _) => equal(path, key),
             (Piece::Keys(keys), _) => range(path, keys),
@@ -281,15 +317,30 @@ fn within(path: Option<PathNumber>, reach: Reach<'_>, interval: &Interval) -> No
                 continue;
             }
             (Piece::Part(kind), Reach::Straight) => Node::check(presence(path, kind)),
-            (Piece::Whole(Kind::Array | Kind::Object) | Piece::Part(_), Reach::Crossing(anchor)) => {
-                Node::check(anchor.clone())
-            }
-            (Piece::Whole(kind), Reach::Crossing(_)) => range(path, KeyRange::of_kind(kind)),
+            (Piece::Whole(_) | Piece::Part(_), Reach::Crossing(anchor)) => Node::check(anchor.clone()),
         });
     }
+    close(path, reach, open, &mut kinds, &mut nodes);
     nodes.dedup();
     if let (Some(path), false) = (path, kinds.is_empty()) {
         nodes.push(Node::Presence { path, kinds });
     }
     Node::union(nodes)
+}
+
+/// Whole kinds that no range continued: presence, or within arrays the range of their keys.
+fn close(
+    path: Option<PathNumber>,
+    reach: Reach<'_>,
+    open: Option<(Vec<u8>, Vec<Kind>)>,
+    kinds: &mut Vec<Presence>,
+    nodes: &mut Vec<Node>,
+) {
+    let Some((lower, whole)) = open else { return };
+    match (reach, whole.last()) {
+        (Reach::Crossing(_), Some(last)) => {
+            nodes.push(range(path, KeyRange { lower, upper: KeyRange::of_kind(*last).upper }));
+        }
+        _ => kinds.extend(whole.into_iter().map(Presence::from)),
+    }
 }

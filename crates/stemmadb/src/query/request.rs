@@ -153,7 +153,7 @@ impl Query {
         if let Some(problem) = &self.problem {
             return Err(problem.duplicate());
         }
-        let normal = Normal::of(self.selector.node()?)?;
+        let normal = self.selector.normal()?;
         let mut prepared = Prepared {
             selector: self.selector.clone(),
             normal,

@@ -217,7 +217,9 @@ fn project(fields: Option<&Fields>, document: Document<'_>) -> Result<Value> {
     whole.insert("_rev", document.revision.to_string());
     if let Value::Object(body) = document.body.to_value()? {
         for (name, value) in body {
-            whole.insert(name, value);
+            if !matches!(name.as_str(), "_id" | "_rev") {
+                whole.insert(name, value);
+            }
         }
     }
     Ok(Value::Object(whole))

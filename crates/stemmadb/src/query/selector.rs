@@ -24,6 +24,8 @@ use crate::{Error, Result};
 pub(crate) const DEPTH_MAX: usize = 64;
 /// How many conditions one selector may have.
 pub(crate) const CONDITIONS_MAX: usize = 16_384;
+/// How many regular expressions one selector may have: each may take a megabyte or two.
+pub(crate) const PATTERNS_MAX: usize = 64;
 /// How many values the lists of one selector (`$in`, `$nin`, `$all`) may have together.
 pub(crate) const LISTED_MAX: usize = 65_536;
 
@@ -48,6 +50,7 @@ pub(crate) struct Size {
     depth: usize,
     condition_count: usize,
     listed_count: usize,
+    pattern_count: usize,
 }
 
 /// One node of a selector, as it was written.
@@ -68,7 +71,7 @@ pub(crate) enum Node {
 }
 
 /// Where a condition looks.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// The value at hand: an array's element inside `$elemMatch` and `$allMatch`, a key inside `$keyMapMatch`.
     Itself,
@@ -181,7 +184,7 @@ impl Selector {
 
     /// The selector made ready for many documents.
     pub(crate) fn matcher(&self) -> Result<Matcher> {
-        Ok(Matcher::new(Normal::of(self.node()?)?))
+        self.normal().map(Matcher::new)
     }
 
     /// The same selector as Mango JSON; parsing it gives this selector again.
@@ -190,6 +193,11 @@ impl Selector {
     /// [`Invalid`](crate::ErrorKind::Invalid) if the selector itself is wrong.
     pub fn to_value(&self) -> Result<Value> {
         Ok(print::selector(self.node()?))
+    }
+
+    /// The normal form, which is planned and matched.
+    pub(crate) fn normal(&self) -> Result<Normal> {
+        Normal::of(self.node()?)
     }
 
     /// The tree, or what was wrong with it.
@@ -202,9 +210,9 @@ impl Selector {
 
     /// A selector of a condition on the value at a place.
     pub(crate) fn condition(place: Place, test: Test) -> Self {
-        let listed_count = test.listed_count();
+        let size = Size::of_condition(&test);
         match test.check_operands() {
-            Ok(()) => Selector::bounded(Node::Condition(place, test), Size::of_condition(listed_count)),
+            Ok(()) => Selector::bounded(Node::Condition(place, test), size),
             Err(error) => Selector::wrong(error),
         }
     }
@@ -407,9 +415,10 @@ impl Comparison {
 }
 
 impl Size {
-    /// The size of one condition with a list of `listed_count` values.
-    pub(crate) fn of_condition(listed_count: usize) -> Size {
-        Size { depth: 1, condition_count: 1, listed_count }
+    /// The size of one condition that nests no selector.
+    pub(crate) fn of_condition(test: &Test) -> Size {
+        let pattern_count = usize::from(matches!(test, Test::Regex(_)));
+        Size { depth: 1, condition_count: 1, listed_count: test.listed_count(), pattern_count }
     }
 
     /// The size of two trees side by side.
@@ -418,6 +427,7 @@ impl Size {
             depth: self.depth.max(other.depth),
             condition_count: self.condition_count + other.condition_count,
             listed_count: self.listed_count + other.listed_count,
+            pattern_count: self.pattern_count + other.pattern_count,
         }
     }
 
@@ -435,6 +445,10 @@ impl Size {
         if self.condition_count > CONDITIONS_MAX {
             return Err(Error::invalid(format!("the selector has more than {CONDITIONS_MAX} conditions"))
                 .with_hint("join equalities on one field with $in, or ask in several queries"));
+        }
+        if self.pattern_count > PATTERNS_MAX {
+            return Err(Error::invalid(format!("the selector has more than {PATTERNS_MAX} regular expressions"))
+                .with_hint("join them to one with |, or use $in or $beginsWith"));
         }
         if self.listed_count > LISTED_MAX {
             return Err(Error::invalid(format!("the selector lists more than {LISTED_MAX} values"))

@@ -2,5 +2,6 @@
 
 mod arbitrary;
 mod memory;
+mod plans;
 mod queries;
 mod selectors;

@@ -155,6 +155,42 @@ proptest! {
     }
 
     #[test]
+    fn strings_around_the_bound_are_told_apart(
+        texts in prop::collection::vec((arbitrary::text(), any::<bool>()), 1..14),
+        operator in prop::sample::select(vec!["$eq", "$ne", "$lt", "$lte", "$gt", "$gte", "$beginsWith"]),
+        operand in arbitrary::long_text(),
+        second in arbitrary::text(),
+        descending in any::<bool>(),
+        rows_per_page in 1u64..4,
+    ) {
+        let body = |(text, in_array): &(String, bool)| {
+            let text = Value::from(text.as_str());
+            arbitrary::single("a", if *in_array { Value::Array(vec![text]) } else { text })
+        };
+        let bodies: Vec<Value> = texts.iter().map(body).collect();
+        let policy = Policy::default().with_text_bytes_max(arbitrary::LONG).expect("a good policy");
+        let source = filled(policy, &bodies);
+        let test = arbitrary::single(operator, Value::from(operand));
+        let range = arbitrary::single("$lt", Value::from(second));
+        let sort = [("a".to_owned(), descending)];
+        for selector in [
+            arbitrary::single("a", test.clone()),
+            arbitrary::single("a", arbitrary::single("$elemMatch", test.clone())),
+            arbitrary::single("$and", Value::Array(vec![
+                arbitrary::single("a", test.clone()),
+                arbitrary::single("$not", arbitrary::single("a", range.clone())),
+            ])),
+            arbitrary::single("$or", Value::Array(vec![arbitrary::single("a", test), arbitrary::single("a", range)])),
+        ] {
+            let selector = Selector::parse(&selector).expect("a good selector");
+            let query = query(&selector, &sort);
+            let expected = expected(&source, &selector, &sort);
+            prop_assert_eq!(&all_ids(&source, &query), &expected, "{} {}", &selector, explain(&source, &query, true).expect("good"));
+            prop_assert_eq!(&all_pages(&source, &query, rows_per_page), &expected);
+        }
+    }
+
+    #[test]
     fn pages_return_each_row_once_while_other_rows_come_and_go(
         policy in policy(),
         bodies in prop::collection::vec(arbitrary::body(), 1..12),

@@ -252,6 +252,8 @@ fn selectors_are_bounded() {
     assert!(any_of((0..20_000).map(|at| field("a").eq(at))).check().is_err());
     assert!(field("a").one_of(0..65_536).check().is_ok());
     assert!(field("a").one_of(0..65_537).check().is_err());
+    assert!(all_of((0..64).map(|_| field("a").matches_regex("x"))).check().is_ok());
+    assert!(all_of((0..65).map(|_| field("a").matches_regex("x"))).check().is_err());
     let nested = (0..1000).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
     assert!(field("a").eq(nested).check().is_err());
 }
