@@ -12,8 +12,8 @@ use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet};
 use crate::revision::DocumentId;
 
-/// How many documents are read at once.
-pub(super) const BATCH: usize = 256;
+/// How many documents are read at once; few in tests, so that small results take several batches.
+pub(super) const BATCH: usize = if cfg!(test) { 3 } else { 256 };
 
 /// Collects hits and sorts them.
 pub(super) struct Collector<'k> {

@@ -18,8 +18,9 @@ use crate::store::Document as StoredDocument;
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 
-/// How many rows the first batch makes at most, and how much larger each next one may be.
-const FIRST_BATCH: usize = 16;
+/// How many rows the first batch makes at most (fewer in tests, so that small results take several), and how much larger
+/// each next one may be.
+const FIRST_BATCH: usize = if cfg!(test) { 2 } else { 16 };
 const BATCH_GROWTH: usize = 4;
 /// How many ids a batch makes at most, and how many documents.
 const IDS_BATCH_MAX: usize = 1024;

@@ -119,6 +119,47 @@ fn inner_selector(depth: u32) -> BoxedStrategy<Value> {
     joined(leaf, depth.min(1))
 }
 
+/// A document with one array of scalars and small objects.
+pub(super) fn body_of_elements() -> BoxedStrategy<Value> {
+    let small = prop_oneof![3 => (0i64..4).prop_map(Value::from), 1 => "[ab]".prop_map(Value::from)].boxed();
+    let list = prop::collection::vec(small.clone(), 0..3).prop_map(Value::Array).boxed();
+    let object =
+        prop::collection::vec((prop::sample::select(vec!["b", "c"]), prop_oneof![2 => small.clone(), 1 => list]), 0..3)
+            .prop_map(object);
+    let element = prop_oneof![1 => small, 2 => object];
+    prop::collection::vec(element, 0..4).prop_map(|elements| single("a", Value::Array(elements))).boxed()
+}
+
+/// Conditions on the elements of that array, mostly several at once.
+pub(super) fn selector_of_elements() -> BoxedStrategy<Value> {
+    let small = prop_oneof![3 => (0i64..4).prop_map(Value::from), 1 => "[ab]".prop_map(Value::from)].boxed();
+    let compare = (prop::sample::select(vec!["$eq", "$ne", "$lt", "$lte", "$gt", "$gte"]), small.clone());
+    let list =
+        (prop::sample::select(vec!["$in", "$nin", "$all"]), prop::collection::vec(small, 1..3).prop_map(Value::Array));
+    let plain = prop_oneof![3 => compare, 2 => list].boxed();
+    let inner = prop::collection::vec(plain.clone(), 1..3).prop_map(object);
+    let test = prop_oneof![
+        4 => prop::collection::vec(plain, 1..3).prop_map(object),
+        1 => (prop::sample::select(vec!["$elemMatch", "$allMatch"]), inner).prop_map(|(name, inner)| single(name, inner)),
+    ]
+    .boxed();
+    let leaf = prop_oneof![
+        3 => (prop::sample::select(vec!["b", "c", "b.0"]), test.clone()).prop_map(|(name, test)| single(name, test)),
+        1 => test,
+    ]
+    .boxed();
+    let join = prop::sample::select(vec!["$and", "$and", "$or", "$nor"]);
+    let together =
+        (join, prop::collection::vec(leaf.clone(), 1..4)).prop_map(|(join, parts)| single(join, Value::Array(parts)));
+    let nesting = prop::sample::select(vec!["$elemMatch", "$elemMatch", "$allMatch"]);
+    (nesting, prop_oneof![1 => leaf, 3 => together], any::<bool>())
+        .prop_map(|(nesting, inner, negated)| {
+            let test = single("a", single(nesting, inner));
+            if negated { single("$not", test) } else { test }
+        })
+        .boxed()
+}
+
 fn joined(leaf: BoxedStrategy<Value>, depth: u32) -> BoxedStrategy<Value> {
     leaf.prop_recursive(depth, 12, 3, |inner| {
         let join = prop::sample::select(vec!["$and", "$or", "$nor"]);

@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn strings_around_the_bound_are_told_apart(
         texts in prop::collection::vec((arbitrary::text(), any::<bool>()), 1..14),
-        operator in prop::sample::select(vec!["$eq", "$ne", "$lt", "$lte", "$gt", "$gte", "$beginsWith"]),
+        operator in prop::sample::select(vec!["$eq", "$ne", "$lt", "$lte", "$gt", "$gte", "$beginsWith", "$regex"]),
         operand in arbitrary::long_text(),
         second in arbitrary::text(),
         descending in any::<bool>(),
@@ -170,6 +170,7 @@ proptest! {
         let bodies: Vec<Value> = texts.iter().map(body).collect();
         let policy = Policy::default().with_text_bytes_max(arbitrary::LONG).expect("a good policy");
         let source = filled(policy, &bodies);
+        let operand = if operator == "$regex" { format!("^{operand}") } else { operand };
         let test = arbitrary::single(operator, Value::from(operand));
         let range = arbitrary::single("$lt", Value::from(second));
         let sort = [("a".to_owned(), descending)];
@@ -188,6 +189,18 @@ proptest! {
             prop_assert_eq!(&all_ids(&source, &query), &expected, "{} {}", &selector, explain(&source, &query, true).expect("good"));
             prop_assert_eq!(&all_pages(&source, &query, rows_per_page), &expected);
         }
+    }
+
+    #[test]
+    fn elements_meet_conditions_together(
+        bodies in prop::collection::vec(arbitrary::body_of_elements(), 1..14),
+        selector in arbitrary::selector_of_elements(),
+    ) {
+        let source = filled(Policy::default(), &bodies);
+        let selector = Selector::parse(&selector).expect("a good selector");
+        let query = Query::new(selector.clone());
+        let plan = || explain(&source, &query, true).expect("a good query").to_string();
+        prop_assert_eq!(all_ids(&source, &query), expected(&source, &selector, &[]), "{}\n{}", &selector, plan());
     }
 
     #[test]
@@ -228,6 +241,39 @@ proptest! {
         found.retain(|id| !id.starts_with("other"));
         prop_assert_eq!(found, lasting);
     }
+}
+
+#[track_caller]
+fn assert_found(policy: Policy, body: &str, selectors: &[(&str, bool)]) {
+    let source = filled(policy, &[Value::parse(body.as_bytes()).expect("good JSON")]);
+    for (selector, found) in selectors {
+        let query = Query::new(Selector::parse_text(selector).expect("a good selector"));
+        assert_eq!(all_ids(&source, &query).len(), usize::from(*found), "{selector}");
+    }
+}
+
+#[test]
+fn equality_with_an_object_asks_no_excluded_term() {
+    assert_found(
+        Policy::new([], ["a.b"]).expect("a good policy"),
+        r#"{"a": {"b": 1, "c": 2}}"#,
+        &[(r#"{"a": {"$eq": {"b": 1, "c": 2}}}"#, true), (r#"{"a": {"$eq": {"b": 1, "c": 3}}}"#, false)],
+    );
+}
+
+#[test]
+fn what_is_asked_of_one_element_is_not_met_by_several() {
+    assert_found(
+        Policy::default(),
+        r#"{"a": [{"b": [1], "c": 1}, {"b": [2], "c": 2}]}"#,
+        &[
+            (r#"{"a": {"$elemMatch": {"b": {"$all": [1]}}}}"#, true),
+            (r#"{"a": {"$elemMatch": {"b": {"$all": [1, 2]}}}}"#, false),
+            (r#"{"a": {"$elemMatch": {"b": {"$all": [1]}, "c": 1}}}"#, true),
+            (r#"{"a": {"$elemMatch": {"b": {"$all": [1]}, "c": 2}}}"#, false),
+            (r#"{"a": {"$elemMatch": {"c": {"$gt": 1, "$lt": 2}}}}"#, false),
+        ],
+    );
 }
 
 #[test]
