@@ -21,7 +21,7 @@ use parking_lot::MutexGuard;
 
 use super::batch::{Batch, Part};
 use super::frame::FRAME_HEADER_BYTES;
-use super::segment::{SEGMENT_HEADER_BYTES, Segment, examine};
+use super::segment::{SEGMENT_HEADER_BYTES, Segment};
 use super::shared::{Shared, State};
 use super::turnstile::Turnstile;
 use super::{Level, LogPosition};
@@ -124,9 +124,8 @@ impl Shared {
             return Ok(());
         }
         let segment = self.last_segment();
-        let result = MutexGuard::unlocked(state, || segment.file.sync_data());
-        if let Err(error) = result {
-            return Err(self.poison(state, Error::io(format_args!("flush {}", segment.name), error)));
+        if let Err(error) = MutexGuard::unlocked(state, || segment.flush()) {
+            return Err(self.poison(state, error));
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         state.durable = target;
@@ -169,7 +168,7 @@ impl Shared {
                     to_be_flushed && part.segment == segment.number + 1 && part.offset == SEGMENT_HEADER_BYTES
                 );
                 segment = self.begin_segment(part.segment)?;
-                *allocated = segment.file.len().map_err(|error| examine(&segment, error))?;
+                *allocated = segment.length()?;
             }
             self.write_part(&segment, batch, part, allocated, to_be_flushed)?;
         }
@@ -186,9 +185,7 @@ impl Shared {
     ) -> Result<()> {
         let bytes = &batch.bytes[part.start..part.end];
         if !bytes.is_empty() {
-            let written = segment.file.write_at(bytes, u64::from(part.offset));
-            written
-                .map_err(|error| Error::io(format_args!("write {} at offset {}", segment.name, part.offset), error))?;
+            segment.write(bytes, u64::from(part.offset))?;
         }
         let end = u64::from(part.end_offset());
         if part.sealed {
@@ -206,21 +203,22 @@ impl Shared {
 
     /// Writes zeros behind `end` and returns how many: they make later flushes faster, so a disk too full for them is no failure.
     fn write_ahead(&self, segment: &Segment, end: u64) -> Result<u64> {
-        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         let ahead = u64::from(self.segment_bytes).saturating_sub(end).min(STEP_BYTES);
-        match segment.file.write_at(&ZEROS[..ahead as usize], end) {
+        match segment.write(&ZEROS[..ahead as usize], end) {
             Ok(()) => Ok(ahead),
-            Err(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => Ok(0),
-            Err(error) => Err(Error::io(format_args!("write {} at offset {end}", segment.name), error)),
+            Err(error) if is_full(&error) => Ok(0),
+            Err(error) => Err(error),
         }
     }
 
     /// Flushes a sealed segment, and gives back what its file has beyond the seal.
     fn finish_segment(&self, segment: &Segment, end: u32) -> Result<()> {
-        segment.file.sync_data().map_err(|error| Error::io(format_args!("flush {}", segment.name), error))?;
+        segment.flush()?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         segment.set_used(end - FRAME_HEADER_BYTES);
-        segment.file.set_len(u64::from(end)).map_err(|error| Error::io(format_args!("shorten {}", segment.name), error))
+        segment.shorten(u64::from(end))?;
+        segment.handle.unpin();
+        Ok(())
     }
 
     /// Makes the file of the next segment and adds it to the set.
@@ -249,6 +247,13 @@ impl Shared {
         self.turnstiles.iter().for_each(Turnstile::open);
         copy
     }
+}
+
+/// Whether it was for lack of space that something failed.
+pub(super) fn is_full(error: &Error) -> bool {
+    use std::io::{Error as IoError, ErrorKind};
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<IoError>());
+    source.is_some_and(|source| matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
 /// Which turnstile is `round`'s.

@@ -88,14 +88,16 @@ fn missing(number: u32) -> Error {
 #[cfg(test)]
 mod tests {
     use super::super::frame::Seed;
-    use super::super::vfs::{MemoryVfs, Vfs};
+    use super::super::handles::{Handle, Handles};
+    use super::super::vfs::MemoryVfs;
     use super::*;
 
     fn segments(numbers: &[u32]) -> Vec<Arc<Segment>> {
-        let vfs = MemoryVfs::new();
-        let file = vfs.create("any").unwrap();
-        let one =
-            |&number: &u32| Arc::new(Segment::new(number, segment_name(number), Arc::clone(&file), Seed::of(&[0; 16])));
+        let handles = Handles::new(Arc::new(MemoryVfs::new()));
+        let one = |&number: &u32| {
+            let handle = Handle::closed(&handles, segment_name(number));
+            Arc::new(Segment::new(number, handle, Seed::of(&[0; 16])))
+        };
         numbers.iter().map(one).collect()
     }
 

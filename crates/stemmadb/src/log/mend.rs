@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::frame::FRAME_HEADER_BYTES;
 use super::frame::Seed;
-use super::recovery::{Survey, Walked, length};
+use super::handles::{Handle, Handles};
+use super::recovery::{Survey, Walked};
 use super::retire::{
     FIRST, FREE_COUNT_MAX, Free, UNFINISHED, free_name, make_segment, parse_free_name, sync_names, unname,
 };
@@ -37,10 +38,17 @@ pub(super) struct Mended {
 }
 
 /// Makes the log one that can be appended to. Does the same again when interrupted.
-pub(super) fn mend(vfs: &dyn Vfs, survey: &Survey, database_id: &DatabaseId, segment_bytes: u32) -> Result<Mended> {
-    let mut free = clear_leftovers(vfs, &survey.names, Seed::of(database_id))?;
+pub(super) fn mend(
+    vfs: &dyn Vfs,
+    handles: &Arc<Handles>,
+    survey: &Survey,
+    database_id: &DatabaseId,
+    segment_bytes: u32,
+) -> Result<Mended> {
+    let mut free = clear_leftovers(vfs, handles, &survey.names, Seed::of(database_id))?;
     let mut is_marked = false;
     if let (Some(last), Some(walked)) = (survey.segments.last(), &survey.last) {
+        last.pin()?;
         let was_torn = mend_last(vfs, &survey.names, last, walked)?;
         is_marked = walked.is_marked && !walked.is_sealed && !was_torn;
     }
@@ -51,13 +59,16 @@ pub(super) fn mend(vfs: &dyn Vfs, survey: &Survey, database_id: &DatabaseId, seg
     }
     if survey.last.as_ref().is_none_or(|walked| walked.is_sealed) {
         let number = segments.last().map_or(FIRST.segment(), |segment| segment.number + 1);
-        segments.push(Arc::new(make_segment(vfs, number, database_id, segment_bytes, None)?));
+        if let Some(sealed) = segments.last() {
+            sealed.handle.unpin();
+        }
+        segments.push(Arc::new(make_segment(vfs, handles, number, database_id, segment_bytes, None)?));
     }
     Ok(Mended { segments, free, is_marked })
 }
 
 /// Removes what an interrupted act left, and takes retired files for reuse.
-fn clear_leftovers(vfs: &dyn Vfs, names: &[String], seed: Seed) -> Result<Vec<Free>> {
+fn clear_leftovers(vfs: &dyn Vfs, handles: &Arc<Handles>, names: &[String], seed: Seed) -> Result<Vec<Free>> {
     let mut free = Vec::new();
     for name in names {
         let path = format!("{DIRECTORY}/{name}");
@@ -66,7 +77,8 @@ fn clear_leftovers(vfs: &dyn Vfs, names: &[String], seed: Seed) -> Result<Vec<Fr
             vfs.remove(&path).map_err(|error| Error::io(format_args!("remove {path}"), error))?;
         } else if is_free {
             let file = vfs.open(&path).map_err(|error| Error::io(format_args!("open {path}"), error))?;
-            free.push(Free { segment: Arc::new(Segment::new(0, path.clone(), file, seed)), name: path });
+            let handle = Handle::pinned(handles, path.clone(), file);
+            free.push(Free { segment: Arc::new(Segment::new(0, handle, seed)), name: path });
         }
     }
     Ok(free)
@@ -94,10 +106,10 @@ fn finish_retirements(
 /// Cuts what a sealed segment's file has beyond the seal: then opening finds the seal at once.
 fn shorten(segment: &Segment) -> Result<()> {
     let sealed = u64::from(segment.used() + FRAME_HEADER_BYTES);
-    if length(segment)? <= sealed {
+    if segment.length()? <= sealed {
         return Ok(());
     }
-    segment.file.set_len(sealed).map_err(|error| Error::io(format_args!("shorten {}", segment.name), error))
+    segment.shorten(sealed)
 }
 
 /// Makes the last segment durable, and its end, if it is not sealed, one that frames can follow. Returns whether it was torn: then
@@ -105,7 +117,7 @@ fn shorten(segment: &Segment) -> Result<()> {
 fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &Walked) -> Result<bool> {
     if walked.is_sealed {
         rewrite(segment, walked.proven, walked.end + FRAME_HEADER_BYTES)?;
-        flush(&segment.name, &*segment.file)?;
+        segment.flush()?;
         shorten(segment)?;
         return Ok(false);
     }
@@ -120,14 +132,14 @@ fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &Walked
     }
     zero(segment, end, walked.recognised.max(end + torn.len() as u64))?;
     rewrite(segment, walked.proven, walked.end)?;
-    flush(&segment.name, &*segment.file)?;
+    segment.flush()?;
     Ok(!torn.is_empty())
 }
 
 /// The bytes behind the end that are worth keeping, up to the last that is not zero.
 fn torn_bytes(segment: &Segment, end: u64, recognised: u64) -> Result<Vec<u8>> {
     let until = recognised.max(end + TORN_BYTES_UNRECOGNISED).min(end + TORN_BYTES_MAX);
-    let mut scanner = Scanner::new(segment, length(segment)?);
+    let mut scanner = Scanner::new(segment, segment.length()?);
     let bytes = scanner.bytes(end, (until - end) as usize)?;
     let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     Ok(bytes[..used].to_vec())
@@ -163,7 +175,7 @@ fn rewrite(segment: &Segment, start: u32, end: u32) -> Result<()> {
         if bytes.is_empty() {
             return Err(segment.damaged(offset as u32, "the file ended here while it was read"));
         }
-        write(segment, bytes, offset)?;
+        segment.write(bytes, offset)?;
         offset += bytes.len() as u64;
     }
     Ok(())
@@ -174,15 +186,10 @@ fn zero(segment: &Segment, start: u64, end: u64) -> Result<()> {
     let mut offset = start;
     while offset < end {
         let count = (end - offset).min(zeros.len() as u64);
-        write(segment, &zeros[..count as usize], offset)?;
+        segment.write(&zeros[..count as usize], offset)?;
         offset += count;
     }
     Ok(())
-}
-
-fn write(segment: &Segment, bytes: &[u8], offset: u64) -> Result<()> {
-    let written = segment.file.write_at(bytes, offset);
-    written.map_err(|error| Error::io(format_args!("write {} at offset {offset}", segment.name), error))
 }
 
 fn flush(name: &str, file: &dyn VfsFile) -> Result<()> {

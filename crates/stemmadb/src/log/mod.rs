@@ -18,6 +18,7 @@
 mod batch;
 mod commit;
 mod frame;
+mod handles;
 mod mark;
 mod mend;
 mod position;
@@ -36,6 +37,7 @@ use std::sync::atomic::Ordering;
 use crate::revision::Sequence;
 use crate::{Error, Result};
 use frame::{FrameKind, PAYLOAD_BYTES_MAX};
+use handles::Handles;
 use scan::Scanner;
 use segment::{SEGMENT_HEADER_BYTES, Segment};
 use shared::Shared;
@@ -127,7 +129,8 @@ impl Log {
     /// Opens the log in `log/`, creating it if there is none, and shows every frame from `replay_from` on to `visit`, in order.
     ///
     /// What a crash left behind is put right: bytes after the last whole frame are kept as `log/torn-…` and zeroed, what was
-    /// replayed is flushed, and a mark is appended that says so. Costs a read of what is replayed.
+    /// replayed is flushed, and a mark is appended that says so. On a disk too full for the mark, the log can be read, and takes
+    /// no writes. Costs a read of what is replayed. Frames may be shown of a segment whose retirement a crash interrupted.
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) with file and offset if frames are damaged that were once whole; the log is left as it
@@ -143,9 +146,10 @@ impl Log {
                 options.segment_bytes
             )));
         }
-        let recovered = recovery::recover(&*vfs, &options, visit)?;
-        let shared = Arc::new(Shared::new(vfs, &options, recovered)?);
-        shared.mark()?;
+        let handles = Handles::new(Arc::clone(&vfs));
+        let recovered = recovery::recover(&*vfs, &handles, &options, visit)?;
+        let shared = Arc::new(Shared::new(vfs, handles, &options, recovered)?);
+        shared.mark_if_possible()?;
         Ok(Log { shared })
     }
 

@@ -10,13 +10,14 @@
 use std::sync::Arc;
 
 use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameKind};
+use super::handles::Handles;
 use super::mark::Expected;
 use super::mend::{self, Mended};
 use super::position::LogPosition;
 use super::retire::{FIRST, sync_names};
 use super::scan::Scanner;
 use super::segment::{
-    DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, examine, open_segment, parse_segment_name, segment_name,
+    DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, open_segment, parse_segment_name, segment_name,
 };
 use super::vfs::Vfs;
 use super::{Frame, LogOptions};
@@ -58,14 +59,19 @@ pub(super) struct Walked {
 
 type Visit<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<()>;
 
-pub(super) fn recover(vfs: &dyn Vfs, options: &LogOptions, visit: Visit<'_>) -> Result<Recovered> {
+pub(super) fn recover(
+    vfs: &dyn Vfs,
+    handles: &Arc<Handles>,
+    options: &LogOptions,
+    visit: Visit<'_>,
+) -> Result<Recovered> {
     let names = vfs.list(DIRECTORY).map_err(|error| Error::io(format_args!("list {DIRECTORY}"), error))?;
-    let (segments, found_id) = open_segments(vfs, &names, options)?;
+    let (segments, found_id) = open_segments(handles, &names, options)?;
     let database_id = found_id.or(options.database_id).unwrap_or_else(|| *uuid::Uuid::new_v4().as_bytes());
     let survey = replay(names, segments, options, visit)?;
 
     vfs.create_dir_all(DIRECTORY).map_err(|error| Error::io(format_args!("create {DIRECTORY}"), error))?;
-    let mended = mend::mend(vfs, &survey, &database_id, options.segment_bytes)?;
+    let mended = mend::mend(vfs, handles, &survey, &database_id, options.segment_bytes)?;
     // The names may have been changed by a process that was killed before it flushed them.
     sync_names(vfs)?;
     vfs.sync_dir("").map_err(|error| Error::io("flush the database's directory", error))?;
@@ -74,7 +80,7 @@ pub(super) fn recover(vfs: &dyn Vfs, options: &LogOptions, visit: Visit<'_>) -> 
 
 /// Opens all segments, in order, and checks that they are one database's.
 fn open_segments(
-    vfs: &dyn Vfs,
+    handles: &Arc<Handles>,
     names: &[String],
     options: &LogOptions,
 ) -> Result<(Vec<Arc<Segment>>, Option<DatabaseId>)> {
@@ -83,9 +89,9 @@ fn open_segments(
     let mut id = options.database_id;
     let mut segments = Vec::with_capacity(numbers.len());
     for number in numbers {
-        let (segment, found) = open_segment(vfs, number)?;
+        let (segment, found) = open_segment(handles, number)?;
         if *id.get_or_insert(found) != found {
-            return Err(Error::corrupt(format!("{} belongs to another database", segment.name))
+            return Err(Error::corrupt(format!("{} belongs to another database", segment.name()))
                 .with_hint("put the file back where it came from"));
         }
         segments.push(Arc::new(segment));
@@ -157,9 +163,9 @@ fn check_chain(segment: &Segment, end: u32) -> Result<()> {
 
 /// Verifies and shows the frames of one segment from `start` on.
 fn walk(segment: &Segment, start: u32, visit: Visit<'_>) -> Result<Walked> {
-    let bytes = length(segment)?;
+    let bytes = segment.length()?;
     if start < SEGMENT_HEADER_BYTES || !start.is_multiple_of(ALIGNMENT) {
-        return Err(Error::invalid(format!("replay can't begin at offset {start} of {}", segment.name)));
+        return Err(Error::invalid(format!("replay can't begin at offset {start} of {}", segment.name())));
     }
     if u64::from(start) > bytes {
         return Err(segment.damaged(bytes as u32, &format!("the file ends here, but once it reached offset {start}")));
@@ -194,7 +200,7 @@ fn walk(segment: &Segment, start: u32, visit: Visit<'_>) -> Result<Walked> {
 
 /// Where a segment that is not replayed ends: the seal is the last thing in its file, unless a crash kept the file long.
 fn end_of_sealed(segment: &Segment) -> Result<u32> {
-    let bytes = length(segment)?;
+    let bytes = segment.length()?;
     let seal = u32::try_from(bytes.saturating_sub(u64::from(FRAME_HEADER_BYTES))).unwrap_or(0);
     if seal >= SEGMENT_HEADER_BYTES && seal.is_multiple_of(ALIGNMENT) {
         let found = Scanner::new(segment, bytes).frame_at(seal)?.map(|found| found.header.kind);
@@ -209,7 +215,7 @@ fn end_of_sealed(segment: &Segment) -> Result<u32> {
 /// Looks behind the end of the last segment for frames. One that proves the end to have been flushed makes it damage. Returns
 /// where the last that is recognised by its header ends.
 fn look_behind(segment: &Segment, end: u32) -> Result<u64> {
-    let bytes = length(segment)?.min(u64::from(u32::MAX));
+    let bytes = segment.length()?.min(u64::from(u32::MAX));
     let mut scanner = Scanner::new(segment, bytes);
     let mut recognised = u64::from(end);
     let mut offset = end;
@@ -234,8 +240,4 @@ fn not_sealed(segment: &Segment, end: u32) -> Error {
 fn missing_end(name: &str, known: LogPosition) -> Error {
     Error::corrupt(format!("{name} is missing, but once the log reached {known}"))
         .with_hint("restore the file, then open again")
-}
-
-pub(super) fn length(segment: &Segment) -> Result<u64> {
-    segment.file.len().map_err(|error| examine(segment, error))
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::commit::STEP_BYTES;
 use super::frame::Seed;
+use super::handles::{Handle, Handles};
 use super::segment::{DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, encode_header, no_segment, segment_name};
 use super::shared::Shared;
 use super::vfs::{Vfs, VfsFile};
@@ -41,7 +42,7 @@ impl Shared {
         if free.is_some() {
             self.counters.recycled.fetch_add(1, Ordering::Relaxed);
         }
-        make_segment(&*self.vfs, number, &self.database_id, self.segment_bytes, free)
+        make_segment(&*self.vfs, &self.handles, number, &self.database_id, self.segment_bytes, free)
     }
 
     /// A retired file that nobody reads.
@@ -49,7 +50,8 @@ impl Shared {
         let mut free = self.free.lock();
         let index = free.iter_mut().position(|candidate| Arc::get_mut(&mut candidate.segment).is_some())?;
         let Free { name, segment } = free.remove(index);
-        Some((name, Arc::clone(&segment.file)))
+        let file = segment.handle.file().ok()?;
+        Some((name, file))
     }
 
     pub(super) fn retire(&self, number: u32) -> Result<()> {
@@ -86,7 +88,8 @@ pub(super) fn unname(
     is_wanted: bool,
     segment_bytes: u32,
 ) -> Result<Option<Free>> {
-    let old = &segment.name;
+    let old = segment.name();
+    segment.pin()?;
     if !is_wanted || !vfs.is_persistent() || segment.used() > segment_bytes {
         vfs.remove(old).map_err(|error| Error::io(format_args!("remove {old}"), error))?;
         return Ok(None);
@@ -104,6 +107,7 @@ pub(super) fn sync_names(vfs: &dyn Vfs) -> Result<()> {
 /// Makes a segment's file, from a retired one or anew, and flushes it and its name.
 pub(super) fn make_segment(
     vfs: &dyn Vfs,
+    handles: &Arc<Handles>,
     number: u32,
     database_id: &DatabaseId,
     segment_bytes: u32,
@@ -126,7 +130,7 @@ pub(super) fn make_segment(
     file.sync_data().map_err(|error| Error::io(format_args!("flush {old_name}"), error))?;
     vfs.rename(&old_name, &name).map_err(|error| Error::io(format_args!("rename {old_name} to {name}"), error))?;
     sync_names(vfs)?;
-    Ok(Segment::new(number, name, file, Seed::of(database_id)))
+    Ok(Segment::new(number, Handle::pinned(handles, name, file), Seed::of(database_id)))
 }
 
 /// Where a new log begins.

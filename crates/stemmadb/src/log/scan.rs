@@ -3,7 +3,7 @@
 use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader};
 use super::position::LogPosition;
 use super::segment::Segment;
-use crate::{Error, Result};
+use crate::Result;
 
 /// How much of a file is read at a time.
 const WINDOW_BYTES: usize = 256 * 1024;
@@ -78,11 +78,8 @@ impl<'a> Scanner<'a> {
     fn fill(&mut self, offset: u64, count: usize) -> Result<()> {
         self.window.resize(count, 0);
         self.window_start = offset;
-        let read = self.segment.file.read_at(&mut self.window, offset).map_err(|error| {
-            self.window.clear();
-            Error::io(format_args!("read {} at offset {offset}", self.segment.name), error)
-        })?;
-        self.window.truncate(read);
-        Ok(())
+        let read = self.segment.read_some(&mut self.window, offset);
+        self.window.truncate(*read.as_ref().unwrap_or(&0));
+        read.map(|_| ())
     }
 }

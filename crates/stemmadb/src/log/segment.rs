@@ -18,31 +18,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::frame::Seed;
-use super::vfs::{Vfs, VfsFile, read_exact_at};
+use super::handles::{Handle, Handles};
+use super::vfs::read_exact_at;
 use crate::{Error, Result};
 
 pub(super) const DIRECTORY: &str = "log";
 pub(super) const SEGMENT_HEADER_BYTES: u32 = 64;
+/// No segment has this number or a larger one: at a gigabyte a second it is reached in eight years, and then the next has 10 digits still.
+const NUMBER_END: u32 = 4_000_000_000;
 const MAGIC: &[u8; 8] = b"stemmlog";
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// Says which database a file belongs to.
 pub(crate) type DatabaseId = [u8; 16];
 
-/// An open segment.
+/// One segment.
 pub(super) struct Segment {
     pub(super) number: u32,
-    pub(super) name: String,
-    pub(super) file: Arc<dyn VfsFile>,
     pub(super) seed: Seed,
+    pub(super) handle: Handle,
     /// Where the frames written so far end, the seal not counted.
     used: AtomicU32,
 }
 
 impl Segment {
     /// A segment without frames.
-    pub(super) fn new(number: u32, name: String, file: Arc<dyn VfsFile>, seed: Seed) -> Self {
-        Segment { number, name, file, seed, used: AtomicU32::new(SEGMENT_HEADER_BYTES) }
+    pub(super) fn new(number: u32, handle: Handle, seed: Seed) -> Self {
+        Segment { number, seed, handle, used: AtomicU32::new(SEGMENT_HEADER_BYTES) }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.handle.name()
     }
 
     pub(super) fn used(&self) -> u32 {
@@ -57,21 +63,48 @@ impl Segment {
     pub(super) fn read(&self, offset: u32, bytes: u32, out: &mut Vec<u8>) -> Result<()> {
         let inside = offset >= SEGMENT_HEADER_BYTES && offset.checked_add(bytes).is_some_and(|end| end <= self.used());
         if !inside {
-            return Err(Error::corrupt(format!("{bytes} bytes at offset {offset} lie outside {}", self.name)));
+            return Err(Error::corrupt(format!("{bytes} bytes at offset {offset} lie outside {}", self.name())));
         }
         out.clear();
         out.resize(bytes as usize, 0);
-        read_exact_at(&*self.file, out, u64::from(offset))
-            .map_err(|error| Error::io(format_args!("read {} at offset {offset}", self.name), error))
+        let read = self.handle.file().and_then(|file| read_exact_at(&*file, out, u64::from(offset)));
+        read.map_err(|error| Error::io(format_args!("read {} at offset {offset}", self.name()), error))
+    }
+
+    /// Reads what there is at `offset`, up to the length of `buffer`; returns how much.
+    pub(super) fn read_some(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let read = self.handle.file().and_then(|file| file.read_at(buffer, offset));
+        read.map_err(|error| Error::io(format_args!("read {} at offset {offset}", self.name()), error))
+    }
+
+    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let written = self.handle.file().and_then(|file| file.write_at(bytes, offset));
+        written.map_err(|error| Error::io(format_args!("write {} at offset {offset}", self.name()), error))
+    }
+
+    pub(super) fn flush(&self) -> Result<()> {
+        let flushed = self.handle.file().and_then(|file| file.sync_data());
+        flushed.map_err(|error| Error::io(format_args!("flush {}", self.name()), error))
+    }
+
+    pub(super) fn shorten(&self, bytes: u64) -> Result<()> {
+        let shortened = self.handle.file().and_then(|file| file.set_len(bytes));
+        shortened.map_err(|error| Error::io(format_args!("shorten {}", self.name()), error))
+    }
+
+    pub(super) fn length(&self) -> Result<u64> {
+        let length = self.handle.file().and_then(|file| file.len());
+        length.map_err(|error| Error::io(format_args!("examine {}", self.name()), error))
+    }
+
+    /// Keeps its file open, whatever becomes of its name.
+    pub(super) fn pin(&self) -> Result<()> {
+        self.handle.pin().map_err(|error| Error::io(format_args!("open {}", self.name()), error))
     }
 
     pub(super) fn damaged(&self, offset: u32, what: &str) -> Error {
-        damaged(&self.name, offset, what)
+        damaged(self.name(), offset, what)
     }
-}
-
-pub(super) fn examine(segment: &Segment, error: std::io::Error) -> Error {
-    Error::io(format_args!("examine {}", segment.name), error)
 }
 
 pub(super) fn no_segment(number: u32) -> Error {
@@ -93,7 +126,7 @@ pub(super) fn parse_segment_name(name: &str) -> Option<u32> {
     if digits.len() != 10 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    digits.parse().ok().filter(|&number| number > 0)
+    digits.parse().ok().filter(|number| (1..NUMBER_END).contains(number))
 }
 
 pub(super) fn encode_header(number: u32, database_id: &DatabaseId) -> [u8; SEGMENT_HEADER_BYTES as usize] {
@@ -127,16 +160,17 @@ fn decode_header(name: &str, number: u32, bytes: &[u8; SEGMENT_HEADER_BYTES as u
 }
 
 /// Opens segment `number` and checks its header.
-pub(super) fn open_segment(vfs: &dyn Vfs, number: u32) -> Result<(Segment, DatabaseId)> {
-    let name = segment_name(number);
-    let file = vfs.open(&name).map_err(|error| Error::io(format_args!("open {name}"), error))?;
+pub(super) fn open_segment(handles: &Arc<Handles>, number: u32) -> Result<(Segment, DatabaseId)> {
+    let handle = Handle::closed(handles, segment_name(number));
+    let name = handle.name();
+    let file = handle.file().map_err(|error| Error::io(format_args!("open {name}"), error))?;
     let mut header = [0; SEGMENT_HEADER_BYTES as usize];
     let read = file.read_at(&mut header, 0).map_err(|error| Error::io(format_args!("read {name}"), error))?;
     if read < header.len() {
-        return Err(damaged(&name, read as u32, "the file ends within its header"));
+        return Err(damaged(name, read as u32, "the file ends within its header"));
     }
-    let id = decode_header(&name, number, &header)?;
-    Ok((Segment::new(number, name, file, Seed::of(&id)), id))
+    let id = decode_header(name, number, &header)?;
+    Ok((Segment::new(number, handle, Seed::of(&id)), id))
 }
 
 /// What is known of one segment.

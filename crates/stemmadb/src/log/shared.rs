@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::batch::{Batch, Tail};
+use super::commit::is_full;
 use super::frame::{FRAME_HEADER_BYTES, FrameKind, Seed, frame_bytes};
+use super::handles::Handles;
 use super::mark::Expected;
 use super::recovery::Recovered;
 use super::retire::Free;
-use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES, examine};
+use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES};
 use super::set::SegmentList;
 use super::turnstile::Turnstile;
 use super::vfs::Vfs;
@@ -23,6 +25,7 @@ use crate::{Error, Result};
 
 pub(crate) struct Shared {
     pub(super) vfs: Arc<dyn Vfs>,
+    pub(super) handles: Arc<Handles>,
     pub(super) database_id: DatabaseId,
     pub(super) segment_bytes: u32,
     pub(super) state: Mutex<State>,
@@ -69,11 +72,17 @@ pub(super) struct State {
 }
 
 impl Shared {
-    pub(super) fn new(vfs: Arc<dyn Vfs>, options: &LogOptions, recovered: Recovered) -> Result<Self> {
+    pub(super) fn new(
+        vfs: Arc<dyn Vfs>,
+        handles: Arc<Handles>,
+        options: &LogOptions,
+        recovered: Recovered,
+    ) -> Result<Self> {
         let mended = recovered.mended;
         let active = mended.segments.last().ok_or_else(|| Error::internal("a log without segments"))?;
         let end = LogPosition::new(active.number, active.used());
-        let allocated = active.file.len().map_err(|error| examine(active, error))?;
+        active.pin()?;
+        let allocated = active.length()?;
         let tail = Tail {
             seed: Seed::of(&recovered.database_id),
             next: end,
@@ -83,6 +92,7 @@ impl Shared {
         };
         Ok(Shared {
             vfs,
+            handles,
             database_id: recovered.database_id,
             segment_bytes: options.segment_bytes,
             state: Mutex::new(State {
@@ -142,6 +152,14 @@ impl Shared {
     pub(super) fn mark(&self) -> Result<()> {
         let end = self.append_mark(false)?;
         self.commit(end, Level::Flushed)
+    }
+
+    /// Marks a log that was just opened. For lack of space it is not marked, and poisoned: it can be read.
+    pub(super) fn mark_if_possible(&self) -> Result<()> {
+        match self.mark() {
+            Err(_) if self.state.lock().poison.as_ref().is_some_and(is_full) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     pub(super) fn close(&self) -> Result<()> {
