@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use experiments::Bench;
-use harness::{Machine, Place, Results};
+use harness::{Clock, Machine, Place, Results};
 
 /// What stops a run.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -54,6 +54,10 @@ struct Run {
     /// Write the page about them to this file as Markdown; it is printed all the same
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// What reads are timed by: the clock on the wall, or the processor time of the thread, which on a busy machine leaves out
+    /// what others took
+    #[arg(long, value_enum, default_value_t = ClockChoice::Wall)]
+    clock: ClockChoice,
     /// Only rows whose name contains one of these
     #[arg(long, value_name = "ROW", num_args = 1..)]
     only: Vec<String>,
@@ -66,6 +70,12 @@ struct Run {
 enum ScaleChoice {
     Small,
     Full,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ClockChoice {
+    Wall,
+    Thread,
 }
 
 fn main() -> ExitCode {
@@ -95,9 +105,14 @@ fn core(run: &Run) -> Result<()> {
     }
     let place = Place::new(run.directory.as_deref())?;
     let versions = format!("stemmadb {}, SQLite {}", env!("CARGO_PKG_VERSION"), rusqlite::version());
-    let machine = Machine::look(place.path(), versions, engine::SETTINGS.to_owned());
+    let (clock, clock_name) = match run.clock {
+        ClockChoice::Wall => (Clock::Wall, "the wall clock"),
+        ClockChoice::Thread => (Clock::Thread, "the processor time of the thread that reads"),
+    };
+    let settings = format!("{}; reads timed by {clock_name}", engine::SETTINGS);
+    let machine = Machine::look(place.path(), versions, settings);
     let results = Results::new(machine, harness::commit(), run.json.as_deref());
-    let mut bench = Bench::new(scale, place, results, run.only.clone());
+    let mut bench = Bench::new(scale, place, results, clock, run.only.clone());
     bench.fundamentals()?;
     if bench.results.rows().is_empty() {
         return Err(format!("no row is called {}", run.only.join(" or ")).into());
@@ -117,6 +132,9 @@ fn command(scale: &str, run: &Run) -> String {
     let mut command = format!("cargo run --release -p stemmadb-bench -- core --scale {scale}");
     if let Some(file) = &run.markdown {
         command.push_str(&format!(" --markdown {}", file.display()));
+    }
+    if matches!(run.clock, ClockChoice::Thread) {
+        command.push_str(" --clock thread");
     }
     for row in &run.only {
         command.push_str(&format!(" --only '{row}'"));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::engine::{Asker, Engine, Tally, answer};
-use crate::harness::{Contender, Heading, Row, Stopwatch, hold};
+use crate::harness::{Clock, Contender, Heading, Row, Stopwatch, hold};
 use crate::workload::{Corpus, Question, Truth};
 
 /// Fewest and most questions in a turn, beside what the time allows.
@@ -23,6 +23,7 @@ pub(super) struct Family<'a> {
 /// How much is asked.
 pub(super) struct Effort {
     pub(super) repetition_count: usize,
+    pub(super) clock: Clock,
     /// How long the slowest engine's turn should take.
     pub(super) turn: Duration,
 }
@@ -48,7 +49,7 @@ pub(super) fn row(
         .try_fold(Duration::ZERO, |slowest, time| time.map(|time: Duration| slowest.max(time)))?;
     let each = slowest.as_secs_f64() / family.questions.len() as f64;
     let operation_count = ((effort.turn.as_secs_f64() / each) as usize).clamp(*OPERATIONS.start(), *OPERATIONS.end());
-    let stopwatch = Stopwatch::new();
+    let stopwatch = Stopwatch::new(effort.clock);
     let contenders = engines.iter().zip(askers).map(|(engine, mut asker)| {
         let stopwatch = &stopwatch;
         Contender::new(engine.name(), move |repetition, samples| {
@@ -180,7 +181,7 @@ mod tests {
             unit: Unit::Microseconds,
             targets: vec![],
         };
-        let effort = Effort { repetition_count: 2, turn: Duration::from_millis(1) };
+        let effort = Effort { repetition_count: 2, clock: Clock::Wall, turn: Duration::from_millis(1) };
         let family = Family { questions: &questions, truths: &truths };
         row(heading, &corpus, &family, &[&engine(Lie::No), &engine(lie)], &effort)
     }

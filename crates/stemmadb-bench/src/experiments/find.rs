@@ -70,8 +70,11 @@ fn ask_topic(bench: &mut Bench, topic: &Topic) -> Result<()> {
     let corpus = bench.corpus();
     let mut questions = questions(topic, corpus);
     let truths = Truth::of(corpus, &questions);
-    let effort =
-        Effort { repetition_count: bench.scale.repetition_count, turn: Duration::from_millis(bench.scale.turn_ms) };
+    let effort = Effort {
+        repetition_count: bench.scale.repetition_count,
+        clock: bench.clock,
+        turn: Duration::from_millis(bench.scale.turn_ms),
+    };
     for (limit, wanted) in forms() {
         let name = row_name(topic.name, limit, wanted);
         if !bench.wants(&name) {

@@ -43,7 +43,7 @@ fn get(bench: &mut Bench, row: &str, caching: Caching, form: Form) -> Result<()>
     for engine in engines {
         verify(corpus, engine, form, &ids).map_err(|error| format!("{}: {error}", engine.name()))?;
     }
-    let stopwatch = Stopwatch::new();
+    let stopwatch = Stopwatch::new(bench.clock);
     let mut contenders = Vec::new();
     for engine in engines {
         contenders.push(Contender::new(engine.name(), {

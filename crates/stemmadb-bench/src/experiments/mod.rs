@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use crate::Result;
 use crate::engine::Layout;
-use crate::harness::{Heading, Place, Results, Row, Unit};
+use crate::harness::{Clock, Heading, Place, Results, Row, Unit};
 use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records};
 
 pub(crate) use import::run_child as import_child;
@@ -62,6 +62,8 @@ pub(crate) struct Bench {
     pub(crate) scale: Scale,
     pub(crate) place: Place,
     pub(crate) results: Results,
+    /// For reads by one thread; writes are always timed by the wall.
+    pub(crate) clock: Clock,
     /// Parts of the names of rows that are wanted; all, if there are none.
     pub(crate) only: Vec<String>,
     corpus: Option<Corpus>,
@@ -81,8 +83,8 @@ const BATCH_COUNT: usize = 1_000;
 
 impl Bench {
     /// A run that has not measured anything.
-    pub(crate) fn new(scale: Scale, place: Place, results: Results, only: Vec<String>) -> Self {
-        Bench { scale, place, results, only, corpus: None, loaded: None }
+    pub(crate) fn new(scale: Scale, place: Place, results: Results, clock: Clock, only: Vec<String>) -> Self {
+        Bench { scale, place, results, clock, only, corpus: None, loaded: None }
     }
 
     /// The rows of `core`: what the database does at all, beside SQLite.
@@ -164,7 +166,7 @@ mod tests {
         let results = Results::new(machine, "none".to_owned(), Some(&file));
         // The memory of an import is that of a process of its own, which a test is not.
         let groups = ["bulk", "bytes", "single", "get", "equality", "range", "prefix"];
-        let mut bench = Bench::new(TINY, place, results, groups.map(str::to_owned).to_vec());
+        let mut bench = Bench::new(TINY, place, results, Clock::Wall, groups.map(str::to_owned).to_vec());
         bench.fundamentals().unwrap();
         let rows = bench.results.rows();
         for group in groups {

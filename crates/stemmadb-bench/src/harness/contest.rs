@@ -1,7 +1,5 @@
 //! Contenders take turns: A B A B, in one process and one run, so that whatever the machine does meanwhile hits all of them.
 
-use std::time::{Duration, Instant};
-
 use super::row::{Heading, Row};
 use super::summary::Samples;
 use crate::Result;
@@ -41,28 +39,6 @@ pub(crate) fn hold(heading: Heading, repetition_count: usize, mut contenders: Ve
     let (ours, theirs) = samples.split_first().expect("we take part ourselves");
     let peers: Vec<_> = contenders[1..].iter().map(|contender| contender.name).zip(theirs).collect();
     Ok(Row::new(heading, ours, &peers))
-}
-
-/// Times operations so short that looking at the clock costs a share of them: that share is taken off.
-pub(crate) struct Stopwatch {
-    overhead: Duration,
-}
-
-impl Stopwatch {
-    /// Measures the clock first.
-    pub(crate) fn new() -> Self {
-        let mut looks: Vec<Duration> = (0..10_001).map(|_| Instant::now().elapsed()).collect();
-        looks.sort();
-        Stopwatch { overhead: looks[looks.len() / 2] }
-    }
-
-    /// The nanoseconds that each of the `count` operations in `work` took.
-    pub(crate) fn nanoseconds(&self, count: usize, work: impl FnOnce() -> Result<()>) -> Result<f64> {
-        let start = Instant::now();
-        work()?;
-        let elapsed = start.elapsed();
-        Ok(elapsed.saturating_sub(self.overhead).as_nanos().max(1) as f64 / count as f64)
-    }
 }
 
 #[cfg(test)]

@@ -7,14 +7,16 @@ mod place;
 mod processor;
 mod random;
 mod row;
+mod stopwatch;
 mod summary;
 mod table;
 
-pub(crate) use contest::{Contender, Stopwatch, alternate, hold};
+pub(crate) use contest::{Contender, alternate, hold};
 pub(crate) use machine::{Machine, commit};
 pub(crate) use memory::MemoryWatch;
 pub(crate) use place::{Place, allocated_bytes, remove, settle};
 pub(crate) use processor::processor_ns;
 pub(crate) use random::Random;
 pub(crate) use row::{Heading, Results, Row};
+pub(crate) use stopwatch::{Clock, Stopwatch};
 pub(crate) use summary::{Samples, Unit};
