@@ -141,7 +141,8 @@ fn disk(bench: &mut Bench) -> Result<()> {
     let sqlite = each(&loaded.sqlite)?;
     let unit = Unit::Amount("bytes/document");
     let mut heading = bench.heading(DISK, document_count, false, unit);
-    heading.targets = vec![("sqlite-15-indexes", 1.0 / 0.75)];
+    // At most 0.75 times its room.
+    heading.targets = vec![("sqlite-15-indexes", 1.33)];
     bench.push(Row::new(heading, &each(&loaded.stemma)?, &[("json-text", &json), ("sqlite-15-indexes", &sqlite)]))?;
     for part in ["log", "tree"] {
         let heading = bench.heading(&format!("{DISK}: {part}"), document_count, false, unit);
