@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::tree::{
-    Direction, MemoryTree, Rows, Table, Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction,
+    MemoryTree, Table, Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction,
 };
 use crate::{Database, Error, Options, Result};
 
@@ -127,20 +127,6 @@ struct FaultTransaction<'t> {
 impl TreeRead for FaultTransaction<'_> {
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
         self.transaction.get(table, key)
-    }
-
-    fn scan<'a>(
-        &'a self,
-        table: Table,
-        lower: std::ops::Bound<&[u8]>,
-        upper: std::ops::Bound<&[u8]>,
-        direction: Direction,
-    ) -> Result<Rows<'a>> {
-        self.transaction.scan(table, lower, upper, direction)
-    }
-
-    fn row_count(&self, table: Table) -> Result<u64> {
-        self.transaction.row_count(table)
     }
 }
 

@@ -284,14 +284,15 @@ impl Check<'_> {
         let mut counted: BTreeMap<u32, u64> = BTreeMap::new();
         let mut add =
             |position: LogPosition, length: u32| *counted.entry(position.segment()).or_default() += u64::from(length);
-        for row in tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)? {
-            let (key, value) = row?;
+        let mut rows = tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
+        while let Some((key, value)) = rows.next()? {
             let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
-            let state = layout::decode_document(number, value)?;
+            let state = layout::DocumentRow::decode(value)?.state(number)?;
             state.tree.leaves().for_each(|leaf| add(leaf.payload.position, leaf.payload.length));
         }
-        for row in tree.scan(Table::Local, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)? {
-            let row = layout::LocalRow::decode(row?.1)?;
+        let mut rows = tree.scan(Table::Local, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
+        while let Some((_, value)) = rows.next()? {
+            let row = layout::LocalRow::decode(value)?;
             add(row.position, row.length);
         }
         Ok(counted)

@@ -16,7 +16,7 @@ use crate::index::{self, Container, DocumentNumber, PathNumber};
 use crate::log::Level;
 use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Stored, Walk};
 use crate::revision::Sequence;
-use crate::store::layout::{self, IdRow, LocalRow};
+use crate::store::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::store::meta::{self, Checkpoint};
 use crate::store::{Sealed, Store, StoreParts};
 use crate::tree::{Direction, Table, TreeTransaction};
@@ -181,7 +181,7 @@ fn merge_documents(slices: &mut Slices<'_>, memtable: &Memtable) -> Result<()> {
 fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &mut LiveChanges) -> Result<()> {
     let key = layout::number_key(state.number.0);
     let old = match tree.get(Table::Docs, &key)? {
-        Some(value) => Some(layout::decode_document(state.number, value)?),
+        Some(value) => Some(DocumentRow::decode(value)?.state(state.number)?),
         None => None,
     };
     if let Some(old) = &old {
@@ -191,7 +191,7 @@ fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &
         }
     }
     state.tree.leaves().for_each(|leaf| live.add(&leaf.payload));
-    tree.put(Table::Docs, &key, &layout::encode_document(state))?;
+    tree.put(Table::Docs, &key, &DocumentRow::encode(state)?)?;
     tree.put(Table::Ids, &layout::id_key(state.id.as_str()), &IdRow::of(state)?.encode())?;
     if old.is_none_or(|old| old.sequence != state.sequence) {
         tree.put(Table::Sequences, &layout::number_key(state.sequence.0), &encode_number(state.number))?;

@@ -32,10 +32,11 @@ impl Snapshot {
         }
         recent.retain(|(sequence, number)| *sequence <= reached && self.is_latest(*sequence, *number));
         let lower = layout::number_key(after.0);
-        let rows = self.tree.scan(Table::Sequences, Bound::Excluded(&lower), Bound::Unbounded, Direction::Ascending)?;
+        let mut rows =
+            self.tree.scan(Table::Sequences, Bound::Excluded(&lower), Bound::Unbounded, Direction::Ascending)?;
         let mut row_count = 0;
-        for row in rows {
-            let (sequence, number) = self.event_of_row(row?)?;
+        while let Some(row) = rows.next()? {
+            let (sequence, number) = self.event_of_row(row)?;
             if sequence > reached {
                 break;
             }
@@ -65,15 +66,15 @@ impl Snapshot {
         let mut events: Vec<_> =
             recent.filter(|(sequence, number)| *sequence < before && self.is_latest(*sequence, *number)).collect();
         let (lower, upper) = (layout::number_key(since.0), layout::number_key(before.0));
-        let rows = self.tree.scan(
+        let mut rows = self.tree.scan(
             Table::Sequences,
             Bound::Excluded(&lower),
             Bound::Excluded(&upper),
             Direction::Descending,
         )?;
         let mut row_count = 0;
-        for row in rows {
-            let (sequence, number) = self.event_of_row(row?)?;
+        while let Some(row) = rows.next()? {
+            let (sequence, number) = self.event_of_row(row)?;
             if sequence <= self.at && self.is_latest(sequence, number) {
                 events.push((sequence, number));
                 row_count += 1;
@@ -88,7 +89,7 @@ impl Snapshot {
         Ok(events)
     }
 
-    fn event_of_row(&self, (key, value): crate::tree::Row<'_>) -> Result<(Sequence, DocumentNumber)> {
+    fn event_of_row(&self, (key, value): crate::tree::Row<'_, '_>) -> Result<(Sequence, DocumentNumber)> {
         let sequence = Sequence(layout::number_of_key(Table::Sequences, key)?);
         Ok((sequence, DocumentNumber(layout::number_of_key(Table::Sequences, value)?)))
     }

@@ -5,7 +5,7 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | ids | document id (long ones: their beginning and a hash) | number, sequence, flags, position and length of the winner's record |
-//! | docs | document number | sequence, id, revision tree with each leaf's record |
+//! | docs | document number | id, sequence, position and length of the winner's record, revision tree with each other leaf's |
 //! | sequences | sequence | document number |
 //! | postings | path, value, chunk (see `index`) | container |
 //! | local | id | generation, flags, position, length |
@@ -100,43 +100,66 @@ impl IdRow {
     }
 }
 
-/// The value of a row of `docs`.
-pub(super) fn encode_document(state: &DocumentState) -> Vec<u8> {
-    let mut value = Vec::with_capacity(64 + state.id.as_str().len());
-    put_varint(&mut value, state.sequence.0);
-    put_varint(&mut value, state.id.as_str().len() as u64);
-    value.extend_from_slice(state.id.as_str().as_bytes());
-    state.tree.encode(&mut value, |stored, out| {
-        put_varint(out, stored.position.to_u64());
-        put_varint(out, u64::from(stored.length));
-        put_varint(out, u64::from(stored.logged_ancestors));
-    });
-    value
+/// What comes before the revision tree in a row of `docs`: all that a query's row needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DocumentRow<'a> {
+    pub(super) id: &'a str,
+    pub(super) sequence: Sequence,
+    /// Where the winner's record is.
+    pub(super) position: LogPosition,
+    pub(super) length: u32,
+    tree: &'a [u8],
 }
 
-/// The reverse of [`encode_document`].
-pub(super) fn decode_document(number: DocumentNumber, value: &[u8]) -> Result<DocumentState> {
-    let mut reader = Reader::new(value);
-    let sequence = Sequence(reader.varint()?);
-    let id = DocumentId::new(reader.text()?).map_err(|_| damaged(Table::Docs))?;
-    let tree = RevisionTree::decode(&mut reader.rest(), |bytes| {
-        let mut reader = Reader::new(bytes);
-        let stored = Stored {
+impl<'a> DocumentRow<'a> {
+    /// The value of the row of a document in the state `state`.
+    pub(super) fn encode(state: &DocumentState) -> Result<Vec<u8>> {
+        let IdRow { sequence, position, length, .. } = IdRow::of(state)?;
+        let mut value = Vec::with_capacity(64 + state.id.as_str().len());
+        put_varint(&mut value, state.id.as_str().len() as u64);
+        value.extend_from_slice(state.id.as_str().as_bytes());
+        put_varint(&mut value, sequence.0);
+        put_varint(&mut value, position.to_u64());
+        put_varint(&mut value, u64::from(length));
+        state.tree.encode(&mut value, |stored, out| {
+            // The winner's place is known already.
+            if stored.position == position {
+                put_varint(out, 0);
+            } else {
+                put_varint(out, stored.position.to_u64());
+                put_varint(out, u64::from(stored.length));
+            }
+            put_varint(out, u64::from(stored.logged_ancestors));
+        });
+        Ok(value)
+    }
+
+    pub(super) fn decode(value: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new(value);
+        Ok(DocumentRow {
+            id: reader.text()?,
+            sequence: Sequence(reader.varint()?),
             position: LogPosition::from_u64(reader.varint()?),
             length: reader.varint()? as u32,
-            logged_ancestors: reader.varint()? as u32,
-        };
-        *bytes = reader.rest();
-        Ok(stored)
-    })?;
-    Ok(DocumentState { number, id, sequence, tree, body: None })
-}
+            tree: reader.rest(),
+        })
+    }
 
-/// The id alone of a row of `docs`: what an index-only query needs, without decoding the revision tree.
-pub(super) fn document_id(value: &[u8]) -> Result<&str> {
-    let mut reader = Reader::new(value);
-    reader.varint()?;
-    reader.text()
+    /// The document's state; costs a walk over the revision tree.
+    pub(super) fn state(&self, number: DocumentNumber) -> Result<DocumentState> {
+        let tree = RevisionTree::decode(&mut &*self.tree, |bytes| {
+            let mut reader = Reader::new(bytes);
+            let (position, length) = match reader.varint()? {
+                0 => (self.position, self.length),
+                position => (LogPosition::from_u64(position), reader.varint()? as u32),
+            };
+            let logged_ancestors = reader.varint()? as u32;
+            *bytes = reader.rest();
+            Ok(Stored { position, length, logged_ancestors })
+        })?;
+        let id = DocumentId::new(self.id).map_err(|_| damaged(Table::Docs))?;
+        Ok(DocumentState { number, id, sequence: self.sequence, tree, body: None })
+    }
 }
 
 /// A row of `local`.

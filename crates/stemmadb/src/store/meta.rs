@@ -17,7 +17,7 @@ use crate::log::LogPosition;
 use crate::revision::Sequence;
 use crate::store::layout;
 use crate::store::record::{Reader, put_varint};
-use crate::tree::{Direction, Table, TreeRead, TreeTransaction};
+use crate::tree::{Direction, Table, TreeRead, TreeSnapshot, TreeTransaction};
 use crate::value::{ShapeNumber, Shapes};
 
 const CHECKPOINT: &[u8] = b"checkpoint";
@@ -61,15 +61,15 @@ pub(super) fn put_settings(tree: &mut dyn TreeTransaction, settings: &[u8]) -> R
 }
 
 /// The rows whose key begins with `prefix`, each with the number that follows it.
-fn numbered<'a>(tree: &'a dyn TreeRead, prefix: &[u8]) -> Result<Vec<(u64, &'a [u8])>> {
+fn numbered<'a>(tree: &'a dyn TreeSnapshot, prefix: &[u8]) -> Result<Vec<(u64, &'a [u8])>> {
     let mut upper = prefix.to_vec();
     *upper.last_mut().expect("a prefix has bytes") += 1;
-    let rows = tree.scan(Table::Meta, Bound::Included(prefix), Bound::Excluded(&upper), Direction::Ascending)?;
-    rows.map(|row| {
-        let (key, value) = row?;
-        Ok((layout::number_of_key(Table::Meta, &key[prefix.len()..])?, value))
-    })
-    .collect()
+    let mut rows = tree.scan(Table::Meta, Bound::Included(prefix), Bound::Excluded(&upper), Direction::Ascending)?;
+    let mut found = Vec::new();
+    while let Some((key, value)) = rows.next()? {
+        found.push((layout::number_of_key(Table::Meta, &key[prefix.len()..])?, value));
+    }
+    Ok(found)
 }
 
 fn numbered_key(prefix: &[u8], number: u64) -> Vec<u8> {
@@ -77,7 +77,7 @@ fn numbered_key(prefix: &[u8], number: u64) -> Vec<u8> {
 }
 
 /// Fills the dictionaries with what the tree was written with.
-pub(super) fn restore_dictionaries(tree: &dyn TreeRead, paths: &Paths, shapes: &Shapes) -> Result<()> {
+pub(super) fn restore_dictionaries(tree: &dyn TreeSnapshot, paths: &Paths, shapes: &Shapes) -> Result<()> {
     for (number, value) in numbered(tree, PATH)? {
         let number = u32::try_from(number).map_err(|_| layout::damaged(Table::Meta))?;
         paths.restore(&PathEntry::decode(PathNumber(number), value)?)?;
@@ -117,7 +117,7 @@ pub(super) fn put_shapes(tree: &mut dyn TreeTransaction, shapes: &Shapes, number
 }
 
 /// The bytes of each segment's records that are still needed.
-pub(super) fn live_bytes(tree: &dyn TreeRead) -> Result<BTreeMap<u32, u64>> {
+pub(super) fn live_bytes(tree: &dyn TreeSnapshot) -> Result<BTreeMap<u32, u64>> {
     numbered(tree, LIVE)?.into_iter().map(|(number, value)| Ok((number as u32, Reader::new(value).varint()?))).collect()
 }
 

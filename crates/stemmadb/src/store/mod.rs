@@ -17,6 +17,7 @@ mod events;
 mod layout;
 mod meta;
 mod options;
+mod postings;
 mod publish;
 mod record;
 mod recover;

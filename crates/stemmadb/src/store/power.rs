@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,7 +18,7 @@ use parking_lot::Mutex;
 use crate::log::{FaultVfs, Random, Vfs, VfsFile, VfsLock};
 use crate::revision::DocumentId;
 use crate::tree::{
-    Direction, MemoryTree, Rows, Table, Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction,
+    MemoryTree, Table, Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction,
 };
 use crate::value::Value;
 use crate::{Database, Durability, Edit, Options, Result, Sequence, testing};
@@ -214,20 +213,6 @@ struct WatchedTransaction<'a> {
 impl TreeRead for WatchedTransaction<'_> {
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
         self.transaction.get(table, key)
-    }
-
-    fn scan<'a>(
-        &'a self,
-        table: Table,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
-        direction: Direction,
-    ) -> Result<Rows<'a>> {
-        self.transaction.scan(table, lower, upper, direction)
-    }
-
-    fn row_count(&self, table: Table) -> Result<u64> {
-        self.transaction.row_count(table)
     }
 }
 

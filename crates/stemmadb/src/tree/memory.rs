@@ -8,7 +8,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::{Direction, Row, Rows, Table, Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
+use super::{Direction, NoRows, Row, RowScan, Rows, Table};
+use super::{Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use super::{check_key, is_crossed};
 use crate::Result;
 
@@ -46,12 +47,12 @@ impl Tree for MemoryTree {
 
     fn size(&self) -> Result<TreeSize> {
         let current = self.current.read().clone();
-        let row_count = current.maps.iter().map(|map| map.len() as u64).sum();
-        Ok(TreeSize { file_bytes: current.bytes, live_bytes: current.bytes, row_count })
+        Ok(TreeSize { file_bytes: current.bytes, live_bytes: current.bytes })
     }
 
     fn verify(&self, _progress: &mut dyn FnMut(u64, u64)) -> Result<TreeReport> {
-        Ok(TreeReport { row_count: self.size()?.row_count, ..TreeReport::default() })
+        let row_count = self.current.read().maps.iter().map(|map| map.len() as u64).sum();
+        Ok(TreeReport { row_count, ..TreeReport::default() })
     }
 }
 
@@ -68,13 +69,13 @@ impl MemorySnapshot {
     }
 }
 
-impl TreeSnapshot for MemorySnapshot {}
-
 impl TreeRead for MemorySnapshot {
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
         Ok(self.map(table).get(key).map(|value| &**value))
     }
+}
 
+impl TreeSnapshot for MemorySnapshot {
     fn scan<'a>(
         &'a self,
         table: Table,
@@ -83,18 +84,26 @@ impl TreeRead for MemorySnapshot {
         direction: Direction,
     ) -> Result<Rows<'a>> {
         if is_crossed(lower, upper) {
-            return Ok(Box::new(std::iter::empty()));
+            return Ok(Box::new(NoRows));
         }
         let rows = self.map(table).range::<_, [u8]>((lower, upper));
-        let row = |(key, value): (&'a Arc<[u8]>, &'a Arc<[u8]>)| -> Result<Row<'a>> { Ok((key, value)) };
-        Ok(match direction {
+        let row = |(key, value): (&'a Arc<[u8]>, &'a Arc<[u8]>)| -> Row<'a, 'a> { (key, value) };
+        Ok(Box::new(MemoryRows(match direction {
             Direction::Ascending => Box::new(rows.map(row)),
             Direction::Descending => Box::new(rows.rev().map(row)),
-        })
+        })))
     }
 
     fn row_count(&self, table: Table) -> Result<u64> {
         Ok(self.map(table).len() as u64)
+    }
+}
+
+struct MemoryRows<'a>(Box<dyn Iterator<Item = Row<'a, 'a>> + 'a>);
+
+impl<'a> RowScan<'a> for MemoryRows<'a> {
+    fn next(&mut self) -> Result<Option<Row<'_, 'a>>> {
+        Ok(self.0.next())
     }
 }
 
@@ -107,20 +116,6 @@ struct MemoryTransaction<'t> {
 impl TreeRead for MemoryTransaction<'_> {
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
         self.changed.get(table, key)
-    }
-
-    fn scan<'a>(
-        &'a self,
-        table: Table,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
-        direction: Direction,
-    ) -> Result<Rows<'a>> {
-        self.changed.scan(table, lower, upper, direction)
-    }
-
-    fn row_count(&self, table: Table) -> Result<u64> {
-        self.changed.row_count(table)
     }
 }
 

@@ -7,8 +7,8 @@
 //! - A [`TreeSnapshot`] never changes and never blocks the writer; opening one is a clone of an `Arc`.
 //! - A [`TreeTransaction`] is all or nothing; when `commit` returns, it is as durable as the engine can make it, and
 //!   every later [`Tree::read`] sees it.
-//! - What is read is exactly what was put, or the read fails with `Corrupt`: the engine checks each row (table, key and
-//!   value) by checksum and each scan for order. Damage can hide a row, never invent or alter one; `verify` finds it.
+//! - What is read is exactly what was put, or the read fails with `Corrupt`: the engine checks whatever it reads by
+//!   checksum. Damage can hide a change, never invent or alter a row; `verify` finds it.
 //!
 //! Concurrency: any number of snapshots on any threads, one transaction at a time (`write` waits for the one before,
 //! so a thread which holds a transaction must not ask for another).
@@ -86,11 +86,26 @@ pub(crate) enum Direction {
     Descending,
 }
 
-/// A row: key and value, both borrowed from the snapshot or transaction.
-pub(crate) type Row<'a> = (&'a [u8], &'a [u8]);
+/// A row: its key, until the scan goes on, and its value, as long as the snapshot.
+pub(crate) type Row<'k, 'a> = (&'k [u8], &'a [u8]);
 
-/// The rows of a scan, in key order. After an error it ends.
-pub(crate) type Rows<'a> = Box<dyn Iterator<Item = Result<Row<'a>>> + 'a>;
+/// The rows of a scan.
+pub(crate) type Rows<'a> = Box<dyn RowScan<'a> + 'a>;
+
+/// Goes over rows in the order of their keys.
+pub(crate) trait RowScan<'a> {
+    /// The next row. After an error there is none.
+    fn next(&mut self) -> Result<Option<Row<'_, 'a>>>;
+}
+
+/// A scan that finds nothing.
+struct NoRows;
+
+impl<'a> RowScan<'a> for NoRows {
+    fn next(&mut self) -> Result<Option<Row<'_, 'a>>> {
+        Ok(None)
+    }
+}
 
 /// How much a tree holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,8 +114,6 @@ pub(crate) struct TreeSize {
     pub(crate) file_bytes: u64,
     /// Bytes of the file in use; the rest is free pages that later writes reuse.
     pub(crate) live_bytes: u64,
-    /// Rows in all tables.
-    pub(crate) row_count: u64,
 }
 
 /// What `verify` found.
@@ -168,7 +181,10 @@ pub(crate) trait Tree: Send + Sync + fmt::Debug {
 pub(crate) trait TreeRead {
     /// The value under `key`, exactly as it was put.
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>>;
+}
 
+/// A state of the tree that never changes.
+pub(crate) trait TreeSnapshot: TreeRead + Send + Sync {
     /// The values under `keys`, in their order. Keys near the one before them are cheapest: sort them.
     fn get_many<'a>(&'a self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<&'a [u8]>>> {
         keys.iter().map(|key| self.get(table, key)).collect()
@@ -183,24 +199,9 @@ pub(crate) trait TreeRead {
         direction: Direction,
     ) -> Result<Rows<'a>>;
 
-    /// The number of rows in `table`. Costs O(1).
+    /// The number of rows in `table`. May read all of it.
     fn row_count(&self, table: Table) -> Result<u64>;
-
-    /// The first row of `table`.
-    #[cfg(test)]
-    fn first<'a>(&'a self, table: Table) -> Result<Option<Row<'a>>> {
-        self.scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?.next().transpose()
-    }
-
-    /// The last row of `table`.
-    #[cfg(test)]
-    fn last<'a>(&'a self, table: Table) -> Result<Option<Row<'a>>> {
-        self.scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Descending)?.next().transpose()
-    }
 }
-
-/// A state of the tree that never changes.
-pub(crate) trait TreeSnapshot: TreeRead + Send + Sync {}
 
 /// The one writer's changes, which it reads itself and nobody else sees before `commit`.
 ///

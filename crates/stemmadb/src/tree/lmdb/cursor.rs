@@ -3,8 +3,6 @@
 //! Invariant: a leaf lies at the depth its table says, and between the separators that led to it whenever a cursor moves
 //! across them. So a wrong child or separator is found by whoever walks over it.
 
-use std::ops::Bound;
-
 use smallvec::SmallVec;
 
 use super::page::{Checked, NO_PAGE, Page, Root};
@@ -31,25 +29,7 @@ pub(super) enum Goal<'k> {
     After(&'k [u8]),
 }
 
-impl<'k> Goal<'k> {
-    /// Where an ascending scan begins.
-    pub(super) fn lower(bound: Bound<&'k [u8]>) -> Self {
-        match bound {
-            Bound::Included(key) => Goal::From(key),
-            Bound::Excluded(key) => Goal::After(key),
-            Bound::Unbounded => Goal::First,
-        }
-    }
-
-    /// Where a descending scan begins: one beyond its first row, but for `Last`.
-    pub(super) fn upper(bound: Bound<&'k [u8]>) -> Self {
-        match bound {
-            Bound::Included(key) => Goal::After(key),
-            Bound::Excluded(key) => Goal::From(key),
-            Bound::Unbounded => Goal::Last,
-        }
-    }
-
+impl Goal<'_> {
     fn index(self, page: &Page<'_>) -> Checked<usize> {
         match self {
             Goal::First => Ok(0),
@@ -99,6 +79,33 @@ impl<'a> Cursor<'a> {
         let lower = lower.map(|level| level.page.key(level.index)).transpose()?;
         let upper = upper.map(|level| level.page.key(level.index + 1)).transpose()?;
         Ok((lower, upper))
+    }
+
+    /// Goes to the next node; false (and stays) if this is the last.
+    pub(super) fn next(&mut self) -> Checked<bool> {
+        let Level { page, index } = self.leaf();
+        if index + 1 >= page.count() {
+            return self.next_leaf();
+        }
+        self.move_to(index + 1);
+        Ok(true)
+    }
+
+    /// Goes to the node before; false (and stays) if this is the first.
+    pub(super) fn previous(&mut self) -> Checked<bool> {
+        match self.leaf().index {
+            0 => self.previous_leaf(),
+            index => {
+                self.move_to(index - 1);
+                Ok(true)
+            }
+        }
+    }
+
+    fn move_to(&mut self, index: usize) {
+        if let Some(leaf) = self.levels.last_mut() {
+            leaf.index = index;
+        }
     }
 
     /// Goes to the first node of the next leaf; false (and stays) if this is the last.

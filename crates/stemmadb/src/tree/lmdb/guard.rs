@@ -1,22 +1,21 @@
 //! Checks the pages that LMDB is about to read for the writer, so that it finds no damage.
 //!
-//! LMDB reads, for a key: the pages from the root to its leaf, and, when a page runs empty after a delete, that page's
-//! neighbours under the same parent. In a transaction each of them either was made by the transaction or belongs to the state
-//! before it. So the guard looks the key up in that state by our own reader and checks those pages, each once: that nodes
-//! fill them, in order, and that overflow pages are what their rows say. Checksums are for readers: LMDB copies rows as
-//! they are.
+//! LMDB reads, for a key: the pages from the root to its leaf; the leaf before or after, when the fence at or below the key
+//! is there; and, when a page runs empty after a delete, that page's neighbours under the same parent. In a
+//! transaction each of them either was made by the transaction or belongs to the state before it. So the guard looks
+//! the key up in that state by our own reader and checks those pages, each once: that nodes fill them, in order, and that
+//! overflow pages are what their rows say. Checksums are for readers: LMDB copies rows as they are.
 //!
-//! Invariant: after `admit(table, key, reach)`, LMDB may go as far as `reach` says.
+//! Invariant: after `admit(table, key)`, LMDB may get, put or delete the fence at `key`, or find the one below it.
 
 use std::collections::HashSet;
-use std::ops::Bound;
 
 use super::cursor::{Cursor, Goal, Separators};
 use super::damaged;
 use super::page::{Checked, LeafData, Page};
 use super::snapshot::LmdbSnapshot;
 use crate::Result;
-use crate::tree::{Direction, Table};
+use crate::tree::Table;
 
 /// What is known to be sound in the state before a transaction, its base.
 #[derive(Default)]
@@ -25,20 +24,10 @@ pub(super) struct Guard {
     admitted: [Option<KeyRange>; Table::ALL.len()],
 }
 
-/// How far from a key LMDB reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Reach {
-    /// To get or put it.
-    Leaf,
-    /// To delete it.
-    Neighbours,
-}
-
 /// The keys of one leaf: from `lower`, before `upper`; None is no bound.
 struct KeyRange {
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
-    reach: Reach,
 }
 
 impl KeyRange {
@@ -49,42 +38,49 @@ impl KeyRange {
 
 impl Guard {
     /// Checks what LMDB reads on its way to `key`. Costs nothing for keys of the same leaf as the last.
-    pub(super) fn admit(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8], reach: Reach) -> Result<()> {
+    pub(super) fn admit(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8]) -> Result<()> {
         let admitted = &self.admitted[table.index()];
-        if admitted.as_ref().is_some_and(|range| range.reach >= reach && range.contains(key)) {
+        if admitted.as_ref().is_some_and(|range| range.contains(key)) {
             return Ok(());
         }
-        self.check_way(base, table, key, reach).map_err(|damage| damaged(Some(table), damage))
+        self.check_way(base, table, key).map_err(|damage| damaged(Some(table), damage))
     }
 
     /// The table holds nothing of the state before any more.
     pub(super) fn forget(&mut self, table: Table) {
-        self.admitted[table.index()] = Some(KeyRange { lower: None, upper: None, reach: Reach::Neighbours });
+        self.admitted[table.index()] = Some(KeyRange { lower: None, upper: None });
     }
 
-    fn check_way(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8], reach: Reach) -> Checked<()> {
+    fn check_way(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8]) -> Checked<()> {
         let Some(cursor) = Cursor::new(base.pages(), base.root(table), Goal::From(key))? else {
             self.forget(table);
             return Ok(());
         };
+        self.check_pages(base, &cursor)?;
         for level in cursor.branches() {
-            self.check_page(base, &level.page)?;
-            if reach < Reach::Neighbours {
-                continue;
-            }
-            for index in [level.index.wrapping_sub(1), level.index, level.index + 1] {
+            for index in [level.index.wrapping_sub(1), level.index + 1] {
                 if index < level.page.count() {
                     self.check_page(base, &base.pages().page(level.page.child(index)?)?)?;
                 }
             }
         }
-        let leaf = cursor.leaf().page;
-        self.check_page(base, &leaf)?;
+        let (mut before, mut after) = (cursor.clone(), cursor.clone());
+        if before.previous_leaf()? {
+            self.check_pages(base, &before)?;
+        }
+        if after.next_leaf()? {
+            self.check_pages(base, &after)?;
+        }
         let (lower, upper) = cursor.separators()?;
-        check_place(&leaf, (lower, upper))?;
+        check_place(&cursor.leaf().page, (lower, upper))?;
         let owned = |bound: Option<&[u8]>| bound.map(<[u8]>::to_vec);
-        self.admitted[table.index()] = Some(KeyRange { lower: owned(lower), upper: owned(upper), reach });
+        self.admitted[table.index()] = Some(KeyRange { lower: owned(lower), upper: owned(upper) });
         Ok(())
+    }
+
+    fn check_pages(&mut self, base: &LmdbSnapshot, cursor: &Cursor<'_>) -> Checked<()> {
+        cursor.branches().iter().try_for_each(|level| self.check_page(base, &level.page))?;
+        self.check_page(base, &cursor.leaf().page)
     }
 
     fn check_page(&mut self, base: &LmdbSnapshot, page: &Page<'_>) -> Checked<()> {
@@ -117,72 +113,4 @@ fn check_sound(base: &LmdbSnapshot, page: &Page<'_>) -> Checked<()> {
         }
     }
     Ok(())
-}
-
-/// Goes before a scan by LMDB: the leaf of the row it is at and the one after were checked.
-pub(super) struct Scout<'a> {
-    base: &'a LmdbSnapshot,
-    direction: Direction,
-    /// At the leaf checked last; None after the end of the table.
-    cursor: Option<Cursor<'a>>,
-    /// The farthest key of the leaf before that one.
-    border: &'a [u8],
-}
-
-impl<'a> Scout<'a> {
-    pub(super) fn new(
-        base: &'a LmdbSnapshot,
-        table: Table,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
-        direction: Direction,
-    ) -> Checked<Self> {
-        let goal = match direction {
-            Direction::Ascending => Goal::lower(lower),
-            Direction::Descending => Goal::upper(upper),
-        };
-        let cursor = Cursor::new(base.pages(), base.root(table), goal)?;
-        let mut scout = Scout { base, direction, cursor, border: &[] };
-        scout.check()?;
-        scout.step()?;
-        Ok(scout)
-    }
-
-    /// The scan is at `key`.
-    pub(super) fn follow(&mut self, key: &[u8]) -> Checked<()> {
-        while self.cursor.is_some() && !self.is_before_border(key) {
-            self.step()?;
-        }
-        Ok(())
-    }
-
-    fn is_before_border(&self, key: &[u8]) -> bool {
-        match self.direction {
-            Direction::Ascending => key < self.border,
-            Direction::Descending => key > self.border,
-        }
-    }
-
-    /// Goes on by one leaf and checks it.
-    fn step(&mut self) -> Checked<()> {
-        let Some(cursor) = &mut self.cursor else { return Ok(()) };
-        let leaf = cursor.leaf().page;
-        let (edge, is_found) = match self.direction {
-            Direction::Ascending => (leaf.key(leaf.count() - 1)?, cursor.next_leaf()?),
-            Direction::Descending => (leaf.key(0)?, cursor.previous_leaf()?),
-        };
-        self.border = edge;
-        if !is_found {
-            self.cursor = None;
-        }
-        self.check()
-    }
-
-    fn check(&self) -> Checked<()> {
-        let Some(cursor) = &self.cursor else { return Ok(()) };
-        for level in cursor.branches() {
-            level.page.check()?;
-        }
-        check_sound(self.base, &cursor.leaf().page)
-    }
 }

@@ -4,8 +4,9 @@
 //! every byte of its file: a flipped bit gives a wrong row, or leads it beyond the file, which kills the process. The
 //! writer needs LMDB to read too, so its way is checked before it is gone (`guard.rs`). See docs/decisions/0002-tree-pages.md.
 //!
-//! Layout: `data.mdb` and `lock.mdb` in the tree's directory. A stored value is what was put, then four bytes, big-endian:
-//! the low half of XXH3-64 of the value, seeded with XXH3-64 of the key, seeded with the table's number.
+//! Layout: `data.mdb` and `lock.mdb` in the tree's directory. LMDB's rows are blocks of ours (`block.rs`): a fence, and what is stored
+//! under it: the block, then four bytes, big-endian: the low half of XXH3-64 of the block, seeded with XXH3-64 of the
+//! fence, seeded with the table's number.
 //!
 //! Invariants
 //! - LMDB reads no page of the file that was not checked since the tree was opened, or by this transaction.
@@ -14,13 +15,16 @@
 //!
 //! Concurrency: snapshots are shared between threads. `writer` is held by the transaction until its snapshot is in place.
 
+mod block;
 mod cursor;
+mod draft;
 mod error;
 mod guard;
 mod head;
 mod map;
 mod page;
 mod pages;
+mod scan;
 mod snapshot;
 mod verify;
 mod write;
@@ -141,7 +145,6 @@ impl Tree for LmdbTree {
         Ok(TreeSize {
             file_bytes,
             live_bytes: pages.saturating_mul(meta.page_bytes as u64),
-            row_count: roots.iter().map(|root| root.entries).fold(0, u64::saturating_add),
         })
     }
 
@@ -189,10 +192,10 @@ fn open_tables(env: &Env<WithoutTls>) -> Result<Handles> {
     Ok(opened.map_err(|error| tree_error(OPEN, error))?.unwrap_commit())
 }
 
-/// What is stored after a value.
+/// What is stored after a block.
 #[inline]
-fn checksum(table: Table, key: &[u8], value: &[u8]) -> u32 {
-    XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot_with_seed(table as u64, key), value) as u32
+fn checksum(table: Table, fence: &[u8], block: &[u8]) -> u32 {
+    XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot_with_seed(table as u64, fence), block) as u32
 }
 
 #[cold]

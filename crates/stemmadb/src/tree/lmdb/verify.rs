@@ -1,9 +1,11 @@
 //! Walks every page that is in use and says what is wrong, without trusting any of them.
 //!
 //! Checked: each page is used once (by one table, or as free), carries its number and kind, lies at its table's depth, is
-//! filled exactly by nodes in order, between the separators above it; each row has its checksum; what the tables' records
-//! count is what is there; no page is unaccounted for. So a flipped bit in anything that is read is found.
+//! filled exactly by nodes in order, between the separators above it; each block has its checksum, its rows in order, and
+//! follows the one before; what the tables' records count is what is there; no page is unaccounted for. So a flipped bit
+//! in anything that is read is found.
 
+use super::block::FIRST_FENCE;
 use super::page::{Checked, Damage, FREE_FLAGS, LeafData, META_PAGES, NO_PAGE, Page, Root, overflow_pages, u64_at};
 use super::pages::Pages;
 use super::snapshot::LmdbSnapshot;
@@ -25,13 +27,14 @@ pub(super) fn verify(snapshot: &LmdbSnapshot, progress: &mut dyn FnMut(u64, u64)
             Part::Main => &pages.meta().main,
             Part::Rows => snapshot.root(table),
         };
-        let before = walk.entries;
+        let mut blocks = Blocks::new(snapshot, table);
         walk.tree(part, root, &mut |page| match part {
-            Part::Rows => check_rows(snapshot, table, page),
+            Part::Rows => blocks.check(page),
             _ => Ok(()),
         });
         if part == Part::Rows {
-            report.row_count += walk.entries - before;
+            report.row_count += blocks.row_count;
+            walk.problems.extend(blocks.finish(root));
         }
         for damage in walk.problems.drain(..) {
             let table = (part == Part::Rows).then_some(table);
@@ -60,7 +63,9 @@ pub(super) fn check_head(pages: &Pages) -> Checked<()> {
 pub(super) fn check_table(snapshot: &LmdbSnapshot, table: Table) -> Checked<()> {
     let silent = &mut |_, _| {};
     let mut walk = Walk::new(snapshot.pages(), silent);
-    walk.tree(Part::Rows, snapshot.root(table), &mut |page| check_rows(snapshot, table, page));
+    let mut blocks = Blocks::new(snapshot, table);
+    walk.tree(Part::Rows, snapshot.root(table), &mut |page| blocks.check(page));
+    walk.problems.extend(blocks.finish(snapshot.root(table)));
     walk.problems.first().map_or(Ok(()), |damage| Err(*damage))
 }
 
@@ -137,7 +142,7 @@ impl<'w> Walk<'w> {
         (self.pages.meta().last_page + 1).saturating_sub(self.seen_count)
     }
 
-    fn tree(&mut self, part: Part, root: &Root, check: &mut dyn FnMut(&Page<'_>) -> Checked<()>) {
+    fn tree(&mut self, part: Part, root: &Root, check: &mut dyn FnMut(&Page<'w>) -> Checked<()>) {
         let mut found = Found::default();
         if root.page != NO_PAGE {
             let place = Place { height: root.depth, lower: None, upper: None };
@@ -161,7 +166,7 @@ impl<'w> Walk<'w> {
         number: u64,
         place: Place<'_>,
         found: &mut Found,
-        check: &mut dyn FnMut(&Page<'_>) -> Checked<()>,
+        check: &mut dyn FnMut(&Page<'w>) -> Checked<()>,
     ) {
         if let Err(damage) = self.page(part, number, place, found, check) {
             self.problems.push(damage);
@@ -174,7 +179,7 @@ impl<'w> Walk<'w> {
         number: u64,
         place: Place<'_>,
         found: &mut Found,
-        check: &mut dyn FnMut(&Page<'_>) -> Checked<()>,
+        check: &mut dyn FnMut(&Page<'w>) -> Checked<()>,
     ) -> Checked<()> {
         let page = self.pages.page(number)?;
         self.mark(number)?;
@@ -258,13 +263,44 @@ impl<'w> Walk<'w> {
     }
 }
 
-fn check_rows(snapshot: &LmdbSnapshot, table: Table, page: &Page<'_>) -> Checked<()> {
-    if page.is_leaf() {
-        for index in 0..page.count() {
-            snapshot.value(table, page, &page.leaf_node(index)?)?;
-        }
+/// The blocks of a table, one after the other.
+struct Blocks<'a> {
+    snapshot: &'a LmdbSnapshot,
+    table: Table,
+    row_count: u64,
+    /// The fence of the next block, empty after the last; none where pages are damaged.
+    expected: Option<&'a [u8]>,
+}
+
+impl<'a> Blocks<'a> {
+    fn new(snapshot: &'a LmdbSnapshot, table: Table) -> Self {
+        Blocks { snapshot, table, row_count: 0, expected: Some(FIRST_FENCE) }
     }
-    Ok(())
+
+    fn check(&mut self, page: &Page<'a>) -> Checked<()> {
+        if !page.is_leaf() {
+            return Ok(());
+        }
+        for index in 0..page.count() {
+            let expected = self.expected.take();
+            let block = self.snapshot.block(self.table, page, index)?;
+            if !block.is_sound() {
+                return Err(page.damage("the rows of a block are out of order"));
+            }
+            self.row_count += block.count() as u64;
+            self.expected = Some(block.upper());
+            if expected.is_some_and(|expected| expected != block.fence()) {
+                return Err(page.damage("a block does not follow the one before"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is missing at the end.
+    fn finish(&self, root: &Root) -> Option<Damage> {
+        let is_complete = root.page == NO_PAGE || self.expected.is_none_or(<[u8]>::is_empty);
+        (!is_complete).then_some(Damage { page: root.page, what: "the last block of the table is missing" })
+    }
 }
 
 fn check_place(part: Part, page: &Page<'_>, place: Place<'_>) -> Checked<()> {

@@ -1,0 +1,301 @@
+//! Which documents have a term? The tree's postings with the memtables' changes laid over them, oldest to newest.
+
+use std::ops::{Bound, RangeBounds};
+
+use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
+
+use crate::Result;
+use crate::index::{
+    self, Container, DocumentNumber, DocumentSet, PathNumber, Paths, Policy, PostingKey, Presence, Union,
+};
+use crate::memtable::{Overlay, Walk};
+use crate::store::layout::{self, IdRow};
+use crate::store::snapshot::{Located, Snapshot};
+use crate::tree::{Direction, Rows, Table};
+
+impl Snapshot {
+    /// The dictionary of paths.
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.parts.paths
+    }
+
+    /// Which paths are indexed.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.parts.policy
+    }
+
+    /// The number of the living document `id`.
+    pub(crate) fn live_number(&self, id: &str) -> Result<Option<DocumentNumber>> {
+        Ok(match self.locate(id)? {
+            Some(Located::Memory(state)) if state.is_live() => Some(state.number),
+            Some(Located::Tree(row)) if !row.deleted => Some(row.number),
+            _ => None,
+        })
+    }
+
+    /// The documents that have the term (`path`, `key`).
+    pub(crate) fn postings(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
+        let mut set = self.tree_postings(path, key)?;
+        let mut overlay = Overlay::default();
+        self.memtables.iter().for_each(|memtable| memtable.term(path, key, self.at, &mut overlay));
+        overlay.settle();
+        lay_over(&mut set, &overlay);
+        Ok(set)
+    }
+
+    /// The documents that have something of this kind at `path`.
+    pub(crate) fn presence(&self, path: PathNumber, presence: Presence) -> Result<DocumentSet> {
+        let mut set = self.tree_postings(path, &presence.key())?;
+        let mut overlay = Overlay::default();
+        self.memtables.iter().for_each(|memtable| memtable.presence(path, presence, self.at, &mut overlay));
+        overlay.settle();
+        lay_over(&mut set, &overlay);
+        Ok(set)
+    }
+
+    fn tree_postings(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
+        let (lower, upper) = (index::first_posting(path, key), index::after_postings(path, key));
+        let mut rows =
+            self.tree.scan(Table::Postings, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
+        let mut set = DocumentSet::new();
+        while let Some((row_key, container)) = rows.next()? {
+            set.push(PostingKey::decode(row_key)?.chunk, Container::decode(container)?);
+        }
+        Ok(set)
+    }
+
+    /// The distinct values of `path` within the bounds in key order, each with the documents that have it.
+    pub(crate) fn walk(
+        &self,
+        path: PathNumber,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Result<TermWalk<'_>> {
+        let (tree_lower, tree_upper) = posting_bounds(path, lower, upper);
+        let rows =
+            self.tree.scan(Table::Postings, Bound::Included(&tree_lower), Bound::Excluded(&tree_upper), direction)?;
+        let excluded = match lower {
+            Bound::Excluded(key) => Some(key.to_vec()),
+            _ => None,
+        };
+        let memtables = self
+            .memtables
+            .iter()
+            .map(|memtable| Walk::new(memtable.clone(), path, lower, upper, direction, self.at).peekable())
+            .collect();
+        let rows = TreeTerms::begin(rows)?;
+        Ok(TermWalk { rows, memtables, direction, excluded })
+    }
+
+    /// The union of all values' documents within `[lower, upper)`.
+    ///
+    /// The memtables' terms are few: the tree's rows between them are added as they are stored.
+    pub(crate) fn range(&self, path: PathNumber, lower: &[u8], upper: &[u8]) -> Result<DocumentSet> {
+        let (lower, upper) = (Bound::Included(lower), Bound::Excluded(upper));
+        let changed = self.changed_terms(path, lower, upper);
+        let (from, to) = posting_bounds(path, lower, upper);
+        let mut union = Union::new();
+        let mut rows =
+            self.tree.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), Direction::Ascending)?;
+        while let Some((row_key, container)) = rows.next()? {
+            let key = PostingKey::decode(row_key)?;
+            if !changed.contains_key(key.value) {
+                union.add_stored(key.chunk, container)?;
+            }
+        }
+        for (key, overlay) in &changed {
+            let mut set = self.tree_postings(path, key)?;
+            lay_over(&mut set, overlay);
+            union.add_set(&set);
+        }
+        Ok(union.finish())
+    }
+
+    /// What the memtables change within the bounds, term by term.
+    fn changed_terms(&self, path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> HashMap<Vec<u8>, Overlay> {
+        let mut changed: HashMap<Vec<u8>, Overlay> = HashMap::new();
+        for memtable in &self.memtables {
+            for (key, newer) in Walk::new(memtable.clone(), path, lower, upper, Direction::Ascending, self.at) {
+                changed.entry(key).or_default().stack(newer);
+            }
+        }
+        changed
+    }
+
+    /// The living documents whose id lies within the bounds, in the order of bytes.
+    pub(crate) fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
+        let inside = |id: &str| RangeBounds::<str>::contains(&(lower, upper), id);
+        let mut numbers = Vec::new();
+        // The keys of long ids are cut, so a bound's own group is looked at whole.
+        let lower_key = match lower {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(id) | Bound::Excluded(id) => {
+                Bound::Included(&id.as_bytes()[..id.len().min(layout::ID_KEY_BYTES_MAX)])
+            }
+        };
+        let mut rows = self.tree.scan(Table::Ids, lower_key, Bound::Unbounded, Direction::Ascending)?;
+        while let Some((key, value)) = rows.next()? {
+            let shortened = &key[..key.len().min(layout::ID_KEY_BYTES_MAX)];
+            let is_past = match upper {
+                Bound::Unbounded => false,
+                Bound::Included(id) | Bound::Excluded(id) => shortened > id.as_bytes(),
+            };
+            if is_past {
+                break;
+            }
+            let row = IdRow::decode(value)?;
+            if row.deleted || self.state_in_memory(row.number).is_some() {
+                continue;
+            }
+            let is_inside = match std::str::from_utf8(key) {
+                Ok(id) if key.len() <= layout::ID_KEY_BYTES_MAX => inside(id),
+                _ => inside(self.id(row.number)?.as_str()),
+            };
+            if is_inside {
+                numbers.push(row.number);
+            }
+        }
+        let mut seen = HashSet::new();
+        for memtable in self.memtables.iter().rev() {
+            for state in memtable.documents_where(self.at, inside) {
+                if seen.insert(state.number) && state.is_live() {
+                    numbers.push(state.number);
+                }
+            }
+        }
+        numbers.sort_unstable();
+        Ok(DocumentSet::from_sorted(numbers))
+    }
+}
+
+/// Changes a set of the tree by what memtables know.
+fn lay_over(set: &mut DocumentSet, overlay: &Overlay) {
+    if overlay.is_empty() {
+        return;
+    }
+    let pick = |wanted: bool| {
+        let picked = overlay.changes().iter().filter(move |(_, gained)| *gained == wanted);
+        DocumentSet::from_sorted(picked.map(|(number, _)| *number))
+    };
+    set.and_not_with(&pick(false));
+    set.or_with(&pick(true));
+}
+
+/// The first byte of a value's key: below it lie the presence keys.
+const FIRST_VALUE: &[u8] = &[2];
+
+fn posting_bounds(path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+    let from = match lower {
+        Bound::Unbounded => index::first_posting(path, FIRST_VALUE),
+        Bound::Included(key) | Bound::Excluded(key) => index::first_posting(path, key),
+    };
+    let to = match upper {
+        Bound::Unbounded => index::after_postings(path, &[]),
+        Bound::Excluded(key) => index::first_posting(path, key),
+        Bound::Included(key) => index::after_postings(path, key),
+    };
+    (from, to)
+}
+
+/// The tree's rows of one path, a term at a time.
+struct TreeTerms<'a> {
+    rows: Rows<'a>,
+    /// The row that is next: its value's key, chunk and container; none at the end.
+    next: Option<(u64, &'a [u8])>,
+    next_key: Vec<u8>,
+}
+
+impl<'a> TreeTerms<'a> {
+    fn begin(rows: Rows<'a>) -> Result<Self> {
+        let mut terms = TreeTerms { rows, next: None, next_key: Vec::new() };
+        terms.advance()?;
+        Ok(terms)
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.next = None;
+        if let Some((row_key, container)) = self.rows.next()? {
+            let PostingKey { value, chunk, .. } = PostingKey::decode(row_key)?;
+            self.next_key.clear();
+            self.next_key.extend_from_slice(value);
+            self.next = Some((chunk, container));
+        }
+        Ok(())
+    }
+
+    /// The key of the next term.
+    fn peek(&self) -> Option<&[u8]> {
+        self.next.map(|_| self.next_key.as_slice())
+    }
+
+    /// The containers of the value `key`, if it is next.
+    fn take(&mut self, key: &[u8], direction: Direction) -> Result<DocumentSet> {
+        let mut chunks: SmallVec<[(u64, Container); 4]> = SmallVec::new();
+        while let Some((chunk, container)) = self.next.filter(|_| self.next_key == key) {
+            chunks.push((chunk, Container::decode(container)?));
+            self.advance()?;
+        }
+        if direction == Direction::Descending {
+            chunks.reverse();
+        }
+        let mut set = DocumentSet::new();
+        chunks.into_iter().for_each(|(chunk, members)| set.push(chunk, members));
+        Ok(set)
+    }
+}
+
+/// Walks the distinct values of a path in order: the tree's rows and the memtables' terms, merged.
+pub(crate) struct TermWalk<'a> {
+    rows: TreeTerms<'a>,
+    /// Oldest first.
+    memtables: SmallVec<[std::iter::Peekable<Walk>; 4]>,
+    direction: Direction,
+    /// The lower bound, when it is itself excluded.
+    excluded: Option<Vec<u8>>,
+}
+
+impl TermWalk<'_> {
+    fn step(&mut self) -> Result<Option<(Vec<u8>, DocumentSet)>> {
+        while let Some(key) = self.next_key() {
+            let mut set = self.rows.take(&key, self.direction)?;
+            let mut overlay = Overlay::default();
+            for memtable in &mut self.memtables {
+                if let Some((_, newer)) = memtable.next_if(|(next, _)| *next == key) {
+                    overlay.stack(newer);
+                }
+            }
+            lay_over(&mut set, &overlay);
+            if !set.is_empty() && self.excluded.as_ref() != Some(&key) {
+                return Ok(Some((key, set)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The nearest key that the tree or a memtable has.
+    fn next_key(&mut self) -> Option<Vec<u8>> {
+        let mut nearest = self.rows.peek();
+        for memtable in &mut self.memtables {
+            if let Some((key, _)) = memtable.peek() {
+                let is_nearer = nearest.is_none_or(|nearest| match self.direction {
+                    Direction::Ascending => key.as_slice() < nearest,
+                    Direction::Descending => key.as_slice() > nearest,
+                });
+                if is_nearer {
+                    nearest = Some(key);
+                }
+            }
+        }
+        nearest.map(<[u8]>::to_vec)
+    }
+}
+
+impl Iterator for TermWalk<'_> {
+    type Item = Result<(Vec<u8>, DocumentSet)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step().transpose()
+    }
+}
