@@ -73,6 +73,7 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("keys", lines(&keys)),
         ("posting-key", hex(&posting_key(PathNumber(2), &keys[6], 1))),
         ("containers", lines(&containers)),
+        ("block", hex(&crate::tree::example_block(&[(b"apple", &[1]), (b"apply", &[2, 3])]))),
         ("ids-row", hex(&row)),
     ])
 }

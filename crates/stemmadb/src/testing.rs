@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::tree::{
-    MemoryTree, Table, Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction,
-};
+use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use crate::{Database, Error, Options, Result};
 
 pub use crate::log::{Call, Failure, FaultVfs, Random};
@@ -124,13 +122,11 @@ struct FaultTransaction<'t> {
     transaction: Box<dyn TreeTransaction + 't>,
 }
 
-impl TreeRead for FaultTransaction<'_> {
-    fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
+impl TreeTransaction for FaultTransaction<'_> {
+    fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<&[u8]>> {
         self.transaction.get(table, key)
     }
-}
 
-impl TreeTransaction for FaultTransaction<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.transaction.put(table, key, value)
     }

@@ -17,7 +17,7 @@ use crate::log::LogPosition;
 use crate::revision::Sequence;
 use crate::store::layout;
 use crate::store::record::{Reader, put_varint};
-use crate::tree::{Direction, Table, TreeRead, TreeSnapshot, TreeTransaction};
+use crate::tree::{Direction, Table, TreeSnapshot, TreeTransaction};
 use crate::value::{ShapeNumber, Shapes};
 
 const CHECKPOINT: &[u8] = b"checkpoint";
@@ -34,7 +34,7 @@ pub(super) struct Checkpoint {
     pub(super) next_number: DocumentNumber,
 }
 
-pub(super) fn checkpoint(tree: &dyn TreeRead) -> Result<Option<Checkpoint>> {
+pub(super) fn checkpoint(tree: &dyn TreeSnapshot) -> Result<Option<Checkpoint>> {
     let Some(value) = tree.get(Table::Meta, CHECKPOINT)? else { return Ok(None) };
     let mut reader = Reader::new(value);
     Ok(Some(Checkpoint {
@@ -52,7 +52,7 @@ pub(super) fn put_checkpoint(tree: &mut dyn TreeTransaction, checkpoint: &Checkp
     tree.put(Table::Meta, CHECKPOINT, &value)
 }
 
-pub(super) fn settings(tree: &dyn TreeRead) -> Result<Option<Vec<u8>>> {
+pub(super) fn settings(tree: &dyn TreeSnapshot) -> Result<Option<Vec<u8>>> {
     Ok(tree.get(Table::Meta, SETTINGS)?.map(<[u8]>::to_vec))
 }
 

@@ -17,9 +17,7 @@ use parking_lot::Mutex;
 
 use crate::log::{FaultVfs, Random, Vfs, VfsFile, VfsLock};
 use crate::revision::DocumentId;
-use crate::tree::{
-    MemoryTree, Table, Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction,
-};
+use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use crate::value::Value;
 use crate::{Database, Durability, Edit, Options, Result, Sequence, testing};
 
@@ -210,13 +208,11 @@ struct WatchedTransaction<'a> {
     transaction: Box<dyn TreeTransaction + 'a>,
 }
 
-impl TreeRead for WatchedTransaction<'_> {
-    fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
+impl TreeTransaction for WatchedTransaction<'_> {
+    fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<&[u8]>> {
         self.transaction.get(table, key)
     }
-}
 
-impl TreeTransaction for WatchedTransaction<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.transaction.put(table, key, value)
     }

@@ -9,7 +9,7 @@ use imbl::OrdMap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::{Direction, NoRows, Row, RowScan, Rows, Table};
-use super::{Tree, TreeRead, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
+use super::{Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use super::{check_key, is_crossed};
 use crate::Result;
 
@@ -69,13 +69,11 @@ impl MemorySnapshot {
     }
 }
 
-impl TreeRead for MemorySnapshot {
+impl TreeSnapshot for MemorySnapshot {
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
         Ok(self.map(table).get(key).map(|value| &**value))
     }
-}
 
-impl TreeSnapshot for MemorySnapshot {
     fn scan<'a>(
         &'a self,
         table: Table,
@@ -113,13 +111,11 @@ struct MemoryTransaction<'t> {
     _writer: MutexGuard<'t, ()>,
 }
 
-impl TreeRead for MemoryTransaction<'_> {
-    fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
+impl TreeTransaction for MemoryTransaction<'_> {
+    fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<&[u8]>> {
         self.changed.get(table, key)
     }
-}
 
-impl TreeTransaction for MemoryTransaction<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(table, key)?;
         let replaced = self.changed.maps[table.index()].insert(key.into(), value.into());

@@ -177,14 +177,11 @@ pub(crate) trait Tree: Send + Sync + fmt::Debug {
     fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<TreeReport>;
 }
 
-/// What a snapshot and a transaction can both read.
-pub(crate) trait TreeRead {
+/// A state of the tree that never changes.
+pub(crate) trait TreeSnapshot: Send + Sync {
     /// The value under `key`, exactly as it was put.
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>>;
-}
 
-/// A state of the tree that never changes.
-pub(crate) trait TreeSnapshot: TreeRead + Send + Sync {
     /// The values under `keys`, in their order. Keys near the one before them are cheapest: sort them.
     fn get_many<'a>(&'a self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<&'a [u8]>>> {
         keys.iter().map(|key| self.get(table, key)).collect()
@@ -205,8 +202,12 @@ pub(crate) trait TreeSnapshot: TreeRead + Send + Sync {
 
 /// The one writer's changes, which it reads itself and nobody else sees before `commit`.
 ///
-/// After an error from `put`, `delete` or `clear_table` it can only be dropped.
-pub(crate) trait TreeTransaction: TreeRead {
+/// After an error it can only be dropped.
+pub(crate) trait TreeTransaction {
+    /// The value under `key` as it is now. Makes a `put` or `delete` of the same key next cheap: all three cost least for
+    /// keys in order.
+    fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<&[u8]>>;
+
     /// Puts a row, replacing the one under the same key. A key beyond the last of its table takes a fast path that fills
     /// pages to the brim: put sorted rows in order.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()>;
@@ -245,6 +246,12 @@ fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
             lower >= upper
         }
     }
+}
+
+/// The one block of a table with these rows; for the document of the format.
+#[cfg(test)]
+pub(crate) fn example_block(rows: &[(&[u8], &[u8])]) -> Vec<u8> {
+    lmdb::example_block(rows)
 }
 
 #[cfg(test)]

@@ -170,13 +170,7 @@ pub(super) trait Rows {
 }
 
 /// Appends the block of the rows `range`, all between the fences.
-pub(super) fn encode(
-    fence: &[u8],
-    upper: &[u8],
-    rows: &impl Rows,
-    range: std::ops::Range<usize>,
-    out: &mut Vec<u8>,
-) {
+pub(super) fn encode(fence: &[u8], upper: &[u8], rows: &impl Rows, range: std::ops::Range<usize>, out: &mut Vec<u8>) {
     let prefix_bytes = range.clone().next_back().map_or(0, |last| common(fence, rows.key(last)));
     out.extend([prefix_bytes as u8, range.len() as u8]);
     put_short(upper, out);
@@ -208,9 +202,8 @@ pub(super) fn cut(fence: &[u8], upper: &[u8], rows: &impl Rows) -> Vec<Piece> {
     let Some(last) = rows.len().checked_sub(1) else { return vec![piece(fence, upper, 0..0)] };
     // A piece may share more than this, and be shorter than reckoned.
     let prefix_bytes = common(fence, rows.key(last));
-    let row_bytes = |index: usize| {
-        END_BYTES + short_bytes(rows.key(index).len() - prefix_bytes) + rows.value(index).len()
-    };
+    let row_bytes =
+        |index: usize| END_BYTES + short_bytes(rows.key(index).len() - prefix_bytes) + rows.value(index).len();
     let head_bytes = |upper: &[u8]| HEADER_BYTES + short_bytes(upper.len());
     let total_bytes: usize = head_bytes(upper) + (0..=last).map(row_bytes).sum::<usize>();
     let wanted_bytes = match upper {

@@ -142,10 +142,7 @@ impl Tree for LmdbTree {
         let roots = Table::ALL.map(|table| *snapshot.root(table));
         let pages = roots.iter().chain([&meta.free, &meta.main]).map(|root| root.pages());
         let pages = pages.fold(META_PAGES, u64::saturating_add);
-        Ok(TreeSize {
-            file_bytes,
-            live_bytes: pages.saturating_mul(meta.page_bytes as u64),
-        })
+        Ok(TreeSize { file_bytes, live_bytes: pages.saturating_mul(meta.page_bytes as u64) })
     }
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<TreeReport> {
@@ -203,6 +200,16 @@ fn damaged(table: Option<Table>, damage: Damage) -> Error {
     let Damage { page, what } = damage;
     let place = table.map_or_else(String::new, |table| format!(" of table {table}"));
     Error::corrupt(format!("tree/data.mdb is damaged: page {page}{place}: {what}")).with_hint(REBUILD)
+}
+
+#[cfg(test)]
+pub(super) fn example_block(rows: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut draft = draft::Draft::default();
+    draft.begin(block::FIRST_FENCE, &[], 0);
+    rows.iter().for_each(|(key, value)| draft.put(key, value));
+    let mut stored = Vec::new();
+    block::encode(block::FIRST_FENCE, &[], &draft, 0..rows.len(), &mut stored);
+    stored
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::pages::Pages;
 use super::scan::Scan;
 use super::{checksum, damaged};
 use crate::Result;
-use crate::tree::{Direction, NoRows, Rows, Table, TreeRead, TreeSnapshot, is_crossed, is_storable};
+use crate::tree::{Direction, NoRows, Rows, Table, TreeSnapshot, is_crossed, is_storable};
 
 /// Bytes of a block's checksum, after it.
 pub(super) const CHECKSUM_BYTES: usize = 4;
@@ -139,16 +139,14 @@ fn table_root(pages: &Pages, table: Table) -> Checked<Root> {
     root.ok_or(page.damage("a table's record is wrong"))
 }
 
-impl TreeRead for LmdbSnapshot {
+impl TreeSnapshot for LmdbSnapshot {
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
         if !is_storable(key) {
             return Ok(None);
         }
         self.find(table, key).map_err(|damage| damaged(Some(table), damage))
     }
-}
 
-impl TreeSnapshot for LmdbSnapshot {
     fn get_many<'a>(&'a self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<&'a [u8]>>> {
         let mut near = None;
         let find = |key: &&[u8]| match is_storable(key) {

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 
 use super::*;
 use crate::ErrorKind;
-use crate::tree::tests::collect;
 use crate::tree::Direction;
+use crate::tree::tests::collect;
 
 type Model = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
@@ -65,7 +65,7 @@ fn rows_of(model: &Model, table: Table) -> impl DoubleEndedIterator<Item = (&[u8
 
 fn assert_equals(tree: &LmdbTree, model: &Model) {
     let snapshot = tree.read().unwrap();
-    let transaction = tree.write().unwrap();
+    let mut transaction = tree.write().unwrap();
     for table in Table::ALL {
         let all = |direction| (Bound::Unbounded, Bound::Unbounded, direction);
         let mut expected: Vec<_> = rows_of(model, table).collect();

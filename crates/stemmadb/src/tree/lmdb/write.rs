@@ -15,7 +15,7 @@ use super::pages::Pages;
 use super::snapshot::{CHECKSUM_BYTES, LmdbSnapshot};
 use super::{Handle, Handles, LmdbTree, READ, WRITE, checksum, damaged, verify};
 use crate::tree::lmdb::block::Rows as _;
-use crate::tree::{REBUILD, Table, TreeRead, TreeTransaction, check_key, is_storable};
+use crate::tree::{REBUILD, Table, TreeTransaction, check_key, is_storable};
 use crate::{Error, Result};
 
 /// A draft with more than this is stored, however many rows are yet to come.
@@ -58,25 +58,14 @@ impl LmdbTransaction<'_> {
     }
 }
 
-impl TreeRead for LmdbTransaction<'_> {
-    fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>> {
+impl TreeTransaction for LmdbTransaction<'_> {
+    fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<&[u8]>> {
         if !is_storable(key) {
             return Ok(None);
         }
-        if let Some(draft) = &self.drafts[table.index()]
-            && !draft.fence.is_empty()
-            && draft.covers(key)
-        {
-            return Ok(draft.get(key));
-        }
-        match self.stored.floor(table, key)? {
-            Some(block) => block.get(key).ok_or_else(|| broken_block(table)),
-            None => Ok(None),
-        }
+        Ok(self.draft(table, key)?.get(key))
     }
-}
 
-impl TreeTransaction for LmdbTransaction<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(table, key)?;
         let draft = self.draft(table, key)?;
@@ -267,6 +256,8 @@ fn unseal<'a>(table: Table, fence: &'a [u8], stored: &'a [u8]) -> Result<Block<'
 
 #[cold]
 fn broken_block(table: Table) -> Error {
-    Error::corrupt(format!("tree/data.mdb is damaged: a block of table {table} fails its checksum, or is not in its place"))
-        .with_hint(REBUILD)
+    Error::corrupt(format!(
+        "tree/data.mdb is damaged: a block of table {table} fails its checksum, or is not in its place"
+    ))
+    .with_hint(REBUILD)
 }
