@@ -4,7 +4,7 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::cursor::{Filtered, Hit, Need};
+use super::cursor::{Filtered, Hit, Need, Place};
 use super::document::{Document, value_at};
 use super::sort::{self, SortPath, Sorted};
 use super::source::Source;
@@ -32,9 +32,23 @@ impl<'k> Collector<'k> {
 
     /// Adds the documents of a set that match.
     pub(super) fn add_all(&mut self, filtered: &Filtered<impl Source>, documents: &DocumentSet) -> Result<()> {
+        self.add_each(filtered, documents, Need::Nothing)
+    }
+
+    /// Adds the documents of a set that match; each needs at least this.
+    pub(super) fn add_each(
+        &mut self,
+        filtered: &Filtered<impl Source>,
+        documents: &DocumentSet,
+        need: Need,
+    ) -> Result<()> {
         let mut numbers = documents.iter();
+        let hit = |number| {
+            let hit = filtered.hit(number);
+            Hit { need: hit.need.max(need), ..hit }
+        };
         loop {
-            let hits: Vec<Hit> = numbers.by_ref().take(BATCH).map(|number| filtered.hit(number)).collect();
+            let hits: Vec<Hit> = numbers.by_ref().take(BATCH).map(hit).collect();
             if hits.is_empty() {
                 return Ok(());
             }
@@ -47,7 +61,7 @@ impl<'k> Collector<'k> {
 
     /// Adds a hit whose place is known.
     pub(super) fn add_hit(&mut self, hit: Hit) {
-        if let Some(sorted) = hit.sorted {
+        if let Place::Sorted(sorted) = hit.place {
             self.keep(hit.number, sorted);
         }
     }
@@ -55,7 +69,7 @@ impl<'k> Collector<'k> {
     /// The hits in order.
     pub(super) fn finish(self) -> VecDeque<Hit> {
         let sorted = self.kept.into_sorted_vec().into_iter();
-        sorted.map(|(sorted, number)| Hit { number, need: Need::Nothing, sorted: Some(sorted) }).collect()
+        sorted.map(|(sorted, number)| Hit { number, need: Need::Nothing, place: Place::Sorted(sorted) }).collect()
     }
 
     /// Whether the id alone decides, so that no document must be read.

@@ -9,17 +9,19 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::collect::{self, Collector};
 use super::document::Document;
-use super::evaluate::{Answer, Trace, evaluate};
+use super::evaluate::{Answer, READ_COST, Trace, evaluate, evaluate_within};
 use super::facts::Facts;
 use super::matcher;
-use super::plan::{Order, Plan};
+use super::plan::{Drive, Node, Order, Plan, Walk};
 use super::planner;
 use super::request::Prepared;
 use super::sort::Sorted;
 use super::source::Source;
+use super::stream::Stream;
 use super::token::Position;
 use super::walk::ValueWalk;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
@@ -29,20 +31,32 @@ use crate::{Error, Result};
 /// How many candidates are collected and sorted rather than met on a walk, however the costs compare; fewer in tests, so
 /// that small databases are walked too.
 const COLLECT_ALWAYS: u64 = if cfg!(test) { 2 } else { 64 };
-/// What reading a document costs, in values walked.
-const READ_COST: u64 = 4;
+/// A limit above this many rows is none, as far as walking values goes.
+const STREAM_MAX: u64 = 4096;
+/// How many documents are read to spare evaluating the other conditions, before they are.
+const UNSETTLED_MAX: u64 = if cfg!(test) { 2 } else { 256 };
 
 /// One document of a result.
 #[derive(Clone, Debug)]
 pub(crate) struct Hit {
     pub(crate) number: DocumentNumber,
     pub(crate) need: Need,
-    /// Where it stands in a sorted order; none in the order of insertion.
-    pub(crate) sorted: Option<Sorted>,
+    pub(crate) place: Place,
+}
+
+/// Where a hit stands in the order of the result.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// By number.
+    Number,
+    /// By the values of a condition, then by number.
+    Value { ordinal: u8, key: Arc<[u8]> },
+    /// In the order that was asked for.
+    Sorted(Sorted),
 }
 
 /// What is still to be checked on a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
     Nothing,
     /// What the index could not decide.
@@ -61,27 +75,41 @@ pub(crate) struct Cursor<S> {
 pub(crate) struct Filtered<S> {
     pub(crate) source: S,
     pub(crate) plan: Plan,
-    answer: Answer,
+    known: Known,
     overflow: DocumentSet,
     documents_read: Cell<u64>,
+    values_walked: Cell<u64>,
+}
+
+/// What is known of the documents before they are met in order.
+enum Known {
+    /// They match, whichever they are.
+    Everything,
+    /// The filter was not evaluated; they must all be read.
+    Nothing,
+    /// What evaluating gave, without documents whose terms are incomplete.
+    Answer(Answer),
 }
 
 enum State {
-    /// By number: the candidates from `next` on.
-    Insertion { candidates: DocumentSet, next: Option<DocumentNumber> },
+    /// By number: the candidates from `next` on; where there are none apart, what is known to match.
+    Insertion { candidates: Option<DocumentSet>, next: Option<DocumentNumber> },
     /// All hits, collected and sorted.
     Collected(VecDeque<Hit>),
     /// Met on a walk over the values of the first path.
     Walking(Box<ValueWalk>),
+    /// Met on a walk over the values of a condition.
+    Streaming(Box<Stream>),
 }
 
 impl<S: Source> Cursor<S> {
-    /// Plans and filters. With a trace, measures the filter.
+    /// Plans, and filters as far as it pays. With a trace, measures the filter.
     pub(crate) fn open(source: S, prepared: &Prepared, trace: Option<&mut Trace>) -> Result<Self> {
         let facts = Facts { paths: source.paths(), policy: source.policy() };
-        let plan = planner::plan(&prepared.normal, &prepared.sort, facts);
-        let filtered = Filtered::new(source, plan, trace)?;
-        let order = filtered.start(prepared)?;
+        let is_limited = prepared.limit.is_some() || matches!(prepared.after, Some(Position::Value { .. }));
+        let plan = planner::plan(&prepared.normal, &prepared.sort, is_limited, facts);
+        let mut filtered = Filtered::new(source, plan)?;
+        let order = filtered.start(prepared, trace)?;
         Ok(Cursor { filtered, order })
     }
 
@@ -90,13 +118,23 @@ impl<S: Source> Cursor<S> {
         match &mut self.order {
             State::Insertion { candidates, next } => {
                 let Some(from) = *next else { return Ok(Vec::new()) };
-                let numbers = candidates.range(from, DocumentNumber::MAX).take(want);
-                let hits: Vec<Hit> = numbers.map(|number| self.filtered.hit(number)).collect();
-                *next = hits.last().and_then(|hit| after(hit.number));
+                let hits = match (candidates, &self.filtered.known) {
+                    (Some(candidates), _) => {
+                        let numbers = candidates.range(from, DocumentNumber::MAX).take(want);
+                        numbers.map(|number| self.filtered.hit(number)).collect()
+                    }
+                    (None, Known::Answer(answer)) => {
+                        let numbers = answer.certain.range(from, DocumentNumber::MAX).take(want);
+                        numbers.map(|number| Hit { number, need: Need::Nothing, place: Place::Number }).collect()
+                    }
+                    _ => Vec::new(),
+                };
+                *next = hits.last().and_then(|hit: &Hit| after(hit.number));
                 Ok(hits)
             }
             State::Collected(hits) => Ok(hits.drain(..want.min(hits.len())).collect()),
             State::Walking(walk) => walk.next_hits(&self.filtered, want),
+            State::Streaming(stream) => stream.next_hits(&mut self.filtered, want),
         }
     }
 
@@ -106,31 +144,88 @@ impl<S: Source> Cursor<S> {
             State::Insertion { .. } => "by number",
             State::Collected(_) => "collected and sorted",
             State::Walking(_) => "walked in the order of values",
+            State::Streaming(_) => "streamed value by value",
+        }
+    }
+
+    /// The condition whose values are walked, if one is.
+    pub(crate) fn drive(&self) -> Option<&Drive> {
+        match &self.order {
+            State::Insertion { .. } | State::Collected(_) => None,
+            State::Walking(walk) => walk.drive(),
+            State::Streaming(stream) => Some(stream.drive()),
         }
     }
 }
 
-impl<S: Source> Filtered<S> {
-    fn new(source: S, plan: Plan, trace: Option<&mut Trace>) -> Result<Self> {
-        let mut answer = evaluate(&plan.filter, &source, trace)?;
-        let overflow = source.presence(PathNumber::ROOT, &[Presence::Overflow])?;
-        if !overflow.is_empty() {
-            answer.certain.and_not_with(&overflow);
-            answer.maybe.and_not_with(&overflow);
+/// How many documents match. Sort, limit, skip and token play no part.
+pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
+    let facts = Facts { paths: source.paths(), policy: source.policy() };
+    let plan = planner::plan(&prepared.normal, &Default::default(), false, facts);
+    let mut filtered = Filtered::new(source, plan)?;
+    if filtered.overflow.is_empty() {
+        match &filtered.plan.filter {
+            Node::Empty => return Ok(0),
+            Node::All => return filtered.source.live_len(),
+            Node::Equal { path, key } => return filtered.source.equal_len(*path, key),
+            _ => {}
         }
-        Ok(Filtered { source, plan, answer, overflow, documents_read: Cell::new(0) })
+    }
+    filtered.filter(None)?;
+    filtered.count()
+}
+
+impl<S: Source> Filtered<S> {
+    fn new(source: S, plan: Plan) -> Result<Self> {
+        let overflow = source.presence(PathNumber::ROOT, &[Presence::Overflow])?;
+        let (documents_read, values_walked) = (Cell::new(0), Cell::new(0));
+        Ok(Filtered { source, plan, known: Known::Nothing, overflow, documents_read, values_walked })
     }
 
-    /// Everything that matches or may match.
-    fn candidates(&self) -> DocumentSet {
-        let mut candidates = self.answer.clone().possible();
-        candidates.or_with(&self.overflow);
-        candidates
+    /// Evaluates the plan's filter.
+    fn filter(&mut self, trace: Option<&mut Trace>) -> Result<()> {
+        let answer = evaluate(&self.plan.filter, &self.source, trace)?;
+        self.know(answer);
+        Ok(())
     }
 
-    /// What the index found, without documents whose terms are incomplete.
-    pub(super) fn indexed(&self) -> DocumentSet {
-        self.answer.clone().possible()
+    fn know(&mut self, mut answer: Answer) {
+        if !self.overflow.is_empty() {
+            answer.certain.and_not_with(&self.overflow);
+            answer.maybe.and_not_with(&self.overflow);
+        }
+        self.known = Known::Answer(answer);
+    }
+
+    /// Evaluates what all conditions but one ask, once reading documents instead has cost enough. Tells whether it did.
+    pub(super) fn settle(&mut self, rest: &Node) -> Result<bool> {
+        if !matches!(self.known, Known::Nothing) || self.documents_read.get() < UNSETTLED_MAX {
+            return Ok(false);
+        }
+        let answer = evaluate(rest, &self.source, None)?;
+        self.know(answer);
+        Ok(true)
+    }
+
+    /// Everything that matches or may match; none if what is known is enough.
+    fn candidates(&self) -> Option<DocumentSet> {
+        match &self.known {
+            Known::Answer(answer) if answer.maybe.is_empty() && self.overflow.is_empty() => None,
+            Known::Answer(answer) => {
+                let mut candidates = answer.clone().possible();
+                candidates.or_with(&self.overflow);
+                Some(candidates)
+            }
+            Known::Everything | Known::Nothing => Some(self.overflow.clone()),
+        }
+    }
+
+    /// What may match, as far as it is known, without documents whose terms are incomplete.
+    pub(super) fn documents(&self) -> Option<DocumentSet> {
+        match &self.known {
+            Known::Everything | Known::Nothing => None,
+            Known::Answer(answer) => Some(answer.clone().possible()),
+        }
     }
 
     /// The documents whose terms are incomplete.
@@ -140,7 +235,22 @@ impl<S: Source> Filtered<S> {
 
     /// Whether the index decided everything.
     pub(super) fn is_exact(&self) -> bool {
-        self.answer.maybe.is_empty() && self.overflow.is_empty()
+        let is_known = match &self.known {
+            Known::Everything => true,
+            Known::Nothing => false,
+            Known::Answer(answer) => answer.maybe.is_empty(),
+        };
+        is_known && self.overflow.is_empty()
+    }
+
+    /// How many distinct values were walked so far.
+    pub(crate) fn values_walked(&self) -> u64 {
+        self.values_walked.get()
+    }
+
+    /// Counts values that were walked.
+    pub(super) fn walked(&self, value_count: u64) {
+        self.values_walked.set(self.values_walked.get() + value_count);
     }
 
     /// How many documents were read so far.
@@ -150,9 +260,10 @@ impl<S: Source> Filtered<S> {
 
     /// How many documents match. Reads only those that the index can't decide.
     pub(crate) fn count(&self) -> Result<u64> {
-        let mut undecided = self.answer.maybe.clone();
+        let Known::Answer(answer) = &self.known else { return Err(Error::internal("a count before its filter")) };
+        let mut undecided = answer.maybe.clone();
         undecided.or_with(&self.overflow);
-        let mut count = self.answer.certain.len();
+        let mut count = answer.certain.len();
         let numbers: Vec<DocumentNumber> = undecided.iter().collect();
         for batch in numbers.chunks(collect::BATCH) {
             let hits: Vec<Hit> = batch.iter().map(|number| self.hit(*number)).collect();
@@ -166,12 +277,18 @@ impl<S: Source> Filtered<S> {
 
     /// A candidate as a hit, in no sorted order yet.
     pub(super) fn hit(&self, number: DocumentNumber) -> Hit {
-        let need = match self.answer.has(number) {
-            Some(false) => Need::Nothing,
-            Some(true) => Need::Residual,
-            None => Need::Whole,
+        let need = match &self.known {
+            _ if !self.overflow.is_empty() && self.overflow.contains(number) => Need::Whole,
+            Known::Everything => Need::Nothing,
+            Known::Nothing => Need::Whole,
+            Known::Answer(answer) if answer.maybe.is_empty() => Need::Nothing,
+            Known::Answer(answer) => match answer.has(number) {
+                Some(false) => Need::Nothing,
+                Some(true) if !answer.is_undecided => Need::Residual,
+                Some(true) | None => Need::Whole,
+            },
         };
-        Hit { number, need, sorted: None }
+        Hit { number, need, place: Place::Number }
     }
 
     /// Reads the documents of hits and visits those that match, with their places among the hits.
@@ -201,10 +318,10 @@ impl<S: Source> Filtered<S> {
 
     /// The hits that match; those that need no check are not read.
     pub(crate) fn verified(&self, hits: Vec<Hit>) -> Result<Vec<Hit>> {
-        let unsure: Vec<Hit> = hits.iter().filter(|hit| hit.need != Need::Nothing).cloned().collect();
-        if unsure.is_empty() {
+        if hits.iter().all(|hit| hit.need == Need::Nothing) {
             return Ok(hits);
         }
+        let unsure: Vec<Hit> = hits.iter().filter(|hit| hit.need != Need::Nothing).cloned().collect();
         let mut found = vec![false; unsure.len()];
         self.load(&unsure, |at, _| {
             found[at] = true;
@@ -222,40 +339,121 @@ impl<S: Source> Filtered<S> {
         Ok(hits)
     }
 
-    fn start(&self, prepared: &Prepared) -> Result<State> {
-        let Order::Sorted { keys, walk } = &self.plan.order else {
-            let next = match &prepared.after {
-                Some(Position::Number(number)) => after(*number),
-                _ => Some(DocumentNumber::MIN),
-            };
-            return Ok(State::Insertion { candidates: self.candidates(), next });
-        };
-        let position = match &prepared.after {
-            Some(Position::Sorted(sorted)) => Some(sorted.clone()),
-            _ => None,
-        };
+    fn start(&mut self, prepared: &Prepared, trace: Option<&mut Trace>) -> Result<State> {
+        let mut trace = trace;
         let wanted = prepared.limit.map(|limit| limit.saturating_add(prepared.skip));
-        if let Some(walk) = walk
-            && self.prefers_walk(wanted)?
-        {
-            let walk = ValueWalk::start(self, walk.path, keys, position, wanted)?;
-            return Ok(State::Walking(Box::new(walk)));
+        if let Order::Sorted { keys, walk } = &self.plan.order {
+            let (keys, walk) = (keys.clone(), walk.clone());
+            let position = match &prepared.after {
+                Some(Position::Sorted(sorted)) => Some(sorted.clone()),
+                _ => None,
+            };
+            if let Some(walk) = walk {
+                let drive = self.walkable(&walk, wanted, &mut trace)?;
+                if drive.is_some() || self.prefers_walk(wanted, trace.as_deref_mut())? {
+                    let walk = ValueWalk::start(self, walk.path, drive, &keys, position, wanted)?;
+                    return Ok(State::Walking(Box::new(walk)));
+                }
+            } else {
+                self.filter(trace)?;
+            }
+            let mut collector = Collector::new(&keys, position.as_ref(), wanted);
+            match (self.candidates(), &self.known) {
+                (Some(candidates), _) => collector.add_all(self, &candidates)?,
+                (None, Known::Answer(answer)) => collector.add_all(self, &answer.certain)?,
+                _ => {}
+            }
+            return Ok(State::Collected(collector.finish()));
         }
-        let mut collector = Collector::new(keys, position.as_ref(), wanted);
-        collector.add_all(self, &self.candidates())?;
-        Ok(State::Collected(collector.finish()))
+        if let Some((drive, after)) = self.streamable(prepared, wanted, &mut trace)? {
+            return Ok(State::Streaming(Box::new(Stream::start(self, drive, after))));
+        }
+        let next = match &prepared.after {
+            Some(Position::Number(number)) => after(*number),
+            _ => Some(DocumentNumber::MIN),
+        };
+        self.filter(trace)?;
+        Ok(State::Insertion { candidates: self.candidates(), next })
+    }
+
+    /// The condition on the sort path, if walking only the values that meet it pays; what the others ask is known then.
+    fn walkable(&mut self, walk: &Walk, wanted: Option<u64>, trace: &mut Option<&mut Trace>) -> Result<Option<Drive>> {
+        let drive = self.plan.drives.first().filter(|drive| Some(drive.path) == walk.path);
+        let Some(drive) = drive.cloned() else { return Ok(None) };
+        if drive.rest == Node::All {
+            self.known = Known::Everything;
+            return Ok(Some(drive));
+        }
+        let rest = evaluate(&drive.rest, &self.source, trace.as_deref_mut())?;
+        if !self.pays(rest.certain.len() + rest.maybe.len(), wanted)? {
+            return Ok(None);
+        }
+        self.know(rest);
+        Ok(Some(drive))
+    }
+
+    /// The condition whose values are worth walking until enough rows are found, and where to go on.
+    #[expect(clippy::type_complexity, reason = "a position has two parts")]
+    fn streamable(
+        &mut self,
+        prepared: &Prepared,
+        wanted: Option<u64>,
+        trace: &mut Option<&mut Trace>,
+    ) -> Result<Option<(Drive, Option<(Arc<[u8]>, DocumentNumber)>)>> {
+        let position = match &prepared.after {
+            None => None,
+            Some(Position::Value { ordinal, key, number }) => Some((*ordinal, key.clone(), *number)),
+            Some(_) => return Ok(None),
+        };
+        let mut drives = self.plan.drives.iter();
+        let drive = match &position {
+            Some((ordinal, ..)) => {
+                let found = drives.find(|drive| drive.ordinal == *ordinal);
+                Some(found.ok_or_else(|| {
+                    Error::invalid("the continuation token belongs to another index policy")
+                        .with_hint("start the query from its beginning, without a token")
+                })?)
+            }
+            None if wanted.is_none_or(|wanted| wanted > STREAM_MAX) => None,
+            None => drives.clone().find(|drive| drive.rest == Node::All).or_else(|| drives.next()),
+        };
+        let Some(drive) = drive.cloned() else { return Ok(None) };
+        let after = position.map(|(_, key, number)| (key, number));
+        if drive.rest == Node::All {
+            self.known = Known::Everything;
+            return Ok(Some((drive, after)));
+        }
+        match evaluate_within(&drive.rest, &self.source, STREAM_MAX, trace.as_deref_mut())? {
+            // Documents are read until it is known how many that takes.
+            None => self.known = Known::Nothing,
+            Some(rest) => {
+                let found_count = rest.certain.len() + rest.maybe.len();
+                if after.is_none() && !self.pays(found_count, wanted)? {
+                    return Ok(None);
+                }
+                self.know(rest);
+            }
+        }
+        Ok(Some((drive, after)))
     }
 
     /// Whether walking the sort path's values until enough candidates are met costs less than reading all candidates.
-    fn prefers_walk(&self, wanted: Option<u64>) -> Result<bool> {
-        let candidates = self.answer.certain.len() + self.answer.maybe.len();
-        if candidates <= COLLECT_ALWAYS {
+    /// The filter is evaluated then, unless it is everything.
+    fn prefers_walk(&mut self, wanted: Option<u64>, trace: Option<&mut Trace>) -> Result<bool> {
+        self.filter(trace)?;
+        let Known::Answer(answer) = &self.known else { return Ok(true) };
+        self.pays(answer.certain.len() + answer.maybe.len(), wanted)
+    }
+
+    /// Whether walking values until so many of the candidates are met costs less than reading the candidates.
+    fn pays(&self, candidate_count: u64, wanted: Option<u64>) -> Result<bool> {
+        if candidate_count <= COLLECT_ALWAYS {
             return Ok(false);
         }
-        let all = self.source.presence(PathNumber::ROOT, &[Presence::Object])?.len();
-        let share_walked = wanted.map_or(candidates, |wanted| wanted.min(candidates));
-        let walked = u128::from(all) * u128::from(share_walked) / u128::from(candidates);
-        Ok(walked <= u128::from(candidates) * u128::from(READ_COST))
+        let all = self.source.live_len()?;
+        let share_walked = wanted.map_or(candidate_count, |wanted| wanted.min(candidate_count));
+        let walked = u128::from(all) * u128::from(share_walked) / u128::from(candidate_count);
+        Ok(walked <= u128::from(candidate_count) * u128::from(READ_COST))
     }
 }
 

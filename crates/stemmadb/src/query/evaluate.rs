@@ -1,7 +1,7 @@
 //! A plan's filter to sets of documents.
 //!
 //! Every node gives what certainly matches and, apart from it, what may match. Joins evaluate what is likely to be small
-//! first, stop when nothing is left, and intersect in the order of the sizes found.
+//! first, stop when nothing is left, and leave to the documents what costs more to ask of the index.
 
 use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
@@ -9,11 +9,19 @@ use std::time::{Duration, Instant};
 use super::interval::KeyRange;
 use super::plan::{Node, ValueTest};
 use super::source::Source;
-use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Union};
 use crate::tree::Direction;
 use crate::value::Value;
 use crate::value::collate::key;
+use crate::{Error, Result};
+
+/// What reading a document costs, in values visited; in tests little, so that small databases have both.
+pub(super) const READ_COST: u64 = if cfg!(test) { 1 } else { 8 };
+/// How many values each of several conditions may have to be evaluated in the first turn, and how many times more in the next.
+const FIRST_VALUES: u64 = if cfg!(test) { 2 } else { 64 };
+const VALUES_GROWTH: u64 = 16;
+/// More documents are never read to spare the index.
+const READ_MAX: u64 = 4096;
 
 /// The documents of a node.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +30,8 @@ pub(crate) struct Answer {
     pub(crate) certain: DocumentSet,
     /// Those that may match; none of them is in `certain`.
     pub(crate) maybe: DocumentSet,
+    /// Whether conditions were left out which the index could have decided: what may match must be asked the whole selector.
+    pub(crate) is_undecided: bool,
 }
 
 /// What evaluating a node took: one per node of the plan, shaped like it.
@@ -29,6 +39,8 @@ pub(crate) struct Answer {
 pub(crate) struct Trace {
     /// What came of it; none if it was not evaluated.
     pub(crate) measured: Option<Measured>,
+    /// Whether documents were to be read rather than the rest of it evaluated.
+    pub(crate) is_abandoned: bool,
     pub(crate) children: Vec<Trace>,
 }
 
@@ -42,15 +54,27 @@ pub(crate) struct Measured {
 
 /// Evaluates a node; with a trace, measures it.
 pub(crate) fn evaluate(node: &Node, source: &impl Source, trace: Option<&mut Trace>) -> Result<Answer> {
-    let Some(trace) = trace else { return evaluate_node(node, source, &mut Tracer(None)) };
+    let found = evaluate_within(node, source, u64::MAX, trace)?;
+    found.ok_or_else(|| Error::internal("an evaluation without a bound met it"))
+}
+
+/// Evaluates a node, but gives up once more than `values_max` distinct values would have to be visited.
+pub(crate) fn evaluate_within(
+    node: &Node,
+    source: &impl Source,
+    values_max: u64,
+    trace: Option<&mut Trace>,
+) -> Result<Option<Answer>> {
+    let Some(trace) = trace else { return evaluate_node(node, source, values_max, &mut Tracer(None)) };
     let started = Instant::now();
     trace.children = node.children().iter().map(|_| Trace::default()).collect();
-    let answer = evaluate_node(node, source, &mut Tracer(Some(&mut trace.children)))?;
-    trace.measured = Some(Measured {
+    let answer = evaluate_node(node, source, values_max, &mut Tracer(Some(&mut trace.children)))?;
+    trace.measured = answer.as_ref().map(|answer| Measured {
         certain_count: answer.certain.len(),
         maybe_count: answer.maybe.len(),
         time: started.elapsed(),
     });
+    trace.is_abandoned = answer.is_none();
     Ok(answer)
 }
 
@@ -63,75 +87,120 @@ impl Tracer<'_> {
     }
 }
 
-fn evaluate_node(node: &Node, source: &impl Source, tracer: &mut Tracer<'_>) -> Result<Answer> {
-    Ok(match node {
+fn evaluate_node(
+    node: &Node,
+    source: &impl Source,
+    values_max: u64,
+    tracer: &mut Tracer<'_>,
+) -> Result<Option<Answer>> {
+    Ok(Some(match node {
         Node::Empty => Answer::default(),
         Node::All => Answer::certain(source.presence(PathNumber::ROOT, &[Presence::Object])?),
         Node::Equal { path, key } => Answer::certain(source.equal(*path, key)?),
+        Node::EqualAny { keys, .. } if keys.len() as u64 > values_max => return Ok(None),
         Node::EqualAny { path, keys } => Answer::certain(source.equal_any(*path, keys)?),
-        Node::Range { path, range } => Answer::certain(source.range(*path, range)?),
-        Node::Presence { path, kinds } => Answer::certain(source.presence(*path, kinds)?),
-        Node::Matching { path, range, test } => matching(source, *path, range, test)?,
-        Node::Ids(ids) => Answer::certain(numbers_of(source, ids)?),
-        Node::IdRange { lower, upper } => Answer::certain(source.ids_in_range(as_str(lower), as_str(upper))?),
-        Node::Union(nodes) => union(nodes, source, tracer)?,
-        Node::Intersection(nodes) => intersection(nodes, source, tracer)?,
-        Node::Difference(from, without) => difference(from, without, source, tracer)?,
-        Node::Check(inner) => {
-            let answer = evaluate(inner, source, tracer.child(0))?;
-            Answer { certain: DocumentSet::new(), maybe: answer.possible() }
+        Node::Range { path, range } => {
+            let Some(found) = source.range_within(*path, range, values_max)? else { return Ok(None) };
+            Answer::certain(found)
         }
-    })
+        Node::Presence { path, kinds } => Answer::certain(source.presence(*path, kinds)?),
+        Node::Matching { path, range, test } => return matching(source, *path, range, test, values_max),
+        Node::Ids(ids) if ids.len() as u64 > values_max => return Ok(None),
+        Node::Ids(ids) => Answer::certain(numbers_of(source, ids)?),
+        Node::IdRange { .. } if values_max < u64::MAX => return Ok(None),
+        Node::IdRange { lower, upper } => Answer::certain(source.ids_in_range(as_str(lower), as_str(upper))?),
+        Node::Union(nodes) => return union(nodes, source, values_max, tracer),
+        Node::Intersection(nodes) => return intersection(nodes, source, values_max, tracer),
+        Node::Difference(from, without) => return difference(from, without, source, values_max, tracer),
+        Node::Check(inner) => {
+            let Some(answer) = evaluate_within(inner, source, values_max, tracer.child(0))? else { return Ok(None) };
+            let is_undecided = answer.is_undecided;
+            Answer { certain: DocumentSet::new(), maybe: answer.possible(), is_undecided }
+        }
+    }))
 }
 
-fn union(nodes: &[Node], source: &impl Source, tracer: &mut Tracer<'_>) -> Result<Answer> {
-    let (mut certain, mut maybe) = (Union::new(), Union::new());
+fn union(nodes: &[Node], source: &impl Source, values_max: u64, tracer: &mut Tracer<'_>) -> Result<Option<Answer>> {
+    let (mut certain, mut maybe, mut is_undecided) = (Union::new(), Union::new(), false);
     for (at, node) in nodes.iter().enumerate() {
-        let answer = evaluate(node, source, tracer.child(at))?;
+        let Some(answer) = evaluate_within(node, source, values_max, tracer.child(at))? else { return Ok(None) };
         certain.add_set(&answer.certain);
         maybe.add_set(&answer.maybe);
+        is_undecided |= answer.is_undecided;
     }
     let certain = certain.finish();
     let mut maybe = maybe.finish();
     maybe.and_not_with(&certain);
-    Ok(Answer { certain, maybe })
+    Ok(Some(Answer { certain, maybe, is_undecided }))
 }
 
-fn intersection(nodes: &[Node], source: &impl Source, tracer: &mut Tracer<'_>) -> Result<Answer> {
-    let mut order: Vec<usize> = (0..nodes.len()).collect();
-    order.sort_by_key(|at| expected_size(&nodes[*at]));
-    let mut answers = Vec::with_capacity(nodes.len());
-    for at in order {
-        let answer = evaluate(&nodes[at], source, tracer.child(at))?;
-        if answer.is_empty() {
-            return Ok(Answer::default());
+/// What is likely to be small first; what has many values only after all others had their turn, as far as it must be. As
+/// soon as reading the documents found so far costs less than what else there is to evaluate, they are left undecided.
+fn intersection(
+    nodes: &[Node],
+    source: &impl Source,
+    values_max: u64,
+    tracer: &mut Tracer<'_>,
+) -> Result<Option<Answer>> {
+    let mut waiting: Vec<usize> = (0..nodes.len()).collect();
+    waiting.sort_by_key(|at| expected_size(&nodes[*at]));
+    let mut all: Option<Answer> = None;
+    let mut values = FIRST_VALUES;
+    while !waiting.is_empty() {
+        let turn = if waiting.len() == 1 { u64::MAX } else { values };
+        let mut too_long = Vec::new();
+        for at in waiting {
+            let most = turn.min(worth(all.as_ref())).min(values_max);
+            let Some(answer) = evaluate_within(&nodes[at], source, most, tracer.child(at))? else {
+                too_long.push(at);
+                continue;
+            };
+            let met = match all.take() {
+                Some(all) => all.and(answer),
+                None => answer,
+            };
+            if met.is_empty() {
+                return Ok(Some(Answer::default()));
+            }
+            all = Some(met);
         }
-        answers.push(answer);
-    }
-    answers.sort_by_key(|answer| answer.certain.len() + answer.maybe.len());
-    let mut answers = answers.into_iter();
-    let Some(mut all) = answers.next() else { return Ok(Answer::default()) };
-    for answer in answers {
-        all = all.and(answer);
-        if all.is_empty() {
-            break;
+        waiting = too_long;
+        let worth = worth(all.as_ref());
+        if !waiting.is_empty() && turn >= worth.min(values_max) {
+            return Ok(if worth <= values_max { all.map(Answer::undecided) } else { None });
         }
+        values = values.saturating_mul(VALUES_GROWTH);
     }
     Ok(all)
 }
 
-fn difference(from: &Node, without: &Node, source: &impl Source, tracer: &mut Tracer<'_>) -> Result<Answer> {
-    let from = evaluate(from, source, tracer.child(0))?;
-    if from.is_empty() {
-        return Ok(from);
+/// How many values may be visited to spare reading these documents.
+fn worth(found: Option<&Answer>) -> u64 {
+    match found.map(|found| found.certain.len() + found.maybe.len()) {
+        Some(count) if count <= READ_MAX => count * READ_COST,
+        _ => u64::MAX,
     }
-    let without = evaluate(without, source, tracer.child(1))?;
+}
+
+fn difference(
+    from: &Node,
+    without: &Node,
+    source: &impl Source,
+    values_max: u64,
+    tracer: &mut Tracer<'_>,
+) -> Result<Option<Answer>> {
+    let Some(from) = evaluate_within(from, source, values_max, tracer.child(0))? else { return Ok(None) };
+    if from.is_empty() {
+        return Ok(Some(from));
+    }
+    let Some(without) = evaluate_within(without, source, values_max, tracer.child(1))? else { return Ok(None) };
+    let is_undecided = from.is_undecided || without.is_undecided;
     let mut maybe = from.certain.and(&without.maybe);
     maybe.or_with(&from.maybe.and_not(&without.certain));
     let mut certain = from.certain;
     certain.and_not_with(&without.certain);
     certain.and_not_with(&without.maybe);
-    Ok(Answer { certain, maybe })
+    Ok(Some(Answer { certain, maybe, is_undecided }))
 }
 
 /// Roughly how large a node's set is, before anything is known of it: 0 is smallest.
@@ -152,24 +221,38 @@ fn expected_size(node: &Node) -> u8 {
 }
 
 /// Tries each distinct value in a range.
-fn matching(source: &impl Source, path: PathNumber, range: &KeyRange, test: &ValueTest) -> Result<Answer> {
+fn matching(
+    source: &impl Source,
+    path: PathNumber,
+    range: &KeyRange,
+    test: &ValueTest,
+    values_max: u64,
+) -> Result<Option<Answer>> {
     let (mut certain, mut maybe) = (Union::new(), Union::new());
+    let mut left = Some(values_max);
     source.walk(path, range, Direction::Ascending, &mut |value_key, documents| {
+        left = left.and_then(|left| left.checked_sub(1));
+        if left.is_none() {
+            return Ok(ControlFlow::Break(()));
+        }
         match passes(test, value_key)? {
-            Some(true) => certain.add_set(&documents),
+            Some(true) => documents.add_to(&mut certain)?,
             Some(false) => {}
-            None => maybe.add_set(&documents),
+            None => documents.add_to(&mut maybe)?,
         }
         Ok(ControlFlow::Continue(()))
     })?;
+    if left.is_none() {
+        return Ok(None);
+    }
     let certain = certain.finish();
     let mut maybe = maybe.finish();
     maybe.and_not_with(&certain);
-    Ok(Answer { certain, maybe })
+    Ok(Some(Answer { certain, maybe, is_undecided: false }))
 }
 
 /// Whether the value with this key passes; none if the key does not say.
-fn passes(test: &ValueTest, value_key: &[u8]) -> Result<Option<bool>> {
+pub(super) fn passes(test: &ValueTest, value_key: &[u8]) -> Result<Option<bool>> {
     match test {
         ValueTest::Regex(pattern) => {
             let (text, _) = key::decode_string(value_key)?;
@@ -207,7 +290,12 @@ fn as_str(bound: &Bound<String>) -> Bound<&str> {
 
 impl Answer {
     fn certain(certain: DocumentSet) -> Self {
-        Answer { certain, maybe: DocumentSet::new() }
+        Answer { certain, maybe: DocumentSet::new(), is_undecided: false }
+    }
+
+    /// All of it may match, but the whole selector must be asked.
+    fn undecided(self) -> Self {
+        Answer { certain: DocumentSet::new(), maybe: self.possible(), is_undecided: true }
     }
 
     /// Everything that matches or may match.
@@ -232,16 +320,21 @@ impl Answer {
         self.maybe.contains(document).then_some(true)
     }
 
-    fn and(self, other: Answer) -> Answer {
+    /// What is in both; the smaller one is filtered.
+    pub(crate) fn and(self, other: Answer) -> Answer {
         if self.maybe.is_empty() && other.maybe.is_empty() {
-            let mut certain = self.certain;
-            certain.and_with(&other.certain);
-            return Answer { certain, maybe: DocumentSet::new() };
+            let (mut certain, larger) = match self.certain.len() <= other.certain.len() {
+                true => (self.certain, other.certain),
+                false => (other.certain, self.certain),
+            };
+            certain.and_with(&larger);
+            return Answer::certain(certain);
         }
+        let is_undecided = self.is_undecided || other.is_undecided;
         let certain = self.certain.and(&other.certain);
         let mut maybe = self.possible();
         maybe.and_with(&other.possible());
         maybe.and_not_with(&certain);
-        Answer { certain, maybe }
+        Answer { certain, maybe, is_undecided }
     }
 }

@@ -9,7 +9,7 @@ use super::evaluate::Trace;
 use super::facts::Facts;
 use super::interval::KeyRange;
 use super::normal::Normal;
-use super::plan::{Node, Order, Plan, ValueTest};
+use super::plan::{Drive, Node, Order, Plan, ValueTest, Values};
 use super::planner;
 use super::print;
 use super::request::{Prepared, Query};
@@ -45,6 +45,8 @@ struct Step {
     detail: Option<String>,
     is_exact: bool,
     found: Option<Found>,
+    /// Whether documents were read instead of finishing it.
+    is_abandoned: bool,
     children: Vec<Step>,
 }
 
@@ -60,6 +62,7 @@ struct Found {
 struct Ran {
     row_count: u64,
     documents_read: u64,
+    values_walked: u64,
     time_us: u64,
 }
 
@@ -67,13 +70,14 @@ pub(super) fn explain<S: Source>(source: S, query: &Query, analyze: bool) -> Res
     let prepared = query.prepare()?;
     if !analyze {
         let facts = Facts { paths: source.paths(), policy: source.policy() };
-        let plan = planner::plan(&prepared.normal, &prepared.sort, facts);
+        let plan = planner::plan(&prepared.normal, &prepared.sort, prepared.limit.is_some(), facts);
         let order = match &plan.order {
             Order::Insertion => "by number",
             Order::Sorted { walk: Some(_), .. } => "walked in the order of values or collected, by what costs less",
             Order::Sorted { walk: None, .. } => "collected and sorted",
         };
-        return Ok(Explanation::new(&prepared, &plan, source.paths(), order, &Trace::default(), None));
+        let filter = Step::new(&plan.filter, source.paths(), &Trace::default());
+        return Ok(Explanation::new(&prepared, &plan, filter, order, None));
     }
     let started = Instant::now();
     let mut trace = Trace::default();
@@ -81,8 +85,18 @@ pub(super) fn explain<S: Source>(source: S, query: &Query, analyze: bool) -> Res
     let order = cursor.order_name();
     let row_count = run(&mut cursor, &prepared)?;
     let filtered = &cursor.filtered;
-    let ran = Ran { row_count, documents_read: filtered.documents_read(), time_us: microseconds(started.elapsed()) };
-    Ok(Explanation::new(&prepared, &filtered.plan, filtered.source.paths(), order, &trace, Some(ran)))
+    let ran = Ran {
+        row_count,
+        documents_read: filtered.documents_read(),
+        values_walked: filtered.values_walked(),
+        time_us: microseconds(started.elapsed()),
+    };
+    let paths = filtered.source.paths();
+    let filter = match cursor.drive() {
+        Some(drive) => Step::driven(drive, paths, &trace),
+        None => Step::new(&filtered.plan.filter, paths, &trace),
+    };
+    Ok(Explanation::new(&prepared, &filtered.plan, filter, order, Some(ran)))
 }
 
 /// Runs a query to its last row and counts the rows.
@@ -105,10 +119,10 @@ fn microseconds(time: std::time::Duration) -> u64 {
 }
 
 impl Explanation {
-    fn new(prepared: &Prepared, plan: &Plan, paths: &Paths, order: &str, trace: &Trace, ran: Option<Ran>) -> Self {
+    fn new(prepared: &Prepared, plan: &Plan, filter: Step, order: &str, ran: Option<Ran>) -> Self {
         let residual = (plan.residual != Normal::Everything).then(|| print::normal(&plan.residual));
         Explanation {
-            filter: Step::new(&plan.filter, paths, trace),
+            filter,
             residual,
             order: order.to_owned(),
             sort: prepared.sort.to_value(),
@@ -136,6 +150,9 @@ impl Explanation {
         if let Some(ran) = &self.ran {
             object.insert("rows", ran.row_count);
             object.insert("documents_read", ran.documents_read);
+            if ran.values_walked > 0 {
+                object.insert("values_walked", ran.values_walked);
+            }
             object.insert("time_us", ran.time_us);
         }
         Value::Object(object)
@@ -159,7 +176,11 @@ impl fmt::Display for Explanation {
         }
         if let Some(ran) = &self.ran {
             let (rows, documents) = (counted(ran.row_count, "row"), counted(ran.documents_read, "document"));
-            write!(f, ": {rows}, {documents} read, {} µs", ran.time_us)?;
+            write!(f, ": {rows}, {documents} read")?;
+            if ran.values_walked > 0 {
+                write!(f, ", {} walked", counted(ran.values_walked, "value"))?;
+            }
+            write!(f, ", {} µs", ran.time_us)?;
         }
         if let Some(residual) = &self.residual {
             write!(f, "\n  checked on documents: {residual}")?;
@@ -184,8 +205,28 @@ impl Step {
                 maybe_count: measured.maybe_count,
                 time_us: microseconds(measured.time),
             }),
+            is_abandoned: trace.is_abandoned,
             children: children.iter().zip(traces).map(|(child, trace)| Step::new(child, paths, trace)).collect(),
         }
+    }
+
+    /// A condition whose values are walked, of which the others are asked beside.
+    fn driven(drive: &Drive, paths: &Paths, trace: &Trace) -> Self {
+        let path = drive.path;
+        let values = match &drive.values {
+            Values::Range(range) => Node::Range { path, range: range.clone() },
+            Values::Keys(keys) => Node::EqualAny { path, keys: keys.clone() },
+            Values::Matching(range, test) => Node::Matching { path, range: range.clone(), test: test.clone() },
+        };
+        let mut step = Step::new(&values, paths, &Trace::default());
+        step.operation = "walk";
+        if drive.others != Node::Empty {
+            step.children.push(Step::new(&drive.others, paths, &Trace::default()));
+        }
+        if drive.rest != Node::All {
+            step.children.push(Step::new(&drive.rest, paths, trace));
+        }
+        step
     }
 
     fn to_value(&self) -> Value {
@@ -202,6 +243,9 @@ impl Step {
             object.insert("rows", found.certain_count);
             object.insert("undecided", found.maybe_count);
             object.insert("time_us", found.time_us);
+        }
+        if self.is_abandoned {
+            object.insert("left_to_documents", true);
         }
         if !self.children.is_empty() {
             object.insert("of", Value::Array(self.children.iter().map(Step::to_value).collect()));
@@ -223,6 +267,9 @@ impl Step {
                 write!(f, ", {} undecided", found.maybe_count)?;
             }
             write!(f, ", {} µs", found.time_us)?;
+        }
+        if self.is_abandoned {
+            write!(f, ": left to the documents")?;
         }
         self.children.iter().try_for_each(|child| child.write(f, depth + 1))
     }

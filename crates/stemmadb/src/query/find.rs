@@ -27,7 +27,8 @@ impl Find {
     }
 
     /// Orders by the value at `path`, ascending; documents without one come first. Where earlier paths leave a tie, this one
-    /// decides, and at last the document id. Without any order, rows come as their documents were first inserted.
+    /// decides, and at last the document id. Without any order, rows come as their documents were first inserted, or, with a limit, in
+    /// whichever order finds them soonest.
     pub fn sort(self, path: impl AsRef<str>) -> Self {
         self.with(|query| query.sort(path))
     }
@@ -42,7 +43,7 @@ impl Find {
         self.with(|query| query.order(sort))
     }
 
-    /// At most `count` rows.
+    /// At most `count` rows. Without a sort, any so many.
     pub fn limit(self, count: u64) -> Self {
         self.with(|query| query.limit(count))
     }

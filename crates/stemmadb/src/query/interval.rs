@@ -8,7 +8,7 @@
 //! region*) are undecided.
 
 use crate::query::selector::Comparison;
-use crate::value::collate::key;
+use crate::value::collate::key::{self, Tag};
 use crate::value::{Kind, Value};
 
 /// The bytes of hash at the end of a cut key.
@@ -36,6 +36,12 @@ impl KeyRange {
     /// Whether a key is within.
     pub(crate) fn holds(&self, value_key: &[u8]) -> bool {
         self.lower.as_slice() <= value_key && value_key < self.upper.as_slice()
+    }
+
+    /// The keys in both.
+    pub(crate) fn intersection(&self, other: &KeyRange) -> Self {
+        let lower = (&self.lower).max(&other.lower).clone();
+        KeyRange { lower, upper: (&self.upper).min(&other.upper).clone() }
     }
 
     /// Whether no key can be within.
@@ -129,18 +135,34 @@ impl Interval {
         Interval { lower, upper }
     }
 
+    /// The scalars of the interval as one range of keys; none if a bound is a string above the policy's bound.
+    pub(crate) fn scalars(&self) -> Option<KeyRange> {
+        if self.lower.cut.is_some() || self.upper.cut.is_some() {
+            return None;
+        }
+        let all = KeyRange::of_scalars();
+        let lower = self.lower.bytes.clone().max(all.lower);
+        Some(KeyRange { lower, upper: self.upper.bytes.clone().min(all.upper) })
+    }
+
+    /// Whether a range of keys is within, whole or in part; none if it is not.
+    pub(crate) fn overlap(&self, range: &KeyRange) -> Option<bool> {
+        if self.is_empty() || self.lower.bytes >= range.upper || self.upper.bytes <= range.lower {
+            return None;
+        }
+        Some(self.lower.bytes <= range.lower && self.upper.bytes >= range.upper)
+    }
+
     /// The pieces it is made of, in the order of values.
     pub(crate) fn pieces(&self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         for kind in Kind::ALL {
             let range = KeyRange::of_kind(kind);
+            let Some(is_whole) = self.overlap(&range) else { continue };
             let from_first = self.lower.bytes <= range.lower;
             let to_last = self.upper.bytes >= range.upper;
-            if self.lower.bytes >= range.upper || self.upper.bytes <= range.lower || self.is_empty() {
-                continue;
-            }
             match kind {
-                _ if from_first && to_last => pieces.push(Piece::Whole(kind)),
+                _ if is_whole => pieces.push(Piece::Whole(kind)),
                 Kind::Array | Kind::Object => pieces.push(Piece::Part(kind)),
                 _ => {
                     let lower = Mark { bytes: range.lower, cut: None };
@@ -203,4 +225,9 @@ pub(crate) fn cut_region(cut_key: &[u8]) -> KeyRange {
     let lower = cut_key[..cut_key.len().saturating_sub(CUT_HASH_BYTES)].to_vec();
     let upper = successor(&lower);
     KeyRange { lower, upper }
+}
+
+/// Whether a key is one of a string that was cut.
+pub(crate) fn is_cut(value_key: &[u8]) -> bool {
+    value_key.first() == Some(&(Tag::String as u8)) && key::decode_string(value_key).is_ok_and(|(text, _)| text.cut)
 }

@@ -28,7 +28,9 @@ mod selector;
 mod snapshot;
 mod sort;
 mod source;
+mod stream;
 mod token;
+mod values;
 mod walk;
 
 pub use explain::Explanation;

@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) whole: Normal,
     /// How rows come into order.
     pub(crate) order: Order,
+    /// Conditions whose values may be walked one after the other, instead of uniting their documents first.
+    pub(crate) drives: Vec<Drive>,
 }
 
 /// How rows come into order.
@@ -46,6 +48,31 @@ pub(crate) enum Order {
 pub(crate) struct Walk {
     /// None if no document has this path.
     pub(crate) path: Option<PathNumber>,
+}
+
+/// One of several conditions that must all be met, on the value at one path that crosses no array. Its values can be
+/// walked in order, and each document comes up once.
+#[derive(Clone, Debug)]
+pub(crate) struct Drive {
+    /// Which of the conditions it is: the same one whenever the same selector is planned.
+    pub(crate) ordinal: u8,
+    pub(crate) path: PathNumber,
+    pub(crate) values: Values,
+    /// Documents that meet the condition with anything but these values: none of them has one of these.
+    pub(crate) others: Node,
+    /// What the other conditions ask.
+    pub(crate) rest: Node,
+}
+
+/// The values of one path that meet a condition.
+#[derive(Clone, Debug)]
+pub(crate) enum Values {
+    /// All in a range.
+    Range(KeyRange),
+    /// Those with one of these keys, which ascend.
+    Keys(Vec<Vec<u8>>),
+    /// Those in a range that pass a test.
+    Matching(KeyRange, ValueTest),
 }
 
 /// A set of documents, by what the index knows.

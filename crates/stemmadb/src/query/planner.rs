@@ -15,25 +15,41 @@ use std::collections::HashMap;
 use super::facts::Facts;
 use super::interval::{Interval, KeyRange, Piece};
 use super::normal::{Check, Leaf, Normal};
-use super::plan::{Node, Order, Plan, Walk};
+use super::plan::{Drive, Node, Order, Plan, Walk};
 use super::selector::{Comparison, Place};
 use super::sort::Sort;
 use crate::index::{PathNumber, Presence};
 use crate::value::{Kind, Path, Value};
 
 mod condition;
+mod drive;
 mod element;
 mod identity;
 
-/// Everything about how a query is answered that can be known without reading.
-pub(crate) fn plan(selector: &Normal, sort: &Sort, facts: Facts<'_>) -> Plan {
+/// Everything about how a query is answered that can be known without reading. If it `is_limited`, rows in no order may
+/// come in any.
+pub(crate) fn plan(selector: &Normal, sort: &Sort, is_limited: bool, facts: Facts<'_>) -> Plan {
     let planner = Planner { facts };
-    let (filter, residual) = planner.filter(selector);
-    Plan { filter, residual, whole: selector.clone(), order: planner.order(sort) }
+    let wanted = match sort.keys.first() {
+        Some(first) => Wanted::Only(&first.path),
+        None if is_limited => Wanted::Any,
+        None => Wanted::None,
+    };
+    let (filter, residual, drives) = planner.filter(selector, wanted);
+    Plan { filter, residual, whole: selector.clone(), order: planner.order(sort), drives }
 }
 
 struct Planner<'a> {
     facts: Facts<'a>,
+}
+
+/// Which conditions are worth walking.
+#[derive(Clone, Copy)]
+enum Wanted<'s> {
+    None,
+    /// The one on this path.
+    Only(&'s Path),
+    Any,
 }
 
 /// What is asked of the value at one place: the comparisons on it joined, or another condition.
@@ -55,19 +71,18 @@ enum Ask<'s> {
 }
 
 impl Planner<'_> {
-    /// The filter of a selector, and what it leaves undecided.
-    fn filter(&self, selector: &Normal) -> (Node, Normal) {
-        let Normal::All(children) = selector else {
-            let node = self.in_document(selector);
-            let residual = if node.is_exact() { Normal::Everything } else { selector.clone() };
-            return (node, residual);
+    /// The filter of a selector, what it leaves undecided, and which of its conditions can be walked.
+    fn filter(&self, selector: &Normal, wanted: Wanted<'_>) -> (Node, Normal, Vec<Drive>) {
+        let children = match selector {
+            Normal::All(children) => children.as_slice(),
+            one => std::slice::from_ref(one),
         };
         // A document that may match is in every conjunct's set, so what is exact of the conjuncts need not be asked again.
         let mut nodes = Vec::new();
         let mut residual = Vec::new();
         let (questions, others) = self.questions(children);
-        for question in questions {
-            let node = self.answer(&question);
+        for question in &questions {
+            let node = self.answer(question);
             if !node.is_exact() {
                 residual.extend(question.asked.iter().map(|leaf| Normal::Leaf((*leaf).clone())));
             }
@@ -80,7 +95,8 @@ impl Planner<'_> {
             }
             nodes.push(node);
         }
-        (Node::intersection(nodes), Normal::all(residual))
+        let drives = self.drives(&questions, &nodes, wanted);
+        (Node::intersection(nodes), Normal::all(residual), drives)
     }
 
     fn order(&self, sort: &Sort) -> Order {

@@ -42,7 +42,8 @@ pub(crate) struct Prepared {
 }
 
 impl Query {
-    /// All documents that match `selector`, in the order of their first insertion.
+    /// All documents that match `selector`. Without a sort and without a limit they come in the order of their first
+    /// insertion; with a limit in whichever order finds them soonest, which further pages keep.
     pub fn new(selector: Selector) -> Self {
         Query { selector, sort: Sort::default(), limit: None, skip: 0, fields: None, after: None, problem: None }
     }
@@ -103,7 +104,7 @@ impl Query {
         self
     }
 
-    /// At most `count` rows.
+    /// At most `count` rows. Without a sort, any so many.
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
         self.limit = Some(count);

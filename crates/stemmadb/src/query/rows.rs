@@ -3,13 +3,10 @@
 //! Rows are made in batches that start small and grow, so that a short result costs little and a long one is read many
 //! documents at a time.
 
-use std::collections::VecDeque;
-
-use super::cursor::{Cursor, Hit};
+use super::cursor::{self, Cursor, Hit, Place};
 use super::document::{Document, value_at};
 use super::fields::Fields;
 use super::request::{Prepared, Query};
-use super::sort::Sorted;
 use super::source::Source;
 use super::token::Position;
 use crate::index::DocumentNumber;
@@ -45,7 +42,7 @@ pub(crate) fn values<S: Source>(source: S, query: &Query) -> Result<Rows<S, Valu
 /// How many documents match. Sort, limit, skip and token play no part.
 pub(crate) fn count<S: Source>(source: S, query: &Query) -> Result<u64> {
     let prepared = Prepared { sort: super::sort::Sort::default(), after: None, ..query.prepare()? };
-    Cursor::open(source, &prepared, None)?.filtered.count()
+    cursor::count(source, &prepared)
 }
 
 /// The rows of a result, in order.
@@ -55,10 +52,11 @@ pub(crate) struct Rows<S, T> {
     cursor: Cursor<S>,
     prepared: Prepared,
     make: Make<S, T>,
-    /// Rows that are made, but not yet returned.
-    made: VecDeque<(Position, T)>,
-    /// The row that was returned last.
-    last: Option<Position>,
+    /// The rows made last that are not yet returned, and the hits that all rows made last came from.
+    made: std::vec::IntoIter<T>,
+    hits: Vec<Hit>,
+    /// The row before these.
+    before: Option<Hit>,
     skip_left: u64,
     limit_left: u64,
     batch: usize,
@@ -66,8 +64,8 @@ pub(crate) struct Rows<S, T> {
     is_finished: bool,
 }
 
-/// Makes rows of those hits that match, and pushes them with their hits.
-type Make<S, T> = fn(&Cursor<S>, &Prepared, Vec<Hit>, &mut VecDeque<(Position, T)>) -> Result<()>;
+/// Makes rows of those hits that match, and returns both.
+type Make<S, T> = fn(&Cursor<S>, &Prepared, Vec<Hit>) -> Result<(Vec<Hit>, Vec<T>)>;
 
 impl<S: Source, T> Rows<S, T> {
     fn open(source: S, query: &Query, batch_max: usize, make: Make<S, T>) -> Result<Self> {
@@ -78,8 +76,9 @@ impl<S: Source, T> Rows<S, T> {
             cursor,
             prepared,
             make,
-            made: VecDeque::new(),
-            last: None,
+            made: Vec::new().into_iter(),
+            hits: Vec::new(),
+            before: None,
             skip_left,
             limit_left,
             batch: FIRST_BATCH,
@@ -91,9 +90,11 @@ impl<S: Source, T> Rows<S, T> {
     /// The token that continues after the row returned last: none before the first row, and none if the result came to
     /// its end. It survives a restart; pass it to [`Query::after`].
     pub(crate) fn token(&self) -> Result<Option<String>> {
-        match &self.last {
-            Some(position) if !self.is_finished || !self.made.is_empty() || self.limit_left == 0 => {
-                Ok(Some(position.to_token(self.prepared.hash()?)))
+        let returned_count = self.hits.len() - self.made.len();
+        let last = returned_count.checked_sub(1).map_or(self.before.as_ref(), |last| self.hits.get(last));
+        match last {
+            Some(hit) if !self.is_finished || self.made.len() > 0 || self.limit_left == 0 => {
+                Ok(Some(Position::of(hit).to_token(self.prepared.hash()?)))
             }
             _ => Ok(None),
         }
@@ -106,7 +107,7 @@ impl<S: Source, T> Rows<S, T> {
 
     /// Makes the next rows.
     fn fill(&mut self) -> Result<()> {
-        while self.made.is_empty() && !self.is_finished {
+        while self.made.len() == 0 && !self.is_finished {
             let left = usize::try_from(self.limit_left.saturating_add(self.skip_left)).unwrap_or(usize::MAX);
             if self.limit_left == 0 {
                 self.is_finished = true;
@@ -125,7 +126,11 @@ impl<S: Source, T> Rows<S, T> {
                 self.skip_left -= skipped as u64;
             }
             if !hits.is_empty() {
-                (self.make)(&self.cursor, &self.prepared, hits, &mut self.made)?;
+                let (hits, made) = (self.make)(&self.cursor, &self.prepared, hits)?;
+                if let Some(last) = self.hits.pop() {
+                    self.before = Some(last);
+                }
+                (self.hits, self.made) = (hits, made.into_iter());
             }
         }
         Ok(())
@@ -136,76 +141,83 @@ impl<S: Source, T> Iterator for Rows<S, T> {
     type Item = Result<T>;
 
     fn next(&mut self) -> Option<Result<T>> {
-        if self.made.is_empty()
+        if self.made.len() == 0
             && let Err(error) = self.fill()
         {
             self.is_finished = true;
             self.limit_left = 0;
             return Some(Err(error));
         }
-        let (position, row) = self.made.pop_front()?;
-        self.last = Some(position);
+        let row = self.made.next()?;
         self.limit_left = self.limit_left.saturating_sub(1);
         Some(Ok(row))
     }
 }
 
-fn position(number: DocumentNumber, sorted: Option<Sorted>) -> Position {
-    sorted.map_or(Position::Number(number), Position::Sorted)
+impl Position {
+    fn of(hit: &Hit) -> Self {
+        match &hit.place {
+            Place::Number => Position::Number(hit.number),
+            Place::Value { ordinal, key } => {
+                Position::Value { ordinal: *ordinal, key: key.clone(), number: hit.number }
+            }
+            Place::Sorted(sorted) => Position::Sorted(sorted.clone()),
+        }
+    }
 }
 
-fn make_ids<S: Source>(
-    cursor: &Cursor<S>,
-    _: &Prepared,
-    hits: Vec<Hit>,
-    made: &mut VecDeque<(Position, DocumentId)>,
-) -> Result<()> {
+fn make_ids<S: Source>(cursor: &Cursor<S>, _: &Prepared, hits: Vec<Hit>) -> Result<(Vec<Hit>, Vec<DocumentId>)> {
     let hits = cursor.filtered.verified(hits)?;
-    if hits.iter().all(|hit| hit.sorted.is_some()) {
-        made.extend(hits.into_iter().filter_map(|hit| {
-            let sorted = hit.sorted?;
-            Some((Position::Sorted(sorted.clone()), sorted.id))
-        }));
-        return Ok(());
+    let sorted = |hit: &Hit| match &hit.place {
+        Place::Sorted(sorted) => Some(sorted.id.clone()),
+        _ => None,
+    };
+    if let Some(ids) = hits.iter().map(sorted).collect() {
+        return Ok((hits, ids));
     }
     let numbers: Vec<DocumentNumber> = hits.iter().map(|hit| hit.number).collect();
     let ids = cursor.filtered.source.ids(&numbers)?;
     if ids.len() != numbers.len() {
         return Err(Error::internal("a snapshot gave fewer ids than documents"));
     }
-    made.extend(hits.into_iter().zip(ids).map(|(hit, id)| (position(hit.number, hit.sorted), id)));
-    Ok(())
+    Ok((hits, ids))
 }
 
 fn make_documents<S: Source>(
     cursor: &Cursor<S>,
     _: &Prepared,
     hits: Vec<Hit>,
-    made: &mut VecDeque<(Position, StoredDocument)>,
-) -> Result<()> {
-    load_each(cursor, &hits, made, |document| Ok(document.clone()))
+) -> Result<(Vec<Hit>, Vec<StoredDocument>)> {
+    load_each(cursor, hits, |document| Ok(document.clone()))
 }
 
-fn make_values<S: Source>(
-    cursor: &Cursor<S>,
-    prepared: &Prepared,
-    hits: Vec<Hit>,
-    made: &mut VecDeque<(Position, Value)>,
-) -> Result<()> {
-    load_each(cursor, &hits, made, |document| project(prepared.fields.as_ref(), Document::of(document)?))
+fn make_values<S: Source>(cursor: &Cursor<S>, prepared: &Prepared, hits: Vec<Hit>) -> Result<(Vec<Hit>, Vec<Value>)> {
+    load_each(cursor, hits, |document| project(prepared.fields.as_ref(), Document::of(document)?))
 }
 
 fn load_each<S: Source, T>(
     cursor: &Cursor<S>,
-    hits: &[Hit],
-    made: &mut VecDeque<(Position, T)>,
+    hits: Vec<Hit>,
     mut make: impl FnMut(&StoredDocument) -> Result<T>,
-) -> Result<()> {
-    cursor.filtered.load(hits, |at, document| {
-        let hit = &hits[at];
-        made.push_back((position(hit.number, hit.sorted.clone()), make(document)?));
+) -> Result<(Vec<Hit>, Vec<T>)> {
+    let mut made = Vec::with_capacity(hits.len());
+    let mut matching = Vec::with_capacity(hits.len());
+    cursor.filtered.load(&hits, |at, document| {
+        matching.push(at);
+        made.push(make(document)?);
         Ok(())
-    })
+    })?;
+    if made.len() == hits.len() {
+        return Ok((hits, made));
+    }
+    let mut matching = matching.into_iter().peekable();
+    let mut at = 0;
+    let mut hits = hits;
+    hits.retain(|_| {
+        at += 1;
+        matching.next_if_eq(&(at - 1)).is_some()
+    });
+    Ok((hits, made))
 }
 
 /// The fields of a document; all of them, its own first, if none are named.

@@ -30,8 +30,8 @@ impl Source for Snapshot {
     fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
         let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
         for step in Snapshot::walk(self, path, lower, upper, direction)? {
-            let (key, set) = step?;
-            if visit(&key, set)?.is_break() {
+            let (key, mut set) = step?;
+            if visit(&key, &mut set)?.is_break() {
                 break;
             }
         }

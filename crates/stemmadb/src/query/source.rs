@@ -13,7 +13,25 @@ use crate::store::Document;
 use crate::tree::Direction;
 
 /// What a walk calls with each distinct value's key and its documents.
-pub(crate) type VisitValue<'a> = dyn FnMut(&[u8], DocumentSet) -> Result<ControlFlow<()>> + 'a;
+pub(crate) type VisitValue<'a> = dyn FnMut(&[u8], &mut dyn Posting) -> Result<ControlFlow<()>> + 'a;
+
+/// The documents of one value, met on a walk: made only if they are asked for, and at most once.
+pub(crate) trait Posting {
+    /// Takes them.
+    fn take(&mut self) -> Result<DocumentSet>;
+
+    /// Adds them to a union.
+    fn add_to(&mut self, union: &mut Union) -> Result<()> {
+        union.add_set(&self.take()?);
+        Ok(())
+    }
+}
+
+impl Posting for DocumentSet {
+    fn take(&mut self) -> Result<DocumentSet> {
+        Ok(std::mem::take(self))
+    }
+}
 
 /// A snapshot, as queries see it.
 pub(crate) trait Source {
@@ -59,6 +77,33 @@ pub(crate) trait Source {
             union.add_set(&self.equal(path, key)?);
         }
         Ok(union.finish())
+    }
+
+    /// How many documents have this term.
+    fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
+        Ok(self.equal(path, key)?.len())
+    }
+
+    /// How many live documents there are.
+    fn live_len(&self) -> Result<u64> {
+        Ok(self.presence(PathNumber::ROOT, &[Presence::Object])?.len())
+    }
+
+    /// The documents with a term in the range, if there are at most `values_max` distinct values in it; costs no more than that.
+    fn range_within(&self, path: PathNumber, range: &KeyRange, values_max: u64) -> Result<Option<DocumentSet>> {
+        if values_max == u64::MAX {
+            return self.range(path, range).map(Some);
+        }
+        let (mut union, mut left) = (Union::new(), Some(values_max));
+        self.walk(path, range, Direction::Ascending, &mut |_, documents| {
+            left = left.and_then(|left| left.checked_sub(1));
+            if left.is_none() {
+                return Ok(ControlFlow::Break(()));
+            }
+            documents.add_to(&mut union)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(left.map(|_| union.finish()))
     }
 }
 
@@ -109,5 +154,17 @@ impl<T: Source> Source for &T {
 
     fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
         (**self).equal_any(path, keys)
+    }
+
+    fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
+        (**self).equal_len(path, key)
+    }
+
+    fn live_len(&self) -> Result<u64> {
+        (**self).live_len()
+    }
+
+    fn range_within(&self, path: PathNumber, range: &KeyRange, values_max: u64) -> Result<Option<DocumentSet>> {
+        (**self).range_within(path, range, values_max)
     }
 }

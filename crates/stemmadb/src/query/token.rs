@@ -1,7 +1,7 @@
 //! Continuation tokens: a position in a result, as text that survives a restart.
 //!
 //! A token holds a position and no state of the server: a hash of the query it belongs to, and the last row that was
-//! returned, by its number or by its sort key and id. It is opaque, but not secret; a checksum finds damage.
+//! returned, by its number, by its value and number, or by its sort key and id. It is opaque, but not secret; a checksum finds damage.
 //!
 //! Layout, before it becomes base64url without padding:
 //!
@@ -9,9 +9,11 @@
 //! |---|---|
 //! | 1 | version, 1 |
 //! | 8 | hash of selector and sort |
-//! | 1 | 0: by number; 1: by sort key |
-//! | 8, or the rest | the number, big-endian; or the sort key's length (4, big-endian), the sort key, the id |
+//! | 1 | 0: by number; 1: by sort key; 2: by the values of a condition |
+//! | 8, or the rest | the number, big-endian; or the sort key's length (4, big-endian), the sort key, the id; or which condition (1), the number, the value's key |
 //! | 4 | CRC-32C of all before, big-endian |
+
+use std::sync::Arc;
 
 use super::sort::{Sort, Sorted};
 use crate::index::DocumentNumber;
@@ -22,6 +24,7 @@ use crate::{Error, Result};
 const VERSION: u8 = 1;
 const BY_NUMBER: u8 = 0;
 const BY_SORT_KEY: u8 = 1;
+const BY_VALUE: u8 = 2;
 /// Longer text is no token of ours: sixteen sort values of 4 KiB and an id of 1 KiB.
 const TEXT_BYTES_MAX: usize = 100_000;
 
@@ -32,8 +35,15 @@ pub(crate) struct QueryHash([u8; 8]);
 /// The last row that was returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// In the order of insertion.
+    /// In the order of numbers.
     Number(DocumentNumber),
+    /// In the order of the values of one condition, and of numbers.
+    Value {
+        /// Which condition.
+        ordinal: u8,
+        key: Arc<[u8]>,
+        number: DocumentNumber,
+    },
     /// In a sorted order.
     Sorted(Sorted),
 }
@@ -61,6 +71,11 @@ impl Position {
             Position::Number(number) => {
                 bytes.push(BY_NUMBER);
                 bytes.extend_from_slice(&number.0.to_be_bytes());
+            }
+            Position::Value { ordinal, key, number } => {
+                bytes.extend_from_slice(&[BY_VALUE, *ordinal]);
+                bytes.extend_from_slice(&number.0.to_be_bytes());
+                bytes.extend_from_slice(key);
             }
             Position::Sorted(Sorted { key, id }) => {
                 bytes.push(BY_SORT_KEY);
@@ -101,6 +116,12 @@ fn position(bytes: &[u8]) -> Option<Position> {
     let (kind, bytes) = bytes.split_first()?;
     match *kind {
         BY_NUMBER => Some(Position::Number(DocumentNumber(u64::from_be_bytes(bytes.try_into().ok()?)))),
+        BY_VALUE => {
+            let (ordinal, bytes) = bytes.split_first()?;
+            let (number, key) = bytes.split_first_chunk::<8>()?;
+            let number = DocumentNumber(u64::from_be_bytes(*number));
+            Some(Position::Value { ordinal: *ordinal, key: key.into(), number })
+        }
         BY_SORT_KEY => {
             let (length, bytes) = bytes.split_first_chunk::<4>()?;
             let (key, id) = bytes.split_at_checked(u32::from_be_bytes(*length) as usize)?;

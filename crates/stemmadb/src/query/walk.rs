@@ -10,15 +10,18 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::collect::Collector;
-use super::cursor::{Filtered, Hit};
+use super::cursor::{Filtered, Hit, Need, Place};
 use super::document::{Document, value_at};
-use super::interval::{KeyRange, cut_region, successor};
+use super::evaluate::evaluate;
+use super::interval::{KeyRange, cut_region, is_cut, successor};
+use super::plan::{Drive, Node, Values};
 use super::sort::{self, MISSING, SortPath, Sorted};
-use super::source::Source;
+use super::source::{Posting, Source};
+use super::values;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
 use crate::tree::Direction;
-use crate::value::collate::key::{self, Tag};
+use crate::value::collate::key;
 use crate::value::{Kind, Path};
 
 /// A walk under way.
@@ -28,8 +31,10 @@ pub(super) struct ValueWalk {
     /// Rows up to this one were returned before.
     after: Option<Sorted>,
     wanted: Option<u64>,
-    /// What the index found.
-    documents: DocumentSet,
+    /// What the index found; none for everything.
+    documents: Option<DocumentSet>,
+    /// The only values to walk, if a condition says so.
+    drive: Option<Drive>,
     /// What is still to be walked.
     stages: VecDeque<Stage>,
     /// The scalars still to be walked.
@@ -39,7 +44,7 @@ pub(super) struct ValueWalk {
     ready: VecDeque<Hit>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Missing,
     Scalars,
@@ -61,6 +66,8 @@ struct Group {
     /// Whether they all have one value.
     is_one_value: bool,
     members: DocumentSet,
+    /// What is to be checked on each, at least.
+    need: Need,
 }
 
 impl ValueWalk {
@@ -68,6 +75,7 @@ impl ValueWalk {
     pub(super) fn start(
         filtered: &Filtered<impl Source>,
         path: Option<PathNumber>,
+        drive: Option<Drive>,
         keys: &[SortPath],
         after: Option<Sorted>,
         wanted: Option<u64>,
@@ -77,12 +85,19 @@ impl ValueWalk {
             keys: keys.to_vec(),
             after,
             wanted,
-            documents: filtered.indexed(),
+            documents: filtered.documents(),
+            drive,
             stages: VecDeque::from([Stage::Missing, Stage::Scalars, Stage::Arrays, Stage::Objects]),
             scalars: KeyRange::of_scalars(),
             strays: VecDeque::new(),
             ready: VecDeque::new(),
         };
+        match walk.drive.as_ref().map(|drive| &drive.others) {
+            None => {}
+            // Every value that meets the condition is a scalar.
+            Some(Node::Empty) => walk.stages.retain(|stage| *stage == Stage::Scalars),
+            Some(_) => walk.stages.retain(|stage| *stage != Stage::Missing),
+        }
         if walk.direction() == Direction::Descending {
             walk.stages.make_contiguous().reverse();
         }
@@ -108,6 +123,10 @@ impl ValueWalk {
         Ok(self.ready.drain(..want.min(self.ready.len())).collect())
     }
 
+    pub(super) fn drive(&self) -> Option<&Drive> {
+        self.drive.as_ref()
+    }
+
     fn direction(&self) -> Direction {
         match self.keys.first() {
             Some(SortPath { descending: true, .. }) => Direction::Descending,
@@ -128,7 +147,12 @@ impl ValueWalk {
             Some(Kind::Object) => Stage::Objects,
             Some(_) => Stage::Scalars,
         };
-        while self.stages.front().is_some_and(|front| *front != stage) {
+        let direction = self.direction();
+        let is_before = |a: Stage, b: Stage| match direction {
+            Direction::Ascending => a < b,
+            Direction::Descending => a > b,
+        };
+        while self.stages.front().is_some_and(|front| is_before(*front, stage)) {
             self.stages.pop_front();
         }
         if stage != Stage::Scalars {
@@ -159,25 +183,45 @@ impl ValueWalk {
     }
 
     fn missing(&mut self, filtered: &Filtered<impl Source>) -> Result<()> {
-        let mut members = self.documents.clone();
+        let mut members = match &self.documents {
+            Some(documents) => documents.clone(),
+            None => filtered.source.presence(PathNumber::ROOT, &[Presence::Object])?.and_not(filtered.overflow()),
+        };
         if let Some(path) = self.path {
             members.and_not_with(&filtered.source.presence(path, &Presence::ALL)?);
         }
         let keys = KeyRange { lower: vec![MISSING], upper: vec![MISSING + 1] };
-        self.add_group(filtered, Group { keys, is_one_value: true, members })?;
+        self.add_group(filtered, Group { keys, is_one_value: true, members, need: Need::Nothing })?;
         self.stages.pop_front();
         Ok(())
     }
 
     fn containers(&mut self, filtered: &Filtered<impl Source>, kind: Kind) -> Result<()> {
-        let mut members = DocumentSet::new();
+        let (mut members, mut unsure) = (DocumentSet::new(), DocumentSet::new());
         if let Some(path) = self.path {
             members = filtered.source.presence(path, &[kind.into()])?;
-            members.and_with(&self.documents);
+            self.narrow(filtered, &mut members);
+            if let Some(drive) = &self.drive {
+                let others = evaluate(&drive.others, &filtered.source, None)?;
+                unsure = members.and(&others.maybe);
+                members.and_with(&others.certain);
+            }
         }
-        self.add_group(filtered, Group { keys: KeyRange::of_kind(kind), is_one_value: false, members })?;
+        let keys = KeyRange::of_kind(kind);
+        // Two groups of one kind would not be in one order.
+        let need = if unsure.is_empty() { Need::Nothing } else { Need::Whole };
+        members.or_with(&unsure);
+        self.add_group(filtered, Group { keys, is_one_value: false, members, need })?;
         self.stages.pop_front();
         Ok(())
+    }
+
+    /// Keeps the documents that may match and whose terms are complete.
+    fn narrow(&self, filtered: &Filtered<impl Source>, members: &mut DocumentSet) {
+        match &self.documents {
+            Some(documents) => members.and_with(documents),
+            None => members.and_not_with(filtered.overflow()),
+        }
     }
 
     /// Walks on until about `want` documents are met, or the last scalar.
@@ -187,7 +231,9 @@ impl ValueWalk {
         let mut last_key = Vec::new();
         let mut is_finished = true;
         if let (Some(path), false) = (self.path, self.scalars.is_empty()) {
-            filtered.source.walk(path, &self.scalars, self.direction(), &mut |value_key, mut members| {
+            let every = Values::Range(KeyRange::of_scalars());
+            let walked = self.drive.as_ref().map_or(&every, |drive| &drive.values);
+            let visit = &mut |value_key: &[u8], posting: &mut dyn Posting, is_sure: bool| {
                 let group = groups.last_mut().filter(|group| !group.is_one_value && group.keys.holds(value_key));
                 if group.is_none() && met_count >= want {
                     is_finished = false;
@@ -195,15 +241,21 @@ impl ValueWalk {
                 }
                 last_key.clear();
                 last_key.extend_from_slice(value_key);
-                members.and_with(&self.documents);
+                let mut members = posting.take()?;
+                self.narrow(filtered, &mut members);
                 met_count += members.len() as usize;
+                let need = if is_sure { Need::Nothing } else { Need::Whole };
                 match group {
-                    Some(group) => group.members.or_with(&members),
+                    Some(group) => {
+                        group.members.or_with(&members);
+                        group.need = group.need.max(need);
+                    }
                     None if members.is_empty() => {}
-                    None => groups.push(Group::of_value(value_key, members)),
+                    None => groups.push(Group::of_value(value_key, members, need)),
                 }
                 Ok(ControlFlow::Continue(()))
-            })?;
+            };
+            filtered.walked(values::walk(&filtered.source, path, walked, &self.scalars, self.direction(), visit)?);
         }
         for group in groups {
             self.add_group(filtered, group)?;
@@ -228,11 +280,11 @@ impl ValueWalk {
         self.ready.extend(self.strays.drain(..before).map(|stray| stray.hit));
         let within = self.strays.partition_point(|stray| group.keys.holds(&stray.first));
         let within: Vec<Stray> = self.strays.drain(..within).collect();
-        if group.is_one_value && within.is_empty() && self.keys.len() == 1 {
+        if group.is_one_value && within.is_empty() && self.keys.len() == 1 && group.need == Need::Nothing {
             return self.add_by_id(filtered, &group);
         }
         let mut collector = Collector::new(&self.keys, self.after.as_ref(), None);
-        collector.add_all(filtered, &group.members)?;
+        collector.add_each(filtered, &group.members, group.need)?;
         for stray in within {
             collector.add_hit(stray.hit);
         }
@@ -265,25 +317,20 @@ impl ValueWalk {
         hits.sort_unstable();
         self.ready.extend(hits.into_iter().map(|(sorted, number)| {
             let hit = filtered.hit(number);
-            Hit { sorted: Some(sorted), ..hit }
+            Hit { place: Place::Sorted(sorted), ..hit }
         }));
         Ok(())
     }
 }
 
 impl Group {
-    fn of_value(value_key: &[u8], members: DocumentSet) -> Self {
+    fn of_value(value_key: &[u8], members: DocumentSet, need: Need) -> Self {
         if is_cut(value_key) {
-            return Group { keys: cut_region(value_key), is_one_value: false, members };
+            return Group { keys: cut_region(value_key), is_one_value: false, members, need };
         }
         let keys = KeyRange { lower: value_key.to_vec(), upper: successor(value_key) };
-        Group { keys, is_one_value: true, members }
+        Group { keys, is_one_value: true, members, need }
     }
-}
-
-/// Whether a key is one of a string that was cut.
-fn is_cut(value_key: &[u8]) -> bool {
-    value_key.first() == Some(&(Tag::String as u8)) && key::decode_string(value_key).is_ok_and(|(text, _)| text.cut)
 }
 
 /// The key of a hit's value at the first path, as far as it decides between groups.

@@ -22,7 +22,7 @@ impl Planner<'_> {
         }
     }
 
-    fn check(&self, path: Option<PathNumber>, reach: Reach<'_>, names: &[&str], check: &Check) -> Node {
+    pub(super) fn check(&self, path: Option<PathNumber>, reach: Reach<'_>, names: &[&str], check: &Check) -> Node {
         match check {
             // Comparisons are asked as intervals.
             Check::Compare(..) | Check::Exists => match reach {
@@ -54,6 +54,12 @@ impl Planner<'_> {
 
     /// `$in`: the value, or an element of it, is listed.
     fn one_of(&self, path: Option<PathNumber>, reach: Reach<'_>, values: &[Value]) -> Node {
+        let (keys, ..) = self.keys(values);
+        Node::union([equal_any(path, keys), self.one_of_but_scalars(path, reach, values)])
+    }
+
+    /// `$in`, but for documents whose value itself is a listed scalar that is indexed whole.
+    pub(super) fn one_of_but_scalars(&self, path: Option<PathNumber>, reach: Reach<'_>, values: &[Value]) -> Node {
         let (keys, cut_keys, has_containers) = self.keys(values);
         let elements = path.and_then(|path| self.facts.element(path));
         let containers = match (has_containers, reach) {
@@ -63,7 +69,6 @@ impl Planner<'_> {
             (true, Reach::Crossing(anchor)) => anchor.clone(),
         };
         Node::union([
-            equal_any(path, keys.clone()),
             equal_any(elements, keys),
             Node::check(equal_any(path, cut_keys.clone())),
             Node::check(equal_any(elements, cut_keys)),
@@ -166,7 +171,7 @@ impl Planner<'_> {
     }
 
     /// The keys of the listed scalars, those of cut strings apart, and whether arrays or objects are listed.
-    fn keys(&self, values: &[Value]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, bool) {
+    pub(super) fn keys(&self, values: &[Value]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, bool) {
         let (mut keys, mut cut_keys, mut has_containers) = (Vec::new(), Vec::new(), false);
         for value in values {
             let mut key = Vec::new();

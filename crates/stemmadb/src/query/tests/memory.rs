@@ -105,7 +105,7 @@ impl Source for MemorySource {
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
         let mut union = Union::new();
         self.walk(path, range, Direction::Ascending, &mut |_, documents| {
-            union.add_set(&documents);
+            documents.add_to(&mut union)?;
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(union.finish())
@@ -118,7 +118,7 @@ impl Source for MemorySource {
             found.reverse();
         }
         for ((_, key), documents) in found {
-            if visit(key, set(documents))?.is_break() {
+            if visit(key, &mut set(documents))?.is_break() {
                 break;
             }
         }
