@@ -15,7 +15,7 @@ mod set;
 mod terms;
 
 pub(crate) use container::Container;
-pub(crate) use number::{DocumentNumber, PathNumber, put_ordered, take_ordered};
+pub(crate) use number::{DocumentNumber, PathNumber, ordered, take_ordered};
 pub(crate) use paths::{PathEntry, Paths, Step};
 pub use policy::Policy;
 pub(crate) use posting::{PostingKey, Presence, after_postings, first_posting, posting_key};

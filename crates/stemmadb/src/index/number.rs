@@ -1,5 +1,7 @@
 //! Documents and paths as small integers, and integers as bytes that sort as they do.
 
+use smallvec::SmallVec;
+
 use crate::{Error, Result};
 
 /// A document, counted from its first insert; never reused. Postings are sets of these.
@@ -40,9 +42,13 @@ const ORDERED_BYTES_MAX: usize = 9;
 /// Appends an integer in 1 to 9 bytes that sort as the integers do and say how many they are: as many as the first byte
 /// has leading ones, plus one.
 pub(crate) fn put_ordered(value: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&ordered(value));
+}
+
+/// What [`put_ordered`] writes.
+pub(crate) fn ordered(value: u64) -> SmallVec<[u8; ORDERED_BYTES_MAX]> {
     if value < 0x80 {
-        out.push(value as u8);
-        return;
+        return SmallVec::from_slice(&[value as u8]);
     }
     let bits = (u64::BITS - value.leading_zeros()) as usize;
     let length = bits.div_ceil(7).min(ORDERED_BYTES_MAX);
@@ -50,7 +56,7 @@ pub(crate) fn put_ordered(value: u64, out: &mut Vec<u8>) {
     bytes[1..].copy_from_slice(&value.to_be_bytes());
     let bytes = &mut bytes[ORDERED_BYTES_MAX - length..];
     bytes[0] |= !(0xff_u8.checked_shr(length as u32 - 1).unwrap_or(0));
-    out.extend_from_slice(bytes);
+    SmallVec::from_slice(bytes)
 }
 
 /// How many bytes an integer takes that begins with this byte.
@@ -78,21 +84,15 @@ mod tests {
 
     use super::*;
 
-    fn ordered(value: u64) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_ordered(value, &mut out);
-        out
-    }
-
     #[test]
     fn ordered_integers_have_the_stated_lengths() {
         for (value, length) in [(0, 1), (127, 1), (128, 2), (16_383, 2), (16_384, 3), (1 << 55, 8), (u64::MAX >> 8, 8)]
         {
             assert_eq!(ordered(value).len(), length, "{value}");
         }
-        assert_eq!(ordered(128), [0x80, 0x80]);
-        assert_eq!(ordered(u64::MAX), [0xff; 9]);
-        assert_eq!(ordered(1 << 56), [0xff, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(ordered(128).as_slice(), [0x80, 0x80]);
+        assert_eq!(ordered(u64::MAX).as_slice(), [0xff; 9]);
+        assert_eq!(ordered(1 << 56).as_slice(), [0xff, 1, 0, 0, 0, 0, 0, 0, 0]);
         for bad in [&[][..], &[0x80], &[0x80, 0x7f], &[0xff; 8], &[0xff, 0, 1, 1, 1, 1, 1, 1, 1]] {
             assert!(take_ordered(&mut &bad[..]).is_err(), "{bad:?}");
         }

@@ -63,9 +63,6 @@ impl Source for Snapshot {
         numbers: &[DocumentNumber],
         visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
     ) -> Result<()> {
-        for number in numbers {
-            visit(*number, &Snapshot::load(self, *number)?)?;
-        }
-        Ok(())
+        Snapshot::load(self, numbers, &mut |number, document| visit(number, &document))
     }
 }

@@ -1,4 +1,5 @@
-//! Documents read lately, found by id alone: a hot read is a hash look-up and touches neither memtable, tree nor log.
+//! Documents read lately, found by id or, as rows of queries, by number: a hot read is a hash look-up and touches neither
+//! memtable, tree nor log.
 //!
 //! Invariant: an entry answers only while no write has touched its id since the snapshot it was loaded from. Each write
 //! stamps its sequence into the slot of its id's hash *before* it is published; a reader accepts an entry whose snapshot
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::{Equivalent, Weighter, sync::Cache};
 
+use crate::index::DocumentNumber;
 use crate::revision::{DocumentId, Sequence};
 use crate::store::document::Document;
 
@@ -19,7 +21,7 @@ const STAMP_COUNT: usize = 1 << 16;
 const ENTRY_OVERHEAD_BYTES: u64 = 160;
 
 pub(super) struct DocumentCache {
-    entries: Cache<DocumentId, Entry, ByBytes>,
+    entries: Cache<Key, Entry, ByBytes>,
     stamps: Box<[AtomicU64]>,
     hasher: hashbrown::DefaultHashBuilder,
     enabled: bool,
@@ -35,19 +37,33 @@ struct Entry {
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<DocumentId, Entry> for ByBytes {
-    fn weight(&self, id: &DocumentId, entry: &Entry) -> u64 {
-        ENTRY_OVERHEAD_BYTES + id.as_str().len() as u64 + entry.document.byte_count() as u64
+/// A document that is read both ways is kept twice.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Id(DocumentId),
+    Number(DocumentNumber),
+}
+
+/// A borrowed [`Key`], with the same hash.
+#[derive(Hash)]
+enum Sought<'a> {
+    Id(&'a str),
+    Number(DocumentNumber),
+}
+
+impl Equivalent<Key> for Sought<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        match (self, key) {
+            (Sought::Id(sought), Key::Id(id)) => *sought == id.as_str(),
+            (Sought::Number(sought), Key::Number(number)) => sought == number,
+            _ => false,
+        }
     }
 }
 
-/// Looks an entry up by borrowed id.
-#[derive(Hash)]
-struct ById<'a>(&'a str);
-
-impl Equivalent<DocumentId> for ById<'_> {
-    fn equivalent(&self, id: &DocumentId) -> bool {
-        self.0 == id.as_str()
+impl Weighter<Key, Entry> for ByBytes {
+    fn weight(&self, _: &Key, entry: &Entry) -> u64 {
+        ENTRY_OVERHEAD_BYTES + entry.document.id().as_str().len() as u64 + entry.document.byte_count() as u64
     }
 }
 
@@ -65,18 +81,36 @@ impl DocumentCache {
 
     /// The document `id` as of the snapshot `at`, if an entry can tell.
     pub(super) fn get(&self, id: &str, at: Sequence) -> Option<Document> {
+        self.find(&Sought::Id(id), at)
+    }
+
+    /// The document `number` as of the snapshot `at`, if an entry can tell.
+    pub(super) fn get_by_number(&self, number: DocumentNumber, at: Sequence) -> Option<Document> {
+        self.find(&Sought::Number(number), at)
+    }
+
+    fn find(&self, sought: &Sought<'_>, at: Sequence) -> Option<Document> {
         if !self.enabled {
             return None;
         }
-        let entry = self.entries.get(&ById(id))?;
-        let fresh = self.stamp(id).load(Ordering::Acquire) <= entry.as_of.0;
-        (fresh && entry.document.sequence() <= at).then_some(entry.document)
+        let Entry { document, as_of } = self.entries.get(sought)?;
+        let is_fresh = self.stamp(document.id().as_str()).load(Ordering::Acquire) <= as_of.0;
+        (is_fresh && document.sequence() <= at).then_some(document)
     }
 
-    /// Keeps `document`, which was read from a snapshot at `as_of`.
+    /// Keeps `document`, which was read from a snapshot at `as_of`, to be found by its id.
     pub(super) fn put(&self, document: &Document, as_of: Sequence) {
+        self.keep(Key::Id(document.id().clone()), document, as_of);
+    }
+
+    /// Keeps `document`, which was read from a snapshot at `as_of`, to be found by its number.
+    pub(super) fn put_by_number(&self, number: DocumentNumber, document: &Document, as_of: Sequence) {
+        self.keep(Key::Number(number), document, as_of);
+    }
+
+    fn keep(&self, key: Key, document: &Document, as_of: Sequence) {
         if self.enabled && self.stamp(document.id().as_str()).load(Ordering::Acquire) <= as_of.0 {
-            self.entries.insert(document.id().clone(), Entry { document: document.clone(), as_of });
+            self.entries.insert(key, Entry { document: document.clone(), as_of });
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::Result;
-use crate::index::{self, Container, DocumentNumber, PathNumber};
+use crate::index::{self, Container, PathNumber};
 use crate::log::Level;
 use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Stored, Walk};
 use crate::revision::Sequence;
@@ -194,14 +194,9 @@ fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &
     tree.put(Table::Docs, &key, &DocumentRow::encode(state)?)?;
     tree.put(Table::Ids, &layout::id_key(state.id.as_str()), &IdRow::of(state)?.encode())?;
     if old.is_none_or(|old| old.sequence != state.sequence) {
-        tree.put(Table::Sequences, &layout::number_key(state.sequence.0), &encode_number(state.number))?;
+        tree.put(Table::Sequences, &layout::number_key(state.sequence.0), &layout::number_key(state.number.0))?;
     }
     Ok(())
-}
-
-/// The value of a row of `sequences`.
-pub(super) fn encode_number(number: DocumentNumber) -> Vec<u8> {
-    layout::number_key(number.0)
 }
 
 /// How the live bytes of segments change in one slice.

@@ -227,7 +227,7 @@ impl Moved {
             number: state.number,
             sequence: state.sequence,
             id: state.id.as_str(),
-            path,
+            path: path.into(),
             body,
         };
         let length = Record::Revision(record).encode(&mut self.payload);

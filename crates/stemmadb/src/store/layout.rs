@@ -11,7 +11,9 @@
 //! | local | id | generation, flags, position, length |
 //! | meta | text | counters, dictionaries, checkpoint position |
 
-use crate::index::{DocumentNumber, put_ordered, take_ordered};
+use smallvec::SmallVec;
+
+use crate::index::{DocumentNumber, ordered, take_ordered};
 use crate::log::LogPosition;
 use crate::memtable::{DocumentState, Stored};
 use crate::revision::{DocumentId, RevisionTree, Sequence};
@@ -40,10 +42,8 @@ pub(super) fn id_key(id: &str) -> std::borrow::Cow<'_, [u8]> {
 }
 
 /// The key of a document number or a sequence: order-preserving, short for small numbers.
-pub(super) fn number_key(number: u64) -> Vec<u8> {
-    let mut key = Vec::with_capacity(9);
-    put_ordered(number, &mut key);
-    key
+pub(super) fn number_key(number: u64) -> SmallVec<[u8; 9]> {
+    ordered(number)
 }
 
 /// The reverse of [`number_key`].

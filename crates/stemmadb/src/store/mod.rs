@@ -12,8 +12,10 @@ mod cache;
 mod check;
 mod checkpoint;
 mod compact;
+mod directory;
 mod document;
 mod events;
+mod fetch;
 mod layout;
 mod meta;
 mod options;
@@ -60,6 +62,7 @@ pub(crate) struct StoreParts {
     pub(crate) publisher: Publisher,
     pub(crate) options: Options,
     cache: cache::DocumentCache,
+    directory: directory::IdDirectory,
 }
 
 /// An open database.
@@ -354,7 +357,7 @@ pub(crate) fn example_record(revision: &Revision, body: &[u8]) -> Vec<u8> {
         number: FIRST_NUMBER,
         sequence: Sequence(1),
         id: "solaris",
-        path: vec![*revision],
+        path: smallvec::smallvec![*revision],
         body,
     };
     let mut bytes = Vec::new();

@@ -12,6 +12,8 @@
 //! | 4 settings | the database's settings as JSON |
 //! | 5 leaves | document number, leaf count, then generation and hash (16) of each: no older record makes another leaf |
 
+use smallvec::SmallVec;
+
 use crate::index::DocumentNumber;
 use crate::revision::{Revision, Sequence};
 use crate::value::varint;
@@ -43,7 +45,7 @@ pub(crate) struct RevisionRecord<'a> {
     pub(crate) sequence: Sequence,
     pub(crate) id: &'a str,
     /// This revision, then its ancestors as far as this record names them, newest first.
-    pub(crate) path: Vec<Revision>,
+    pub(crate) path: SmallVec<[Revision; 2]>,
     pub(crate) body: &'a [u8],
 }
 
@@ -243,7 +245,7 @@ impl<'a> Reader<'a> {
         if generation == 0 || ancestor_count >= generation as usize {
             return Err(damaged());
         }
-        let mut path = Vec::with_capacity(ancestor_count.min(self.bytes.len() / 16) + 1);
+        let mut path = SmallVec::with_capacity(ancestor_count.min(self.bytes.len() / 16) + 1);
         path.push(Revision::from_stored(generation, hash)?);
         for step in 1..=ancestor_count as u32 {
             path.push(Revision::from_stored(generation - step, self.hash()?)?);

@@ -16,7 +16,7 @@ use crate::store::checkpoint::Persisted;
 use crate::store::record::{Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
-use crate::store::{Durability, FIRST_NUMBER, Store, StoreParts, View, cache, meta, publish, upkeep};
+use crate::store::{Durability, FIRST_NUMBER, Store, StoreParts, View, cache, directory, meta, publish, upkeep};
 use crate::tree::Tree;
 use crate::value::{Body, ShapeNumber, Shapes, Value};
 use crate::{Error, Result};
@@ -113,7 +113,8 @@ impl Store {
         options: crate::store::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
-            cache: cache::DocumentCache::new(options.cache_bytes),
+            cache: cache::DocumentCache::new(options.cache_bytes - options.cache_bytes / 4),
+            directory: directory::IdDirectory::new(options.cache_bytes / 4),
             log,
             tree,
             shapes: Arc::new(shapes),

@@ -75,7 +75,7 @@ impl Snapshot {
             Some(Located::Tree(row)) if row.deleted => Ok(None),
             Some(Located::Tree(row)) => {
                 let id = DocumentId::new(id)?;
-                self.read_record(row.position, row.length, &id, row.number, row.sequence).map(Some)
+                self.read_record(row.position, row.length, id, row.number, row.sequence).map(Some)
             }
         }
     }
@@ -195,7 +195,7 @@ impl Snapshot {
     /// One leaf of `state`, read from the log.
     pub(super) fn stored_leaf(&self, state: &DocumentState, leaf: &Leaf<Stored>) -> Result<Document> {
         let Stored { position, length, .. } = leaf.payload;
-        let document = self.read_record(position, length, &state.id, state.number, state.sequence)?;
+        let document = self.read_record(position, length, state.id.clone(), state.number, state.sequence)?;
         if *document.revision() == leaf.revision {
             Ok(document)
         } else {
@@ -211,11 +211,23 @@ impl Snapshot {
         &self,
         position: LogPosition,
         length: u32,
-        id: &DocumentId,
+        id: DocumentId,
         number: DocumentNumber,
         sequence: Sequence,
     ) -> Result<Document> {
         let bytes = self.read_bytes(position, length)?;
+        self.decode_record(bytes, position, id, number, sequence)
+    }
+
+    /// The document in the record `bytes`, which was read at `position`.
+    pub(super) fn decode_record(
+        &self,
+        bytes: Arc<[u8]>,
+        position: LogPosition,
+        id: DocumentId,
+        number: DocumentNumber,
+        sequence: Sequence,
+    ) -> Result<Document> {
         let (record, _) = Record::decode(&bytes).map_err(|error| error.within(format!("log {position}")))?;
         match record {
             Record::Revision(RevisionRecord { deleted, number: found, id: found_id, path, body, .. })
@@ -223,8 +235,8 @@ impl Snapshot {
             {
                 let start = bytes.len() - body.len();
                 let revision = path[0];
-                let body = Body::within(bytes.clone(), start);
-                Ok(Document::new(id.clone(), revision, sequence, deleted, body, self.parts.shapes.clone()))
+                let body = Body::within(bytes, start);
+                Ok(Document::new(id, revision, sequence, deleted, body, self.parts.shapes.clone()))
             }
             _ => Err(self.misplaced(position, id.as_str())),
         }
@@ -240,48 +252,6 @@ impl Snapshot {
         Error::corrupt(format!("log {position}: not the record of document `{id}` that the tree says is there"))
             .with_hint("run `stemma rebuild`: the tree is derived from the log and can be made again without loss")
     }
-}
-
-/// Documents by number, as the index knows them.
-impl Snapshot {
-    /// The ids of documents, in the order asked: those of the tree in one call.
-    pub(crate) fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
-        let recent: Vec<_> = numbers.iter().map(|number| self.state_in_memory(*number)).collect();
-        let in_tree = numbers.iter().zip(&recent).filter(|(_, recent)| recent.is_none());
-        let keys: Vec<Vec<u8>> = in_tree.map(|(number, _)| layout::number_key(number.0)).collect();
-        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let mut found = self.tree.get_many(Table::Docs, &keys)?.into_iter();
-        recent
-            .into_iter()
-            .map(|recent| match recent {
-                Some(state) => Ok(state.id.clone()),
-                None => stored_id(found.next().flatten()),
-            })
-            .collect()
-    }
-
-    /// The id of one document.
-    pub(crate) fn id(&self, number: DocumentNumber) -> Result<DocumentId> {
-        if let Some(state) = self.state_in_memory(number) {
-            return Ok(state.id.clone());
-        }
-        stored_id(self.tree.get(Table::Docs, &layout::number_key(number.0))?)
-    }
-
-    /// The winner of document `number`, which the index says is there.
-    pub(crate) fn load(&self, number: DocumentNumber) -> Result<Document> {
-        if let Some(state) = self.state_in_memory(number) {
-            return self.winner(&state);
-        }
-        let row = self.tree.get(Table::Docs, &layout::number_key(number.0))?;
-        let row = DocumentRow::decode(row.ok_or_else(|| layout::damaged(Table::Docs))?)?;
-        self.read_record(row.position, row.length, &DocumentId::new(row.id)?, number, row.sequence)
-    }
-}
-
-/// The id in a row of `docs`, which must be there.
-fn stored_id(row: Option<&[u8]>) -> Result<DocumentId> {
-    DocumentId::new(DocumentRow::decode(row.ok_or_else(|| layout::damaged(Table::Docs))?)?.id)
 }
 
 impl std::fmt::Debug for Snapshot {

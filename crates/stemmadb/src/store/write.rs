@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::MutexGuard;
+use smallvec::SmallVec;
 
 use crate::index::{self, DocumentNumber, DocumentTerms, difference};
 use crate::log::{Level, LogPosition};
@@ -163,7 +164,7 @@ impl StoreParts {
 struct Staged {
     state: DocumentState,
     /// The revision, then the ancestors its record names.
-    path: Vec<Revision>,
+    path: SmallVec<[Revision; 2]>,
     deleted: bool,
     body: Body,
     old_terms: Option<DocumentTerms>,
@@ -487,14 +488,14 @@ impl<'a> Transaction<'a> {
 
 impl Staged {
     /// The leaves that this transaction wrote and the log has now.
-    fn unwritten_leaves(&self) -> smallvec::SmallVec<[Revision; 1]> {
+    fn unwritten_leaves(&self) -> SmallVec<[Revision; 1]> {
         self.state.tree.leaves().filter(|leaf| leaf.payload.length == 0).map(|leaf| leaf.revision).collect()
     }
 }
 
 /// What an edit amounts to: which revision, with which ancestors.
 struct Planned {
-    path: Vec<Revision>,
+    path: SmallVec<[Revision; 2]>,
     deleted: bool,
 }
 
@@ -504,7 +505,7 @@ impl Planned {
         let live = current.filter(|state| state.is_live());
         let parent = match edit {
             Edit::Foreign { revisions, deleted, .. } => {
-                return Ok(Planned { path: revisions.clone(), deleted: *deleted });
+                return Ok(Planned { path: revisions.as_slice().into(), deleted: *deleted });
             }
             Edit::Insert { id, .. } => {
                 if let Some(winner) = live.and_then(|state| state.tree.winner()) {
