@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::changes::{Changes, Subscription};
+use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
 use crate::log::{DatabaseLock, DiskVfs, MemoryVfs, Vfs};
 use crate::query::{Find, Query};
 use crate::revision::{DocumentId, Revision, Sequence};
@@ -45,6 +45,7 @@ pub struct Database {
 struct Handle {
     store: Arc<Store>,
     upkeeper: Mutex<Option<Upkeeper>>,
+    hub: Arc<Hub>,
     path: Option<PathBuf>,
     /// Held until everything else is closed.
     _lock: Option<Arc<DatabaseLock>>,
@@ -145,12 +146,18 @@ impl Database {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self> {
         let store = Store::open(vfs, tree, options, progress)?;
-        let upkeeper = Upkeeper::start(&store)?;
-        Ok(Database { handle: Arc::new(Handle { store, upkeeper: Mutex::new(Some(upkeeper)), path, _lock: lock }) })
+        let hub = Hub::attach(&store.parts.publisher);
+        let upkeeper = Mutex::new(Some(Upkeeper::start(&store)?));
+        Ok(Database { handle: Arc::new(Handle { store, upkeeper, hub, path, _lock: lock }) })
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.handle.store
+    }
+
+    #[cfg(test)]
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.handle.hub
     }
 
     fn durability(&self) -> Durability {
@@ -322,6 +329,38 @@ impl Database {
     /// The changes after `since`, and then each as it is published.
     pub fn subscribe(&self, since: Sequence) -> Subscription {
         Subscription::new(self.store(), since)
+    }
+
+    /// A live query: what matches now, and then what each published transaction changes in that.
+    ///
+    /// Costs a run of the query; then, for each write, a few look-ups, however many watches there are, and what it takes to tell those whose
+    /// answer changes.
+    ///
+    /// # Errors
+    /// `Invalid` if the query is wrong or has an order, limit or projection: a live query is a set.
+    pub fn watch(&self, query: impl Into<Query>) -> Result<Watch> {
+        Watch::new(self.store(), &self.handle.hub, query.into())
+    }
+
+    /// Goes on with a watch where it was suspended: its first delta is what changed in between, if anything did.
+    ///
+    /// # Errors
+    /// `Invalid` if it was suspended in another database.
+    pub fn resume(&self, suspended: Suspended) -> Result<Watch> {
+        Watch::resume(self.store(), &self.handle.hub, suspended)
+    }
+
+    /// Each change, from now on, of a value whose path matches one of the patterns.
+    ///
+    /// A path's levels, divided by `/`, are the names from the document down: of fields, and positions of elements. `+` is any one level;
+    /// `#`, which is last, the value there and everything within it: `orders/+/status`, `orders/#`, `#`. The path `_id` goes on with
+    /// the parts of the id between slashes, and changes with every write of the document: `_id/orders/+`. A backslash makes `/`, `+`, `#` and
+    /// `\` ordinary.
+    ///
+    /// # Errors
+    /// `Invalid` if a pattern is wrong, or there is none.
+    pub fn subscribe_paths<P: AsRef<str>>(&self, patterns: impl IntoIterator<Item = P>) -> Result<PathSubscription> {
+        PathSubscription::new(self.store(), &self.handle.hub, patterns)
     }
 
     /// The newest published sequence.

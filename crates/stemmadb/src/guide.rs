@@ -9,6 +9,9 @@ struct Queries;
 #[doc = include_str!("../../../docs/guide/changes.md")]
 struct Changes;
 
+#[doc = include_str!("../../../docs/guide/live.md")]
+struct Live;
+
 #[doc = include_str!("../../../docs/guide/transactions.md")]
 struct Transactions;
 

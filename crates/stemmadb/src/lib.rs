@@ -18,7 +18,9 @@ pub mod testing;
 mod tree;
 mod value;
 
-pub use changes::{Change, Changes, Subscription};
+pub use changes::{
+    Change, Changes, Delta, Event, PathChange, PathEvent, PathSubscription, Subscription, Suspended, Watch,
+};
 pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
 pub use index::Policy as IndexPolicy;

@@ -87,7 +87,6 @@ impl DocumentSet {
     }
 
     /// Adds a member. True if it is new.
-    #[cfg(test)]
     pub(crate) fn insert(&mut self, document: DocumentNumber) -> bool {
         let number = document.chunk();
         match self.find(number) {
@@ -100,7 +99,6 @@ impl DocumentSet {
     }
 
     /// Takes a member out. True if it was one.
-    #[cfg(test)]
     pub(crate) fn remove(&mut self, document: DocumentNumber) -> bool {
         let Ok(at) = self.find(document.chunk()) else { return false };
         let removed = self.chunks[at].members.remove(document.low());

@@ -190,6 +190,11 @@ impl Log {
         self.shared.end()
     }
 
+    /// What tells this database from others.
+    pub(crate) fn database_id(&self) -> DatabaseId {
+        self.shared.database_id
+    }
+
     /// Whether a write or flush failed: nothing more is taken until the log is opened again.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.shared.is_poisoned.load(Ordering::Acquire)

@@ -14,6 +14,7 @@ mod field;
 mod fields;
 mod find;
 mod interval;
+mod live;
 mod matcher;
 mod naive;
 mod normal;
@@ -38,6 +39,7 @@ pub use explain::Explanation;
 use explain::explain;
 pub use field::{Field, element, field};
 pub use find::{Find, Found};
+pub(crate) use live::{Clue, Clues, LiveQuery};
 pub(crate) use matcher::Matcher;
 pub use request::Query;
 #[cfg(test)]

@@ -44,7 +44,7 @@ use crate::{Error, Result};
 pub use check::{CheckReport, Damage};
 pub use document::Document;
 pub use options::{Durability, Options};
-pub(crate) use publish::{Heard, Listener, Publisher};
+pub(crate) use publish::{Heard, Listener, Observer, Published, Publisher, Written};
 use record::Record;
 pub use recover::Progress;
 pub use snapshot::{Branch, Snapshot};

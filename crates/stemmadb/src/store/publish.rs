@@ -6,21 +6,58 @@
 //! Concurrency: `enqueue` is called under the store's writer lock (so the queue is in order); everything else by anyone.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::index::DocumentNumber;
 use crate::log::{Level, LogPosition};
-use crate::revision::Sequence;
+use crate::revision::{DocumentId, Sequence};
+use crate::store::document::Document;
 
 /// A transaction that waits to become visible.
 struct Pending {
     end: LogPosition,
     level: Level,
-    last_sequence: Sequence,
     next_number: DocumentNumber,
+    transaction: Published,
+}
+
+/// What a transaction did, for whoever observes.
+pub(crate) struct Published {
+    /// The newest sequence before it.
+    pub(crate) after: Sequence,
+    /// Its last sequence.
+    pub(crate) sequence: Sequence,
+    /// The documents whose winner it changed, in the order of its edits; a document edited twice is there twice. None if
+    /// nobody observed while it was written.
+    pub(crate) written: Option<Vec<Written>>,
+}
+
+/// A document whose winner a transaction changed.
+pub(crate) struct Written {
+    pub(crate) number: DocumentNumber,
+    pub(crate) id: DocumentId,
+    /// The winner before; none if there was no document, or it was deleted.
+    pub(crate) old: Option<Document>,
+    /// The winner now; none if it is a deletion.
+    pub(crate) new: Option<Document>,
+}
+
+/// Someone who is told what each transaction did, in order, as it is published.
+pub(crate) trait Observer: Send + Sync {
+    /// Whether there is anyone to tell; changes only within [`Publisher::hold`].
+    fn is_wanted(&self) -> bool;
+
+    /// Takes the next transaction. Called with the publisher's queue locked, so it must not do more than keep it.
+    fn take(&self, transaction: Published);
+
+    /// Hands on what was taken. Called after it was published, without any lock of the publisher.
+    fn deliver(&self);
+
+    /// There will be nothing more.
+    fn close(&self);
 }
 
 /// Makes transactions visible in order, and wakes whoever waits for one.
@@ -31,6 +68,7 @@ pub(crate) struct Publisher {
     queue: Mutex<VecDeque<Pending>>,
     changed: Condvar,
     listeners: Mutex<Vec<std::sync::Weak<Listener>>>,
+    observer: OnceLock<Arc<dyn Observer>>,
 }
 
 /// Someone who wants to know when something new was published.
@@ -54,7 +92,24 @@ impl Publisher {
             queue: Mutex::default(),
             changed: Condvar::new(),
             listeners: Mutex::default(),
+            observer: OnceLock::new(),
         }
+    }
+
+    /// Tells `observer` of everything from now on; only the first one is heard.
+    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+        self.observer.set(observer).ok();
+    }
+
+    /// Whether what a transaction writes should be kept for the observer.
+    pub(super) fn is_observed(&self) -> bool {
+        self.observer.get().is_some_and(|observer| observer.is_wanted())
+    }
+
+    /// Runs `work` while nothing is published.
+    pub(crate) fn hold<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _queue = self.queue.lock();
+        work()
     }
 
     /// Says that everything up to `sequence` was found in the log when it was opened.
@@ -78,13 +133,14 @@ impl Publisher {
     }
 
     /// Puts a transaction in the queue: it becomes visible once the log has reached `end` at `level`.
-    pub(crate) fn enqueue(&self, end: LogPosition, level: Level, last_sequence: Sequence, next_number: DocumentNumber) {
-        self.queue.lock().push_back(Pending { end, level, last_sequence, next_number });
+    pub(super) fn enqueue(&self, end: LogPosition, level: Level, next_number: DocumentNumber, transaction: Published) {
+        self.queue.lock().push_back(Pending { end, level, next_number, transaction });
     }
 
     /// Publishes what the log's progress allows.
     pub(crate) fn advance(&self, written: LogPosition, durable: LogPosition) {
         let mut queue = self.queue.lock();
+        let observer = self.observer.get().filter(|observer| observer.is_wanted());
         let mut newest = None;
         while let Some(first) = queue.front() {
             let reached = match first.level {
@@ -94,14 +150,19 @@ impl Publisher {
             if reached < first.end {
                 break;
             }
-            newest = Some((first.last_sequence, first.next_number));
-            queue.pop_front();
+            newest = Some((first.transaction.sequence, first.next_number));
+            if let (Some(first), Some(observer)) = (queue.pop_front(), observer) {
+                observer.take(first.transaction);
+            }
         }
         let Some((newest, next_number)) = newest else { return };
         self.publish(newest, next_number);
         self.changed.notify_all();
         drop(queue);
         self.tell(newest, false);
+        if let Some(observer) = observer {
+            observer.deliver();
+        }
     }
 
     /// Waits until `sequence` is published; false when `given_up` says it never will be.
@@ -122,6 +183,9 @@ impl Publisher {
         self.changed.notify_all();
         drop(queue);
         self.tell(self.published(), closed);
+        if let Some(observer) = self.observer.get().filter(|_| closed) {
+            observer.close();
+        }
     }
 
     /// A listener that is told of everything published from now on, until it is dropped.

@@ -19,6 +19,7 @@ use crate::log::{Level, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Outcome, Revision, RevisionTree, Sequence};
 use crate::store::document::Document;
+use crate::store::publish::{Published, Written};
 use crate::store::record::{Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
 use crate::store::{Store, StoreParts};
@@ -167,7 +168,12 @@ struct Staged {
     path: SmallVec<[Revision; 2]>,
     deleted: bool,
     body: Body,
+    /// The winner before, if it was alive and is the winner no longer.
+    old: Option<Document>,
     old_terms: Option<DocumentTerms>,
+    /// The winner now, where it is neither the old one nor what this edit brought.
+    risen: Option<Document>,
+    /// Of the winner now, if it is alive and was not before.
     new_terms: Option<DocumentTerms>,
 }
 
@@ -330,7 +336,8 @@ impl<'a> Transaction<'a> {
             self.next_number = DocumentNumber(number.0 + 1);
             let state = DocumentState { number, id: id.clone(), sequence, tree, body: Some(body.packed.clone()) };
             let new_terms = (!deleted).then_some(body.terms);
-            return Ok(Some(Staged { state, path, deleted, body: body.packed, old_terms: None, new_terms }));
+            let body = body.packed;
+            return Ok(Some(Staged { state, path, deleted, body, old: None, old_terms: None, risen: None, new_terms }));
         };
         let mut tree = old.tree.clone();
         if matches!(tree.merge(&path, deleted, unwritten)?.outcome, Outcome::Known) {
@@ -342,10 +349,13 @@ impl<'a> Transaction<'a> {
         let new_winner = state.tree.winner().map(|leaf| leaf.revision);
         if new_winner == old_winner {
             state.body = old.body.clone();
-            return Ok(Some(Staged { state, path, deleted, body: body.packed, old_terms: None, new_terms: None }));
+            let body = body.packed;
+            let (old_terms, new_terms) = (None, None);
+            return Ok(Some(Staged { state, path, deleted, body, old: None, old_terms, risen: None, new_terms }));
         }
-        let old_terms = if old.is_live() { Some(self.terms_of(&self.winner(&old)?)?) } else { None };
-        let mut new_terms = None;
+        let old = if old.is_live() { Some(self.winner(&old)?) } else { None };
+        let old_terms = old.as_ref().map(|old| self.terms_of(old)).transpose()?;
+        let (mut risen, mut new_terms) = (None, None);
         if new_winner == Some(path[0]) {
             state.body = Some(body.packed.clone());
             new_terms = state.is_live().then_some(body.terms);
@@ -354,9 +364,10 @@ impl<'a> Transaction<'a> {
             let winner = self.winner(&state)?;
             if !winner.is_deleted() {
                 new_terms = Some(self.terms_of(&winner)?);
+                risen = Some(winner);
             }
         }
-        Ok(Some(Staged { state, path, deleted, body: body.packed, old_terms, new_terms }))
+        Ok(Some(Staged { state, path, deleted, body: body.packed, old, old_terms, risen, new_terms }))
     }
 
     /// The winner of `state`, which this transaction may have written itself.
@@ -419,6 +430,7 @@ impl<'a> Transaction<'a> {
         let mut last_sequence = Sequence(first_sequence.0.saturating_sub(1));
         let mut places = places.into_iter();
         let mut logged = HashMap::new();
+        let mut written = parts.publisher.is_observed().then(Vec::new);
         for mut staged in self.staged.drain(..) {
             let (offset, length) = places.next().expect("each staged edit was encoded");
             let position = appended.payload.advance(offset);
@@ -431,6 +443,9 @@ impl<'a> Transaction<'a> {
             }
             last_sequence = staged.state.sequence;
             parts.cache.touch(staged.state.id.as_str(), last_sequence);
+            if let Some(written) = &mut written {
+                written.extend(staged.written(&parts.shapes));
+            }
             let change = difference(staged.old_terms.as_ref(), staged.new_terms.as_ref());
             active.insert(Arc::new(staged.state), true, change);
         }
@@ -445,7 +460,9 @@ impl<'a> Transaction<'a> {
             }
         }
         self.writer.next_sequence = last_sequence.next();
-        parts.publisher.enqueue(appended.end, level, last_sequence, self.next_number);
+        let after = Sequence(first_sequence.0.saturating_sub(1));
+        let published = Published { after, sequence: last_sequence, written };
+        parts.publisher.enqueue(appended.end, level, self.next_number, published);
         self.store.seal_if_full(&mut self.writer);
         Ok(Some(Receipt { end: appended.end, last_sequence }))
     }
@@ -487,6 +504,21 @@ impl<'a> Transaction<'a> {
 }
 
 impl Staged {
+    /// What it did to the winner, for whoever observes; none if nothing.
+    fn written(&mut self, shapes: &Arc<crate::value::Shapes>) -> Option<Written> {
+        if self.old.is_none() && self.new_terms.is_none() {
+            return None;
+        }
+        let DocumentState { number, id, sequence, body, tree } = &self.state;
+        let leaf = tree.winner().filter(|leaf| !leaf.deleted);
+        let brought = || {
+            let (leaf, body) = (leaf?, body.as_ref()?);
+            Some(Document::new(id.clone(), leaf.revision, *sequence, false, body.clone(), shapes.clone()))
+        };
+        let new = self.risen.take().or_else(brought);
+        Some(Written { number: *number, id: id.clone(), old: self.old.take(), new })
+    }
+
     /// The leaves that this transaction wrote and the log has now.
     fn unwritten_leaves(&self) -> SmallVec<[Revision; 1]> {
         self.state.tree.leaves().filter(|leaf| leaf.payload.length == 0).map(|leaf| leaf.revision).collect()

@@ -38,6 +38,7 @@ pub use number::Number;
 pub use object::{Fields, Object};
 pub use parse::ParseError;
 pub use path::Path;
+pub(crate) use path::array_position;
 
 pub(crate) use body::Body;
 pub(crate) use number::Numeric;

@@ -71,7 +71,7 @@ impl Path {
 }
 
 /// The position that a name means in an array: decimal, without sign or leading zeros.
-pub(super) fn array_position(segment: &str) -> Option<usize> {
+pub(crate) fn array_position(segment: &str) -> Option<usize> {
     let plain = segment.bytes().all(|byte| byte.is_ascii_digit()) && (segment == "0" || !segment.starts_with('0'));
     if plain { segment.parse().ok() } else { None }
 }

@@ -1,0 +1,165 @@
+//! Watchers by ranges of keys: which ranges hold a key?
+//!
+//! Layout: ranges sorted by their lower bounds, read as a balanced tree (the middle of every part is its root), each with the
+//! place of the largest upper bound in its part. A few newest stand at the end, unsorted, until there are enough to sort anew.
+//!
+//! Cost: a key is asked in the logarithm of the number of ranges, and in the number of those that hold it.
+
+use super::hub::WatcherNumber;
+
+/// A range of keys, from `lower` on and below `upper`, and who wants what is in it.
+#[derive(Debug)]
+struct Entry {
+    lower: Vec<u8>,
+    upper: Vec<u8>,
+    /// None: it was removed, and its place is not yet.
+    watcher: Option<WatcherNumber>,
+    /// Where the largest upper bound is of the part whose root this is.
+    largest: u32,
+}
+
+/// Ranges and who wants what is in them.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    entries: Vec<Entry>,
+    /// How many entries are sorted, and know the largest.
+    sorted_count: usize,
+    /// How many of them were removed.
+    removed_count: usize,
+}
+
+/// As many newest ranges are asked one by one, and as many removed ones keep their places; and a share of all, so that sorting
+/// many anew is seldom.
+const DISORDER_COUNT: usize = 64;
+const DISORDER_SHARE: usize = 16;
+
+impl Ranges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.removed_count
+    }
+
+    pub(super) fn add(&mut self, watcher: WatcherNumber, lower: &[u8], upper: &[u8]) {
+        let (lower, upper) = (lower.to_vec(), upper.to_vec());
+        self.entries.push(Entry { lower, upper, watcher: Some(watcher), largest: 0 });
+        self.settle();
+    }
+
+    /// Takes away one range of the watcher.
+    pub(super) fn remove(&mut self, watcher: WatcherNumber, lower: &[u8], upper: &[u8]) {
+        let is_wanted = |entry: &Entry| entry.watcher == Some(watcher) && entry.lower == lower && entry.upper == upper;
+        let (sorted, newest) = self.entries.split_at_mut(self.sorted_count);
+        if let Some(at) = newest.iter().position(is_wanted) {
+            self.entries.swap_remove(self.sorted_count + at);
+            return;
+        }
+        let start = sorted.partition_point(|entry| entry.lower.as_slice() < lower);
+        let alike = sorted[start..].iter_mut().take_while(|entry| entry.lower == lower);
+        if let Some(entry) = alike.into_iter().find(|entry| is_wanted(entry)) {
+            entry.watcher = None;
+            self.removed_count += 1;
+            self.settle();
+        }
+    }
+
+    /// The watchers whose range meets the keys from `from` to `to`, both included.
+    pub(super) fn find(&self, from: &[u8], to: &[u8], found: &mut Vec<WatcherNumber>) {
+        self.find_within(0, self.sorted_count, from, to, found);
+        let newest = &self.entries[self.sorted_count..];
+        let held = newest.iter().filter(|entry| entry.lower.as_slice() <= to && from < entry.upper.as_slice());
+        found.extend(held.filter_map(|entry| entry.watcher));
+    }
+
+    fn find_within(&self, mut start: usize, end: usize, from: &[u8], to: &[u8], found: &mut Vec<WatcherNumber>) {
+        while start < end {
+            let middle = start.midpoint(end);
+            let root = &self.entries[middle];
+            if self.entries[root.largest as usize].upper.as_slice() <= from {
+                return;
+            }
+            self.find_within(start, middle, from, to, found);
+            if root.lower.as_slice() > to {
+                return;
+            }
+            if from < root.upper.as_slice() {
+                found.extend(root.watcher);
+            }
+            start = middle + 1;
+        }
+    }
+
+    /// Puts the ranges in order, if too many are not.
+    fn settle(&mut self) {
+        let disorder = self.entries.len() - self.sorted_count + self.removed_count;
+        if disorder <= DISORDER_COUNT + self.entries.len() / DISORDER_SHARE {
+            return;
+        }
+        self.entries.retain(|entry| entry.watcher.is_some());
+        self.removed_count = 0;
+        self.entries.sort_unstable_by(|left, right| left.lower.cmp(&right.lower));
+        self.sorted_count = self.entries.len();
+        self.find_largest(0, self.sorted_count);
+    }
+
+    /// Notes the largest upper bound of each part; returns that of the whole.
+    fn find_largest(&mut self, start: usize, end: usize) -> Option<u32> {
+        if start == end {
+            return None;
+        }
+        let middle = start.midpoint(end);
+        let (left, right) = (self.find_largest(start, middle), self.find_largest(middle + 1, end));
+        let parts = [left, right, Some(middle as u32)].into_iter().flatten();
+        let largest = parts.max_by(|a, b| self.entries[*a as usize].upper.cmp(&self.entries[*b as usize].upper))?;
+        self.entries[middle].largest = largest;
+        Some(largest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(0_u8..4, 0..3)
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_finds_the_ranges_that_hold_it(
+            ranges in prop::collection::vec((bytes(), bytes()), 0..300),
+            removed in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+            asked in prop::collection::vec((bytes(), bytes()), 1..20),
+        ) {
+            let mut tree = Ranges::default();
+            let mut naive: Vec<_> = ranges.into_iter().enumerate().collect();
+            for (number, (lower, upper)) in &naive {
+                tree.add(WatcherNumber::of(*number as u32), lower, upper);
+            }
+            for index in removed {
+                if !naive.is_empty() {
+                    let (number, (lower, upper)) = naive.swap_remove(index.index(naive.len()));
+                    tree.remove(WatcherNumber::of(number as u32), &lower, &upper);
+                }
+            }
+            prop_assert_eq!(tree.len(), naive.len());
+            for (one, other) in asked {
+                let (from, to) = if one <= other { (one, other) } else { (other, one) };
+                let mut found = Vec::new();
+                tree.find(&from, &to, &mut found);
+                found.sort();
+                let mut expected: Vec<_> = naive
+                    .iter()
+                    .filter(|(_, (lower, upper))| *lower <= to && from < *upper)
+                    .map(|(number, _)| WatcherNumber::of(*number as u32))
+                    .collect();
+                expected.sort();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}
