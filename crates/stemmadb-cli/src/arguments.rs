@@ -84,6 +84,10 @@ pub(crate) enum Verb {
     ///
     /// The latest change of each document, in order, without gaps.
     Changes(Changes),
+    /// Show what matches, and then what changes in that
+    ///
+    /// A live query: the documents that match, then each that comes to match, changes, or no longer matches.
+    Watch(Watch),
     /// Show sizes, counts and the durability in force
     ///
     /// What the database holds and how it is set.
@@ -375,6 +379,31 @@ pub(crate) struct Changes {
     #[arg(long, value_name = "JSON")]
     pub(crate) selector: Option<String>,
     /// At most this many
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// The arguments of `stemma watch`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma watch library.stemma '{\"year\": {\"$gte\": 1960}}'\n  \
+    stemma watch orders.stemma '{\"state\": \"open\"}' --docs\n\n\
+    Each line is an `event`: `added`, `changed`, or `removed` (also `deleted`, if it was). Lines of one `seq` belong together: \
+    after the last of them, what was told is what matches.\n\n\
+    A database in a directory belongs to one process at a time: it is let go between readings, so that others can write, and \
+    read again when its log changes. What happened in between is one step.")]
+pub(crate) struct Watch {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    /// A selector, a JSON object; left out, every document
+    #[arg(default_value = "{}", hide_default_value = true)]
+    pub(crate) selector: String,
+    /// With the documents
+    #[arg(long)]
+    pub(crate) docs: bool,
+    /// At most this many lines
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]

@@ -496,6 +496,57 @@ impl Database {
     }
 }
 
+/// A live query that lets go of the database between its readings.
+pub(crate) struct Watched {
+    selector: Value,
+    documents: bool,
+    /// What was told so far.
+    told: Option<stemmadb::Suspended>,
+}
+
+impl Watched {
+    pub(crate) fn new(selector: Value, documents: bool) -> Self {
+        Watched { selector, documents, told: None }
+    }
+
+    /// Hands everything to `show` that is to be told now: first the answer, later what changed in it.
+    pub(crate) fn read(&mut self, db: &Database, mut show: impl FnMut(Object) -> Result<()>) -> Result<()> {
+        let mut watch = match self.told.take() {
+            Some(told) => db.inner.resume(told)?,
+            None => db.inner.watch(Selector::parse(&self.selector)?)?,
+        };
+        while let Some(delta) = watch.next_within(Duration::ZERO)? {
+            for event in delta.events() {
+                show(self.shown(delta.sequence(), event?)?)?;
+            }
+        }
+        self.told = Some(watch.suspend()?);
+        Ok(())
+    }
+
+    fn shown(&self, sequence: Sequence, event: stemmadb::Event) -> Result<Object> {
+        let (name, document) = match &event {
+            stemmadb::Event::Added(document) => ("added", Some(document)),
+            stemmadb::Event::Changed(document) => ("changed", Some(document)),
+            stemmadb::Event::Removed { .. } => ("removed", None),
+        };
+        let mut object = Object::with_capacity(5);
+        object.insert("seq", sequence.get());
+        object.insert("event", name);
+        object.insert("id", event.id().as_str());
+        if let Some(document) = document {
+            object.insert("rev", document.revision().to_string());
+            if self.documents {
+                object.insert("doc", object_of(document)?);
+            }
+        }
+        if matches!(event, stemmadb::Event::Removed { deleted: true, .. }) {
+            object.insert("deleted", true);
+        }
+        Ok(object)
+    }
+}
+
 /// One document's latest change.
 pub(crate) struct Change {
     pub(crate) sequence: u64,

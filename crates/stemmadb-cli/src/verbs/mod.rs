@@ -4,8 +4,10 @@ mod care;
 mod changes;
 mod document;
 mod export;
+mod follow;
 mod import;
 mod query;
+mod watch;
 
 use std::path::Path;
 
@@ -30,6 +32,7 @@ pub(crate) fn run(verb: &Verb, open: Option<&Database>) -> Result<()> {
         Verb::Explain(explain) => query::explain(explain, session),
         Verb::Count(count) => query::count(count, session),
         Verb::Changes(changes) => changes::run(changes, session),
+        Verb::Watch(watch) => watch::run(watch, session),
         Verb::Info(info) => care::info(info, session),
         Verb::Check(check) => care::check(check, session),
         Verb::Rebuild(rebuild) => care::rebuild(rebuild, session),
