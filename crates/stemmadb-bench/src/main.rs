@@ -38,6 +38,8 @@ struct Arguments {
 enum Experiment {
     /// Inserts, reads by id, queries, room and memory, beside SQLite
     Core(Run),
+    /// Live queries: from a write to who waits for it, and what watchers cost a write
+    Live(Run),
     /// One import, for its memory
     #[command(hide = true)]
     ImportChild { path: PathBuf, count: u64 },
@@ -90,12 +92,13 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.experiment {
-        Experiment::Core(run) => core(run),
+        Experiment::Core(run) => measure("core", run, Bench::fundamentals),
+        Experiment::Live(run) => measure("live", run, Bench::live),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
 }
 
-fn core(run: &Run) -> Result<()> {
+fn measure(name: &str, run: &Run, experiment: fn(&mut Bench) -> Result<()>) -> Result<()> {
     let scale = match run.scale {
         ScaleChoice::Small => experiments::SMALL,
         ScaleChoice::Full => experiments::FULL,
@@ -113,11 +116,11 @@ fn core(run: &Run) -> Result<()> {
     let machine = Machine::look(place.path(), versions, settings);
     let results = Results::new(machine, harness::commit(), run.json.as_deref());
     let mut bench = Bench::new(scale, place, results, clock, run.only.clone());
-    bench.fundamentals()?;
+    experiment(&mut bench)?;
     if bench.results.rows().is_empty() {
         return Err(format!("no row is called {}", run.only.join(" or ")).into());
     }
-    let page = bench.results.to_markdown(&command(scale.name, run));
+    let page = bench.results.to_markdown(&command(name, scale.name, run));
     print!("{page}");
     match &run.markdown {
         Some(file) => {
@@ -128,8 +131,8 @@ fn core(run: &Run) -> Result<()> {
 }
 
 /// How this run is made again; where its databases lay belongs to this machine alone.
-fn command(scale: &str, run: &Run) -> String {
-    let mut command = format!("cargo run --release -p stemmadb-bench -- core --scale {scale}");
+fn command(name: &str, scale: &str, run: &Run) -> String {
+    let mut command = format!("cargo run --release -p stemmadb-bench -- {name} --scale {scale}");
     if let Some(file) = &run.markdown {
         command.push_str(&format!(" --markdown {}", file.display()));
     }

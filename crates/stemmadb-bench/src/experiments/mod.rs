@@ -5,6 +5,7 @@ mod bulk;
 mod find;
 mod get;
 mod import;
+mod live;
 mod single;
 
 use std::path::PathBuf;
@@ -96,6 +97,11 @@ impl Bench {
         find::run(self)
     }
 
+    /// The rows of `live`: what it takes to be told of a write.
+    pub(crate) fn live(&mut self) -> Result<()> {
+        live::run(self)
+    }
+
     fn wants(&self, row: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| row.contains(part))
     }
@@ -176,5 +182,15 @@ mod tests {
         let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(written["rows"].as_array().unwrap().len(), rows.len());
         assert_eq!(written["rows"][0]["row"], "bulk insert");
+    }
+
+    #[test]
+    fn watchers_hear_of_writes_that_concern_them_and_of_no_others() {
+        let place = Place::new(None).unwrap();
+        let machine = Machine::look(place.path(), String::new(), String::new());
+        let results = Results::new(machine, "none".to_owned(), None);
+        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        bench.live().unwrap();
+        assert_eq!(bench.results.rows().len(), 13);
     }
 }
