@@ -29,4 +29,4 @@ pub use revision::{DocumentId, Revision, Sequence};
 pub use store::{
     Branch, CheckReport, Damage, Document, Durability, Edit, Info, Options, Progress, Snapshot, Transaction,
 };
-pub use value::{DEPTH_MAX, Fields, Kind, Limits, Number, Object, ParseError, Path, Value};
+pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};

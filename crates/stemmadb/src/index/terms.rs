@@ -23,6 +23,9 @@ pub(crate) struct Term<'a> {
     pub(crate) key: &'a [u8],
 }
 
+/// Room is made at once for so many: most documents have no more.
+const TERMS_USUAL: usize = 24;
+
 /// The terms of one document, sorted, each once.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DocumentTerms {
@@ -57,6 +60,8 @@ impl DocumentTerms {
     pub(crate) fn collect(&mut self, policy: &Policy, paths: &Paths, document: PackedValue<'_>) -> Result<()> {
         self.clear();
         self.keys.reserve(2 * document.bytes().len());
+        self.terms.reserve(TERMS_USUAL);
+        self.presence.reserve(TERMS_USUAL);
         let mut collector = Collector { policy, paths, terms: self, overflow: false };
         let collected = collector.document(document);
         let overflow = collector.overflow;

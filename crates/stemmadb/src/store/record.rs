@@ -59,24 +59,41 @@ const FLAG_DELETED: u8 = 1;
 const FLAG_RELOCATED: u8 = 2;
 
 const CHECKSUM_BYTES: usize = 4;
+/// What the length of a record takes if it is from 128 bytes to 16 KiB.
+const LENGTH_BYTES_USUAL: usize = 2;
 
 impl Record<'_> {
     /// Appends the record to `out`; returns its length in bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) -> u32 {
-        let mut fields = Vec::with_capacity(128);
+        let start = out.len();
+        out.extend([0; CHECKSUM_BYTES + LENGTH_BYTES_USUAL]);
+        let fields_start = out.len();
+        self.encode_fields(out);
+        let fields_end = out.len();
+        put_varint(out, (fields_end - fields_start) as u64);
+        let length: SmallVec<[u8; 10]> = out.drain(fields_end..).collect();
+        // Nearly always as long as was left for it.
+        let length_at = start + CHECKSUM_BYTES;
+        out.splice(length_at..fields_start, length);
+        let checksum = crc32c::crc32c(&out[length_at..]);
+        out[start..length_at].copy_from_slice(&checksum.to_be_bytes());
+        u32::try_from(out.len() - start).expect("a record is bounded by the document limits")
+    }
+
+    fn encode_fields(&self, fields: &mut Vec<u8>) {
         match self {
-            Record::Revision(record) => record.encode_fields(&mut fields),
+            Record::Revision(record) => record.encode_fields(fields),
             Record::Local { deleted, relocated, generation, id, body } => {
                 fields.extend([KIND_LOCAL, flags(*deleted, *relocated)]);
-                put_varint(&mut fields, *generation);
-                put_text(&mut fields, id);
+                put_varint(fields, *generation);
+                put_text(fields, id);
                 fields.extend_from_slice(body);
             }
             Record::Shape { number, names } => {
                 fields.push(KIND_SHAPE);
-                put_varint(&mut fields, u64::from(*number));
-                put_varint(&mut fields, names.len() as u64);
-                names.iter().for_each(|name| put_text(&mut fields, name));
+                put_varint(fields, u64::from(*number));
+                put_varint(fields, names.len() as u64);
+                names.iter().for_each(|name| put_text(fields, name));
             }
             Record::Settings(settings) => {
                 fields.push(KIND_SETTINGS);
@@ -84,18 +101,11 @@ impl Record<'_> {
             }
             Record::Leaves { number, leaves } => {
                 fields.push(KIND_LEAVES);
-                put_varint(&mut fields, number.0);
-                put_varint(&mut fields, leaves.len() as u64);
-                leaves.iter().for_each(|leaf| put_revision(&mut fields, leaf));
+                put_varint(fields, number.0);
+                put_varint(fields, leaves.len() as u64);
+                leaves.iter().for_each(|leaf| put_revision(fields, leaf));
             }
         }
-        let start = out.len();
-        out.extend([0; CHECKSUM_BYTES]);
-        put_varint(out, fields.len() as u64);
-        out.extend_from_slice(&fields);
-        let checksum = crc32c::crc32c(&out[start + CHECKSUM_BYTES..]);
-        out[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_be_bytes());
-        u32::try_from(out.len() - start).expect("a record is bounded by the document limits")
     }
 
     /// Reads the record at the start of `bytes`; returns it with its length. Damage is [`crate::ErrorKind::Corrupt`].

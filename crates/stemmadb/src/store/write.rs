@@ -429,16 +429,22 @@ impl<'a> Transaction<'a> {
         let active = self.store.active_memtable();
         let mut last_sequence = Sequence(first_sequence.0.saturating_sub(1));
         let mut places = places.into_iter();
+        // A revision may become a leaf's ancestor and a leaf again within one transaction.
         let mut logged = HashMap::new();
+        let edits_once = self.newest.len() == self.staged.len();
         let mut written = parts.publisher.is_observed().then(Vec::new);
         for mut staged in self.staged.drain(..) {
             let (offset, length) = places.next().expect("each staged edit was encoded");
             let position = appended.payload.advance(offset);
             let stored = Stored { position, length, logged_ancestors: staged.path.len() as u32 - 1 };
-            logged.insert((staged.state.number, staged.path[0]), stored);
-            for revision in staged.unwritten_leaves() {
-                if let Some(stored) = logged.get(&(staged.state.number, revision)) {
-                    staged.state.tree.update_payload(&revision, *stored);
+            if edits_once {
+                staged.state.tree.update_payload(&staged.path[0], stored);
+            } else {
+                logged.insert((staged.state.number, staged.path[0]), stored);
+                for revision in staged.unwritten_leaves() {
+                    if let Some(stored) = logged.get(&(staged.state.number, revision)) {
+                        staged.state.tree.update_payload(&revision, *stored);
+                    }
                 }
             }
             last_sequence = staged.state.sequence;

@@ -35,7 +35,7 @@ mod tests;
 
 pub use limits::{DEPTH_MAX, Limits};
 pub use number::Number;
-pub use object::{Fields, Object};
+pub use object::{Fields, IntoFields, Object};
 pub use parse::ParseError;
 pub use path::Path;
 pub(crate) use path::array_position;

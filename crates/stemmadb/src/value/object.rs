@@ -6,6 +6,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
+use compact_str::CompactString;
 use hashbrown::HashTable;
 
 use super::Value;
@@ -13,12 +14,15 @@ use super::Value;
 /// Objects of this many fields or fewer have no index.
 pub(crate) const INDEX_FROM: usize = 24;
 
+/// A field's name: short ones, which most are, lie within.
+pub(crate) type Name = CompactString;
+
 /// A JSON object: fields in the order they were written, each name once.
 ///
 /// `==` is exact, as a round trip is: the same fields in another order are another object.
 #[derive(Default)]
 pub struct Object {
-    fields: Vec<(String, Value)>,
+    fields: Vec<(Name, Value)>,
     index: Option<Box<NameIndex>>,
 }
 
@@ -59,12 +63,12 @@ impl Object {
     }
 
     /// Sets the field `name`: in its place if it exists, else as the last. Returns the value it had.
-    pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
-        let (name, value) = (name.into(), value.into());
-        if let Some(at) = self.position(&name) {
+    pub fn insert(&mut self, name: impl AsRef<str>, value: impl Into<Value>) -> Option<Value> {
+        let (name, value) = (name.as_ref(), value.into());
+        if let Some(at) = self.position(name) {
             return Some(std::mem::replace(&mut self.fields[at].1, value));
         }
-        self.append(name, value);
+        self.append(name.into(), value);
         None
     }
 
@@ -103,7 +107,7 @@ impl Object {
     }
 
     /// An object of fields whose names are known to differ, with their index if they need one.
-    pub(crate) fn from_unique(fields: Vec<(String, Value)>, index: Option<Box<NameIndex>>) -> Self {
+    pub(crate) fn from_unique(fields: Vec<(Name, Value)>, index: Option<Box<NameIndex>>) -> Self {
         debug_assert_eq!(index.is_some(), fields.len() > INDEX_FROM, "only large objects have an index");
         Object { fields, index }
     }
@@ -115,7 +119,7 @@ impl Object {
         }
     }
 
-    fn append(&mut self, name: String, value: Value) {
+    fn append(&mut self, name: Name, value: Value) {
         self.fields.push((name, value));
         match &mut self.index {
             Some(index) => index.add_last(&self.fields),
@@ -151,7 +155,7 @@ impl Place {
 
 impl NameIndex {
     /// The index of `fields`, whose names differ.
-    pub(crate) fn of(fields: &[(String, Value)]) -> Self {
+    pub(crate) fn of(fields: &[(Name, Value)]) -> Self {
         let places = HashTable::with_capacity(fields.len() + 1);
         let mut index = NameIndex { places, hasher: RandomState::new() };
         for count in 1..=fields.len() {
@@ -161,14 +165,14 @@ impl NameIndex {
     }
 
     /// Adds the last of `fields`, the others being known.
-    pub(crate) fn add_last(&mut self, fields: &[(String, Value)]) {
+    pub(crate) fn add_last(&mut self, fields: &[(Name, Value)]) {
         let [others @ .., (name, _)] = fields else { return };
         let place = self.place(name, others.len());
         self.places.insert_unique(place.spread(), place, Place::spread);
     }
 
     /// The position of `name`.
-    pub(crate) fn position(&self, name: &str, fields: &[(String, Value)]) -> Option<usize> {
+    pub(crate) fn position(&self, name: &str, fields: &[(Name, Value)]) -> Option<usize> {
         let wanted = self.place(name, 0);
         let same = |place: &Place| place.hash == wanted.hash && fields[place.position as usize].0 == name;
         self.places.find(wanted.spread(), same).map(|place| place.position as usize)
@@ -181,7 +185,7 @@ impl NameIndex {
 
 /// The fields of an [`Object`] in order.
 #[derive(Clone)]
-pub struct Fields<'a>(std::slice::Iter<'a, (String, Value)>);
+pub struct Fields<'a>(std::slice::Iter<'a, (Name, Value)>);
 
 impl<'a> Iterator for Fields<'a> {
     type Item = (&'a str, &'a Value);
@@ -214,14 +218,37 @@ impl<'a> IntoIterator for &'a Object {
 
 impl IntoIterator for Object {
     type Item = (String, Value);
-    type IntoIter = std::vec::IntoIter<(String, Value)>;
+    type IntoIter = IntoFields;
 
-    fn into_iter(self) -> Self::IntoIter {
-        self.fields.into_iter()
+    fn into_iter(self) -> IntoFields {
+        IntoFields(self.fields.into_iter())
     }
 }
 
-impl<N: Into<String>, V: Into<Value>> Extend<(N, V)> for Object {
+/// The fields of an [`Object`] that is taken apart, in order.
+pub struct IntoFields(std::vec::IntoIter<(Name, Value)>);
+
+impl Iterator for IntoFields {
+    type Item = (String, Value);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(|(name, value)| (name.into_string(), value))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl DoubleEndedIterator for IntoFields {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.next_back().map(|(name, value)| (name.into_string(), value))
+    }
+}
+
+impl ExactSizeIterator for IntoFields {}
+
+impl<N: AsRef<str>, V: Into<Value>> Extend<(N, V)> for Object {
     fn extend<I: IntoIterator<Item = (N, V)>>(&mut self, fields: I) {
         for (name, value) in fields {
             self.insert(name, value);
@@ -229,7 +256,7 @@ impl<N: Into<String>, V: Into<Value>> Extend<(N, V)> for Object {
     }
 }
 
-impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Object {
+impl<N: AsRef<str>, V: Into<Value>> FromIterator<(N, V)> for Object {
     /// Of fields with the same name, the last value stays, at the place of the first.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(fields: I) -> Self {
         let mut object = Object::new();

@@ -2,7 +2,7 @@
 
 use super::{PackedValue, damaged};
 use crate::Result;
-use crate::value::object::{INDEX_FROM, NameIndex};
+use crate::value::object::{INDEX_FROM, Name, NameIndex};
 use crate::value::source::{Bounded, Look, Source};
 use crate::value::{Object, Value};
 
@@ -42,7 +42,7 @@ fn unpack(value: Bounded<'_>) -> Result<Value> {
             let names_differ = children.names_differ();
             for field in children {
                 let (name, value) = field?;
-                fields.push((name.to_owned(), unpack(value)?));
+                fields.push((name.into(), unpack(value)?));
             }
             Value::Object(object_of(fields, names_differ)?)
         }
@@ -50,7 +50,7 @@ fn unpack(value: Bounded<'_>) -> Result<Value> {
 }
 
 /// The object of `fields`; the names of a shape are known to differ, names from the bytes are not.
-fn object_of(fields: Vec<(String, Value)>, names_differ: bool) -> Result<Object> {
+fn object_of(fields: Vec<(Name, Value)>, names_differ: bool) -> Result<Object> {
     let count = fields.len();
     if names_differ {
         let index = (count > INDEX_FROM).then(|| Box::new(NameIndex::of(&fields)));

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::limits::{too_deep, too_many_nodes};
-use super::object::{INDEX_FROM, NameIndex};
+use super::object::{INDEX_FROM, Name, NameIndex};
 use super::{Limits, Object, Value};
 use crate::{Error, Result};
 
@@ -180,7 +180,7 @@ struct Parser<'a> {
     nodes_left: usize,
     limits: &'a Limits,
     elements: Vec<Value>,
-    fields: Vec<(String, Value)>,
+    fields: Vec<(Name, Value)>,
 }
 
 impl<'a> Parser<'a> {
@@ -189,7 +189,15 @@ impl<'a> Parser<'a> {
             return Err(fail(0, "a byte order mark before the value", Some("save the text as UTF-8 without it")));
         }
         let bytes = text.as_bytes();
-        Ok(Parser { text, bytes, at: 0, nodes_left: limits.nodes, limits, elements: Vec::new(), fields: Vec::new() })
+        Ok(Parser {
+            text,
+            bytes,
+            at: 0,
+            nodes_left: limits.nodes,
+            limits,
+            elements: Vec::new(),
+            fields: Vec::with_capacity(16),
+        })
     }
 
     #[inline]
@@ -288,12 +296,12 @@ impl<'a> Parser<'a> {
         Ok(Value::Object(Object::from_unique(take_from(&mut self.fields, names.first), names.index)))
     }
 
-    fn field(&mut self, names: &Names, depth_left: usize) -> Parsed<(String, Value)> {
+    fn field(&mut self, names: &Names, depth_left: usize) -> Parsed<(Name, Value)> {
         if self.next_token() != Some(b'"') {
             return Err(self.unexpected("a field's name in double quotes"));
         }
         let name_at = self.at;
-        let name = self.string()?;
+        let name: Name = self.string()?;
         if names.contains(&name, &self.fields) {
             return Err(duplicate(name_at, &name));
         }
@@ -354,7 +362,7 @@ struct Names {
 }
 
 impl Names {
-    fn contains(&self, name: &str, fields: &[(String, Value)]) -> bool {
+    fn contains(&self, name: &str, fields: &[(Name, Value)]) -> bool {
         let fields = &fields[self.first..];
         match &self.index {
             Some(index) => index.position(name, fields).is_some(),
@@ -362,7 +370,7 @@ impl Names {
         }
     }
 
-    fn add_last(&mut self, fields: &[(String, Value)]) {
+    fn add_last(&mut self, fields: &[(Name, Value)]) {
         let fields = &fields[self.first..];
         match (&mut self.index, fields) {
             (Some(index), _) => index.add_last(fields),

@@ -6,16 +6,16 @@ use crate::value::print::plain_bytes;
 impl<'a> Parser<'a> {
     /// The string whose opening quote is the next byte.
     #[inline]
-    pub(super) fn string(&mut self) -> Parsed<String> {
+    pub(super) fn string<T: for<'t> From<&'t str> + From<String>>(&mut self) -> Parsed<T> {
         let start = self.at + 1;
         self.at = self.plain_end(start);
         match self.peek() {
             Some(b'"') => {
                 let end = self.at;
                 self.at += 1;
-                Ok(self.text[start..end].to_owned())
+                Ok(self.text[start..end].into())
             }
-            _ => self.string_with_escapes(start),
+            _ => self.string_with_escapes(start).map(T::from),
         }
     }
 
