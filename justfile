@@ -17,7 +17,7 @@ bench scale="small":
     cargo run --release -p stemmadb-bench -- core --scale {{scale}}
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-model nightly-power nightly-kill nightly-flips nightly-io-errors
+nightly: nightly-model nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -39,3 +39,7 @@ nightly-flips flips="10000":
 # Every failing call of the disk, once and for good.
 nightly-io-errors:
     STEMMA_FAULT_STRIDE=1 STEMMA_FAULT_SEEDS=3 cargo test -p stemmadb --test io_errors -- --nocapture
+
+# Queries at random against the naive evaluator, in memory and through a whole database.
+nightly-queries cases="200000":
+    STEMMA_QUERY_CASES={{cases}} cargo test -p stemmadb --lib query:: -- --nocapture

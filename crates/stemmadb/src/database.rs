@@ -310,6 +310,30 @@ impl Database {
         Find::new(self.snapshot(), query.into())
     }
 
+    /// A query that is asked again and again: checked here, planned once, and then passed to [`Database::find`] by reference.
+    ///
+    /// It saves what parsing, checking and planning take each time: about a microsecond for a condition, much more for long
+    /// lists and patterns. A plan is made again when documents bring paths that none had before. Another limit, page or snapshot
+    /// keeps it; another sort is another query.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, field};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// let recent = db.prepare(field("year").ge(2020))?;
+    /// db.insert("new", &serde_json::json!({"year": 2024}))?;
+    /// assert_eq!(db.find(&recent).limit(10).ids()?.count(), 1);
+    /// assert_eq!(db.find(&recent).count()?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid`, naming what is wrong with the query.
+    pub fn prepare(&self, query: impl Into<Query>) -> Result<Query> {
+        query.into().kept()
+    }
+
     /// A state of the database that never changes, for several reads that must agree.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ pub enum ErrorKind {
     Invalid,
     /// The environment refuses (disk full, read-only, locked by another process): mend it, then retry or reopen.
     Unavailable,
+    /// It met a limit that was set for it (time, rows, memory), or was cancelled: ask for less, or allow more.
+    Stopped,
     /// Stored bytes are damaged: run `check`, then `rebuild` or restore.
     Corrupt,
     /// The database was closed, or refuses writes after a failed write or flush: reopen it.
@@ -62,6 +64,11 @@ impl Error {
     /// [`ErrorKind::Unavailable`].
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, message)
+    }
+
+    /// [`ErrorKind::Stopped`].
+    pub fn stopped(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Stopped, message)
     }
 
     /// [`ErrorKind::Corrupt`].

@@ -24,7 +24,10 @@ pub use changes::{
 pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
 pub use index::Policy as IndexPolicy;
-pub use query::{Explanation, Field, Find, Found, Query, Selector, Sort, all_of, any_of, element, field, not};
+pub use query::{
+    Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
+    field, not,
+};
 pub use revision::{DocumentId, Revision, Sequence};
 pub use store::{
     Branch, CheckReport, Damage, Document, Durability, Edit, Info, Options, Progress, Snapshot, Transaction,

@@ -111,6 +111,15 @@ impl Container {
         }
     }
 
+    /// About how many bytes it takes beside itself.
+    pub(crate) fn byte_count(&self) -> usize {
+        match &self.0 {
+            Form::Array(values) => 2 * values.len(),
+            Form::Bitmap(_) => bitmap::BITMAP_BYTES,
+            Form::Runs(runs) => 4 * runs.len(),
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         match &self.0 {
             Form::Array(values) => values.is_empty(),

@@ -13,6 +13,7 @@ mod plan;
 mod tests;
 
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::RwLock;
@@ -46,6 +47,8 @@ pub(crate) struct PathEntry {
 /// All paths of a database.
 #[derive(Debug)]
 pub(crate) struct Paths {
+    /// Tells this dictionary from every other one of the process.
+    identity: u64,
     tree: RwLock<Tree>,
     plans: RwLock<Plans>,
     hasher: DefaultHashBuilder,
@@ -80,7 +83,14 @@ impl Default for Paths {
 impl Paths {
     /// A dictionary that has only the root.
     pub(crate) fn new() -> Self {
-        Paths { tree: RwLock::default(), plans: RwLock::default(), hasher: DefaultHashBuilder::default() }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let identity = NEXT.fetch_add(1, Ordering::Relaxed);
+        Paths { identity, tree: RwLock::default(), plans: RwLock::default(), hasher: DefaultHashBuilder::default() }
+    }
+
+    /// What tells this dictionary, with all that it will ever hold, from every other one.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
     }
 
     /// How many paths there are, the root included; also the next number.

@@ -117,8 +117,12 @@ impl DocumentSet {
         both
     }
 
+    /// About how many bytes it takes; costs a look at each chunk.
+    pub(crate) fn byte_count(&self) -> usize {
+        self.chunks.iter().map(|chunk| size_of::<Chunk>() + chunk.members.byte_count()).sum()
+    }
+
     /// How many members both have, without making the set.
-    #[cfg(test)]
     pub(crate) fn and_len(&self, other: &DocumentSet) -> u64 {
         let mut len = 0;
         self.for_each_pair(other, |a, b| len += u64::from(a.members.and_len(&b.members)));

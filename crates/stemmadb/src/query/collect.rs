@@ -22,12 +22,13 @@ pub(super) struct Collector<'k> {
     wanted: Option<u64>,
     /// The last of the rows kept is on top.
     kept: BinaryHeap<(Sorted, DocumentNumber)>,
+    kept_bytes: usize,
 }
 
 impl<'k> Collector<'k> {
     /// Keeps the first `wanted` hits after a position.
     pub(super) fn new(keys: &'k [SortPath], after: Option<&'k Sorted>, wanted: Option<u64>) -> Self {
-        Collector { keys, after, wanted, kept: BinaryHeap::new() }
+        Collector { keys, after, wanted, kept: BinaryHeap::new(), kept_bytes: 0 }
     }
 
     /// Adds the documents of a set that match.
@@ -56,6 +57,7 @@ impl<'k> Collector<'k> {
                 hits.into_iter().partition(|hit| hit.need == Need::Nothing && self.is_by_id());
             self.add_ids(filtered, &ready)?;
             filtered.load(&rest, |at, document| self.add(rest[at].number, Document::of(document)?))?;
+            filtered.source.hold(self.kept_bytes)?;
         }
     }
 
@@ -102,11 +104,19 @@ impl<'k> Collector<'k> {
         if self.after.is_some_and(|after| sorted <= *after) {
             return;
         }
+        self.kept_bytes += byte_count(&sorted);
         self.kept.push((sorted, number));
-        if self.wanted.is_some_and(|wanted| self.kept.len() as u64 > wanted) {
-            self.kept.pop();
+        if self.wanted.is_some_and(|wanted| self.kept.len() as u64 > wanted)
+            && let Some((sorted, _)) = self.kept.pop()
+        {
+            self.kept_bytes -= byte_count(&sorted);
         }
     }
+}
+
+/// About what a row that waits takes.
+fn byte_count(sorted: &Sorted) -> usize {
+    size_of::<(Sorted, DocumentNumber)>() + sorted.key.len() + sorted.id.as_str().len() + 32
 }
 
 /// The sort key of a document.

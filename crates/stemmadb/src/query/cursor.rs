@@ -17,7 +17,6 @@ use super::evaluate::{Answer, READ_COST, Trace, evaluate, evaluate_within};
 use super::facts::Facts;
 use super::matcher;
 use super::plan::{Drive, Node, Order, Plan, Walk};
-use super::planner;
 use super::request::Prepared;
 use super::sort::Sorted;
 use super::source::Source;
@@ -74,15 +73,15 @@ pub(crate) struct Cursor<S> {
 /// What the filter gave, with the snapshot and plan it came from.
 pub(crate) struct Filtered<S> {
     pub(crate) source: S,
-    pub(crate) plan: Plan,
-    known: Known,
+    pub(crate) plan: Arc<Plan>,
+    pub(super) known: Known,
     overflow: DocumentSet,
     documents_read: Cell<u64>,
     values_walked: Cell<u64>,
 }
 
 /// What is known of the documents before they are met in order.
-enum Known {
+pub(super) enum Known {
     /// They match, whichever they are.
     Everything,
     /// The filter was not evaluated; they must all be read.
@@ -107,7 +106,7 @@ impl<S: Source> Cursor<S> {
     pub(crate) fn open(source: S, prepared: &Prepared, trace: Option<&mut Trace>) -> Result<Self> {
         let facts = Facts { paths: source.paths(), policy: source.policy() };
         let is_limited = prepared.limit.is_some() || matches!(prepared.after, Some(Position::Value { .. }));
-        let plan = planner::plan(&prepared.normal, &prepared.sort, is_limited, facts);
+        let plan = prepared.plan(is_limited, facts);
         let mut filtered = Filtered::new(source, plan)?;
         let order = filtered.start(prepared, trace)?;
         Ok(Cursor { filtered, order })
@@ -161,7 +160,7 @@ impl<S: Source> Cursor<S> {
 /// How many documents match. Sort, limit, skip and token play no part.
 pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
     let facts = Facts { paths: source.paths(), policy: source.policy() };
-    let plan = planner::plan(&prepared.normal, &Default::default(), false, facts);
+    let plan = prepared.plan(false, facts);
     let mut filtered = Filtered::new(source, plan)?;
     if filtered.overflow.is_empty() {
         match &filtered.plan.filter {
@@ -176,14 +175,14 @@ pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
 }
 
 impl<S: Source> Filtered<S> {
-    fn new(source: S, plan: Plan) -> Result<Self> {
+    pub(super) fn new(source: S, plan: Arc<Plan>) -> Result<Self> {
         let overflow = source.presence(PathNumber::ROOT, &[Presence::Overflow])?;
         let (documents_read, values_walked) = (Cell::new(0), Cell::new(0));
         Ok(Filtered { source, plan, known: Known::Nothing, overflow, documents_read, values_walked })
     }
 
     /// Evaluates the plan's filter.
-    fn filter(&mut self, trace: Option<&mut Trace>) -> Result<()> {
+    pub(super) fn filter(&mut self, trace: Option<&mut Trace>) -> Result<()> {
         let answer = evaluate(&self.plan.filter, &self.source, trace)?;
         self.know(answer);
         Ok(())

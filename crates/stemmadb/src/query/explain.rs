@@ -10,7 +10,6 @@ use super::facts::Facts;
 use super::interval::KeyRange;
 use super::normal::Normal;
 use super::plan::{Drive, Node, Order, Plan, ValueTest, Values};
-use super::planner;
 use super::print;
 use super::request::{Prepared, Query};
 use super::source::Source;
@@ -70,7 +69,7 @@ pub(super) fn explain<S: Source>(source: S, query: &Query, analyze: bool) -> Res
     let prepared = query.prepare()?;
     if !analyze {
         let facts = Facts { paths: source.paths(), policy: source.policy() };
-        let plan = planner::plan(&prepared.normal, &prepared.sort, prepared.limit.is_some(), facts);
+        let plan = prepared.plan(prepared.limit.is_some(), facts);
         let order = match &plan.order {
             Order::Insertion => "by number",
             Order::Sorted { walk: Some(_), .. } => "walked in the order of values or collected, by what costs less",

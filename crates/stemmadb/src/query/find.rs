@@ -1,13 +1,19 @@
 //! A query on its way: narrowed step by step, then run against one snapshot.
 
+use std::time::Duration;
+
+use super::aggregate::{self, GroupBy, Summary, canonical};
+use super::document::{self, value_at};
 use super::explain::{self, Explanation};
+use super::field::field;
+use super::limits::{Cancellation, Guarded};
 use super::request::Query;
 use super::rows::{self, Rows};
 use super::sort::Sort;
 use crate::Result;
 use crate::revision::DocumentId;
 use crate::store::{Document, Snapshot};
-use crate::value::Value;
+use crate::value::{Number, Path, Value};
 
 /// A query bound to the state of the database when it was begun. Nothing is read before it is run.
 #[derive(Debug)]
@@ -24,6 +30,21 @@ impl Find {
 
     fn with(self, change: impl FnOnce(Query) -> Query) -> Self {
         Find { query: change(self.query), ..self }
+    }
+
+    /// Asks the snapshot, within the limits of the query.
+    pub(super) fn with_source<T>(self, ask: impl FnOnce(Guarded<Snapshot>, &Query) -> Result<T>) -> Result<T> {
+        ask(Guarded::new(self.snapshot?, self.query.limits()), &self.query)
+    }
+
+    fn extreme(self, path: &str, descending: bool) -> Result<Option<Value>> {
+        let has_value = field(path).exists();
+        let query = self.query.narrowed(has_value);
+        let query = if descending { query.sort_descending(path) } else { query.sort(path) };
+        let found = Find { query: query.limit(1), ..self }.first()?;
+        let Some(found) = found else { return Ok(None) };
+        let value = value_at(&Path::parse(path)?, document::Document::of(&found)?)?;
+        value.map(|value| Ok(canonical(&value)?.1)).transpose()
     }
 
     /// Orders by the value at `path`, ascending; documents without one come first. Where earlier paths leave a tie, this one
@@ -63,12 +84,32 @@ impl Find {
         self.with(|query| query.after(token))
     }
 
+    /// Fails with `Stopped` once it has run for so long, from the moment rows, a count or whatever else is asked for.
+    pub fn time_limit(self, time: Duration) -> Self {
+        self.with(|query| query.time_limit(time))
+    }
+
+    /// Fails with `Stopped` where there is one row more than `count`; unlike [`Find::limit`], which ends the result in silence.
+    pub fn rows_max(self, count: u64) -> Self {
+        self.with(|query| query.rows_max(count))
+    }
+
+    /// Fails with `Stopped` where a sort, a grouping or a set of documents would take more than about `bytes` of memory.
+    pub fn memory_max(self, bytes: usize) -> Self {
+        self.with(|query| query.memory_max(bytes))
+    }
+
+    /// Fails with `Stopped` once `cancellation` is used.
+    pub fn cancelled_by(self, cancellation: &Cancellation) -> Self {
+        self.with(|query| query.cancelled_by(cancellation))
+    }
+
     /// The matching documents, streamed.
     ///
     /// # Errors
     /// `Invalid` if the query can't be run as it is; `Corrupt` if stored bytes are damaged.
     pub fn run(self) -> Result<Found<Document>> {
-        Ok(Found(rows::documents(self.snapshot?, &self.query)?))
+        Ok(Found(self.with_source(rows::documents)?))
     }
 
     /// The matching documents, all at once.
@@ -92,7 +133,7 @@ impl Find {
     /// # Errors
     /// As [`Find::run`].
     pub fn ids(self) -> Result<Found<DocumentId>> {
-        Ok(Found(rows::ids(self.snapshot?, &self.query)?))
+        Ok(Found(self.with_source(rows::ids)?))
     }
 
     /// The fields asked for of each matching document, streamed; whole documents with `_id` and `_rev` if none were.
@@ -100,7 +141,7 @@ impl Find {
     /// # Errors
     /// As [`Find::run`].
     pub fn values(self) -> Result<Found<Value>> {
-        Ok(Found(rows::values(self.snapshot?, &self.query)?))
+        Ok(Found(self.with_source(rows::values)?))
     }
 
     /// How many documents match; sort, limit and skip play no part.
@@ -108,7 +149,85 @@ impl Find {
     /// # Errors
     /// As [`Find::run`].
     pub fn count(self) -> Result<u64> {
-        rows::count(self.snapshot?, &self.query)
+        self.with_source(rows::count)
+    }
+
+    /// Whether any document matches. Stops at the first.
+    ///
+    /// # Errors
+    /// As [`Find::run`].
+    pub fn exists(self) -> Result<bool> {
+        let first = Find { query: self.query.unordered().limit(1), ..self }.ids()?.next().transpose()?;
+        Ok(first.is_some())
+    }
+
+    /// The distinct values at `path` of what matches, in their order; documents without one add none. Equal values (`1` and
+    /// `1.0`) are one, a whole number shown as an integer. Sort, limit and skip play no part, here and in all that follow.
+    ///
+    /// Costs a step for each distinct value in the index, or reads the documents where that is less.
+    ///
+    /// # Errors
+    /// As [`Find::run`].
+    pub fn distinct(self, path: impl AsRef<str>) -> Result<Vec<Value>> {
+        Ok(self.group_by(path).counts()?.into_iter().map(|(value, _)| value).collect())
+    }
+
+    /// The least value at `path` of what matches, in the order of all values; none if no document has one.
+    ///
+    /// # Errors
+    /// As [`Find::run`].
+    pub fn min(self, path: impl AsRef<str>) -> Result<Option<Value>> {
+        self.extreme(path.as_ref(), false)
+    }
+
+    /// The greatest value at `path` of what matches, in the order of all values; none if no document has one.
+    ///
+    /// # Errors
+    /// As [`Find::run`].
+    pub fn max(self, path: impl AsRef<str>) -> Result<Option<Value>> {
+        self.extreme(path.as_ref(), true)
+    }
+
+    /// What the numbers at `path` come to: count, sum, least, greatest, average. From the index, without any document.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, field};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// # db.insert("a", &serde_json::json!({"price": 5}))?;
+    /// # db.insert("b", &serde_json::json!({"price": 2.5}))?;
+    /// let prices = db.find(field("price").gt(0)).summary("price")?;
+    /// assert_eq!((prices.count, prices.average()), (2, Some(3.75)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Find::run`]; `Invalid` if the sum is beyond the numbers.
+    pub fn summary(self, path: impl AsRef<str>) -> Result<Summary> {
+        self.with_source(|source, query| aggregate::summary(source, query, path.as_ref()))
+    }
+
+    /// The sum of the numbers at `path`: an integer if it is a whole number that fits 64 bits, else the nearest double to the
+    /// exact sum; 0 if there are none.
+    ///
+    /// # Errors
+    /// As [`Find::summary`].
+    pub fn sum(self, path: impl AsRef<str>) -> Result<Number> {
+        Ok(self.summary(path)?.sum.unwrap_or_else(|| Number::from(0)))
+    }
+
+    /// The average of the numbers at `path`: their sum as a double, divided by their count; none if there are none.
+    ///
+    /// # Errors
+    /// As [`Find::summary`].
+    pub fn average(self, path: impl AsRef<str>) -> Result<Option<f64>> {
+        Ok(self.summary(path)?.average())
+    }
+
+    /// What matches, in groups of documents with one value at `path`.
+    pub fn group_by(self, path: impl AsRef<str>) -> GroupBy {
+        GroupBy { find: self, path: path.as_ref().to_owned() }
     }
 
     /// How the query would be answered.
@@ -116,7 +235,7 @@ impl Find {
     /// # Errors
     /// As [`Find::run`].
     pub fn explain(self) -> Result<Explanation> {
-        explain::explain(self.snapshot?, &self.query, false)
+        self.with_source(|source, query| explain::explain(source, query, false))
     }
 
     /// How the query is answered: runs it and tells what each step found and took.
@@ -124,7 +243,7 @@ impl Find {
     /// # Errors
     /// As [`Find::run`].
     pub fn explain_analyze(self) -> Result<Explanation> {
-        explain::explain(self.snapshot?, &self.query, true)
+        self.with_source(|source, query| explain::explain(source, query, true))
     }
 }
 
@@ -136,7 +255,7 @@ impl Snapshot {
 }
 
 /// The rows of a result, in order. After an error there are no further rows.
-pub struct Found<T>(Rows<Snapshot, T>);
+pub struct Found<T>(Rows<Guarded<Snapshot>, T>);
 
 impl<T> Found<T> {
     /// The token that continues after the row returned last: none before the first row, and none at the end. It survives a

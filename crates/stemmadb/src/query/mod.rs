@@ -4,6 +4,7 @@
 //! is planned against what the index knows, evaluated to sets of document numbers, and what the index can't decide is
 //! checked on the packed record. Rows stream.
 
+mod aggregate;
 mod collect;
 mod cursor;
 mod document;
@@ -14,6 +15,7 @@ mod field;
 mod fields;
 mod find;
 mod interval;
+mod limits;
 mod live;
 mod matcher;
 mod naive;
@@ -34,11 +36,13 @@ mod token;
 mod values;
 mod walk;
 
+pub use aggregate::{GroupBy, Summary};
 pub use explain::Explanation;
 #[cfg(test)]
 use explain::explain;
 pub use field::{Field, element, field};
 pub use find::{Find, Found};
+pub use limits::Cancellation;
 pub(crate) use live::{Clue, Clues, LiveQuery};
 pub(crate) use matcher::Matcher;
 pub use request::Query;

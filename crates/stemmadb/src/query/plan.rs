@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::interval::KeyRange;
 use super::normal::Normal;
@@ -23,7 +24,7 @@ pub(crate) struct Plan {
     /// What a document that may match must meet.
     pub(crate) residual: Normal,
     /// The whole selector: for documents whose terms are incomplete.
-    pub(crate) whole: Normal,
+    pub(crate) whole: Arc<Normal>,
     /// How rows come into order.
     pub(crate) order: Order,
     /// Conditions whose values may be walked one after the other, instead of uniting their documents first.

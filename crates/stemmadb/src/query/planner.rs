@@ -11,6 +11,7 @@
 //! - nothing about the contents of arrays and objects as such: equality with them is bounded by the terms they hold.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::facts::Facts;
 use super::interval::{Interval, KeyRange, Piece};
@@ -28,7 +29,7 @@ mod identity;
 
 /// Everything about how a query is answered that can be known without reading. If it `is_limited`, rows in no order may
 /// come in any.
-pub(crate) fn plan(selector: &Normal, sort: &Sort, is_limited: bool, facts: Facts<'_>) -> Plan {
+pub(crate) fn plan(selector: &Arc<Normal>, sort: &Sort, is_limited: bool, facts: Facts<'_>) -> Plan {
     let planner = Planner { facts };
     let wanted = match sort.keys.first() {
         Some(first) => Wanted::Only(&first.path),
@@ -36,7 +37,7 @@ pub(crate) fn plan(selector: &Normal, sort: &Sort, is_limited: bool, facts: Fact
         None => Wanted::None,
     };
     let (filter, residual, drives) = planner.filter(selector, wanted);
-    Plan { filter, residual, whole: selector.clone(), order: planner.order(sort), drives }
+    Plan { filter, residual, whole: Arc::clone(selector), order: planner.order(sort), drives }
 }
 
 struct Planner<'a> {

@@ -1,15 +1,25 @@
 //! A query: a selector, an order, and which part of the result is wanted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use super::facts::Facts;
 use super::fields::Fields;
+use super::limits::{Cancellation, Limits};
 use super::normal::Normal;
 use super::operators::kind_with_article;
+use super::plan::Plan;
+use super::planner;
 use super::selector::Selector;
 use super::sort::Sort;
 use super::token::{Position, QueryHash};
 use crate::value::Value;
 use crate::{Error, Result};
+
+/// How many plans of one query are kept.
+const PLANS_MAX: usize = 4;
 
 /// A selector with an order, a limit, and the fields that are wanted.
 ///
@@ -25,6 +35,9 @@ pub struct Query {
     skip: u64,
     fields: Option<Fields>,
     after: Option<String>,
+    limits: Limits,
+    /// The normal form and the plans, of a query that is asked again and again.
+    ready: Option<Arc<Ready>>,
     /// What was wrong where the query was made; told when it is used.
     problem: Option<Arc<Error>>,
 }
@@ -33,7 +46,8 @@ pub struct Query {
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) selector: Selector,
-    pub(crate) normal: Normal,
+    pub(crate) normal: Arc<Normal>,
+    ready: Option<Arc<Ready>>,
     pub(crate) sort: Sort,
     pub(crate) limit: Option<u64>,
     pub(crate) skip: u64,
@@ -41,11 +55,39 @@ pub(crate) struct Prepared {
     pub(crate) after: Option<Position>,
 }
 
+/// What is made once of a query that is asked again and again.
+#[derive(Debug)]
+struct Ready {
+    normal: Arc<Normal>,
+    plans: Mutex<Vec<KeptPlan>>,
+}
+
+type KeptPlan = (PlannedFor, Arc<Plan>);
+
+/// What a plan depends on beside selector and sort. The policy of an index is that of its dictionary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PlannedFor {
+    paths: u64,
+    path_count: usize,
+    is_sorted: bool,
+    is_limited: bool,
+}
+
 impl Query {
     /// All documents that match `selector`. Without a sort and without a limit they come in the order of their first
     /// insertion; with a limit in whichever order finds them soonest, which further pages keep.
     pub fn new(selector: Selector) -> Self {
-        Query { selector, sort: Sort::default(), limit: None, skip: 0, fields: None, after: None, problem: None }
+        Query {
+            selector,
+            sort: Sort::default(),
+            limit: None,
+            skip: 0,
+            fields: None,
+            after: None,
+            limits: Limits::default(),
+            ready: None,
+            problem: None,
+        }
     }
 
     /// The query of a CouchDB `_find` body: an object with `selector`, and perhaps `sort`, `limit`, `skip`, `fields` and
@@ -100,6 +142,7 @@ impl Query {
     /// Orders as `sort` says, whatever was asked before.
     #[must_use]
     pub fn order(mut self, sort: Sort) -> Self {
+        self.ready = None;
         self.sort = sort;
         self
     }
@@ -136,6 +179,38 @@ impl Query {
         self
     }
 
+    /// Fails with `Stopped` once it has run for so long, from the moment it was begun.
+    #[must_use]
+    pub fn time_limit(mut self, time: Duration) -> Self {
+        self.limits.time = Some(time);
+        self
+    }
+
+    /// Fails with `Stopped` where there is one row more than `count`; unlike [`Query::limit`], which ends the result in silence.
+    #[must_use]
+    pub fn rows_max(mut self, count: u64) -> Self {
+        self.limits.rows = Some(count);
+        self
+    }
+
+    /// Fails with `Stopped` where a sort, a grouping or a set of documents would take more than about `bytes` of memory.
+    #[must_use]
+    pub fn memory_max(mut self, bytes: usize) -> Self {
+        self.limits.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Fails with `Stopped` once `cancellation` is used.
+    #[must_use]
+    pub fn cancelled_by(mut self, cancellation: &Cancellation) -> Self {
+        self.limits.cancellation = Some(cancellation.clone());
+        self
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The selector.
     pub fn selector(&self) -> &Selector {
         &self.selector
@@ -154,10 +229,14 @@ impl Query {
         if let Some(problem) = &self.problem {
             return Err(problem.duplicate());
         }
-        let normal = self.selector.normal()?;
+        let normal = match &self.ready {
+            Some(ready) => ready.normal.clone(),
+            None => Arc::new(self.selector.normal()?),
+        };
         let mut prepared = Prepared {
             selector: self.selector.clone(),
             normal,
+            ready: self.ready.clone(),
             sort: self.sort.clone(),
             limit: self.limit,
             skip: self.skip,
@@ -171,7 +250,30 @@ impl Query {
         Ok(prepared)
     }
 
+    /// The same query, which keeps what is made of it: its normal form now, each plan when it is first needed.
+    pub(crate) fn kept(mut self) -> Result<Query> {
+        let normal = self.prepare()?.normal;
+        self.ready = Some(Arc::new(Ready { normal, plans: Mutex::default() }));
+        Ok(self)
+    }
+
+    /// The same without order, limit and place.
+    pub(super) fn unordered(&self) -> Query {
+        Query { after: None, sort: Sort::default(), limit: None, skip: 0, ..self.clone() }
+    }
+
+    /// What also meets `further`, without order, limit and place.
+    pub(super) fn narrowed(&self, further: Selector) -> Query {
+        Query { selector: self.selector.clone().and(further), ready: None, ..self.unordered() }
+    }
+
+    /// As [`Query::prepare`], where neither order nor place in it matter.
+    pub(crate) fn prepare_unordered(&self) -> Result<Prepared> {
+        self.unordered().prepare()
+    }
+
     fn sorted_by(mut self, path: &str, descending: bool) -> Self {
+        self.ready = None;
         if let Err(error) = self.sort.push(path, descending) {
             self.note(error);
         }
@@ -189,7 +291,31 @@ impl From<Selector> for Query {
     }
 }
 
+impl From<&Query> for Query {
+    fn from(query: &Query) -> Self {
+        query.clone()
+    }
+}
+
 impl Prepared {
+    /// How the query is answered where the index knows this; a plan that was kept is used again while it holds.
+    pub(crate) fn plan(&self, is_limited: bool, facts: Facts<'_>) -> Arc<Plan> {
+        let make = || Arc::new(planner::plan(&self.normal, &self.sort, is_limited, facts));
+        let Some(ready) = &self.ready else { return make() };
+        let (paths, path_count) = (facts.paths.identity(), facts.paths.len());
+        let planned_for = PlannedFor { paths, path_count, is_sorted: !self.sort.keys.is_empty(), is_limited };
+        let mut plans = ready.plans.lock();
+        if let Some((_, plan)) = plans.iter().find(|(known, _)| *known == planned_for) {
+            return plan.clone();
+        }
+        let plan = make();
+        if plans.len() == PLANS_MAX {
+            plans.remove(0);
+        }
+        plans.push((planned_for, plan.clone()));
+        plan
+    }
+
     /// What continuation tokens of this query carry.
     pub(crate) fn hash(&self) -> Result<QueryHash> {
         Ok(QueryHash::new(&self.selector.to_value()?, &self.sort))

@@ -41,8 +41,7 @@ pub(crate) fn values<S: Source>(source: S, query: &Query) -> Result<Rows<S, Valu
 
 /// How many documents match. Sort, limit, skip and token play no part.
 pub(crate) fn count<S: Source>(source: S, query: &Query) -> Result<u64> {
-    let prepared = Prepared { sort: super::sort::Sort::default(), after: None, ..query.prepare()? };
-    cursor::count(source, &prepared)
+    cursor::count(source, &query.prepare_unordered()?)
 }
 
 /// The rows of a result, in order.
@@ -59,6 +58,8 @@ pub(crate) struct Rows<S, T> {
     before: Option<Hit>,
     skip_left: u64,
     limit_left: u64,
+    rows_max: Option<u64>,
+    returned_count: u64,
     batch: usize,
     batch_max: usize,
     is_finished: bool,
@@ -81,6 +82,8 @@ impl<S: Source, T> Rows<S, T> {
             before: None,
             skip_left,
             limit_left,
+            rows_max: query.limits().rows,
+            returned_count: 0,
             batch: FIRST_BATCH,
             batch_max,
             is_finished: false,
@@ -108,6 +111,7 @@ impl<S: Source, T> Rows<S, T> {
     /// Makes the next rows.
     fn fill(&mut self) -> Result<()> {
         while self.made.len() == 0 && !self.is_finished {
+            self.cursor.filtered.source.proceed()?;
             let left = usize::try_from(self.limit_left.saturating_add(self.skip_left)).unwrap_or(usize::MAX);
             if self.limit_left == 0 {
                 self.is_finished = true;
@@ -149,6 +153,13 @@ impl<S: Source, T> Iterator for Rows<S, T> {
             return Some(Err(error));
         }
         let row = self.made.next()?;
+        self.returned_count += 1;
+        if let Some(most) = self.rows_max.filter(|most| self.returned_count > *most) {
+            self.made = Vec::new().into_iter();
+            (self.is_finished, self.limit_left) = (true, 0);
+            return Some(Err(Error::stopped(format!("the query has more than its {most} rows"))
+                .with_hint("set a limit and go on page by page, or allow more rows")));
+        }
         self.limit_left = self.limit_left.saturating_sub(1);
         Some(Ok(row))
     }

@@ -17,6 +17,9 @@ pub(crate) type VisitValue<'a> = dyn FnMut(&[u8], &mut dyn Posting) -> Result<Co
 
 /// The documents of one value, met on a walk: made only if they are asked for, and at most once.
 pub(crate) trait Posting {
+    /// How many there are.
+    fn len(&mut self) -> Result<u64>;
+
     /// Takes them.
     fn take(&mut self) -> Result<DocumentSet>;
 
@@ -28,6 +31,10 @@ pub(crate) trait Posting {
 }
 
 impl Posting for DocumentSet {
+    fn len(&mut self) -> Result<u64> {
+        Ok(DocumentSet::len(self))
+    }
+
     fn take(&mut self) -> Result<DocumentSet> {
         Ok(std::mem::take(self))
     }
@@ -79,6 +86,23 @@ pub(crate) trait Source {
         Ok(union.finish())
     }
 
+    /// Whether the query may go on; asked between steps.
+    ///
+    /// # Errors
+    /// `Stopped` if it was cancelled or its time is over.
+    fn proceed(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether the query may hold so many bytes at once.
+    ///
+    /// # Errors
+    /// `Stopped` if that is more than it was given.
+    fn hold(&self, bytes: usize) -> Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
+
     /// How many documents have this term.
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
         Ok(self.equal(path, key)?.len())
@@ -94,17 +118,27 @@ pub(crate) trait Source {
         if values_max == u64::MAX {
             return self.range(path, range).map(Some);
         }
-        let (mut union, mut left) = (Union::new(), Some(values_max));
-        self.walk(path, range, Direction::Ascending, &mut |_, documents| {
-            left = left.and_then(|left| left.checked_sub(1));
-            if left.is_none() {
-                return Ok(ControlFlow::Break(()));
-            }
-            documents.add_to(&mut union)?;
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(left.map(|_| union.finish()))
+        range_within(self, path, range, values_max)
     }
+}
+
+/// The documents with a term in the range, met value by value, if there are at most so many.
+pub(super) fn range_within<S: Source + ?Sized>(
+    source: &S,
+    path: PathNumber,
+    range: &KeyRange,
+    values_max: u64,
+) -> Result<Option<DocumentSet>> {
+    let (mut union, mut left) = (Union::new(), Some(values_max));
+    source.walk(path, range, Direction::Ascending, &mut |_, documents| {
+        left = left.and_then(|left| left.checked_sub(1));
+        if left.is_none() {
+            return Ok(ControlFlow::Break(()));
+        }
+        documents.add_to(&mut union)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(left.map(|_| union.finish()))
 }
 
 impl<T: Source> Source for &T {
@@ -154,6 +188,14 @@ impl<T: Source> Source for &T {
 
     fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
         (**self).equal_any(path, keys)
+    }
+
+    fn proceed(&self) -> Result<()> {
+        (**self).proceed()
+    }
+
+    fn hold(&self, bytes: usize) -> Result<()> {
+        (**self).hold(bytes)
     }
 
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {

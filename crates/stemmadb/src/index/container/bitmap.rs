@@ -139,7 +139,6 @@ impl Bitmap {
         self.count();
     }
 
-    #[cfg(test)]
     pub(super) fn and_len(&self, other: &Bitmap) -> u32 {
         self.words.iter().zip(other.words.iter()).map(|(a, b)| (a & b).count_ones()).sum()
     }
@@ -155,7 +154,6 @@ impl Bitmap {
         Some((at * 64) as u16 + (63 - self.words[at].leading_zeros() as u16))
     }
 
-    #[cfg(test)]
     pub(super) fn rank(&self, value: u16) -> u32 {
         let at = word_of(value);
         let whole: u32 = self.words[..at].iter().map(|word| word.count_ones()).sum();

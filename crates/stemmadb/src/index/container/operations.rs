@@ -113,7 +113,6 @@ impl Container {
     }
 
     /// How many members both have, without making the set.
-    #[cfg(test)]
     pub(crate) fn and_len(&self, other: &Container) -> u32 {
         match (&self.0, &other.0) {
             (Form::Bitmap(a), Form::Bitmap(b)) => a.and_len(b),

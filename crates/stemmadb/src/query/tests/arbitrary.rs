@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::value::{Object, Value};
 
 /// The bound on indexed text in these tests: strings around it, and some that share as many bytes and more, are made.
-pub(super) const LONG: usize = 16;
+pub(crate) const LONG: usize = 16;
 
 fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Object>())
@@ -22,7 +22,7 @@ fn number() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-pub(super) fn text() -> BoxedStrategy<String> {
+pub(crate) fn text() -> BoxedStrategy<String> {
     prop_oneof![
         6 => "[ab]{0,3}",
         1 => prop_oneof![Just("é".to_owned()), Just("a\u{0}b".to_owned()), Just("\u{10FFFF}".to_owned())],
@@ -32,7 +32,7 @@ pub(super) fn text() -> BoxedStrategy<String> {
 }
 
 /// Strings that agree up to the bound on indexed text, or nearly, and differ there or beyond.
-pub(super) fn long_text() -> BoxedStrategy<String> {
+pub(crate) fn long_text() -> BoxedStrategy<String> {
     let end = prop_oneof![3 => "[ab]{0,2}", 1 => Just("\u{0}".to_owned()), 1 => Just("é".to_owned())];
     (LONG - 2..=LONG, end).prop_map(|(shared, end)| format!("{}{end}", "a".repeat(shared))).boxed()
 }
@@ -54,7 +54,7 @@ fn name() -> BoxedStrategy<&'static str> {
 }
 
 /// Any value that a document of these tests may hold, or a selector compare with.
-pub(super) fn value() -> BoxedStrategy<Value> {
+pub(crate) fn value() -> BoxedStrategy<Value> {
     scalar()
         .prop_recursive(3, 16, 4, |inner| {
             prop_oneof![
@@ -66,7 +66,7 @@ pub(super) fn value() -> BoxedStrategy<Value> {
 }
 
 /// A document's body.
-pub(super) fn body() -> BoxedStrategy<Value> {
+pub(crate) fn body() -> BoxedStrategy<Value> {
     prop::collection::vec((name(), value()), 0..6).prop_map(object).boxed()
 }
 
@@ -77,7 +77,7 @@ fn path() -> BoxedStrategy<String> {
 }
 
 /// The paths a sort may name.
-pub(super) fn sort_path() -> BoxedStrategy<String> {
+pub(crate) fn sort_path() -> BoxedStrategy<String> {
     path()
 }
 
@@ -120,7 +120,7 @@ fn inner_selector(depth: u32) -> BoxedStrategy<Value> {
 }
 
 /// A document with one array of scalars and small objects.
-pub(super) fn body_of_elements() -> BoxedStrategy<Value> {
+pub(crate) fn body_of_elements() -> BoxedStrategy<Value> {
     let small = prop_oneof![3 => (0i64..4).prop_map(Value::from), 1 => "[ab]".prop_map(Value::from)].boxed();
     let list = prop::collection::vec(small.clone(), 0..3).prop_map(Value::Array).boxed();
     let object =
@@ -131,7 +131,7 @@ pub(super) fn body_of_elements() -> BoxedStrategy<Value> {
 }
 
 /// Conditions on the elements of that array, mostly several at once.
-pub(super) fn selector_of_elements() -> BoxedStrategy<Value> {
+pub(crate) fn selector_of_elements() -> BoxedStrategy<Value> {
     let small = prop_oneof![3 => (0i64..4).prop_map(Value::from), 1 => "[ab]".prop_map(Value::from)].boxed();
     let compare = (prop::sample::select(vec!["$eq", "$ne", "$lt", "$lte", "$gt", "$gte"]), small.clone());
     let list =
@@ -172,14 +172,14 @@ fn joined(leaf: BoxedStrategy<Value>, depth: u32) -> BoxedStrategy<Value> {
     .boxed()
 }
 
-pub(super) fn single(name: &str, value: Value) -> Value {
+pub(crate) fn single(name: &str, value: Value) -> Value {
     let mut object = Object::new();
     object.insert(name, value);
     Value::Object(object)
 }
 
 /// A selector as Mango JSON, up to four levels of joins deep.
-pub(super) fn selector() -> BoxedStrategy<Value> {
+pub(crate) fn selector() -> BoxedStrategy<Value> {
     let test = prop_oneof![1 => value(), 5 => operators(inner_selector(1))];
     let leaf = prop_oneof![
         8 => (path(), test.clone()).prop_map(|(path, test)| single(&path, test)),

@@ -16,25 +16,25 @@ use crate::{Error, Result};
 type Postings<K> = BTreeMap<(PathNumber, K), BTreeSet<DocumentNumber>>;
 
 /// One stored document.
-pub(super) struct Stored {
-    pub(super) id: DocumentId,
-    pub(super) revision: Revision,
-    pub(super) body: Value,
+pub(crate) struct Stored {
+    pub(crate) id: DocumentId,
+    pub(crate) revision: Revision,
+    pub(crate) body: Value,
     packed: Vec<u8>,
 }
 
 /// Documents and their index.
-pub(super) struct MemorySource {
+pub(crate) struct MemorySource {
     paths: Paths,
     policy: Policy,
     shapes: Arc<Shapes>,
-    pub(super) documents: BTreeMap<DocumentNumber, Stored>,
+    pub(crate) documents: BTreeMap<DocumentNumber, Stored>,
     terms: Postings<Vec<u8>>,
     presence: Postings<Presence>,
 }
 
 impl MemorySource {
-    pub(super) fn new(policy: Policy) -> Self {
+    pub(crate) fn new(policy: Policy) -> Self {
         MemorySource {
             paths: Paths::new(),
             policy,
@@ -46,7 +46,7 @@ impl MemorySource {
     }
 
     /// Stores a document under a number; what had this number or id is taken out first.
-    pub(super) fn put(&mut self, number: DocumentNumber, id: &str, body: Value) {
+    pub(crate) fn put(&mut self, number: DocumentNumber, id: &str, body: Value) {
         self.remove(number);
         let mut packed = Vec::new();
         pack(&body, &self.shapes, &mut packed).expect("a good body");
@@ -65,7 +65,7 @@ impl MemorySource {
         self.documents.insert(number, Stored { id, revision, body, packed });
     }
 
-    pub(super) fn remove(&mut self, number: DocumentNumber) {
+    pub(crate) fn remove(&mut self, number: DocumentNumber) {
         self.documents.remove(&number);
         self.terms.values_mut().for_each(|documents| {
             documents.remove(&number);
@@ -76,7 +76,7 @@ impl MemorySource {
     }
 
     /// A document as users see it.
-    pub(super) fn whole(stored: &Stored) -> Value {
+    pub(crate) fn whole(stored: &Stored) -> Value {
         let mut whole = stored.body.clone();
         let object = whole.as_object_mut().expect("bodies are objects");
         object.insert("_id", stored.id.as_str());

@@ -22,7 +22,7 @@ fn id(at: usize) -> String {
     format!("{}{}", ["b", "a", "c"][at % 3], at)
 }
 
-fn policy() -> BoxedStrategy<Policy> {
+pub(crate) fn policy() -> BoxedStrategy<Policy> {
     let policy = |include: &[&'static str], exclude: &[&'static str], terms_max: usize| {
         Policy::new(include.iter().copied(), exclude.iter().copied())
             .and_then(|policy| policy.with_text_bytes_max(arbitrary::LONG))
@@ -126,7 +126,7 @@ fn all_pages(source: &MemorySource, query: &Query, rows_per_page: u64) -> Vec<St
     }
 }
 
-fn filled(policy: Policy, bodies: &[Value]) -> MemorySource {
+pub(crate) fn filled(policy: Policy, bodies: &[Value]) -> MemorySource {
     let mut source = MemorySource::new(policy);
     for (at, body) in bodies.iter().enumerate() {
         source.put(number(at), &id(at), body.clone());
@@ -135,7 +135,7 @@ fn filled(policy: Policy, bodies: &[Value]) -> MemorySource {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8192, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: super::cases(4096), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn results_are_those_of_the_naive_evaluator(

@@ -1,0 +1,186 @@
+//! A sum of numbers that loses nothing on the way, whatever their order: each bit has its place.
+
+use std::fmt;
+
+use crate::value::{Number, Numeric};
+
+/// The value of the lowest bit is 2 to the power of minus this: the least double.
+const LOWEST: i32 = 1074;
+/// Enough for the largest double times 2^64, in limbs of 32 bits.
+const LIMBS: usize = (LOWEST as usize + 1024 + 128) / 32 + 1;
+/// So many additions can't overflow a limb.
+const ADDITIONS_MAX: u32 = 1 << 28;
+
+/// An exact sum.
+#[derive(Clone)]
+pub(super) struct ExactSum {
+    /// Little-endian, in base 2^32, each with its own sign; carried from time to time.
+    limbs: Box<[i64; LIMBS]>,
+    additions: u32,
+}
+
+impl Default for ExactSum {
+    fn default() -> Self {
+        ExactSum { limbs: Box::new([0; LIMBS]), additions: 0 }
+    }
+}
+
+impl fmt::Debug for ExactSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.total())
+    }
+}
+
+impl ExactSum {
+    /// Adds a number `count` times.
+    pub(super) fn add(&mut self, number: Number, count: u64) {
+        let (is_negative, mantissa, exponent) = match number.numeric() {
+            Numeric::I64(signed) => (signed < 0, signed.unsigned_abs(), 0),
+            Numeric::U64(unsigned) => (false, unsigned, 0),
+            Numeric::F64(double) => parts(double),
+        };
+        let place = (exponent + LOWEST) as usize;
+        let mut rest = u128::from(mantissa) * u128::from(count);
+        let (mut limb, shift) = (place / 32, place % 32);
+        let mut add = |limb: usize, bits: u64| {
+            let bits = bits as i64;
+            self.limbs[limb] += if is_negative { -bits } else { bits };
+        };
+        // The first limb takes what is left of it above the shift.
+        let first = rest & (u128::from(u32::MAX) >> shift);
+        add(limb, (first as u64) << shift);
+        rest >>= 32 - shift;
+        while rest != 0 {
+            limb += 1;
+            add(limb, (rest & u128::from(u32::MAX)) as u64);
+            rest >>= 32;
+        }
+        self.additions += 1;
+        if self.additions >= ADDITIONS_MAX {
+            carry(&mut self.limbs);
+            self.additions = 0;
+        }
+    }
+
+    /// The sum: an integer if it is a whole number that fits 64 bits, else the nearest double; none if that is infinite.
+    pub(super) fn total(&self) -> Option<Number> {
+        let mut limbs = *self.limbs;
+        carry(&mut limbs);
+        let is_negative = limbs[LIMBS - 1] < 0;
+        if is_negative {
+            limbs.iter_mut().for_each(|limb| *limb = -*limb);
+            carry(&mut limbs);
+        }
+        let Some(top) = limbs.iter().rposition(|limb| *limb != 0) else { return Some(Number::from(0)) };
+        let highest = top * 32 + 31 - (limbs[top] as u32).leading_zeros() as usize;
+        let bit = |place: usize| limbs[place / 32] >> (place % 32) & 1 == 1;
+        let one = LOWEST as usize;
+        if highest < one + 64 && (0..one).all(|place| !bit(place)) {
+            let integer = (one..=highest).filter(|place| bit(*place)).map(|place| 1i128 << (place - one)).sum::<i128>();
+            if let Some(number) = Number::from_i128(if is_negative { -integer } else { integer }) {
+                return Some(number);
+            }
+        }
+        // 53 bits from the highest, or down to the lowest there is; then to the nearest, ties to even.
+        let lowest = highest.saturating_sub(52);
+        let mut mantissa =
+            (lowest..=highest).filter(|place| bit(*place)).map(|place| 1u64 << (place - lowest)).sum::<u64>();
+        if lowest > 0 && bit(lowest - 1) {
+            let is_above_half = (0..lowest - 1).any(bit);
+            mantissa += u64::from(is_above_half || mantissa & 1 == 1);
+        }
+        // Both factors are exact, and so is the product unless it overflows.
+        let exponent = lowest as i32 - LOWEST;
+        let scaled = if exponent < -1000 {
+            mantissa as f64 * 2f64.powi(exponent + 1000) * 2f64.powi(-1000)
+        } else {
+            mantissa as f64 * 2f64.powi(exponent)
+        };
+        Number::from_f64(if is_negative { -scaled } else { scaled })
+    }
+}
+
+/// A double as sign, mantissa and power of two.
+fn parts(double: f64) -> (bool, u64, i32) {
+    let bits = double.to_bits();
+    let (fraction, exponent) = (bits & ((1 << 52) - 1), (bits >> 52 & 0x7ff) as i32);
+    let (mantissa, exponent) = if exponent == 0 { (fraction, 1) } else { (fraction | 1 << 52, exponent) };
+    (double.is_sign_negative(), mantissa, exponent - 1075)
+}
+
+/// Brings every limb but the last within 0 to 2^32 - 1.
+fn carry(limbs: &mut [i64; LIMBS]) {
+    let mut carried = 0;
+    let (last, others) = limbs.split_last_mut().expect("there are limbs");
+    for limb in others {
+        let sum = *limb + carried;
+        carried = sum >> 32;
+        *limb = sum & i64::from(u32::MAX);
+    }
+    *last += carried;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sum(numbers: &[Number]) -> Option<Number> {
+        let mut sum = ExactSum::default();
+        numbers.iter().for_each(|number| sum.add(*number, 1));
+        sum.total()
+    }
+
+    fn double(double: f64) -> Number {
+        Number::from_f64(double).expect("finite")
+    }
+
+    #[test]
+    fn sums_are_exact() {
+        assert_eq!(sum(&[]), Some(Number::from(0)));
+        assert_eq!(sum(&[double(1e100), Number::from(1), double(-1e100)]), Some(Number::from(1)));
+        assert_eq!(sum(&[double(0.5), double(0.5)]), Some(Number::from(1)));
+        assert_eq!(sum(&[double(0.1), double(0.2)]), Some(double(0.1 + 0.2)));
+        assert_eq!(sum(&[Number::from(u64::MAX), Number::from(1)]), Some(double(18446744073709551616.0)));
+        assert_eq!(sum(&[Number::from(i64::MIN)]), Some(Number::from(i64::MIN)));
+        assert_eq!(sum(&[Number::from(i64::MIN), Number::from(-1)]), Some(double(-9223372036854775808.0)));
+        assert_eq!(sum(&[double(f64::MAX), double(f64::MAX)]), None);
+        assert_eq!(sum(&[double(f64::MAX), double(f64::MAX), double(-f64::MAX)]), Some(double(f64::MAX)));
+        for least in [f64::from_bits(1), f64::from_bits(3), f64::MIN_POSITIVE, -f64::from_bits(7), f64::MAX, 1e300] {
+            assert_eq!(sum(&[double(least)]), Some(double(least)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn integers_and_small_fractions_agree_with_wide_integers(
+            numbers in prop::collection::vec((any::<i64>(), 0u32..20, 1u64..9), 0..40),
+        ) {
+            let (mut exact, mut wide) = (ExactSum::default(), 0i128);
+            for (integer, power, count) in numbers {
+                // Twenty bits of fraction at most, in an exact double.
+                let integer = integer >> 12;
+                exact.add(double(integer as f64 / f64::from(1u32 << power)), count);
+                wide += (i128::from(integer) * i128::from(count)) << (20 - power);
+            }
+            let expected = match wide % (1 << 20) {
+                0 => Number::from_i128(wide >> 20).expect("small"),
+                _ => double(wide as f64 / f64::from(1u32 << 20)),
+            };
+            prop_assert_eq!(exact.total(), Some(expected));
+        }
+
+        #[test]
+        fn the_order_does_not_matter(
+            doubles in prop::collection::vec(any::<f64>().prop_filter("finite", |double| double.is_finite()), 1..20),
+        ) {
+            let numbers: Vec<Number> = doubles.into_iter().map(double).collect();
+            let reversed: Vec<Number> = numbers.iter().rev().copied().collect();
+            prop_assert_eq!(sum(&numbers), sum(&reversed));
+            if let [one] = numbers.as_slice() {
+                prop_assert!(sum(&[*one]).is_some_and(|total| total.compare(*one).is_eq()));
+            }
+        }
+    }
+}

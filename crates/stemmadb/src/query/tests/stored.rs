@@ -1,0 +1,127 @@
+//! The same answers from the memtable, the tree, and both: a whole database against the naive evaluator.
+
+use proptest::prelude::*;
+
+use super::super::Selector;
+use super::arbitrary;
+use super::queries::policy;
+use crate::database::Database;
+use crate::store::Options;
+use crate::value::{Object, Path, Value, collate};
+
+/// What is done to the database before it is asked.
+#[derive(Clone, Debug)]
+enum Step {
+    Write(usize, Value),
+    Delete(usize),
+    Checkpoint,
+}
+
+fn step() -> BoxedStrategy<Step> {
+    prop_oneof![
+        8 => (0usize..12, arbitrary::body()).prop_map(|(at, body)| Step::Write(at, body)),
+        2 => (0usize..12).prop_map(Step::Delete),
+        1 => Just(Step::Checkpoint),
+    ]
+    .boxed()
+}
+
+fn id(at: usize) -> String {
+    format!("{}{at}", ["b", "a", "c"][at % 3])
+}
+
+/// What the documents of the database are, with their own fields.
+fn apply(db: &Database, steps: &[Step]) -> Vec<Value> {
+    for step in steps {
+        match step {
+            Step::Write(at, body) => _ = db.upsert(&id(*at), body).expect("a good document"),
+            Step::Delete(at) => {
+                if let Some(found) = db.get(&id(*at)).expect("sound") {
+                    db.delete(&id(*at), found.revision()).expect("no conflict");
+                }
+            }
+            Step::Checkpoint => db.checkpoint().expect("in memory"),
+        }
+    }
+    let whole = |at: usize| {
+        let found = db.get(&id(at)).expect("sound")?;
+        let mut whole = Object::new();
+        whole.insert("_id", found.id().as_str());
+        whole.insert("_rev", found.revision().to_string());
+        let Value::Object(body) = found.value().expect("sound") else { return None };
+        whole.extend(body);
+        Some(Value::Object(whole))
+    };
+    (0..12).filter_map(whole).collect()
+}
+
+fn id_of(whole: &Value) -> String {
+    whole.as_object().and_then(|whole| whole.get("_id")).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: super::cases(1024), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn answers_do_not_depend_on_where_documents_are(
+        policy in policy(),
+        steps in prop::collection::vec(step(), 0..24),
+        selectors in prop::collection::vec(arbitrary::selector(), 1..6),
+        path in arbitrary::sort_path(),
+        descending in any::<bool>(),
+        limit in 1u64..5,
+    ) {
+        let db = Database::in_memory_with(Options::new().background(false).index(policy)).expect("in memory");
+        let documents = apply(&db, &steps);
+        let sort_path = Path::parse(&path).expect("a good path");
+        for selector in selectors {
+            let selector = Selector::parse(&selector).expect("a good selector");
+            let mut expected: Vec<&Value> =
+                documents.iter().filter(|whole| selector.matches(whole).expect("a good selector")).collect();
+            expected.sort_by(|a, b| {
+                let order = match (sort_path.get(a), sort_path.get(b)) {
+                    (Some(a), Some(b)) => collate::compare(a, b),
+                    (a, b) => a.is_some().cmp(&b.is_some()),
+                };
+                let order = if descending { order.reverse() } else { order };
+                order.then_with(|| id_of(a).cmp(&id_of(b)))
+            });
+            let expected: Vec<String> = expected.into_iter().map(id_of).collect();
+            let sorted = |find: crate::Find| if descending { find.sort_descending(&path) } else { find.sort(&path) };
+            let found = |find: crate::Find| -> Vec<String> {
+                find.ids().expect("good").map(|id| id.expect("sound").to_string()).collect()
+            };
+            let plan = || sorted(db.find(selector.clone())).explain_analyze().expect("good").to_string();
+            prop_assert_eq!(&found(sorted(db.find(selector.clone()))), &expected, "{} {}", &selector, plan());
+            let first: Vec<String> = expected.iter().take(limit as usize).cloned().collect();
+            prop_assert_eq!(&found(sorted(db.find(selector.clone())).limit(limit)), &first, "{} {}", &selector, plan());
+            prop_assert_eq!(db.find(selector.clone()).count().expect("good"), expected.len() as u64);
+            prop_assert_eq!(db.find(selector.clone()).exists().expect("good"), !expected.is_empty());
+
+            // In no order, page by page.
+            let (mut pages, mut token) = (Vec::new(), None::<String>);
+            loop {
+                let page = db.find(selector.clone()).limit(limit);
+                let mut page = token.into_iter().fold(page, crate::Find::after).ids().expect("good");
+                pages.extend(page.by_ref().map(|id| id.expect("sound").to_string()));
+                token = page.token().expect("good");
+                if token.is_none() {
+                    break;
+                }
+            }
+            pages.sort();
+            let mut all = expected.clone();
+            all.sort();
+            prop_assert_eq!(&pages, &all, "{}", &selector);
+
+            let matching: Vec<&Value> = documents.iter().filter(|whole| all.contains(&id_of(whole))).collect();
+            let values = || matching.iter().filter_map(|whole| sort_path.get(whole));
+            let least = values().min_by(|a, b| collate::compare(a, b));
+            let found = db.find(selector.clone()).min(&path).expect("good");
+            prop_assert_eq!(found.is_some(), least.is_some());
+            prop_assert!(found.zip(least).is_none_or(|(found, least)| collate::compare(&found, least).is_eq()));
+            let distinct = db.find(selector.clone()).group_by(&path).counts().expect("good");
+            prop_assert_eq!(distinct.iter().map(|(_, count)| *count).sum::<u64>(), values().count() as u64);
+        }
+    }
+}
