@@ -1,6 +1,6 @@
 //! Queries through the face: the same answers from memtable, tree and both, before and after a restart.
 
-use stemmadb::{Database, Options, Selector, Sequence, Value, field, not};
+use stemmadb::{Database, DocumentId, Edit, Options, Selector, Sequence, Value, field, not};
 
 fn selector(json: &str) -> Selector {
     Selector::parse(&Value::parse(json.as_bytes()).unwrap()).unwrap()
@@ -90,4 +90,46 @@ fn the_feed_can_be_narrowed_by_a_selector() {
     let changes = db.changes(Sequence::new(10)).unwrap().selector(&odd).unwrap().limit(3).run();
     let sequences: Vec<u64> = changes.map(|change| change.unwrap().sequence.get()).collect();
     assert_eq!(sequences, [12, 14, 16]);
+}
+
+#[test]
+fn a_limit_goes_from_chunk_to_chunk() {
+    let db = Database::in_memory_with(Options::new().background(false)).unwrap();
+    // Document numbers are cut in chunks of 65,536; the documents that are asked for lie on both sides of one cut.
+    let edit = |number: u64| Edit::Insert {
+        id: DocumentId::new(format!("doc-{number:05}")).unwrap(),
+        body: Value::parse(format!(r#"{{"late":{}}}"#, number >= 65_500).as_bytes()).unwrap(),
+    };
+    for batch in 0..66 {
+        for outcome in db.bulk((batch * 1_000..(batch + 1) * 1_000).map(edit).collect()).unwrap() {
+            outcome.unwrap();
+        }
+    }
+    db.checkpoint().unwrap();
+    let late = db.prepare(field("late").eq(true)).unwrap();
+    let pages = |rows_per_page: u64| {
+        let (mut found, mut token) = (Vec::new(), None::<String>);
+        loop {
+            let page = db.find(&late).limit(rows_per_page);
+            let mut page = token.into_iter().fold(page, |page, token| page.after(token)).ids().unwrap();
+            found.extend(page.by_ref().map(|id| id.unwrap().to_string()));
+            token = page.token().unwrap();
+            if token.is_none() {
+                return found;
+            }
+        }
+    };
+    let all = |from: u64| (from..66_000).map(|number| format!("doc-{number:05}")).collect::<Vec<_>>();
+    assert_eq!((pages(7), pages(1_000)), (all(65_500), all(65_500)));
+    // All of the first chunk's go, in memory only, and one comes back to it.
+    for number in 65_500..65_536 {
+        let found = db.get(&format!("doc-{number:05}")).unwrap().unwrap();
+        db.delete(found.id().as_str(), found.revision()).unwrap();
+    }
+    assert_eq!((pages(7), pages(1_000)), (all(65_536), all(65_536)));
+    let zero = db.get("doc-00000").unwrap().unwrap();
+    db.replace("doc-00000", zero.revision(), &Value::parse(br#"{"late":true}"#).unwrap()).unwrap();
+    let expected = [vec!["doc-00000".to_owned()], all(65_536)].concat();
+    assert_eq!((pages(1), pages(7)), (expected.clone(), expected));
+    assert_eq!(db.find(&late).count().unwrap(), 465);
 }

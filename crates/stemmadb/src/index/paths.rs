@@ -131,6 +131,12 @@ impl Paths {
         Some(self.add(&mut tree, hash, parent, step))
     }
 
+    /// Whether it leads into the elements of an array, so that a document may have several values there.
+    pub(crate) fn enters_array(&self, path: PathNumber) -> bool {
+        let tree = self.tree.read();
+        tree.line(path).is_some_and(|line| line.iter().any(|node| node.name.is_none()))
+    }
+
     /// The path as text, as in `items[].price`; a dot, bracket or backslash within a name has a backslash before it.
     /// The root is empty. None if there is no such path.
     pub(crate) fn text(&self, path: PathNumber) -> Option<String> {

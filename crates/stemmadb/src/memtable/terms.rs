@@ -79,6 +79,11 @@ impl Overlay {
         self.changes.is_empty()
     }
 
+    /// Forgets what it says of other documents.
+    pub(crate) fn retain(&mut self, keep: impl Fn(DocumentNumber) -> bool) {
+        self.changes.retain(|change| keep(change.0));
+    }
+
     /// Puts a newer overlay on top of this one.
     pub(crate) fn stack(&mut self, newer: Overlay) {
         self.changes.extend(newer.changes);

@@ -56,7 +56,7 @@ impl<'k> Collector<'k> {
             let (ready, rest): (Vec<Hit>, Vec<Hit>) =
                 hits.into_iter().partition(|hit| hit.need == Need::Nothing && self.is_by_id());
             self.add_ids(filtered, &ready)?;
-            filtered.load(&rest, |at, document| self.add(rest[at].number, Document::of(document)?))?;
+            filtered.load(&rest, |at, document| self.add(rest[at].number, Document::of(&document)?))?;
             filtered.source.hold(self.kept_bytes)?;
         }
     }

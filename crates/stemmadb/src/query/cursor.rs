@@ -93,6 +93,8 @@ pub(super) enum Known {
 enum State {
     /// By number: the candidates from `next` on; where there are none apart, what is known to match.
     Insertion { candidates: Option<DocumentSet>, next: Option<DocumentNumber> },
+    /// By number: the documents of one term, from `next` on, as far as they are `found`.
+    Term { path: PathNumber, key: Vec<u8>, next: Option<DocumentNumber>, found: DocumentSet, has_more: bool },
     /// All hits, collected and sorted.
     Collected(VecDeque<Hit>),
     /// Met on a walk over the values of the first path.
@@ -131,6 +133,25 @@ impl<S: Source> Cursor<S> {
                 *next = hits.last().and_then(|hit: &Hit| after(hit.number));
                 Ok(hits)
             }
+            State::Term { path, key, next, found, has_more } => loop {
+                let Some(from) = *next else { return Ok(Vec::new()) };
+                let numbers = found.range(from, DocumentNumber::MAX).take(want);
+                let hits: Vec<Hit> =
+                    numbers.map(|number| Hit { number, need: Need::Nothing, place: Place::Number }).collect();
+                if let Some(last) = hits.last() {
+                    *next = after(last.number);
+                    return Ok(hits);
+                }
+                if !*has_more {
+                    *next = None;
+                    continue;
+                }
+                // What was found lies before; whole chunks were asked for, so go on in the one after them.
+                let last = found.iter().next_back().map_or(from.chunk(), |last| last.chunk());
+                let from = from.max(DocumentNumber::from_parts(last + 1, 0));
+                *next = Some(from);
+                (*found, *has_more) = self.filtered.source.equal_from(*path, key, from, want as u64)?;
+            },
             State::Collected(hits) => Ok(hits.drain(..want.min(hits.len())).collect()),
             State::Walking(walk) => walk.next_hits(&self.filtered, want),
             State::Streaming(stream) => stream.next_hits(&mut self.filtered, want),
@@ -140,7 +161,7 @@ impl<S: Source> Cursor<S> {
     /// How the rows came into order, for people.
     pub(crate) fn order_name(&self) -> &'static str {
         match &self.order {
-            State::Insertion { .. } => "by number",
+            State::Insertion { .. } | State::Term { .. } => "by number",
             State::Collected(_) => "collected and sorted",
             State::Walking(_) => "walked in the order of values",
             State::Streaming(_) => "streamed value by value",
@@ -150,7 +171,7 @@ impl<S: Source> Cursor<S> {
     /// The condition whose values are walked, if one is.
     pub(crate) fn drive(&self) -> Option<&Drive> {
         match &self.order {
-            State::Insertion { .. } | State::Collected(_) => None,
+            State::Insertion { .. } | State::Term { .. } | State::Collected(_) => None,
             State::Walking(walk) => walk.drive(),
             State::Streaming(stream) => Some(stream.drive()),
         }
@@ -167,6 +188,11 @@ pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
             Node::Empty => return Ok(0),
             Node::All => return filtered.source.live_len(),
             Node::Equal { path, key } => return filtered.source.equal_len(*path, key),
+            Node::Range { path, range } => {
+                if let Some(count) = filtered.source.range_len(*path, range)? {
+                    return Ok(count);
+                }
+            }
             _ => {}
         }
     }
@@ -291,7 +317,7 @@ impl<S: Source> Filtered<S> {
     }
 
     /// Reads the documents of hits and visits those that match, with their places among the hits.
-    pub(crate) fn load(&self, hits: &[Hit], mut visit: impl FnMut(usize, &StoredDocument) -> Result<()>) -> Result<()> {
+    pub(crate) fn load(&self, hits: &[Hit], mut visit: impl FnMut(usize, StoredDocument) -> Result<()>) -> Result<()> {
         if hits.is_empty() {
             return Ok(());
         }
@@ -304,8 +330,8 @@ impl<S: Source> Filtered<S> {
             self.documents_read.set(self.documents_read.get() + 1);
             let matches = match hit.need {
                 Need::Nothing => true,
-                Need::Residual => matcher::matches(&self.plan.residual, Document::of(document)?)?,
-                Need::Whole => matcher::matches(&self.plan.whole, Document::of(document)?)?,
+                Need::Residual => matcher::matches(&self.plan.residual, Document::of(&document)?)?,
+                Need::Whole => matcher::matches(&self.plan.whole, Document::of(&document)?)?,
             };
             if matches {
                 visit(at, document)?;
@@ -371,6 +397,16 @@ impl<S: Source> Filtered<S> {
             Some(Position::Number(number)) => after(*number),
             _ => Some(DocumentNumber::MIN),
         };
+        if let (Node::Equal { path, key }, Some(wanted), true, None) =
+            (&self.plan.filter, wanted, self.overflow.is_empty(), &trace)
+        {
+            let (path, key) = (*path, key.clone());
+            let (found, has_more) = match next {
+                Some(next) => self.source.equal_from(path, &key, next, wanted.max(1))?,
+                None => (DocumentSet::new(), false),
+            };
+            return Ok(State::Term { path, key, next, found, has_more });
+        }
         self.filter(trace)?;
         Ok(State::Insertion { candidates: self.candidates(), next })
     }

@@ -162,7 +162,7 @@ impl<S: Source> Source for Guarded<S> {
     fn load(
         &self,
         numbers: &[DocumentNumber],
-        visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
+        visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()> {
         if self.guard.is_none() {
             return self.inner.load(numbers, visit);
@@ -194,6 +194,23 @@ impl<S: Source> Source for Guarded<S> {
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
         self.proceed()?;
         self.inner.equal_len(path, key)
+    }
+
+    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
+        // As a whole it can't be stopped.
+        if self.guard.is_some() { Ok(None) } else { self.inner.range_len(path, range) }
+    }
+
+    fn equal_from(
+        &self,
+        path: PathNumber,
+        key: &[u8],
+        from: DocumentNumber,
+        count: u64,
+    ) -> Result<(DocumentSet, bool)> {
+        self.proceed()?;
+        let (set, has_more) = self.inner.equal_from(path, key, from, count)?;
+        Ok((self.held(set)?, has_more))
     }
 
     fn live_len(&self) -> Result<u64> {

@@ -17,8 +17,8 @@ use crate::value::{Kind, Packed, PackedArray, PackedValue, Path, Value, collate}
 pub(crate) struct Matcher(Arc<Normal>);
 
 impl Matcher {
-    pub(super) fn new(normal: Normal) -> Self {
-        Matcher(Arc::new(normal))
+    pub(super) fn new(normal: impl Into<Arc<Normal>>) -> Self {
+        Matcher(normal.into())
     }
 
     /// Whether the document matches.

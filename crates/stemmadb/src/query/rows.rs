@@ -199,17 +199,17 @@ fn make_documents<S: Source>(
     _: &Prepared,
     hits: Vec<Hit>,
 ) -> Result<(Vec<Hit>, Vec<StoredDocument>)> {
-    load_each(cursor, hits, |document| Ok(document.clone()))
+    load_each(cursor, hits, Ok)
 }
 
 fn make_values<S: Source>(cursor: &Cursor<S>, prepared: &Prepared, hits: Vec<Hit>) -> Result<(Vec<Hit>, Vec<Value>)> {
-    load_each(cursor, hits, |document| project(prepared.fields.as_ref(), Document::of(document)?))
+    load_each(cursor, hits, |document| project(prepared.fields.as_ref(), Document::of(&document)?))
 }
 
 fn load_each<S: Source, T>(
     cursor: &Cursor<S>,
     hits: Vec<Hit>,
-    mut make: impl FnMut(&StoredDocument) -> Result<T>,
+    mut make: impl FnMut(StoredDocument) -> Result<T>,
 ) -> Result<(Vec<Hit>, Vec<T>)> {
     let mut made = Vec::with_capacity(hits.len());
     let mut matching = Vec::with_capacity(hits.len());

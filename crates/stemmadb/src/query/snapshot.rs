@@ -3,11 +3,11 @@
 use std::ops::Bound;
 
 use super::interval::KeyRange;
-use super::source::{Source, VisitValue};
+use super::source::{Posting, Source, VisitValue};
 use crate::Result;
-use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence};
+use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence, Union};
 use crate::revision::DocumentId;
-use crate::store::{Document, Snapshot};
+use crate::store::{Document, Snapshot, Term};
 use crate::tree::Direction;
 
 impl Source for Snapshot {
@@ -29,9 +29,9 @@ impl Source for Snapshot {
 
     fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
         let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
-        for step in Snapshot::walk(self, path, lower, upper, direction)? {
-            let (key, mut set) = step?;
-            if visit(&key, &mut set)?.is_break() {
+        let mut walk = Snapshot::walk(self, path, lower, upper, direction)?;
+        while let Some(mut term) = walk.next_term()? {
+            if visit(term.key, &mut term)?.is_break() {
                 break;
             }
         }
@@ -61,8 +61,40 @@ impl Source for Snapshot {
     fn load(
         &self,
         numbers: &[DocumentNumber],
-        visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
+        visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()> {
-        Snapshot::load(self, numbers, &mut |number, document| visit(number, &document))
+        Snapshot::load(self, numbers, visit)
+    }
+
+    fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
+        self.postings_count(path, key)
+    }
+
+    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
+        self.range_count(path, &range.lower, &range.upper)
+    }
+
+    fn equal_from(
+        &self,
+        path: PathNumber,
+        key: &[u8],
+        from: DocumentNumber,
+        count: u64,
+    ) -> Result<(DocumentSet, bool)> {
+        self.some_postings(path, key, from, count)
+    }
+}
+
+impl Posting for Term<'_, '_> {
+    fn len(&mut self) -> Result<u64> {
+        Term::len(self)
+    }
+
+    fn take(&mut self) -> Result<DocumentSet> {
+        Term::take(self)
+    }
+
+    fn add_to(&mut self, union: &mut Union) -> Result<()> {
+        Term::add_to(self, union)
     }
 }

@@ -74,7 +74,7 @@ pub(crate) trait Source {
     fn load(
         &self,
         numbers: &[DocumentNumber],
-        visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
+        visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()>;
 
     /// The documents with one of these terms; `keys` are sorted.
@@ -106,6 +106,24 @@ pub(crate) trait Source {
     /// How many documents have this term.
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
         Ok(self.equal(path, key)?.len())
+    }
+
+    /// How many documents have a term in the range, where none can have two of them and it costs less than finding them.
+    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
+        let _ = (path, range);
+        Ok(None)
+    }
+
+    /// The documents with this term, from about `from` on: so many at least, unless there are no more; and whether there may be more.
+    fn equal_from(
+        &self,
+        path: PathNumber,
+        key: &[u8],
+        from: DocumentNumber,
+        count: u64,
+    ) -> Result<(DocumentSet, bool)> {
+        let _ = (from, count);
+        Ok((self.equal(path, key)?, false))
     }
 
     /// How many live documents there are.
@@ -181,13 +199,27 @@ impl<T: Source> Source for &T {
     fn load(
         &self,
         numbers: &[DocumentNumber],
-        visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
+        visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()> {
         (**self).load(numbers, visit)
     }
 
     fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
         (**self).equal_any(path, keys)
+    }
+
+    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
+        (**self).range_len(path, range)
+    }
+
+    fn equal_from(
+        &self,
+        path: PathNumber,
+        key: &[u8],
+        from: DocumentNumber,
+        count: u64,
+    ) -> Result<(DocumentSet, bool)> {
+        (**self).equal_from(path, key, from, count)
     }
 
     fn proceed(&self) -> Result<()> {

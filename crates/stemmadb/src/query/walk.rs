@@ -337,7 +337,7 @@ impl Group {
 fn first_key(filtered: &Filtered<impl Source>, hit: &Hit, path: &Path) -> Result<Vec<u8>> {
     let mut first = Vec::new();
     filtered.load(std::slice::from_ref(hit), |_, document| {
-        let value = value_at(path, Document::of(document)?)?;
+        let value = value_at(path, Document::of(&document)?)?;
         sort::append_value(&mut first, value.as_ref(), false);
         Ok(())
     })?;

@@ -221,10 +221,10 @@ impl Check<'_> {
                 self.sums.count_down(path, &presence.key(), number);
             }
         }
-        for step in self.snapshot.walk(path, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)? {
-            let (key, set) = step?;
-            for number in set.iter() {
-                self.sums.count_down(path, &key, number);
+        let mut walk = self.snapshot.walk(path, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
+        while let Some(mut term) = walk.next_term()? {
+            for number in term.take()?.iter() {
+                self.sums.count_down(path, term.key, number);
             }
         }
         Ok(())

@@ -25,6 +25,7 @@ mod record;
 mod recover;
 mod snapshot;
 mod upkeep;
+mod walk;
 mod write;
 
 use std::sync::Arc;
@@ -49,6 +50,7 @@ use record::Record;
 pub use recover::Progress;
 pub use snapshot::{Branch, Snapshot};
 pub(crate) use upkeep::Upkeeper;
+pub(crate) use walk::Term;
 pub use write::{Edit, Transaction};
 use write::{Receipt, Writer};
 

@@ -3,7 +3,6 @@
 use std::ops::{Bound, RangeBounds};
 
 use hashbrown::{HashMap, HashSet};
-use smallvec::SmallVec;
 
 use crate::Result;
 use crate::index::{
@@ -12,7 +11,8 @@ use crate::index::{
 use crate::memtable::{Overlay, Walk};
 use crate::store::layout::{self, IdRow};
 use crate::store::snapshot::{Located, Snapshot};
-use crate::tree::{Direction, Rows, Table};
+use crate::store::walk::TermWalk;
+use crate::tree::{Direction, Table};
 
 impl Snapshot {
     /// The dictionary of paths.
@@ -54,6 +54,82 @@ impl Snapshot {
         Ok(set)
     }
 
+    /// How many documents have the term (`path`, `key`). Where no memtable knows of it, their sets are not made.
+    pub(crate) fn postings_count(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
+        let mut overlay = Overlay::default();
+        self.memtables.iter().for_each(|memtable| memtable.term(path, key, self.at, &mut overlay));
+        overlay.settle();
+        if overlay.is_empty() {
+            return self.stored_count(&index::first_posting(path, key), &index::after_postings(path, key), |_| true);
+        }
+        let mut set = self.tree_postings(path, key)?;
+        lay_over(&mut set, &overlay);
+        Ok(set.len())
+    }
+
+    /// How many documents the values of `path` within `[lower, upper)` have, if no document can have two of them: of a path that enters
+    /// no array. None if it does.
+    pub(crate) fn range_count(&self, path: PathNumber, lower: &[u8], upper: &[u8]) -> Result<Option<u64>> {
+        if self.parts.paths.enters_array(path) {
+            return Ok(None);
+        }
+        let (lower, upper) = (Bound::Included(lower), Bound::Excluded(upper));
+        let changed = self.changed_terms(path, lower, upper);
+        let (from, to) = posting_bounds(path, lower, upper);
+        let mut count = self.stored_count(&from, &to, |key| changed.is_empty() || !changed.contains_key(key))?;
+        for (key, overlay) in &changed {
+            let mut set = self.tree_postings(path, key)?;
+            lay_over(&mut set, overlay);
+            count += set.len();
+        }
+        Ok(Some(count))
+    }
+
+    /// The members of all containers between two keys of the tree whose value `counts`.
+    fn stored_count(&self, from: &[u8], to: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<u64> {
+        let mut rows =
+            self.tree.scan(Table::Postings, Bound::Included(from), Bound::Excluded(to), Direction::Ascending)?;
+        let mut count = 0;
+        while let Some((row_key, container)) = rows.next()? {
+            if counts(PostingKey::decode(row_key)?.value) {
+                count += u64::from(Container::stored_len(container)?);
+            }
+        }
+        Ok(count)
+    }
+
+    /// As [`Snapshot::postings`], but only from document `from` on, and no chunk beyond the one in which there are `count` of them:
+    /// what a limit needs. Whether there may be more comes with it.
+    pub(crate) fn some_postings(
+        &self,
+        path: PathNumber,
+        key: &[u8],
+        from: DocumentNumber,
+        count: u64,
+    ) -> Result<(DocumentSet, bool)> {
+        let (lower, upper) = (index::posting_key(path, key, from.chunk()), index::after_postings(path, key));
+        let mut overlay = Overlay::default();
+        self.memtables.iter().for_each(|memtable| memtable.term(path, key, self.at, &mut overlay));
+        overlay.settle();
+        let mut rows =
+            self.tree.scan(Table::Postings, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
+        let mut set = DocumentSet::new();
+        let lost = overlay.changes().len() as u64;
+        while let Some((row_key, container)) = rows.next()? {
+            let chunk = PostingKey::decode(row_key)?.chunk;
+            if set.len() >= count.saturating_add(lost) {
+                // Nothing beyond this chunk is known, so nothing that memtables say of it may be told.
+                let told = DocumentNumber::from_parts(chunk, 0);
+                overlay.retain(|number| number < told);
+                lay_over(&mut set, &overlay);
+                return Ok((set, true));
+            }
+            set.push(chunk, Container::decode(container)?);
+        }
+        lay_over(&mut set, &overlay);
+        Ok((set, false))
+    }
+
     fn tree_postings(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
         let (lower, upper) = (index::first_posting(path, key), index::after_postings(path, key));
         let mut rows =
@@ -85,8 +161,7 @@ impl Snapshot {
             .iter()
             .map(|memtable| Walk::new(memtable.clone(), path, lower, upper, direction, self.at).peekable())
             .collect();
-        let rows = TreeTerms::begin(rows)?;
-        Ok(TermWalk { rows, memtables, direction, excluded })
+        TermWalk::begin(rows, memtables, direction, excluded)
     }
 
     /// The union of all values' documents within `[lower, upper)`.
@@ -171,7 +246,7 @@ impl Snapshot {
 }
 
 /// Changes a set of the tree by what memtables know.
-fn lay_over(set: &mut DocumentSet, overlay: &Overlay) {
+pub(super) fn lay_over(set: &mut DocumentSet, overlay: &Overlay) {
     if overlay.is_empty() {
         return;
     }
@@ -197,105 +272,4 @@ fn posting_bounds(path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) ->
         Bound::Included(key) => index::after_postings(path, key),
     };
     (from, to)
-}
-
-/// The tree's rows of one path, a term at a time.
-struct TreeTerms<'a> {
-    rows: Rows<'a>,
-    /// The row that is next: its value's key, chunk and container; none at the end.
-    next: Option<(u64, &'a [u8])>,
-    next_key: Vec<u8>,
-}
-
-impl<'a> TreeTerms<'a> {
-    fn begin(rows: Rows<'a>) -> Result<Self> {
-        let mut terms = TreeTerms { rows, next: None, next_key: Vec::new() };
-        terms.advance()?;
-        Ok(terms)
-    }
-
-    fn advance(&mut self) -> Result<()> {
-        self.next = None;
-        if let Some((row_key, container)) = self.rows.next()? {
-            let PostingKey { value, chunk, .. } = PostingKey::decode(row_key)?;
-            self.next_key.clear();
-            self.next_key.extend_from_slice(value);
-            self.next = Some((chunk, container));
-        }
-        Ok(())
-    }
-
-    /// The key of the next term.
-    fn peek(&self) -> Option<&[u8]> {
-        self.next.map(|_| self.next_key.as_slice())
-    }
-
-    /// The containers of the value `key`, if it is next.
-    fn take(&mut self, key: &[u8], direction: Direction) -> Result<DocumentSet> {
-        let mut chunks: SmallVec<[(u64, Container); 4]> = SmallVec::new();
-        while let Some((chunk, container)) = self.next.filter(|_| self.next_key == key) {
-            chunks.push((chunk, Container::decode(container)?));
-            self.advance()?;
-        }
-        if direction == Direction::Descending {
-            chunks.reverse();
-        }
-        let mut set = DocumentSet::new();
-        chunks.into_iter().for_each(|(chunk, members)| set.push(chunk, members));
-        Ok(set)
-    }
-}
-
-/// Walks the distinct values of a path in order: the tree's rows and the memtables' terms, merged.
-pub(crate) struct TermWalk<'a> {
-    rows: TreeTerms<'a>,
-    /// Oldest first.
-    memtables: SmallVec<[std::iter::Peekable<Walk>; 4]>,
-    direction: Direction,
-    /// The lower bound, when it is itself excluded.
-    excluded: Option<Vec<u8>>,
-}
-
-impl TermWalk<'_> {
-    fn step(&mut self) -> Result<Option<(Vec<u8>, DocumentSet)>> {
-        while let Some(key) = self.next_key() {
-            let mut set = self.rows.take(&key, self.direction)?;
-            let mut overlay = Overlay::default();
-            for memtable in &mut self.memtables {
-                if let Some((_, newer)) = memtable.next_if(|(next, _)| *next == key) {
-                    overlay.stack(newer);
-                }
-            }
-            lay_over(&mut set, &overlay);
-            if !set.is_empty() && self.excluded.as_ref() != Some(&key) {
-                return Ok(Some((key, set)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The nearest key that the tree or a memtable has.
-    fn next_key(&mut self) -> Option<Vec<u8>> {
-        let mut nearest = self.rows.peek();
-        for memtable in &mut self.memtables {
-            if let Some((key, _)) = memtable.peek() {
-                let is_nearer = nearest.is_none_or(|nearest| match self.direction {
-                    Direction::Ascending => key.as_slice() < nearest,
-                    Direction::Descending => key.as_slice() > nearest,
-                });
-                if is_nearer {
-                    nearest = Some(key);
-                }
-            }
-        }
-        nearest.map(<[u8]>::to_vec)
-    }
-}
-
-impl Iterator for TermWalk<'_> {
-    type Item = Result<(Vec<u8>, DocumentSet)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.step().transpose()
-    }
 }

@@ -69,7 +69,6 @@ impl Container {
     ///
     /// # Errors
     /// `Corrupt` if these bytes can't be a container.
-    #[cfg(test)]
     pub(crate) fn stored_len(bytes: &[u8]) -> Result<u32> {
         match bytes {
             [_, _] => Ok(1),

@@ -101,7 +101,7 @@ impl<S: Source> Scan<S> {
             if hits.is_empty() {
                 return Ok(());
             }
-            self.filtered.load(&hits, |at, document| visit(hits[at].number, Document::of(document)?))?;
+            self.filtered.load(&hits, |at, document| visit(hits[at].number, Document::of(&document)?))?;
         }
     }
 

@@ -111,6 +111,21 @@ impl Source for MemorySource {
         Ok(union.finish())
     }
 
+    fn equal_from(
+        &self,
+        path: PathNumber,
+        key: &[u8],
+        from: DocumentNumber,
+        count: u64,
+    ) -> Result<(DocumentSet, bool)> {
+        // Whole chunks, as a stored set has.
+        let first = DocumentNumber::from_parts(from.chunk(), 0);
+        let all: Vec<DocumentNumber> = self.equal(path, key)?.iter().filter(|number| *number >= first).collect();
+        let enough = all.get(count as usize - 1).map_or(u64::MAX, |number| number.chunk());
+        let (some, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|number| number.chunk() <= enough);
+        Ok((DocumentSet::from_sorted(some), !rest.is_empty()))
+    }
+
     fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
         let bounds = (path, range.lower.clone())..(path, range.upper.clone());
         let mut found: Vec<_> = self.terms.range(bounds).filter(|(_, documents)| !documents.is_empty()).collect();
@@ -162,14 +177,14 @@ impl Source for MemorySource {
     fn load(
         &self,
         numbers: &[DocumentNumber],
-        visit: &mut dyn FnMut(DocumentNumber, &Document) -> Result<()>,
+        visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()> {
         for number in numbers {
             let stored = self.stored(*number)?;
             let body = Body::new(stored.packed.as_slice());
             let shapes = self.shapes.clone();
             let document = Document::new(stored.id.clone(), stored.revision, Sequence::ZERO, false, body, shapes);
-            visit(*number, &document)?;
+            visit(*number, document)?;
         }
         Ok(())
     }
