@@ -76,7 +76,7 @@ impl Delta {
         self.sequence
     }
 
-    /// Whether this is the answer as it was when the watch began.
+    /// Whether this is the whole answer, with which a watch begins.
     pub fn is_first(&self) -> bool {
         self.is_first
     }

@@ -3,20 +3,54 @@
 //! Layout: ranges sorted by their lower bounds, read as a balanced tree (the middle of every part is its root), each with the
 //! place of the largest upper bound in its part. A few newest stand at the end, unsorted, until there are enough to sort anew.
 //!
+//! The first bytes of every bound lie in the entry itself, and mostly decide: so asking a key seldom looks anywhere else.
+//!
 //! Cost: a key is asked in the logarithm of the number of ranges, and in the number of those that hold it.
+
+use std::cmp::Ordering;
 
 use super::hub::WatcherNumber;
 
 /// A range of keys, from `lower` on and below `upper`, and who wants what is in it.
 #[derive(Debug)]
 struct Entry {
-    lower: Vec<u8>,
-    upper: Vec<u8>,
+    lower: Bound,
+    upper: Bound,
     /// None: it was removed, and its place is not yet.
     watcher: Option<WatcherNumber>,
-    /// Where the largest upper bound is of the part whose root this is.
+    /// Where the largest upper bound is of the part whose root this is, and its head.
     largest: u32,
+    largest_head: u64,
 }
+
+/// A key that a range begins or ends with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bound {
+    head: u64,
+    bytes: Box<[u8]>,
+}
+
+/// The first eight bytes, as a number in the order of bytes.
+fn head(bytes: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let count = bytes.len().min(8);
+    first[..count].copy_from_slice(&bytes[..count]);
+    u64::from_be_bytes(first)
+}
+
+impl Bound {
+    fn new(bytes: &[u8]) -> Self {
+        Bound { head: head(bytes), bytes: bytes.into() }
+    }
+
+    fn compare(&self, (other_head, other): (u64, &[u8])) -> Ordering {
+        // Equal heads may be of bytes that go on, or that end in zeros.
+        self.head.cmp(&other_head).then_with(|| (*self.bytes).cmp(other))
+    }
+}
+
+/// A key with its head.
+type Key<'a> = (u64, &'a [u8]);
 
 /// Ranges and who wants what is in them.
 #[derive(Debug, Default)]
@@ -43,20 +77,22 @@ impl Ranges {
     }
 
     pub(super) fn add(&mut self, watcher: WatcherNumber, lower: &[u8], upper: &[u8]) {
-        let (lower, upper) = (lower.to_vec(), upper.to_vec());
-        self.entries.push(Entry { lower, upper, watcher: Some(watcher), largest: 0 });
+        let (lower, upper) = (Bound::new(lower), Bound::new(upper));
+        self.entries.push(Entry { lower, upper, watcher: Some(watcher), largest: 0, largest_head: 0 });
         self.settle();
     }
 
     /// Takes away one range of the watcher.
     pub(super) fn remove(&mut self, watcher: WatcherNumber, lower: &[u8], upper: &[u8]) {
+        let (lower, upper) = (Bound::new(lower), Bound::new(upper));
         let is_wanted = |entry: &Entry| entry.watcher == Some(watcher) && entry.lower == lower && entry.upper == upper;
         let (sorted, newest) = self.entries.split_at_mut(self.sorted_count);
         if let Some(at) = newest.iter().position(is_wanted) {
             self.entries.swap_remove(self.sorted_count + at);
             return;
         }
-        let start = sorted.partition_point(|entry| entry.lower.as_slice() < lower);
+        let key = (lower.head, &*lower.bytes);
+        let start = sorted.partition_point(|entry| entry.lower.compare(key).is_lt());
         let alike = sorted[start..].iter_mut().take_while(|entry| entry.lower == lower);
         if let Some(entry) = alike.into_iter().find(|entry| is_wanted(entry)) {
             entry.watcher = None;
@@ -67,24 +103,27 @@ impl Ranges {
 
     /// The watchers whose range meets the keys from `from` to `to`, both included.
     pub(super) fn find(&self, from: &[u8], to: &[u8], found: &mut Vec<WatcherNumber>) {
+        let (from, to) = ((head(from), from), (head(to), to));
         self.find_within(0, self.sorted_count, from, to, found);
         let newest = &self.entries[self.sorted_count..];
-        let held = newest.iter().filter(|entry| entry.lower.as_slice() <= to && from < entry.upper.as_slice());
+        let held = newest.iter().filter(|entry| entry.lower.compare(to).is_le() && entry.upper.compare(from).is_gt());
         found.extend(held.filter_map(|entry| entry.watcher));
     }
 
-    fn find_within(&self, mut start: usize, end: usize, from: &[u8], to: &[u8], found: &mut Vec<WatcherNumber>) {
+    fn find_within(&self, mut start: usize, end: usize, from: Key<'_>, to: Key<'_>, found: &mut Vec<WatcherNumber>) {
         while start < end {
             let middle = start.midpoint(end);
             let root = &self.entries[middle];
-            if self.entries[root.largest as usize].upper.as_slice() <= from {
+            let ends_before = root.largest_head < from.0
+                || root.largest_head == from.0 && self.entries[root.largest as usize].upper.compare(from).is_le();
+            if ends_before {
                 return;
             }
             self.find_within(start, middle, from, to, found);
-            if root.lower.as_slice() > to {
+            if root.lower.compare(to).is_gt() {
                 return;
             }
-            if from < root.upper.as_slice() {
+            if root.upper.compare(from).is_gt() {
                 found.extend(root.watcher);
             }
             start = middle + 1;
@@ -99,7 +138,7 @@ impl Ranges {
         }
         self.entries.retain(|entry| entry.watcher.is_some());
         self.removed_count = 0;
-        self.entries.sort_unstable_by(|left, right| left.lower.cmp(&right.lower));
+        self.entries.sort_unstable_by(|left, right| left.lower.compare((right.lower.head, &right.lower.bytes)));
         self.sorted_count = self.entries.len();
         self.find_largest(0, self.sorted_count);
     }
@@ -112,8 +151,11 @@ impl Ranges {
         let middle = start.midpoint(end);
         let (left, right) = (self.find_largest(start, middle), self.find_largest(middle + 1, end));
         let parts = [left, right, Some(middle as u32)].into_iter().flatten();
-        let largest = parts.max_by(|a, b| self.entries[*a as usize].upper.cmp(&self.entries[*b as usize].upper))?;
-        self.entries[middle].largest = largest;
+        let upper = |at: u32| &self.entries[at as usize].upper;
+        let largest = parts.max_by(|a, b| upper(*a).compare((upper(*b).head, &upper(*b).bytes)))?;
+        let largest_head = upper(largest).head;
+        let root = &mut self.entries[middle];
+        (root.largest, root.largest_head) = (largest, largest_head);
         Some(largest)
     }
 }

@@ -26,7 +26,8 @@ pub struct Watch {
     members: DocumentSet,
     /// `members` is the answer at this sequence.
     position: Sequence,
-    first: Option<Delta>,
+    /// Whether the first delta was told.
+    is_begun: bool,
 }
 
 /// A watch between two openings of a database: what it has told so far. Get one from [`Watch::suspend`].
@@ -61,14 +62,7 @@ const BATCH_COUNT: usize = 256;
 
 impl Watch {
     pub(crate) fn new(store: &Arc<Store>, hub: &Arc<Hub>, query: Query) -> Result<Self> {
-        let mut watch = Watch::register(store, hub, query, DocumentSet::new(), Sequence::ZERO)?;
-        // Registered before the snapshot is taken: what is published in between is in both, and told once.
-        let snapshot = store.snapshot()?;
-        watch.position = snapshot.sequence();
-        watch.members = watch.watched.query.members(&snapshot)?;
-        let (changed, removed) = (DocumentSet::new(), DocumentSet::new());
-        watch.first = Some(Delta::stored(true, Stored { snapshot, added: watch.members.clone(), changed, removed }));
-        Ok(watch)
+        Watch::register(store, hub, query, DocumentSet::new(), Sequence::ZERO)
     }
 
     pub(crate) fn resume(store: &Arc<Store>, hub: &Arc<Hub>, suspended: Suspended) -> Result<Self> {
@@ -77,7 +71,8 @@ impl Watch {
             return Err(Error::invalid("the watch was suspended in another database, or in a later state of this one")
                 .with_hint("begin a new watch: its first delta is the whole answer"));
         }
-        let watch = Watch::register(store, hub, query, members, position)?;
+        let mut watch = Watch::register(store, hub, query, members, position)?;
+        watch.is_begun = true;
         watch.watched.inbox.miss(position);
         Ok(watch)
     }
@@ -99,7 +94,7 @@ impl Watch {
             query,
             members,
             position,
-            first: None,
+            is_begun: false,
         })
     }
 
@@ -131,7 +126,7 @@ impl Watch {
     /// # Errors
     /// `Closed` if the database is closed already.
     pub fn suspend(self) -> Result<Suspended> {
-        if self.first.is_some() {
+        if !self.is_begun {
             return Err(Error::invalid("a watch can't be suspended before its first delta was read"));
         }
         let database_id = self.store()?.parts.log.database_id();
@@ -140,8 +135,8 @@ impl Watch {
     }
 
     fn next_until(&mut self, deadline: Option<Instant>) -> Result<Option<Delta>> {
-        if let Some(first) = self.first.take() {
-            return Ok(Some(first));
+        if !self.is_begun {
+            return self.begin().map(Some);
         }
         loop {
             let delta = match self.watched.inbox.take(deadline) {
@@ -153,6 +148,16 @@ impl Watch {
                 return Ok(delta);
             }
         }
+    }
+
+    /// The whole answer. What was told before belongs to it, and will be passed over as old.
+    fn begin(&mut self) -> Result<Delta> {
+        let snapshot = self.store()?.snapshot()?;
+        self.members = self.watched.query.members(&snapshot)?;
+        self.position = snapshot.sequence();
+        self.is_begun = true;
+        let (changed, removed) = (DocumentSet::new(), DocumentSet::new());
+        Ok(Delta::stored(true, Stored { snapshot, added: self.members.clone(), changed, removed }))
     }
 
     /// What a letter changes in the answer; none if it is old, or changes nothing.
