@@ -17,12 +17,16 @@ bench scale="small":
     cargo run --release -p stemmadb-bench -- core --scale {{scale}}
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-model nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries
+nightly: nightly-model nightly-watch nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
     STEMMA_MODEL_CASES={{cases}} STEMMA_MODEL_SEED=$RANDOM cargo test -p stemmadb --test model -- --nocapture
     STEMMA_MODEL_BACKGROUND=1 STEMMA_MODEL_CASES=2000 STEMMA_MODEL_SEED=$RANDOM cargo test -p stemmadb --test model -- --nocapture
+
+# Random writes, and live queries beside the same queries asked afresh.
+nightly-watch cases="3000":
+    STEMMA_WATCH_CASES={{cases}} STEMMA_WATCH_SEED=$RANDOM cargo test -p stemmadb --test watch -- --nocapture
 
 # Losses of power at any moment.
 nightly-power images="100000":

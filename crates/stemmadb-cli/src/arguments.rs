@@ -34,7 +34,7 @@ const STYLES: Styles = Styles::styled()
         Output is JSON Lines in a pipe and a table on a terminal; --json, --pretty and --table decide otherwise. Only \
         data goes to standard output.\n\n\
         Exit status: 0 done, 1 not found or conflict, 2 wrong usage or input, 3 damaged data, 4 the environment refuses \
-        (locked, full, read-only), 5 a bug in Stemma.\n\n\
+        (full, read-only), 5 a bug in Stemma, 6 open in another process.\n\n\
         `stemma VERB --help` teaches a verb with examples."
 )]
 pub(crate) struct Arguments {
@@ -92,6 +92,10 @@ pub(crate) enum Verb {
     ///
     /// What the database holds and how it is set.
     Info(Info),
+    /// List the paths that documents have
+    ///
+    /// Each with how many documents have something there, and of which kinds; [] stands for the elements of an array.
+    Paths(Paths),
     /// Verify every stored byte and every index entry
     ///
     /// Reads everything: each record against its checksum, each index entry against its document and back. Exit status 3 says
@@ -413,6 +417,15 @@ pub(crate) struct Watch {
 /// The arguments of `stemma info`.
 #[derive(Debug, Args)]
 pub(crate) struct Info {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// The arguments of `stemma paths`.
+#[derive(Debug, Args)]
+pub(crate) struct Paths {
     /// The database's directory
     pub(crate) database: PathBuf,
     #[command(flatten)]

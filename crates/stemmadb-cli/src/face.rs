@@ -81,9 +81,14 @@ pub(crate) struct Feed {
 
 /// Opening.
 impl Database {
-    /// Opens the database at `path`, which must be there.
+    /// Opens the database at `path`, which must be there; only to read it where the disk takes no writes.
     pub(crate) fn existing(path: &Path) -> Result<Self> {
-        Self::open(path, Options::new().create(false))
+        let refused = match Self::open(path, Options::new().create(false)) {
+            Err(failure) if failure.is_read_only() => failure,
+            opened => return opened,
+        };
+        // What is wrong with the disk is told if reading is no way, either.
+        Self::open(path, Options::new().create(false).read_only(true)).map_err(|_| refused)
     }
 
     /// Opens the database at `path`, and makes it if there is none.
@@ -127,7 +132,7 @@ impl Database {
 
 /// Whether the database is only open elsewhere.
 fn is_locked(error: &stemmadb::Error) -> bool {
-    error.kind() == ErrorKind::Unavailable && error.message().starts_with("the database is open already")
+    error.kind() == ErrorKind::Locked
 }
 
 /// A database that is not there is a wrong argument: to be told apart from a document that is not there.
@@ -349,13 +354,18 @@ fn no_document(id: &str) -> Failure {
 /// Queries.
 impl Database {
     /// Documents that match.
-    pub(crate) fn find(&self, question: &Question) -> Result<Rows> {
-        let find = self.ask(question)?;
-        Ok(match question {
+    pub(crate) fn find(&self, question: &Question) -> Result<Page> {
+        let mut find = self.ask(question)?;
+        if let Some(limit) = question.limit {
+            // One more tells whether there is another page.
+            find = find.limit(limit.saturating_add(1));
+        }
+        let rows = match question {
             Question { ids: true, .. } => Rows::Ids(find.ids()?),
             Question { fields, .. } if !fields.is_empty() => Rows::Fields(find.fields(fields).values()?),
             _ => Rows::Documents(find.run()?),
-        })
+        };
+        Ok(Page { rows, left: question.limit })
     }
 
     /// How documents that match would be found; with `analyze`, how they were.
@@ -413,16 +423,41 @@ fn collect_paths(path: &str, value: &Value, paths: &mut BTreeSet<String>) {
     }
 }
 
-/// Documents that match, one after the other.
-pub(crate) enum Rows {
+/// Documents that match, one after the other, up to the limit.
+pub(crate) struct Page {
+    rows: Rows,
+    left: Option<u64>,
+}
+
+impl Page {
+    /// The next row.
+    pub(crate) fn next(&mut self) -> Result<Option<Row>> {
+        if let Some(left) = &mut self.left {
+            let Some(rest) = left.checked_sub(1) else { return Ok(None) };
+            *left = rest;
+        }
+        self.rows.next()
+    }
+
+    /// The token of the next page, if there is one. Reads one row more.
+    pub(crate) fn more(&mut self) -> Result<Option<String>> {
+        if self.left != Some(0) {
+            return Ok(None);
+        }
+        let token = self.rows.token()?;
+        // A row that can't be read is one, too.
+        Ok(token.filter(|_| !matches!(self.rows.next(), Ok(None))))
+    }
+}
+
+enum Rows {
     Documents(Found<Document>),
     Fields(Found<Value>),
     Ids(Found<DocumentId>),
 }
 
 impl Rows {
-    /// The next row.
-    pub(crate) fn next(&mut self) -> Result<Option<Row>> {
+    fn next(&mut self) -> Result<Option<Row>> {
         Ok(match self {
             Rows::Documents(found) => found.next().transpose()?.map(Row::Document),
             Rows::Fields(found) => found.next().transpose()?.map(|value| Row::Object(object_or_empty(value))),
@@ -432,8 +467,8 @@ impl Rows {
         })
     }
 
-    /// The token of the next page, if there is one.
-    pub(crate) fn more(&mut self) -> Result<Option<String>> {
+    /// The token of the row that came last.
+    fn token(&self) -> Result<Option<String>> {
         Ok(match self {
             Rows::Documents(found) => found.token()?,
             Rows::Fields(found) => found.token()?,
@@ -611,8 +646,21 @@ impl Database {
     }
 
     /// Gives back space; returns how many bytes.
-    pub(crate) fn compact(&self) -> Result<u64> {
-        Ok(self.inner.compact()?)
+    pub(crate) fn compact(&self, progress: &Progress) -> Result<u64> {
+        Ok(self.inner.compact_showing(|step| progress.reached_of(step.done, step.total))?)
+    }
+
+    /// Each path, with how many documents have something there, and of which kinds.
+    pub(crate) fn paths(&self) -> Result<impl Iterator<Item = Object> + use<>> {
+        let paths = self.inner.paths()?;
+        Ok(paths.into_iter().map(|info| {
+            let mut object = Object::with_capacity(3);
+            object.insert("path", info.path);
+            object.insert("documents", info.document_count);
+            let kinds = info.kinds.into_iter().map(|(kind, count)| (kind.to_string(), Value::from(count)));
+            object.insert("kinds", Value::Object(kinds.collect()));
+            object
+        }))
     }
 }
 

@@ -21,10 +21,12 @@ pub(crate) enum Exit {
     Usage = 2,
     /// Stored bytes are damaged.
     Corrupt = 3,
-    /// The environment refuses: locked, full, read-only.
+    /// The environment refuses: full, read-only.
     Unavailable = 4,
     /// A bug in Stemma.
     Internal = 5,
+    /// Another process has the database open.
+    Locked = 6,
 }
 
 /// Why a command stopped.
@@ -35,12 +37,14 @@ pub(crate) struct Failure {
     hints: Vec<String>,
     /// Nobody reads our output any more: say nothing.
     quiet: bool,
+    /// The disk takes no writes.
+    read_only: bool,
 }
 
 impl Failure {
     /// A failure of the given kind; `message` is lower-case and has no full stop.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Failure { exit, message: message.into(), hints: Vec::new(), quiet: false }
+        Failure { exit, message: message.into(), hints: Vec::new(), quiet: false, read_only: false }
     }
 
     /// The command line or the input is wrong.
@@ -55,7 +59,7 @@ impl Failure {
 
     /// Everything needed was already said; only the exit status is left to give.
     pub(crate) fn silent(exit: Exit) -> Self {
-        Failure { exit, message: String::new(), hints: Vec::new(), quiet: true }
+        Failure { exit, message: String::new(), hints: Vec::new(), quiet: true, read_only: false }
     }
 
     /// What happened when standard output was written: a closed pipe is no failure, the reader has seen enough.
@@ -85,6 +89,11 @@ impl Failure {
     pub(crate) fn of_kind(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
+    }
+
+    /// Whether the disk, or the rights on it, let nobody write.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// The exit status this failure asks for.
@@ -119,10 +128,15 @@ impl From<stemmadb::Error> for Failure {
             ErrorKind::Conflict | ErrorKind::NotFound => Exit::NotFound,
             ErrorKind::Invalid => Exit::Usage,
             ErrorKind::Corrupt => Exit::Corrupt,
-            ErrorKind::Unavailable | ErrorKind::Closed => Exit::Unavailable,
+            ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Stopped => Exit::Unavailable,
+            ErrorKind::Locked => Exit::Locked,
             _ => Exit::Internal,
         };
-        let failure = Failure::new(exit, error.message());
+        let mut failure = Failure::new(exit, error.message());
+        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>());
+        failure.read_only = source.is_some_and(|source| {
+            matches!(source.kind(), std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied)
+        });
         match error.hint() {
             Some(hint) => failure.with_hint(hint),
             None => failure,
@@ -173,6 +187,7 @@ mod tests {
         assert_eq!(exit(stemmadb::Error::corrupt("x")), Exit::Corrupt);
         assert_eq!(exit(stemmadb::Error::unavailable("x")), Exit::Unavailable);
         assert_eq!(exit(stemmadb::Error::closed("x")), Exit::Unavailable);
+        assert_eq!(exit(stemmadb::Error::locked("x")), Exit::Locked);
         assert_eq!(exit(stemmadb::Error::internal("x")), Exit::Internal);
     }
 

@@ -7,11 +7,12 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
-use crate::log::{DatabaseLock, DiskVfs, MemoryVfs, Vfs};
+use crate::log::{DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
 use crate::query::{Find, Query};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::{
-    Branch, CheckReport, Document, Durability, Edit, Info, Options, Progress, Snapshot, Store, Transaction, Upkeeper,
+    Branch, CheckReport, Document, Durability, Edit, Info, Options, PathInfo, Progress, Snapshot, Store, Transaction,
+    Upkeeper,
 };
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
 use crate::value::Value;
@@ -55,7 +56,7 @@ impl Database {
     /// Opens the database in the directory `path`; makes it if there is none.
     ///
     /// # Errors
-    /// `Unavailable` if another process has it open, or the disk is full or read-only; `Invalid` if the directory is something
+    /// `Locked` if another process has it open; `Unavailable` if the disk is full or read-only; `Invalid` if the directory is something
     /// else; `Corrupt` if stored bytes are damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, Options::default())
@@ -109,8 +110,28 @@ impl Database {
     }
 
     fn open_showing(path: &Path, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
+        if options.read_only {
+            return Self::open_to_read(path, options, progress);
+        }
         let (vfs, lock) = Self::lock(path, options.create)?;
         Self::open_locked(path, vfs, lock, options, progress)
+    }
+
+    /// Opens without changing anything on the disk: what recovery writes stays in memory.
+    fn open_to_read(path: &Path, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
+        refuse_strangers(path, false)?;
+        let vfs = ReadingVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
+        let lock = Arc::new(DatabaseLock::acquire(&vfs)?);
+        let tree_path = path.join(TREE);
+        let has_tree = tree_path.join("data.mdb").exists();
+        let tree: Box<dyn Tree> = match has_tree {
+            true => Box::new(LmdbTree::open(&tree_path, &LmdbOptions { read_only: true, ..LmdbOptions::default() })?),
+            false => Box::new(MemoryTree::new()),
+        };
+        // Nothing can be merged into a tree on the disk.
+        let memory_bytes = if has_tree { usize::MAX } else { options.memory_bytes };
+        let options = Options { memory_bytes, ..options };
+        Self::start(Arc::new(vfs), tree, options, Some(path.to_owned()), Some(lock), progress)
     }
 
     /// Takes the directory for this process; makes it if it may.
@@ -357,7 +378,7 @@ impl Database {
 
     /// A live query: what matches now, and then what each published transaction changes in that.
     ///
-    /// Costs a run of the query; then, for each write, a few look-ups, however many watches there are, and what it takes to tell those whose
+    /// Costs a run of the query when the first delta is read; and, for each write, a few look-ups, however many watches there are, and what it takes to tell those whose
     /// answer changes.
     ///
     /// # Errors
@@ -421,7 +442,24 @@ impl Database {
     /// # Errors
     /// `Unavailable` if log or tree can't be written; `Corrupt` if stored bytes are damaged.
     pub fn compact(&self) -> Result<u64> {
-        self.store().compact()
+        self.store().compact(&mut |_| ())
+    }
+
+    /// As [`Database::compact`]; `progress` hears of it, in bytes of the log.
+    ///
+    /// # Errors
+    /// As [`Database::compact`].
+    pub fn compact_showing(&self, mut progress: impl FnMut(Progress)) -> Result<u64> {
+        self.store().compact(&mut progress)
+    }
+
+    /// The paths that documents have, in order, and how many documents have something there. Paths that the index leaves out are
+    /// not among them. Costs a read of the index's entries for what is within arrays, and little for the rest.
+    ///
+    /// # Errors
+    /// `Corrupt` if stored bytes are damaged.
+    pub fn paths(&self) -> Result<Vec<PathInfo>> {
+        self.snapshot()?.path_infos()
     }
 
     /// Checks that everything agrees: every index term with its document in both directions, the feed with the documents, every

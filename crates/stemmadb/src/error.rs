@@ -16,10 +16,12 @@ pub enum ErrorKind {
     NotFound,
     /// The request itself is wrong and will fail again: correct it.
     Invalid,
-    /// The environment refuses (disk full, read-only, locked by another process): mend it, then retry or reopen.
+    /// The environment refuses (disk full, read-only): mend it, then retry or reopen.
     Unavailable,
     /// It met a limit that was set for it (time, rows, memory), or was cancelled: ask for less, or allow more.
     Stopped,
+    /// The database is open elsewhere: try again when it is closed there.
+    Locked,
     /// Stored bytes are damaged: run `check`, then `rebuild` or restore.
     Corrupt,
     /// The database was closed, or refuses writes after a failed write or flush: reopen it.
@@ -69,6 +71,11 @@ impl Error {
     /// [`ErrorKind::Stopped`].
     pub fn stopped(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Stopped, message)
+    }
+
+    /// [`ErrorKind::Locked`].
+    pub fn locked(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Locked, message)
     }
 
     /// [`ErrorKind::Corrupt`].

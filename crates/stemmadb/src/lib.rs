@@ -30,6 +30,6 @@ pub use query::{
 };
 pub use revision::{DocumentId, Revision, Sequence};
 pub use store::{
-    Branch, CheckReport, Damage, Document, Durability, Edit, Info, Options, Progress, Snapshot, Transaction,
+    Branch, CheckReport, Damage, Document, Durability, Edit, Info, Options, PathInfo, Progress, Snapshot, Transaction,
 };
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};

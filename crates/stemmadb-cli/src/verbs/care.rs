@@ -3,7 +3,7 @@
 use stemmadb::{Object, Value};
 
 use super::{Session, refuse_url};
-use crate::arguments::{Check, Compact, Form, Info, Rebuild};
+use crate::arguments::{Check, Compact, Form, Info, Paths, Rebuild};
 use crate::face::Database;
 use crate::failure::{Exit, Failure, Result};
 use crate::progress::Progress;
@@ -13,6 +13,13 @@ use crate::show::{Look, Show};
 pub(super) fn info(info: &Info, session: Session<'_>) -> Result<()> {
     let record = session.with(&info.database, |db| db.info())?;
     report(info.form, record)
+}
+
+/// Shows each path that documents have.
+pub(super) fn paths(paths: &Paths, session: Session<'_>) -> Result<()> {
+    let mut show = Show::new(Look::of(paths.form, Look::Table));
+    session.with(&paths.database, |db| db.paths()?.try_for_each(|path| show.row(path)))?;
+    show.flush()
 }
 
 /// Verifies everything; damage is an exit status of its own.
@@ -49,7 +56,8 @@ pub(super) fn rebuild(rebuild: &Rebuild, session: Session<'_>) -> Result<()> {
 /// Gives back space.
 pub(super) fn compact(compact: &Compact, session: Session<'_>) -> Result<()> {
     let record = session.with(&compact.database, |db| {
-        let freed: Object = [("freed_bytes", Value::from(db.compact()?))].into_iter().collect();
+        let freed_bytes = db.compact(&Progress::of_work("compact"))?;
+        let freed: Object = [("freed_bytes", Value::from(freed_bytes))].into_iter().collect();
         Ok(freed)
     })?;
     report(compact.form, record)

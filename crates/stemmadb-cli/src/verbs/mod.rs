@@ -34,6 +34,7 @@ pub(crate) fn run(verb: &Verb, open: Option<&Database>) -> Result<()> {
         Verb::Changes(changes) => changes::run(changes, session),
         Verb::Watch(watch) => watch::run(watch, session),
         Verb::Info(info) => care::info(info, session),
+        Verb::Paths(paths) => care::paths(paths, session),
         Verb::Check(check) => care::check(check, session),
         Verb::Rebuild(rebuild) => care::rebuild(rebuild, session),
         Verb::Compact(compact) => care::compact(compact, session),

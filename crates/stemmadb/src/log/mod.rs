@@ -46,7 +46,7 @@ pub(crate) use position::LogPosition;
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;
 pub use vfs::{Call, Failure, FaultVfs, Random};
-pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, Vfs};
+pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
 #[cfg(test)]
 pub(crate) use vfs::{VfsFile, VfsLock};
 

@@ -34,6 +34,9 @@ pub(super) struct Persisted {
 impl Store {
     /// Merges everything written so far into the tree. Costs about a page write per distinct term.
     pub(crate) fn checkpoint(&self) -> Result<()> {
+        if self.parts.options.read_only {
+            return Ok(());
+        }
         {
             let mut writer = self.writer.lock();
             self.seal(&mut writer);

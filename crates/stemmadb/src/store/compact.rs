@@ -16,14 +16,14 @@ use smallvec::SmallVec;
 
 use crate::Result;
 use crate::index::{DocumentNumber, difference};
-use crate::log::{Frame, LogPosition};
+use crate::log::{Frame, LogPosition, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, Stored};
 use crate::revision::{Leaf, Revision, Sequence};
 use crate::store::layout::{self, LocalRow};
 use crate::store::record::{Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
-use crate::store::{Store, meta};
+use crate::store::{Progress, Store, meta};
 use crate::tree::Table;
 use crate::value::Body;
 
@@ -38,13 +38,14 @@ impl Store {
     pub(super) fn compact_if_worthwhile(&self) -> Result<()> {
         let Some(_compaction) = self.compaction.try_lock() else { return Ok(()) };
         match self.emptiest_segment(WORTHWHILE_PERCENT)? {
-            Some(segment) => self.compact_segment(segment),
+            Some(segment) => self.compact_segment(segment, &mut |_| ()),
             None => Ok(()),
         }
     }
 
     /// Rewrites every segment of which a good part is not needed; returns how many bytes of segments were given back.
-    pub(crate) fn compact(&self) -> Result<u64> {
+    pub(crate) fn compact(&self, progress: &mut dyn FnMut(Progress)) -> Result<u64> {
+        self.refuse_if_closed()?;
         let _compaction = self.compaction.lock();
         self.checkpoint()?;
         self.parts.log.roll()?;
@@ -52,10 +53,19 @@ impl Store {
         let newest = self.parts.log.segments().last().map_or(0, |segment| segment.number);
         while let Some(segment) = self.emptiest_segment(ASKED_PERCENT)?.filter(|segment| *segment < newest) {
             let used = self.used_bytes(segment);
-            self.compact_segment(segment)?;
+            let total = given_back + self.wasteful_bytes(newest)?;
+            let mut show = |bytes: u64| progress(Progress { done: (given_back + bytes).min(total), total });
+            self.compact_segment(segment, &mut show)?;
             given_back += used;
+            progress(Progress { done: given_back, total: total.max(given_back) });
         }
         Ok(given_back)
+    }
+
+    /// The bytes of segments before `end` that are worth rewriting when asked.
+    fn wasteful_bytes(&self, end: u32) -> Result<u64> {
+        let wasteful = self.segments_below(ASKED_PERCENT)?;
+        Ok(wasteful.iter().filter(|(_, segment)| segment.number < end).map(|(_, segment)| segment.used_bytes).sum())
     }
 
     fn used_bytes(&self, number: u32) -> u64 {
@@ -69,25 +79,32 @@ impl Store {
 
     /// The segment with the smallest needed share, if that is below `percent`.
     fn emptiest_segment(&self, percent: u64) -> Result<Option<u32>> {
+        let segments = self.segments_below(percent)?;
+        Ok(segments.into_iter().min_by_key(|(share, _)| *share).map(|(_, segment)| segment.number))
+    }
+
+    /// The settled segments whose needed share is below `percent`, with that share.
+    fn segments_below(&self, percent: u64) -> Result<Vec<(u64, SegmentInfo)>> {
         let live = meta::live_bytes(&*self.parts.tree.read()?)?;
         let replay_from = match meta::checkpoint(&*self.parts.tree.read()?)? {
             Some(checkpoint) => checkpoint.replay_from,
-            None => return Ok(None),
+            None => return Ok(Vec::new()),
         };
-        let share = |segment: &crate::log::SegmentInfo| {
-            live.get(&segment.number).copied().unwrap_or(0) * 100 / segment.used_bytes.max(1)
-        };
+        let share =
+            |segment: &SegmentInfo| live.get(&segment.number).copied().unwrap_or(0) * 100 / segment.used_bytes.max(1);
         let segments = self.parts.log.segments();
         let settled = segments.iter().filter(|segment| !segment.is_active && segment.number < replay_from.segment());
-        Ok(settled
-            .filter(|segment| share(segment) < percent)
-            .min_by_key(|segment| share(segment))
-            .map(|segment| segment.number))
+        Ok(settled.map(|segment| (share(segment), *segment)).filter(|(share, _)| *share < percent).collect())
     }
 
-    fn compact_segment(&self, number: u32) -> Result<()> {
+    /// Rewrites one segment; `show` hears how many bytes of it are done.
+    fn compact_segment(&self, number: u32, show: &mut dyn FnMut(u64)) -> Result<()> {
         let mut stated = HashSet::new();
-        self.parts.log.frames(number, &mut |frame| self.relocate_frame(&frame, &mut stated))?;
+        self.parts.log.frames(number, &mut |frame| {
+            self.relocate_frame(&frame, &mut stated)?;
+            show(u64::from(frame.end.offset()));
+            Ok(())
+        })?;
         self.checkpoint()?;
         self.parts.log.retire(number)?;
         let mut tree = self.parts.tree.write()?;

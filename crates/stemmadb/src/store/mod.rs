@@ -19,6 +19,7 @@ mod fetch;
 mod layout;
 mod meta;
 mod options;
+mod path_info;
 mod postings;
 mod publish;
 mod record;
@@ -45,6 +46,7 @@ use crate::{Error, Result};
 pub use check::{CheckReport, Damage};
 pub use document::Document;
 pub use options::{Durability, Options};
+pub use path_info::PathInfo;
 pub(crate) use publish::{Heard, Listener, Observer, Published, Publisher, Written};
 use record::Record;
 pub use recover::Progress;
@@ -243,6 +245,10 @@ impl Store {
     fn refuse_if_closed(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::closed("the database is closed"));
+        }
+        if self.parts.options.read_only {
+            return Err(Error::unavailable("the database is open for reading only")
+                .with_hint("to write, open it without `read_only`, on a disk that takes writes"));
         }
         match &*self.broken.lock() {
             Some(error) => Err(error.duplicate()),

@@ -52,6 +52,7 @@ pub struct Options {
     pub(crate) revs_limit: usize,
     pub(crate) index: Option<Policy>,
     pub(crate) limits: Limits,
+    pub(crate) read_only: bool,
     pub(crate) create: bool,
     pub(crate) background: bool,
     pub(crate) slice_rows: usize,
@@ -68,6 +69,7 @@ impl Default for Options {
             index: None,
             limits: Limits::default(),
             create: true,
+            read_only: false,
             background: true,
             slice_rows: SLICE_ROWS,
         }
@@ -129,6 +131,16 @@ impl Options {
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Whether the database is only read: nothing in its directory is changed, so it may lie on a disk that takes no writes, and any
+    /// number of processes may read it at once (each by one handle, which threads share), as long as none writes it. Writes are
+    /// refused. What a crash left unmerged is merged in memory, each time it is opened; where there is no tree, all of it is
+    /// built in memory. Default: no.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
         self
     }
 

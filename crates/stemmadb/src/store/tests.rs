@@ -218,7 +218,7 @@ fn a_second_handle_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let _db = Database::open(&path).unwrap();
-    assert_eq!(Database::open(&path).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(Database::open(&path).unwrap_err().kind(), ErrorKind::Locked);
 }
 
 type Revisions = std::collections::BTreeMap<String, Revision>;

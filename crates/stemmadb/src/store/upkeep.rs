@@ -105,7 +105,7 @@ impl Upkeeper {
             threads.push(thread.map_err(|error| Error::io("start a thread", error))?);
             Ok(())
         };
-        if store.parts.options.background {
+        if store.parts.options.background && !store.parts.options.read_only {
             let keeper = store.clone();
             spawn("stemma-upkeep", Box::new(move || keeper.keep_up()))?;
             let flusher = store.clone();
@@ -123,7 +123,7 @@ impl Upkeeper {
             }
         }
         let is_healthy = store.broken.lock().is_none() && !store.parts.log.is_poisoned();
-        let merged = if is_healthy { store.checkpoint() } else { Ok(()) };
+        let merged = if is_healthy && !store.parts.options.read_only { store.checkpoint() } else { Ok(()) };
         {
             let _writer = store.writer.lock();
             store.closed.store(true, Ordering::Release);

@@ -85,8 +85,14 @@ impl Vfs for DiskVfs {
     }
 }
 
-struct DiskFile {
+pub(super) struct DiskFile {
     file: File,
+}
+
+impl DiskFile {
+    pub(super) fn new(file: File) -> Self {
+        DiskFile { file }
+    }
 }
 
 impl VfsFile for DiskFile {

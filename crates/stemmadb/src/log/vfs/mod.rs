@@ -3,13 +3,14 @@
 //! Names are relative, with `/` between parts: `log/0000000001.log`. What an implementation promises is POSIX and not more:
 //! bytes are safe after [`VfsFile::sync_data`], names after [`Vfs::sync_dir`] of their directory, and until then a crash
 //! may keep any part of them, in any order. [`disk`] is the real one, [`memory`] for databases that live
-//! in RAM only, [`fault`] for tests: it fails, lies and loses power.
+//! in RAM only, [`reading`] for those that are not written to, [`fault`] for tests: it fails, lies and loses power.
 //!
 //! Concurrency: every method may be called from any thread at any time.
 
 mod disk;
 mod fault;
 mod memory;
+mod reading;
 
 use std::io;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::{Error, Result};
 pub(crate) use disk::DiskVfs;
 pub use fault::{Call, Failure, FaultVfs, Random};
 pub(crate) use memory::MemoryVfs;
+pub(crate) use reading::ReadingVfs;
 
 /// The name of the file whose lock says that a process has the database open.
 const LOCK: &str = "LOCK";
@@ -84,7 +86,7 @@ impl DatabaseLock {
         match vfs.lock(LOCK) {
             Ok(lock) => Ok(DatabaseLock { _lock: lock }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Err(Error::unavailable("the database is open already, here or in another process")
+                Err(Error::locked("the database is open already, here or in another process")
                     .with_hint("close it there first; a process that died holds no lock"))
             }
             Err(error) => Err(Error::io(format_args!("lock {LOCK}"), error)),

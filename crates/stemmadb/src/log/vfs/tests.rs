@@ -44,9 +44,60 @@ fn behaves(vfs: &dyn Vfs) {
 
     let lock = DatabaseLock::acquire(vfs).unwrap();
     let refused = DatabaseLock::acquire(vfs).err().unwrap();
-    assert_eq!(refused.kind(), crate::ErrorKind::Unavailable);
+    assert_eq!(refused.kind(), crate::ErrorKind::Locked);
     drop(lock);
     DatabaseLock::acquire(vfs).unwrap();
+}
+
+/// What is only read behaves as what is written, but for the lock, which readers share; and the disk stays as it is.
+#[test]
+fn what_is_only_read_seems_to_change_and_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("log")).unwrap();
+    let path = directory.path().join("log/a");
+    std::fs::write(&path, "x".repeat(10_000)).unwrap();
+    let vfs = ReadingVfs::new(directory.path()).unwrap();
+    assert_eq!(vfs.open("log/nothing").err().unwrap().kind(), io::ErrorKind::NotFound);
+    assert_eq!(vfs.create("log/a").err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+    let read = |vfs: &dyn Vfs, name: &str| {
+        let file = vfs.open(name).unwrap();
+        let mut bytes = vec![7; 20_000];
+        let count = file.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(count as u64, file.len().unwrap());
+        String::from_utf8(bytes[..count].to_vec()).unwrap()
+    };
+    let mut expected = "x".repeat(10_000);
+    vfs.open("log/a").unwrap().write_at(b"hello", 4_094).unwrap();
+    expected.replace_range(4_094..4_099, "hello");
+    assert_eq!(read(&vfs, "log/a"), expected, "also for who opens it again");
+    let file = vfs.open("log/a").unwrap();
+    file.set_len(9_000).unwrap();
+    file.set_len(9_100).unwrap();
+    file.write_at(b"end", 9_200).unwrap();
+    expected = format!("{}{}end", &expected[..9_000], "\0".repeat(200));
+    assert_eq!(read(&vfs, "log/a"), expected);
+    vfs.create("log/b").unwrap().write_at(b"b", 1).unwrap();
+    vfs.rename("log/a", "log/b").unwrap();
+    assert_eq!((vfs.list("log").unwrap(), read(&vfs, "log/b")), (vec!["b".to_owned()], expected));
+    vfs.remove("log/b").unwrap();
+    assert!(vfs.list("log").unwrap().is_empty() && vfs.open("log/b").is_err() && vfs.open("log/a").is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "x".repeat(10_000));
+    assert_eq!(std::fs::read_dir(directory.path().join("log")).unwrap().count(), 1);
+}
+
+#[test]
+fn readers_share_the_lock_and_a_writer_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = DiskVfs::new(directory.path()).unwrap();
+    let reading = || ReadingVfs::new(directory.path()).unwrap();
+    drop(DatabaseLock::acquire(&reading()).unwrap());
+    let writer = DatabaseLock::acquire(&disk).unwrap();
+    assert!(DatabaseLock::acquire(&reading()).is_err());
+    drop(writer);
+    let readers = [DatabaseLock::acquire(&reading()).unwrap(), DatabaseLock::acquire(&reading()).unwrap()];
+    assert!(DatabaseLock::acquire(&disk).is_err());
+    drop(readers);
+    DatabaseLock::acquire(&disk).unwrap();
 }
 
 #[test]

@@ -158,8 +158,8 @@ fn open_environment(directory: &Path, options: &LmdbOptions) -> Result<Env<Witho
         let mut open = EnvOpenOptions::new().read_txn_without_tls();
         open.map_size(map_bytes).max_readers(options.readers_max).max_dbs(Table::ALL.len() as u32);
         if options.read_only {
-            // SAFETY: read-only is harmless; the unsafe flags are those which give up syncing or locking.
-            unsafe { open.flags(EnvFlags::READ_ONLY) };
+            // SAFETY: read-only is harmless; and nobody has to be locked out, since the database's own lock keeps writers out.
+            unsafe { open.flags(EnvFlags::READ_ONLY | EnvFlags::NO_LOCK) };
         }
         // SAFETY: the mapped file belongs to this database alone: its directory is locked by the log's `LOCK` before
         // the tree is opened, and nothing in this crate writes to it but LMDB.

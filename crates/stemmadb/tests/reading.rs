@@ -1,0 +1,127 @@
+//! Databases that are only read: nothing on the disk changes, and nobody may write meanwhile.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::json;
+use stemmadb::{Database, ErrorKind, Options, Selector, field};
+
+/// Every file below a directory, with its bytes.
+fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in directory.read_dir().unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            found.insert(path.display().to_string(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+fn to_read(path: &Path) -> stemmadb::Result<Database> {
+    Database::open_with(path, Options::new().read_only(true))
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir().unwrap().flatten() {
+        let (path, copied) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy(&path, &copied);
+        } else {
+            std::fs::copy(&path, copied).unwrap();
+        }
+    }
+}
+
+#[test]
+fn reading_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("read.stemma");
+    assert_eq!(to_read(&path).unwrap_err().kind(), ErrorKind::NotFound);
+    let db = Database::open(&path).unwrap();
+    for number in 0..500 {
+        db.insert(&format!("d{number}"), &json!({"n": number})).unwrap();
+    }
+    db.checkpoint().unwrap();
+    let last = db.insert("last", &json!({"n": 500})).unwrap();
+    assert_eq!(to_read(&path).unwrap_err().kind(), ErrorKind::Locked);
+    // As a killed process leaves it: something is in the log that is not in the tree.
+    let killed = directory.path().join("killed.stemma");
+    copy(&path, &killed);
+    db.close().unwrap();
+
+    for path in [&path, &killed] {
+        let before = contents(path);
+        let db = to_read(path).unwrap();
+        assert_eq!(Database::open(path).unwrap_err().kind(), ErrorKind::Locked);
+        assert_eq!(db.find(field("n").ge(490)).count().unwrap(), 11);
+        assert_eq!(db.get("last").unwrap().unwrap().revision(), &last);
+        assert!(db.check(|_| ()).unwrap().is_sound());
+        let refused = [
+            db.insert("new", &json!({})).unwrap_err(),
+            db.put_local("_local/a", None, &json!({})).unwrap_err(),
+            db.compact().unwrap_err(),
+        ];
+        assert!(refused.iter().all(|error| error.kind() == ErrorKind::Unavailable), "{refused:?}");
+        db.checkpoint().unwrap();
+        db.flush().unwrap();
+        db.close().unwrap();
+        assert_eq!(contents(path), before);
+    }
+    std::fs::remove_dir_all(killed.join("tree")).unwrap();
+    let before = contents(&killed);
+    assert_eq!(to_read(&killed).unwrap().find(Selector::everything()).count().unwrap(), 501);
+    assert_eq!(contents(&killed), before);
+    let db = Database::open(&killed).unwrap();
+    db.insert("new", &json!({})).unwrap();
+}
+
+#[test]
+fn the_paths_of_documents_are_told_with_their_counts() {
+    let db = Database::in_memory();
+    db.insert("a", &json!({"t": "x", "tags": ["a", 1], "in": {"n": 1}, "a.b": null})).unwrap();
+    let gone = db.insert("b", &json!({"t": 2, "tags": [{"k": 1}], "only": 1})).unwrap();
+    let told = || -> Vec<String> {
+        let show = |info: stemmadb::PathInfo| {
+            let kinds = info.kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect::<Vec<_>>();
+            format!("{} {}: {}", info.path, info.document_count, kinds.join(", "))
+        };
+        db.paths().unwrap().into_iter().map(show).collect()
+    };
+    let expected = [
+        "a\\.b 1: null 1",
+        "in 1: object 1",
+        "in.n 1: number 1",
+        "only 1: number 1",
+        "t 2: number 1, string 1",
+        "tags 2: array 2",
+        "tags[] 1: number 1, string 1",
+        "tags[].k 1: number 1",
+    ];
+    assert_eq!(told(), expected);
+    db.checkpoint().unwrap();
+    assert_eq!(told(), expected);
+    db.delete("b", &gone).unwrap();
+    assert!(!told().iter().any(|line| line.starts_with("only")));
+}
+
+#[test]
+fn compaction_tells_how_far_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new().segment_bytes(64 << 10).background(false).durability(stemmadb::Durability::None);
+    let db = Database::open_with(directory.path().join("compact.stemma"), options).unwrap();
+    for round in 0..4 {
+        for number in 0..500 {
+            db.upsert(&format!("d{number}"), &json!({"text": "x".repeat(200), "round": round})).unwrap();
+        }
+    }
+    let mut steps = Vec::new();
+    let freed = db.compact_showing(|step| steps.push(step)).unwrap();
+    assert!(freed > 200_000 && steps.len() > 3, "{freed} bytes in {} steps", steps.len());
+    assert!(steps.iter().all(|step| step.done <= step.total));
+    assert!(steps.is_sorted_by_key(|step| step.done), "{steps:?}");
+    assert_eq!(steps.last().unwrap().done, steps.last().unwrap().total);
+}
