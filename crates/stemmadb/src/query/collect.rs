@@ -5,12 +5,12 @@
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::cursor::{Filtered, Hit, Need, Place};
-use super::document::{Document, value_at};
+use super::document::{Document, Identity, value_at};
 use super::sort::{self, SortPath, Sorted};
 use super::source::Source;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet};
-use crate::revision::DocumentId;
+use crate::store::Document as StoredDocument;
 
 /// How many documents are read at once; few in tests, so that small results take several batches.
 pub(super) const BATCH: usize = if cfg!(test) { 3 } else { 256 };
@@ -56,7 +56,7 @@ impl<'k> Collector<'k> {
             let (ready, rest): (Vec<Hit>, Vec<Hit>) =
                 hits.into_iter().partition(|hit| hit.need == Need::Nothing && self.is_by_id());
             self.add_ids(filtered, &ready)?;
-            filtered.load(&rest, |at, document| self.add(rest[at].number, Document::of(&document)?))?;
+            filtered.load(&rest, |at, document| self.add(rest[at].number, &document))?;
             filtered.source.hold(self.kept_bytes)?;
         }
     }
@@ -93,10 +93,9 @@ impl<'k> Collector<'k> {
         Ok(())
     }
 
-    fn add(&mut self, number: DocumentNumber, document: Document<'_>) -> Result<()> {
-        let key = sort_key(self.keys, document)?;
-        let id = DocumentId::from_stored(document.id.as_bytes())?;
-        self.keep(number, Sorted { key: key.into(), id });
+    fn add(&mut self, number: DocumentNumber, document: &StoredDocument) -> Result<()> {
+        let key = sort_key(self.keys, Document::of(document)?)?;
+        self.keep(number, Sorted { key: key.into(), id: document.id().clone() });
         Ok(())
     }
 
@@ -123,8 +122,12 @@ fn byte_count(sorted: &Sorted) -> usize {
 pub(super) fn sort_key(keys: &[SortPath], document: Document<'_>) -> Result<Vec<u8>> {
     let mut sort_key = Vec::new();
     for key in keys {
-        let value = value_at(&key.path, document)?;
-        sort::append_value(&mut sort_key, value.as_ref(), key.descending);
+        if Identity::of(&key.path).is_some() {
+            let value = value_at(&key.path, document)?;
+            sort::append_value(&mut sort_key, value.as_ref(), key.descending);
+        } else {
+            sort::append_packed(&mut sort_key, document.body.get(&key.path)?, key.descending)?;
+        }
     }
     Ok(sort_key)
 }

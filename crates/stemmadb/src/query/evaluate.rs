@@ -6,7 +6,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
 
-use super::interval::KeyRange;
+use super::interval::{KeyRange, plain_text};
 use super::plan::{Node, ValueTest};
 use super::source::Source;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Union};
@@ -255,6 +255,9 @@ fn matching(
 pub(super) fn passes(test: &ValueTest, value_key: &[u8]) -> Result<Option<bool>> {
     match test {
         ValueTest::Regex(pattern) => {
+            if let Some(text) = plain_text(value_key) {
+                return Ok(Some(pattern.is_match(text)));
+            }
             let (text, _) = key::decode_string(value_key)?;
             if text.cut {
                 return Ok(None);

@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::time::Instant;
 
 use super::cursor::{Cursor, Need};
+use super::estimate::estimate;
 use super::evaluate::Trace;
 use super::facts::Facts;
 use super::interval::KeyRange;
@@ -18,6 +19,8 @@ use crate::index::{PathNumber, Paths, Presence};
 use crate::value::collate::key::{self, Tag};
 use crate::value::{Object, Value};
 
+/// Larger plans are shown without estimates.
+const ESTIMATED_MAX: usize = 1_000;
 /// How many rows an analysis takes at once.
 const BATCH: usize = 256;
 
@@ -44,6 +47,8 @@ struct Step {
     detail: Option<String>,
     is_exact: bool,
     found: Option<Found>,
+    /// About how many documents it gives, if it was not evaluated.
+    estimated: Option<u64>,
     /// Whether documents were read instead of finishing it.
     is_abandoned: bool,
     children: Vec<Step>,
@@ -75,7 +80,8 @@ pub(super) fn explain<S: Source>(source: S, query: &Query, analyze: bool) -> Res
             Order::Sorted { walk: Some(_), .. } => "walked in the order of values or collected, by what costs less",
             Order::Sorted { walk: None, .. } => "collected and sorted",
         };
-        let filter = Step::new(&plan.filter, source.paths(), &Trace::default());
+        let mut filter = Step::new(&plan.filter, source.paths(), &Trace::default());
+        filter.estimate(&plan.filter, &source, source.live_len()?)?;
         return Ok(Explanation::new(&prepared, &plan, filter, order, None));
     }
     let started = Instant::now();
@@ -204,9 +210,28 @@ impl Step {
                 maybe_count: measured.maybe_count,
                 time_us: microseconds(measured.time),
             }),
+            estimated: None,
             is_abandoned: trace.is_abandoned,
             children: children.iter().zip(traces).map(|(child, trace)| Step::new(child, paths, trace)).collect(),
         }
+    }
+
+    /// Estimates it and what is below it. A step costs a few look-ups, and is looked at once for each step above it.
+    fn estimate(&mut self, node: &Node, source: &impl Source, all: u64) -> Result<()> {
+        if self.detail_count() > ESTIMATED_MAX {
+            return Ok(());
+        }
+        self.estimated = Some(estimate(node, source, all)?);
+        let mut children = node.children().into_iter();
+        self.children.iter_mut().try_for_each(|child| match children.next() {
+            Some(node) => child.estimate(node, source, all),
+            None => Ok(()),
+        })
+    }
+
+    /// How many steps there are below it, itself included.
+    fn detail_count(&self) -> usize {
+        1 + self.children.iter().map(Step::detail_count).sum::<usize>()
     }
 
     /// A condition whose values are walked, of which the others are asked beside.
@@ -243,6 +268,9 @@ impl Step {
             object.insert("undecided", found.maybe_count);
             object.insert("time_us", found.time_us);
         }
+        if let Some(estimated) = self.estimated {
+            object.insert("estimated_rows", estimated);
+        }
         if self.is_abandoned {
             object.insert("left_to_documents", true);
         }
@@ -266,6 +294,9 @@ impl Step {
                 write!(f, ", {} undecided", found.maybe_count)?;
             }
             write!(f, ", {} µs", found.time_us)?;
+        }
+        if let Some(estimated) = self.estimated {
+            write!(f, ": about {}", counted(estimated, "row"))?;
         }
         if self.is_abandoned {
             write!(f, ": left to the documents")?;

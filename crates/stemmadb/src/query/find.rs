@@ -230,7 +230,8 @@ impl Find {
         GroupBy { find: self, path: path.as_ref().to_owned() }
     }
 
-    /// How the query would be answered.
+    /// How the query would be answered, with about how many documents each step gives: the index is asked a little for that, no document
+    /// is read.
     ///
     /// # Errors
     /// As [`Find::run`].

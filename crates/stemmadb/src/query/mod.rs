@@ -8,6 +8,7 @@ mod aggregate;
 mod collect;
 mod cursor;
 mod document;
+mod estimate;
 mod evaluate;
 mod explain;
 mod facts;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::operators::kind_with_article;
 use crate::revision::DocumentId;
-use crate::value::{Object, Path, Value, collate};
+use crate::value::{Object, PackedValue, Path, Value, collate};
 use crate::{Error, Result};
 
 /// How many paths an order may have.
@@ -134,6 +134,17 @@ pub(crate) fn append_value(key: &mut Vec<u8>, value: Option<&Value>, descending:
         None => key.push(MISSING),
     }
     finish_value(key, start, descending);
+}
+
+/// Appends the part of a sort key for a value of a record, or for its absence.
+pub(crate) fn append_packed(key: &mut Vec<u8>, value: Option<PackedValue<'_>>, descending: bool) -> Result<()> {
+    let start = key.len();
+    match value {
+        Some(value) => collate::key::encode_packed(value, key)?,
+        None => key.push(MISSING),
+    }
+    finish_value(key, start, descending);
+    Ok(())
 }
 
 /// Appends the part of a sort key for a value whose ordered key is known.

@@ -10,12 +10,8 @@
 //!
 //! Tags below [`Tag::Null`] and the gaps between tags are free for keys that are not of values.
 
-#[cfg(test)]
-use crate::value::PackedValue;
-#[cfg(test)]
-use crate::value::source::Bounded;
-use crate::value::source::{Look, Source, certain};
-use crate::value::{DEPTH_MAX, Kind, Number, Object, Value};
+use crate::value::source::{Bounded, Look, Source, certain};
+use crate::value::{DEPTH_MAX, Kind, Number, Object, PackedValue, Value};
 use crate::{Error, Result};
 
 /// The first byte of a key.
@@ -56,7 +52,6 @@ pub(crate) fn encode(value: &Value, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// [`Corrupt`](crate::ErrorKind::Corrupt) if the packed bytes are damaged; `out` then ends in part of a key.
-#[cfg(test)]
 pub(crate) fn encode_packed(value: PackedValue<'_>, out: &mut Vec<u8>) -> Result<()> {
     encode_source(Bounded::from(value), out)
 }
