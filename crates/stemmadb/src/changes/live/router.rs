@@ -187,21 +187,30 @@ impl Node {
         if self.children.is_empty() {
             return Ok(());
         }
-        if let Packed::Object(object) = value.read()?
-            && (object.shape().is_none() || object.len() < self.children.len())
-        {
-            for field in object.iter() {
-                let (name, value) = field?;
-                if let Some(child) = self.children.get(name) {
-                    child.visit(value, scratch, found)?;
+        match value.read()? {
+            Packed::Object(object) if object.shape().is_none() || object.len() < self.children.len() => {
+                for field in object.iter() {
+                    let (name, value) = field?;
+                    if let Some(child) = self.children.get(name) {
+                        child.visit(value, scratch, found)?;
+                    }
                 }
             }
-            return Ok(());
-        }
-        for (name, child) in &self.children {
-            if let Some(value) = value.child(name)? {
-                child.visit(value, scratch, found)?;
+            Packed::Object(object) => {
+                for (name, child) in &self.children {
+                    if let Some(value) = object.get(name)? {
+                        child.visit(value, scratch, found)?;
+                    }
+                }
             }
+            Packed::Array(_) => {
+                for (name, child) in &self.children {
+                    if let Some(value) = value.child(name)? {
+                        child.visit(value, scratch, found)?;
+                    }
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
