@@ -22,7 +22,9 @@ impl Planner<'_> {
             return Vec::new();
         }
         let walkable = questions.iter().take(usize::from(u8::MAX)).enumerate().filter_map(|(at, question)| {
-            let (path, values, others) = self.walkable(question, wanted)?;
+            // One term alone is a look-up.
+            let is_term = matches!(nodes.get(at), Some(Node::Equal { .. }));
+            let (path, values, others) = if is_term { None } else { self.walkable(question, wanted) }?;
             Some((at, path, values, others))
         });
         let drive = |(at, path, values, others): (usize, PathNumber, Values, Node)| {
