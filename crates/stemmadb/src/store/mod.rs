@@ -256,9 +256,10 @@ impl Store {
         }
     }
 
-    /// Makes a full memtable's place free. Call it under the writer lock.
+    /// Makes a full memtable's place free. Call it under the writer lock. One half of the memory is written to while the other is
+    /// merged: the more is merged at once, the fewer pages of the tree each document costs.
     fn seal_if_full(&self, writer: &mut Writer) {
-        let full = self.active_memtable().byte_count() >= self.parts.options.memory_bytes / 3;
+        let full = self.active_memtable().byte_count() >= self.parts.options.memory_bytes / 2;
         if full {
             self.seal(writer);
         }
