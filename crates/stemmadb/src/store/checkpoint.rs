@@ -155,7 +155,8 @@ fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &O
 }
 
 fn merge_documents(slices: &mut Slices<'_>, memtable: &Memtable) -> Result<()> {
-    let chunk_count = (slices.parts.options.slice_rows / 4).max(1);
+    // Three rows each, of which only that of the id lies where it likes, if the document is new.
+    let chunk_count = (slices.parts.options.slice_rows / 2).max(1);
     for documents in memtable.newest_documents().chunks(chunk_count) {
         let mut live = LiveChanges::default();
         let tree = slices.transaction()?;

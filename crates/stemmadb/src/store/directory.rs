@@ -49,6 +49,12 @@ impl IdPage {
         self.ends.push(self.ids.len() as u32);
     }
 
+    /// Gives back the room that nothing was added to.
+    pub(super) fn shrink(&mut self) {
+        self.ids.shrink_to_fit();
+        self.ends.shrink_to_fit();
+    }
+
     /// The id of a number on this page.
     pub(super) fn id(&self, number: DocumentNumber) -> Option<&str> {
         let place = (number.0 % PAGE_NUMBERS) as usize;

@@ -80,6 +80,7 @@ impl Snapshot {
             let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
             ids.add(number, DocumentRow::decode(value)?.id);
         }
+        ids.shrink();
         Ok(ids)
     }
 

@@ -38,9 +38,9 @@ impl std::fmt::Display for Durability {
     }
 }
 
-/// Rows of the tree changed by one slice of a checkpoint, which ends with a flush. At most a page each, held in memory until then:
-/// 64 MiB when rows lie far apart, a few when they are near.
-const SLICE_ROWS: usize = 16_000;
+/// Rows of the tree changed by one slice of a checkpoint, which ends with a flush. At most a page each: held in memory until then, and
+/// free in the file afterwards until later slices reuse them.
+const SLICE_ROWS: usize = 6_000;
 
 /// How to open a database. Every default is meant to be right.
 #[derive(Debug, Clone)]
