@@ -306,7 +306,10 @@ impl<S: Source> Filtered<S> {
             _ if !self.overflow.is_empty() && self.overflow.contains(number) => Need::Whole,
             Known::Everything => Need::Nothing,
             Known::Nothing => Need::Whole,
-            Known::Answer(answer) if answer.maybe.is_empty() => Need::Nothing,
+            Known::Answer(answer) if answer.maybe.is_empty() => {
+                debug_assert!(answer.certain.contains(number), "only what may match becomes a hit");
+                Need::Nothing
+            }
             Known::Answer(answer) => match answer.has(number) {
                 Some(false) => Need::Nothing,
                 Some(true) if !answer.is_undecided => Need::Residual,

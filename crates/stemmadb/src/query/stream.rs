@@ -45,6 +45,8 @@ impl Stream {
     pub(super) fn next_hits(&mut self, filtered: &mut Filtered<impl Source>, want: usize) -> Result<Vec<Hit>> {
         if filtered.settle(&self.drive.rest)? {
             self.documents = filtered.documents();
+            // It was collected before the other conditions were known.
+            self.tail = None;
         }
         let mut hits = Vec::new();
         if self.tail.is_none() && self.after.as_ref().is_none_or(|(key, _)| **key != *TAIL) {
