@@ -22,7 +22,7 @@ use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
 use crate::tree::Direction;
 use crate::value::collate::key;
-use crate::value::{Kind, Path};
+use crate::value::{Kind, Path, Value};
 
 /// A walk under way.
 pub(super) struct ValueWalk {
@@ -333,12 +333,19 @@ impl Group {
     }
 }
 
-/// The key of a hit's value at the first path, as far as it decides between groups.
+/// The key of a hit's value at the first path as the index would have it, strings cut like those of the groups: a full key lies
+/// elsewhere than the cut keys it belongs with.
 fn first_key(filtered: &Filtered<impl Source>, hit: &Hit, path: &Path) -> Result<Vec<u8>> {
     let mut first = Vec::new();
     filtered.load(std::slice::from_ref(hit), |_, document| {
         let value = value_at(path, Document::of(&document)?)?;
-        sort::append_value(&mut first, value.as_ref(), false);
+        match &value {
+            Some(Value::String(text)) => {
+                let bytes_max = filtered.source.policy().text_bytes_max();
+                key::encode_string_bounded(text, bytes_max, &mut first);
+            }
+            other => sort::append_value(&mut first, other.as_ref(), false),
+        }
         Ok(())
     })?;
     Ok(first)

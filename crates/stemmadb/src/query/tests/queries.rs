@@ -384,3 +384,35 @@ fn what_is_evaluated_late_also_holds_for_what_comes_last() {
     let [one, two, all] = found("b");
     assert_eq!((one.len(), two.len(), all), (1, 2, vec!["b0".to_owned(), "b3".to_owned()]));
 }
+
+/// A document with more terms than are indexed joins a sorted walk where the index would have put it. Its long string was placed by its
+/// full key, which lies elsewhere than the cut keys of the strings it agrees with, so it came after all of them.
+/// Found by 200,000 cases of `tests/stored.rs`.
+#[test]
+fn a_long_string_of_a_document_with_too_many_terms_is_sorted_among_its_like() {
+    let policy = Policy::default()
+        .with_text_bytes_max(arbitrary::LONG)
+        .and_then(|policy| policy.with_document_terms_max(3))
+        .expect("a good policy");
+    let long = "a".repeat(arbitrary::LONG);
+    let bodies = [
+        format!(r#"{{"b": {{"a": 1, "b": 2, "c": 3}}, "a": "{long}\u0000"}}"#),
+        format!(r#"{{"a": "{long}a"}}"#),
+        "{}".to_owned(),
+        r#"{"a": []}"#.to_owned(),
+    ];
+    let bodies: Vec<Value> = bodies.iter().map(|body| Value::parse(body.as_bytes()).expect("good JSON")).collect();
+    let source = filled(policy, &bodies);
+    for descending in [false, true] {
+        let sort = [("a".to_owned(), descending)];
+        let query = query(&Selector::everything(), &sort);
+        let expected = expected(&source, &Selector::everything(), &sort);
+        for limit in 1..=4 {
+            assert_eq!(
+                all_ids(&source, &query.clone().limit(limit)),
+                expected[..limit as usize],
+                "{descending} {limit}"
+            );
+        }
+    }
+}
