@@ -17,7 +17,7 @@ bench scale="small":
     cargo run --release -p stemmadb-bench -- core --scale {{scale}}
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-model nightly-watch nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries
+nightly: nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -27,6 +27,10 @@ nightly-model cases="5000":
 # Random writes, and live queries beside the same queries asked afresh.
 nightly-watch cases="3000":
     STEMMA_WATCH_CASES={{cases}} STEMMA_WATCH_SEED=$RANDOM cargo test -p stemmadb --test watch -- --nocapture
+
+# Histories of transactions of both kinds that run at the same time.
+nightly-serialisability seconds="600":
+    STEMMA_HISTORY_SECONDS={{seconds}} STEMMA_HISTORY_SEED=$RANDOM cargo test -p stemmadb --test serialisability -- --nocapture
 
 # Losses of power at any moment.
 nightly-power images="100000":

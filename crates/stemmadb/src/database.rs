@@ -14,6 +14,7 @@ use crate::store::{
     Branch, CheckReport, Document, Durability, Edit, Info, Options, PathInfo, Progress, Snapshot, Store, Transaction,
     Upkeeper,
 };
+use crate::transact::{self, Attempt, Checking};
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
 use crate::value::Value;
 use crate::{Error, Result};
@@ -274,6 +275,44 @@ impl Database {
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
         self.store().write(durability, work)
+    }
+
+    /// Runs `work` as a transaction that holds nobody up: it reads one state without a lock, and commits if nothing it read has
+    /// changed by then; else it runs again. Serialisable and all or nothing, as [`Database::write`] is.
+    ///
+    /// For work that takes long, or that seldom meets others. `work` may run several times, so let it do nothing that can't be done
+    /// twice. Commits cost a look at each change since it began.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, field};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// let number = db.optimistic(|tx| {
+    ///     let number = tx.find(field("kind").eq("invoice"))?.count()? + 1;
+    ///     tx.insert(&format!("invoice:{number}"), &serde_json::json!({"kind": "invoice", "number": number}))?;
+    ///     Ok(number)
+    /// })?;
+    /// assert_eq!(number, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `work`; `Conflict` if others interfered a hundred times; `Unavailable` or `Closed` if the log can't be written.
+    pub fn optimistic<T>(&self, work: impl FnMut(&mut Attempt<'_>) -> Result<T>) -> Result<T> {
+        self.optimistic_with(self.durability(), work)
+    }
+
+    /// As [`Database::optimistic`], as durable as you say.
+    ///
+    /// # Errors
+    /// As [`Database::optimistic`].
+    pub fn optimistic_with<T>(
+        &self,
+        durability: Durability,
+        work: impl FnMut(&mut Attempt<'_>) -> Result<T>,
+    ) -> Result<T> {
+        transact::optimistic(self.store(), durability, Checking::Reads, work)
     }
 
     /// The document `id`, or none if there is none or it is deleted.

@@ -15,6 +15,7 @@ mod revision;
 mod store;
 #[doc(hidden)]
 pub mod testing;
+mod transact;
 mod tree;
 mod value;
 
@@ -32,4 +33,5 @@ pub use revision::{DocumentId, Revision, Sequence};
 pub use store::{
     Branch, CheckReport, Damage, Document, Durability, Edit, Info, Options, PathInfo, Progress, Snapshot, Transaction,
 };
+pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::transact::{self, Attempt, Checking};
 use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
-use crate::{Database, Error, Options, Result};
+use crate::{Database, Durability, Error, Options, Result};
 
 pub use crate::log::{Call, Failure, FaultVfs, Random};
 
@@ -18,6 +19,14 @@ pub fn small(mut options: Options, memory_bytes: usize, segment_bytes: u32, slic
     options.segment_bytes = segment_bytes;
     options.slice_rows = slice_rows;
     options
+}
+
+/// [`Database::optimistic`] without its check: what it prevents happens.
+///
+/// # Errors
+/// Those of `work`.
+pub fn optimistic_unchecked<T>(db: &Database, work: impl FnMut(&mut Attempt<'_>) -> Result<T>) -> Result<T> {
+    transact::optimistic(db.store(), Durability::None, Checking::Nothing, work)
 }
 
 /// A place for a database whose disk fails as planned: its log on a [`FaultVfs`], its tree in memory, where commits fail as

@@ -30,7 +30,7 @@ mod walk;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
@@ -85,8 +85,32 @@ pub(crate) struct Store {
     /// Why upkeep stopped, if it did.
     broken: Mutex<Option<Error>>,
     closed: AtomicBool,
+    /// The mark of the thread whose transaction is open.
+    writing_thread: AtomicUsize,
     /// How often a writer waited for memory.
     stall_count: AtomicU64,
+}
+
+/// What no two threads that run have in common; never zero.
+fn thread_mark() -> usize {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
+/// Notes that a transaction of this thread is open, as long as it lives.
+struct Here<'a>(&'a AtomicUsize);
+
+impl<'a> Here<'a> {
+    fn mark(place: &'a AtomicUsize) -> Self {
+        place.store(thread_mark(), Ordering::Relaxed);
+        Here(place)
+    }
+}
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 /// What lies on top of the tree.
@@ -182,17 +206,33 @@ impl Store {
         durability: Durability,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.refuse_reentry()?;
         self.wait_for_memory()?;
-        let mut transaction = Transaction::begin(self)?;
-        let result = work(&mut transaction)?;
         let level = durability.level();
-        if let Some(receipt) = transaction.commit(level)? {
-            self.finish(receipt, level)?;
-            if let Durability::Interval(interval) = durability {
-                self.flush_within(interval)?;
-            }
+        let (seen, outcome) = {
+            let mut writer = self.writer.lock();
+            let _here = Here::mark(&self.writing_thread);
+            let mut transaction = Transaction::begin(self, &writer)?;
+            let seen = transaction.base().sequence();
+            let result = work(&mut transaction);
+            (seen, result.and_then(|result| Ok((result, transaction.commit(&mut writer, level)?))))
+        };
+        let (result, receipt) = match outcome {
+            Ok((result, Some(receipt))) => (result, receipt),
+            // What it read must not be known before it can be seen, and is there to stay.
+            Ok((result, None)) => return self.wait_for(seen).map(|()| result),
+            Err(error) => return self.wait_for(seen).and(Err(error)),
+        };
+        self.finish(receipt, level)?;
+        if let Durability::Interval(interval) = durability {
+            self.flush_within(interval)?;
         }
         Ok(result)
+    }
+
+    /// A transaction that holds no lock and is never committed: it shows what its edits would do.
+    pub(crate) fn speculate(&self) -> Result<Transaction<'_>> {
+        Transaction::speculate(self)
     }
 
     /// The document `id`, of everything published; a hot one without a snapshot.
@@ -234,12 +274,26 @@ impl Store {
             return Err(error);
         }
         publisher.advance(log.written(), log.durable());
-        if publisher.wait_for(receipt.last_sequence, || log.is_poisoned()) {
+        self.wait_for(receipt.last_sequence)
+    }
+
+    /// Waits until what was written up to `sequence` is visible.
+    fn wait_for(&self, sequence: Sequence) -> Result<()> {
+        if self.parts.publisher.wait_for(sequence, || self.parts.log.is_poisoned()) {
             Ok(())
         } else {
             Err(Error::closed("the log failed while this transaction waited for one before it")
                 .with_hint("reopen the database: the transaction may or may not be in it"))
         }
+    }
+
+    /// A write within a transaction on the same thread would wait for itself.
+    fn refuse_reentry(&self) -> Result<()> {
+        if self.writing_thread.load(Ordering::Relaxed) != thread_mark() {
+            return Ok(());
+        }
+        Err(Error::invalid("a write to the database itself within a transaction of the same thread")
+            .with_hint("write through the transaction that the function was given"))
     }
 
     fn refuse_if_closed(&self) -> Result<()> {

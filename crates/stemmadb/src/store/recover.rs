@@ -140,6 +140,7 @@ impl Store {
             memory_lock: Mutex::new(()),
             broken: Mutex::new(None),
             closed: false.into(),
+            writing_thread: 0.into(),
             stall_count: 0.into(),
         })
     }

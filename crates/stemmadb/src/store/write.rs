@@ -5,13 +5,12 @@
 //! - Sequences and document numbers are given under the writer lock, so they follow the order of frames; those of a
 //!   transaction that is given up were never taken.
 //!
-//! Concurrency: the writer lock is held from the first read of a transaction to the end of `commit`, never while waiting for
-//! the disk.
+//! Concurrency: whoever commits a transaction holds the writer lock from its first read to the end of `commit`, never while waiting
+//! for the disk. A *speculative* transaction reads what is published, holds no lock, and is never committed itself.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use crate::index::{self, DocumentNumber, DocumentTerms, difference};
@@ -184,11 +183,10 @@ struct StagedLocal {
     body: Body,
 }
 
-/// All or nothing: reads and writes under the writer lock. What it wrote it reads back; nobody else does before the commit.
+/// All or nothing: reads and writes that nobody comes between. What it wrote it reads back; nobody else does before the commit.
 pub struct Transaction<'a> {
     store: &'a Store,
-    writer: MutexGuard<'a, Writer>,
-    /// Everything appended so far, published or not.
+    /// What was there when it began.
     base: Snapshot,
     staged: Vec<Staged>,
     newest: HashMap<DocumentId, usize>,
@@ -197,6 +195,9 @@ pub struct Transaction<'a> {
     next_number: DocumentNumber,
 }
 
+/// New documents of a speculative transaction are numbered from here: where no database comes to.
+const SPECULATIVE_NUMBER: DocumentNumber = DocumentNumber(1 << 47);
+
 /// What has to be waited for after a commit.
 pub(super) struct Receipt {
     pub(super) end: LogPosition,
@@ -204,21 +205,32 @@ pub(super) struct Receipt {
 }
 
 impl<'a> Transaction<'a> {
-    pub(super) fn begin(store: &'a Store) -> Result<Self> {
-        let writer = store.writer.lock();
+    /// A transaction upon everything appended so far, published or not.
+    pub(super) fn begin(store: &'a Store, writer: &Writer) -> Result<Self> {
         store.refuse_if_closed()?;
         let mut base = store.newest_snapshot()?;
         base.at = Sequence(writer.next_sequence.0 - 1);
-        let next_number = writer.next_number;
-        Ok(Transaction {
-            store,
-            writer,
-            base,
-            staged: Vec::new(),
-            newest: HashMap::new(),
-            locals: Vec::new(),
-            next_number,
-        })
+        Ok(Self::upon(store, base, writer.next_number))
+    }
+
+    /// One that only shows what its edits would do, upon everything published so far.
+    pub(super) fn speculate(store: &'a Store) -> Result<Self> {
+        store.refuse_if_closed()?;
+        Ok(Self::upon(store, store.snapshot()?, SPECULATIVE_NUMBER))
+    }
+
+    fn upon(store: &'a Store, base: Snapshot, next_number: DocumentNumber) -> Self {
+        Transaction { store, base, staged: Vec::new(), newest: HashMap::new(), locals: Vec::new(), next_number }
+    }
+
+    /// What was there when it began.
+    pub(crate) fn base(&self) -> &Snapshot {
+        &self.base
+    }
+
+    /// Whether it wrote the document `id` itself.
+    pub(crate) fn wrote(&self, id: &str) -> bool {
+        self.newest.contains_key(id)
     }
 
     /// The document `id` as this transaction sees it.
@@ -240,8 +252,9 @@ impl<'a> Transaction<'a> {
     /// `Corrupt` if stored bytes are damaged.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let mut snapshot = self.base.clone();
-        snapshot.at = Sequence(snapshot.at.0 + self.staged.len() as u64);
         if !self.staged.is_empty() {
+            snapshot.at = Sequence(snapshot.at.0 + self.staged.len() as u64);
+            snapshot.is_published = false;
             let memtable = Memtable::new();
             for staged in &self.staged {
                 let change = difference(staged.old_terms.as_ref(), staged.new_terms.as_ref());
@@ -298,7 +311,7 @@ impl<'a> Transaction<'a> {
         self.stage(prepared)
     }
 
-    pub(super) fn stage(&mut self, prepared: PreparedEdit) -> Result<Revision> {
+    pub(crate) fn stage(&mut self, prepared: PreparedEdit) -> Result<Revision> {
         let PreparedEdit { edit, body } = prepared;
         let current = self.current(edit.id().as_str())?;
         let planned = Planned::of(&edit, current.as_deref(), &body)?;
@@ -326,7 +339,7 @@ impl<'a> Transaction<'a> {
         body: PreparedBody,
     ) -> Result<Option<Staged>> {
         let Planned { path, deleted } = planned;
-        let sequence = Sequence(self.writer.next_sequence.0 + self.staged.len() as u64);
+        let sequence = Sequence(self.base.at.0 + 1 + self.staged.len() as u64);
         let unwritten = Stored { position: LogPosition::START, length: 0, logged_ancestors: path.len() as u32 - 1 };
         let Some(old) = current else {
             let mut tree = RevisionTree::new();
@@ -413,19 +426,19 @@ impl<'a> Transaction<'a> {
 
     /// Appends the frame and applies it to the memtable; from here on the transaction is part of the database, though nobody
     /// sees it yet. None if there was nothing to write.
-    pub(super) fn commit(mut self, level: Level) -> Result<Option<Receipt>> {
+    pub(super) fn commit(mut self, writer: &mut Writer, level: Level) -> Result<Option<Receipt>> {
         if self.staged.is_empty() && self.locals.is_empty() {
             return Ok(None);
         }
         let parts = &self.store.parts;
         let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
-        let shape_count = self.log_shapes(&mut payload);
+        let shape_count = parts.log_shapes_since(writer.logged_shape_count, &mut payload);
         let places = self.encode(&mut payload)?;
-        let first_sequence = self.writer.next_sequence;
+        let first_sequence = writer.next_sequence;
         let appended = parts.log.append(first_sequence, &payload)?;
-        self.writer.logged_shape_count = shape_count;
-        self.writer.log_end = appended.end;
-        self.writer.next_number = self.next_number;
+        writer.logged_shape_count = shape_count;
+        writer.log_end = appended.end;
+        writer.next_number = self.next_number;
         let active = self.store.active_memtable();
         let mut last_sequence = Sequence(first_sequence.0.saturating_sub(1));
         let mut places = places.into_iter();
@@ -465,17 +478,12 @@ impl<'a> Transaction<'a> {
                 active.insert_local(&id, last_sequence, LocalState { generation, deleted, stored, body });
             }
         }
-        self.writer.next_sequence = last_sequence.next();
+        writer.next_sequence = last_sequence.next();
         let after = Sequence(first_sequence.0.saturating_sub(1));
         let published = Published { after, sequence: last_sequence, written };
         parts.publisher.enqueue(appended.end, level, self.next_number, published);
-        self.store.seal_if_full(&mut self.writer);
+        self.store.seal_if_full(writer);
         Ok(Some(Receipt { end: appended.end, last_sequence }))
-    }
-
-    /// Puts the shapes into the frame that no earlier frame has; returns how many there are then.
-    fn log_shapes(&self, payload: &mut Vec<u8>) -> usize {
-        self.store.parts.log_shapes_since(self.writer.logged_shape_count, payload)
     }
 
     /// Encodes every staged write; returns the offset and length of each record.
