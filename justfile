@@ -16,6 +16,10 @@ demo:
 bench scale="small":
     cargo run --release -p stemmadb-bench -- core --scale {{scale}}
 
+# Barrel's queries beside SQLite with and without indexes, and what document databases advise against.
+bench-queries scale="small":
+    cargo run --release -p stemmadb-bench -- queries --scale {{scale}} --markdown docs/benchmarks-queries.md
+
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
 nightly: nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries
 

@@ -40,6 +40,8 @@ enum Experiment {
     Core(Run),
     /// Live queries: from a write to who waits for it, and what watchers cost a write
     Live(Run),
+    /// Every query of Barrel's benchmark beside SQLite with and without indexes, and what it advises against
+    Queries(Run),
     /// One import, for its memory
     #[command(hide = true)]
     ImportChild { path: PathBuf, count: u64 },
@@ -47,7 +49,7 @@ enum Experiment {
 
 #[derive(clap::Args)]
 struct Run {
-    /// How much is measured: 100,000 documents or 1,000,000
+    /// How much is measured: up to 100,000 documents, or up to 1,000,000
     #[arg(long, value_enum, default_value_t = ScaleChoice::Small)]
     scale: ScaleChoice,
     /// Write the rows to this file as JSON
@@ -80,6 +82,10 @@ enum ClockChoice {
     Thread,
 }
 
+/// The prose that pages begin with.
+const CORE_PAGE: &str = include_str!("pages/core.md");
+const QUERIES_PAGE: &str = include_str!("pages/queries.md");
+
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -92,13 +98,14 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.experiment {
-        Experiment::Core(run) => measure("core", run, Bench::fundamentals),
-        Experiment::Live(run) => measure("live", run, Bench::live),
+        Experiment::Core(run) => measure("core", run, CORE_PAGE, Bench::fundamentals),
+        Experiment::Live(run) => measure("live", run, CORE_PAGE, Bench::live),
+        Experiment::Queries(run) => measure("queries", run, QUERIES_PAGE, Bench::queries),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
 }
 
-fn measure(name: &str, run: &Run, experiment: fn(&mut Bench) -> Result<()>) -> Result<()> {
+fn measure(name: &str, run: &Run, opening: &str, experiment: fn(&mut Bench) -> Result<()>) -> Result<()> {
     let scale = match run.scale {
         ScaleChoice::Small => experiments::SMALL,
         ScaleChoice::Full => experiments::FULL,
@@ -120,7 +127,7 @@ fn measure(name: &str, run: &Run, experiment: fn(&mut Bench) -> Result<()>) -> R
     if bench.results.rows().is_empty() {
         return Err(format!("no row is called {}", run.only.join(" or ")).into());
     }
-    let page = bench.results.to_markdown(&command(name, scale.name, run));
+    let page = bench.results.to_markdown(opening, &command(name, scale.name, run));
     print!("{page}");
     match &run.markdown {
         Some(file) => {
@@ -130,12 +137,9 @@ fn measure(name: &str, run: &Run, experiment: fn(&mut Bench) -> Result<()>) -> R
     }
 }
 
-/// How this run is made again; where its databases lay belongs to this machine alone.
+/// How this run is made again; where its files lay belongs to this machine alone.
 fn command(name: &str, scale: &str, run: &Run) -> String {
     let mut command = format!("cargo run --release -p stemmadb-bench -- {name} --scale {scale}");
-    if let Some(file) = &run.markdown {
-        command.push_str(&format!(" --markdown {}", file.display()));
-    }
     if matches!(run.clock, ClockChoice::Thread) {
         command.push_str(" --clock thread");
     }

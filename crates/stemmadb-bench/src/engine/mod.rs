@@ -3,13 +3,14 @@
 //! What is timed and what is verified runs the same code: only the sink differs. A [`Tally`] counts what comes, so that each
 //! timed answer is compared with the number of rows it must have; a [`Collect`] keeps all of it, for the comparison with the truth.
 
+mod sql;
 mod sqlite;
 mod stemma;
 
 use crate::Result;
-use crate::workload::{Answer, Question, Wanted, parse};
+use crate::workload::{Answer, Question, Wanted};
 
-pub(crate) use sqlite::{Layout, SETTINGS, Sqlite};
+pub(crate) use sqlite::{Access, Asked, Layout, SETTINGS, Sqlite};
 pub(crate) use stemma::{Caching, Stemma};
 
 /// A database that documents were put into.
@@ -17,8 +18,12 @@ pub(crate) trait Engine {
     /// Its name in results.
     fn name(&self) -> &'static str;
 
-    /// Makes ready to ask questions of this form: same field, kind of condition, limit and want, other values.
-    fn asker(&self, form: &Question) -> Result<Asker<'_>>;
+    /// Makes ready to ask these questions, which have one form: same fields, kinds of condition, order, limit and want, other
+    /// values. One that is asked again and again may be prepared.
+    fn asker(&self, questions: &[Question]) -> Result<Asker<'_>>;
+
+    /// Makes ready to ask for all rows, page by page.
+    fn pager(&self, question: &Question, row_count: usize) -> Result<Pager<'_>>;
 
     /// Makes ready to get documents by id.
     fn getter(&self, form: Form) -> Result<Getter<'_>>;
@@ -26,6 +31,9 @@ pub(crate) trait Engine {
 
 /// Asks a question and hands all of the answer to the sink.
 pub(crate) type Asker<'a> = Box<dyn FnMut(&Question, &mut dyn Sink) -> Result<()> + 'a>;
+
+/// Hands the next page to the sink, the first one if it is told to begin; whether there may be more.
+pub(crate) type Pager<'a> = Box<dyn FnMut(bool, &mut dyn Sink) -> Result<bool> + 'a>;
 
 /// Gets the document with an id; hands nothing to the sink if there is none.
 pub(crate) type Getter<'a> = Box<dyn FnMut(&str, &mut dyn Sink) -> Result<()> + 'a>;
@@ -103,9 +111,8 @@ impl Sink for Collect {
     fn document(&mut self, id: &str, body: Body<'_>) -> Result<()> {
         self.answer.ids.push(id.to_owned());
         self.answer.bodies.push(match body {
-            Body::Text(text) => serde_json::from_str(text)?,
-            Body::Packed(document) => parse(&document.to_json()?),
-            Body::Field(text) => text.into(),
+            Body::Text(text) | Body::Field(text) => text.to_owned(),
+            Body::Packed(document) => document.to_json()?,
         });
         Ok(())
     }

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use stemmadb::{Database, DocumentId, Durability, Edit, Options, Selector, Value, field};
+use stemmadb::{
+    Database, DocumentId, Durability, Edit, Field, Options, Query, Selector, Value, all_of, any_of, field, not,
+};
 
-use super::{Asker, Body, Engine, Form, Getter};
+use super::{Asker, Body, Engine, Form, Getter, Pager};
 use crate::Result;
-use crate::workload::{Condition, Question, Wanted};
+use crate::workload::{Condition, Question, Test, Wanted};
 
 /// A Stemma database.
 pub(crate) struct Stemma {
@@ -74,15 +76,18 @@ impl Engine for Stemma {
         "stemma"
     }
 
-    fn asker(&self, form: &Question) -> Result<Asker<'_>> {
-        let wanted = form.wanted;
+    fn asker(&self, questions: &[Question]) -> Result<Asker<'_>> {
+        // A question that is asked again and again is prepared, as an application would; others are made anew each time.
+        let prepared = match questions {
+            [one] => Some(self.database.prepare(query(one))?),
+            _ => None,
+        };
         Ok(Box::new(move |question, sink| {
-            // There is no prepared query: the selector is made anew for each question, as an application would.
-            let mut find = self.database.find(selector(question));
-            if let Some(limit) = question.limit {
-                find = find.limit(limit as u64);
-            }
-            match wanted {
+            let find = match &prepared {
+                Some(prepared) => self.database.find(prepared),
+                None => self.database.find(query(question)),
+            };
+            match question.wanted {
                 Wanted::Count => sink.count(find.count()?),
                 Wanted::Ids => {
                     for id in find.ids()? {
@@ -106,6 +111,23 @@ impl Engine for Stemma {
         }))
     }
 
+    fn pager(&self, question: &Question, row_count: usize) -> Result<Pager<'_>> {
+        let first = self.database.prepare(query(question).limit(row_count as u64))?;
+        let mut token: Option<String> = None;
+        Ok(Box::new(move |is_first, sink| {
+            let page = match token.take().filter(|_| !is_first) {
+                Some(token) => self.database.find(&first).after(token),
+                None => self.database.find(&first),
+            };
+            let mut rows = page.ids()?;
+            for id in rows.by_ref() {
+                sink.id(id?.as_str())?;
+            }
+            token = rows.token()?;
+            Ok(token.is_some())
+        }))
+    }
+
     fn getter(&self, form: Form) -> Result<Getter<'_>> {
         Ok(Box::new(move |id, sink| {
             let Some(document) = self.database.get(id)? else { return Ok(()) };
@@ -121,12 +143,35 @@ impl Engine for Stemma {
     }
 }
 
-fn selector(question: &Question) -> Selector {
-    let place = field(question.field);
-    match &question.condition {
-        Condition::Equal(serde_json::Value::String(text)) => place.eq(text.as_str()),
-        Condition::Equal(value) => place.eq(Value::from_serialize(value).expect("JSON is a value")),
-        Condition::Between(lower, upper) => place.clone().ge(*lower).and(place.lt(*upper)),
-        Condition::Prefix(prefix) => place.begins_with(prefix.as_str()),
+fn query(question: &Question) -> Query {
+    let mut query = Query::new(selector(&question.condition));
+    if let Some(order) = question.order {
+        query = if order.descending { query.sort_descending(order.field) } else { query.sort(order.field) };
+    }
+    match question.limit {
+        Some(limit) => query.limit(limit as u64),
+        None => query,
+    }
+}
+
+fn selector(condition: &Condition) -> Selector {
+    match condition {
+        Condition::Everything => Selector::everything(),
+        Condition::At(path, test) => at(field(path), test),
+        Condition::All(all) => all_of(all.iter().map(selector)),
+        Condition::Any(any) => any_of(any.iter().map(selector)),
+        Condition::Not(one) => not(selector(one)),
+    }
+}
+
+fn at(place: Field, test: &Test) -> Selector {
+    match test {
+        Test::Equal(serde_json::Value::String(text)) => place.eq(text.as_str()),
+        Test::Equal(value) => place.eq(Value::from_serialize(value).expect("JSON is a value")),
+        Test::Between(lower, upper) => place.clone().ge(*lower).and(place.lt(*upper)),
+        Test::Above(lower) => place.gt(*lower),
+        Test::Prefix(prefix) => place.begins_with(prefix.as_str()),
+        Test::Exists => place.exists(),
+        Test::Regex(pattern) => place.matches_regex(pattern.text()),
     }
 }

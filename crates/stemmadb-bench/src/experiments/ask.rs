@@ -13,65 +13,76 @@ use crate::workload::{Corpus, Question, Truth};
 
 /// Fewest and most questions in a turn, beside what the time allows.
 const OPERATIONS: std::ops::RangeInclusive<usize> = 3..=20_000;
+/// Turns of those who are slow.
+const SLOW_TURNS: usize = 3;
 
 /// Questions of one form and what is true of them.
+#[derive(Clone, Copy)]
 pub(super) struct Family<'a> {
     pub(super) questions: &'a [Question],
     pub(super) truths: &'a [Truth],
+}
+
+/// Who is asked what.
+pub(super) struct Entrant<'a> {
+    /// As it is called in results.
+    pub(super) name: &'static str,
+    pub(super) engine: &'a dyn Engine,
+    pub(super) family: Family<'a>,
+    /// A scan of everything: one question a turn is enough, and few turns.
+    pub(super) is_slow: bool,
 }
 
 /// How much is asked.
 pub(super) struct Effort {
     pub(super) repetition_count: usize,
     pub(super) clock: Clock,
-    /// How long the slowest engine's turn should take.
+    /// How long a contender's turn should take.
     pub(super) turn: Duration,
 }
 
-/// Asks every engine the family's questions, ours first; the row, if all are right.
-pub(super) fn row(
-    heading: Heading,
-    corpus: &Corpus,
-    family: &Family<'_>,
-    engines: &[&dyn Engine],
-    effort: &Effort,
-) -> Result<Row> {
-    let form = refuse_misses(family)?;
-    let mut askers = Vec::new();
-    for engine in engines {
-        let mut asker = engine.asker(form)?;
-        verify(corpus, family, &mut asker).map_err(|error| format!("{}: {error}", engine.name()))?;
-        askers.push(asker);
+impl<'a> Entrant<'a> {
+    pub(super) fn new(engine: &'a dyn Engine, family: Family<'a>) -> Self {
+        Entrant { name: engine.name(), engine, family, is_slow: false }
     }
-    let slowest = askers
-        .iter_mut()
-        .map(|asker| time_once(family, asker))
-        .try_fold(Duration::ZERO, |slowest, time| time.map(|time: Duration| slowest.max(time)))?;
-    let each = slowest.as_secs_f64() / family.questions.len() as f64;
-    let operation_count = ((effort.turn.as_secs_f64() / each) as usize).clamp(*OPERATIONS.start(), *OPERATIONS.end());
+}
+
+/// Asks everyone their questions, ours first; the row, if all are right.
+pub(super) fn row(heading: Heading, corpus: &Corpus, entrants: &[Entrant<'_>], effort: &Effort) -> Result<Row> {
     let stopwatch = Stopwatch::new(effort.clock);
-    let contenders = engines.iter().zip(askers).map(|(engine, mut asker)| {
+    let mut contenders = Vec::new();
+    for entrant in entrants {
+        let family = entrant.family;
+        refuse_misses(&family)?;
+        let fail = |error: crate::Failure| format!("{}: {error}", entrant.name);
+        let mut asker = entrant.engine.asker(family.questions)?;
+        verify(corpus, &family, &mut asker).map_err(fail)?;
+        let each = time_once(&family, &mut asker)?.as_secs_f64() / family.questions.len() as f64;
+        let (least, turns) = if entrant.is_slow { (1, SLOW_TURNS) } else { (*OPERATIONS.start(), usize::MAX) };
+        let operation_count = ((effort.turn.as_secs_f64() / each) as usize).clamp(least, *OPERATIONS.end());
         let stopwatch = &stopwatch;
-        Contender::new(engine.name(), move |repetition, samples| {
+        contenders.push(Contender::new(entrant.name, move |repetition, samples| {
+            if repetition >= turns {
+                return Ok(());
+            }
             // Each turn begins with the next question, so that few operations come to all of them in time.
             let begin = repetition * operation_count;
             for position in begin..begin + operation_count {
-                samples.push(ask(family, position % family.questions.len(), &mut asker, stopwatch)?);
+                samples.push(ask(&family, position % family.questions.len(), &mut asker, stopwatch)?);
             }
             Ok(())
-        })
-    });
-    hold(heading, effort.repetition_count, contenders.collect())
+        }));
+    }
+    hold(heading, effort.repetition_count, contenders)
 }
 
-fn refuse_misses<'a>(family: &Family<'a>) -> Result<&'a Question> {
-    let form = family.questions.first().ok_or("a family without questions")?;
+fn refuse_misses(family: &Family<'_>) -> Result<()> {
     for (question, truth) in family.questions.iter().zip(family.truths) {
         if truth.row_count(question.limit) == 0 {
             return Err(format!("nothing matches {question:?}: that would time a miss").into());
         }
     }
-    Ok(form)
+    Ok(())
 }
 
 fn verify(corpus: &Corpus, family: &Family<'_>, asker: &mut Asker<'_>) -> Result<()> {
@@ -107,9 +118,9 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::engine::{Body, Form, Getter, Sink};
+    use crate::engine::{Body, Form, Getter, Pager, Sink};
     use crate::harness::Unit;
-    use crate::workload::{Condition, Records, Wanted};
+    use crate::workload::{Condition, Records, Test, Wanted};
 
     /// Answers by a scan, and lies when it is told to.
     struct Scan<'a> {
@@ -132,19 +143,23 @@ mod tests {
             "scan"
         }
 
-        fn asker(&self, _: &Question) -> Result<Asker<'_>> {
+        fn asker(&self, _: &[Question]) -> Result<Asker<'_>> {
             Ok(Box::new(move |question, sink| {
                 self.answer_count.set(self.answer_count.get() + 1);
                 if self.lie.get() == Lie::Later && self.answer_count.get() > 3 {
                     return Ok(());
                 }
                 let all = Truth::of(self.corpus, std::slice::from_ref(question));
-                let mut numbers = all[0].numbers().to_vec();
+                let mut positions = all[0].positions().to_vec();
                 if self.lie.get() == Lie::DropsARow {
-                    numbers.pop();
+                    positions.pop();
                 }
-                self.hand_out(&numbers, sink)
+                self.hand_out(&positions, sink)
             }))
+        }
+
+        fn pager(&self, _: &Question, _: usize) -> Result<Pager<'_>> {
+            Err("not asked for".into())
         }
 
         fn getter(&self, _: Form) -> Result<Getter<'_>> {
@@ -153,10 +168,10 @@ mod tests {
     }
 
     impl Scan<'_> {
-        fn hand_out(&self, numbers: &[u64], sink: &mut dyn Sink) -> Result<()> {
-            for number in numbers {
-                let shown = if self.lie.get() == Lie::WrongBody { 0 } else { *number as usize };
-                sink.document(self.corpus.id(*number as usize), Body::Text(self.corpus.json(shown)))?;
+        fn hand_out(&self, positions: &[u32], sink: &mut dyn Sink) -> Result<()> {
+            for position in positions {
+                let shown = if self.lie.get() == Lie::WrongBody { 0 } else { *position as usize };
+                sink.document(self.corpus.id(*position as usize), Body::Text(self.corpus.json(shown)))?;
             }
             Ok(())
         }
@@ -164,12 +179,8 @@ mod tests {
 
     fn run(lie: Lie, values: &[i64]) -> Result<Row> {
         let corpus = Corpus::generate(Records::new(1), 200);
-        let question = |value: &i64| Question {
-            field: "priority",
-            condition: Condition::Equal((*value).into()),
-            limit: None,
-            wanted: Wanted::Documents,
-        };
+        let priority = |value: &i64| Condition::At("priority", Test::Equal((*value).into()));
+        let question = |value| Question::all(priority(value), Wanted::Documents);
         let questions: Vec<Question> = values.iter().map(question).collect();
         let truths = Truth::of(&corpus, &questions);
         let engine = |lie| Scan { corpus: &corpus, lie: Cell::new(lie), answer_count: Cell::new(0) };
@@ -179,11 +190,14 @@ mod tests {
             documents: 200,
             durability: "none",
             unit: Unit::Microseconds,
+            rows: None,
+            note: None,
             targets: vec![],
         };
         let effort = Effort { repetition_count: 2, clock: Clock::Wall, turn: Duration::from_millis(1) };
         let family = Family { questions: &questions, truths: &truths };
-        row(heading, &corpus, &family, &[&engine(Lie::No), &engine(lie)], &effort)
+        let (ours, theirs) = (engine(Lie::No), engine(lie));
+        row(heading, &corpus, &[Entrant::new(&ours, family), Entrant::new(&theirs, family)], &effort)
     }
 
     #[test]

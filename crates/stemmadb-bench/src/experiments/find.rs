@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::ask::{Effort, Family, row};
+use super::ask::{Effort, Entrant, Family, row};
 use super::{Bench, all_indexed};
 use crate::Result;
 use crate::engine::{Caching, Engine, Sqlite, Stemma};
 use crate::harness::{Random, Unit};
-use crate::workload::{Condition, Corpus, OF_A_THOUSAND, OF_TEN, Question, Truth, UNIQUE, Wanted, parse};
+use crate::workload::{Condition, Corpus, OF_A_THOUSAND, OF_TEN, Question, Test, Truth, UNIQUE, Wanted, parse};
 
 /// The rows of a short answer.
-const SHORT: usize = 10;
+pub(super) const SHORT: usize = 10;
 
 /// What is asked about one field.
 struct Topic {
@@ -22,24 +22,24 @@ struct Topic {
     field: &'static str,
     /// Of so many documents, found at random, the field's value makes a condition each.
     value_count: usize,
-    condition: fn(Value) -> Condition,
+    test: fn(Value) -> Test,
 }
 
 const TOPICS: [Topic; 5] = [
-    Topic { name: "equality, unique", field: UNIQUE[0], value_count: 100, condition: Condition::Equal },
-    Topic { name: "equality, 1 of 1,000", field: OF_A_THOUSAND[0], value_count: 50, condition: Condition::Equal },
-    Topic { name: "equality, 1 of 10", field: OF_TEN[0], value_count: 10, condition: Condition::Equal },
-    Topic { name: "range, 1 of 100", field: OF_A_THOUSAND[3], value_count: 20, condition: ten_numbers_from },
-    Topic { name: "prefix, 1 of 1,024", field: UNIQUE[1], value_count: 50, condition: two_letters_of },
+    Topic { name: "equality, unique", field: UNIQUE[0], value_count: 100, test: Test::Equal },
+    Topic { name: "equality, 1 of 1,000", field: OF_A_THOUSAND[0], value_count: 50, test: Test::Equal },
+    Topic { name: "equality, 1 of 10", field: OF_TEN[0], value_count: 10, test: Test::Equal },
+    Topic { name: "range, 1 of 100", field: OF_A_THOUSAND[3], value_count: 20, test: ten_numbers_from },
+    Topic { name: "prefix, 1 of 1,024", field: UNIQUE[1], value_count: 50, test: two_letters_of },
 ];
 
-fn ten_numbers_from(value: Value) -> Condition {
+fn ten_numbers_from(value: Value) -> Test {
     let lower = value.as_i64().expect("the field holds whole numbers");
-    Condition::Between(lower, lower + 10)
+    Test::Between(lower, lower + 10)
 }
 
-fn two_letters_of(value: Value) -> Condition {
-    Condition::Prefix(value.as_str().expect("the field holds texts")[..2].to_owned())
+fn two_letters_of(value: Value) -> Test {
+    Test::Prefix(value.as_str().expect("the field holds texts")[..2].to_owned())
 }
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
@@ -88,7 +88,7 @@ fn ask_topic(bench: &mut Bench, topic: &Topic) -> Result<()> {
         heading.targets = vec![(sqlite.name(), target(row_count, wanted))];
         let family = Family { questions: &questions, truths: &truths };
         let corpus = bench.corpus.as_ref().expect("made before");
-        let row = row(heading, corpus, &family, &[&stemma, &sqlite], &effort)?;
+        let row = row(heading, corpus, &[Entrant::new(&stemma, family), Entrant::new(&sqlite, family)], &effort)?;
         bench.push(row)?;
     }
     stemma.close()?;
@@ -97,16 +97,15 @@ fn ask_topic(bench: &mut Bench, topic: &Topic) -> Result<()> {
 
 fn questions(topic: &Topic, corpus: &Corpus) -> Vec<Question> {
     let mut random = Random::new(3);
-    let mut condition = || {
+    let mut test = || {
         let position = random.below(corpus.len() as u64) as usize;
-        (topic.condition)(parse(corpus.json(position))[topic.field].take())
+        (topic.test)(parse(corpus.json(position))[topic.field].take())
     };
-    let question = |condition| Question { field: topic.field, condition, limit: None, wanted: Wanted::Ids };
-    (0..topic.value_count).map(|_| question(condition())).collect()
+    (0..topic.value_count).map(|_| Question::all(Condition::At(topic.field, test()), Wanted::Ids)).collect()
 }
 
 /// What the project set itself: short answers at least as fast, long ones 5 times, counts 50 times.
-fn target(row_count: u64, wanted: Wanted) -> f64 {
+pub(super) fn target(row_count: u64, wanted: Wanted) -> f64 {
     match (wanted, row_count) {
         (_, ..=10) => 1.0,
         (Wanted::Count, _) => 50.0,

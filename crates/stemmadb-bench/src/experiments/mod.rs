@@ -1,17 +1,19 @@
 //! What is found out? One module for each group of rows; a command is a list of groups.
 
 mod ask;
+mod barrel;
 mod bulk;
 mod find;
 mod get;
 mod import;
 mod live;
+mod patterns;
 mod single;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Result;
-use crate::engine::Layout;
+use crate::engine::{Caching, Layout, Stemma};
 use crate::harness::{Clock, Heading, Place, Results, Row, Unit};
 use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records};
 
@@ -30,8 +32,13 @@ pub(crate) struct Scale {
     pub(crate) synced_count: usize,
     /// Documents that each of 100 writers inserts in a turn.
     pub(crate) each_writer_count: usize,
-    /// How long the slower contender's turn of a question should take.
+    /// How long a contender's turn of a question should take.
     pub(crate) turn_ms: u64,
+    /// Sizes at which Barrel's queries are asked, and at which what it advises against is.
+    pub(crate) query_counts: &'static [u64],
+    pub(crate) pattern_counts: &'static [u64],
+    /// As `turn_ms`, of those.
+    pub(crate) query_turn_ms: u64,
 }
 
 /// A look at everything, in minutes.
@@ -44,6 +51,9 @@ pub(crate) const SMALL: Scale = Scale {
     synced_count: 2_000,
     each_writer_count: 50,
     turn_ms: 100,
+    query_counts: &[5_000, 100_000],
+    pattern_counts: &[20_000],
+    query_turn_ms: 20,
 };
 
 /// What the targets are about.
@@ -56,6 +66,9 @@ pub(crate) const FULL: Scale = Scale {
     synced_count: 5_000,
     each_writer_count: 200,
     turn_ms: 500,
+    query_counts: &[5_000, 100_000, 1_000_000],
+    pattern_counts: &[100_000, 1_000_000],
+    query_turn_ms: 100,
 };
 
 /// One run of the bench.
@@ -102,13 +115,28 @@ impl Bench {
         live::run(self)
     }
 
+    /// The rows of `queries`: Barrel's, and what it advises against.
+    pub(crate) fn queries(&mut self) -> Result<()> {
+        barrel::run(self)?;
+        patterns::run(self)
+    }
+
     fn wants(&self, row: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| row.contains(part))
     }
 
     fn heading(&self, row: &str, documents: u64, synced: bool, unit: Unit) -> Heading {
         let durability = if synced { "sync" } else { "none" };
-        Heading { experiment: "core", row: row.to_owned(), documents, durability, unit, targets: vec![] }
+        Heading {
+            experiment: "core",
+            row: row.to_owned(),
+            documents,
+            durability,
+            unit,
+            rows: None,
+            note: None,
+            targets: vec![],
+        }
     }
 
     fn push(&mut self, row: Row) -> Result<()> {
@@ -137,6 +165,12 @@ impl Bench {
     }
 }
 
+/// A Stemma database of a corpus, closed and opened again: everything is merged.
+fn load_stemma(path: &Path, corpus: &Corpus) -> Result<Stemma> {
+    bulk::load_stemma(path, corpus)?;
+    Stemma::open(path, false, Caching::Default)
+}
+
 /// SQLite with every field indexed, as Stemma has them.
 fn all_indexed(synced: bool) -> Layout {
     Layout { name: "sqlite-15-indexes", indexed: Records::fields().collect(), without_rowid: false, synced }
@@ -162,6 +196,9 @@ mod tests {
         synced_count: 20,
         each_writer_count: 2,
         turn_ms: 1,
+        query_counts: &[2_000],
+        pattern_counts: &[10_000],
+        query_turn_ms: 1,
     };
 
     #[test]
@@ -182,6 +219,17 @@ mod tests {
         let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(written["rows"].as_array().unwrap().len(), rows.len());
         assert_eq!(written["rows"][0]["row"], "bulk insert");
+    }
+
+    #[test]
+    fn every_query_makes_its_row() {
+        let place = Place::new(None).unwrap();
+        let machine = Machine::look(place.path(), String::new(), String::new());
+        let results = Results::new(machine, "none".to_owned(), None);
+        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        bench.queries().unwrap();
+        let of = |experiment| bench.results.rows().iter().filter(move |row| row.experiment == experiment).count();
+        assert_eq!((of("queries"), of("what not to do")), (46, 15));
     }
 
     #[test]

@@ -55,6 +55,8 @@ mod tests {
             documents: 1,
             durability: "none",
             unit: Unit::Nanoseconds,
+            rows: None,
+            note: None,
             targets: vec![],
         }
     }

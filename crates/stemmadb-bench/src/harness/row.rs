@@ -7,6 +7,9 @@
 //!  "ratio": {"sqlite-index": 9.7}, "target": {"sqlite-index": 5.0}, "met": true}
 //! ```
 //!
+//! A row whose answers have rows says how many (`rows`), and `ours` and each peer how many came in a second (`rows_per_s`), at the
+//! median; a row that needs a word more has a `note`.
+//!
 //! `ratio` is how many times better we are (above 1 is ours); a row has `met` if it has a target, and meets it if every
 //! ratio does. A bound (a number to stay below, the disk's own rate) is a peer like any other.
 
@@ -28,6 +31,10 @@ pub(crate) struct Heading {
     pub(crate) documents: u64,
     pub(crate) durability: &'static str,
     pub(crate) unit: Unit,
+    /// How many rows an answer has, where that says something.
+    pub(crate) rows: Option<u64>,
+    /// What else is to be said about it.
+    pub(crate) note: Option<String>,
     /// The ratio to reach against each peer.
     pub(crate) targets: Vec<(&'static str, f64)>,
 }
@@ -40,6 +47,10 @@ pub(crate) struct Row {
     pub(crate) documents: u64,
     pub(crate) durability: &'static str,
     pub(crate) unit: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rows: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
     pub(crate) ours: Summary,
     pub(crate) peers: BTreeMap<String, Summary>,
     pub(crate) ratio: BTreeMap<String, f64>,
@@ -63,9 +74,10 @@ impl Row {
     /// The row of `heading`, from our samples and each peer's.
     pub(crate) fn new(heading: Heading, ours: &Samples, peers: &[(&str, &Samples)]) -> Self {
         let unit = heading.unit;
-        let ours = ours.summary(unit);
+        let summary = |samples: &Samples| samples.summary(unit).with_rows(heading.rows, unit);
+        let ours = summary(ours);
         let peers: BTreeMap<String, Summary> =
-            peers.iter().map(|(name, samples)| ((*name).to_owned(), samples.summary(unit))).collect();
+            peers.iter().map(|(name, samples)| ((*name).to_owned(), summary(samples))).collect();
         let ratio: BTreeMap<String, f64> =
             peers.iter().map(|(name, peer)| (name.clone(), unit.ratio(ours.p50, peer.p50))).collect();
         let target: BTreeMap<String, f64> =
@@ -78,6 +90,8 @@ impl Row {
             documents: heading.documents,
             durability: heading.durability,
             unit: unit.name(),
+            rows: heading.rows,
+            note: heading.note,
             ours,
             peers,
             ratio,
@@ -109,9 +123,9 @@ impl Results {
         &self.rows
     }
 
-    /// As a page of Markdown.
-    pub(crate) fn to_markdown(&self, command: &str) -> String {
-        table::page(&self.machine, &self.commit, command, &self.rows)
+    /// As a page of Markdown that begins with `opening`, in which `{command}` stands for the command.
+    pub(crate) fn to_markdown(&self, opening: &str, command: &str) -> String {
+        table::page(opening, &self.machine, &self.commit, command, &self.rows)
     }
 }
 
@@ -126,6 +140,8 @@ mod tests {
             documents: 5_000,
             durability: "none",
             unit: Unit::Microseconds,
+            rows: None,
+            note: None,
             targets,
         }
     }
@@ -139,6 +155,13 @@ mod tests {
         );
         let expected = r#"{"experiment":"queries","row":"status = active, ids","documents":5000,"durability":"none","unit":"us","ours":{"p50":31.0,"p99":31.0,"spread":0.0},"peers":{"sqlite-index":{"p50":300.1,"p99":300.1,"spread":0.0}},"ratio":{"sqlite-index":9.68},"target":{"sqlite-index":5.0},"met":true}"#;
         assert_eq!(serde_json::to_string(&row).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_row_with_rows_says_how_many_come_in_a_second() {
+        let heading = Heading { rows: Some(1_667), ..heading(vec![]) };
+        let row = Row::new(heading, &Samples::of([10_000.0]), &[]);
+        assert_eq!((row.rows, row.ours.rows_per_s), (Some(1_667), Some(166_700_000.0)));
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub(crate) struct Summary {
     pub(crate) p99: f64,
     /// How far the medians of the repetitions lie apart, as a share of `p50`.
     pub(crate) spread: f64,
+    /// Rows in a second at the median, where answers have rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rows_per_s: Option<f64>,
 }
 
 impl Samples {
@@ -68,11 +71,25 @@ impl Samples {
         let p50 = percentile(&mut all, 50.0);
         let slow = if unit.more_is_better() { 1.0 } else { 99.0 };
         let p99 = percentile(&mut all, slow);
+        // One who is slow may have fewer turns.
         let medians =
             self.repetitions.iter().filter(|one| !one.is_empty()).map(|one| percentile(&mut one.clone(), 50.0));
         let (low, high) = medians.fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(one), high.max(one)));
         let spread = if p50 > 0.0 { (high - low) / p50 } else { 0.0 };
-        Summary { p50: unit.show(p50), p99: unit.show(p99), spread: round(spread, 2) }
+        Summary { p50: unit.show(p50), p99: unit.show(p99), spread: round(spread, 2), rows_per_s: None }
+    }
+}
+
+impl Summary {
+    /// The same of answers that have so many rows each.
+    pub(super) fn with_rows(self, rows: Option<u64>, unit: Unit) -> Self {
+        let seconds = match unit {
+            Unit::Nanoseconds => Some(self.p50 / 1e9),
+            Unit::Microseconds => Some(self.p50 / 1e6),
+            Unit::PerSecond(_) | Unit::Amount(_) | Unit::Share(_) => None,
+        };
+        let rows_per_s = rows.zip(seconds).map(|(rows, seconds)| significant(rows as f64 / seconds, 4));
+        Summary { rows_per_s, ..self }
     }
 }
 

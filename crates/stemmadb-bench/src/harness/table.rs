@@ -6,30 +6,63 @@ use super::machine::Machine;
 use super::row::Row;
 use super::summary::Summary;
 
-/// The prose that every page begins with.
-const OPENING: &str = include_str!("page.md");
-
-/// A page: how it was made, on what, what it comes to, and every row.
-pub(crate) fn page(machine: &Machine, commit: &str, command: &str, rows: &[Row]) -> String {
-    let mut page = OPENING.replace("{command}", command);
+/// A page: how it was made, on what, what it comes to, and every row; those of one experiment and size in one table.
+pub(crate) fn page(opening: &str, machine: &Machine, commit: &str, command: &str, rows: &[Row]) -> String {
+    let mut page = opening.replace("{command}", command);
     page.push_str("## The run\n\n");
     for (name, fact) in [("commit", commit.to_owned())].into_iter().chain(machine.facts()) {
         writeln!(page, "- {name}: {fact}").expect("a string takes everything");
     }
+    page.push_str(&format!("\n{}\n", outcome(rows)));
+    let has_rows = rows.iter().any(|row| row.rows.is_some());
+    if !has_rows {
+        page.push('\n');
+        table(rows, &mut page);
+        return page;
+    }
+    for group in rows.chunk_by(|one, next| (one.experiment, one.documents) == (next.experiment, next.documents)) {
+        let (experiment, documents) = (group[0].experiment, grouped(group[0].documents));
+        write!(page, "\n## {experiment}: {documents} documents\n\n{}\n\n", outcome(group))
+            .expect("a string takes everything");
+        table(group, &mut page);
+    }
+    page
+}
+
+fn outcome(rows: &[Row]) -> String {
     let judged: Vec<bool> = rows.iter().filter_map(|row| row.met).collect();
     let met_count = judged.iter().filter(|met| **met).count();
     let lost_count = rows.iter().filter(|row| row.ratio.values().any(|ratio| *ratio < 1.0)).count();
-    write!(
-        page,
-        "\n{} rows; {} have a target, {met_count} meet it; in {lost_count} a peer or a bound is better than we are.\n\n",
+    format!(
+        "{} rows; {} have a target, {met_count} meet it; in {lost_count} a peer or a bound is better than we are.",
         rows.len(),
         judged.len()
     )
-    .expect("a string takes everything");
-    page.push_str("| row | documents | durability | unit | Stemma | peer | ratio | target |\n");
-    page.push_str("|---|--:|---|---|--:|---|--:|---|\n");
-    rows.iter().for_each(|row| table_rows(row, &mut page));
-    page
+}
+
+fn table(rows: &[Row], page: &mut String) {
+    let columns = Columns {
+        has_rows: rows.iter().any(|row| row.rows.is_some()),
+        has_notes: rows.iter().any(|row| row.note.is_some()),
+    };
+    let (head, rule) = match columns.has_rows {
+        true => ("| row | rows | unit | Stemma | peer | ratio | target |", "|---|--:|---|--:|---|--:|---|"),
+        false => (
+            "| row | documents | durability | unit | Stemma | peer | ratio | target |",
+            "|---|--:|---|---|--:|---|--:|---|",
+        ),
+    };
+    let (note, note_rule) = if columns.has_notes { (" what is advised elsewhere |", "---|") } else { ("", "") };
+    writeln!(page, "{head}{note}\n{rule}{note_rule}").expect("a string takes everything");
+    rows.iter().for_each(|row| table_rows(row, columns, page));
+}
+
+/// What a table shows beside the figures.
+#[derive(Clone, Copy, Default)]
+struct Columns {
+    /// How many rows answers have, in place of documents and durability.
+    has_rows: bool,
+    has_notes: bool,
 }
 
 /// One line for the terminal while a run goes on.
@@ -48,14 +81,20 @@ pub(crate) fn line(row: &Row) -> String {
 }
 
 /// A line of the table for each peer, the row's own facts on the first.
-fn table_rows(row: &Row, page: &mut String) {
-    let head =
-        format!("{} | {} | {} | {} | {}", row.row, grouped(row.documents), row.durability, row.unit, cell(&row.ours));
+fn table_rows(row: &Row, columns: Columns, page: &mut String) {
+    let facts = match columns.has_rows {
+        true => row.rows.map_or("–".to_owned(), grouped),
+        false => format!("{} | {}", grouped(row.documents), row.durability),
+    };
+    let empty = if columns.has_rows { " | | | " } else { " | | | | " };
+    let note = |text: &str| if columns.has_notes { format!(" {text} |") } else { String::new() };
+    let head = format!("{} | {facts} | {} | {}", row.row, row.unit, cell(&row.ours));
+    let first_note = note(row.note.as_deref().unwrap_or(""));
     if row.peers.is_empty() {
-        writeln!(page, "| {head} | – | – | – |").expect("a string takes everything");
+        writeln!(page, "| {head} | – | – | – |{first_note}").expect("a string takes everything");
     }
     for (position, (name, peer)) in row.peers.iter().enumerate() {
-        let head = if position == 0 { head.as_str() } else { " | | | | " };
+        let (head, note) = if position == 0 { (head.as_str(), first_note.clone()) } else { (empty, note("")) };
         let ratio = row.ratio[name];
         let shown = if ratio < 1.0 { format!("**{}**", number(ratio)) } else { number(ratio) };
         let target = match row.target.get(name) {
@@ -63,15 +102,30 @@ fn table_rows(row: &Row, page: &mut String) {
             Some(target) => format!("{} **not met**", number(*target)),
             None => "–".to_owned(),
         };
-        writeln!(page, "| {head} | {name} {} | {shown} | {target} |", cell(peer)).expect("a string takes everything");
+        writeln!(page, "| {head} | {name} {} | {shown} | {target} |{note}", cell(peer))
+            .expect("a string takes everything");
     }
 }
 
 fn cell(summary: &Summary) -> String {
+    let rate = match summary.rows_per_s {
+        Some(rate) => format!(" ({} rows/s)", short(rate)),
+        None => String::new(),
+    };
     if summary.p99 == summary.p50 {
-        return number(summary.p50);
+        return format!("{}{rate}", number(summary.p50));
     }
-    format!("{} / {} / {:.0} %", number(summary.p50), number(summary.p99), 100.0 * summary.spread)
+    let figures = format!("{} / {} / {:.0} %", number(summary.p50), number(summary.p99), 100.0 * summary.spread);
+    figures + &rate
+}
+
+/// A large number in three digits.
+fn short(number: f64) -> String {
+    match number {
+        1e6.. => format!("{:.1} M", number / 1e6),
+        1e3.. => format!("{:.0} k", number / 1e3),
+        _ => format!("{number:.0}"),
+    }
 }
 
 fn number(number: f64) -> String {
@@ -103,6 +157,8 @@ mod tests {
             documents: 100_000,
             durability: "none",
             unit: Unit::Nanoseconds,
+            rows: None,
+            note: None,
             targets: vec![("sqlite", 3.0)],
         };
         Row::new(heading, &Samples::of([ours]), &[("sqlite", &Samples::of([theirs]))])
@@ -112,7 +168,7 @@ mod tests {
     fn a_row_we_lose_is_printed_and_marked() {
         let lost = row(4_000.0, 2_000.0);
         let mut page = String::new();
-        table_rows(&lost, &mut page);
+        table_rows(&lost, Columns::default(), &mut page);
         assert_eq!(page, "| get by id | 100,000 | none | ns | 4,000 | sqlite 2,000 | **0.5** | 3 **not met** |\n");
         assert_eq!(line(&lost), "get by id: 4,000 ns · sqlite 2,000 (0.5×) · NOT MET");
     }
@@ -121,10 +177,32 @@ mod tests {
     fn a_page_says_how_to_make_it_again_and_what_it_comes_to() {
         let machine = Machine::look(std::path::Path::new("."), "stemmadb 1".to_owned(), "none".to_owned());
         let rows = [row(100.0, 400.0), row(100.0, 200.0), row(400.0, 200.0)];
-        let page = page(&machine, "0123abcd", "the command", &rows);
+        let page = page("to make it again:\n{command}\n", &machine, "0123abcd", "the command", &rows);
         assert!(page.contains("\nthe command\n") && page.contains("0123abcd") && page.contains("stemmadb 1"));
         assert!(page.contains("3 rows; 3 have a target, 1 meet it; in 1 a peer or a bound is better"), "{page}");
         assert_eq!(page.lines().filter(|line| line.starts_with("| get by id")).count(), 3);
+    }
+
+    #[test]
+    fn answers_with_rows_are_in_tables_of_their_own() {
+        let machine = Machine::look(std::path::Path::new("."), "stemmadb 1".to_owned(), "none".to_owned());
+        let mut rows = vec![row(100.0, 400.0), row(100.0, 400.0), row(100.0, 400.0)];
+        rows[2].documents = 7;
+        for row in &mut rows {
+            row.rows = Some(1_000);
+            row.note = Some("be careful".to_owned());
+        }
+        let page = page("", &machine, "", "", &rows);
+        assert!(
+            page.contains("## core: 100,000 documents\n\n2 rows") && page.contains("## core: 7 documents"),
+            "{page}"
+        );
+        assert!(page.contains("| get by id | 1,000 | ns | 100 | sqlite 400 | 4 | 3 met | be careful |"), "{page}");
+    }
+
+    #[test]
+    fn large_numbers_are_short() {
+        assert_eq!([999.4, 12_345.0, 12_345_678.0].map(short), ["999", "12 k", "12.3 M"]);
     }
 
     #[test]

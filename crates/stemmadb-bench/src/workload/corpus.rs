@@ -1,67 +1,85 @@
 //! Documents made before the clock starts: ids and JSON texts, the same for every contender.
 
-use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::Records;
+/// Documents, each a function of its number.
+pub(crate) trait Documents {
+    /// Appends the id of document `number`; it ends with the number, in decimal digits.
+    fn write_id(&self, number: u64, id: &mut String);
 
-/// Ids and JSON texts of documents numbered from zero.
-pub(crate) struct Corpus {
-    json: String,
-    /// Where each text ends.
-    ends: Vec<usize>,
-    ids: String,
+    /// Appends document `number` as JSON.
+    fn write_json(&self, number: u64, json: &mut String);
 }
 
-/// An id is a letter and nine digits: in order, as ids made of a time are.
-const ID_BYTES: usize = 10;
+/// Ids and JSON texts of documents with consecutive numbers.
+pub(crate) struct Corpus {
+    first: u64,
+    json: Texts,
+    ids: Texts,
+}
 
-/// The number of the document with this id, if it can be one of ours.
-pub(crate) fn number_of(id: &str) -> Option<u64> {
-    id.strip_prefix('d').filter(|digits| digits.len() == ID_BYTES - 1)?.parse().ok()
+/// Texts one after the other.
+#[derive(Default)]
+struct Texts {
+    text: String,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Texts {
+    fn push(&mut self, write: impl FnOnce(&mut String)) {
+        write(&mut self.text);
+        self.ends.push(self.text.len());
+    }
+
+    fn get(&self, position: usize) -> &str {
+        let start = if position == 0 { 0 } else { self.ends[position - 1] };
+        &self.text[start..self.ends[position]]
+    }
 }
 
 impl Corpus {
-    /// The first `count` documents of `records`.
-    pub(crate) fn generate(records: Records, count: u64) -> Self {
-        Self::generate_range(records, 0..count)
+    /// The first `count` of `documents`.
+    pub(crate) fn generate(documents: impl Documents, count: u64) -> Self {
+        Self::generate_range(documents, 0..count)
     }
 
     /// The documents with these numbers.
-    pub(crate) fn generate_range(records: Records, numbers: Range<u64>) -> Self {
-        let count = (numbers.end - numbers.start) as usize;
-        let mut corpus = Corpus {
-            json: String::with_capacity(400 * count),
-            ends: Vec::with_capacity(count),
-            ids: String::with_capacity(ID_BYTES * count),
-        };
+    pub(crate) fn generate_range(documents: impl Documents, numbers: Range<u64>) -> Self {
+        let mut corpus = Corpus { first: numbers.start, json: Texts::default(), ids: Texts::default() };
         for number in numbers {
-            records.write_json(number, &mut corpus.json);
-            corpus.ends.push(corpus.json.len());
-            write!(corpus.ids, "d{number:09}").expect("a string takes everything");
+            corpus.json.push(|json| documents.write_json(number, json));
+            corpus.ids.push(|id| documents.write_id(number, id));
         }
         corpus
     }
 
     /// How many documents there are.
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
+        self.ids.ends.len()
     }
 
     /// Bytes of all JSON texts.
     pub(crate) fn json_bytes(&self) -> u64 {
-        self.json.len() as u64
+        self.json.text.len() as u64
     }
 
     /// The id of the document at `position`.
     pub(crate) fn id(&self, position: usize) -> &str {
-        &self.ids[ID_BYTES * position..ID_BYTES * (position + 1)]
+        self.ids.get(position)
+    }
+
+    /// Where the document with this id is, if it is one of ours.
+    pub(crate) fn position_of(&self, id: &str) -> Option<usize> {
+        let digit_count = id.bytes().rev().take_while(u8::is_ascii_digit).count();
+        let number: u64 = id[id.len() - digit_count..].parse().ok()?;
+        let position = number.checked_sub(self.first)? as usize;
+        (position < self.len() && self.id(position) == id).then_some(position)
     }
 
     /// The JSON text of the document at `position`.
     pub(crate) fn json(&self, position: usize) -> &str {
-        let start = if position == 0 { 0 } else { self.ends[position - 1] };
-        &self.json[start..self.ends[position]]
+        self.json.get(position)
     }
 
     /// Ids and JSON texts of these positions.
@@ -78,11 +96,8 @@ impl Corpus {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Records;
     use super::*;
-
-    fn id_of(number: u64) -> String {
-        format!("d{number:09}")
-    }
 
     #[test]
     fn documents_come_back_by_position_and_in_batches() {
@@ -98,9 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_numbers() {
-        assert_eq!(number_of(&id_of(417)), Some(417));
-        assert_eq!(number_of("x000000417"), None);
-        assert_eq!(number_of("d417"), None);
+    fn ids_and_positions() {
+        let corpus = Corpus::generate_range(Records::new(1), 400..500);
+        assert_eq!(corpus.position_of("d000000417"), Some(17));
+        for stranger in ["x000000417", "d417", "d000000500", "d000000399", "d", ""] {
+            assert_eq!(corpus.position_of(stranger), None, "{stranger}");
+        }
     }
 }

@@ -1,9 +1,15 @@
 //! What is it measured on? Documents and questions as data, and the truth about them.
 
 mod corpus;
+mod people;
 mod question;
 mod records;
+mod truth;
+mod users;
 
-pub(crate) use corpus::{Corpus, number_of};
-pub(crate) use question::{Answer, Condition, Question, Truth, Wanted, check_bodies, parse};
+pub(crate) use corpus::Corpus;
+pub(crate) use people::{GROUPS, People};
+pub(crate) use question::{Condition, Pattern, Question, Test, Wanted};
 pub(crate) use records::{OF_A_THOUSAND, OF_TEN, Records, UNIQUE};
+pub(crate) use truth::{Answer, Truth, check_bodies, parse};
+pub(crate) use users::Users;

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use super::corpus::Documents;
 use crate::harness::Random;
 
 /// Documents of 15 fields.
@@ -41,9 +42,15 @@ impl Records {
     pub(crate) fn fields() -> impl Iterator<Item = &'static str> {
         OF_TEN.into_iter().chain(OF_A_THOUSAND).chain(UNIQUE)
     }
+}
 
-    /// Appends document `number` as JSON.
-    pub(crate) fn write_json(&self, number: u64, json: &mut String) {
+impl Documents for Records {
+    fn write_id(&self, number: u64, id: &mut String) {
+        // A letter and nine digits: in order, as ids made of a time are.
+        write!(id, "d{number:09}").expect("a string takes everything");
+    }
+
+    fn write_json(&self, number: u64, json: &mut String) {
         let mut random = Random::at(self.seed, number);
         let mut ten = |words: &[&'static str; 10]| words[random.below(10) as usize];
         let (status, country, channel, language) = (ten(&STATUS), ten(&COUNTRY), ten(&CHANNEL), ten(&LANGUAGE));
