@@ -20,3 +20,6 @@ struct Durability;
 
 #[doc = include_str!("../../../docs/guide/operating.md")]
 struct Operating;
+
+#[doc = include_str!("../../../docs/guide/collections.md")]
+struct Collections;

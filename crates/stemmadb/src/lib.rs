@@ -1,6 +1,7 @@
 //! Stemma: an embeddable document database that appends, reduces and streams.
 
 mod changes;
+mod collection;
 mod database;
 mod error;
 #[cfg(test)]
@@ -21,6 +22,10 @@ mod value;
 
 pub use changes::{
     Change, Changes, Delta, Event, PathChange, PathEvent, PathSubscription, Subscription, Suspended, Watch,
+};
+pub use collection::{
+    Collection, Entry, EntryChange, EntryDelta, EntryEvent, EntrySubscription, FindEntries, FoundEntries, Session,
+    WatchEntries, Within,
 };
 pub use database::Database;
 pub use error::{Error, ErrorKind, Result};

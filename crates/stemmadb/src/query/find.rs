@@ -12,7 +12,7 @@ use super::rows::{self, Rows};
 use super::sort::Sort;
 use crate::Result;
 use crate::revision::DocumentId;
-use crate::store::{Document, Snapshot};
+use crate::store::{Document, Snapshot, Transaction};
 use crate::value::{Number, Path, Value};
 
 /// A query bound to the state of the database when it was begun. Nothing is read before it is run.
@@ -252,6 +252,16 @@ impl Snapshot {
     /// What matches a selector (or a whole [`Query`]) in this state of the database.
     pub fn find(&self, query: impl Into<Query>) -> Find {
         Find::new(Ok(self.clone()), query.into())
+    }
+}
+
+impl Transaction<'_> {
+    /// What matches a selector (or a whole [`Query`]), with what this transaction wrote so far.
+    ///
+    /// # Errors
+    /// `Corrupt` if stored bytes are damaged.
+    pub fn find(&self, query: impl Into<Query>) -> Result<Find> {
+        Ok(self.snapshot()?.find(query))
     }
 }
 

@@ -262,6 +262,11 @@ impl Query {
         Query { after: None, sort: Sort::default(), limit: None, skip: 0, ..self.clone() }
     }
 
+    /// The same query among the documents that match `selector`.
+    pub(crate) fn within(self, selector: Selector) -> Query {
+        Query { selector: selector.and(self.selector), ready: None, ..self }
+    }
+
     /// What also meets `further`, without order, limit and place.
     pub(super) fn narrowed(&self, further: Selector) -> Query {
         Query { selector: self.selector.clone().and(further), ready: None, ..self.unordered() }
