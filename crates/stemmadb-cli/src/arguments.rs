@@ -94,7 +94,7 @@ pub(crate) enum Verb {
     Info(Info),
     /// List the paths that documents have
     ///
-    /// Each with how many documents have something there, and of which kinds; [] stands for the elements of an array.
+    /// Each with how many documents have something there, of which kinds, and how many distinct scalars; [] stands for the elements of an array.
     Paths(Paths),
     /// Verify every stored byte and every index entry
     ///

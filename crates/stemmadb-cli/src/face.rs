@@ -650,15 +650,16 @@ impl Database {
         Ok(self.inner.compact_showing(|step| progress.reached_of(step.done, step.total))?)
     }
 
-    /// Each path, with how many documents have something there, and of which kinds.
+    /// Each path, with how many documents have something there, of which kinds, and how many distinct scalars.
     pub(crate) fn paths(&self) -> Result<impl Iterator<Item = Object> + use<>> {
         let paths = self.inner.paths()?;
         Ok(paths.into_iter().map(|info| {
-            let mut object = Object::with_capacity(3);
+            let mut object = Object::with_capacity(4);
             object.insert("path", info.path);
             object.insert("documents", info.document_count);
             let kinds = info.kinds.into_iter().map(|(kind, count)| (kind.to_string(), Value::from(count)));
             object.insert("kinds", Value::Object(kinds.collect()));
+            object.insert("values", info.value_count);
             object
         }))
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::index::{Container, DocumentNumber, PathNumber, posting_key};
+use crate::index::{Container, DocumentNumber, Histogram, PathNumber, posting_key};
 use crate::log::{Level, Log, LogOptions, LogPosition, MemoryVfs, Vfs};
 use crate::revision::{Revision, Sequence};
 use crate::value::collate::key;
@@ -62,6 +62,14 @@ fn examples() -> BTreeMap<&'static str, String> {
         Container::from_sorted(&members).encode(&mut bytes);
         bytes
     });
+    let mut histogram = Histogram::default();
+    for (json, entry_count) in [("1", 1), ("\"a\"", 2), ("\"b\"", 1)] {
+        let mut bytes = Vec::new();
+        key::encode(&value(json), &mut bytes);
+        histogram.add(&bytes, entry_count, 1);
+    }
+    let mut statistics = Vec::new();
+    histogram.encode(&mut statistics);
     let position = LogPosition::new(1, 112);
     let row = crate::store::example_id_row(DocumentNumber(1), Sequence::new(1), position, 46);
     let lines = |parts: &[Vec<u8>]| parts.iter().map(|bytes| hex(bytes)).collect::<String>();
@@ -75,6 +83,7 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("containers", lines(&containers)),
         ("block", hex(&crate::tree::example_block(&[(b"apple", &[1]), (b"apply", &[2, 3])]))),
         ("ids-row", hex(&row)),
+        ("statistics", hex(&statistics)),
     ])
 }
 

@@ -136,6 +136,10 @@ impl TreeTransaction for FaultTransaction<'_> {
         self.transaction.get(table, key)
     }
 
+    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
+        self.transaction.has_beside(table, key, prefix)
+    }
+
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.transaction.put(table, key, value)
     }

@@ -87,19 +87,19 @@ fn the_paths_of_documents_are_told_with_their_counts() {
     let told = || -> Vec<String> {
         let show = |info: stemmadb::PathInfo| {
             let kinds = info.kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect::<Vec<_>>();
-            format!("{} {}: {}", info.path, info.document_count, kinds.join(", "))
+            format!("{} {}: {}; {} values", info.path, info.document_count, kinds.join(", "), info.value_count)
         };
         db.paths().unwrap().into_iter().map(show).collect()
     };
     let expected = [
-        "a\\.b 1: null 1",
-        "in 1: object 1",
-        "in.n 1: number 1",
-        "only 1: number 1",
-        "t 2: number 1, string 1",
-        "tags 2: array 2",
-        "tags[] 1: number 1, string 1",
-        "tags[].k 1: number 1",
+        "a\\.b 1: null 1; 1 values",
+        "in 1: object 1; 0 values",
+        "in.n 1: number 1; 1 values",
+        "only 1: number 1; 1 values",
+        "t 2: number 1, string 1; 2 values",
+        "tags 2: array 2; 0 values",
+        "tags[] 1: number 1, string 1; 2 values",
+        "tags[].k 1: number 1; 1 values",
     ];
     assert_eq!(told(), expected);
     db.checkpoint().unwrap();

@@ -7,6 +7,7 @@
 //! This room reads and writes no files and knows nothing of revisions.
 
 mod container;
+mod histogram;
 mod number;
 mod paths;
 mod policy;
@@ -15,6 +16,7 @@ mod set;
 mod terms;
 
 pub(crate) use container::Container;
+pub(crate) use histogram::Histogram;
 pub(crate) use number::{DocumentNumber, PathNumber, ordered, take_ordered};
 pub(crate) use paths::{PathEntry, Paths, Step};
 pub use policy::Policy;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::collect::{self, Collector};
 use super::document::Document;
+use super::estimate::{estimate, expected};
 use super::evaluate::{Answer, READ_COST, Trace, evaluate, evaluate_within};
 use super::facts::Facts;
 use super::matcher;
@@ -34,6 +35,8 @@ const COLLECT_ALWAYS: u64 = if cfg!(test) { 2 } else { 64 };
 const STREAM_MAX: u64 = 4096;
 /// How many documents are read to spare evaluating the other conditions, before they are.
 const UNSETTLED_MAX: u64 = if cfg!(test) { 2 } else { 256 };
+/// A filter of fewer values is evaluated in any case.
+const SPARED_VALUES_MIN: u64 = if cfg!(test) { 3 } else { 4_096 };
 
 /// One document of a result.
 #[derive(Clone, Debug)]
@@ -153,7 +156,13 @@ impl<S: Source> Cursor<S> {
                 (*found, *has_more) = self.filtered.source.equal_from(*path, key, from, want as u64)?;
             },
             State::Collected(hits) => Ok(hits.drain(..want.min(hits.len())).collect()),
-            State::Walking(walk) => walk.next_hits(&self.filtered, want),
+            State::Walking(walk) => {
+                let plan = self.filtered.plan.clone();
+                if self.filtered.settle(&plan.filter)? {
+                    walk.know(&self.filtered);
+                }
+                walk.next_hits(&self.filtered, want)
+            }
             State::Streaming(stream) => stream.next_hits(&mut self.filtered, want),
         }
     }
@@ -478,9 +487,28 @@ impl<S: Source> Filtered<S> {
     /// Whether walking the sort path's values until enough candidates are met costs less than reading all candidates.
     /// The filter is evaluated then, unless it is everything.
     fn prefers_walk(&mut self, wanted: Option<u64>, trace: Option<&mut Trace>) -> Result<bool> {
+        if self.spares_filter(wanted)? {
+            // Documents are read until it is known how many that takes.
+            self.known = Known::Nothing;
+            return Ok(true);
+        }
         self.filter(trace)?;
         let Known::Answer(answer) = &self.known else { return Ok(true) };
         self.pays(answer.certain.len() + answer.maybe.len(), wanted)
+    }
+
+    /// Whether the filter is one range of so many values that it costs less to read the documents met on a walk until enough of
+    /// them match. That is expected: if it turns out otherwise, [`Filtered::settle`] evaluates the filter.
+    fn spares_filter(&self, wanted: Option<u64>) -> Result<bool> {
+        let Some(wanted) = wanted.filter(|wanted| *wanted <= UNSETTLED_MAX) else { return Ok(false) };
+        let filter = &self.plan.filter;
+        let Some(range) = expected(filter, &self.source).filter(|range| range.values >= SPARED_VALUES_MIN) else {
+            return Ok(false);
+        };
+        let all = self.source.live_len()?;
+        let matching = if range.is_tested { estimate(filter, &self.source, all)? } else { range.documents };
+        let read = u128::from(all) * u128::from(wanted) / u128::from(matching.max(1));
+        Ok(read <= u128::from(UNSETTLED_MAX / 2) && read * u128::from(READ_COST) < u128::from(range.values / 4))
     }
 
     /// Whether walking values until so many of the candidates are met costs less than reading the candidates.

@@ -6,6 +6,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
 
+use super::estimate::expected;
 use super::interval::{KeyRange, plain_text};
 use super::plan::{Node, ValueTest};
 use super::source::Source;
@@ -20,6 +21,8 @@ pub(super) const READ_COST: u64 = if cfg!(test) { 1 } else { 8 };
 /// How many values each of several conditions may have to be evaluated in the first turn, and how many times more in the next.
 const FIRST_VALUES: u64 = if cfg!(test) { 2 } else { 64 };
 const VALUES_GROWTH: u64 = 16;
+/// What is expected to have so many times more values than it may visit is not begun.
+const HOPELESS: u64 = 4;
 /// More documents are never read to spare the index.
 const READ_MAX: u64 = 4096;
 
@@ -149,8 +152,15 @@ fn intersection(
     while !waiting.is_empty() {
         let turn = if waiting.len() == 1 { u64::MAX } else { values };
         let mut too_long = Vec::new();
+        if values > FIRST_VALUES {
+            waiting.sort_by_cached_key(|at| expected(&nodes[*at], source).map(|expected| expected.documents));
+        }
         for at in waiting {
             let most = turn.min(worth(all.as_ref())).min(values_max);
+            if values > FIRST_VALUES && is_hopeless(&nodes[at], source, most) {
+                too_long.push(at);
+                continue;
+            }
             let Some(answer) = evaluate_within(&nodes[at], source, most, tracer.child(at))? else {
                 too_long.push(at);
                 continue;
@@ -172,6 +182,12 @@ fn intersection(
         values = values.saturating_mul(VALUES_GROWTH);
     }
     Ok(all)
+}
+
+/// Whether a node is expected to have far more values than it may visit.
+fn is_hopeless(node: &Node, source: &impl Source, values_max: u64) -> bool {
+    let most = values_max.saturating_mul(HOPELESS);
+    most < u64::MAX && expected(node, source).is_some_and(|expected| expected.values > most)
 }
 
 /// How many values may be visited to spare reading these documents.

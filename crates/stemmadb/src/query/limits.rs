@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::interval::KeyRange;
 use super::source::{Source, VisitValue};
-use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence};
+use crate::index::{DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence};
 use crate::revision::DocumentId;
 use crate::store::Document;
 use crate::tree::Direction;
@@ -211,6 +211,10 @@ impl<S: Source> Source for Guarded<S> {
         self.proceed()?;
         let (set, has_more) = self.inner.equal_from(path, key, from, count)?;
         Ok((self.held(set)?, has_more))
+    }
+
+    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
+        self.inner.histogram(path)
     }
 
     fn live_len(&self) -> Result<u64> {

@@ -1,11 +1,12 @@
 //! A snapshot of the store answers queries.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::interval::KeyRange;
 use super::source::{Posting, Source, VisitValue};
 use crate::Result;
-use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence, Union};
+use crate::index::{DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
 use crate::revision::DocumentId;
 use crate::store::{Document, Snapshot, Term};
 use crate::tree::Direction;
@@ -72,6 +73,10 @@ impl Source for Snapshot {
 
     fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
         self.range_count(path, &range.lower, &range.upper)
+    }
+
+    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
+        Snapshot::histogram(self, path)
     }
 
     fn equal_from(

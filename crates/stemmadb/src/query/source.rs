@@ -4,10 +4,11 @@
 //! executor asks for no more than it needs.
 
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 use super::interval::KeyRange;
 use crate::Result;
-use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence, Union};
+use crate::index::{DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
 use crate::revision::DocumentId;
 use crate::store::Document;
 use crate::tree::Direction;
@@ -126,6 +127,12 @@ pub(crate) trait Source {
         Ok((self.equal(path, key)?, false))
     }
 
+    /// How the values of a path were spread when that was last looked at, if it is known. Only for estimates.
+    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
+        let _ = path;
+        None
+    }
+
     /// How many live documents there are.
     fn live_len(&self) -> Result<u64> {
         Ok(self.presence(PathNumber::ROOT, &[Presence::Object])?.len())
@@ -232,6 +239,10 @@ impl<T: Source> Source for &T {
 
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
         (**self).equal_len(path, key)
+    }
+
+    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
+        (**self).histogram(path)
     }
 
     fn live_len(&self) -> Result<u64> {

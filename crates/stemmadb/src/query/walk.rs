@@ -123,6 +123,11 @@ impl ValueWalk {
         Ok(self.ready.drain(..want.min(self.ready.len())).collect())
     }
 
+    /// Takes over what has become known of the documents still to be met.
+    pub(super) fn know(&mut self, filtered: &Filtered<impl Source>) {
+        self.documents = filtered.documents();
+    }
+
     pub(super) fn drive(&self) -> Option<&Drive> {
         self.drive.as_ref()
     }

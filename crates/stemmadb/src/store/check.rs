@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::ops::Bound;
 
-use crate::index::{DocumentNumber, PathNumber, Presence};
+use crate::index::{DocumentNumber, Histogram, PathNumber, Presence};
 use crate::log::LogPosition;
 use crate::memtable::DocumentState;
 use crate::revision::Sequence;
 use crate::store::record::Record;
 use crate::store::recover::Progress;
 use crate::store::snapshot::{Located, Snapshot};
-use crate::store::{FIRST_NUMBER, Store, layout, meta};
+use crate::store::{FIRST_NUMBER, Store, layout, meta, statistics};
 use crate::tree::{Direction, Table};
 use crate::value::PackedValue;
 use crate::{Error, ErrorKind, Result};
@@ -265,6 +265,7 @@ impl Check<'_> {
         if documents != ids || documents != events {
             self.damage(format!("tree: {documents} documents, {ids} ids, {events} events"), true);
         }
+        self.statistics()?;
         let counted = self.count_live_bytes();
         let recorded = meta::live_bytes(&*self.snapshot.tree);
         match (counted, recorded) {
@@ -277,6 +278,27 @@ impl Check<'_> {
             }
             (Err(error), _) | (_, Err(error)) => self.note(Err(error), "tree", true),
         }
+    }
+
+    /// Statistics count what the tree's postings hold. No answer depends on them.
+    fn statistics(&mut self) -> Result<()> {
+        let tree = self.snapshot.tree.clone();
+        let stored = match meta::all_statistics(&*tree) {
+            Ok(stored) => stored,
+            Err(error) => return self.note(Err(error), "statistics", true),
+        };
+        for (number, bytes) in stored {
+            let path = PathNumber(u32::try_from(number).unwrap_or(u32::MAX));
+            let compared = Histogram::decode(bytes).and_then(|stored| {
+                let counted = statistics::counted(&*tree, path)?;
+                let counts = |histogram: &Histogram| (histogram.value_count(), histogram.entry_count());
+                let (stored, counted) = (counts(&stored), counts(&counted));
+                let message = || format!("{stored:?} values and entries, should be {counted:?}");
+                if stored == counted { Ok(()) } else { Err(Error::corrupt(message())) }
+            });
+            self.note(compared, format_args!("statistics of `{}`", self.path_text(path)), true)?;
+        }
+        Ok(())
     }
 
     fn count_live_bytes(&self) -> Result<BTreeMap<u32, u64>> {

@@ -6,7 +6,8 @@
 //! - Postings come first, then documents, the checkpoint position last. Recovery works out index differences from the
 //!   documents in the tree: as long as a document's row is old, its terms can be merged again; once it is new, they are all in.
 //! - The tree knows a shape only after the durable log does: a shape that no frame names may get another meaning after a crash.
-//! - A document's rows and the live bytes they account for change in one transaction.
+//! - A document's rows and the live bytes they account for change in one transaction; so do postings and the statistics that count
+//!   them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -18,6 +19,7 @@ use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Stored, Walk
 use crate::revision::Sequence;
 use crate::store::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::store::meta::{self, Checkpoint};
+use crate::store::statistics::{self, Counting};
 use crate::store::{Sealed, Store, StoreParts};
 use crate::tree::{Direction, Table, TreeTransaction};
 
@@ -68,14 +70,15 @@ impl StoreParts {
     fn merge(&self, sealed: &Sealed, persisted: &mut Persisted) -> Result<()> {
         self.log.commit(sealed.log_end, Level::Flushed)?;
         self.publisher.advance(self.log.written(), self.log.durable());
-        let mut slices = Slices { parts: self, transaction: None, row_count: 0 };
+        let mut slices = Slices { parts: self, transaction: None, row_count: 0, counting: None };
         let path_count = self.paths.len();
         let shape_count = persisted.shape_count.max(sealed.shape_count);
         let tree = slices.transaction()?;
         meta::put_paths(tree, &self.paths, persisted.path_count)?;
         meta::put_shapes(tree, &self.shapes, persisted.shape_count..shape_count)?;
-        merge_postings(&mut slices, &sealed.memtable)?;
+        let overfull = merge_postings(&mut slices, &sealed.memtable)?;
         slices.commit()?;
+        self.divide_statistics(overfull)?;
         *persisted = Persisted { path_count, shape_count };
         merge_documents(&mut slices, &sealed.memtable)?;
         let checkpoint = Checkpoint {
@@ -93,6 +96,8 @@ struct Slices<'a> {
     parts: &'a StoreParts,
     transaction: Option<Box<dyn TreeTransaction + 'a>>,
     row_count: usize,
+    /// The statistics of the path that is merged.
+    counting: Option<Counting>,
 }
 
 impl<'a> Slices<'a> {
@@ -104,54 +109,100 @@ impl<'a> Slices<'a> {
         Ok(&mut **self.transaction.insert(transaction))
     }
 
-    /// Notes that rows changed; commits when the slice is full.
-    fn count(&mut self, rows: usize) -> Result<()> {
-        self.row_count += rows;
+    /// Commits when enough rows have changed.
+    fn end_if_full(&mut self) -> Result<()> {
         if self.row_count >= self.parts.options.slice_rows { self.commit() } else { Ok(()) }
+    }
+
+    /// Whether a term has documents in chunks that its merge does not touch; `row_key` is that of one that it does.
+    fn has_others(
+        &mut self,
+        path: PathNumber,
+        key: &[u8],
+        row_key: &[u8],
+        is_touched: impl Fn(u64) -> bool,
+    ) -> Result<bool> {
+        let prefix = index::first_posting(path, key);
+        match self.transaction()?.has_beside(Table::Postings, row_key, &prefix)? {
+            Some(has_others) => Ok(has_others),
+            // Nobody else changes the tree, and what this transaction changed of the term is touched.
+            None => statistics::has_others(&*self.parts.tree.read()?, path, key, is_touched),
+        }
     }
 
     fn commit(&mut self) -> Result<()> {
         self.row_count = 0;
+        if let Some(mut counting) = self.counting.take() {
+            counting.put(self.transaction()?)?;
+            self.counting = Some(counting);
+        }
         self.transaction.take().map_or(Ok(()), |transaction| transaction.commit())
     }
 }
 
-fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) -> Result<()> {
+/// Returns the statistics that are to be looked after, now that they have changed.
+fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) -> Result<Vec<Counting>> {
     for (path, presence) in memtable.presences() {
         let mut overlay = Overlay::default();
         memtable.presence(path, presence, EVERYTHING, &mut overlay);
         overlay.settle();
         merge_term(slices, path, &presence.key(), &overlay)?;
+        slices.end_if_full()?;
     }
+    let mut overfull = Vec::new();
     for path in memtable.paths() {
+        slices.counting = Some(Counting::begin(&*slices.parts.tree.read()?, path)?);
         let terms =
             Walk::new(memtable.clone(), path, Bound::Unbounded, Bound::Unbounded, Direction::Ascending, EVERYTHING);
         for (key, overlay) in terms {
-            merge_term(slices, path, &key, &overlay)?;
+            let (entry_change, value_change) = merge_term(slices, path, &key, &overlay)?;
+            if let Some(counting) = &mut slices.counting {
+                counting.add(&key, entry_change, value_change);
+            }
+            slices.end_if_full()?;
+        }
+        if let Some(mut counting) = slices.counting.take() {
+            counting.put(slices.transaction()?)?;
+            overfull.extend(slices.parts.publish_statistics(counting));
         }
     }
-    Ok(())
+    Ok(overfull)
 }
 
-/// Changes one term's containers, a chunk of documents at a time.
-fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &Overlay) -> Result<()> {
+/// Changes one term's containers, a chunk of documents at a time. Returns how many documents more have it, and whether it is
+/// new (1) or gone (-1).
+fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &Overlay) -> Result<(i64, i64)> {
+    let (mut was_there, mut is_there, mut change) = (None, false, 0);
+    let is_touched = |chunk: u64| overlay.changes().iter().any(|(number, _)| number.chunk() == chunk);
+    let mut row_key = Vec::new();
     for changes in overlay.changes().chunk_by(|left, right| left.0.chunk() == right.0.chunk()) {
-        let chunk = changes[0].0.chunk();
-        let row_key = index::posting_key(path, key, chunk);
+        row_key = index::posting_key(path, key, changes[0].0.chunk());
         let tree = slices.transaction()?;
         let pick = |wanted: bool| -> Vec<u16> {
             changes.iter().filter(|(_, gained)| *gained == wanted).map(|(number, _)| number.low()).collect()
         };
         let mut value = Vec::new();
         let stored = tree.get(Table::Postings, &row_key)?;
-        if Container::update_stored(stored, &pick(true), &pick(false), &mut value)? == 0 {
+        let before = stored.map_or(Ok(0), Container::stored_len)?;
+        let after = Container::update_stored(stored, &pick(true), &pick(false), &mut value)?;
+        change += i64::from(after) - i64::from(before);
+        is_there |= after > 0;
+        if before > 0 {
+            was_there = Some(true);
+        } else if was_there.is_none() {
+            was_there = Some(slices.has_others(path, key, &row_key, is_touched)?);
+        }
+        let tree = slices.transaction()?;
+        if after == 0 {
             tree.delete(Table::Postings, &row_key)?;
         } else {
             tree.put(Table::Postings, &row_key, &value)?;
         }
-        slices.count(1)?;
+        slices.row_count += 1;
     }
-    Ok(())
+    let was_there = was_there.unwrap_or_default();
+    let is_there = is_there || (was_there && slices.has_others(path, key, &row_key, is_touched)?);
+    Ok((change, i64::from(is_there) - i64::from(was_there)))
 }
 
 fn merge_documents(slices: &mut Slices<'_>, memtable: &Memtable) -> Result<()> {

@@ -7,12 +7,13 @@
 //! | `path/` + number | parent and name of a path |
 //! | `shape/` + number | field names of a shape |
 //! | `live/` + segment | bytes of that segment's records that are still needed |
+//! | `statistics/` + number | how the values of a path are spread: a histogram |
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
 use crate::Result;
-use crate::index::{DocumentNumber, PathEntry, PathNumber, Paths};
+use crate::index::{DocumentNumber, Histogram, PathEntry, PathNumber, Paths};
 use crate::log::LogPosition;
 use crate::revision::Sequence;
 use crate::store::layout;
@@ -25,6 +26,7 @@ const SETTINGS: &[u8] = b"settings";
 const PATH: &[u8] = b"path/";
 const SHAPE: &[u8] = b"shape/";
 const LIVE: &[u8] = b"live/";
+const STATISTICS: &[u8] = b"statistics/";
 
 /// How far the tree has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,4 +139,25 @@ pub(super) fn change_live_bytes(tree: &mut dyn TreeTransaction, segment: u32, ch
 /// Forgets a segment that is gone.
 pub(super) fn forget_segment(tree: &mut dyn TreeTransaction, segment: u32) -> Result<()> {
     tree.delete(Table::Meta, &numbered_key(LIVE, u64::from(segment))).map(|_| ())
+}
+
+/// The histogram of a path, as it is stored.
+pub(super) fn statistics(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Option<&[u8]>> {
+    tree.get(Table::Meta, &numbered_key(STATISTICS, u64::from(path.0)))
+}
+
+/// The stored histograms of all paths that have one.
+pub(super) fn all_statistics(tree: &dyn TreeSnapshot) -> Result<Vec<(u64, &[u8])>> {
+    numbered(tree, STATISTICS)
+}
+
+/// Stores the histogram of a path; nothing, if the path has no values any more.
+pub(super) fn put_statistics(tree: &mut dyn TreeTransaction, path: PathNumber, histogram: &Histogram) -> Result<()> {
+    let key = numbered_key(STATISTICS, u64::from(path.0));
+    if histogram.entry_count() == 0 {
+        return tree.delete(Table::Meta, &key).map(|_| ());
+    }
+    let mut value = Vec::new();
+    histogram.encode(&mut value);
+    tree.put(Table::Meta, &key, &value)
 }

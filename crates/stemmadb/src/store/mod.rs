@@ -25,6 +25,7 @@ mod publish;
 mod record;
 mod recover;
 mod snapshot;
+mod statistics;
 mod upkeep;
 mod walk;
 mod write;
@@ -67,6 +68,7 @@ pub(crate) struct StoreParts {
     pub(crate) options: Options,
     cache: cache::DocumentCache,
     directory: directory::IdDirectory,
+    statistics: statistics::Kept,
 }
 
 /// An open database.

@@ -14,6 +14,8 @@ pub struct PathInfo {
     pub document_count: u64,
     /// Of which kinds it is, in how many documents. Within arrays a document may have several kinds, and only scalars count.
     pub kinds: Vec<(Kind, u64)>,
+    /// Distinct scalars there. Where more than a thousand were written since the last checkpoint, those are all taken to be new.
+    pub value_count: u64,
 }
 
 /// How many documents have something at a path, and of which kinds.
@@ -34,7 +36,8 @@ impl Snapshot {
             };
             if document_count > 0 {
                 let path = self.paths().text(entry.number).unwrap_or_default();
-                infos.push(PathInfo { path, document_count, kinds });
+                let value_count = self.distinct_count(entry.number)?;
+                infos.push(PathInfo { path, document_count, kinds, value_count });
             }
         }
         infos.sort_unstable_by(|left, right| left.path.cmp(&right.path));

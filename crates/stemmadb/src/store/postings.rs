@@ -130,7 +130,7 @@ impl Snapshot {
         Ok((set, false))
     }
 
-    fn tree_postings(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
+    pub(super) fn tree_postings(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
         let (lower, upper) = (index::first_posting(path, key), index::after_postings(path, key));
         let mut rows =
             self.tree.scan(Table::Postings, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
@@ -189,7 +189,12 @@ impl Snapshot {
     }
 
     /// What the memtables change within the bounds, term by term.
-    fn changed_terms(&self, path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> HashMap<Vec<u8>, Overlay> {
+    pub(super) fn changed_terms(
+        &self,
+        path: PathNumber,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> HashMap<Vec<u8>, Overlay> {
         let mut changed: HashMap<Vec<u8>, Overlay> = HashMap::new();
         for memtable in &self.memtables {
             for (key, newer) in Walk::new(memtable.clone(), path, lower, upper, Direction::Ascending, self.at) {

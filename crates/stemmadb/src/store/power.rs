@@ -213,6 +213,10 @@ impl TreeTransaction for WatchedTransaction<'_> {
         self.transaction.get(table, key)
     }
 
+    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
+        self.transaction.has_beside(table, key, prefix)
+    }
+
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.transaction.put(table, key, value)
     }

@@ -16,7 +16,9 @@ use crate::store::checkpoint::Persisted;
 use crate::store::record::{Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
-use crate::store::{Durability, FIRST_NUMBER, Store, StoreParts, View, cache, directory, meta, publish, upkeep};
+use crate::store::{
+    Durability, FIRST_NUMBER, Store, StoreParts, View, cache, directory, meta, publish, statistics, upkeep,
+};
 use crate::tree::Tree;
 use crate::value::{Body, ShapeNumber, Shapes, Value};
 use crate::{Error, Result};
@@ -115,6 +117,7 @@ impl Store {
         let parts = StoreParts {
             cache: cache::DocumentCache::new(options.cache_bytes - options.cache_bytes / 4),
             directory: directory::IdDirectory::new(options.cache_bytes / 4),
+            statistics: statistics::Kept::default(),
             log,
             tree,
             shapes: Arc::new(shapes),

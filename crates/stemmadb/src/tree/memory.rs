@@ -116,6 +116,13 @@ impl TreeTransaction for MemoryTransaction<'_> {
         self.changed.get(table, key)
     }
 
+    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
+        let map = self.changed.map(table);
+        let before = map.range::<_, [u8]>((Bound::Unbounded, Bound::Excluded(key))).next_back();
+        let after = map.range::<_, [u8]>((Bound::Excluded(key), Bound::Unbounded)).next();
+        Ok(Some([before, after].into_iter().flatten().any(|(beside, _)| beside.starts_with(prefix))))
+    }
+
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(table, key)?;
         let replaced = self.changed.maps[table.index()].insert(key.into(), value.into());

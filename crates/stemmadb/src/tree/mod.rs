@@ -208,6 +208,10 @@ pub(crate) trait TreeTransaction {
     /// keys in order.
     fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<&[u8]>>;
 
+    /// Whether the row before `key` or the one after it has a key that begins with `prefix`, as `key` does; none if that is not known
+    /// without reading more than `get` of `key` did.
+    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>>;
+
     /// Puts a row, replacing the one under the same key. A key beyond the last of its table takes a fast path that fills
     /// pages to the brim: put sorted rows in order.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()>;

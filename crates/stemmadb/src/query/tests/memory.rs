@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::super::interval::KeyRange;
 use super::super::source::{Source, VisitValue};
-use crate::index::{DocumentNumber, DocumentSet, PathNumber, Paths, Policy, Presence, Union, document_terms};
+use crate::index::{
+    DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union, document_terms,
+};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::Document;
 use crate::tree::Direction;
@@ -31,6 +33,8 @@ pub(crate) struct MemorySource {
     pub(crate) documents: BTreeMap<DocumentNumber, Stored>,
     terms: Postings<Vec<u8>>,
     presence: Postings<Presence>,
+    /// Whether what it tells of its values is wrong: no answer may depend on that.
+    pub(crate) has_wrong_statistics: bool,
 }
 
 impl MemorySource {
@@ -42,6 +46,7 @@ impl MemorySource {
             documents: BTreeMap::new(),
             terms: BTreeMap::new(),
             presence: BTreeMap::new(),
+            has_wrong_statistics: false,
         }
     }
 
@@ -172,6 +177,19 @@ impl Source for MemorySource {
 
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
         numbers.iter().map(|number| self.stored(*number).map(|stored| stored.id.clone())).collect()
+    }
+
+    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
+        let mut histogram = Histogram::default();
+        for ((_, key), documents) in self.terms.range((path, Vec::new())..(PathNumber(path.0 + 1), Vec::new())) {
+            let count = documents.len() as i64;
+            let seed = key.iter().map(|byte| u32::from(*byte)).sum::<u32>() + path.0;
+            match self.has_wrong_statistics {
+                true => histogram.add(key, i64::from(seed % 5) * 1_000, i64::from(seed % 3)),
+                false => histogram.add(key, count, i64::from(count > 0)),
+            }
+        }
+        Some(Arc::new(histogram))
     }
 
     fn load(

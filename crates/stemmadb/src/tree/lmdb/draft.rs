@@ -85,6 +85,26 @@ impl Draft {
         self.find(key).ok().map(|index| self.value(index))
     }
 
+    /// Whether the row before `key` or after it begins with `prefix`; none if it may lie in another block.
+    pub(super) fn has_beside(&self, key: &[u8], prefix: &[u8]) -> Option<bool> {
+        let (before, after) = match self.find(key) {
+            Ok(index) => (index.checked_sub(1), index + 1),
+            Err(index) => (index.checked_sub(1), index),
+        };
+        let begins = |index: usize| self.bytes[self.rows[index].key()].starts_with(prefix);
+        let is_before =
+            before.map_or_else(|| (self.fence.as_slice() <= prefix).then_some(false), |at| Some(begins(at)));
+        let is_after = match after < self.rows.len() {
+            true => Some(begins(after)),
+            false => (!self.upper.starts_with(prefix)).then_some(false),
+        };
+        match (is_before, is_after) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            _ => None,
+        }
+    }
+
     pub(super) fn put(&mut self, key: &[u8], value: &[u8]) {
         let found = self.find(key);
         let place = self.write(&[key], value);

@@ -66,6 +66,13 @@ impl TreeTransaction for LmdbTransaction<'_> {
         Ok(self.draft(table, key)?.get(key))
     }
 
+    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
+        if !is_storable(key) {
+            return Ok(None);
+        }
+        Ok(self.draft(table, key)?.has_beside(key, prefix))
+    }
+
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(table, key)?;
         let draft = self.draft(table, key)?;
