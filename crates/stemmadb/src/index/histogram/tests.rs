@@ -1,3 +1,5 @@
+//! Counts against a naive map, and estimates of ranges of skewed values.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
