@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
+use crate::keys::{Expiring, Keys};
 use crate::log::{DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
 use crate::query::{Find, Query};
 use crate::revision::{DocumentId, Revision, Sequence};
@@ -48,6 +49,7 @@ struct Handle {
     store: Arc<Store>,
     upkeeper: Mutex<Option<Upkeeper>>,
     hub: Arc<Hub>,
+    expiring: Arc<Expiring>,
     path: Option<PathBuf>,
     /// Held until everything else is closed.
     _lock: Option<Arc<DatabaseLock>>,
@@ -170,7 +172,8 @@ impl Database {
         let store = Store::open(vfs, tree, options, progress)?;
         let hub = Hub::attach(&store.parts.publisher);
         let upkeeper = Mutex::new(Some(Upkeeper::start(&store)?));
-        Ok(Database { handle: Arc::new(Handle { store, upkeeper, hub, path, _lock: lock }) })
+        let expiring = Arc::default();
+        Ok(Database { handle: Arc::new(Handle { store, upkeeper, hub, expiring, path, _lock: lock }) })
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {
@@ -363,6 +366,14 @@ impl Database {
     /// `NotFound` if there is none; `Conflict` if it is not at `expected`.
     pub fn delete_local(&self, id: &str, expected: Option<u64>) -> Result<()> {
         self.write(|transaction| transaction.put_local(id, expected, None).map(|_| ()))
+    }
+
+    /// Keys with values, counters and times to live, beside the documents: see [`Keys`].
+    ///
+    /// # Errors
+    /// `Invalid` if the name is empty, longer than 100 bytes, or has a slash in it.
+    pub fn keys(&self, namespace: &str) -> Result<Keys> {
+        Keys::new(self.store(), &self.handle.expiring, self.durability(), namespace)
     }
 
     /// What matches a selector (or a whole [`Query`]): narrow it, then ask for documents, ids, values or a count.

@@ -21,5 +21,8 @@ struct Durability;
 #[doc = include_str!("../../../docs/guide/operating.md")]
 struct Operating;
 
+#[doc = include_str!("../../../docs/guide/keys.md")]
+struct Keys;
+
 #[doc = include_str!("../../../docs/guide/collections.md")]
 struct Collections;

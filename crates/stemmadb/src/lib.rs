@@ -9,6 +9,7 @@ mod format;
 #[cfg(doctest)]
 mod guide;
 mod index;
+mod keys;
 mod log;
 mod memtable;
 mod query;
@@ -30,6 +31,7 @@ pub use collection::{
 pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
 pub use index::Policy as IndexPolicy;
+pub use keys::Keys;
 pub use query::{
     Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
     field, not,

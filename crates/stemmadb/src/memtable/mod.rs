@@ -156,6 +156,17 @@ impl Memtable {
         states.iter().rev().find(|(sequence, _)| *sequence <= at).map(|(_, state)| state.clone())
     }
 
+    /// The versions, as of `at`, of the `_local` documents whose ids begin with `prefix`, in no order. Costs a look at every id.
+    pub(crate) fn locals(&self, prefix: &str, at: Sequence) -> Vec<(String, Arc<LocalState>)> {
+        let inner = self.inner.read();
+        let wanted = inner.locals.iter().filter(|(id, _)| id.starts_with(prefix));
+        let newest = wanted.filter_map(|(id, states)| {
+            let (_, state) = states.iter().rev().find(|(sequence, _)| *sequence <= at)?;
+            Some((id.clone(), state.clone()))
+        });
+        newest.collect()
+    }
+
     /// Up to `limit` events of the feed after `after` and up to `at`, in order; superseded ones included.
     pub(crate) fn events(&self, after: Sequence, at: Sequence, limit: usize) -> Vec<(Sequence, DocumentNumber)> {
         let inner = self.inner.read();

@@ -17,6 +17,7 @@ mod document;
 mod events;
 mod fetch;
 mod layout;
+mod locals;
 mod meta;
 mod options;
 mod path_info;

@@ -242,7 +242,7 @@ impl Snapshot {
         }
     }
 
-    fn read_bytes(&self, position: LogPosition, length: u32) -> Result<Arc<[u8]>> {
+    pub(super) fn read_bytes(&self, position: LogPosition, length: u32) -> Result<Arc<[u8]>> {
         let mut bytes = Vec::new();
         self.segments.read(position, length as usize, &mut bytes)?;
         Ok(bytes.into())

@@ -398,6 +398,15 @@ impl<'a> Transaction<'a> {
         index::document_terms(&self.store.parts.policy, &self.store.parts.paths, document.packed()?)
     }
 
+    /// The `_local` document `id` as this transaction sees it.
+    pub(crate) fn local_value(&self, id: &str) -> Result<Option<Value>> {
+        match self.locals.iter().rev().find(|local| local.id == id) {
+            Some(local) if local.deleted => Ok(None),
+            Some(local) => PackedValue::new(local.body.packed(), &self.store.parts.shapes)?.to_value().map(Some),
+            None => Ok(self.base.local_value(id)?.map(|(_, value)| value)),
+        }
+    }
+
     /// Writes the `_local` document `id`; the new `N` of its revision `0-N`.
     pub(crate) fn put_local(&mut self, id: &str, expected: Option<u64>, body: Option<&Value>) -> Result<u64> {
         if !DocumentId::new(id)?.is_local() {

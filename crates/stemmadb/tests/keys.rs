@@ -1,0 +1,108 @@
+//! Keys, counters and times to live.
+
+use std::time::{Duration, Instant};
+
+use stemmadb::{Database, ErrorKind, Keys, Options};
+
+const SHORT: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_secs(3600);
+
+fn wait_until(condition: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < until, "it never came to pass");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn is_there(keys: &Keys, key: &str) -> bool {
+    keys.get::<String>(key).unwrap().is_some()
+}
+
+#[test]
+fn a_key_is_there_until_it_ends_or_is_removed() {
+    let db = Database::in_memory();
+    let keys = db.keys("cache").unwrap();
+    keys.set("stays", "a").unwrap();
+    keys.set_for("long", "b", LONG).unwrap();
+    keys.set_for("short", "c", SHORT).unwrap();
+    wait_until(|| !is_there(&keys, "short"));
+    assert_eq!(
+        keys.all::<String>().unwrap(),
+        [("long".to_owned(), "b".to_owned()), ("stays".to_owned(), "a".to_owned())]
+    );
+    assert!(keys.expire("long", Some(SHORT)).unwrap() && !keys.expire("short", None).unwrap());
+    wait_until(|| !is_there(&keys, "long"));
+    assert!(keys.remove("stays").unwrap() && !keys.remove("stays").unwrap());
+    // A value for good takes an end away, and one that has ended can be set again.
+    keys.set_for("again", "d", SHORT).unwrap();
+    keys.set("again", "e").unwrap();
+    keys.set("short", "f").unwrap();
+    std::thread::sleep(2 * SHORT);
+    assert!(is_there(&keys, "again") && is_there(&keys, "short"));
+    assert!(db.keys("other").unwrap().all::<String>().unwrap().is_empty());
+}
+
+#[test]
+fn counters_count_and_swaps_compare_whoever_else_does() {
+    let db = Database::in_memory();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    db.keys("n").unwrap().increment("visits", 1).unwrap();
+                }
+            });
+        }
+    });
+    let keys = db.keys("n").unwrap();
+    assert_eq!(keys.get::<i64>("visits").unwrap(), Some(200));
+    assert_eq!(keys.increment("visits", -201).unwrap(), -1);
+    keys.set("word", "x").unwrap();
+    keys.set("large", &i64::MAX).unwrap();
+    for key in ["word", "large"] {
+        assert_eq!(keys.increment(key, 1).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    assert!(keys.compare_and_set("lock", None, Some("mine")).unwrap());
+    assert!(!keys.compare_and_set("lock", None, Some("yours")).unwrap());
+    assert!(!keys.compare_and_set("lock", Some("yours"), None).unwrap());
+    assert!(keys.compare_and_set("lock", Some("mine"), None).unwrap());
+    assert!(keys.get::<String>("lock").unwrap().is_none());
+}
+
+#[test]
+fn what_has_ended_is_removed_as_others_are_written_also_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("keys.stemma");
+    let db = Database::open(&path).unwrap();
+    let keys = db.keys("cache").unwrap();
+    (0..40).for_each(|n| keys.set_for(&n.to_string(), "x", SHORT).unwrap());
+    keys.set("stays", "y").unwrap();
+    drop(keys);
+    db.close().unwrap();
+    std::thread::sleep(2 * SHORT);
+    let db = Database::open_with(&path, Options::new()).unwrap();
+    let kept = |n: usize| db.get_local(&format!("_local/keys/cache/{n}")).unwrap().is_some();
+    assert!(kept(39));
+    for _ in 0..20 {
+        db.keys("other").unwrap().increment("n", 1).unwrap();
+    }
+    assert!(!(0..40).any(kept));
+    assert!(is_there(&db.keys("cache").unwrap(), "stays"));
+}
+
+#[test]
+fn what_can_be_no_key_is_refused() {
+    let db = Database::in_memory();
+    for namespace in ["", "a/b", &"n".repeat(101)] {
+        assert_eq!(db.keys(namespace).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let keys = db.keys(&"n".repeat(100)).unwrap();
+    for key in ["", &"k".repeat(251)] {
+        assert_eq!(keys.set(key, "v").unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    keys.set(&"k".repeat(250), "v").unwrap();
+    keys.set("with/slash and ü", "v").unwrap();
+    assert_eq!(keys.all::<String>().unwrap().len(), 2);
+    assert_eq!(keys.get::<i64>("with/slash and ü").unwrap_err().kind(), ErrorKind::Invalid);
+}
