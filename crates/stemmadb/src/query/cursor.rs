@@ -10,10 +10,11 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::collect::{self, Collector};
 use super::document::Document;
-use super::estimate::{estimate, expected};
+use super::estimate::spares_filter;
 use super::evaluate::{Answer, READ_COST, Trace, evaluate, evaluate_within};
 use super::facts::Facts;
 use super::matcher;
@@ -35,8 +36,6 @@ const COLLECT_ALWAYS: u64 = if cfg!(test) { 2 } else { 64 };
 const STREAM_MAX: u64 = 4096;
 /// How many documents are read to spare evaluating the other conditions, before they are.
 const UNSETTLED_MAX: u64 = if cfg!(test) { 2 } else { 256 };
-/// A filter of fewer values is evaluated in any case.
-const SPARED_VALUES_MIN: u64 = if cfg!(test) { 3 } else { 4_096 };
 
 /// One document of a result.
 #[derive(Clone, Debug)]
@@ -80,7 +79,19 @@ pub(crate) struct Filtered<S> {
     pub(super) known: Known,
     overflow: DocumentSet,
     documents_read: Cell<u64>,
+    checks: Cell<Checks>,
+    /// Whether checks are timed.
+    is_measured: bool,
     values_walked: Cell<u64>,
+}
+
+/// Documents read to decide whether they match.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Checks {
+    pub(crate) count: u64,
+    /// Those that do.
+    pub(crate) matching_count: u64,
+    pub(crate) time: Duration,
 }
 
 /// What is known of the documents before they are met in order.
@@ -113,6 +124,7 @@ impl<S: Source> Cursor<S> {
         let is_limited = prepared.limit.is_some() || matches!(prepared.after, Some(Position::Value { .. }));
         let plan = prepared.plan(is_limited, facts);
         let mut filtered = Filtered::new(source, plan)?;
+        filtered.is_measured = trace.is_some();
         let order = filtered.start(prepared, trace)?;
         Ok(Cursor { filtered, order })
     }
@@ -212,8 +224,9 @@ pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
 impl<S: Source> Filtered<S> {
     pub(super) fn new(source: S, plan: Arc<Plan>) -> Result<Self> {
         let overflow = source.presence(PathNumber::ROOT, &[Presence::Overflow])?;
-        let (documents_read, values_walked) = (Cell::new(0), Cell::new(0));
-        Ok(Filtered { source, plan, known: Known::Nothing, overflow, documents_read, values_walked })
+        let (documents_read, values_walked, checks) = (Cell::new(0), Cell::new(0), Cell::default());
+        let (known, is_measured) = (Known::Nothing, false);
+        Ok(Filtered { source, plan, known, overflow, documents_read, checks, is_measured, values_walked })
     }
 
     /// Evaluates the plan's filter.
@@ -292,6 +305,11 @@ impl<S: Source> Filtered<S> {
         self.documents_read.get()
     }
 
+    /// What was checked so far; if the filter was measured.
+    pub(crate) fn checks(&self) -> Checks {
+        self.checks.get()
+    }
+
     /// How many documents match. Reads only those that the index can't decide.
     pub(crate) fn count(&self) -> Result<u64> {
         let Known::Answer(answer) = &self.known else { return Err(Error::internal("a count before its filter")) };
@@ -335,6 +353,8 @@ impl<S: Source> Filtered<S> {
         }
         let numbers: Vec<DocumentNumber> = hits.iter().map(|hit| hit.number).collect();
         let mut at = 0;
+        let started = self.is_measured.then(Instant::now);
+        let mut checks = self.checks.get();
         self.source.load(&numbers, &mut |number, document| {
             let Some(hit) = hits.get(at).filter(|hit| hit.number == number) else {
                 return Err(Error::internal("a snapshot loaded another document than it was asked for"));
@@ -345,12 +365,21 @@ impl<S: Source> Filtered<S> {
                 Need::Residual => matcher::matches(&self.plan.residual, Document::of(&document)?)?,
                 Need::Whole => matcher::matches(&self.plan.whole, Document::of(&document)?)?,
             };
+            if hit.need != Need::Nothing {
+                checks.count += 1;
+                checks.matching_count += u64::from(matches);
+            }
             if matches {
                 visit(at, document)?;
             }
             at += 1;
             Ok(())
-        })
+        })?;
+        if let Some(started) = started.filter(|_| checks.count > self.checks.get().count) {
+            checks.time += started.elapsed();
+            self.checks.set(checks);
+        }
+        Ok(())
     }
 
     /// The hits that match; those that need no check are not read.
@@ -487,7 +516,9 @@ impl<S: Source> Filtered<S> {
     /// Whether walking the sort path's values until enough candidates are met costs less than reading all candidates.
     /// The filter is evaluated then, unless it is everything.
     fn prefers_walk(&mut self, wanted: Option<u64>, trace: Option<&mut Trace>) -> Result<bool> {
-        if self.spares_filter(wanted)? {
+        if wanted.is_some_and(|wanted| wanted <= UNSETTLED_MAX)
+            && spares_filter(&self.plan.filter, &self.source, wanted.unwrap_or_default(), UNSETTLED_MAX / 2)?
+        {
             // Documents are read until it is known how many that takes.
             self.known = Known::Nothing;
             return Ok(true);
@@ -495,20 +526,6 @@ impl<S: Source> Filtered<S> {
         self.filter(trace)?;
         let Known::Answer(answer) = &self.known else { return Ok(true) };
         self.pays(answer.certain.len() + answer.maybe.len(), wanted)
-    }
-
-    /// Whether the filter is one range of so many values that it costs less to read the documents met on a walk until enough of
-    /// them match. That is expected: if it turns out otherwise, [`Filtered::settle`] evaluates the filter.
-    fn spares_filter(&self, wanted: Option<u64>) -> Result<bool> {
-        let Some(wanted) = wanted.filter(|wanted| *wanted <= UNSETTLED_MAX) else { return Ok(false) };
-        let filter = &self.plan.filter;
-        let Some(range) = expected(filter, &self.source).filter(|range| range.values >= SPARED_VALUES_MIN) else {
-            return Ok(false);
-        };
-        let all = self.source.live_len()?;
-        let matching = if range.is_tested { estimate(filter, &self.source, all)? } else { range.documents };
-        let read = u128::from(all) * u128::from(wanted) / u128::from(matching.max(1));
-        Ok(read <= u128::from(UNSETTLED_MAX / 2) && read * u128::from(READ_COST) < u128::from(range.values / 4))
     }
 
     /// Whether walking values until so many of the candidates are met costs less than reading the candidates.

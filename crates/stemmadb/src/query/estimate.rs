@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use super::evaluate::passes;
+use super::evaluate::{READ_COST, passes};
 use super::interval::{KeyRange, successor};
 use super::plan::{Node, ValueTest};
 use super::source::Source;
@@ -18,6 +18,8 @@ const VALUES_MAX: u64 = if cfg!(test) { 8 } else { 64 };
 /// At how many places within a range values are tried, and how many at each.
 const SAMPLES_MAX: usize = 16;
 const SAMPLE_VALUES: u64 = 8;
+/// A filter of fewer values is evaluated in any case.
+const SPARED_VALUES_MIN: u64 = if cfg!(test) { 3 } else { 4_096 };
 /// How many values of one list are looked up.
 const KEYS_MAX: usize = 64;
 /// What a range of which nothing is known is taken to have, of all that have a scalar there.
@@ -80,8 +82,8 @@ pub(super) fn expected(node: &Node, source: &impl Source) -> Option<Expected> {
             let is_costly = |node: &&Node| !matches!(node, Node::Presence { .. } | Node::Equal { .. });
             for node in nodes.iter().filter(is_costly) {
                 let one = expected(node, source)?;
-                sum.values += one.values;
-                sum.documents += one.documents;
+                sum.values = sum.values.saturating_add(one.values);
+                sum.documents = sum.documents.saturating_add(one.documents);
                 sum.is_tested |= one.is_tested;
             }
             return Some(sum);
@@ -91,6 +93,18 @@ pub(super) fn expected(node: &Node, source: &impl Source) -> Option<Expected> {
     let amount = source.histogram(path)?.within(&range.lower, &range.upper);
     let is_tested = matches!(node, Node::Matching { .. });
     Some(Expected { values: amount.values as u64, documents: amount.entries as u64, is_tested })
+}
+
+/// Whether a filter is one range of so many values that it costs less to read the documents met on a walk in another order until
+/// `wanted` of them match: no more than `read_max`, if they are spread evenly.
+pub(super) fn spares_filter(filter: &Node, source: &impl Source, wanted: u64, read_max: u64) -> Result<bool> {
+    let Some(range) = expected(filter, source).filter(|range| range.values >= SPARED_VALUES_MIN) else {
+        return Ok(false);
+    };
+    let all = source.live_len()?;
+    let matching = if range.is_tested { estimate(filter, source, all)? } else { range.documents };
+    let read = u128::from(all) * u128::from(wanted) / u128::from(matching.max(1));
+    Ok(read <= u128::from(read_max) && read * u128::from(READ_COST) < u128::from(range.values / 4))
 }
 
 /// Documents met on a walk over some values.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::time::Instant;
 
-use super::cursor::{Cursor, Need};
+use super::cursor::{Checks, Cursor, Need};
 use super::estimate::estimate;
 use super::evaluate::Trace;
 use super::facts::Facts;
@@ -24,11 +24,13 @@ const ESTIMATED_MAX: usize = 1_000;
 /// How many rows an analysis takes at once.
 const BATCH: usize = 256;
 
-/// How a query is answered: what the index is asked, what is checked on documents, and how rows come into order. Of an
-/// analysed query also what each step found and took.
+/// How a query is answered: what the index is asked, what is checked on documents, and how rows come into order; each step with
+/// about how many documents it gives. Of an analysed query also what each step found and took.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     filter: Step,
+    /// About how many rows there are without a limit.
+    estimated: Option<u64>,
     residual: Option<Value>,
     order: String,
     sort: Value,
@@ -46,8 +48,9 @@ struct Step {
     /// What with.
     detail: Option<String>,
     is_exact: bool,
+    /// What came of it; none if it was not evaluated.
     found: Option<Found>,
-    /// About how many documents it gives, if it was not evaluated.
+    /// About how many documents it gives.
     estimated: Option<u64>,
     /// Whether documents were read instead of finishing it.
     is_abandoned: bool,
@@ -66,6 +69,8 @@ struct Found {
 struct Ran {
     row_count: u64,
     documents_read: u64,
+    /// Of documents read to decide whether they match.
+    checks: Checks,
     values_walked: u64,
     time_us: u64,
 }
@@ -82,26 +87,35 @@ pub(super) fn explain<S: Source>(source: S, query: &Query, analyze: bool) -> Res
         };
         let mut filter = Step::new(&plan.filter, source.paths(), &Trace::default());
         filter.estimate(&plan.filter, &source, source.live_len()?)?;
-        return Ok(Explanation::new(&prepared, &plan, filter, order, None));
+        let estimated = filter.estimated;
+        return Ok(Explanation::new(&prepared, &plan, filter, estimated, order, None));
     }
     let started = Instant::now();
     let mut trace = Trace::default();
     let mut cursor = Cursor::open(source, &prepared, Some(&mut trace))?;
     let order = cursor.order_name();
     let row_count = run(&mut cursor, &prepared)?;
+    query.limits().allow_rows(row_count)?;
     let filtered = &cursor.filtered;
     let ran = Ran {
         row_count,
         documents_read: filtered.documents_read(),
+        checks: filtered.checks(),
         values_walked: filtered.values_walked(),
         time_us: microseconds(started.elapsed()),
     };
-    let paths = filtered.source.paths();
+    // After the clock has stopped: of the same snapshot, they are what they were.
+    let (source, plan, all) = (&filtered.source, &filtered.plan, filtered.source.live_len()?);
     let filter = match cursor.drive() {
-        Some(drive) => Step::driven(drive, paths, &trace),
-        None => Step::new(&filtered.plan.filter, paths, &trace),
+        Some(drive) => Step::driven(drive, source, all, &trace)?,
+        None => {
+            let mut filter = Step::new(&plan.filter, source.paths(), &trace);
+            filter.estimate(&plan.filter, source, all)?;
+            filter
+        }
     };
-    Ok(Explanation::new(&prepared, &filtered.plan, filter, order, Some(ran)))
+    let estimated = estimate(&plan.filter, source, all)?;
+    Ok(Explanation::new(&prepared, plan, filter, Some(estimated), order, Some(ran)))
 }
 
 /// Runs a query to its last row and counts the rows.
@@ -124,10 +138,18 @@ fn microseconds(time: std::time::Duration) -> u64 {
 }
 
 impl Explanation {
-    fn new(prepared: &Prepared, plan: &Plan, filter: Step, order: &str, ran: Option<Ran>) -> Self {
+    fn new(
+        prepared: &Prepared,
+        plan: &Plan,
+        filter: Step,
+        estimated: Option<u64>,
+        order: &str,
+        ran: Option<Ran>,
+    ) -> Self {
         let residual = (plan.residual != Normal::Everything).then(|| print::normal(&plan.residual));
         Explanation {
             filter,
+            estimated,
             residual,
             order: order.to_owned(),
             sort: prepared.sort.to_value(),
@@ -137,12 +159,27 @@ impl Explanation {
         }
     }
 
-    /// The explanation as JSON.
+    /// What was checked on documents, if the query ran and that was asked for or took place.
+    fn checks(&self) -> Option<Checks> {
+        let checks = self.ran.as_ref()?.checks;
+        (checks.count > 0 || self.residual.is_some()).then_some(checks)
+    }
+
+    /// The explanation as JSON: `filter` is a tree of steps, each with its `operation`, `path`, `detail`, and what it gives
+    /// (`estimated_rows`; analysed also `rows`, those `undecided`, `time_us`), and the steps it is made `of`. Steps ask the index:
+    /// only `check` reads documents to decide, and `documents_read` counts these and what a sort reads.
     pub fn to_value(&self) -> Value {
         let mut object = Object::new();
         object.insert("filter", self.filter.to_value());
         if let Some(residual) = &self.residual {
             object.insert("checked_on_documents", residual.clone());
+        }
+        if let Some(checks) = self.checks() {
+            let mut check = Object::new();
+            check.insert("documents_read", checks.count);
+            check.insert("rows", checks.matching_count);
+            check.insert("time_us", microseconds(checks.time));
+            object.insert("check", Value::Object(check));
         }
         object.insert("sort", self.sort.clone());
         object.insert("order", self.order.as_str());
@@ -151,6 +188,9 @@ impl Explanation {
         }
         if self.skip > 0 {
             object.insert("skip", self.skip);
+        }
+        if let Some(estimated) = self.estimated {
+            object.insert("estimated_rows", estimated);
         }
         if let Some(ran) = &self.ran {
             object.insert("rows", ran.row_count);
@@ -181,14 +221,23 @@ impl fmt::Display for Explanation {
         }
         if let Some(ran) = &self.ran {
             let (rows, documents) = (counted(ran.row_count, "row"), counted(ran.documents_read, "document"));
-            write!(f, ": {rows}, {documents} read")?;
+            write!(f, ": {rows}{}, {documents} read", expectation(self.estimated))?;
             if ran.values_walked > 0 {
                 write!(f, ", {} walked", counted(ran.values_walked, "value"))?;
             }
             write!(f, ", {} µs", ran.time_us)?;
         }
-        if let Some(residual) = &self.residual {
-            write!(f, "\n  checked on documents: {residual}")?;
+        match (&self.residual, self.checks()) {
+            (Some(residual), _) => write!(f, "\n  checked on documents: {residual}")?,
+            (None, Some(_)) => write!(f, "\n  checked on documents: the whole selector")?,
+            (None, None) => {}
+        }
+        match self.checks() {
+            Some(Checks { count: 0, .. }) => write!(f, ": not needed")?,
+            Some(Checks { count, matching_count, time }) => {
+                write!(f, ": {matching_count} of {} match, {} µs", counted(count, "document"), microseconds(time))?;
+            }
+            None => {}
         }
         self.filter.write(f, 1)
     }
@@ -235,7 +284,8 @@ impl Step {
     }
 
     /// A condition whose values are walked, of which the others are asked beside.
-    fn driven(drive: &Drive, paths: &Paths, trace: &Trace) -> Self {
+    fn driven(drive: &Drive, source: &impl Source, all: u64, trace: &Trace) -> Result<Self> {
+        let paths = source.paths();
         let path = drive.path;
         let values = match &drive.values {
             Values::Range(range) => Node::Range { path, range: range.clone() },
@@ -243,14 +293,15 @@ impl Step {
             Values::Matching(range, test) => Node::Matching { path, range: range.clone(), test: test.clone() },
         };
         let mut step = Step::new(&values, paths, &Trace::default());
+        step.estimate(&values, source, all)?;
         step.operation = "walk";
-        if drive.others != Node::Empty {
-            step.children.push(Step::new(&drive.others, paths, &Trace::default()));
+        let asked = [(&drive.others, &Trace::default(), Node::Empty), (&drive.rest, trace, Node::All)];
+        for (node, trace, _) in asked.into_iter().filter(|(node, _, nothing)| *node != nothing) {
+            let mut child = Step::new(node, paths, trace);
+            child.estimate(node, source, all)?;
+            step.children.push(child);
         }
-        if drive.rest != Node::All {
-            step.children.push(Step::new(&drive.rest, paths, trace));
-        }
-        step
+        Ok(step)
     }
 
     fn to_value(&self) -> Value {
@@ -293,9 +344,8 @@ impl Step {
             if found.maybe_count > 0 {
                 write!(f, ", {} undecided", found.maybe_count)?;
             }
-            write!(f, ", {} µs", found.time_us)?;
-        }
-        if let Some(estimated) = self.estimated {
+            write!(f, "{}, {} µs", expectation(self.estimated), found.time_us)?;
+        } else if let Some(estimated) = self.estimated {
             write!(f, ": about {}", counted(estimated, "row"))?;
         }
         if self.is_abandoned {
@@ -408,6 +458,11 @@ fn show_bounds(lower: &Bound<String>, upper: &Bound<String>) -> String {
         Bound::Unbounded => None,
     };
     [lower, upper].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
+/// What was expected, beside what was found.
+fn expectation(estimated: Option<u64>) -> String {
+    estimated.map_or_else(String::new, |estimated| format!(" (about {estimated} expected)"))
 }
 
 fn counted(count: u64, what: &str) -> String {

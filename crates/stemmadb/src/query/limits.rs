@@ -58,6 +58,31 @@ pub(crate) struct Limits {
     pub(crate) cancellation: Option<Cancellation>,
 }
 
+impl Limits {
+    /// Whether a result may have so many rows.
+    ///
+    /// # Errors
+    /// `Stopped` if not.
+    pub(crate) fn allow_rows(&self, count: u64) -> Result<()> {
+        match self.rows {
+            Some(most) if count > most => Err(Error::stopped(format!("the query has more than its {most} rows"))
+                .with_hint("set a limit and go on page by page, or allow more rows")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether somebody may cancel the query, now or later.
+    ///
+    /// # Errors
+    /// `Stopped` if somebody has.
+    pub(crate) fn proceed(&self) -> Result<bool> {
+        match &self.cancellation {
+            Some(cancellation) if cancellation.is_cancelled() => Err(Error::stopped("the query was cancelled")),
+            cancellation => Ok(cancellation.is_some()),
+        }
+    }
+}
+
 /// A snapshot that looks at the limits.
 pub(crate) struct Guarded<S> {
     inner: S,
@@ -92,9 +117,7 @@ impl<S: Source> Guarded<S> {
 
 impl Guard {
     fn proceed(&self) -> Result<()> {
-        if self.limits.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
-            return Err(Error::stopped("the query was cancelled"));
-        }
+        self.limits.proceed()?;
         let step = self.steps.get();
         self.steps.set(step.wrapping_add(1));
         if step.is_multiple_of(STEPS_A_LOOK) && self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -7,11 +7,13 @@
 use super::cursor::Cursor;
 use super::document::Identity;
 use super::interval::successor;
+use super::limits::{Guarded, Limits};
 use super::matcher::Matcher;
 use super::normal::{Check, Leaf, Normal};
 use super::request::Query;
 use super::selector::{Comparison, Place};
-use crate::index::DocumentSet;
+use super::source::Source as _;
+use crate::index::{DocumentNumber, DocumentSet};
 use crate::store::{Document, Snapshot};
 use crate::value::collate::key;
 use crate::value::{Kind, Path, Value};
@@ -76,20 +78,28 @@ impl LiveQuery {
         self.matcher.matches(document)
     }
 
-    /// The documents of a snapshot that match.
+    /// The documents of a snapshot that match, within the limits of the query.
     ///
     /// # Errors
-    /// `Corrupt` if stored bytes are damaged.
+    /// `Stopped` at a limit; `Corrupt` if stored bytes are damaged.
     pub(crate) fn members(&self, snapshot: &Snapshot) -> Result<DocumentSet> {
-        let mut cursor = Cursor::open(snapshot, &self.query.prepare()?, None)?;
+        let mut cursor = Cursor::open(Guarded::new(snapshot, self.query.limits()), &self.query.prepare()?, None)?;
         let mut numbers = Vec::new();
         loop {
+            cursor.filtered.source.proceed()?;
             let hits = cursor.next_hits(BATCH_COUNT)?;
             if hits.is_empty() {
                 return Ok(DocumentSet::from_sorted(numbers));
             }
             numbers.extend(cursor.filtered.verified(hits)?.iter().map(|hit| hit.number));
+            self.query.limits().allow_rows(numbers.len() as u64)?;
+            cursor.filtered.source.hold(numbers.len() * size_of::<DocumentNumber>())?;
         }
+    }
+
+    /// The limits of the query.
+    pub(crate) fn limits(&self) -> &Limits {
+        self.query.limits()
     }
 
     /// Clues to choose from: any one of these lists is enough. No list: every document has to be asked.

@@ -44,6 +44,7 @@ use explain::explain;
 pub use field::{Field, element, field};
 pub use find::{Find, Found};
 pub use limits::Cancellation;
+pub(crate) use limits::Limits;
 pub(crate) use live::{Clue, Clues, LiveQuery};
 pub(crate) use matcher::Matcher;
 pub use request::Query;

@@ -6,6 +6,7 @@
 use super::cursor::{self, Cursor, Hit, Place};
 use super::document::{Document, value_at};
 use super::fields::Fields;
+use super::limits::Limits;
 use super::request::{Prepared, Query};
 use super::source::Source;
 use super::token::Position;
@@ -58,7 +59,7 @@ pub(crate) struct Rows<S, T> {
     before: Option<Hit>,
     skip_left: u64,
     limit_left: u64,
-    rows_max: Option<u64>,
+    limits: Limits,
     returned_count: u64,
     batch: usize,
     batch_max: usize,
@@ -82,7 +83,7 @@ impl<S: Source, T> Rows<S, T> {
             before: None,
             skip_left,
             limit_left,
-            rows_max: query.limits().rows,
+            limits: query.limits().clone(),
             returned_count: 0,
             batch: FIRST_BATCH,
             batch_max,
@@ -154,11 +155,10 @@ impl<S: Source, T> Iterator for Rows<S, T> {
         }
         let row = self.made.next()?;
         self.returned_count += 1;
-        if let Some(most) = self.rows_max.filter(|most| self.returned_count > *most) {
+        if let Err(error) = self.limits.allow_rows(self.returned_count) {
             self.made = Vec::new().into_iter();
             (self.is_finished, self.limit_left) = (true, 0);
-            return Some(Err(Error::stopped(format!("the query has more than its {most} rows"))
-                .with_hint("set a limit and go on page by page, or allow more rows")));
+            return Some(Err(error));
         }
         self.limit_left = self.limit_left.saturating_sub(1);
         Some(Ok(row))

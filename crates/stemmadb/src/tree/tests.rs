@@ -80,6 +80,37 @@ fn rows_are_put_replaced_and_deleted() {
     });
 }
 
+/// Groups of rows with a beginning in common, in many blocks; what is not known is so only where a group goes on in another block.
+#[test]
+fn a_rows_neighbours_are_known_within_its_block() {
+    on_each_tree(|tree| {
+        let key = |group: u32, row: u8| [&(group * 2).to_be_bytes()[..], &[row]].concat();
+        let size = |group: u32| if group.is_multiple_of(10) { 40 } else { group % 4 } as u8;
+        let mut transaction = tree.write().unwrap();
+        for group in 0..300u32 {
+            for row in 0..size(group) {
+                transaction.put(Table::Postings, &key(group, row * 2), &[0; 20]).unwrap();
+            }
+        }
+        transaction.commit().unwrap();
+        let mut transaction = tree.write().unwrap();
+        let mut unknown_count = 0;
+        for group in 0..300u32 {
+            let prefix = (group * 2).to_be_bytes();
+            for row in 0..=size(group) * 2 {
+                let asked = key(group, row);
+                transaction.get(Table::Postings, &asked).unwrap();
+                let others = size(group) - u8::from(row % 2 == 0 && row / 2 < size(group));
+                match transaction.has_beside(Table::Postings, &asked, &prefix).unwrap() {
+                    Some(found) => assert_eq!(found, others > 0, "{group} {row}"),
+                    None => unknown_count += 1,
+                }
+            }
+        }
+        assert!(unknown_count < 200, "{unknown_count}");
+    });
+}
+
 #[test]
 fn tables_do_not_mix() {
     on_each_tree(|tree| {

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet};
+use crate::query::Limits;
 use crate::revision::{DocumentId, Sequence};
 use crate::store::{Document, Snapshot};
 
@@ -30,6 +31,7 @@ pub(super) struct Stored {
     pub(super) added: DocumentSet,
     pub(super) changed: DocumentSet,
     pub(super) removed: DocumentSet,
+    pub(super) limits: Limits,
 }
 
 /// Documents read together.
@@ -94,10 +96,10 @@ impl Delta {
         self.len() == 0
     }
 
-    /// The events, each document once, in no order that means anything.
+    /// The events, each document once, in no order that means anything. Documents that are not in memory are read as they are come to.
     ///
     /// # Errors
-    /// `Corrupt` if stored bytes are damaged.
+    /// `Stopped` if the query was cancelled meanwhile; `Corrupt` if stored bytes are damaged.
     pub fn events(&self) -> impl Iterator<Item = Result<Event>> + '_ {
         let (told, stored) = match &self.content {
             Content::Told(events) => (Some(events), None),
@@ -117,7 +119,8 @@ impl Stored {
         let removed = self.removed.iter().map(|number| self.removed(number));
         let added = self.documents(&self.added).map(|document| document.map(Event::Added));
         let changed = self.documents(&self.changed).map(|document| document.map(Event::Changed));
-        removed.chain(added).chain(changed)
+        let events = removed.chain(added).chain(changed);
+        events.map(|event| self.limits.proceed().and(event))
     }
 
     /// These documents, read some at a time. An error stands for all that were to be read together.

@@ -57,6 +57,9 @@ struct Seen {
 /// What a letter's item costs beside the document.
 const SEEN_BYTES: usize = 128;
 
+/// How long a watch that can be cancelled waits before it looks whether it was.
+const LOOK_UP: Duration = Duration::from_millis(50);
+
 /// Events looked up at once when catching up.
 const BATCH_COUNT: usize = 256;
 
@@ -104,10 +107,11 @@ impl Watch {
         self.position
     }
 
-    /// The next delta, waiting for it as long as it takes; none once the database is closed and everything was read.
+    /// The next delta, waiting for it as long as it takes; none once the database is closed and everything was read. The first
+    /// one, the whole answer, is made within the limits of the query.
     ///
     /// # Errors
-    /// `Corrupt` if stored bytes are damaged; `Closed` if the database was closed before this watch had caught up. Nothing
+    /// `Stopped` at a limit of the first answer, and whenever the query was cancelled; `Corrupt` if stored bytes are damaged; `Closed` if the database was closed before this watch had caught up. Nothing
     /// is skipped: the next call tries again.
     pub fn next_delta(&mut self) -> Result<Option<Delta>> {
         self.next_until(None)
@@ -139,9 +143,12 @@ impl Watch {
             return self.begin().map(Some);
         }
         loop {
-            let delta = match self.watched.inbox.take(deadline) {
+            let look_up = self.watched.query.limits().proceed()?.then(|| Instant::now() + LOOK_UP);
+            let until = [deadline, look_up].into_iter().flatten().min();
+            let delta = match self.watched.inbox.take(until) {
                 Found::Letter(letter) => self.open(letter),
                 Found::Missed(after) => self.catch_up(after)?,
+                Found::Nothing if deadline.is_none_or(|deadline| Instant::now() < deadline) => None,
                 Found::Nothing | Found::Closed => return Ok(None),
             };
             if delta.is_some() {
@@ -157,7 +164,8 @@ impl Watch {
         self.position = snapshot.sequence();
         self.is_begun = true;
         let (changed, removed) = (DocumentSet::new(), DocumentSet::new());
-        Ok(Delta::stored(true, Stored { snapshot, added: self.members.clone(), changed, removed }))
+        let (added, limits) = (self.members.clone(), self.watched.query.limits().clone());
+        Ok(Delta::stored(true, Stored { snapshot, added, changed, removed, limits }))
     }
 
     /// What a letter changes in the answer; none if it is old, or changes nothing.
@@ -190,6 +198,7 @@ impl Watch {
         let (mut added, mut changed, mut removed) = (Vec::new(), Vec::new(), Vec::new());
         let mut reached = after.max(self.position);
         while reached < snapshot.sequence() {
+            self.watched.query.limits().proceed()?;
             let found = snapshot.events_after(reached, BATCH_COUNT)?;
             reached = found.reached;
             for (_, number) in found.events {
@@ -208,7 +217,7 @@ impl Watch {
         self.position = self.position.max(snapshot.sequence());
         self.members.and_not_with(&removed);
         self.members.or_with(&added);
-        let stored = Stored { snapshot, added, changed, removed };
+        let stored = Stored { snapshot, added, changed, removed, limits: self.watched.query.limits().clone() };
         Ok((!stored.is_empty()).then(|| Delta::stored(false, stored)))
     }
 

@@ -74,6 +74,7 @@ pub(in crate::query) fn summaries<S: Source>(
         groups = Groups { source: &source, by_key: BTreeMap::new(), groups: Vec::new(), bytes: 0 };
         groups.read(&by_group, &by_group.every()?, &group, &path)?;
     }
+    query.limits().allow_rows(groups.groups.len() as u64)?;
     let Groups { by_key, mut groups, .. } = groups;
     by_key
         .into_values()

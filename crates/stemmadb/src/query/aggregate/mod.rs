@@ -118,6 +118,7 @@ pub(super) fn distinct<S: Source>(source: S, query: &Query, path: &str) -> Resul
     let scan = Scan::open(source, &query.prepare_unordered()?, &path_of(path)?)?;
     let mut distinct = Distinct { source: &scan.filtered.source, values: BTreeMap::new(), bytes: 0 };
     scan.fold(&Kind::ALL, &mut distinct)?;
+    query.limits().allow_rows(distinct.values.len() as u64)?;
     Ok(distinct.values.into_values().collect())
 }
 

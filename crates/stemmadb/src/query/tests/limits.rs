@@ -7,7 +7,7 @@ use super::super::{Query, Selector, count, documents, field, ids};
 use super::memory::MemorySource;
 use crate::index::{DocumentNumber, Policy};
 use crate::value::Value;
-use crate::{ErrorKind, Result};
+use crate::{Database, ErrorKind, Find, Result};
 
 fn source() -> MemorySource {
     let mut source = MemorySource::new(Policy::default());
@@ -54,4 +54,98 @@ fn time_rows_memory_and_cancellation_stop_a_query() {
     cancellation.cancel();
     assert!(rows.any(|row| row.is_err_and(|error| error.kind() == ErrorKind::Stopped)));
     assert!(rows.next().is_none());
+}
+
+/// A thousand documents, half of them in the tree; those that match lie scattered.
+fn database() -> Database {
+    let db = Database::in_memory();
+    for at in 0..1000u64 {
+        let body =
+            format!(r#"{{"at": {}, "group": {}, "text": "{at} and a few words more"}}"#, at * 7919 % 1000, at % 100);
+        db.insert(&format!("id{at}"), &Value::parse(body.as_bytes()).unwrap()).unwrap();
+        if at == 500 {
+            db.checkpoint().unwrap();
+        }
+    }
+    db
+}
+
+type Way = fn(&Database, Query) -> Result<()>;
+
+/// Every way to run a query to its end.
+const WAYS: [(&str, Way); 18] = [
+    ("run", |db, query| find(db, query).run()?.try_for_each(|row| row.map(|_| ()))),
+    ("documents", |db, query| find(db, query).documents().map(|_| ())),
+    ("values", |db, query| find(db, query).values()?.try_for_each(|row| row.map(|_| ()))),
+    ("ids", |db, query| find(db, query).ids()?.try_for_each(|row| row.map(|_| ()))),
+    ("sorted", |db, query| find(db, query).sort("text").ids()?.try_for_each(|row| row.map(|_| ()))),
+    ("walked", |db, query| find(db, query).sort("at").ids()?.try_for_each(|row| row.map(|_| ()))),
+    ("distinct", |db, query| find(db, query).distinct("text").map(|_| ())),
+    ("groups", |db, query| find(db, query).group_by("text").counts().map(|_| ())),
+    ("summaries", |db, query| find(db, query).group_by("text").summaries("at").map(|_| ())),
+    ("explain_analyze", |db, query| find(db, query).explain_analyze().map(|_| ())),
+    ("watch", |db, query| db.watch(query)?.next_delta().map(|_| ())),
+    ("first", |db, query| find(db, query).first().map(|_| ())),
+    ("count", |db, query| find(db, query).count().map(|_| ())),
+    ("exists", |db, query| find(db, query).exists().map(|_| ())),
+    ("min", |db, query| find(db, query).min("at").map(|_| ())),
+    ("max", |db, query| find(db, query).max("at").map(|_| ())),
+    ("summary", |db, query| find(db, query).summary("at").map(|_| ())),
+    ("explain", |db, query| find(db, query).explain().map(|_| ())),
+];
+/// The first so many give rows, or what stands for rows.
+const GIVE_ROWS: usize = 11;
+
+fn find(db: &Database, query: Query) -> Find {
+    db.find(query)
+}
+
+#[test]
+fn every_way_to_run_a_query_keeps_within_every_limit() {
+    let db = database();
+    let cancellation = Cancellation::new();
+    cancellation.cancel();
+    let scattered = || Query::new(field("at").lt(500));
+    let message = |run: Way, query: Query| match run(&db, query) {
+        Ok(()) => String::new(),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
+            error.message().to_owned()
+        }
+    };
+    for (at, (way, run)) in WAYS.into_iter().enumerate() {
+        let late = message(run, scattered().time_limit(Duration::ZERO));
+        assert!(late.contains("longer than its 0 ms"), "{way}: {late}");
+        let cancelled = message(run, scattered().cancelled_by(&cancellation));
+        assert!(cancelled.contains("was cancelled"), "{way}: {cancelled}");
+        let many = message(run, scattered().rows_max(499));
+        assert_eq!(many.contains("more than its 499 rows"), at < GIVE_ROWS, "{way}: {many}");
+        let large = message(run, scattered().memory_max(100));
+        // A walk over values holds one at a time, and what is first of all is one row.
+        let holds_little = way == "walked" || at >= GIVE_ROWS;
+        assert!(large.contains("more than its 100 bytes") || holds_little && large.is_empty(), "{way}: {large}");
+        let enough = scattered().time_limit(Duration::from_secs(600)).rows_max(500).memory_max(10_000_000);
+        assert_eq!(message(run, enough.cancelled_by(&Cancellation::new())), "", "{way}");
+    }
+}
+
+#[test]
+fn a_watch_goes_on_where_a_limit_allows_it_and_ends_when_it_is_cancelled() {
+    let db = database();
+    let cancellation = Cancellation::new();
+    let mut watch = db.watch(Query::new(field("at").lt(10)).rows_max(10).cancelled_by(&cancellation)).unwrap();
+    let first = watch.next_delta().unwrap().expect("an answer");
+    assert_eq!((first.is_first(), first.len()), (true, 10));
+    let other = cancellation.clone();
+    let canceller = std::thread::spawn(move || other.cancel());
+    stopped(watch.next_delta());
+    canceller.join().unwrap();
+    stopped(first.events().collect::<Result<Vec<_>>>());
+
+    // It tries again, and there are fewer now.
+    let mut watch = db.watch(Query::new(field("at").lt(10)).rows_max(9)).unwrap();
+    stopped(watch.next_delta());
+    let gone = db.find(field("at").eq(3)).first().unwrap().unwrap();
+    db.delete(gone.id().as_str(), gone.revision()).unwrap();
+    assert_eq!(watch.next_delta().unwrap().expect("an answer").len(), 9);
 }
