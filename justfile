@@ -21,7 +21,7 @@ bench-queries scale="small":
     cargo run --release -p stemmadb-bench -- queries --scale {{scale}} --markdown docs/benchmarks-queries.md
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries
+nightly: nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -55,3 +55,7 @@ nightly-io-errors:
 # Queries at random against the naive evaluator, in memory and through a whole database.
 nightly-queries cases="200000":
     STEMMA_QUERY_CASES={{cases}} cargo test -p stemmadb --lib query:: -- --nocapture
+
+# Views beside views made from scratch, through crashes and failing disks.
+nightly-views edits="50000":
+    STEMMA_VIEW_EDITS={{edits}} STEMMA_VIEW_SEED=$RANDOM cargo test -p stemmadb --lib view::tests::random -- --nocapture

@@ -42,6 +42,8 @@ enum Experiment {
     Live(Run),
     /// Every query of Barrel's benchmark beside SQLite with and without indexes, and what it advises against
     Queries(Run),
+    /// Views: sums of ranges of a thousand to a million keys, beside SQLite's walk over an index
+    Views(Run),
     /// One import, for its memory
     #[command(hide = true)]
     ImportChild { path: PathBuf, count: u64 },
@@ -85,6 +87,7 @@ enum ClockChoice {
 /// The prose that pages begin with.
 const CORE_PAGE: &str = include_str!("pages/core.md");
 const QUERIES_PAGE: &str = include_str!("pages/queries.md");
+const VIEWS_PAGE: &str = include_str!("pages/views.md");
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -101,6 +104,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Experiment::Core(run) => measure("core", run, CORE_PAGE, Bench::fundamentals),
         Experiment::Live(run) => measure("live", run, CORE_PAGE, Bench::live),
         Experiment::Queries(run) => measure("queries", run, QUERIES_PAGE, Bench::queries),
+        Experiment::Views(run) => measure("views", run, VIEWS_PAGE, Bench::views),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
 }

@@ -88,6 +88,10 @@ pub(crate) enum Verb {
     ///
     /// A live query: the documents that match, then each that comes to match, changes, or no longer matches.
     Watch(Watch),
+    /// Keep a summary of documents, and ask it: rows by key, sums of any range
+    ///
+    /// Without a name, the views there are; with one, its rows or what they come to.
+    View(View),
     /// Show sizes, counts and the durability in force
     ///
     /// What the database holds and how it is set.
@@ -470,6 +474,76 @@ pub(crate) struct Compact {
 pub(crate) struct Shell {
     /// The database's directory
     pub(crate) database: PathBuf,
+}
+
+/// The arguments of `stemma view`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma view shop.stemma sales --define '{\"unnest\": \"lines\", \"key\": [\"@.product\", \"day\"], \"value\": \"@.price\", \"reduce\": \"_sum\"}'\n  \
+    stemma view shop.stemma                             # the views there are\n  \
+    stemma view shop.stemma sales --limit 10            # rows\n  \
+    stemma view shop.stemma sales --prefix '[\"tea\"]' --reduce\n  \
+    stemma view shop.stemma sales --from '[\"tea\", 20]' --to '[\"tea\", 30]' --reduce\n  \
+    stemma view shop.stemma sales --group-level 1\n  \
+    stemma view shop.stemma sales --drop\n\n\
+    A definition has a `key` (a path, or a list of paths), and may have a `value` (a path, a list or an object of paths), `where` (a \
+    selector), `unnest` (a path to a list: each element, @, makes a row), `reduce` (_count _sum _stats _min _max _avg \
+    _approx_count_distinct) and `refresh` (lazy, eager or unique: then no two documents may have one key). It is kept in the \
+    document _design/NAME. Keys are JSON.")]
+pub(crate) struct View {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    /// The view's name; left out, all of them are listed
+    pub(crate) name: Option<String>,
+    /// Define the view, or define it anew
+    #[arg(long, value_name = "DEFINITION", requires = "name", conflicts_with_all = ["drop", "question"])]
+    pub(crate) define: Option<String>,
+    /// Forget the view, and its definition
+    #[arg(long, requires = "name", conflicts_with = "question")]
+    pub(crate) drop: bool,
+    #[command(flatten)]
+    pub(crate) question: Rows,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Which rows of a view, and what to make of them.
+#[derive(Debug, Args)]
+#[group(id = "question", multiple = true)]
+pub(crate) struct Rows {
+    /// Only rows with this key
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["from", "to", "prefix"])]
+    pub(crate) key: Vec<String>,
+    /// Only rows from this key on
+    #[arg(long, value_name = "JSON", conflicts_with = "prefix")]
+    pub(crate) from: Option<String>,
+    /// Only rows up to this key, and with it
+    #[arg(long, value_name = "JSON", conflicts_with = "prefix")]
+    pub(crate) to: Option<String>,
+    /// Only rows whose key begins with this text, or with these elements
+    #[arg(long, value_name = "JSON")]
+    pub(crate) prefix: Option<String>,
+    /// From the last key to the first
+    #[arg(long)]
+    pub(crate) descending: bool,
+    /// At most this many rows or groups
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Pass over this many first
+    #[arg(long, value_name = "N")]
+    pub(crate) skip: Option<u64>,
+    /// What the rows come to
+    #[arg(long, conflicts_with_all = ["group", "group_level", "documents"])]
+    pub(crate) reduce: bool,
+    /// What the rows of each key come to
+    #[arg(long, conflicts_with_all = ["group_level", "documents"])]
+    pub(crate) group: bool,
+    /// What the rows come to whose keys begin with the same N elements
+    #[arg(long, value_name = "N", conflicts_with = "documents")]
+    pub(crate) group_level: Option<usize>,
+    /// With the documents, or those that values link to
+    #[arg(long)]
+    pub(crate) documents: bool,
 }
 
 /// How the output looks.

@@ -1,6 +1,7 @@
 //! The one module that knows how the library is called: the verbs speak in ids, revisions as text and JSON objects.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -406,6 +407,96 @@ impl Database {
             find = find.after(token);
         }
         Ok(find)
+    }
+}
+
+/// A question to a view.
+pub(crate) struct SummaryQuestion {
+    pub(crate) keys: Keys,
+    pub(crate) descending: bool,
+    pub(crate) limit: Option<u64>,
+    pub(crate) skip: u64,
+    pub(crate) wanted: Summary,
+}
+
+/// Which keys of a view.
+pub(crate) enum Keys {
+    Of(Vec<Value>),
+    Between(Option<Value>, Option<Value>),
+    Prefix(Value),
+}
+
+/// What is wanted of a view.
+pub(crate) enum Summary {
+    Rows {
+        documents: bool,
+    },
+    /// By the first elements of keys, or by whole keys.
+    Groups(Option<usize>),
+    Whole,
+}
+
+/// Views.
+impl Database {
+    /// Name and definition of each view.
+    pub(crate) fn views(&self) -> Result<Vec<Object>> {
+        let views = self.inner.declared_views()?.into_iter();
+        Ok(views
+            .map(|(name, definition)| [("name", Value::from(name)), ("definition", definition)].into_iter().collect())
+            .collect())
+    }
+
+    pub(crate) fn define_view(&self, name: &str, definition: &Value) -> Result<()> {
+        self.inner.define_view(name, definition)?.update()?;
+        Ok(())
+    }
+
+    pub(crate) fn drop_view(&self, name: &str) -> Result<()> {
+        Ok(self.inner.drop_view(name)?)
+    }
+
+    /// Hands each row of the answer to `show`.
+    pub(crate) fn ask_view(
+        &self,
+        name: &str,
+        question: &SummaryQuestion,
+        show: &mut dyn FnMut(Object) -> Result<()>,
+    ) -> Result<()> {
+        let view = self.inner.declared_view(name)?;
+        view.update()?;
+        let query = view.query().skip(question.skip).limit(question.limit.unwrap_or(u64::MAX));
+        let query = if question.descending { query.descending() } else { query };
+        let query = match &question.keys {
+            Keys::Of(keys) => query.keys(keys),
+            Keys::Prefix(prefix) => query.prefix(prefix),
+            Keys::Between(from, to) => {
+                let bound = |key: &Option<Value>| key.clone().map_or(Bound::Unbounded, Bound::Included);
+                query.range((bound(from), bound(to)))
+            }
+        };
+        let pair = |key: Value, value: Value| [("key", key), ("value", value)].into_iter().collect::<Object>();
+        match question.wanted {
+            Summary::Whole => show([("value", query.reduce()?.unwrap_or(Value::Null))].into_iter().collect()),
+            Summary::Groups(None) => {
+                query.group()?.try_for_each(|group| group.map(|(key, value)| show(pair(key, value)))?)
+            }
+            Summary::Groups(Some(level)) => {
+                query.group_level(level)?.try_for_each(|group| group.map(|(key, value)| show(pair(key, value)))?)
+            }
+            Summary::Rows { documents } => {
+                let query = if documents { query.with_documents() } else { query };
+                query.rows()?.try_for_each(|row| {
+                    let row = row?;
+                    let mut object: Object = [("id", Value::from(row.id.as_str()))].into_iter().collect();
+                    object.extend(pair(row.key, row.value));
+                    if documents {
+                        let document = row.document.map(|document| object_of(&document)).transpose()?;
+                        object.insert("doc", document.map_or(Value::Null, Value::from));
+                    }
+                    show(object)
+                })
+            }
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::store::{
 use crate::transact::{self, Attempt, Checking};
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
 use crate::value::Value;
+use crate::view::{DeclaredView, OpenView, View, Views};
 use crate::{Error, Result};
 
 /// A database of documents. Cheap to clone; every method may be called from any thread.
@@ -50,6 +51,7 @@ struct Handle {
     upkeeper: Mutex<Option<Upkeeper>>,
     hub: Arc<Hub>,
     expiring: Arc<Expiring>,
+    views: Arc<Views>,
     path: Option<PathBuf>,
     /// Held until everything else is closed.
     _lock: Option<Arc<DatabaseLock>>,
@@ -171,9 +173,13 @@ impl Database {
     ) -> Result<Self> {
         let store = Store::open(vfs, tree, options, progress)?;
         let hub = Hub::attach(&store.parts.publisher);
+        let views = Views::new(&store);
         let upkeeper = Mutex::new(Some(Upkeeper::start(&store)?));
         let expiring = Arc::default();
-        Ok(Database { handle: Arc::new(Handle { store, upkeeper, hub, expiring, path, _lock: lock }) })
+        let handle = Handle { store, upkeeper, hub, expiring, views, path, _lock: lock };
+        let database = Database { handle: Arc::new(handle) };
+        database.handle.views.start()?;
+        Ok(database)
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {
@@ -458,6 +464,47 @@ impl Database {
         PathSubscription::new(self.store(), &self.handle.hub, patterns)
     }
 
+    /// A view: a summary of documents that is kept, asked for by ranges of keys. Costs nothing but for the first time: its rows are
+    /// made when it is first asked, and from then on brought up to date with what was written since.
+    ///
+    /// # Errors
+    /// `Corrupt` if stored bytes are damaged; `Unavailable` if what an older version left can't be removed.
+    pub fn view<V: View>(&self, view: V) -> Result<OpenView<V>> {
+        self.handle.views.open(view)
+    }
+
+    /// A view that is told as JSON (see [`DeclaredView`]), and written down in a design document under `name`.
+    ///
+    /// # Errors
+    /// `Invalid` if the definition is wrong; `Conflict` if it is to be unique and documents share a key.
+    pub fn define_view<D: Serialize + ?Sized>(&self, name: &str, definition: &D) -> Result<OpenView<DeclaredView>> {
+        self.handle.views.define(name, &Value::from_serialize(definition)?)
+    }
+
+    /// The view whose definition is written down under `name`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `Invalid` if its definition is wrong.
+    pub fn declared_view(&self, name: &str) -> Result<OpenView<DeclaredView>> {
+        self.handle.views.declared(name)
+    }
+
+    /// Names and definitions of the views that are written down.
+    ///
+    /// # Errors
+    /// `Corrupt` if stored bytes are damaged.
+    pub fn declared_views(&self) -> Result<Vec<(String, Value)>> {
+        self.handle.views.definitions()
+    }
+
+    /// Forgets a view: its rows, and its definition if one is written down.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `Unavailable` if the tree can't be written.
+    pub fn drop_view(&self, name: &str) -> Result<()> {
+        self.handle.views.forget(name)
+    }
+
     /// The newest published sequence.
     pub fn sequence(&self) -> Sequence {
         self.store().parts.publisher.published()
@@ -518,7 +565,9 @@ impl Database {
     /// # Errors
     /// `Unavailable` if files can't be read. Damage is no error but the report.
     pub fn check(&self, mut progress: impl FnMut(Progress)) -> Result<CheckReport> {
-        self.store().check(&mut progress)
+        let mut report = self.store().check(&mut progress)?;
+        self.handle.views.check(&mut report)?;
+        Ok(report)
     }
 
     /// Closes the database: what was written is flushed and merged. Dropping the last clone does the same but can't tell of errors.
@@ -535,7 +584,11 @@ impl Handle {
     fn close(&self) -> Result<()> {
         let upkeeper = self.upkeeper.lock().take();
         match upkeeper {
-            Some(upkeeper) => upkeeper.stop(&self.store),
+            Some(upkeeper) => {
+                // What a view has in memory is made again from the log, if it can't be written.
+                let saved = self.views.close();
+                upkeeper.stop(&self.store).and(saved)
+            }
             None => Ok(()),
         }
     }

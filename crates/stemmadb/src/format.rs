@@ -84,6 +84,8 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("block", hex(&crate::tree::example_block(&[(b"apple", &[1]), (b"apply", &[2, 3])]))),
         ("ids-row", hex(&row)),
         ("statistics", hex(&statistics)),
+        ("view-row", hex(&crate::view::example_row_key("a"))),
+        ("view-sum", hex(&crate::view::example_sum(5))),
     ])
 }
 

@@ -26,3 +26,6 @@ struct Keys;
 
 #[doc = include_str!("../../../docs/guide/collections.md")]
 struct Collections;
+
+#[doc = include_str!("../../../docs/guide/views.md")]
+struct Views;

@@ -20,6 +20,7 @@ pub mod testing;
 mod transact;
 mod tree;
 mod value;
+mod view;
 
 pub use changes::{
     Change, Changes, Delta, Event, PathChange, PathEvent, PathSubscription, Subscription, Suspended, Watch,
@@ -42,3 +43,7 @@ pub use store::{
 };
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};
+pub use view::{
+    Access, DeclaredView, Emitter, Groups, OpenView, Reduction, Refresh, Stats, View, ViewInfo, ViewQuery, ViewRow,
+    ViewRows,
+};

@@ -9,6 +9,7 @@ mod import;
 mod live;
 mod patterns;
 mod single;
+mod views;
 
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,8 @@ pub(crate) struct Scale {
     /// Sizes at which Barrel's queries are asked, and at which what it advises against is.
     pub(crate) query_counts: &'static [u64],
     pub(crate) pattern_counts: &'static [u64],
+    /// Rows of the views that are summed.
+    pub(crate) view_counts: &'static [u64],
     /// As `turn_ms`, of those.
     pub(crate) query_turn_ms: u64,
 }
@@ -53,6 +56,7 @@ pub(crate) const SMALL: Scale = Scale {
     turn_ms: 100,
     query_counts: &[5_000, 100_000],
     pattern_counts: &[20_000],
+    view_counts: &[1_000, 10_000, 100_000],
     query_turn_ms: 20,
 };
 
@@ -68,6 +72,7 @@ pub(crate) const FULL: Scale = Scale {
     turn_ms: 500,
     query_counts: &[5_000, 100_000, 1_000_000],
     pattern_counts: &[100_000, 1_000_000],
+    view_counts: &[1_000, 10_000, 100_000, 1_000_000],
     query_turn_ms: 100,
 };
 
@@ -119,6 +124,11 @@ impl Bench {
     pub(crate) fn queries(&mut self) -> Result<()> {
         barrel::run(self)?;
         patterns::run(self)
+    }
+
+    /// The rows of `views`: sums of ranges of keys.
+    pub(crate) fn views(&mut self) -> Result<()> {
+        views::run(self)
     }
 
     fn wants(&self, row: &str) -> bool {
@@ -198,6 +208,7 @@ mod tests {
         turn_ms: 1,
         query_counts: &[2_000],
         pattern_counts: &[10_000],
+        view_counts: &[1_000],
         query_turn_ms: 1,
     };
 
@@ -240,5 +251,15 @@ mod tests {
         let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
         bench.live().unwrap();
         assert_eq!(bench.results.rows().len(), 13);
+    }
+
+    #[test]
+    fn sums_of_views_agree_with_the_peer() {
+        let place = Place::new(None).unwrap();
+        let machine = Machine::look(place.path(), String::new(), String::new());
+        let results = Results::new(machine, "none".to_owned(), None);
+        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        bench.views().unwrap();
+        assert_eq!(bench.results.rows().len(), 4);
     }
 }

@@ -7,6 +7,7 @@ mod export;
 mod follow;
 mod import;
 mod query;
+mod view;
 mod watch;
 
 use std::path::Path;
@@ -33,6 +34,7 @@ pub(crate) fn run(verb: &Verb, open: Option<&Database>) -> Result<()> {
         Verb::Count(count) => query::count(count, session),
         Verb::Changes(changes) => changes::run(changes, session),
         Verb::Watch(watch) => watch::run(watch, session),
+        Verb::View(view) => view::run(view, session),
         Verb::Info(info) => care::info(info, session),
         Verb::Paths(paths) => care::paths(paths, session),
         Verb::Check(check) => care::check(check, session),

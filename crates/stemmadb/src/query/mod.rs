@@ -37,6 +37,7 @@ mod token;
 mod values;
 mod walk;
 
+pub(crate) use aggregate::ExactSum;
 pub use aggregate::{GroupBy, Summary};
 pub use explain::Explanation;
 #[cfg(test)]

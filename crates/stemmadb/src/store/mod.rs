@@ -16,6 +16,7 @@ mod directory;
 mod document;
 mod events;
 mod fetch;
+mod guard;
 mod layout;
 mod locals;
 mod meta;
@@ -47,6 +48,7 @@ use crate::{Error, Result};
 
 pub use check::{CheckReport, Damage};
 pub use document::Document;
+pub(crate) use guard::{Admitted, Guard};
 pub use options::{Durability, Options};
 pub use path_info::PathInfo;
 pub(crate) use publish::{Heard, Listener, Observer, Published, Publisher, Written};
@@ -88,6 +90,7 @@ pub(crate) struct Store {
     /// Why upkeep stopped, if it did.
     broken: Mutex<Option<Error>>,
     closed: AtomicBool,
+    guards: guard::Guards,
     /// The mark of the thread whose transaction is open.
     writing_thread: AtomicUsize,
     /// How often a writer waited for memory.
@@ -231,6 +234,11 @@ impl Store {
             self.flush_within(interval)?;
         }
         Ok(result)
+    }
+
+    /// Asks `guard` before each transaction from now on, as long as it lives. Call it within a transaction to miss none.
+    pub(crate) fn guard(&self, guard: std::sync::Weak<dyn Guard>) {
+        self.guards.add(guard);
     }
 
     /// A transaction that holds no lock and is never committed: it shows what its edits would do.

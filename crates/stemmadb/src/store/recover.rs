@@ -143,6 +143,7 @@ impl Store {
             memory_lock: Mutex::new(()),
             broken: Mutex::new(None),
             closed: false.into(),
+            guards: super::guard::Guards::default(),
             writing_thread: 0.into(),
             stall_count: 0.into(),
         })

@@ -46,6 +46,11 @@ impl Snapshot {
         self.at
     }
 
+    /// The tree beneath it.
+    pub(crate) fn tree(&self) -> &Arc<dyn TreeSnapshot> {
+        &self.tree
+    }
+
     /// The document `id`, or none if there is none or it is deleted.
     ///
     /// Costs a hash look-up when cached, else a tree look-up and one read of the log.

@@ -18,6 +18,7 @@ use crate::log::{Level, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Outcome, Revision, RevisionTree, Sequence};
 use crate::store::document::Document;
+use crate::store::guard::Admitted;
 use crate::store::publish::{Published, Written};
 use crate::store::record::{Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
@@ -443,6 +444,7 @@ impl<'a> Transaction<'a> {
         let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
         let shape_count = parts.log_shapes_since(writer.logged_shape_count, &mut payload);
         let places = self.encode(&mut payload)?;
+        let admitted = self.admitted()?;
         let first_sequence = writer.next_sequence;
         let appended = parts.log.append(first_sequence, &payload)?;
         writer.logged_shape_count = shape_count;
@@ -488,11 +490,27 @@ impl<'a> Transaction<'a> {
             }
         }
         writer.next_sequence = last_sequence.next();
+        admitted.into_iter().for_each(|done| done(last_sequence));
         let after = Sequence(first_sequence.0.saturating_sub(1));
         let published = Published { after, sequence: last_sequence, written };
         parts.publisher.enqueue(appended.end, level, self.next_number, published);
         self.store.seal_if_full(writer);
         Ok(Some(Receipt { end: appended.end, last_sequence }))
+    }
+
+    /// Asks the guards; returns what they do once this is appended.
+    fn admitted(&self) -> Result<Vec<Admitted>> {
+        let guards = self.store.guards.present();
+        if guards.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut written = Vec::with_capacity(self.newest.len());
+        for &at in self.newest.values() {
+            let state = &self.staged[at].state;
+            let new = if state.is_live() { Some(self.winner(state)?) } else { None };
+            written.push(Written { number: state.number, id: state.id.clone(), old: None, new });
+        }
+        guards.iter().map(|guard| guard.admit(&self.base, &written)).collect()
     }
 
     /// Encodes every staged write; returns the offset and length of each record.

@@ -47,12 +47,14 @@ pub(crate) enum Table {
     Postings = 4,
     /// `_local` documents.
     Local = 5,
+    /// Rows and partial reductions of views.
+    Views = 6,
 }
 
 impl Table {
     /// Every table, in the order of their numbers.
-    pub(crate) const ALL: [Table; 6] =
-        [Table::Meta, Table::Ids, Table::Docs, Table::Sequences, Table::Postings, Table::Local];
+    pub(crate) const ALL: [Table; 7] =
+        [Table::Meta, Table::Ids, Table::Docs, Table::Sequences, Table::Postings, Table::Local, Table::Views];
 
     /// The name by which an engine stores it.
     pub(crate) fn name(self) -> &'static str {
@@ -63,6 +65,7 @@ impl Table {
             Table::Sequences => "sequences",
             Table::Postings => "postings",
             Table::Local => "local",
+            Table::Views => "views",
         }
     }
 

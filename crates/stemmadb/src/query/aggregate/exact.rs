@@ -13,7 +13,7 @@ const ADDITIONS_MAX: u32 = 1 << 28;
 
 /// An exact sum.
 #[derive(Clone)]
-pub(super) struct ExactSum {
+pub(crate) struct ExactSum {
     /// Little-endian, in base 2^32, each with its own sign; carried from time to time.
     limbs: Box<[i64; LIMBS]>,
     additions: u32,
@@ -33,7 +33,7 @@ impl fmt::Debug for ExactSum {
 
 impl ExactSum {
     /// Adds a number `count` times.
-    pub(super) fn add(&mut self, number: Number, count: u64) {
+    pub(crate) fn add(&mut self, number: Number, count: u64) {
         let (is_negative, mantissa, exponent) = match number.numeric() {
             Numeric::I64(signed) => (signed < 0, signed.unsigned_abs(), 0),
             Numeric::U64(unsigned) => (false, unsigned, 0),
@@ -55,6 +55,10 @@ impl ExactSum {
             add(limb, (rest & u128::from(u32::MAX)) as u64);
             rest >>= 32;
         }
+        self.count_addition();
+    }
+
+    fn count_addition(&mut self) {
         self.additions += 1;
         if self.additions >= ADDITIONS_MAX {
             carry(&mut self.limbs);
@@ -62,8 +66,8 @@ impl ExactSum {
         }
     }
 
-    /// The sum: an integer if it is a whole number that fits 64 bits, else the nearest double; none if that is infinite.
-    pub(super) fn total(&self) -> Option<Number> {
+    /// The sum without its sign, carried; and whether it is negative.
+    fn magnitude(&self) -> ([i64; LIMBS], bool) {
         let mut limbs = *self.limbs;
         carry(&mut limbs);
         let is_negative = limbs[LIMBS - 1] < 0;
@@ -71,6 +75,36 @@ impl ExactSum {
             limbs.iter_mut().for_each(|limb| *limb = -*limb);
             carry(&mut limbs);
         }
+        (limbs, is_negative)
+    }
+
+    /// Appends the exact sum: its sign, how many limbs there are, where they begin, the limbs. About ten bytes for small numbers.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let (limbs, is_negative) = self.magnitude();
+        let first = limbs.iter().position(|limb| *limb != 0).unwrap_or(0);
+        let end = limbs.iter().rposition(|limb| *limb != 0).map_or(0, |last| last + 1);
+        // The last limb is bounded by what 2^64 doubles can come to, so every one fits 32 bits.
+        out.extend_from_slice(&[u8::from(is_negative), (end - first) as u8, first as u8]);
+        limbs[first..end].iter().for_each(|limb| out.extend_from_slice(&(*limb as u32).to_le_bytes()));
+    }
+
+    /// Adds the sum that [`ExactSum::encode`] wrote at the front of `input`, and takes it off; none if there is none.
+    pub(crate) fn add_encoded(&mut self, input: &mut &[u8]) -> Option<()> {
+        let (&[sign, count, first], rest) = input.split_first_chunk::<3>()?;
+        let (limbs, rest) = rest.split_at_checked(4 * usize::from(count))?;
+        let places = self.limbs.get_mut(usize::from(first)..)?.get_mut(..usize::from(count))?;
+        for (place, limb) in places.iter_mut().zip(limbs.as_chunks::<4>().0) {
+            let limb = i64::from(u32::from_le_bytes(*limb));
+            *place += if sign == 1 { -limb } else { limb };
+        }
+        *input = rest;
+        self.count_addition();
+        Some(())
+    }
+
+    /// The sum: an integer if it is a whole number that fits 64 bits, else the nearest double; none if that is infinite.
+    pub(crate) fn total(&self) -> Option<Number> {
+        let (limbs, is_negative) = self.magnitude();
         let Some(top) = limbs.iter().rposition(|limb| *limb != 0) else { return Some(Number::from(0)) };
         let highest = top * 32 + 31 - (limbs[top] as u32).leading_zeros() as usize;
         let bit = |place: usize| limbs[place / 32] >> (place % 32) & 1 == 1;
@@ -169,6 +203,27 @@ mod tests {
                 _ => double(wide as f64 / f64::from(1u32 << 20)),
             };
             prop_assert_eq!(exact.total(), Some(expected));
+        }
+
+        #[test]
+        fn parts_that_were_stored_add_up(
+            doubles in prop::collection::vec(any::<f64>().prop_filter("finite", |double| double.is_finite()), 0..20),
+            at in 0usize..20,
+        ) {
+            let numbers: Vec<Number> = doubles.into_iter().map(double).collect();
+            let (mut stored, mut joined) = (Vec::new(), ExactSum::default());
+            let (left, right) = numbers.split_at(at.min(numbers.len()));
+            for part in [left, right] {
+                let mut sum = ExactSum::default();
+                part.iter().for_each(|number| sum.add(*number, 1));
+                sum.encode(&mut stored);
+            }
+            let mut rest = stored.as_slice();
+            while !rest.is_empty() {
+                prop_assert!(joined.add_encoded(&mut rest).is_some());
+            }
+            prop_assert_eq!(joined.total(), sum(&numbers));
+            prop_assert!(joined.add_encoded(&mut &stored[..2]).is_none());
         }
 
         #[test]

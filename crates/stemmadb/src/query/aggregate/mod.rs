@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use self::exact::ExactSum;
+pub(crate) use self::exact::ExactSum;
 pub use self::group::GroupBy;
 pub(super) use self::scan::canonical;
 use self::scan::{Fold, Scan};

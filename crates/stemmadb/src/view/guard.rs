@@ -1,0 +1,101 @@
+//! Eager and unique views: kept in step with every write, before it is appended.
+//!
+//! Invariant: a state that a write has brought is shown to readers of that write, and to nobody before it is published.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::{Arc, Weak};
+
+use super::cell::Cell;
+use super::definition::Refresh;
+use super::layered::Layered;
+use super::layout::{self, RowKey, end_of};
+use super::registry::Views;
+use crate::index::DocumentNumber;
+use crate::store::{Admitted, Guard, Snapshot, Written};
+use crate::tree::Direction;
+use crate::{Error, Result};
+
+/// Asks a view about each write.
+pub(super) struct ViewGuard {
+    pub(super) views: Weak<Views>,
+    pub(super) cell: Weak<Cell>,
+}
+
+impl Guard for ViewGuard {
+    fn admit(&self, base: &Snapshot, written: &[Written]) -> Result<Admitted> {
+        let Some(cell) = self.cell.upgrade().filter(|cell| !cell.is_replaced()) else { return Ok(Box::new(|_| ())) };
+        let mut working = cell.work_within_write(base)?;
+        for Written { number, new, .. } in written {
+            working.apply(*number, new.as_ref())?;
+        }
+        if cell.mapping.refresh() == Refresh::Unique
+            && let Some((holder, other)) = shared_by(working.layered(), working.changed())?
+        {
+            return Err(refusal(&cell, base, written, holder, other));
+        }
+        working.settle(cell.reducer.as_deref())?;
+        let mut state = working.finish();
+        let (views, cell) = (self.views.clone(), cell.clone());
+        Ok(Box::new(move |sequence| {
+            state.position = sequence;
+            cell.push(state);
+            if let (true, Some(views)) = (cell.is_large(), views.upgrade()) {
+                views.save_in_background(&cell);
+            }
+        }))
+    }
+}
+
+fn refusal(cell: &Cell, base: &Snapshot, written: &[Written], holder: DocumentNumber, other: DocumentNumber) -> Error {
+    let id = |number| match written.iter().find(|written| written.number == number) {
+        Some(written) => written.id.to_string(),
+        None => base.id(number).map(|id| id.to_string()).unwrap_or_default(),
+    };
+    // The one that was there already holds the key.
+    let is_new = |number| written.iter().any(|written| written.number == number);
+    let (holder, other) = if is_new(holder) && !is_new(other) { (other, holder) } else { (holder, other) };
+    let (name, holder, other) = (cell.mapping.name(), id(holder), id(other));
+    Error::conflict(format!(
+        "document `{holder}` has the key already that `{other}` would have in the unique view `{name}`"
+    ))
+    .with_hint("write another key, or change the document that has it")
+}
+
+/// Two documents that share the key of one of these rows.
+fn shared_by(rows: &Layered, changed: &BTreeSet<Vec<u8>>) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
+    for row in changed {
+        let RowKey { key, .. } = RowKey::decode(row)?;
+        let upper = end_of(key).map_or_else(layout::rows_end, |end| layout::row_place(&end));
+        if let Some(shared) = first_shared_within(rows, &layout::row_place(key), &upper)? {
+            return Ok(Some(shared));
+        }
+    }
+    Ok(None)
+}
+
+/// Two documents that share a key. Costs a walk over all rows.
+pub(super) fn first_shared(rows: &Layered) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
+    first_shared_within(rows, &layout::row_place(&[]), &layout::rows_end())
+}
+
+fn first_shared_within(rows: &Layered, lower: &[u8], upper: &[u8]) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
+    let mut scan = rows.scan(Bound::Included(lower), Bound::Excluded(upper), Direction::Ascending)?;
+    let mut last: Option<(Vec<u8>, DocumentNumber)> = None;
+    while let Some((place, _)) = scan.next()? {
+        let RowKey { key, document } = RowKey::decode(layout::row_of_place(place).unwrap_or_default())?;
+        if let Some((last_key, holder)) = &last
+            && last_key == key
+            && *holder != document
+        {
+            return Ok(Some((*holder, document)));
+        }
+        last = Some((key.to_vec(), document));
+    }
+    Ok(None)
+}
+
+/// A guard for the cell, to be kept as long as the view is.
+pub(super) fn of(views: &Arc<Views>, cell: &Arc<Cell>) -> Arc<dyn Guard> {
+    Arc::new(ViewGuard { views: Arc::downgrade(views), cell: Arc::downgrade(cell) })
+}

@@ -1,0 +1,249 @@
+//! A slot's contents as one ordered map: the tree's rows, and over them what was changed since in memory.
+//!
+//! Invariants: what the overlay says of a key holds, whatever the tree says; cloning an overlay costs a clone of an `Arc`, so
+//! readers keep theirs while it is changed.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::Result;
+use crate::tree::{Direction, Rows, Table, TreeSnapshot};
+
+/// A key within a slot.
+pub(super) type Key = Arc<[u8]>;
+/// A value, or none where there is to be no row.
+pub(super) type Change = Option<Arc<[u8]>>;
+
+/// What differs from the tree.
+#[derive(Clone, Default)]
+pub(super) struct Overlay {
+    changes: OrdMap<Key, Change>,
+    bytes: usize,
+}
+
+/// What a change costs in memory beside its bytes, about.
+const CHANGE_BYTES: usize = 96;
+
+impl Overlay {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// About how much memory it takes.
+    pub(super) fn byte_count(&self) -> usize {
+        self.bytes
+    }
+
+    /// The changes in the order of their keys.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Change)> {
+        self.changes.iter()
+    }
+
+    fn set(&mut self, key: &[u8], change: Change) {
+        let bytes = |change: &Change| CHANGE_BYTES + key.len() + change.as_ref().map_or(0, |value| value.len());
+        self.bytes += bytes(&change);
+        if let Some(old) = self.changes.insert(key.into(), change) {
+            self.bytes -= bytes(&old);
+        }
+    }
+
+    fn forget(&mut self, key: &[u8]) {
+        if let Some(old) = self.changes.remove(key) {
+            self.bytes -= CHANGE_BYTES + key.len() + old.map_or(0, |value| value.len());
+        }
+    }
+
+    /// This without what a merge of `merged` has brought into the tree.
+    pub(super) fn without(&self, merged: &Overlay) -> Overlay {
+        let mut left = self.clone();
+        for (key, change) in merged.iter() {
+            if left.changes.get(key) == Some(change) {
+                left.forget(key);
+            }
+        }
+        left
+    }
+}
+
+/// The tree's rows of one slot with an overlay on top.
+#[derive(Clone)]
+pub(super) struct Layered {
+    tree: Arc<dyn TreeSnapshot>,
+    prefix: Arc<[u8]>,
+    overlay: Overlay,
+    /// Whether a removed row is remembered even where the tree has none.
+    is_merging: bool,
+}
+
+impl Layered {
+    pub(super) fn new(tree: Arc<dyn TreeSnapshot>, prefix: Arc<[u8]>, overlay: Overlay) -> Self {
+        Layered { tree, prefix, overlay, is_merging: false }
+    }
+
+    /// To be changed while what was changed before may be on its way into the tree.
+    pub(super) fn beside_merges(self) -> Self {
+        Layered { is_merging: true, ..self }
+    }
+
+    pub(super) fn overlay(&self) -> &Overlay {
+        &self.overlay
+    }
+
+    pub(super) fn into_overlay(self) -> Overlay {
+        self.overlay
+    }
+
+    fn tree_key(&self, key: &[u8]) -> Vec<u8> {
+        [&*self.prefix, key].concat()
+    }
+
+    fn in_tree(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.tree.get(Table::Views, &self.tree_key(key))
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        match self.overlay.changes.get(key) {
+            Some(change) => Ok(change.as_deref()),
+            None => self.in_tree(key),
+        }
+    }
+
+    /// Puts a row; returns whether that changes anything.
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+        if self.get(key)? == Some(value) {
+            return Ok(false);
+        }
+        self.overlay.set(key, Some(value.into()));
+        Ok(true)
+    }
+
+    /// Removes a row; returns whether there was one.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool> {
+        if self.get(key)?.is_none() {
+            return Ok(false);
+        }
+        if self.is_merging || self.in_tree(key)?.is_some() {
+            self.overlay.set(key, None);
+        } else {
+            self.overlay.forget(key);
+        }
+        Ok(true)
+    }
+
+    /// The rows from `lower` to `upper`.
+    pub(super) fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, direction: Direction) -> Result<Scan<'_>> {
+        let end = super::layout::end_of(&self.prefix);
+        let tree_lower = match lower {
+            Bound::Included(key) => Bound::Included(self.tree_key(key)),
+            Bound::Excluded(key) => Bound::Excluded(self.tree_key(key)),
+            Bound::Unbounded => Bound::Included(self.prefix.to_vec()),
+        };
+        let tree_upper = match upper {
+            Bound::Included(key) => Bound::Included(self.tree_key(key)),
+            Bound::Excluded(key) => Bound::Excluded(self.tree_key(key)),
+            Bound::Unbounded => end.map_or(Bound::Unbounded, Bound::Excluded),
+        };
+        let bounds = (tree_lower.as_ref().map(Vec::as_slice), tree_upper.as_ref().map(Vec::as_slice));
+        let rows = self.tree.scan(Table::Views, bounds.0, bounds.1, direction)?;
+        let changes: Changes<'_> = if self.overlay.is_empty() || is_crossed(lower, upper) {
+            Box::new(std::iter::empty())
+        } else {
+            let range = self.overlay.changes.range::<_, [u8]>((lower, upper));
+            match direction {
+                Direction::Ascending => Box::new(range),
+                Direction::Descending => Box::new(range.rev()),
+            }
+        };
+        Ok(Scan {
+            rows,
+            changes,
+            direction,
+            prefix_bytes: self.prefix.len(),
+            row_key: Vec::new(),
+            row: None,
+            change: None,
+            takes_row: true,
+            takes_change: true,
+        })
+    }
+}
+
+/// Whether nothing can lie between the bounds, so that a map must not be asked.
+fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
+    match (lower, upper) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
+            lower >= upper
+        }
+    }
+}
+
+type Changes<'a> = Box<dyn Iterator<Item = (&'a Key, &'a Change)> + 'a>;
+
+/// Goes over the rows of a [`Layered`].
+pub(super) struct Scan<'a> {
+    rows: Rows<'a>,
+    changes: Changes<'a>,
+    direction: Direction,
+    prefix_bytes: usize,
+    /// The tree's next row: its key within the slot, and its value.
+    row_key: Vec<u8>,
+    row: Option<&'a [u8]>,
+    change: Option<(&'a Key, &'a Change)>,
+    /// Whether the next row or change has to be fetched first.
+    takes_row: bool,
+    takes_change: bool,
+}
+
+impl<'a> Scan<'a> {
+    /// The next row. Its key lasts until the one after it is asked for.
+    pub(super) fn next(&mut self) -> Result<Option<(&[u8], &'a [u8])>> {
+        loop {
+            self.fetch()?;
+            let change_first = match (self.row, self.change) {
+                (None, None) => return Ok(None),
+                (Some(_), None) => false,
+                (None, Some(_)) => true,
+                (Some(_), Some((key, _))) => {
+                    let order = (**key).cmp(&self.row_key);
+                    // The change of a row hides it.
+                    self.takes_row = order.is_eq();
+                    match self.direction {
+                        Direction::Ascending => order.is_le(),
+                        Direction::Descending => order.is_ge(),
+                    }
+                }
+            };
+            if !change_first {
+                self.takes_row = true;
+                return Ok(self.row.map(|value| (self.row_key.as_slice(), value)));
+            }
+            self.takes_change = true;
+            if let Some((key, Some(value))) = self.change {
+                return Ok(Some((key, value)));
+            }
+        }
+    }
+
+    fn fetch(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.takes_row) {
+            self.row = None;
+            if let Some((key, value)) = self.rows.next()? {
+                self.row_key.clear();
+                self.row_key.extend_from_slice(key.get(self.prefix_bytes..).unwrap_or_default());
+                self.row = Some(value);
+            }
+        }
+        if std::mem::take(&mut self.takes_change) {
+            self.change = self.changes.next();
+        }
+        Ok(())
+    }
+}

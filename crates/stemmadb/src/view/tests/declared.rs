@@ -1,0 +1,102 @@
+//! Views that are told as JSON.
+
+use crate::value::Value;
+use crate::{Database, ErrorKind};
+
+fn json(text: &str) -> Value {
+    Value::parse(text).unwrap()
+}
+
+fn shop() -> Database {
+    let db = Database::in_memory();
+    for (id, text) in [
+        ("o1", r#"{"paid": true, "who": "ann", "lines": [{"what": "tea", "price": 4}, {"what": "cup", "price": 9}]}"#),
+        ("o2", r#"{"paid": true, "who": "bob", "lines": [{"what": "tea", "price": 5}, {"price": 1}]}"#),
+        ("o3", r#"{"paid": false, "who": "cid", "lines": [{"what": "tea", "price": 50}]}"#),
+        ("o4", r#"{"paid": true, "lines": 7}"#),
+    ] {
+        db.insert(id, &json(text)).unwrap();
+    }
+    db
+}
+
+fn rows(db: &Database, definition: &str) -> Vec<String> {
+    let view = db.define_view("test", &json(definition)).unwrap();
+    view.update().unwrap();
+    let rows = view.query().rows().unwrap().map(|row| row.unwrap());
+    rows.map(|row| format!("{} {} {}", row.id, row.key.to_json(), row.value.to_json())).collect()
+}
+
+#[test]
+fn paths_conditions_and_elements() {
+    let db = shop();
+    assert_eq!(rows(&db, r#"{"key": "who"}"#), ["o1 \"ann\" null", "o2 \"bob\" null", "o3 \"cid\" null"]);
+    assert_eq!(
+        rows(&db, r#"{"where": {"paid": true}, "unnest": "lines", "key": ["@.what", "who"], "value": "@.price"}"#),
+        ["o2 [null,\"bob\"] 1", "o1 [\"cup\",\"ann\"] 9", "o1 [\"tea\",\"ann\"] 4", "o2 [\"tea\",\"bob\"] 5"]
+    );
+    assert_eq!(
+        rows(&db, r#"{"key": "lines.0.price", "value": {"_id": "who", "no": "none"}}"#)[0],
+        "o1 4 {\"_id\":\"ann\"}"
+    );
+    assert_eq!(rows(&db, r#"{"key": ["none", "neither"]}"#), [""; 0]);
+    assert_eq!(rows(&db, r#"{"where": {"paid": false}, "key": "_id"}"#), ["o3 \"o3\" null"]);
+    let sums = db.define_view(
+        "shop/sums",
+        &json(r#"{"unnest": "lines", "key": "@.what", "value": "@.price", "reduce": "_sum"}"#),
+    );
+    assert_eq!(sums.unwrap().query().key("tea").reduce().unwrap(), Some(59.into()));
+}
+
+#[test]
+fn definitions_are_written_down_listed_and_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let db = Database::open(&path).unwrap();
+    db.insert("one", &json(r#"{"email": "a"}"#)).unwrap();
+    db.define_view("emails", &json(r#"{"key": "email", "refresh": "unique"}"#)).unwrap();
+    db.define_view("shop/count", &json(r#"{"key": "email", "reduce": "_count"}"#)).unwrap();
+    let sequence = db.sequence();
+    db.define_view("emails", &json(r#"{"key": "email", "refresh": "unique"}"#)).unwrap();
+    assert_eq!(db.sequence(), sequence, "what is written down already is not written again");
+    db.close().unwrap();
+
+    let db = Database::open(&path).unwrap();
+    let names: Vec<_> = db.declared_views().unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["emails", "shop/count"]);
+    // It guards from the opening on, before anyone has asked for it.
+    assert_eq!(db.insert("two", &json(r#"{"email": "a"}"#)).unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(db.declared_view("shop/count").unwrap().query().count().unwrap(), 1);
+    db.drop_view("emails").unwrap();
+    db.insert("two", &json(r#"{"email": "a"}"#)).unwrap();
+    assert_eq!(db.declared_view("emails").err().unwrap().kind(), ErrorKind::NotFound);
+    assert_eq!(db.drop_view("emails").unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(db.get("_design/emails").unwrap().is_none());
+    db.drop_view("shop/count").unwrap();
+    assert!(db.declared_views().unwrap().is_empty());
+    assert!(db.check(|_| ()).unwrap().is_sound());
+}
+
+#[test]
+fn wrong_definitions_are_refused_and_named() {
+    let db = Database::in_memory();
+    for (definition, told) in [
+        ("[]", "a view is told as an object"),
+        ("{}", "there is no `key`"),
+        (r#"{"key": "a", "filter": {}}"#, "`filter` is nothing"),
+        (r#"{"key": {"a": "b"}}"#, "`key` is a path"),
+        (r#"{"key": "@.a"}"#, "nothing is unnested"),
+        (r#"{"key": "a", "reduce": "_mean"}"#, "there is no reduction `_mean`"),
+        (r#"{"key": "a", "refresh": "now"}"#, "`refresh` can't be `now`"),
+        (r#"{"key": "a", "where": {"$nope": 1}}"#, "$nope"),
+        (r#"{"key": "a..b"}"#, "empty"),
+    ] {
+        let refused = db.define_view("v", &json(definition)).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        assert!(refused.message().contains(told), "{definition}: {refused:?}");
+    }
+    assert_eq!(db.define_view("a/", &json(r#"{"key": "a"}"#)).err().unwrap().kind(), ErrorKind::Invalid);
+    db.insert("_design/other", &json(r#"{"language": "javascript", "views": {}}"#)).unwrap();
+    let refused = db.define_view("other/v", &json(r#"{"key": "a"}"#)).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+}

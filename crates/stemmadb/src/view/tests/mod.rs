@@ -1,0 +1,133 @@
+//! Views beside views made from scratch: random edits, deletions, conflicts, versions, crashes and failing disks.
+//!
+//! `STEMMA_VIEW_EDITS` says how many edits there are in all, `STEMMA_VIEW_SEED` where to begin.
+
+mod declared;
+mod eager;
+mod partials;
+mod queries;
+mod random;
+mod reducers;
+
+use crate::index::DocumentNumber;
+use crate::store::Document;
+use crate::value::Value;
+use crate::value::collate::key;
+use crate::view::layout::KEY_BYTES_MAX;
+use crate::{Database, Emitter, Reduction, Refresh, Result, Sequence, View};
+
+/// A view whose reduction, version and keys are told, to try them all.
+///
+/// A document `{"tags": [["a", 1], …], "amount": 5}` emits a row for each tag.
+#[derive(Debug, Clone)]
+struct Tags {
+    name: String,
+    version: u64,
+    reduction: Reduction,
+    refresh: Refresh,
+}
+
+impl Tags {
+    fn new(name: &str, reduction: Reduction) -> Self {
+        Tags { name: name.to_owned(), version: 0, reduction, refresh: Refresh::Lazy }
+    }
+
+    fn emitted(&self, document: &Document) -> Result<Vec<(Value, Value)>> {
+        if document.get("broken")?.is_some() {
+            return Err(crate::Error::invalid("a broken document"));
+        }
+        let Some(Value::Array(tags)) = document.get("tags")? else { return Ok(Vec::new()) };
+        let amount = document.get("amount")?.unwrap_or(Value::Null);
+        let row = |tag: Value| match self.version {
+            0 => (tag, amount.clone()),
+            version => (Value::from(vec![tag]), Value::from(vec![Value::from(version), amount.clone()])),
+        };
+        Ok(tags.into_iter().map(row).collect())
+    }
+}
+
+impl View for Tags {
+    type Key = Value;
+    type Value = Value;
+    type Reduced = Value;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn map(&self, document: &Document, rows: &mut Emitter<'_, Value, Value>) -> Result<()> {
+        self.emitted(document)?.into_iter().for_each(|(key, value)| rows.emit(key, value));
+        Ok(())
+    }
+
+    fn reduction(&self) -> Reduction {
+        self.reduction
+    }
+
+    /// Joins them: associative, and the order shows.
+    fn reduce(&self, rows: &[(Value, Value)]) -> Result<Value> {
+        Ok(rows.iter().map(|(key, value)| format!("{}={};", key.to_json(), value.to_json())).collect::<String>().into())
+    }
+
+    fn rereduce(&self, parts: Vec<Value>) -> Result<Value> {
+        assert!(parts.len() > 1, "there is something to join");
+        Ok(parts.iter().map(|part| part.as_str().unwrap()).collect::<String>().into())
+    }
+
+    fn refresh(&self) -> Refresh {
+        self.refresh
+    }
+}
+
+/// A row as it should be.
+#[derive(Debug, Clone, PartialEq)]
+struct Expected {
+    key_bytes: Vec<u8>,
+    key: Value,
+    number: DocumentNumber,
+    /// Which it is of the document's rows with this key.
+    ordinal: u64,
+    id: String,
+    value: Value,
+}
+
+/// Every row that the documents of now emit, in order.
+fn from_scratch(db: &Database, view: &Tags) -> Vec<Expected> {
+    let snapshot = db.snapshot().unwrap();
+    let mut rows = Vec::new();
+    for change in db.changes(Sequence::ZERO).unwrap().documents(true).run() {
+        let change = change.unwrap();
+        let document = change.document.unwrap();
+        if change.deleted || document.id().is_design() {
+            continue;
+        }
+        let number = snapshot.state_by_id(change.id.as_str()).unwrap().unwrap().number;
+        let encoded = |key: &Value| {
+            let mut bytes = Vec::new();
+            key::encode(key, &mut bytes);
+            bytes
+        };
+        let mut emitted = view.emitted(&document).unwrap_or_default();
+        if emitted.iter().any(|(key, _)| encoded(key).len() > KEY_BYTES_MAX) {
+            emitted.clear();
+        }
+        for (key, value) in emitted {
+            let key_bytes = encoded(&key);
+            // As the key comes back: a whole number is an integer.
+            let key = key::decode(&key_bytes).unwrap().0;
+            rows.push(Expected { key_bytes, key, number, ordinal: 0, id: change.id.to_string(), value });
+        }
+    }
+    rows.sort_by(|a, b| (&a.key_bytes, a.number).cmp(&(&b.key_bytes, b.number)));
+    for at in 1..rows.len() {
+        let (before, row) = (&rows[at - 1], &rows[at]);
+        if before.key_bytes == row.key_bytes && before.number == row.number {
+            rows[at].ordinal = before.ordinal + 1;
+        }
+    }
+    rows
+}

@@ -1,0 +1,84 @@
+//! Partial reductions on their own: kept up beside made anew, and what happens when they are not kept up.
+
+use std::collections::BTreeSet;
+
+use crate::index::DocumentNumber;
+use crate::log::Random;
+use crate::tree::{MemoryTree, Tree};
+use crate::value::Value;
+use crate::value::collate::key;
+use crate::view::check::check_rows;
+use crate::view::layered::{Layered, Overlay};
+use crate::view::layout::{self, BackReference, SlotNumber};
+use crate::view::partials;
+use crate::view::reduce::BuiltIn;
+
+fn empty() -> Layered {
+    let tree = MemoryTree::new().read().unwrap();
+    Layered::new(tree, layout::slot_prefix(SlotNumber(1)).into(), Overlay::default())
+}
+
+/// Puts the row of a number, or removes it.
+fn change(rows: &mut Layered, number: u64, value: Option<u64>) -> Vec<u8> {
+    let mut key_bytes = Vec::new();
+    key::encode(&Value::from(number), &mut key_bytes);
+    let row = layout::row_key(&key_bytes, DocumentNumber(number), 0);
+    let document = layout::document_place(DocumentNumber(number));
+    match value {
+        Some(value) => {
+            rows.put(&layout::row_place(&row), value.to_string().as_bytes()).unwrap();
+            rows.put(&document, &BackReference::Rows(vec![key_bytes]).encode()).unwrap();
+        }
+        None => {
+            rows.remove(&layout::row_place(&row)).unwrap();
+            rows.remove(&document).unwrap();
+        }
+    }
+    row
+}
+
+fn problems(rows: &Layered) -> Vec<String> {
+    let count = partials::count_rows(rows, &[], None).unwrap();
+    check_rows(rows, Some(&BuiltIn::Sum), count).unwrap()
+}
+
+#[test]
+fn kept_up_they_are_what_making_them_anew_gives() {
+    let (mut rows, mut random) = (empty(), Random::new(5));
+    for _ in 0..60 {
+        let mut changed = BTreeSet::new();
+        for _ in 0..1 + random.below(200) {
+            let value = (!random.chance(300)).then(|| random.below(1_000));
+            changed.insert(change(&mut rows, random.below(4_000), value));
+        }
+        partials::refresh(&mut rows, &BuiltIn::Sum, &changed).unwrap();
+        assert_eq!(problems(&rows), Vec::<String>::new());
+    }
+    let boundaries = (0..4_000u64).filter(|number| {
+        let mut key_bytes = Vec::new();
+        key::encode(&Value::from(*number), &mut key_bytes);
+        partials::level_of(&layout::row_key(&key_bytes, DocumentNumber(*number), 0)) > 1
+    });
+    assert!(boundaries.count() > 5, "higher levels are part of it");
+}
+
+/// If this fails, the test above can see nothing.
+#[test]
+fn not_kept_up_they_are_found_out() {
+    let (mut rows, mut random) = (empty(), Random::new(6));
+    let all: BTreeSet<_> = (0..4_000).map(|number| change(&mut rows, number, Some(random.below(1_000)))).collect();
+    partials::refresh(&mut rows, &BuiltIn::Sum, &all).unwrap();
+    assert_eq!(problems(&rows), Vec::<String>::new());
+    let whole = |rows: &Layered| partials::reduce_range(rows, &BuiltIn::Sum, &[], None).unwrap();
+    // A value, a new row, a row less; among them boundaries.
+    for (number, value) in [(17, Some(5_000)), (9_999, Some(1)), (40, None)] {
+        let mut wrong = rows.clone();
+        change(&mut wrong, number, value);
+        assert!(!problems(&wrong).is_empty());
+        assert_eq!(whole(&wrong), whole(&rows), "the change does not show in what is kept");
+    }
+    let boundary = all.iter().find(|row| partials::level_of(row) > 0).unwrap();
+    let mut wrong = rows.clone();
+    wrong.remove(&layout::row_place(boundary)).unwrap();
+    assert!(problems(&wrong).iter().any(|problem| problem.contains("no boundary")));
+}
