@@ -96,6 +96,11 @@ pub(crate) enum Verb {
     ///
     /// What the database holds and how it is set.
     Info(Info),
+    /// Declare an index, list those declared, or drop one
+    ///
+    /// Every field is indexed already. An index is declared to make values unique, to have an order of several fields without
+    /// sorting, or the order of a language.
+    Index(Index),
     /// List the paths that documents have
     ///
     /// Each with how many documents have something there, of which kinds, and how many distinct scalars; [] stands for the elements of an array.
@@ -288,6 +293,9 @@ pub(crate) struct Query {
     /// Order by these fields; -FIELD is descending
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) sort: Vec<String>,
+    /// Order text as people of this language do: de, sv, und for none in particular
+    #[arg(long, value_name = "LANGUAGE", requires = "sort")]
+    pub(crate) collation: Option<String>,
     /// At most this many documents
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
@@ -425,6 +433,70 @@ pub(crate) struct Info {
     pub(crate) database: PathBuf,
     #[command(flatten)]
     pub(crate) form: Form,
+}
+
+/// The arguments of `stemma index`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n\n  \
+    stemma index users.stemma create email --unique\n  \
+    stemma index orders.stemma create status,-created_at\n  \
+    stemma index library.stemma create title --collation de --name titles\n  \
+    stemma index library.stemma list\n  \
+    stemma index library.stemma drop titles\n\n\
+    Others may not write meanwhile, as a database in a directory belongs to one process at a time; within a program that has it \
+    open, building an index holds up neither reads nor writes. One that was interrupted goes on when the database is next opened.")]
+pub(crate) struct Index {
+    /// The database's directory
+    pub(crate) database: PathBuf,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) act: IndexAct,
+}
+
+/// What can be done with declared indexes.
+#[derive(Debug, Subcommand)]
+#[command(disable_help_subcommand = true)]
+pub(crate) enum IndexAct {
+    /// Declare an index and build it
+    Create(CreateIndex),
+    /// List the declared indexes, and whether they are ready
+    List(ListIndexes),
+    /// Take an index away
+    Drop(DropIndex),
+}
+
+/// The arguments of `stemma index … create`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateIndex {
+    /// The fields it orders by; -FIELD is descending
+    #[arg(value_name = "FIELD,…", value_delimiter = ',', required = true, allow_hyphen_values = true)]
+    pub(crate) paths: Vec<String>,
+    /// Refuse a document whose values another one has
+    #[arg(long)]
+    pub(crate) unique: bool,
+    /// Order text as people of this language do: de, sv, und for none in particular
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) collation: Option<String>,
+    /// Its name; left out, its fields
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// The arguments of `stemma index … list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListIndexes {
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// The arguments of `stemma index … drop`.
+#[derive(Debug, Args)]
+pub(crate) struct DropIndex {
+    /// Its name
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) name: String,
 }
 
 /// The arguments of `stemma paths`.

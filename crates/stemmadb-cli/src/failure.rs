@@ -15,7 +15,7 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 pub(crate) enum Exit {
     /// Everything asked for was done.
     Done = 0,
-    /// There is no such document, or it changed meanwhile.
+    /// There is no such document, or it changed meanwhile, or another one has its unique value.
     NotFound = 1,
     /// The command line or the input is wrong.
     Usage = 2,
@@ -125,7 +125,7 @@ impl fmt::Display for Failure {
 impl From<stemmadb::Error> for Failure {
     fn from(error: stemmadb::Error) -> Self {
         let exit = match error.kind() {
-            ErrorKind::Conflict | ErrorKind::NotFound => Exit::NotFound,
+            ErrorKind::Conflict | ErrorKind::Duplicate | ErrorKind::NotFound => Exit::NotFound,
             ErrorKind::Invalid => Exit::Usage,
             ErrorKind::Corrupt => Exit::Corrupt,
             ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Stopped => Exit::Unavailable,
@@ -183,6 +183,7 @@ mod tests {
         let exit = |error: stemmadb::Error| Failure::from(error).exit();
         assert_eq!(exit(stemmadb::Error::not_found("x")), Exit::NotFound);
         assert_eq!(exit(stemmadb::Error::conflict("x")), Exit::NotFound);
+        assert_eq!(exit(stemmadb::Error::duplicate_value("x")), Exit::NotFound);
         assert_eq!(exit(stemmadb::Error::invalid("x")), Exit::Usage);
         assert_eq!(exit(stemmadb::Error::corrupt("x")), Exit::Corrupt);
         assert_eq!(exit(stemmadb::Error::unavailable("x")), Exit::Unavailable);

@@ -7,13 +7,14 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
+use crate::index::Index;
 use crate::keys::{Expiring, Keys};
 use crate::log::{DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
 use crate::query::{Find, Query};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::{
-    Branch, CheckReport, Document, Durability, Edit, Info, Options, PathInfo, Progress, Snapshot, Store, Transaction,
-    Upkeeper,
+    Branch, CheckReport, Document, Duplicates, Durability, Edit, IndexInfo, Info, Options, PathInfo, Progress,
+    Snapshot, Store, Transaction, Upkeeper,
 };
 use crate::transact::{self, Attempt, Checking};
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
@@ -548,6 +549,60 @@ impl Database {
     /// As [`Database::compact`].
     pub fn compact_showing(&self, mut progress: impl FnMut(Progress)) -> Result<u64> {
         self.store().compact(&mut progress)
+    }
+
+    /// Declares an index and builds it: others read and write meanwhile, and a crash only delays it. Complete on return. One that is declared
+    /// in the same way already costs nothing, so a program may declare its indexes whenever it starts.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, ErrorKind, Index};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// db.create_index(Index::on("email").unique())?;
+    /// db.insert("ada", &serde_json::json!({"email": "ada@example.org"}))?;
+    /// let taken = db.insert("eve", &serde_json::json!({"email": "ada@example.org"})).unwrap_err();
+    /// assert_eq!(taken.kind(), ErrorKind::Duplicate);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Costs a read of every document, and a row for each distinct value.
+    ///
+    /// # Errors
+    /// `Invalid` if the description is wrong, or there is another index of this name; `Duplicate` if two documents share a value that is
+    /// to be unique: the index is not declared then.
+    pub fn create_index(&self, index: Index) -> Result<()> {
+        self.create_index_showing(index, |_| ())
+    }
+
+    /// As [`Database::create_index`]; `progress` hears of it, in documents.
+    ///
+    /// # Errors
+    /// As [`Database::create_index`].
+    pub fn create_index_showing(&self, index: Index, mut progress: impl FnMut(Progress)) -> Result<()> {
+        self.store().create_index(&index, &mut progress)
+    }
+
+    /// Takes a declared index away. It is out of use on return; the space is given back in the background.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no index of this name.
+    pub fn drop_index(&self, name: &str) -> Result<()> {
+        self.store().drop_index(name)
+    }
+
+    /// The declared indexes, in the order they were declared, and whether they are complete.
+    pub fn indexes(&self) -> Vec<IndexInfo> {
+        self.store().indexes()
+    }
+
+    /// The documents that share their values in a unique index, by groups. Writes refuse to make such; revisions that were written elsewhere
+    /// ([`Edit::Foreign`]) are taken as they are, so that replicas agree. Costs a walk over the index.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no unique index of this name; `Corrupt` if stored bytes are damaged.
+    pub fn duplicates(&self, name: &str) -> Result<Vec<Duplicates>> {
+        self.store().duplicates(name)
     }
 
     /// The paths that documents have, in order, and how many documents have something there. Paths that the index leaves out are

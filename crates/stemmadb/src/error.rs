@@ -12,6 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The document changed since it was read: read it again and decide.
     Conflict,
+    /// Another document has a value that is declared unique: choose another value. Trying again does not help.
+    Duplicate,
     /// There is no such document or revision.
     NotFound,
     /// The request itself is wrong and will fail again: correct it.
@@ -51,6 +53,11 @@ impl Error {
     /// [`ErrorKind::Conflict`].
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Conflict, message)
+    }
+
+    /// [`ErrorKind::Duplicate`].
+    pub fn duplicate_value(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Duplicate, message)
     }
 
     /// [`ErrorKind::NotFound`].

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::index::{Container, DocumentNumber, Histogram, PathNumber, posting_key};
+use crate::index::{Container, DocumentNumber, Histogram, Index, PathNumber, posting_key};
 use crate::log::{Level, Log, LogOptions, LogPosition, MemoryVfs, Vfs};
 use crate::revision::{Revision, Sequence};
 use crate::value::collate::key;
-use crate::value::{Shapes, Value, pack};
+use crate::value::{PackedValue, Shapes, Value, pack};
 
 fn document() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/format.md")
@@ -80,6 +80,7 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("packed", hex(&packed(document))),
         ("keys", lines(&keys)),
         ("posting-key", hex(&posting_key(PathNumber(2), &keys[6], 1))),
+        ("declared-keys", lines(&declared_keys())),
         ("containers", lines(&containers)),
         ("block", hex(&crate::tree::example_block(&[(b"apple", &[1]), (b"apply", &[2, 3])]))),
         ("ids-row", hex(&row)),
@@ -87,6 +88,18 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("view-row", hex(&crate::view::example_row_key("a"))),
         ("view-sum", hex(&crate::view::example_sum(5))),
     ])
+}
+
+/// In an index on `status`, then `at` descending.
+fn declared_keys() -> Vec<Vec<u8>> {
+    let definition = Index::on("status").then_descending("at").define(1).unwrap();
+    let documents = [r#"{"status": 1, "at": 0}"#, r#"{"status": 1}"#];
+    let key = |text: &&str| {
+        let (mut packed, shapes) = (Vec::new(), Shapes::new());
+        pack(&value(text), &shapes, &mut packed).unwrap();
+        definition.key(PackedValue::new(&packed, &shapes).unwrap()).unwrap().key
+    };
+    documents.iter().map(key).collect()
 }
 
 /// The document with every `hex` block replaced by what the code writes.

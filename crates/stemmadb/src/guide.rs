@@ -6,6 +6,9 @@ struct Documents;
 #[doc = include_str!("../../../docs/guide/queries.md")]
 struct Queries;
 
+#[doc = include_str!("../../../docs/guide/indexes.md")]
+struct Indexes;
+
 #[doc = include_str!("../../../docs/guide/changes.md")]
 struct Changes;
 

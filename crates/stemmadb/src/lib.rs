@@ -31,7 +31,7 @@ pub use collection::{
 };
 pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
-pub use index::Policy as IndexPolicy;
+pub use index::{Index, IndexPath, Policy as IndexPolicy};
 pub use keys::Keys;
 pub use query::{
     Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
@@ -39,7 +39,8 @@ pub use query::{
 };
 pub use revision::{DocumentId, Revision, Sequence};
 pub use store::{
-    Branch, CheckReport, Damage, Document, Durability, Edit, Info, Options, PathInfo, Progress, Snapshot, Transaction,
+    Branch, CheckReport, Damage, Document, Duplicates, Durability, Edit, IndexInfo, IndexState, Info, Options,
+    PathInfo, Progress, Snapshot, Transaction,
 };
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};

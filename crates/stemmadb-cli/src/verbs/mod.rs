@@ -6,6 +6,7 @@ mod document;
 mod export;
 mod follow;
 mod import;
+mod index;
 mod query;
 mod view;
 mod watch;
@@ -36,6 +37,7 @@ pub(crate) fn run(verb: &Verb, open: Option<&Database>) -> Result<()> {
         Verb::Watch(watch) => watch::run(watch, session),
         Verb::View(view) => view::run(view, session),
         Verb::Info(info) => care::info(info, session),
+        Verb::Index(index) => index::run(index, session),
         Verb::Paths(paths) => care::paths(paths, session),
         Verb::Check(check) => care::check(check, session),
         Verb::Rebuild(rebuild) => care::rebuild(rebuild, session),

@@ -66,6 +66,7 @@ fn question(query: &Query) -> Result<Question> {
     Ok(Question {
         selector: selector(&query.selector)?,
         sort: query.sort.iter().map(|key| sort_key(key)).collect::<Result<_>>()?,
+        collation: query.collation.clone(),
         limit: query.limit,
         skip: query.skip.unwrap_or(0),
         fields: query.fields.clone(),

@@ -2,11 +2,13 @@
 //!
 //! A *term* is a path and a scalar found there. The terms of a document are a pure function of the policy and the
 //! document, so whoever maintains the index and whoever checks it cannot disagree. The documents that have a term are
-//! its *postings*: sets of document numbers, cut into containers of 65,536.
+//! its *postings*: sets of document numbers, cut into containers of 65,536. A declared index is a path more, at which each document
+//! has one term.
 //!
 //! This room reads and writes no files and knows nothing of revisions.
 
 mod container;
+mod declared;
 mod histogram;
 mod number;
 mod paths;
@@ -16,9 +18,11 @@ mod set;
 mod terms;
 
 pub(crate) use container::Container;
+pub(crate) use declared::{Declared, DeclaredIndex, DeclaredKey, Definition, MISSING};
+pub use declared::{Index, IndexPath};
 pub(crate) use histogram::Histogram;
 pub(crate) use number::{DocumentNumber, PathNumber, ordered, take_ordered};
-pub(crate) use paths::{PathEntry, Paths, Step};
+pub(crate) use paths::{KeptStep, PathEntry, Paths, Step};
 pub use policy::Policy;
 pub(crate) use posting::{PostingKey, Presence, after_postings, first_posting, posting_key};
 pub(crate) use set::{DocumentSet, Union};

@@ -1,7 +1,8 @@
 //! The dictionary of paths: each path that some document has, by number.
 //!
-//! A path is a sequence of steps from the document: into a field by name, or into the elements of an array. Numbers are
-//! dense and never reused, and a path's number is greater than its parent's, so the dictionary is persisted as a list.
+//! A path is a sequence of steps from the document: into a field by name, or into the elements of an array. A declared index
+//! has a path of its own, one step from the document. Numbers are dense and never reused, and a path's number is greater than
+//! its parent's, so the dictionary is persisted as a list.
 //!
 //! **Bounds.** At most [`PATHS_MAX`] paths and [`TEXT_BYTES_MAX`] bytes of names: a database whose field names are data would
 //! else fill memory. Beyond them no path is added and documents that have others overflow.
@@ -33,6 +34,16 @@ pub(crate) enum Step<'a> {
     Field(&'a str),
     /// Into each element of an array.
     Element,
+    /// To the key that the declared index of this number has for the document; from the root only.
+    Index(u32),
+}
+
+/// A step that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeptStep {
+    Field(Box<str>),
+    Element,
+    Index(u32),
 }
 
 /// A path as it is persisted: its parent, and the last step.
@@ -40,8 +51,34 @@ pub(crate) enum Step<'a> {
 pub(crate) struct PathEntry {
     pub(crate) number: PathNumber,
     pub(crate) parent: PathNumber,
-    /// The field's name; none is the step into elements.
-    pub(crate) name: Option<Box<str>>,
+    pub(crate) step: KeptStep,
+}
+
+impl KeptStep {
+    fn as_step(&self) -> Step<'_> {
+        match self {
+            KeptStep::Field(name) => Step::Field(name),
+            KeptStep::Element => Step::Element,
+            KeptStep::Index(index) => Step::Index(*index),
+        }
+    }
+
+    fn name(&self) -> Option<&str> {
+        match self {
+            KeptStep::Field(name) => Some(name),
+            KeptStep::Element | KeptStep::Index(_) => None,
+        }
+    }
+}
+
+impl From<Step<'_>> for KeptStep {
+    fn from(step: Step<'_>) -> Self {
+        match step {
+            Step::Field(name) => KeptStep::Field(name.into()),
+            Step::Element => KeptStep::Element,
+            Step::Index(index) => KeptStep::Index(index),
+        }
+    }
 }
 
 /// All paths of a database.
@@ -65,13 +102,7 @@ struct Tree {
 #[derive(Debug)]
 struct Node {
     parent: u32,
-    name: Option<Box<str>>,
-}
-
-impl Node {
-    fn step(&self) -> Step<'_> {
-        self.name.as_deref().map_or(Step::Element, Step::Field)
-    }
+    step: KeptStep,
 }
 
 impl Default for Paths {
@@ -134,7 +165,16 @@ impl Paths {
     /// Whether it leads into the elements of an array, so that a document may have several values there.
     pub(crate) fn enters_array(&self, path: PathNumber) -> bool {
         let tree = self.tree.read();
-        tree.line(path).is_some_and(|line| line.iter().any(|node| node.name.is_none()))
+        tree.line(path).is_some_and(|line| line.iter().any(|node| node.step == KeptStep::Element))
+    }
+
+    /// The number of the declared index whose path it is, if it is one's.
+    pub(crate) fn index_of(&self, path: PathNumber) -> Option<u32> {
+        let tree = self.tree.read();
+        match tree.nodes.get(path.0.checked_sub(1)? as usize)?.step {
+            KeptStep::Index(index) => Some(index),
+            _ => None,
+        }
     }
 
     /// The path as text, as in `items[].price`; a dot, bracket or backslash within a name has a backslash before it.
@@ -143,8 +183,9 @@ impl Paths {
         let mut text = String::new();
         let tree = self.tree.read();
         for node in tree.line(path)? {
-            match node.step() {
+            match node.step.as_step() {
                 Step::Element => text.push_str("[]"),
+                Step::Index(index) => text.push_str(&format!("(declared index {index})")),
                 Step::Field(name) => {
                     if node.parent != PathNumber::ROOT.0 {
                         text.push('.');
@@ -170,7 +211,7 @@ impl Paths {
             .map(|(at, node)| PathEntry {
                 number: PathNumber(at as u32 + 1),
                 parent: PathNumber(node.parent),
-                name: node.name.clone(),
+                step: node.step.clone(),
             })
             .collect()
     }
@@ -180,7 +221,7 @@ impl Paths {
     /// # Errors
     /// `Corrupt` if it contradicts what is known.
     pub(crate) fn restore(&self, entry: &PathEntry) -> Result<()> {
-        let step = entry.name.as_deref().map_or(Step::Element, Step::Field);
+        let step = entry.step.as_step();
         let hash = self.hash(entry.parent, step);
         let mut tree = self.tree.write();
         let next = tree.nodes.len() + 1;
@@ -197,18 +238,18 @@ impl Paths {
     /// The names of the fields on the way to a path, arrays left out.
     fn names(&self, path: PathNumber) -> Vec<String> {
         let tree = self.tree.read();
-        tree.line(path).unwrap_or_default().iter().filter_map(|node| node.name.as_deref()).map(str::to_owned).collect()
+        tree.line(path).unwrap_or_default().iter().filter_map(|node| node.step.name()).map(str::to_owned).collect()
     }
 
     fn add(&self, tree: &mut Tree, hash: u64, parent: PathNumber, step: Step<'_>) -> PathNumber {
-        let name = if let Step::Field(name) = step { Some(name) } else { None };
-        tree.text_bytes += name.map_or(0, str::len);
-        tree.nodes.push(Node { parent: parent.0, name: name.map(Box::from) });
+        let step = KeptStep::from(step);
+        tree.text_bytes += step.name().map_or(0, str::len);
+        tree.nodes.push(Node { parent: parent.0, step });
         let Tree { nodes, by_step, .. } = tree;
         let number = nodes.len() as u32;
         by_step.insert_unique(hash, number, |&number| {
             let node = &nodes[number as usize - 1];
-            self.hash(PathNumber(node.parent), node.step())
+            self.hash(PathNumber(node.parent), node.step.as_step())
         });
         PathNumber(number)
     }
@@ -222,7 +263,7 @@ impl Tree {
     fn find(&self, hash: u64, parent: PathNumber, step: Step<'_>) -> Option<PathNumber> {
         let same = |&number: &u32| {
             let node = &self.nodes[number as usize - 1];
-            node.parent == parent.0 && node.step() == step
+            node.parent == parent.0 && node.step.as_step() == step
         };
         self.by_step.find(hash, same).map(|&number| PathNumber(number))
     }
@@ -242,11 +283,21 @@ impl Tree {
 }
 
 impl PathEntry {
-    /// Appends the stored form, without the number: the parent as an ordered integer, then 0, or 1 and the name.
+    /// Appends the stored form, without the number: the parent as an ordered integer, then 0 for elements, 1 and the
+    /// name of a field, or 2 and the number of a declared index as an ordered integer.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_ordered(u64::from(self.parent.0), out);
-        out.push(u8::from(self.name.is_some()));
-        out.extend_from_slice(self.name.as_deref().unwrap_or_default().as_bytes());
+        match &self.step {
+            KeptStep::Element => out.push(0),
+            KeptStep::Field(name) => {
+                out.push(1);
+                out.extend_from_slice(name.as_bytes());
+            }
+            KeptStep::Index(index) => {
+                out.push(2);
+                put_ordered(u64::from(*index), out);
+            }
+        }
     }
 
     /// The entry of this number in its stored form.
@@ -257,11 +308,19 @@ impl PathEntry {
         let damaged = || Error::corrupt(format!("the stored path {} is damaged", number.0));
         let mut rest = bytes;
         let parent = u32::try_from(take_ordered(&mut rest)?).map_err(|_| damaged())?;
-        let name = match rest {
-            [0] => None,
-            [1, name @ ..] => Some(str::from_utf8(name).map_err(|_| damaged())?.into()),
+        let step = match rest {
+            [0] => KeptStep::Element,
+            [1, name @ ..] => KeptStep::Field(str::from_utf8(name).map_err(|_| damaged())?.into()),
+            [2, index @ ..] => {
+                let mut rest = index;
+                let index = u32::try_from(take_ordered(&mut rest)?).map_err(|_| damaged())?;
+                if !rest.is_empty() || parent != PathNumber::ROOT.0 {
+                    return Err(damaged());
+                }
+                KeptStep::Index(index)
+            }
             _ => return Err(damaged()),
         };
-        Ok(PathEntry { number, parent: PathNumber(parent), name })
+        Ok(PathEntry { number, parent: PathNumber(parent), step })
     }
 }

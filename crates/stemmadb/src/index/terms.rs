@@ -1,12 +1,13 @@
 //! The terms of a document: every scalar at every covered path, and what it has at each path.
 //!
-//! A pure function of policy and document, but for the numbers that the dictionary gives to paths. All keys of a document
+//! A pure function of policy, declared indexes and document, but for the numbers that the dictionary gives to paths. All keys of a document
 //! lie in one buffer.
 
 mod difference;
 #[cfg(test)]
 mod tests;
 
+use super::declared::{Declared, DeclaredKey};
 use super::number::PathNumber;
 use super::paths::{Field, Paths, Step};
 use super::policy::{Coverage, Policy};
@@ -32,6 +33,8 @@ pub(crate) struct DocumentTerms {
     keys: Vec<u8>,
     terms: Vec<Place>,
     presence: Vec<(PathNumber, Presence)>,
+    /// The terms that no other document may have.
+    claims: Vec<(PathNumber, Box<[u8]>)>,
 }
 
 /// A term whose key is in the buffer.
@@ -46,9 +49,14 @@ struct Place {
 ///
 /// # Errors
 /// `Corrupt` if the packed bytes are damaged.
-pub(crate) fn document_terms(policy: &Policy, paths: &Paths, document: PackedValue<'_>) -> Result<DocumentTerms> {
+pub(crate) fn document_terms(
+    policy: &Policy,
+    declared: &Declared,
+    paths: &Paths,
+    document: PackedValue<'_>,
+) -> Result<DocumentTerms> {
     let mut terms = DocumentTerms::default();
-    terms.collect(policy, paths, document)?;
+    terms.collect(policy, declared, paths, document)?;
     Ok(terms)
 }
 
@@ -57,7 +65,13 @@ impl DocumentTerms {
     ///
     /// # Errors
     /// `Corrupt` if the packed bytes are damaged; there are no terms then.
-    pub(crate) fn collect(&mut self, policy: &Policy, paths: &Paths, document: PackedValue<'_>) -> Result<()> {
+    pub(crate) fn collect(
+        &mut self,
+        policy: &Policy,
+        declared: &Declared,
+        paths: &Paths,
+        document: PackedValue<'_>,
+    ) -> Result<()> {
         self.clear();
         self.keys.reserve(2 * document.bytes().len());
         self.terms.reserve(TERMS_USUAL);
@@ -65,6 +79,7 @@ impl DocumentTerms {
         let mut collector = Collector { policy, paths, terms: self, overflow: false };
         let collected = collector.document(document);
         let overflow = collector.overflow;
+        let collected = collected.and_then(|()| self.collect_declared(declared, document));
         if collected.is_err() {
             self.clear();
         } else {
@@ -73,7 +88,22 @@ impl DocumentTerms {
         collected
     }
 
+    /// Every document has a term in each declared index, whatever bounds the others.
+    fn collect_declared(&mut self, declared: &Declared, document: PackedValue<'_>) -> Result<()> {
+        for index in &declared.indexes {
+            let DeclaredKey { key, is_partial } = index.definition.key(document)?;
+            let start = self.keys.len() as u32;
+            self.keys.extend_from_slice(&key);
+            self.terms.push(Place { path: index.path, start, end: self.keys.len() as u32 });
+            if index.definition.is_unique && !is_partial {
+                self.claims.push((index.path, key.into()));
+            }
+        }
+        Ok(())
+    }
+
     fn clear(&mut self) {
+        self.claims.clear();
         self.keys.clear();
         self.terms.clear();
         self.presence.clear();
@@ -100,6 +130,11 @@ impl DocumentTerms {
         self.terms
             .iter()
             .map(|place| Term { path: place.path, key: &self.keys[place.start as usize..place.end as usize] })
+    }
+
+    /// The terms that no other document may have: those of unique indexes, but of documents that lack a value.
+    pub(crate) fn claims(&self) -> &[(PathNumber, Box<[u8]>)] {
+        &self.claims
     }
 
     /// What the document has at each path, in the order of paths.

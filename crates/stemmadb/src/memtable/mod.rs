@@ -130,6 +130,20 @@ impl Memtable {
         self.byte_count.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Adds terms at one path that documents had before they were indexed there, visible from `sequence` on.
+    pub(crate) fn insert_terms<'t>(
+        &self,
+        path: PathNumber,
+        sequence: Sequence,
+        terms: impl IntoIterator<Item = (DocumentNumber, &'t [u8])>,
+    ) {
+        let mut inner = self.inner.write();
+        let at_path = inner.paths.entry(path).or_default();
+        let bytes: usize = terms.into_iter().map(|(number, key)| at_path.push(key, number, sequence, true)).sum();
+        drop(inner);
+        self.byte_count.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Adds a version of the `_local` document `id`, visible from `sequence` on.
     pub(crate) fn insert_local(&self, id: &str, sequence: Sequence, state: LocalState) {
         let bytes = DOCUMENT_OVERHEAD_BYTES + id.len() + state.body.byte_count();

@@ -86,8 +86,9 @@ impl<'k> Collector<'k> {
         let numbers: Vec<DocumentNumber> = hits.iter().map(|hit| hit.number).collect();
         for (number, id) in numbers.iter().zip(filtered.source.ids(&numbers)?) {
             let mut key = Vec::new();
-            let descending = self.keys.first().is_some_and(|key| key.descending);
-            sort::append_value(&mut key, Some(&id.as_str().into()), descending);
+            if let Some(by) = self.keys.first() {
+                sort::append_value(&mut key, Some(&id.as_str().into()), by);
+            }
             self.keep(*number, Sorted { key: key.into(), id });
         }
         Ok(())
@@ -124,9 +125,9 @@ pub(super) fn sort_key(keys: &[SortPath], document: Document<'_>) -> Result<Vec<
     for key in keys {
         if Identity::of(&key.path).is_some() {
             let value = value_at(&key.path, document)?;
-            sort::append_value(&mut sort_key, value.as_ref(), key.descending);
+            sort::append_value(&mut sort_key, value.as_ref(), key);
         } else {
-            sort::append_packed(&mut sort_key, document.body.get(&key.path)?, key.descending)?;
+            sort::append_packed(&mut sort_key, document.body.get(&key.path)?, key)?;
         }
     }
     Ok(sort_key)

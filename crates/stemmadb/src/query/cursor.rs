@@ -7,18 +7,20 @@
 //! Orders: by number, straight from the sets; sorted by collecting all hits; sorted by walking the first path's values
 //! (see [`walk`](super::walk)).
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::collect::{self, Collector};
+use super::declared::IndexWalk;
 use super::document::Document;
 use super::estimate::spares_filter;
 use super::evaluate::{Answer, READ_COST, Trace, evaluate, evaluate_within};
 use super::facts::Facts;
 use super::matcher;
-use super::plan::{Drive, Node, Order, Plan, Walk};
+use super::plan::{DeclaredWalk, Drive, Node, Order, Plan, Walk};
 use super::request::Prepared;
 use super::sort::Sorted;
 use super::source::Source;
@@ -113,6 +115,8 @@ enum State {
     Collected(VecDeque<Hit>),
     /// Met on a walk over the values of the first path.
     Walking(Box<ValueWalk>),
+    /// Met on a walk over a declared index.
+    Indexed(Box<IndexWalk>),
     /// Met on a walk over the values of a condition.
     Streaming(Box<Stream>),
 }
@@ -120,7 +124,7 @@ enum State {
 impl<S: Source> Cursor<S> {
     /// Plans, and filters as far as it pays. With a trace, measures the filter.
     pub(crate) fn open(source: S, prepared: &Prepared, trace: Option<&mut Trace>) -> Result<Self> {
-        let facts = Facts { paths: source.paths(), policy: source.policy() };
+        let facts = Facts::of(&source);
         let is_limited = prepared.limit.is_some() || matches!(prepared.after, Some(Position::Value { .. }));
         let plan = prepared.plan(is_limited, facts);
         let mut filtered = Filtered::new(source, plan)?;
@@ -175,24 +179,26 @@ impl<S: Source> Cursor<S> {
                 }
                 walk.next_hits(&self.filtered, want)
             }
+            State::Indexed(walk) => walk.next_hits(&self.filtered, want),
             State::Streaming(stream) => stream.next_hits(&mut self.filtered, want),
         }
     }
 
     /// How the rows came into order, for people.
-    pub(crate) fn order_name(&self) -> &'static str {
+    pub(crate) fn order_name(&self) -> Cow<'static, str> {
         match &self.order {
-            State::Insertion { .. } | State::Term { .. } => "by number",
-            State::Collected(_) => "collected and sorted",
-            State::Walking(_) => "walked in the order of values",
-            State::Streaming(_) => "streamed value by value",
+            State::Insertion { .. } | State::Term { .. } => "by number".into(),
+            State::Collected(_) => "collected and sorted".into(),
+            State::Walking(_) => "walked in the order of values".into(),
+            State::Indexed(walk) => format!("walked in the order of index `{}`", walk.walk().name).into(),
+            State::Streaming(_) => "streamed value by value".into(),
         }
     }
 
     /// The condition whose values are walked, if one is.
     pub(crate) fn drive(&self) -> Option<&Drive> {
         match &self.order {
-            State::Insertion { .. } | State::Term { .. } | State::Collected(_) => None,
+            State::Insertion { .. } | State::Term { .. } | State::Collected(_) | State::Indexed(_) => None,
             State::Walking(walk) => walk.drive(),
             State::Streaming(stream) => Some(stream.drive()),
         }
@@ -201,7 +207,7 @@ impl<S: Source> Cursor<S> {
 
 /// How many documents match. Sort, limit, skip and token play no part.
 pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
-    let facts = Facts { paths: source.paths(), policy: source.policy() };
+    let facts = Facts::of(&source);
     let plan = prepared.plan(false, facts);
     let mut filtered = Filtered::new(source, plan)?;
     if filtered.overflow.is_empty() {
@@ -408,13 +414,17 @@ impl<S: Source> Filtered<S> {
     fn start(&mut self, prepared: &Prepared, trace: Option<&mut Trace>) -> Result<State> {
         let mut trace = trace;
         let wanted = prepared.limit.map(|limit| limit.saturating_add(prepared.skip));
-        if let Order::Sorted { keys, walk } = &self.plan.order {
-            let (keys, walk) = (keys.clone(), walk.clone());
+        if let Order::Sorted { keys, walk, declared } = &self.plan.order {
+            let (keys, walk, declared) = (keys.clone(), walk.clone(), declared.clone());
             let position = match &prepared.after {
                 Some(Position::Sorted(sorted)) => Some(sorted.clone()),
                 _ => None,
             };
-            if let Some(walk) = walk {
+            if let Some(declared) = declared {
+                if self.prefers_index(&declared, wanted, &mut trace)? {
+                    return Ok(State::Indexed(Box::new(IndexWalk::start(self, *declared, &keys, position))));
+                }
+            } else if let Some(walk) = walk {
                 let drive = self.walkable(&walk, wanted, &mut trace)?;
                 if drive.is_some() || self.prefers_walk(wanted, trace.as_deref_mut())? {
                     let walk = ValueWalk::start(self, walk.path, drive, &keys, position, wanted)?;
@@ -513,6 +523,29 @@ impl<S: Source> Filtered<S> {
         Ok(Some((drive, after)))
     }
 
+    /// Whether walking a declared index costs less than reading all candidates, which are known otherwise.
+    fn prefers_index(
+        &mut self,
+        walk: &DeclaredWalk,
+        wanted: Option<u64>,
+        trace: &mut Option<&mut Trace>,
+    ) -> Result<bool> {
+        if walk.rest == Node::All {
+            self.known = Known::Everything;
+            return Ok(true);
+        }
+        self.filter(trace.as_deref_mut())?;
+        let Known::Answer(answer) = &self.known else { return Ok(true) };
+        let candidate_count = answer.certain.len() + answer.maybe.len();
+        let mut all = self.source.live_len()?;
+        for met in &walk.met {
+            if let Node::Equal { path, key } = met {
+                all = all.min(self.source.equal_len(*path, key)?);
+            }
+        }
+        Ok(Self::pays_among(all, candidate_count, wanted))
+    }
+
     /// Whether walking the sort path's values until enough candidates are met costs less than reading all candidates.
     /// The filter is evaluated then, unless it is everything.
     fn prefers_walk(&mut self, wanted: Option<u64>, trace: Option<&mut Trace>) -> Result<bool> {
@@ -533,10 +566,16 @@ impl<S: Source> Filtered<S> {
         if candidate_count <= COLLECT_ALWAYS {
             return Ok(false);
         }
-        let all = self.source.live_len()?;
+        Ok(Self::pays_among(self.source.live_len()?, candidate_count, wanted))
+    }
+
+    fn pays_among(all: u64, candidate_count: u64, wanted: Option<u64>) -> bool {
+        if candidate_count <= COLLECT_ALWAYS {
+            return false;
+        }
         let share_walked = wanted.map_or(candidate_count, |wanted| wanted.min(candidate_count));
         let walked = u128::from(all) * u128::from(share_walked) / u128::from(candidate_count);
-        Ok(walked <= u128::from(candidate_count) * u128::from(READ_COST))
+        walked <= u128::from(candidate_count) * u128::from(READ_COST)
     }
 }
 

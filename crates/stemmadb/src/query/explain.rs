@@ -1,5 +1,6 @@
 //! How a query is answered, as a tree for people and programs.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Bound;
 use std::time::Instant;
@@ -78,12 +79,20 @@ struct Ran {
 pub(super) fn explain<S: Source>(source: S, query: &Query, analyze: bool) -> Result<Explanation> {
     let prepared = query.prepare()?;
     if !analyze {
-        let facts = Facts { paths: source.paths(), policy: source.policy() };
+        let facts = Facts::of(&source);
         let plan = prepared.plan(prepared.limit.is_some(), facts);
         let order = match &plan.order {
-            Order::Insertion => "by number",
-            Order::Sorted { walk: Some(_), .. } => "walked in the order of values or collected, by what costs less",
-            Order::Sorted { walk: None, .. } => "collected and sorted",
+            Order::Insertion => "by number".into(),
+            Order::Sorted { declared: Some(walk), .. } if walk.rest == Node::All => {
+                format!("walked in the order of index `{}`", walk.name).into()
+            }
+            Order::Sorted { declared: Some(walk), .. } => {
+                format!("walked in the order of index `{}` or collected, by what costs less", walk.name).into()
+            }
+            Order::Sorted { walk: Some(_), .. } => {
+                "walked in the order of values or collected, by what costs less".into()
+            }
+            Order::Sorted { walk: None, .. } => "collected and sorted".into(),
         };
         let mut filter = Step::new(&plan.filter, source.paths(), &Trace::default());
         filter.estimate(&plan.filter, &source, source.live_len()?)?;
@@ -143,7 +152,7 @@ impl Explanation {
         plan: &Plan,
         filter: Step,
         estimated: Option<u64>,
-        order: &str,
+        order: Cow<'static, str>,
         ran: Option<Ran>,
     ) -> Self {
         let residual = (plan.residual != Normal::Everything).then(|| print::normal(&plan.residual));
@@ -151,7 +160,7 @@ impl Explanation {
             filter,
             estimated,
             residual,
-            order: order.to_owned(),
+            order: order.into_owned(),
             sort: prepared.sort.to_value(),
             limit: prepared.limit,
             skip: prepared.skip,

@@ -1,13 +1,22 @@
-//! What the planner may know: which paths there are, and which of them are indexed. No I/O.
+//! What the planner may know: which paths there are, which of them are indexed, and which indexes are declared. No I/O.
 
-use crate::index::{PathNumber, Paths, Policy, Step};
+use super::source::Source;
+use crate::index::{Declared, PathNumber, Paths, Policy, Step};
 use crate::value::Path;
 
-/// The dictionary and the policy of an index.
+/// The dictionary and the policy of the index, and the declared indexes.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) paths: &'a Paths,
     pub(crate) policy: &'a Policy,
+    pub(crate) declared: &'a Declared,
+}
+
+impl<'a> Facts<'a> {
+    /// What is known of a snapshot.
+    pub(crate) fn of(source: &'a impl Source) -> Self {
+        Facts { paths: source.paths(), policy: source.policy(), declared: source.declared() }
+    }
 }
 
 /// One way of reading a path: each decimal name is a field's, or a position in an array.

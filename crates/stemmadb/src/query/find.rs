@@ -59,6 +59,17 @@ impl Find {
         self.with(|query| query.sort_descending(path))
     }
 
+    /// Orders by the value at `path`, ascending, strings as people of a language do: a BCP 47 tag such as `de`, or `und` for the order
+    /// of no particular language.
+    pub fn sort_collated(self, path: impl AsRef<str>, language: impl AsRef<str>) -> Self {
+        self.with(|query| query.sort_collated(path, language))
+    }
+
+    /// As [`Find::sort_collated`], descending.
+    pub fn sort_collated_descending(self, path: impl AsRef<str>, language: impl AsRef<str>) -> Self {
+        self.with(|query| query.sort_collated_descending(path, language))
+    }
+
     /// Orders as `sort` says, whatever was asked before.
     pub fn order(self, sort: Sort) -> Self {
         self.with(|query| query.order(sort))

@@ -135,6 +135,11 @@ impl Interval {
         Interval { lower, upper }
     }
 
+    /// The keys of the interval, as they are uncut.
+    pub(crate) fn whole_keys(&self) -> KeyRange {
+        KeyRange { lower: self.lower.bytes.clone(), upper: self.upper.bytes.clone() }
+    }
+
     /// The scalars of the interval as one range of keys; none if a bound is a string above the policy's bound.
     pub(crate) fn scalars(&self) -> Option<KeyRange> {
         if self.lower.cut.is_some() || self.upper.cut.is_some() {

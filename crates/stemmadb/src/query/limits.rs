@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::interval::KeyRange;
 use super::source::{Source, VisitValue};
-use crate::index::{DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence};
+use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence};
 use crate::revision::DocumentId;
 use crate::store::Document;
 use crate::tree::Direction;
@@ -136,6 +136,10 @@ impl<S: Source> Source for Guarded<S> {
 
     fn policy(&self) -> &Policy {
         self.inner.policy()
+    }
+
+    fn declared(&self) -> &Declared {
+        self.inner.declared()
     }
 
     fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {

@@ -7,6 +7,7 @@
 mod aggregate;
 mod collect;
 mod cursor;
+mod declared;
 mod document;
 mod estimate;
 mod evaluate;

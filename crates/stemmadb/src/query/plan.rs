@@ -41,7 +41,26 @@ pub(crate) enum Order {
         keys: Vec<SortPath>,
         /// If the index has the first path's values in order, they may be walked; else rows are collected and sorted.
         walk: Option<Walk>,
+        /// If a declared index has the rows in order, it may be walked: that is cheaper.
+        declared: Option<Box<DeclaredWalk>>,
     },
+}
+
+/// A declared index which has the rows in order.
+#[derive(Clone, Debug)]
+pub(crate) struct DeclaredWalk {
+    pub(crate) name: String,
+    pub(crate) path: PathNumber,
+    /// The keys of documents that meet the conditions on its values.
+    pub(crate) range: KeyRange,
+    /// The bytes of a key that come before the values which are sorted by: those that equalities ask for.
+    pub(crate) lead: Vec<u8>,
+    /// Whether the order asked for is the other way round.
+    pub(crate) is_reversed: bool,
+    /// What the conditions ask which the range meets.
+    pub(crate) met: Vec<Node>,
+    /// What the other conditions ask.
+    pub(crate) rest: Node,
 }
 
 /// The first sort path, as the index knows it.

@@ -16,13 +16,14 @@ use std::sync::Arc;
 use super::facts::Facts;
 use super::interval::{Interval, KeyRange, Piece};
 use super::normal::{Check, Leaf, Normal};
-use super::plan::{Drive, Node, Order, Plan, Walk};
+use super::plan::{DeclaredWalk, Drive, Node, Order, Plan, Walk};
 use super::selector::{Comparison, Place};
 use super::sort::Sort;
 use crate::index::{PathNumber, Presence};
 use crate::value::{Kind, Path, Value};
 
 mod condition;
+mod declared;
 mod drive;
 mod element;
 mod identity;
@@ -32,16 +33,27 @@ mod identity;
 pub(crate) fn plan(selector: &Arc<Normal>, sort: &Sort, is_limited: bool, facts: Facts<'_>) -> Plan {
     let planner = Planner { facts };
     let wanted = match sort.keys.first() {
+        Some(first) if first.language.is_some() => Wanted::None,
         Some(first) => Wanted::Only(&first.path),
         None if is_limited => Wanted::Any,
         None => Wanted::None,
     };
-    let (filter, residual, drives) = planner.filter(selector, wanted);
-    Plan { filter, residual, whole: Arc::clone(selector), order: planner.order(sort), drives }
+    let Filter { node, residual, drives, declared } = planner.filter(selector, wanted, sort);
+    Plan { filter: node, residual, whole: Arc::clone(selector), order: planner.order(sort, declared), drives }
 }
 
 struct Planner<'a> {
     facts: Facts<'a>,
+}
+
+/// What is made of a selector.
+struct Filter {
+    node: Node,
+    /// What the index leaves undecided.
+    residual: Normal,
+    /// Which of the conditions can be walked.
+    drives: Vec<Drive>,
+    declared: Option<DeclaredWalk>,
 }
 
 /// Which conditions are worth walking.
@@ -72,8 +84,7 @@ enum Ask<'s> {
 }
 
 impl Planner<'_> {
-    /// The filter of a selector, what it leaves undecided, and which of its conditions can be walked.
-    fn filter(&self, selector: &Normal, wanted: Wanted<'_>) -> (Node, Normal, Vec<Drive>) {
+    fn filter(&self, selector: &Normal, wanted: Wanted<'_>, sort: &Sort) -> Filter {
         let children = match selector {
             Normal::All(children) => children.as_slice(),
             one => std::slice::from_ref(one),
@@ -97,20 +108,21 @@ impl Planner<'_> {
             nodes.push(node);
         }
         let drives = self.drives(&questions, &nodes, wanted);
-        (Node::intersection(nodes), Normal::all(residual), drives)
+        let declared = self.declared(sort, &questions, &nodes);
+        Filter { node: Node::intersection(nodes), residual: Normal::all(residual), drives, declared }
     }
 
-    fn order(&self, sort: &Sort) -> Order {
+    fn order(&self, sort: &Sort, declared: Option<DeclaredWalk>) -> Order {
         let Some(first) = sort.keys.first() else { return Order::Insertion };
         let names: Vec<&str> = first.path.segments().collect();
-        let walk = if matches!(names.as_slice(), ["_id" | "_rev", ..]) {
+        let walk = if first.language.is_some() || matches!(names.as_slice(), ["_id" | "_rev", ..]) {
             None
         } else {
             let ways = self.facts.ways(Some(PathNumber::ROOT), &[], false, &names);
             let is_plain = !ways.is_excluded && ways.arrays.is_empty();
             is_plain.then(|| Walk { path: ways.ways.first().and_then(|way| way.number) })
         };
-        Order::Sorted { keys: sort.keys.clone(), walk }
+        Order::Sorted { keys: sort.keys.clone(), walk, declared: declared.map(Box::new) }
     }
 
     /// The documents that meet a selector on documents.

@@ -16,6 +16,7 @@ use super::selector::Selector;
 use super::sort::Sort;
 use super::token::{Position, QueryHash};
 use crate::value::Value;
+use crate::value::collate::Language;
 use crate::{Error, Result};
 
 /// How many plans of one query are kept.
@@ -69,6 +70,8 @@ type KeptPlan = (PlannedFor, Arc<Plan>);
 struct PlannedFor {
     paths: u64,
     path_count: usize,
+    /// Of the declared indexes.
+    generation: u64,
     is_sorted: bool,
     is_limited: bool,
 }
@@ -130,13 +133,27 @@ impl Query {
     /// one decides, and at last the document id.
     #[must_use]
     pub fn sort(self, path: impl AsRef<str>) -> Self {
-        self.sorted_by(path.as_ref(), false)
+        self.sorted_by(path.as_ref(), false, None)
     }
 
     /// Orders by the value at `path`, descending; documents without one come last.
     #[must_use]
     pub fn sort_descending(self, path: impl AsRef<str>) -> Self {
-        self.sorted_by(path.as_ref(), true)
+        self.sorted_by(path.as_ref(), true, None)
+    }
+
+    /// Orders by the value at `path`, ascending, strings as people of a language do: a BCP 47 tag such as `de`, or `und` for the order
+    /// of no particular language. Other values stay where they are. An index that is [collated](crate::Index::collated) so spares
+    /// sorting.
+    #[must_use]
+    pub fn sort_collated(self, path: impl AsRef<str>, language: impl AsRef<str>) -> Self {
+        self.sorted_in(path.as_ref(), false, language.as_ref())
+    }
+
+    /// As [`Query::sort_collated`], descending.
+    #[must_use]
+    pub fn sort_collated_descending(self, path: impl AsRef<str>, language: impl AsRef<str>) -> Self {
+        self.sorted_in(path.as_ref(), true, language.as_ref())
     }
 
     /// Orders as `sort` says, whatever was asked before.
@@ -277,12 +294,22 @@ impl Query {
         self.unordered().prepare()
     }
 
-    fn sorted_by(mut self, path: &str, descending: bool) -> Self {
+    fn sorted_by(mut self, path: &str, descending: bool, language: Option<Language>) -> Self {
         self.ready = None;
-        if let Err(error) = self.sort.push(path, descending) {
+        if let Err(error) = self.sort.push(path, descending, language) {
             self.note(error);
         }
         self
+    }
+
+    fn sorted_in(mut self, path: &str, descending: bool, language: &str) -> Self {
+        match Language::new(language) {
+            Ok(language) => self.sorted_by(path, descending, Some(language)),
+            Err(error) => {
+                self.note(error);
+                self
+            }
+        }
     }
 
     fn note(&mut self, error: Error) {
@@ -308,7 +335,9 @@ impl Prepared {
         let make = || Arc::new(planner::plan(&self.normal, &self.sort, is_limited, facts));
         let Some(ready) = &self.ready else { return make() };
         let (paths, path_count) = (facts.paths.identity(), facts.paths.len());
-        let planned_for = PlannedFor { paths, path_count, is_sorted: !self.sort.keys.is_empty(), is_limited };
+        let generation = facts.declared.generation;
+        let planned_for =
+            PlannedFor { paths, path_count, generation, is_sorted: !self.sort.keys.is_empty(), is_limited };
         let mut plans = ready.plans.lock();
         if let Some((_, plan)) = plans.iter().find(|(known, _)| *known == planned_for) {
             return plan.clone();

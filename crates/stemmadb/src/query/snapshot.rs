@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::interval::KeyRange;
 use super::source::{Posting, Source, VisitValue};
 use crate::Result;
-use crate::index::{DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
+use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
 use crate::revision::DocumentId;
 use crate::store::{Document, Snapshot, Term};
 use crate::tree::Direction;
@@ -18,6 +18,10 @@ impl Source for Snapshot {
 
     fn policy(&self) -> &Policy {
         Snapshot::policy(self)
+    }
+
+    fn declared(&self) -> &Declared {
+        Snapshot::declared(self)
     }
 
     fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {

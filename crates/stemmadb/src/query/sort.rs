@@ -2,7 +2,7 @@
 //!
 //! A row's place in that order is a string of bytes, its *sort key*, which compares as the rows do: for each path the
 //! ordered key of the value there, or a lowest byte if there is none, turned round bit by bit where the order is
-//! descending; then the document id, always ascending.
+//! descending; then the document id, always ascending. Strings may be in the order of a language.
 //!
 //! Values decide by the first [`VALUE_BYTES_MAX`] bytes of their key. That bounds memory and tokens; longer values that
 //! agree so far count as equal, and the next path or the id decides. No key is the beginning of another, so cut keys
@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 use super::operators::kind_with_article;
 use crate::revision::DocumentId;
-use crate::value::{Object, PackedValue, Path, Value, collate};
+use crate::value::collate::{self, Language};
+use crate::value::{Object, PackedValue, Path, Value};
 use crate::{Error, Result};
 
 /// How many paths an order may have.
 const PATHS_MAX: usize = 16;
 /// How many bytes of a value's key take part in the order.
 pub(crate) const VALUE_BYTES_MAX: usize = 4096;
-/// Stands for the absence of a value: below every value's key.
-pub(crate) const MISSING: u8 = 0x00;
+pub(crate) use crate::index::MISSING;
 
 /// Where a document stands in a sorted order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +41,8 @@ pub struct Sort {
 pub(crate) struct SortPath {
     pub(crate) path: Path,
     pub(crate) descending: bool,
+    /// In whose order strings are; none for that of their bytes.
+    pub(crate) language: Option<Language>,
 }
 
 impl Sort {
@@ -49,7 +51,8 @@ impl Sort {
         Sort::default()
     }
 
-    /// The order that Mango JSON asks for: an array of paths, or of objects such as `{"year": "desc"}`.
+    /// The order that Mango JSON asks for: an array of paths, or of objects such as `{"year": "desc"}`; our own is
+    /// `{"title": {"direction": "asc", "collation": "de"}}`, for strings in the order of a language.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid), naming the entry.
@@ -62,8 +65,8 @@ impl Sort {
         };
         let mut sort = Sort::default();
         for entry in entries {
-            let (path, descending) = match entry {
-                Value::String(path) => (path.as_str(), false),
+            let (path, descending, language) = match entry {
+                Value::String(path) => (path.as_str(), false, None),
                 Value::Object(object) => single_field(object).map_err(|error| error.with_hint(hint))?,
                 other => {
                     return Err(Error::invalid(format!(
@@ -73,7 +76,7 @@ impl Sort {
                     .with_hint(hint));
                 }
             };
-            sort.push(path, descending)?;
+            sort.push(path, descending, language)?;
         }
         Ok(sort)
     }
@@ -82,18 +85,24 @@ impl Sort {
     pub fn to_value(&self) -> Value {
         let entry = |key: &SortPath| {
             let path = key.path.to_string();
-            if !key.descending {
-                return Value::from(path);
-            }
             let mut object = Object::new();
-            object.insert(path, "desc");
+            match (&key.language, key.descending) {
+                (None, false) => return Value::from(path),
+                (None, true) => object.insert(path, "desc"),
+                (Some(language), descending) => {
+                    let mut how = Object::new();
+                    how.insert("direction", if descending { "desc" } else { "asc" });
+                    how.insert("collation", language.tag());
+                    object.insert(path, Value::Object(how))
+                }
+            };
             Value::Object(object)
         };
         Value::Array(self.keys.iter().map(entry).collect())
     }
 
     /// Adds a path, which decides where those before it leave a tie.
-    pub(crate) fn push(&mut self, path: &str, descending: bool) -> Result<()> {
+    pub(crate) fn push(&mut self, path: &str, descending: bool, language: Option<Language>) -> Result<()> {
         let path = Path::parse(path).map_err(|error| error.within("sort"))?;
         if self.keys.iter().any(|key| key.path == path) {
             return Err(Error::invalid(format!("sort names the path {path} twice"))
@@ -102,22 +111,26 @@ impl Sort {
         if self.keys.len() == PATHS_MAX {
             return Err(Error::invalid(format!("sort has more than {PATHS_MAX} paths")));
         }
-        self.keys.push(SortPath { path, descending });
+        self.keys.push(SortPath { path, descending, language });
         Ok(())
     }
 }
 
-fn single_field(object: &Object) -> Result<(&str, bool)> {
+fn single_field(object: &Object) -> Result<(&str, bool, Option<Language>)> {
     let mut fields = object.iter();
     match (fields.next(), fields.next()) {
-        (Some((path, Value::String(direction))), None) => match direction.as_str() {
-            "asc" => Ok((path, false)),
-            "desc" => Ok((path, true)),
-            other => {
-                let shown: String = other.chars().take(64).collect();
-                Err(Error::invalid(format!("sort does not know the direction \"{shown}\"")))
+        (Some((path, Value::String(direction))), None) => Ok((path, is_descending(direction)?, None)),
+        (Some((path, Value::Object(how))), None) => {
+            let (mut descending, mut language) = (false, None);
+            for (name, value) in how.iter() {
+                match (name, value) {
+                    ("direction", Value::String(direction)) => descending = is_descending(direction)?,
+                    ("collation", Value::String(tag)) => language = Some(Language::new(tag)?),
+                    _ => return Err(Error::invalid("an order has a direction and a collation, which are strings")),
+                }
             }
-        },
+            Ok((path, descending, language))
+        }
         (Some((_, other)), None) => Err(Error::invalid(format!(
             "the direction of sort is \"asc\" or \"desc\", not {}",
             kind_with_article(other.kind())
@@ -126,24 +139,37 @@ fn single_field(object: &Object) -> Result<(&str, bool)> {
     }
 }
 
-/// Appends the part of a sort key for a value at one path, or for its absence.
-pub(crate) fn append_value(key: &mut Vec<u8>, value: Option<&Value>, descending: bool) {
-    let start = key.len();
-    match value {
-        Some(value) => collate::key::encode(value, key),
-        None => key.push(MISSING),
+fn is_descending(direction: &str) -> Result<bool> {
+    match direction {
+        "asc" => Ok(false),
+        "desc" => Ok(true),
+        other => {
+            let shown: String = other.chars().take(64).collect();
+            Err(Error::invalid(format!("sort does not know the direction \"{shown}\"")))
+        }
     }
-    finish_value(key, start, descending);
+}
+
+/// Appends the part of a sort key for a value at one path, or for its absence.
+pub(crate) fn append_value(key: &mut Vec<u8>, value: Option<&Value>, by: &SortPath) {
+    let start = key.len();
+    match (value, &by.language) {
+        (Some(value), None) => collate::key::encode(value, key),
+        (Some(value), Some(language)) => language.encode(value, key),
+        (None, _) => key.push(MISSING),
+    }
+    finish_value(key, start, by.descending);
 }
 
 /// Appends the part of a sort key for a value of a record, or for its absence.
-pub(crate) fn append_packed(key: &mut Vec<u8>, value: Option<PackedValue<'_>>, descending: bool) -> Result<()> {
+pub(crate) fn append_packed(key: &mut Vec<u8>, value: Option<PackedValue<'_>>, by: &SortPath) -> Result<()> {
     let start = key.len();
-    match value {
-        Some(value) => collate::key::encode_packed(value, key)?,
-        None => key.push(MISSING),
+    match (value, &by.language) {
+        (Some(value), None) => collate::key::encode_packed(value, key)?,
+        (Some(value), Some(language)) => language.encode_packed(value, key)?,
+        (None, _) => key.push(MISSING),
     }
-    finish_value(key, start, descending);
+    finish_value(key, start, by.descending);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::interval::KeyRange;
 use crate::Result;
-use crate::index::{DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
+use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
 use crate::revision::DocumentId;
 use crate::store::Document;
 use crate::tree::Direction;
@@ -48,6 +48,9 @@ pub(crate) trait Source {
 
     /// Which paths are indexed, and how much of them.
     fn policy(&self) -> &Policy;
+
+    /// The declared indexes.
+    fn declared(&self) -> &Declared;
 
     /// The documents with this term.
     fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet>;
@@ -173,6 +176,10 @@ impl<T: Source> Source for &T {
 
     fn policy(&self) -> &Policy {
         (**self).policy()
+    }
+
+    fn declared(&self) -> &Declared {
+        (**self).declared()
     }
 
     fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {

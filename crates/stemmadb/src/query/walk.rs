@@ -349,7 +349,8 @@ fn first_key(filtered: &Filtered<impl Source>, hit: &Hit, path: &Path) -> Result
                 let bytes_max = filtered.source.policy().text_bytes_max();
                 key::encode_string_bounded(text, bytes_max, &mut first);
             }
-            other => sort::append_value(&mut first, other.as_ref(), false),
+            Some(other) => key::encode(other, &mut first),
+            None => first.push(MISSING),
         }
         Ok(())
     })?;

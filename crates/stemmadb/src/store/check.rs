@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::ops::Bound;
 
-use crate::index::{DocumentNumber, Histogram, PathNumber, Presence};
+use crate::index::{Declared, DocumentNumber, Histogram, PathNumber, Presence};
 use crate::log::LogPosition;
 use crate::memtable::DocumentState;
 use crate::revision::Sequence;
@@ -64,7 +64,9 @@ impl Store {
         let segments = self.parts.log.segments();
         let log_bytes: u64 = segments.iter().map(|segment| segment.used_bytes).sum();
         let total = number_end.0 + log_bytes;
-        let mut check = Check { snapshot: &snapshot, report: CheckReport::default(), sums: Sums::default() };
+        let mut declared = Declared::clone(snapshot.declared());
+        declared.indexes.retain(|index| index.is_ready);
+        let mut check = Check { snapshot: &snapshot, declared, report: CheckReport::default(), sums: Sums::default() };
         let mut done = 0;
         for segment in &segments {
             check.segment(segment.number)?;
@@ -87,6 +89,8 @@ impl Store {
 
 struct Check<'a> {
     snapshot: &'a Snapshot,
+    /// The declared indexes that are ready: the others hold a part of what they will, or of what they did.
+    declared: Declared,
     report: CheckReport,
     sums: Sums,
 }
@@ -184,7 +188,8 @@ impl Check<'_> {
         if state.is_live() {
             let document = self.snapshot.winner(state)?;
             let parts = &self.snapshot.parts;
-            let terms = crate::index::document_terms(&parts.policy, &parts.paths, document.packed()?)?;
+            let packed = document.packed()?;
+            let terms = crate::index::document_terms(&parts.policy, &self.declared, &parts.paths, packed)?;
             for term in terms.terms() {
                 self.sums.count_up(term.path, term.key, state.number);
                 self.report.term_count += 1;
@@ -200,6 +205,9 @@ impl Check<'_> {
     fn index(&mut self) -> Result<()> {
         for path in 0..self.snapshot.parts.paths.len() as u32 {
             let path = PathNumber(path);
+            if self.is_unfinished(path) {
+                continue;
+            }
             let counted = self.count_path_down(path);
             self.note(counted, format_args!("index of `{}`", self.path_text(path)), true)?;
         }
@@ -211,7 +219,16 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Whether it is the path of a declared index that is not ready, or not declared any more.
+    fn is_unfinished(&self, path: PathNumber) -> bool {
+        self.snapshot.parts.paths.index_of(path).is_some()
+            && self.declared.indexes.iter().all(|index| index.path != path)
+    }
+
     fn path_text(&self, path: PathNumber) -> String {
+        if let Some(index) = self.declared.indexes.iter().find(|index| index.path == path) {
+            return index.definition.name.clone();
+        }
         self.snapshot.parts.paths.text(path).unwrap_or_default()
     }
 

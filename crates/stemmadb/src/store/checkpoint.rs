@@ -19,6 +19,7 @@ use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Stored, Walk
 use crate::revision::Sequence;
 use crate::store::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::store::meta::{self, Checkpoint};
+use crate::store::settings::Settings;
 use crate::store::statistics::{self, Counting};
 use crate::store::{Sealed, Store, StoreParts};
 use crate::tree::{Direction, Table, TreeTransaction};
@@ -86,7 +87,9 @@ impl StoreParts {
             next_sequence: sealed.next_sequence,
             next_number: sealed.next_number,
         };
-        meta::put_checkpoint(slices.transaction()?, &checkpoint)?;
+        let tree = slices.transaction()?;
+        meta::put_checkpoint(tree, &checkpoint)?;
+        meta::put_settings(tree, &Settings::encode(&self.policy, &sealed.declared))?;
         slices.commit()
     }
 }

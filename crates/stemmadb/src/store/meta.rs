@@ -6,6 +6,7 @@
 //! | `settings` | the settings the index was built with, as JSON |
 //! | `path/` + number | parent and name of a path |
 //! | `shape/` + number | field names of a shape |
+//! | `index/` + number | a declared index is ready: the form of its keys |
 //! | `live/` + segment | bytes of that segment's records that are still needed |
 //! | `statistics/` + number | how the values of a path are spread: a histogram |
 
@@ -25,6 +26,7 @@ const CHECKPOINT: &[u8] = b"checkpoint";
 const SETTINGS: &[u8] = b"settings";
 const PATH: &[u8] = b"path/";
 const SHAPE: &[u8] = b"shape/";
+const INDEX: &[u8] = b"index/";
 const LIVE: &[u8] = b"live/";
 const STATISTICS: &[u8] = b"statistics/";
 
@@ -116,6 +118,21 @@ pub(super) fn put_shapes(tree: &mut dyn TreeTransaction, shapes: &Shapes, number
         tree.put(Table::Meta, &numbered_key(SHAPE, number.get() as u64), &value)?;
     }
     Ok(())
+}
+
+/// The declared indexes that are ready, each with the form of its keys.
+pub(super) fn ready_indexes(tree: &dyn TreeSnapshot) -> Result<Vec<(u64, Vec<u8>)>> {
+    Ok(numbered(tree, INDEX)?.into_iter().map(|(number, form)| (number, form.to_vec())).collect())
+}
+
+/// Notes that a declared index is ready, with keys of this form.
+pub(super) fn put_ready_index(tree: &mut dyn TreeTransaction, number: u32, form: &[u8]) -> Result<()> {
+    tree.put(Table::Meta, &numbered_key(INDEX, u64::from(number)), form)
+}
+
+/// Forgets that a declared index is ready.
+pub(super) fn forget_ready_index(tree: &mut dyn TreeTransaction, number: u32) -> Result<()> {
+    tree.delete(Table::Meta, &numbered_key(INDEX, u64::from(number))).map(|_| ())
 }
 
 /// The bytes of each segment's records that are still needed.

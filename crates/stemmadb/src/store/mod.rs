@@ -5,13 +5,14 @@
 //! - What a reader sees was published; what was published is as durable as was asked.
 //! - A memtable is dropped only after the tree holds all of it.
 //!
-//! Concurrency: `compaction`, then `upkeep` (one checkpoint at a time), then `writer` (the writer lock), then `view`; nobody
+//! Concurrency: `building`, then `compaction`, then `upkeep` (one checkpoint at a time), then `writer` (the writer lock), then `view`; nobody
 //! waits for the disk while holding one of the last two.
 
 mod cache;
 mod check;
 mod checkpoint;
 mod compact;
+mod declare;
 mod directory;
 mod document;
 mod events;
@@ -26,8 +27,10 @@ mod postings;
 mod publish;
 mod record;
 mod recover;
+mod settings;
 mod snapshot;
 mod statistics;
+mod unique;
 mod upkeep;
 mod walk;
 mod write;
@@ -38,7 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 
-use crate::index::{DocumentNumber, Paths, Policy};
+use crate::index::{Declared, DocumentNumber, Paths, Policy};
 use crate::log::{Level, Log, LogPosition};
 use crate::memtable::Memtable;
 use crate::revision::{Revision, Sequence};
@@ -47,6 +50,7 @@ use crate::value::Shapes;
 use crate::{Error, Result};
 
 pub use check::{CheckReport, Damage};
+pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use document::Document;
 pub(crate) use guard::{Admitted, Guard};
 pub use options::{Durability, Options};
@@ -67,6 +71,9 @@ pub(crate) struct StoreParts {
     pub(crate) shapes: Arc<Shapes>,
     pub(crate) paths: Paths,
     pub(crate) policy: Policy,
+    /// The declared indexes. Changed under the writer lock, and while `Store::view` is locked to write: so no snapshot knows of
+    /// another state than the one it can see.
+    declared: RwLock<Arc<Declared>>,
     pub(crate) publisher: Publisher,
     pub(crate) options: Options,
     cache: cache::DocumentCache,
@@ -83,6 +90,9 @@ pub(crate) struct Store {
     upkeep: Mutex<upkeep::Upkeep>,
     /// Held by whoever compacts.
     compaction: Mutex<()>,
+    /// Held by whoever builds a declared index.
+    building: Mutex<()>,
+    declaring: declare::Declaring,
     wanted: upkeep::Wanted,
     /// Signalled when a checkpoint has freed memory, and when it never will.
     memory_freed: Condvar,
@@ -136,6 +146,8 @@ struct Sealed {
     next_number: DocumentNumber,
     /// Shapes below this number are in the log at or before its end.
     shape_count: usize,
+    /// The declared indexes as of that end.
+    declared: Arc<Declared>,
 }
 
 /// Counts and sizes of an open database.
@@ -190,6 +202,7 @@ impl Store {
     /// what a running checkpoint has merged so far was published before, and what is published is in the memtables already.
     fn snapshot_at(&self, at: Option<Sequence>) -> Result<Snapshot> {
         let view = self.view.read();
+        let declared = self.parts.declared();
         let tree = self.parts.tree.read()?;
         let is_published = at.is_none();
         let at = at.unwrap_or_else(|| self.parts.publisher.published());
@@ -199,7 +212,7 @@ impl Store {
             memtables.push(view.active.clone());
         }
         let segments = self.parts.log.segments_snapshot();
-        Ok(Snapshot { parts: self.parts.clone(), at, is_published, memtables, tree, segments })
+        Ok(Snapshot { parts: self.parts.clone(), at, is_published, memtables, tree, segments, declared })
     }
 
     fn active_memtable(&self) -> Arc<Memtable> {
@@ -271,6 +284,7 @@ impl Store {
     pub(crate) fn bulk(&self, durability: Durability, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
         let prepared: Vec<_> = edits.into_iter().map(|edit| self.parts.prepare(edit)).collect();
         self.write(durability, |transaction| {
+            transaction.judge_each();
             Ok(prepared.into_iter().map(|prepared| transaction.stage(prepared?)).collect())
         })
     }
@@ -343,6 +357,7 @@ impl Store {
             next_sequence: writer.next_sequence,
             next_number: writer.next_number,
             shape_count: writer.logged_shape_count,
+            declared: self.parts.declared(),
         });
         drop(view);
         self.wanted.ask();
@@ -365,6 +380,7 @@ impl Store {
         let mut lock = self.memory_lock.lock();
         while self.memory_bytes() > self.parts.options.memory_bytes {
             self.refuse_if_closed()?;
+            self.declaring.refuse_if_stopped()?;
             if self.view.read().sealed.is_empty() {
                 break;
             }
@@ -408,7 +424,12 @@ const FIRST_NUMBER: DocumentNumber = DocumentNumber(1);
 impl StoreParts {
     /// What the index is built by, as it is stored.
     fn settings(&self) -> Vec<u8> {
-        self.policy.to_value().to_json().into_bytes()
+        settings::Settings::encode(&self.policy, &self.declared())
+    }
+
+    /// The declared indexes now.
+    fn declared(&self) -> Arc<Declared> {
+        self.declared.read().clone()
     }
 
     /// Appends the records of the shapes from number `from` on; returns how many shapes there are.

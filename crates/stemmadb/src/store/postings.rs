@@ -6,7 +6,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::Result;
 use crate::index::{
-    self, Container, DocumentNumber, DocumentSet, PathNumber, Paths, Policy, PostingKey, Presence, Union,
+    self, Container, Declared, DocumentNumber, DocumentSet, PathNumber, Paths, Policy, PostingKey, Presence, Union,
 };
 use crate::memtable::{Overlay, Walk};
 use crate::store::layout::{self, IdRow};
@@ -23,6 +23,11 @@ impl Snapshot {
     /// Which paths are indexed.
     pub(crate) fn policy(&self) -> &Policy {
         &self.parts.policy
+    }
+
+    /// The declared indexes.
+    pub(crate) fn declared(&self) -> &Declared {
+        &self.declared
     }
 
     /// The number of the living document `id`.

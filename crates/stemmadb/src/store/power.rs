@@ -19,7 +19,7 @@ use crate::log::{FaultVfs, Random, Vfs, VfsFile, VfsLock};
 use crate::revision::DocumentId;
 use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use crate::value::Value;
-use crate::{Database, Durability, Edit, Options, Result, Sequence, testing};
+use crate::{Database, Durability, Edit, Index, IndexState, Options, Result, Sequence, testing};
 
 /// Transactions of the script.
 const SCRIPT: usize = 70;
@@ -276,6 +276,16 @@ fn states() -> States {
     states
 }
 
+/// Indexes come and go in between.
+fn declare(db: &Database, number: usize) -> Result<()> {
+    match number {
+        20 | 60 => db.create_index(Index::on("salt").then_descending("number")),
+        34 => db.create_index(Index::on("number").then("salt").unique()),
+        47 => db.drop_index("salt,-number"),
+        _ => Ok(()),
+    }
+}
+
 fn run_script(camera: &Arc<Camera>, states: &States) -> Result<()> {
     let db = camera.open()?;
     for number in 1..=SCRIPT {
@@ -299,6 +309,7 @@ fn run_script(camera: &Arc<Camera>, states: &States) -> Result<()> {
         if number % 16 == 9 {
             db.checkpoint()?;
         }
+        declare(&db, number)?;
         if number % 24 == 23 {
             db.compact()?;
         }
@@ -334,6 +345,9 @@ fn judge(db: &Database, states: &States, acknowledged: usize, begun: usize) -> s
     }
     if found != states[reached] {
         return Err(format!("the documents are not those after transaction {reached}"));
+    }
+    if let Some(index) = db.indexes().iter().find(|index| index.state != IndexState::Ready) {
+        return Err(format!("the index {} is not ready", index.name));
     }
     let report = db.check(|_| ()).map_err(told)?;
     if !report.is_sound() {

@@ -8,19 +8,20 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::index::{DocumentNumber, DocumentTerms, Paths, Policy, difference};
+use crate::index::{Declared, DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::log::{Log, LogOptions, LogPosition, Vfs};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
 use crate::store::checkpoint::Persisted;
 use crate::store::record::{Record, RevisionRecord};
+use crate::store::settings::Settings;
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
 use crate::store::{
-    Durability, FIRST_NUMBER, Store, StoreParts, View, cache, directory, meta, publish, statistics, upkeep,
+    Durability, FIRST_NUMBER, Store, StoreParts, View, cache, declare, directory, meta, publish, statistics, upkeep,
 };
 use crate::tree::Tree;
-use crate::value::{Body, ShapeNumber, Shapes, Value};
+use crate::value::{Body, ShapeNumber, Shapes};
 use crate::{Error, Result};
 
 /// How far a long piece of work has come.
@@ -80,13 +81,21 @@ impl Store {
         if let Some((lost, _)) = live_bytes.iter().find(|(number, bytes)| **bytes > 0 && !present.contains(number)) {
             return Err(missing_segment(*lost));
         }
-        let settings = match (stored_settings, checkpoint) {
-            (Some(settings), Some(_)) => Some(settings),
-            _ => read_dictionaries(&log, &shapes)?,
+        let built_with = stored_settings.filter(|_| checkpoint.is_some());
+        // What the log says after the checkpoint is newer than what the tree has.
+        let settings = match &built_with {
+            Some(built_with) => newest_settings(&kept)?.or_else(|| Some(built_with.clone())),
+            None => read_dictionaries(&log, &shapes)?,
         };
-        let (policy, is_changed) = choose_policy(&options, settings.as_deref())?;
-        let rebuild = checkpoint.is_none() || (is_changed && settings.is_some());
-        let store = Store::assemble(log, tree, paths, shapes, policy, options);
+        let settings = settings.as_deref().map(Settings::decode).transpose()?;
+        let (policy, is_changed) = choose_policy(&options, settings.as_ref());
+        let built_with = built_with.as_deref().map(Settings::decode).transpose()?;
+        let rebuild = built_with.is_none_or(|built_with| built_with.policy != policy);
+        let declared = match settings {
+            Some(settings) => Declared::restore(settings.definitions, settings.next_index, &paths)?,
+            None => Declared { next_number: 1, ..Declared::default() },
+        };
+        let store = Store::assemble(log, tree, paths, shapes, policy, declared, options);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
             store.upkeep.lock().persisted = persisted;
             let mut writer = store.writer.lock();
@@ -103,6 +112,7 @@ impl Store {
             }
         }
         store.finish_recovery()?;
+        store.settle_declared()?;
         Ok(store)
     }
 
@@ -112,6 +122,7 @@ impl Store {
         paths: Paths,
         shapes: Shapes,
         policy: Policy,
+        declared: Declared,
         options: crate::store::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
@@ -123,6 +134,7 @@ impl Store {
             shapes: Arc::new(shapes),
             paths,
             policy,
+            declared: RwLock::new(Arc::new(declared)),
             publisher: publish::Publisher::new(),
             options,
         };
@@ -138,6 +150,8 @@ impl Store {
             view: RwLock::new(View { active: Arc::new(Memtable::new()), sealed: Vec::new() }),
             upkeep: Mutex::default(),
             compaction: Mutex::new(()),
+            building: Mutex::new(()),
+            declaring: Default::default(),
             wanted: upkeep::Wanted::default(),
             memory_freed: Condvar::new(),
             memory_lock: Mutex::new(()),
@@ -285,7 +299,7 @@ impl Store {
 
     fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<DocumentTerms> {
         let document = snapshot.winner(state)?;
-        crate::index::document_terms(&self.parts.policy, &self.parts.paths, document.packed()?)
+        crate::index::document_terms(&self.parts.policy, &snapshot.declared, &self.parts.paths, document.packed()?)
     }
 
     /// Empties the tree. Settings that are new come first: should a crash leave the tree half built, it is finished as it was begun.
@@ -300,6 +314,10 @@ impl Store {
         self.parts.tree.clear()?;
         let mut tree = self.parts.tree.write()?;
         meta::put_settings(&mut *tree, &settings)?;
+        // Whatever is merged from here on has the terms of every declared index.
+        for index in &self.parts.declared().indexes {
+            meta::put_ready_index(&mut *tree, index.definition.number, &declare::form_of(&index.definition))?;
+        }
         tree.commit()
     }
 
@@ -309,28 +327,35 @@ impl Store {
         writer.logged_shape_count = self.parts.shapes.len();
         self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1), writer.next_number);
         drop(writer);
-        let settings = self.parts.settings();
-        if meta::settings(&*self.parts.tree.read()?)?.as_ref() == Some(&settings) {
-            return Ok(());
-        }
-        let mut tree = self.parts.tree.write()?;
-        meta::put_settings(&mut *tree, &settings)?;
-        tree.commit()
+        Ok(())
     }
 }
 
-/// The index policy to use, and whether it differs from what the database was made with.
-fn choose_policy(options: &crate::store::Options, stored: Option<&[u8]>) -> Result<(Policy, bool)> {
-    let stored = match stored {
-        Some(json) => Some(Policy::from_value(&Value::parse(json)?)?),
-        None => None,
-    };
+/// The index policy to use, and whether it differs from what the log says.
+fn choose_policy(options: &crate::store::Options, stored: Option<&Settings>) -> (Policy, bool) {
     match (&options.index, stored) {
-        (Some(wanted), Some(stored)) => Ok((wanted.clone(), *wanted != stored)),
-        (Some(wanted), None) => Ok((wanted.clone(), true)),
-        (None, Some(stored)) => Ok((stored, false)),
-        (None, None) => Ok((Policy::default(), true)),
+        (Some(wanted), Some(stored)) => (wanted.clone(), *wanted != stored.policy),
+        (Some(wanted), None) => (wanted.clone(), true),
+        (None, Some(stored)) => (stored.policy.clone(), false),
+        (None, None) => (Policy::default(), true),
     }
+}
+
+/// The last settings in these frames.
+fn newest_settings(frames: &[Kept]) -> Result<Option<Vec<u8>>> {
+    let mut newest = None;
+    for frame in frames {
+        let mut offset = 0;
+        while offset < frame.payload.len() {
+            let (record, length) = Record::decode(&frame.payload[offset..])
+                .map_err(|error| error.within(format!("log {}", frame.position.advance(offset as u32))))?;
+            offset += length;
+            if let Record::Settings(settings) = record {
+                newest = Some(settings.to_vec());
+            }
+        }
+    }
+    Ok(newest)
 }
 
 /// Fills `shapes` from the log and returns the newest settings in it: what a rebuild must know before the first document, since compaction

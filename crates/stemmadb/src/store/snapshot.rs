@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::index::DocumentNumber;
+use crate::index::{Declared, DocumentNumber};
 use crate::log::{LogPosition, SegmentSet};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Leaf, Revision, Sequence};
@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub(super) memtables: SmallVec<[Arc<Memtable>; 4]>,
     pub(super) tree: Arc<dyn TreeSnapshot>,
     pub(super) segments: SegmentSet,
+    /// The declared indexes, and which of them every document that is seen here is in.
+    pub(super) declared: Arc<Declared>,
 }
 
 /// Where the newest state of a document was found.

@@ -90,6 +90,14 @@ impl StoreParts {
         counting.is_overfull().then_some(counting)
     }
 
+    /// Forgets the histogram of a path whose rows go.
+    pub(super) fn forget_statistics(&self, tree: &mut dyn TreeTransaction, path: PathNumber) -> Result<()> {
+        let nothing = Histogram::default();
+        meta::put_statistics(tree, path, &nothing)?;
+        self.statistics.note(path, &nothing);
+        Ok(())
+    }
+
     /// Divides the ranges that have grown too large. Call it when the postings are committed.
     pub(super) fn divide_statistics(&self, overfull: Vec<Counting>) -> Result<()> {
         let mut divided = Vec::new();

@@ -110,6 +110,13 @@ impl Upkeeper {
             spawn("stemma-upkeep", Box::new(move || keeper.keep_up()))?;
             let flusher = store.clone();
             spawn("stemma-flush", Box::new(move || flusher.flush_when_due()))?;
+            if store.has_unfinished_indexes() {
+                let builder = store.clone();
+                // A failure to write is kept in `broken`; an index that is not ready is built when the database is opened again.
+                spawn("stemma-index", Box::new(move || _ = builder.build_unfinished()))?;
+            }
+        } else if !store.parts.options.read_only {
+            store.finish_declaring()?;
         }
         Ok(Upkeeper { threads })
     }
@@ -117,6 +124,7 @@ impl Upkeeper {
     /// Ends the threads, merges what is in memory, flushes and closes the log.
     pub(crate) fn stop(self, store: &Store) -> Result<()> {
         store.wanted.stop();
+        store.stop_building();
         for thread in self.threads {
             if thread.join().is_err() {
                 *store.broken.lock() = Some(Error::internal("an upkeep thread panicked"));
@@ -143,13 +151,22 @@ impl Store {
             seen = published;
             // A failure is kept in `broken`, where the next writer finds it.
             let kept_up = if idle { self.checkpoint() } else { self.merge_sealed() };
-            if kept_up.and_then(|()| self.compact_if_worthwhile()).is_err() {
+            let swept = kept_up.and_then(|()| self.sweep_on());
+            if swept.and_then(|()| self.compact_if_worthwhile()).is_err() {
                 self.memory_freed.notify_all();
                 if self.broken.lock().is_some() || self.parts.log.is_poisoned() {
                     return;
                 }
             }
         }
+    }
+
+    /// Takes away some of what is left of a dropped index, and asks to be called again if there is more.
+    fn sweep_on(&self) -> Result<()> {
+        if self.sweep()? {
+            self.wanted.ask();
+        }
+        Ok(())
     }
 
     /// Sees that what was written at an interval is flushed by then. Without threads, now.

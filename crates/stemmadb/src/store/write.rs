@@ -13,7 +13,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::index::{self, DocumentNumber, DocumentTerms, difference};
+use crate::index::{self, Declared, DocumentNumber, DocumentTerms, difference};
 use crate::log::{Level, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Outcome, Revision, RevisionTree, Sequence};
@@ -22,6 +22,7 @@ use crate::store::guard::Admitted;
 use crate::store::publish::{Published, Written};
 use crate::store::record::{Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
+use crate::store::unique::{self, Claims};
 use crate::store::{Store, StoreParts};
 use crate::value::{Body, PackedValue, Value};
 use crate::{Error, Result};
@@ -44,6 +45,8 @@ pub(crate) struct PreparedBody {
     packed: Body,
     canonical: Vec<u8>,
     terms: DocumentTerms,
+    /// The declared indexes that the terms are of.
+    generation: u64,
 }
 
 /// One edit of one document.
@@ -151,13 +154,14 @@ impl StoreParts {
         crate::value::pack(body, &self.shapes, &mut packed)?;
         let mut canonical = Vec::with_capacity(512);
         body.canonical(&mut canonical);
-        let terms = self.terms(&packed)?;
-        Ok(PreparedBody { packed: Body::new(packed), canonical, terms })
+        let declared = self.declared();
+        let terms = self.terms(&declared, &packed)?;
+        Ok(PreparedBody { packed: Body::new(packed), canonical, terms, generation: declared.generation })
     }
 
     /// The index terms of a packed body.
-    pub(super) fn terms(&self, packed: &[u8]) -> Result<DocumentTerms> {
-        index::document_terms(&self.policy, &self.paths, PackedValue::new(packed, &self.shapes)?)
+    fn terms(&self, declared: &Declared, packed: &[u8]) -> Result<DocumentTerms> {
+        index::document_terms(&self.policy, declared, &self.paths, PackedValue::new(packed, &self.shapes)?)
     }
 }
 
@@ -194,6 +198,9 @@ pub struct Transaction<'a> {
     locals: Vec<StagedLocal>,
     /// The number of the next new document.
     next_number: DocumentNumber,
+    claims: Claims,
+    /// Whether each edit is judged by itself: whether its values are unique is asked at once.
+    judges_each: bool,
 }
 
 /// New documents of a speculative transaction are numbered from here: where no database comes to.
@@ -221,7 +228,16 @@ impl<'a> Transaction<'a> {
     }
 
     fn upon(store: &'a Store, base: Snapshot, next_number: DocumentNumber) -> Self {
-        Transaction { store, base, staged: Vec::new(), newest: HashMap::new(), locals: Vec::new(), next_number }
+        Transaction {
+            store,
+            base,
+            staged: Vec::new(),
+            newest: HashMap::new(),
+            locals: Vec::new(),
+            next_number,
+            claims: Claims::default(),
+            judges_each: false,
+        }
     }
 
     /// What was there when it began.
@@ -313,15 +329,74 @@ impl<'a> Transaction<'a> {
     }
 
     pub(crate) fn stage(&mut self, prepared: PreparedEdit) -> Result<Revision> {
-        let PreparedEdit { edit, body } = prepared;
+        let PreparedEdit { edit, mut body } = prepared;
+        if body.generation != self.base.declared.generation {
+            body.terms = self.store.parts.terms(&self.base.declared, body.packed.packed())?;
+        }
         let current = self.current(edit.id().as_str())?;
         let planned = Planned::of(&edit, current.as_deref(), &body)?;
         let revision = planned.path[0];
+        let next_number = self.next_number;
         if let Some(staged) = self.merge(edit.id(), current, planned, body)? {
+            if let Err(error) = self.claim(&edit, &staged) {
+                self.next_number = next_number;
+                return Err(error);
+            }
             self.newest.insert(staged.state.id.clone(), self.staged.len());
             self.staged.push(staged);
         }
         Ok(revision)
+    }
+
+    /// From now on each edit is judged by itself, as if it were the only one.
+    pub(super) fn judge_each(&mut self) {
+        self.judges_each = true;
+    }
+
+    /// Notes what the edit changes in unique indexes.
+    fn claim(&mut self, edit: &Edit, staged: &Staged) -> Result<()> {
+        let changes_winner = staged.old_terms.is_some() || staged.new_terms.is_some();
+        if !changes_winner || self.base.declared.unique().next().is_none() {
+            return Ok(());
+        }
+        let claims =
+            |terms: &Option<DocumentTerms>| terms.as_ref().map_or_else(Vec::new, |terms| terms.claims().to_vec());
+        let (old, new) = (claims(&staged.old_terms), claims(&staged.new_terms));
+        let is_foreign = matches!(edit, Edit::Foreign { .. });
+        let is_judged = !is_foreign && !staged.deleted && staged.risen.is_none();
+        if is_judged && self.judges_each {
+            for claim in new.iter().filter(|claim| !old.contains(claim)) {
+                self.judge(staged, claim)?;
+            }
+        }
+        self.claims.note(staged.state.number, &old, &new, is_judged && !self.judges_each);
+        Ok(())
+    }
+
+    /// Whether no other document has a value.
+    fn judge(&self, staged: &Staged, claim: &unique::Claim) -> Result<()> {
+        let Some(holder) = self.claims.holder(&self.base, staged.state.number, claim)? else { return Ok(()) };
+        let in_transaction = self.staged.iter().find(|other| other.state.number == holder);
+        let id = match in_transaction {
+            Some(other) => other.state.id.clone(),
+            None => self.base.id(holder)?,
+        };
+        let document = PackedValue::new(staged.body.packed(), &self.store.parts.shapes)?;
+        Err(unique::taken(&self.base.declared, claim.0, document, id.as_str()))
+    }
+
+    /// Whether every value that the transaction leaves behind is one document's alone, where it has to be.
+    fn judge_all(&self) -> Result<()> {
+        if self.base.declared.unique().next().is_none() {
+            return Ok(());
+        }
+        for (at, staged) in self.staged.iter().enumerate() {
+            if self.newest.get(&staged.state.id) == Some(&at) {
+                let brought = self.claims.brought(staged.state.number);
+                brought.iter().try_for_each(|claim| self.judge(staged, claim))?;
+            }
+        }
+        Ok(())
     }
 
     fn current(&self, id: &str) -> Result<Option<Arc<DocumentState>>> {
@@ -396,7 +471,8 @@ impl<'a> Transaction<'a> {
     }
 
     fn terms_of(&self, document: &Document) -> Result<DocumentTerms> {
-        index::document_terms(&self.store.parts.policy, &self.store.parts.paths, document.packed()?)
+        let parts = &self.store.parts;
+        index::document_terms(&parts.policy, &self.base.declared, &parts.paths, document.packed()?)
     }
 
     /// The `_local` document `id` as this transaction sees it.
@@ -440,6 +516,7 @@ impl<'a> Transaction<'a> {
         if self.staged.is_empty() && self.locals.is_empty() {
             return Ok(None);
         }
+        self.judge_all()?;
         let parts = &self.store.parts;
         let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
         let shape_count = parts.log_shapes_since(writer.logged_shape_count, &mut payload);

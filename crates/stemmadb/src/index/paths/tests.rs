@@ -40,6 +40,7 @@ fn entries_restore_the_dictionary() {
     for text in ["a.b", "a.[].c", "d", "[]", "a..e"] {
         intern(&paths, text);
     }
+    paths.intern(PathNumber::ROOT, Step::Index(300)).unwrap();
     let restored = Paths::new();
     for entry in paths.entries_since(0) {
         let mut bytes = Vec::new();
@@ -62,7 +63,7 @@ fn contradicting_entries_are_refused() {
     let entry = |number, parent, name: Option<&str>| PathEntry {
         number: PathNumber(number),
         parent: PathNumber(parent),
-        name: name.map(Into::into),
+        step: name.map_or(KeptStep::Element, |name| KeptStep::Field(name.into())),
     };
     for bad in [entry(0, 0, None), entry(2, 0, None), entry(1, 1, None), entry(1, 7, Some("a"))] {
         assert_eq!(paths.restore(&bad).unwrap_err().kind(), crate::ErrorKind::Corrupt);
@@ -70,7 +71,16 @@ fn contradicting_entries_are_refused() {
     paths.restore(&entry(1, 0, Some("a"))).unwrap();
     assert!(paths.restore(&entry(1, 0, Some("b"))).is_err());
     assert!(paths.restore(&entry(2, 0, Some("a"))).is_err());
-    for bad in [&[][..], &[0], &[0, 2], &[0, 0, 1], &[0, 1, 0xff], &[0xf8, 0xff, 0xff, 0xff, 0xff, 0]] {
+    for bad in [
+        &[][..],
+        &[0],
+        &[0, 2],
+        &[0, 0, 1],
+        &[0, 1, 0xff],
+        &[1, 2, 1],
+        &[0, 2, 1, 0],
+        &[0xf8, 0xff, 0xff, 0xff, 0xff, 0],
+    ] {
         assert!(PathEntry::decode(PathNumber(1), bad).is_err(), "{bad:?}");
     }
 }

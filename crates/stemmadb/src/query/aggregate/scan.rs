@@ -42,8 +42,8 @@ impl<S: Source> Scan<S> {
     /// Evaluates the filter.
     pub(super) fn open(source: S, prepared: &Prepared, path: &Path) -> Result<Self> {
         let mut sort = Sort::default();
-        sort.push(&path.to_string(), false)?;
-        let facts = Facts { paths: source.paths(), policy: source.policy() };
+        sort.push(&path.to_string(), false, None)?;
+        let facts = Facts::of(&source);
         let plan = Arc::new(planner::plan(&prepared.normal, &sort, false, facts));
         let walk = match &plan.order {
             Order::Sorted { walk, .. } => walk.clone(),

@@ -37,7 +37,7 @@ pub(crate) fn long_text() -> BoxedStrategy<String> {
     (LONG - 2..=LONG, end).prop_map(|(shared, end)| format!("{}{end}", "a".repeat(shared))).boxed()
 }
 
-fn scalar() -> BoxedStrategy<Value> {
+pub(crate) fn scalar() -> BoxedStrategy<Value> {
     prop_oneof![
         1 => Just(Value::Null),
         1 => any::<bool>().prop_map(Value::Bool),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::interval::KeyRange;
 use super::super::source::{Source, VisitValue};
 use crate::index::{
-    DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union, document_terms,
+    Declared, DocumentNumber, DocumentSet, Histogram, Index, PathNumber, Paths, Policy, Presence, Union, document_terms,
 };
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::Document;
@@ -29,6 +29,7 @@ pub(crate) struct Stored {
 pub(crate) struct MemorySource {
     paths: Paths,
     policy: Policy,
+    declared: Declared,
     shapes: Arc<Shapes>,
     pub(crate) documents: BTreeMap<DocumentNumber, Stored>,
     terms: Postings<Vec<u8>>,
@@ -42,11 +43,22 @@ impl MemorySource {
         MemorySource {
             paths: Paths::new(),
             policy,
+            declared: Declared::default(),
             shapes: Arc::new(Shapes::new()),
             documents: BTreeMap::new(),
             terms: BTreeMap::new(),
             presence: BTreeMap::new(),
             has_wrong_statistics: false,
+        }
+    }
+
+    /// Declares indexes, which are ready.
+    pub(crate) fn declare(&mut self, indexes: &[Index]) {
+        for index in indexes {
+            let number = self.declared.next_number.max(1);
+            let definition = index.define(number).expect("a good index");
+            self.declared.add(definition, &self.paths).expect("few paths");
+            self.declared.set_ready(number);
         }
     }
 
@@ -56,7 +68,7 @@ impl MemorySource {
         let mut packed = Vec::new();
         pack(&body, &self.shapes, &mut packed).expect("a good body");
         let view = PackedValue::new(&packed, &self.shapes).expect("packed here");
-        let terms = document_terms(&self.policy, &self.paths, view).expect("packed here");
+        let terms = document_terms(&self.policy, &self.declared, &self.paths, view).expect("packed here");
         for term in terms.terms() {
             self.terms.entry((term.path, term.key.to_vec())).or_default().insert(number);
         }
@@ -101,6 +113,10 @@ impl Source for MemorySource {
 
     fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    fn declared(&self) -> &Declared {
+        &self.declared
     }
 
     fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {

@@ -13,12 +13,12 @@ use crate::value::{Path, Value, collate};
 use crate::{ErrorKind, Result};
 
 /// Documents are numbered so that they fall into several chunks.
-fn number(at: usize) -> DocumentNumber {
+pub(super) fn number(at: usize) -> DocumentNumber {
     DocumentNumber(at as u64 * 30_001 + 7)
 }
 
 /// Ids in another order than numbers.
-fn id(at: usize) -> String {
+pub(super) fn id(at: usize) -> String {
     format!("{}{}", ["b", "a", "c"][at % 3], at)
 }
 
@@ -96,7 +96,7 @@ fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     }
 }
 
-fn all_ids(source: &MemorySource, query: &Query) -> Vec<String> {
+pub(super) fn all_ids(source: &MemorySource, query: &Query) -> Vec<String> {
     let rows = ids(source, query).expect("a good query");
     rows.map(|id| id.expect("a sound snapshot").to_string()).collect()
 }
@@ -106,7 +106,7 @@ fn all_rows(source: &MemorySource, query: &Query) -> Vec<Document> {
 }
 
 /// The ids of all pages of so many rows.
-fn all_pages(source: &MemorySource, query: &Query, rows_per_page: u64) -> Vec<String> {
+pub(super) fn all_pages(source: &MemorySource, query: &Query, rows_per_page: u64) -> Vec<String> {
     let mut pages = Vec::new();
     let mut token = None;
     loop {

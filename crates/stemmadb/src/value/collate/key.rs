@@ -7,6 +7,7 @@
 //!   BLAKE3 hash: equal strings have equal keys, and the order against every string within the bound is right.
 //! - array: the elements' keys, ended by `00`.
 //! - object: for each field the key of its name (a string) and of its value, ended by `00`.
+//! - joined: the keys of several values one after the other, each perhaps turned round bit by bit; escaped, ended and cut as a string.
 //!
 //! Tags below [`Tag::Null`] and the gaps between tags are free for keys that are not of values.
 
@@ -32,6 +33,8 @@ pub(crate) enum Tag {
     Array = 0x50,
     /// Fields follow.
     Object = 0x60,
+    /// Several keys, or what stands in their place, follow as bytes.
+    Joined = 0x70,
 }
 
 const END: u8 = 0x00;
@@ -132,6 +135,70 @@ pub(crate) fn encode_string_bounded(text: &str, bytes_max: usize, out: &mut Vec<
     out.extend_from_slice(&[END, CUT]);
     out.extend_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..HASH_BYTES]);
     true
+}
+
+/// The longest joined key, but for what marks its end: less than the tree allows, with path and chunk. Short in tests, so that they
+/// meet cut ones.
+const JOINED_BYTES_MAX: usize = if cfg!(test) { 24 } else { 420 };
+
+/// Appends bytes as one key, in their order; cut with a hash where they are too many. Returns whether they were cut.
+///
+/// What holds of bounded strings holds of these: equal keys exactly for equal bytes, and cut keys order rightly against others
+/// but those that share all that is left of them.
+pub(crate) fn encode_joined(bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    let start = out.len();
+    push_joined(bytes, out);
+    if out.len() - start <= JOINED_BYTES_MAX {
+        out.extend_from_slice(&[END, END]);
+        return false;
+    }
+    out.truncate(start);
+    // So many bytes that no escape is divided.
+    let mut escaped_bytes = 1;
+    let kept = bytes.iter().take_while(|&&byte| {
+        escaped_bytes += if byte == 0 { 2 } else { 1 };
+        escaped_bytes <= JOINED_BYTES_MAX
+    });
+    let kept = kept.count();
+    push_joined(&bytes[..kept], out);
+    out.extend_from_slice(&[END, CUT]);
+    out.extend_from_slice(&blake3::hash(bytes).as_bytes()[..HASH_BYTES]);
+    true
+}
+
+fn push_joined(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(Tag::Joined as u8);
+    push_escaped(bytes, out);
+}
+
+/// The bound between the joined keys whose bytes come before `bytes` and the others, cut ones too. None if that is more than a key
+/// holds.
+pub(crate) fn joined_bound(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut bound = Vec::new();
+    push_joined(bytes, &mut bound);
+    (bound.len() <= JOINED_BYTES_MAX).then_some(bound)
+}
+
+/// What every joined key begins with whose bytes begin as these do, as far as a key holds them.
+pub(crate) fn joined_beginning(bytes: &[u8]) -> Vec<u8> {
+    let mut beginning = Vec::new();
+    push_joined(&bytes[..bytes.len().min(JOINED_BYTES_MAX / 2 - 1)], &mut beginning);
+    beginning
+}
+
+/// The bytes that a joined key is of, and whether they were cut.
+///
+/// # Errors
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if `key` is not a joined one.
+pub(crate) fn decode_joined(key: &[u8]) -> Result<Text> {
+    decode_tagged(&mut &*key, Tag::Joined)
+}
+
+/// Appends the key of a string as a language orders it: `order` are the bytes of its place among strings.
+pub(crate) fn encode_collated(order: &[u8], out: &mut Vec<u8>) {
+    out.push(Tag::String as u8);
+    push_escaped(order, out);
+    out.extend_from_slice(&[END, END]);
 }
 
 fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
@@ -276,8 +343,12 @@ pub(crate) fn decode_string(key: &[u8]) -> Result<(Text, usize)> {
 }
 
 fn decode_text(rest: &mut &[u8]) -> Result<Text> {
+    decode_tagged(rest, Tag::String)
+}
+
+fn decode_tagged(rest: &mut &[u8], wanted: Tag) -> Result<Text> {
     let [tag, text @ ..] = *rest else { return Err(malformed()) };
-    if *tag != Tag::String as u8 {
+    if *tag != wanted as u8 {
         return Err(malformed());
     }
     let mut bytes = Vec::new();
@@ -322,6 +393,7 @@ pub(crate) fn length(bytes: &[u8]) -> Result<usize> {
                 at += 1;
                 open += 1;
             }
+            None if open == 0 && rest.first() == Some(&(Tag::Joined as u8)) => at += string_length(rest)?,
             None if open > 0 && rest.first() == Some(&END) => {
                 at += 1;
                 open -= 1;

@@ -4,11 +4,14 @@
 //! point, which is the order of their UTF-8 bytes. Arrays compare element by element, then the shorter first; objects
 //! field by field in their order, name before value, then the one with fewer fields.
 //!
-//! [`key`] has the same order as bytes.
+//! [`key`] has the same order as bytes; [`Language`] orders strings as people of a language do, where that is asked for.
 
 pub(crate) mod key;
+mod language;
 
 use std::cmp::Ordering;
+
+pub(crate) use language::{Language, VERSION};
 
 use super::source::{Bounded, Look, Source, certain};
 use super::{PackedValue, Value};

@@ -1,0 +1,339 @@
+//! Declared indexes: unique values in every way of writing, building beside writers, dropping, reopening.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::log::Random;
+use crate::revision::DocumentId;
+use crate::value::Value;
+use crate::{Database, Durability, Edit, ErrorKind, Index, IndexState, Options, Result, testing};
+
+fn value(json: &str) -> Value {
+    Value::parse(json.as_bytes()).unwrap()
+}
+
+fn email(address: &str) -> Value {
+    value(&format!(r#"{{"email":"{address}"}}"#))
+}
+
+fn options() -> Options {
+    Options::new().durability(Durability::None).segment_bytes(64 << 10)
+}
+
+fn id(text: &str) -> DocumentId {
+    DocumentId::new(text).unwrap()
+}
+
+fn assert_sound(db: &Database) {
+    let report = db.check(|_| ()).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.damages);
+}
+
+fn kind<T>(result: Result<T>) -> ErrorKind {
+    result.err().expect("an error").kind()
+}
+
+#[test]
+fn a_unique_value_is_one_documents() {
+    let db = Database::in_memory_with(options()).unwrap();
+    db.create_index(Index::on("email").unique()).unwrap();
+    let first = db.insert("a", &email("x")).unwrap();
+    let refused = db.insert("b", &email("x")).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Duplicate);
+    assert_eq!(refused.message(), "index `email` is unique, and document `a` has \"x\" already");
+    let second = db.insert("b", &email("y")).unwrap();
+    assert_eq!(kind(db.upsert("b", &email("x"))), ErrorKind::Duplicate);
+    assert_eq!(kind(db.replace("b", &second, &email("x"))), ErrorKind::Duplicate);
+    db.replace("a", &first, &value(r#"{"email":"x","name":"still mine"}"#)).unwrap();
+    let moved = db.upsert("a", &email("z")).unwrap();
+    db.upsert("b", &email("x")).unwrap();
+    db.delete("a", &moved).unwrap();
+    db.insert("c", &email("z")).unwrap();
+    assert_sound(&db);
+}
+
+#[test]
+fn what_is_missing_or_null_is_no_value() {
+    let db = Database::in_memory_with(options()).unwrap();
+    db.create_index(Index::on("a").then("b").unique().named("pair")).unwrap();
+    for (at, body) in [r#"{}"#, r#"{"a":1}"#, r#"{"a":1,"b":null}"#, r#"{"a":null,"b":2}"#].iter().enumerate() {
+        db.insert(&format!("{at}"), &value(body)).unwrap();
+        db.insert(&format!("{at} again"), &value(body)).unwrap();
+    }
+    db.insert("pair", &value(r#"{"a":1,"b":[2]}"#)).unwrap();
+    let refused = db.insert("same", &value(r#"{"a":1.0,"b":[2]}"#)).unwrap_err();
+    assert_eq!(refused.message(), "index `pair` is unique, and document `pair` has 1.0, [2] already");
+    db.insert("other", &value(r#"{"a":1,"b":[3]}"#)).unwrap();
+    assert_eq!(db.duplicates("pair").unwrap(), []);
+    assert_sound(&db);
+}
+
+#[test]
+fn long_values_are_told_apart() {
+    let db = Database::in_memory_with(options()).unwrap();
+    db.create_index(Index::on("email").unique()).unwrap();
+    let long = "e".repeat(5000);
+    db.insert("a", &email(&long)).unwrap();
+    db.insert("b", &email(&format!("{long}!"))).unwrap();
+    assert_eq!(kind(db.insert("c", &email(&long))), ErrorKind::Duplicate);
+    let zeros = "\\u0000".repeat(300);
+    db.insert("d", &email(&zeros)).unwrap();
+    assert_eq!(kind(db.insert("e", &email(&zeros))), ErrorKind::Duplicate);
+    assert_sound(&db);
+}
+
+#[test]
+fn a_transaction_is_judged_by_what_it_leaves() {
+    let db = Database::in_memory_with(options()).unwrap();
+    db.create_index(Index::on("email").unique()).unwrap();
+    db.insert("a", &email("x")).unwrap();
+    db.insert("b", &email("y")).unwrap();
+    db.write(|tx| {
+        tx.upsert("a", &email("y"))?;
+        tx.upsert("b", &email("x"))
+    })
+    .unwrap();
+    let swapped = |id: &str| db.get(id).unwrap().unwrap().get("email").unwrap();
+    assert_eq!((swapped("a"), swapped("b")), (Some("y".into()), Some("x".into())));
+    let failed = db.write(|tx| {
+        tx.upsert("c", &email("new"))?;
+        tx.upsert("d", &email("new"))
+    });
+    assert_eq!(kind(failed), ErrorKind::Duplicate);
+    assert_eq!(db.get("c").unwrap(), None, "all or nothing");
+    let taken_back = db.write(|tx| {
+        tx.upsert("c", &email("x"))?;
+        tx.upsert("c", &email("free"))?;
+        let b = tx.get("b")?.unwrap();
+        tx.delete("b", b.revision())?;
+        tx.insert("e", &email("x"))
+    });
+    taken_back.unwrap();
+    let twice = db.write(|tx| {
+        tx.upsert("f", &email("x"))?;
+        tx.upsert("f", &value(r#"{"email":"x","more":1}"#))
+    });
+    assert_eq!(kind(twice), ErrorKind::Duplicate);
+    assert_sound(&db);
+}
+
+#[test]
+fn each_edit_of_a_bulk_stands_on_its_own() {
+    let db = Database::in_memory_with(options()).unwrap();
+    db.create_index(Index::on("email").unique()).unwrap();
+    let insert = |name: &str, address: &str| Edit::Insert { id: id(name), body: email(address) };
+    let results = db.bulk(vec![insert("a", "x"), insert("b", "x"), insert("c", "y"), insert("d", "y")]).unwrap();
+    let failed: Vec<bool> = results.iter().map(Result::is_err).collect();
+    assert_eq!(failed, [false, true, false, true]);
+    assert_eq!(db.info().unwrap().document_count, 2);
+    assert_sound(&db);
+}
+
+#[test]
+fn revisions_from_elsewhere_are_taken_and_listed() {
+    let (here, there) = (Database::in_memory_with(options()).unwrap(), Database::in_memory_with(options()).unwrap());
+    here.create_index(Index::on("email").unique()).unwrap();
+    here.insert("a", &email("x")).unwrap();
+    let revision = there.insert("b", &email("x")).unwrap();
+    let foreign = Edit::Foreign { id: id("b"), revisions: vec![revision], deleted: false, body: email("x") };
+    here.edit(foreign).unwrap();
+    let duplicates = here.duplicates("email").unwrap();
+    assert_eq!(duplicates.len(), 1);
+    assert_eq!(duplicates[0].ids, [id("a"), id("b")]);
+    here.upsert("a", &value(r#"{"email":"x","kept":true}"#)).unwrap();
+    assert_eq!(kind(here.insert("c", &email("x"))), ErrorKind::Duplicate);
+    here.upsert("a", &email("y")).unwrap();
+    assert_eq!(here.duplicates("email").unwrap(), []);
+    assert_sound(&here);
+}
+
+#[test]
+fn of_many_writers_one_gets_the_value() {
+    let db = Database::in_memory_with(options()).unwrap();
+    db.create_index(Index::on("email").unique()).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let db = &db;
+            scope.spawn(move || {
+                let mut random = Random::new(writer);
+                for round in 0..300 {
+                    let address = format!("{}", random.below(150));
+                    if let Err(error) = db.insert(&format!("{writer}-{round}"), &email(&address)) {
+                        assert_eq!(error.kind(), ErrorKind::Duplicate);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(db.duplicates("email").unwrap(), []);
+    assert!(db.info().unwrap().document_count <= 150);
+    assert_sound(&db);
+}
+
+#[test]
+fn it_is_built_while_others_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let small = testing::small(options(), 64 << 10, 64 << 10, 500);
+    let db = Database::open_with(&path, small).unwrap();
+    for number in 0..3000 {
+        db.insert(&format!("{number}"), &value(&format!(r#"{{"email":"{number}","a":{},"b":{number}}}"#, number % 7)))
+            .unwrap();
+    }
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(7);
+            let mut round = 0;
+            while !is_done.load(Ordering::Acquire) {
+                let number = random.below(3000);
+                round += 1;
+                let body = value(&format!(r#"{{"email":"{number}-{round}","a":{},"b":{round}}}"#, round % 5));
+                db.upsert(&format!("{number}"), &body).unwrap();
+                if round % 9 == 0 {
+                    let gone = db.get(&format!("{number}")).unwrap().unwrap();
+                    db.delete(&format!("{number}"), gone.revision()).unwrap();
+                }
+            }
+        });
+        let mut shown = Vec::new();
+        db.create_index_showing(Index::on("email").unique(), |progress| shown.push(progress)).unwrap();
+        db.create_index(Index::on("a").then_descending("b")).unwrap();
+        is_done.store(true, Ordering::Release);
+        assert!(shown.len() > 5 && shown.last().unwrap().done == shown.last().unwrap().total);
+    });
+    assert!(db.indexes().iter().all(|index| index.state == IndexState::Ready));
+    assert_sound(&db);
+    db.close().unwrap();
+    for round in 0..2 {
+        let db = Database::open_with(&path, options()).unwrap();
+        let names: Vec<_> = db.indexes().into_iter().map(|index| index.name).collect();
+        assert_eq!(names, ["email", "a,-b"]);
+        assert!(db.indexes().iter().all(|index| index.state == IndexState::Ready), "round {round}");
+        assert_sound(&db);
+        db.insert(&format!("new {round}"), &email(&format!("mine {round}"))).unwrap();
+        assert_eq!(kind(db.insert("newer", &email(&format!("mine {round}")))), ErrorKind::Duplicate);
+        drop(db);
+        std::fs::remove_dir_all(path.join("tree")).unwrap();
+    }
+}
+
+#[test]
+fn what_is_not_unique_already_is_not_declared() {
+    let db = Database::in_memory_with(options()).unwrap();
+    for number in 0..600 {
+        db.insert(&format!("{number}"), &email(&format!("{}", number % 599))).unwrap();
+    }
+    let refused = db.create_index(Index::on("email").unique()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Duplicate);
+    assert_eq!(refused.message(), "document `599`: index `email` is unique, and document `0` has \"0\" already");
+    assert_eq!(db.indexes(), []);
+    db.insert("again", &email("0")).unwrap();
+    for gone in ["599", "again"] {
+        let document = db.get(gone).unwrap().unwrap();
+        db.delete(gone, document.revision()).unwrap();
+    }
+    db.create_index(Index::on("email").unique()).unwrap();
+    assert_eq!(kind(db.insert("again", &email("0"))), ErrorKind::Duplicate);
+    assert_sound(&db);
+}
+
+#[test]
+fn a_dropped_index_leaves_nothing_and_its_name_is_free() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    for background in [true, false] {
+        let db = Database::open_with(&path, options().background(background)).unwrap();
+        for number in 0..500 {
+            db.upsert(&format!("{number}"), &email(&format!("{number}"))).unwrap();
+        }
+        db.create_index(Index::on("email").unique()).unwrap();
+        db.drop_index("email").unwrap();
+        assert_eq!(kind(db.drop_index("email")), ErrorKind::NotFound);
+        let copy = db.insert("copy", &email("1")).unwrap();
+        assert_eq!(kind(db.create_index(Index::on("email").unique())), ErrorKind::Duplicate);
+        db.delete("copy", &copy).unwrap();
+        db.create_index(Index::on("email").unique()).unwrap();
+        assert_eq!(kind(db.insert("copy", &email("1"))), ErrorKind::Duplicate);
+        db.drop_index("email").unwrap();
+        assert_sound(&db);
+        db.close().unwrap();
+        let db = Database::open_with(&path, options().background(false)).unwrap();
+        assert_eq!(db.indexes(), []);
+        let snapshot = db.snapshot().unwrap();
+        for entry in snapshot.paths().entries_since(1) {
+            if let crate::index::KeptStep::Index(_) = entry.step {
+                let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+                let mut walk = snapshot.walk(entry.number, all.0, all.1, crate::tree::Direction::Ascending).unwrap();
+                assert!(walk.next_term().unwrap().is_none(), "rows of a dropped index are left");
+            }
+        }
+        assert_sound(&db);
+    }
+}
+
+#[test]
+fn a_definition_is_checked() {
+    let db = Database::in_memory_with(options()).unwrap();
+    for wrong in [
+        Index::on("a"),
+        Index::on_descending("a"),
+        Index::on("a..b").unique(),
+        Index::on("_id").unique(),
+        Index::on("a").then("a"),
+        Index::on("a").collated("no language"),
+        Index::on("a").unique().named(""),
+    ] {
+        assert_eq!(kind(db.create_index(wrong)), ErrorKind::Invalid);
+    }
+    db.create_index(Index::on("a").unique()).unwrap();
+    db.create_index(Index::on("a").unique()).unwrap();
+    assert_eq!(kind(db.create_index(Index::on("b").unique().named("a"))), ErrorKind::Invalid);
+    assert_eq!(db.indexes().len(), 1);
+}
+
+/// A crash at any step of building and dropping: the index is there and complete, or not declared at all.
+#[test]
+fn a_crash_only_delays_it() {
+    for seed in 0..8 {
+        let place = testing::Place::new(seed);
+        let small = || testing::small(Options::new().background(false), 24 << 10, 64 << 10, 40);
+        let db = place.open(small()).unwrap();
+        for number in 0..700 {
+            db.edit_with(
+                Durability::None,
+                Edit::Insert { id: id(&format!("{number}")), body: email(&format!("{number}")) },
+            )
+            .unwrap();
+        }
+        let mut images = Vec::new();
+        let mut random = Random::new(seed);
+        let mut round = 0;
+        let mut meddle = |images: &mut Vec<testing::Place>| {
+            for _ in 0..20 {
+                round += 1;
+                let changed = format!("{}", random.below(700));
+                db.upsert(&changed, &value(&format!(r#"{{"email":"{changed}-{round}","b":{}}}"#, round % 7))).unwrap();
+            }
+            images.push(place.crash_image(random.number()));
+        };
+        db.create_index_showing(Index::on("email").unique(), |_| meddle(&mut images)).unwrap();
+        db.create_index_showing(Index::on("b").then("email"), |_| meddle(&mut images)).unwrap();
+        meddle(&mut images);
+        // The sweep stops half way, as a full disk would stop it.
+        place.fail_commit(2 + seed, testing::Failure::Full, true);
+        db.drop_index("email").ok();
+        images.push(place.crash_image(seed));
+        drop(db);
+        for image in images {
+            image.heal();
+            let db = image.open(small()).unwrap();
+            assert_sound(&db);
+            assert!(db.indexes().iter().all(|index| index.state == IndexState::Ready));
+            let is_declared = db.indexes().iter().any(|index| index.name == "email");
+            let held = db.get("1").unwrap().unwrap().get("email").unwrap().unwrap();
+            let body = value(&format!(r#"{{"email":{}}}"#, held.to_json()));
+            assert_eq!(db.insert("another", &body).is_err(), is_declared);
+            assert_sound(&db);
+        }
+    }
+}

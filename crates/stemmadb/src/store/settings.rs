@@ -1,0 +1,49 @@
+//! What the index is built by, as the log and the tree keep it: the policy and the declared indexes, as one JSON object.
+//!
+//! The log's newest settings are in force. The tree's are those it was built with as far as its checkpoint position.
+
+use crate::index::{Declared, Definition, Policy};
+use crate::value::Value;
+use crate::{Error, Result};
+
+const FIELD_INDEXES: &str = "indexes";
+const FIELD_NEXT_INDEX: &str = "next_index";
+
+/// Stored settings, taken apart.
+pub(super) struct Settings {
+    pub(super) policy: Policy,
+    pub(super) definitions: Vec<Definition>,
+    /// The number of the next index.
+    pub(super) next_index: u32,
+}
+
+impl Settings {
+    /// The stored form. Where no index was ever declared it is that of the policy alone.
+    pub(super) fn encode(policy: &Policy, declared: &Declared) -> Vec<u8> {
+        let mut value = policy.to_value();
+        if let (Some(object), true) = (value.as_object_mut(), declared.next_number > 1) {
+            let definitions = declared.indexes.iter().map(|index| index.definition.to_value());
+            object.insert(FIELD_INDEXES, Value::Array(definitions.collect()));
+            object.insert(FIELD_NEXT_INDEX, u64::from(declared.next_number));
+        }
+        value.to_json().into_bytes()
+    }
+
+    /// # Errors
+    /// `Invalid` or `Corrupt` if these bytes are no settings.
+    pub(super) fn decode(json: &[u8]) -> Result<Self> {
+        let damaged = || Error::corrupt("the stored settings are damaged");
+        let mut value = Value::parse(json)?;
+        let object = value.as_object_mut().ok_or_else(damaged)?;
+        let definitions = match object.remove(FIELD_INDEXES) {
+            None => Vec::new(),
+            Some(Value::Array(definitions)) => definitions.iter().map(Definition::from_value).collect::<Result<_>>()?,
+            Some(_) => return Err(damaged()),
+        };
+        let next_index = match object.remove(FIELD_NEXT_INDEX) {
+            None => 1,
+            Some(number) => number.as_u64().and_then(|number| u32::try_from(number).ok()).ok_or_else(damaged)?,
+        };
+        Ok(Settings { policy: Policy::from_value(&value)?, definitions, next_index })
+    }
+}
