@@ -469,8 +469,8 @@ pub(crate) enum IndexAct {
 #[derive(Debug, Args)]
 pub(crate) struct CreateIndex {
     /// The fields it orders by; -FIELD is descending
-    #[arg(value_name = "FIELD,…", value_delimiter = ',', required = true, allow_hyphen_values = true)]
-    pub(crate) paths: Vec<String>,
+    #[arg(value_name = "FIELD,…", allow_hyphen_values = true)]
+    pub(crate) paths: String,
     /// Refuse a document whose values another one has
     #[arg(long)]
     pub(crate) unique: bool,

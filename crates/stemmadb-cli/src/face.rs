@@ -1,19 +1,22 @@
 //! The one module that knows how the library is called: the verbs speak in ids, revisions as text and JSON objects.
 
+mod indexes;
+
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use stemmadb::{
-    Document, DocumentId, Durability, Edit, ErrorKind, Explanation, Find, Found, Index, IndexInfo, IndexState, Object,
-    Options, Revision, Selector, Sequence, Value, field,
+    Document, DocumentId, Durability, Edit, ErrorKind, Explanation, Find, Found, Object, Options, Revision, Selector,
+    Sequence, Value, field,
 };
 
 use crate::arguments::DurabilityChoice;
 use crate::failure::{Exit, Failure, Result};
 use crate::progress::Progress;
 use crate::show::Shown;
+pub(crate) use indexes::NewIndex;
 
 /// A command waits this long for another one that has the database open: most are done in no time.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -71,15 +74,6 @@ pub(crate) struct Question {
 pub(crate) struct SortKey {
     pub(crate) path: String,
     pub(crate) descending: bool,
-}
-
-/// An index to declare.
-pub(crate) struct NewIndex<'a> {
-    /// Those with a minus are descending.
-    pub(crate) paths: &'a [String],
-    pub(crate) is_unique: bool,
-    pub(crate) collation: Option<&'a str>,
-    pub(crate) name: Option<&'a str>,
 }
 
 /// Which changes are asked for.
@@ -306,68 +300,6 @@ impl Iterator for Everything<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.next_row().transpose()
     }
-}
-
-/// Declared indexes.
-impl Database {
-    /// Declares an index and builds it; how it is listed then.
-    pub(crate) fn create_index(&self, new: &NewIndex<'_>, progress: &Progress) -> Result<Object> {
-        let mut index: Option<Index> = None;
-        for path in new.paths {
-            let (path, descending) = path.strip_prefix('-').map_or((path.as_str(), false), |path| (path, true));
-            let with = match (index, descending) {
-                (None, false) => Index::on(path),
-                (None, true) => Index::on_descending(path),
-                (Some(index), false) => index.then(path),
-                (Some(index), true) => index.then_descending(path),
-            };
-            index = Some(match new.collation {
-                Some(language) => with.collated(language),
-                None => with,
-            });
-        }
-        let mut index = index.ok_or_else(|| Failure::usage("an index is on one field at least"))?;
-        if new.is_unique {
-            index = index.unique();
-        }
-        if let Some(name) = new.name {
-            index = index.named(name);
-        }
-        let name = index.name();
-        self.inner.create_index_showing(index, |step| progress.reached_of(step.done, step.total))?;
-        let made = self.inner.indexes().into_iter().find(|index| index.name == name);
-        Ok(made.as_ref().map(index_row).unwrap_or_default())
-    }
-
-    /// Takes an index away.
-    pub(crate) fn drop_index(&self, name: &str) -> Result<()> {
-        Ok(self.inner.drop_index(name)?)
-    }
-
-    /// The declared indexes, one row each.
-    pub(crate) fn indexes(&self) -> Vec<Object> {
-        self.inner.indexes().iter().map(index_row).collect()
-    }
-}
-
-fn index_row(index: &IndexInfo) -> Object {
-    let path = |path: &stemmadb::IndexPath| {
-        let sign = if path.is_descending() { "-" } else { "" };
-        Value::from(format!("{sign}{}", path.path()))
-    };
-    let state = match index.state {
-        IndexState::Ready => "ready".to_owned(),
-        IndexState::Building(step) => format!("building, {} of {}", step.done, step.total),
-    };
-    let mut row = Object::new();
-    row.insert("name", index.name.as_str());
-    row.insert("on", Value::Array(index.paths.iter().map(path).collect()));
-    row.insert("unique", index.unique);
-    if let Some(language) = index.paths.iter().find_map(|path| path.language()) {
-        row.insert("collation", language);
-    }
-    row.insert("state", state);
-    row
 }
 
 fn durability_of(choice: DurabilityChoice) -> Durability {

@@ -18,7 +18,7 @@ pub(super) fn run(index: &Index, session: Session<'_>) -> Result<()> {
 
 fn create(index: &Index, create: &CreateIndex, session: Session<'_>) -> Result<()> {
     let new = NewIndex {
-        paths: &create.paths,
+        paths: create.paths.split(',').collect(),
         is_unique: create.unique,
         collation: create.collation.as_deref(),
         name: create.name.as_deref(),

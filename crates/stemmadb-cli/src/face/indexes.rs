@@ -1,0 +1,78 @@
+//! How declared indexes are asked of the library, and what is shown of them.
+
+use stemmadb::{Index, IndexInfo, IndexState, Object, Value};
+
+use super::Database;
+use crate::failure::{Failure, Result};
+use crate::progress::Progress;
+
+/// An index to declare.
+pub(crate) struct NewIndex<'a> {
+    /// Those with a minus are descending.
+    pub(crate) paths: Vec<&'a str>,
+    pub(crate) is_unique: bool,
+    pub(crate) collation: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
+}
+
+/// Declared indexes.
+impl Database {
+    /// Declares an index and builds it; how it is listed then.
+    pub(crate) fn create_index(&self, new: &NewIndex<'_>, progress: &Progress) -> Result<Object> {
+        let mut index: Option<Index> = None;
+        for path in &new.paths {
+            let (path, descending) = path.strip_prefix('-').map_or((*path, false), |path| (path, true));
+            let with = match (index, descending) {
+                (None, false) => Index::on(path),
+                (None, true) => Index::on_descending(path),
+                (Some(index), false) => index.then(path),
+                (Some(index), true) => index.then_descending(path),
+            };
+            index = Some(match new.collation {
+                Some(language) => with.collated(language),
+                None => with,
+            });
+        }
+        let mut index = index.ok_or_else(|| Failure::usage("an index is on one field at least"))?;
+        if new.is_unique {
+            index = index.unique();
+        }
+        if let Some(name) = new.name {
+            index = index.named(name);
+        }
+        let name = index.name();
+        self.inner.create_index_showing(index, |step| progress.reached_of(step.done, step.total))?;
+        let made = self.inner.indexes().into_iter().find(|index| index.name == name);
+        Ok(made.as_ref().map(index_row).unwrap_or_default())
+    }
+
+    /// Takes an index away.
+    pub(crate) fn drop_index(&self, name: &str) -> Result<()> {
+        Ok(self.inner.drop_index(name)?)
+    }
+
+    /// The declared indexes, one row each.
+    pub(crate) fn indexes(&self) -> Vec<Object> {
+        self.inner.indexes().iter().map(index_row).collect()
+    }
+}
+
+fn index_row(index: &IndexInfo) -> Object {
+    let path = |path: &stemmadb::IndexPath| {
+        let sign = if path.is_descending() { "-" } else { "" };
+        Value::from(format!("{sign}{}", path.path()))
+    };
+    let state = match index.state {
+        IndexState::Ready => "ready".to_owned(),
+        IndexState::Building(step) => format!("building, {} of {}", step.done, step.total),
+    };
+    let mut row = Object::new();
+    row.insert("name", index.name.as_str());
+    row.insert("on", Value::Array(index.paths.iter().map(path).collect()));
+    row.insert("unique", index.unique);
+    if let Some(language) = index.paths.iter().find_map(|path| path.language()) {
+        row.insert("collation", language);
+    }
+    row.insert("state", state);
+    row
+}
