@@ -204,7 +204,8 @@ impl Database {
     /// Creates the document `id`; returns its revision.
     ///
     /// # Errors
-    /// `Conflict` if it exists; `Invalid` for a bad id or a body that is no object.
+    /// `Conflict` if it exists; `Duplicate` if another document has a value that is declared unique; `Invalid` for a bad id or a body that is no
+    /// object.
     pub fn insert<B: Serialize + ?Sized>(&self, id: &str, body: &B) -> Result<Revision> {
         self.edit(Edit::Insert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
     }
@@ -212,7 +213,8 @@ impl Database {
     /// Replaces the revision that was read; returns the new one.
     ///
     /// # Errors
-    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Invalid` for a bad body.
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Duplicate` if another document has a value that is
+    /// declared unique; `Invalid` for a bad body.
     pub fn replace<B: Serialize + ?Sized>(&self, id: &str, revision: &Revision, body: &B) -> Result<Revision> {
         self.edit(Edit::Replace { id: DocumentId::new(id)?, revision: *revision, body: Value::from_serialize(body)? })
     }
@@ -220,7 +222,7 @@ impl Database {
     /// Creates the document or replaces whatever is current; returns the new revision.
     ///
     /// # Errors
-    /// `Invalid` for a bad id or a body that is no object.
+    /// `Duplicate` if another document has a value that is declared unique; `Invalid` for a bad id or a body that is no object.
     pub fn upsert<B: Serialize + ?Sized>(&self, id: &str, body: &B) -> Result<Revision> {
         self.edit(Edit::Upsert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
     }
@@ -270,7 +272,8 @@ impl Database {
     /// Other writers wait meanwhile, so keep `work` short, and don't write through the database itself inside it.
     ///
     /// # Errors
-    /// Those of `work`; `Unavailable` or `Closed` if the log can't be written.
+    /// Those of `work`; `Duplicate` if it leaves two documents with a value that is declared unique, which is asked when it is done;
+    /// `Unavailable` or `Closed` if the log can't be written.
     pub fn write<T>(&self, work: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
         self.store().write(self.durability(), work)
     }
