@@ -53,8 +53,9 @@ pub(crate) struct Cell {
 struct Live {
     /// Oldest first; the last is what is worked on. All but that of an eager view is one.
     versions: VecDeque<Arc<State>>,
-    /// The record in the tree.
+    /// The record in the tree, if there is anything.
     record: SlotRecord,
+    is_in_tree: bool,
     is_ready: bool,
     /// Of another version, to answer until this one is ready.
     old: Option<(SlotNumber, SlotRecord)>,
@@ -89,6 +90,7 @@ impl Cell {
     ) -> Self {
         let Found { slot, record, old } = found;
         let is_ready = record.as_ref().is_some_and(|record| record.phase == Phase::Ready);
+        let is_in_tree = record.is_some();
         let record = record.unwrap_or_else(|| merge::record(&*mapping, &State::default(), Phase::Unfinished));
         let state = State {
             position: record.position,
@@ -96,7 +98,8 @@ impl Cell {
             failed_count: record.failed_count,
             ..State::default()
         };
-        let live = Live { versions: VecDeque::from([Arc::new(state)]), is_ready, record, old, is_replaced: false };
+        let versions = VecDeque::from([Arc::new(state)]);
+        let live = Live { versions, is_ready, record, is_in_tree, old, is_replaced: false };
         Cell {
             reducer: mapping.reducer(),
             mapping,
@@ -278,7 +281,7 @@ impl Cell {
 
     /// Makes the partial reductions of rows that are all there, and answers from then on. Call it with `updating` held.
     fn complete(&self, store: &Store, state: Arc<State>) -> Result<()> {
-        let is_in_tree = self.live.read().record.position > Sequence::ZERO;
+        let is_in_tree = self.live.read().is_in_tree;
         let state = if is_in_tree && !store.parts.options.read_only {
             let state = self.merge(store, &state, Phase::Unfinished)?;
             let rows = Layered::new(store.parts.tree.read()?, self.prefix.clone(), state.overlay.clone());
@@ -362,7 +365,12 @@ impl Cell {
     fn merge(&self, store: &Store, state: &State, phase: Phase) -> Result<Arc<State>> {
         store.flush()?;
         let after = merge::record(&*self.mapping, state, phase);
-        let before = self.live.read().record.clone();
+        let before = {
+            let mut live = self.live.write();
+            // From now on, even if this is cut short.
+            live.is_in_tree = true;
+            live.record.clone()
+        };
         Merge::new(store, self.slot).write(&state.overlay, &before, &after)?;
         let merged = Arc::new(State { overlay: Default::default(), ..state.clone() });
         let mut live = self.live.write();

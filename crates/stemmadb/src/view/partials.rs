@@ -87,10 +87,11 @@ pub(super) fn refresh(layered: &mut Layered, reducer: &dyn Reducer, changed: &BT
     let mut dirty: Vec<BTreeSet<Vec<u8>>> = vec![BTreeSet::new(); usize::from(LEVEL_MAX) + 1];
     place_boundaries(layered, changed, &mut dirty)?;
     for row in changed {
-        dirty[1].insert(boundary_before(layered, 1, row, false)?);
-        // Where a boundary came or went, what lies before it ends elsewhere.
-        for level in 1..=level_of(row) {
-            dirty[usize::from(level)].insert(boundary_before(layered, level, row, true)?);
+        // Where a boundary came or went, what lies before it ends elsewhere; and the group above has another member or one less,
+        // even if no member is different.
+        let highest = level_of(row);
+        for level in 1..=(highest + 1).min(LEVEL_MAX) {
+            dirty[usize::from(level)].insert(boundary_before(layered, level, row, level <= highest)?);
         }
     }
     for level in 1..=LEVEL_MAX {

@@ -45,9 +45,9 @@ fn problems(rows: &Layered) -> Vec<String> {
 #[test]
 fn kept_up_they_are_what_making_them_anew_gives() {
     let (mut rows, mut random) = (empty(), Random::new(5));
-    for _ in 0..60 {
+    for round in 0..300 {
         let mut changed = BTreeSet::new();
-        for _ in 0..1 + random.below(200) {
+        for _ in 0..1 + random.below(if round % 5 == 0 { 200 } else { 3 }) {
             let value = (!random.chance(300)).then(|| random.below(1_000));
             changed.insert(change(&mut rows, random.below(4_000), value));
         }
@@ -62,7 +62,29 @@ fn kept_up_they_are_what_making_them_anew_gives() {
     assert!(boundaries.count() > 5, "higher levels are part of it");
 }
 
-/// If this fails, the test above can see nothing.
+/// A boundary that was all of its group goes: the group before it stays as it is, and yet all above have one row less.
+#[test]
+fn a_boundary_that_stands_alone_goes() {
+    let mut rows = empty();
+    let all: BTreeSet<_> = (0..2_000).map(|number| change(&mut rows, number, Some(1))).collect();
+    partials::refresh(&mut rows, &BuiltIn::Sum, &all).unwrap();
+    let level = |number: u64| {
+        let mut key_bytes = Vec::new();
+        key::encode(&Value::from(number), &mut key_bytes);
+        partials::level_of(&layout::row_key(&key_bytes, DocumentNumber(number), 0))
+    };
+    let alone: Vec<u64> = (1..1_999).filter(|number| level(*number) > 0 && level(number + 1) > 0).collect();
+    assert!(!alone.is_empty(), "there are some among so many");
+    for number in alone {
+        for value in [None, Some(1)] {
+            let changed = BTreeSet::from([change(&mut rows, number, value)]);
+            partials::refresh(&mut rows, &BuiltIn::Sum, &changed).unwrap();
+            assert_eq!(problems(&rows), Vec::<String>::new());
+        }
+    }
+}
+
+/// If this fails, the other tests here can see nothing.
 #[test]
 fn not_kept_up_they_are_found_out() {
     let (mut rows, mut random) = (empty(), Random::new(6));
