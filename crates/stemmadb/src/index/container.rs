@@ -6,6 +6,7 @@
 //! which is above [`ARRAY_MAX`]. Runs are ascending and don't touch, and there are at most [`RUNS_MAX`].
 
 mod bitmap;
+mod gather;
 mod iter;
 mod operations;
 mod stored;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use bitmap::Bitmap;
+pub(crate) use gather::Gather;
 pub(crate) use iter::Iter;
 
 /// The longest array: a longer one would be larger than a bitmap.

@@ -216,6 +216,22 @@ impl DocumentSet {
         })
     }
 
+    /// The first `count` members from `lowest` on.
+    pub(crate) fn first_from(&self, lowest: DocumentNumber, count: usize) -> Vec<DocumentNumber> {
+        let mut numbers = Vec::with_capacity(count.min(usize::try_from(self.len()).unwrap_or(usize::MAX)));
+        let from = self.chunks.partition_point(|chunk| chunk.number < lowest.chunk());
+        for Chunk { number, members } in &self.chunks[from..] {
+            let first = if *number == lowest.chunk() { lowest.low() } else { 0 };
+            let left = count - numbers.len();
+            let lows = members.range(first, u16::MAX).take(left);
+            numbers.extend(lows.map(|low| DocumentNumber::from_parts(*number, low)));
+            if numbers.len() == count {
+                break;
+            }
+        }
+        numbers
+    }
+
     fn find(&self, chunk: u64) -> Result<usize, usize> {
         match self.chunks.last() {
             Some(last) => match last.number.cmp(&chunk) {

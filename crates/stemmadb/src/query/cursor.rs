@@ -19,10 +19,10 @@ use super::document::Document;
 use super::estimate::spares_filter;
 use super::evaluate::{Answer, READ_COST, Trace, evaluate, evaluate_within};
 use super::facts::Facts;
+pub(crate) use super::hit::{Batch, Hit, Need, Place};
 use super::matcher;
 use super::plan::{DeclaredWalk, Drive, Node, Order, Plan, Walk};
 use super::request::Prepared;
-use super::sort::Sorted;
 use super::source::Source;
 use super::stream::Stream;
 use super::token::Position;
@@ -38,35 +38,6 @@ const COLLECT_ALWAYS: u64 = if cfg!(test) { 2 } else { 64 };
 const STREAM_MAX: u64 = 4096;
 /// How many documents are read to spare evaluating the other conditions, before they are.
 const UNSETTLED_MAX: u64 = if cfg!(test) { 2 } else { 256 };
-
-/// One document of a result.
-#[derive(Clone, Debug)]
-pub(crate) struct Hit {
-    pub(crate) number: DocumentNumber,
-    pub(crate) need: Need,
-    pub(crate) place: Place,
-}
-
-/// Where a hit stands in the order of the result.
-#[derive(Clone, Debug)]
-pub(crate) enum Place {
-    /// By number.
-    Number,
-    /// By the values of a condition, then by number.
-    Value { ordinal: u8, key: Arc<[u8]> },
-    /// In the order that was asked for.
-    Sorted(Sorted),
-}
-
-/// What is still to be checked on a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Need {
-    Nothing,
-    /// What the index could not decide.
-    Residual,
-    /// The whole selector.
-    Whole,
-}
 
 /// The hits of a query in order.
 pub(crate) struct Cursor<S> {
@@ -135,31 +106,34 @@ impl<S: Source> Cursor<S> {
 
     /// The next hits, at most about `want`; none at the end.
     pub(crate) fn next_hits(&mut self, want: usize) -> Result<Vec<Hit>> {
-        match &mut self.order {
+        Ok(match self.next_batch(want)? {
+            Batch::Hits(hits) => hits,
+            Batch::Sure(numbers) => numbers.into_iter().map(Hit::sure).collect(),
+        })
+    }
+
+    /// What comes next, at most about `want`; nothing at the end.
+    pub(crate) fn next_batch(&mut self, want: usize) -> Result<Batch> {
+        let hits = match &mut self.order {
             State::Insertion { candidates, next } => {
-                let Some(from) = *next else { return Ok(Vec::new()) };
-                let hits = match (candidates, &self.filtered.known) {
+                let Some(from) = *next else { return Ok(Batch::Hits(Vec::new())) };
+                let batch = match (candidates, &self.filtered.known) {
                     (Some(candidates), _) => {
                         let numbers = candidates.range(from, DocumentNumber::MAX).take(want);
-                        numbers.map(|number| self.filtered.hit(number)).collect()
+                        Batch::Hits(numbers.map(|number| self.filtered.hit(number)).collect())
                     }
-                    (None, Known::Answer(answer)) => {
-                        let numbers = answer.certain.range(from, DocumentNumber::MAX).take(want);
-                        numbers.map(|number| Hit { number, need: Need::Nothing, place: Place::Number }).collect()
-                    }
-                    _ => Vec::new(),
+                    (None, Known::Answer(answer)) => Batch::Sure(answer.certain.first_from(from, want)),
+                    _ => Batch::Hits(Vec::new()),
                 };
-                *next = hits.last().and_then(|hit: &Hit| after(hit.number));
-                Ok(hits)
+                *next = batch.last_number().and_then(after);
+                return Ok(batch);
             }
             State::Term { path, key, next, found, has_more } => loop {
-                let Some(from) = *next else { return Ok(Vec::new()) };
-                let numbers = found.range(from, DocumentNumber::MAX).take(want);
-                let hits: Vec<Hit> =
-                    numbers.map(|number| Hit { number, need: Need::Nothing, place: Place::Number }).collect();
-                if let Some(last) = hits.last() {
-                    *next = after(last.number);
-                    return Ok(hits);
+                let Some(from) = *next else { return Ok(Batch::Hits(Vec::new())) };
+                let numbers = found.first_from(from, want);
+                if let Some(last) = numbers.last() {
+                    *next = after(*last);
+                    return Ok(Batch::Sure(numbers));
                 }
                 if !*has_more {
                     *next = None;
@@ -171,17 +145,18 @@ impl<S: Source> Cursor<S> {
                 *next = Some(from);
                 (*found, *has_more) = self.filtered.source.equal_from(*path, key, from, want as u64)?;
             },
-            State::Collected(hits) => Ok(hits.drain(..want.min(hits.len())).collect()),
+            State::Collected(hits) => hits.drain(..want.min(hits.len())).collect(),
             State::Walking(walk) => {
                 let plan = self.filtered.plan.clone();
                 if self.filtered.settle(&plan.filter)? {
                     walk.know(&self.filtered);
                 }
-                walk.next_hits(&self.filtered, want)
+                walk.next_hits(&self.filtered, want)?
             }
-            State::Indexed(walk) => walk.next_hits(&self.filtered, want),
-            State::Streaming(stream) => stream.next_hits(&mut self.filtered, want),
-        }
+            State::Indexed(walk) => walk.next_hits(&self.filtered, want)?,
+            State::Streaming(stream) => stream.next_hits(&mut self.filtered, want)?,
+        };
+        Ok(Batch::Hits(hits))
     }
 
     /// How the rows came into order, for people.
@@ -215,12 +190,11 @@ pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
             Node::Empty => return Ok(0),
             Node::All => return filtered.source.live_len(),
             Node::Equal { path, key } => return filtered.source.equal_len(*path, key),
-            Node::Range { path, range } => {
-                if let Some(count) = filtered.source.range_len(*path, range)? {
+            node => {
+                if let Some(count) = super::tally::disjoint_len(node, &filtered.source)? {
                     return Ok(count);
                 }
             }
-            _ => {}
         }
     }
     filtered.filter(None)?;
@@ -386,6 +360,16 @@ impl<S: Source> Filtered<S> {
             self.checks.set(checks);
         }
         Ok(())
+    }
+
+    /// Reads documents that are known to match.
+    pub(crate) fn load_sure(
+        &self,
+        numbers: &[DocumentNumber],
+        mut visit: impl FnMut(StoredDocument) -> Result<()>,
+    ) -> Result<()> {
+        self.documents_read.set(self.documents_read.get() + numbers.len() as u64);
+        self.source.load(numbers, &mut |_, document| visit(document))
     }
 
     /// The hits that match; those that need no check are not read.
@@ -554,6 +538,10 @@ impl<S: Source> Filtered<S> {
         {
             // Documents are read until it is known how many that takes.
             self.known = Known::Nothing;
+            return Ok(true);
+        }
+        if self.plan.filter == Node::All && trace.is_none() && self.pays(self.source.live_len()?, wanted)? {
+            self.known = Known::Everything;
             return Ok(true);
         }
         self.filter(trace)?;

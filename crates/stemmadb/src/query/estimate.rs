@@ -38,7 +38,7 @@ pub(super) fn estimate(node: &Node, source: &impl Source, all: u64) -> Result<u6
             }
             found * keys.len() as u64 / keys.len().clamp(1, KEYS_MAX) as u64
         }
-        Node::Presence { path, kinds } => source.presence(*path, kinds)?.len(),
+        Node::Presence { path, kinds } => source.presence_len(*path, kinds)?,
         Node::Range { path, range } => of_range(source, *path, range, None)?,
         Node::Matching { path, range, test } => of_range(source, *path, range, Some(test))?,
         Node::Ids(ids) => ids.len() as u64,

@@ -223,6 +223,11 @@ impl<S: Source> Source for Guarded<S> {
         self.inner.equal_len(path, key)
     }
 
+    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
+        self.proceed()?;
+        self.inner.presence_len(path, kinds)
+    }
+
     fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
         // As a whole it can't be stopped.
         if self.guard.is_some() { Ok(None) } else { self.inner.range_len(path, range) }

@@ -3,7 +3,7 @@
 //! Rows are made in batches that start small and grow, so that a short result costs little and a long one is read many
 //! documents at a time.
 
-use super::cursor::{self, Cursor, Hit, Place};
+use super::cursor::{self, Batch, Cursor, Hit, Place};
 use super::document::{Document, value_at};
 use super::fields::Fields;
 use super::limits::Limits;
@@ -52,22 +52,22 @@ pub(crate) struct Rows<S, T> {
     cursor: Cursor<S>,
     prepared: Prepared,
     make: Make<S, T>,
-    /// The rows made last that are not yet returned, and the hits that all rows made last came from.
+    /// The rows made last that are not yet returned, and what all rows made last came from.
     made: std::vec::IntoIter<T>,
-    hits: Vec<Hit>,
-    /// The row before these.
-    before: Option<Hit>,
+    batch: Batch,
+    /// Where the row before these stands.
+    before: Option<Position>,
     skip_left: u64,
     limit_left: u64,
     limits: Limits,
     returned_count: u64,
-    batch: usize,
+    batch_size: usize,
     batch_max: usize,
     is_finished: bool,
 }
 
-/// Makes rows of those hits that match, and returns both.
-type Make<S, T> = fn(&Cursor<S>, &Prepared, Vec<Hit>) -> Result<(Vec<Hit>, Vec<T>)>;
+/// Makes rows of what matches, and returns both.
+type Make<S, T> = fn(&Cursor<S>, &Prepared, Batch) -> Result<(Batch, Vec<T>)>;
 
 impl<S: Source, T> Rows<S, T> {
     fn open(source: S, query: &Query, batch_max: usize, make: Make<S, T>) -> Result<Self> {
@@ -79,13 +79,13 @@ impl<S: Source, T> Rows<S, T> {
             prepared,
             make,
             made: Vec::new().into_iter(),
-            hits: Vec::new(),
+            batch: Batch::Hits(Vec::new()),
             before: None,
             skip_left,
             limit_left,
             limits: query.limits().clone(),
             returned_count: 0,
-            batch: FIRST_BATCH,
+            batch_size: FIRST_BATCH,
             batch_max,
             is_finished: false,
         })
@@ -94,11 +94,14 @@ impl<S: Source, T> Rows<S, T> {
     /// The token that continues after the row returned last: none before the first row, and none if the result came to
     /// its end. It survives a restart; pass it to [`Query::after`].
     pub(crate) fn token(&self) -> Result<Option<String>> {
-        let returned_count = self.hits.len() - self.made.len();
-        let last = returned_count.checked_sub(1).map_or(self.before.as_ref(), |last| self.hits.get(last));
+        let returned_count = self.batch.len() - self.made.len();
+        let last = match returned_count.checked_sub(1) {
+            Some(last) => self.batch.position(last),
+            None => self.before.clone(),
+        };
         match last {
-            Some(hit) if !self.is_finished || self.made.len() > 0 || self.limit_left == 0 => {
-                Ok(Some(Position::of(hit).to_token(self.prepared.hash()?)))
+            Some(position) if !self.is_finished || self.made.len() > 0 || self.limit_left == 0 => {
+                Ok(Some(position.to_token(self.prepared.hash()?)))
             }
             _ => Ok(None),
         }
@@ -118,24 +121,26 @@ impl<S: Source, T> Rows<S, T> {
                 self.is_finished = true;
                 break;
             }
-            let mut hits = self.cursor.next_hits(self.batch.min(left))?;
-            self.batch = (self.batch * BATCH_GROWTH).min(self.batch_max);
-            if hits.is_empty() {
+            let mut batch = self.cursor.next_batch(self.batch_size.min(left))?;
+            self.batch_size = (self.batch_size * BATCH_GROWTH).min(self.batch_max);
+            if batch.len() == 0 {
                 self.is_finished = true;
                 break;
             }
             if self.skip_left > 0 {
-                hits = self.cursor.filtered.verified(hits)?;
-                let skipped = hits.len().min(usize::try_from(self.skip_left).unwrap_or(usize::MAX));
-                hits.drain(..skipped);
+                if let Batch::Hits(hits) = batch {
+                    batch = Batch::Hits(self.cursor.filtered.verified(hits)?);
+                }
+                let skipped = batch.len().min(usize::try_from(self.skip_left).unwrap_or(usize::MAX));
+                batch.skip(skipped);
                 self.skip_left -= skipped as u64;
             }
-            if !hits.is_empty() {
-                let (hits, made) = (self.make)(&self.cursor, &self.prepared, hits)?;
-                if let Some(last) = self.hits.pop() {
-                    self.before = Some(last);
+            if batch.len() > 0 {
+                let (batch, made) = (self.make)(&self.cursor, &self.prepared, batch)?;
+                if let Some(last) = self.batch.len().checked_sub(1) {
+                    self.before = self.batch.position(last);
                 }
-                (self.hits, self.made) = (hits, made.into_iter());
+                (self.batch, self.made) = (batch, made.into_iter());
             }
         }
         Ok(())
@@ -166,7 +171,7 @@ impl<S: Source, T> Iterator for Rows<S, T> {
 }
 
 impl Position {
-    fn of(hit: &Hit) -> Self {
+    pub(super) fn of(hit: &Hit) -> Self {
         match &hit.place {
             Place::Number => Position::Number(hit.number),
             Place::Value { ordinal, key } => {
@@ -177,58 +182,72 @@ impl Position {
     }
 }
 
-fn make_ids<S: Source>(cursor: &Cursor<S>, _: &Prepared, hits: Vec<Hit>) -> Result<(Vec<Hit>, Vec<DocumentId>)> {
-    let hits = cursor.filtered.verified(hits)?;
+fn make_ids<S: Source>(cursor: &Cursor<S>, _: &Prepared, batch: Batch) -> Result<(Batch, Vec<DocumentId>)> {
+    let hits = match batch {
+        Batch::Sure(numbers) => {
+            let ids = ids_of(cursor, &numbers)?;
+            return Ok((Batch::Sure(numbers), ids));
+        }
+        Batch::Hits(hits) => cursor.filtered.verified(hits)?,
+    };
     let sorted = |hit: &Hit| match &hit.place {
         Place::Sorted(sorted) => Some(sorted.id.clone()),
         _ => None,
     };
-    if let Some(ids) = hits.iter().map(sorted).collect() {
-        return Ok((hits, ids));
-    }
-    let numbers: Vec<DocumentNumber> = hits.iter().map(|hit| hit.number).collect();
-    let ids = cursor.filtered.source.ids(&numbers)?;
+    let ids = match hits.iter().map(sorted).collect() {
+        Some(ids) => ids,
+        None => ids_of(cursor, &hits.iter().map(|hit| hit.number).collect::<Vec<_>>())?,
+    };
+    Ok((Batch::Hits(hits), ids))
+}
+
+fn ids_of<S: Source>(cursor: &Cursor<S>, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
+    let ids = cursor.filtered.source.ids(numbers)?;
     if ids.len() != numbers.len() {
         return Err(Error::internal("a snapshot gave fewer ids than documents"));
     }
-    Ok((hits, ids))
+    Ok(ids)
 }
 
-fn make_documents<S: Source>(
-    cursor: &Cursor<S>,
-    _: &Prepared,
-    hits: Vec<Hit>,
-) -> Result<(Vec<Hit>, Vec<StoredDocument>)> {
-    load_each(cursor, hits, Ok)
+fn make_documents<S: Source>(cursor: &Cursor<S>, _: &Prepared, batch: Batch) -> Result<(Batch, Vec<StoredDocument>)> {
+    load_each(cursor, batch, Ok)
 }
 
-fn make_values<S: Source>(cursor: &Cursor<S>, prepared: &Prepared, hits: Vec<Hit>) -> Result<(Vec<Hit>, Vec<Value>)> {
-    load_each(cursor, hits, |document| project(prepared.fields.as_ref(), Document::of(&document)?))
+fn make_values<S: Source>(cursor: &Cursor<S>, prepared: &Prepared, batch: Batch) -> Result<(Batch, Vec<Value>)> {
+    load_each(cursor, batch, |document| project(prepared.fields.as_ref(), Document::of(&document)?))
 }
 
 fn load_each<S: Source, T>(
     cursor: &Cursor<S>,
-    hits: Vec<Hit>,
+    batch: Batch,
     mut make: impl FnMut(StoredDocument) -> Result<T>,
-) -> Result<(Vec<Hit>, Vec<T>)> {
-    let mut made = Vec::with_capacity(hits.len());
+) -> Result<(Batch, Vec<T>)> {
+    let mut made = Vec::with_capacity(batch.len());
+    let mut hits = match batch {
+        Batch::Sure(numbers) => {
+            cursor.filtered.load_sure(&numbers, |document| {
+                made.push(make(document)?);
+                Ok(())
+            })?;
+            return Ok((Batch::Sure(numbers), made));
+        }
+        Batch::Hits(hits) => hits,
+    };
     let mut matching = Vec::with_capacity(hits.len());
     cursor.filtered.load(&hits, |at, document| {
         matching.push(at);
         made.push(make(document)?);
         Ok(())
     })?;
-    if made.len() == hits.len() {
-        return Ok((hits, made));
+    if made.len() < hits.len() {
+        let mut matching = matching.into_iter().peekable();
+        let mut at = 0;
+        hits.retain(|_| {
+            at += 1;
+            matching.next_if_eq(&(at - 1)).is_some()
+        });
     }
-    let mut matching = matching.into_iter().peekable();
-    let mut at = 0;
-    let mut hits = hits;
-    hits.retain(|_| {
-        at += 1;
-        matching.next_if_eq(&(at - 1)).is_some()
-    });
-    Ok((hits, made))
+    Ok((Batch::Hits(hits), made))
 }
 
 /// The fields of a document; all of them, its own first, if none are named.

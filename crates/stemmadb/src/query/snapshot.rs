@@ -44,11 +44,7 @@ impl Source for Snapshot {
     }
 
     fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
-        let mut found = DocumentSet::new();
-        for kind in kinds {
-            found.or_with(&Snapshot::presence(self, path, *kind)?);
-        }
-        Ok(found)
+        Snapshot::presence(self, path, kinds)
     }
 
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
@@ -73,6 +69,14 @@ impl Source for Snapshot {
 
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
         self.postings_count(path, key)
+    }
+
+    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
+        self.presence_count(path, kinds)
+    }
+
+    fn live_len(&self) -> Result<u64> {
+        self.presence_count(PathNumber::ROOT, &[Presence::Object])
     }
 
     fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {

@@ -112,6 +112,11 @@ pub(crate) trait Source {
         Ok(self.equal(path, key)?.len())
     }
 
+    /// How many documents have a value of one of these kinds at the path.
+    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
+        Ok(self.presence(path, kinds)?.len())
+    }
+
     /// How many documents have a term in the range, where none can have two of them and it costs less than finding them.
     fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
         let _ = (path, range);
@@ -224,6 +229,10 @@ impl<T: Source> Source for &T {
 
     fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
         (**self).range_len(path, range)
+    }
+
+    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
+        (**self).presence_len(path, kinds)
     }
 
     fn equal_from(

@@ -1,17 +1,38 @@
 //! The name of a document.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
+
+use compact_str::CompactString;
 
 use crate::{Error, Result};
 
 /// The name of a document, unique in its database: 1 to 1,024 bytes of UTF-8.
 ///
 /// Names that begin with `_` are reserved: only `_design/…` and `_local/…` are accepted. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DocumentId(Arc<str>);
+#[derive(Clone)]
+pub struct DocumentId(Text);
+
+/// Short ids lie in place, so that rows of them take no allocation; long ones are shared.
+#[derive(Clone)]
+enum Text {
+    /// Of at most [`IN_PLACE_BYTES_MAX`].
+    Short(CompactString),
+    Long(Arc<str>),
+}
+
+const IN_PLACE_BYTES_MAX: usize = 24;
+
+impl From<&str> for Text {
+    #[inline]
+    fn from(text: &str) -> Self {
+        if text.len() <= IN_PLACE_BYTES_MAX { Text::Short(CompactString::new(text)) } else { Text::Long(text.into()) }
+    }
+}
 
 impl DocumentId {
     /// The longest id, in bytes.
@@ -27,29 +48,35 @@ impl DocumentId {
         Ok(DocumentId(text.into()))
     }
 
-    /// The id in stored bytes, checked again.
+    /// The id that is stored as `text`, checked again.
     ///
     /// # Errors
-    /// `Corrupt` if these bytes can't be an id.
-    pub(crate) fn from_stored(bytes: &[u8]) -> Result<Self> {
-        let text = str::from_utf8(bytes).map_err(|_| Error::corrupt("a stored document id is not UTF-8"))?;
-        validate(text).map_err(|error| Error::corrupt(error.message()).within("a stored document id"))?;
+    /// `Corrupt` if it can't be an id.
+    #[inline]
+    pub(crate) fn from_stored(text: &str) -> Result<Self> {
+        if text.as_bytes().first().is_none_or(|first| *first == b'_') || text.len() > Self::BYTES_MAX {
+            validate(text).map_err(|error| Error::corrupt(error.message()).within("a stored document id"))?;
+        }
         Ok(DocumentId(text.into()))
     }
 
     /// The id as text.
+    #[inline]
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Text::Short(text) => text,
+            Text::Long(text) => text,
+        }
     }
 
     /// Whether this names a `_local/…` document: one that is neither indexed, nor in the feed, nor replicated.
     pub fn is_local(&self) -> bool {
-        self.0.starts_with("_local/")
+        self.as_str().starts_with("_local/")
     }
 
     /// Whether this names a `_design/…` document.
     pub fn is_design(&self) -> bool {
-        self.0.starts_with("_design/")
+        self.as_str().starts_with("_design/")
     }
 }
 
@@ -70,15 +97,42 @@ fn validate(text: &str) -> Result<()> {
     Ok(())
 }
 
+impl PartialEq for DocumentId {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for DocumentId {}
+
+impl PartialOrd for DocumentId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DocumentId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+/// As its text, which it can be looked up by.
+impl Hash for DocumentId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
 impl fmt::Display for DocumentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for DocumentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
@@ -100,25 +154,25 @@ impl TryFrom<&str> for DocumentId {
 
 impl AsRef<str> for DocumentId {
     fn as_ref(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl Borrow<str> for DocumentId {
     fn borrow(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl PartialEq<str> for DocumentId {
     fn eq(&self, other: &str) -> bool {
-        &*self.0 == other
+        self.as_str() == other
     }
 }
 
 impl PartialEq<&str> for DocumentId {
     fn eq(&self, other: &&str) -> bool {
-        &*self.0 == *other
+        self.as_str() == *other
     }
 }
 
@@ -129,10 +183,14 @@ mod tests {
 
     #[test]
     fn ordinary_design_and_local_ids_are_accepted() {
-        for text in ["a", "größe/1", "a_b", "\0", "_design/views", "_local/checkpoint", &"x".repeat(1024)] {
+        let (short, long) = ("x".repeat(24), "x".repeat(25));
+        for text in
+            ["a", "größe/1", "a_b", "\0", "_design/views", "_local/checkpoint", &short, &long, &"x".repeat(1024)]
+        {
             let id = DocumentId::new(text).unwrap();
             assert_eq!(id, *text);
-            assert_eq!(DocumentId::from_stored(text.as_bytes()).unwrap(), id);
+            assert_eq!(id.clone().as_str(), text);
+            assert_eq!(DocumentId::from_stored(text).unwrap(), id);
         }
         assert!(DocumentId::new("_local/a").unwrap().is_local());
         assert!(DocumentId::new("_design/a").unwrap().is_design());
@@ -140,11 +198,21 @@ mod tests {
     }
 
     #[test]
+    fn ids_are_as_small_as_a_string_and_compare_as_one() {
+        assert_eq!(size_of::<DocumentId>(), 24);
+        let ids = ["a", "ab", &"a".repeat(25), "b"].map(|text| DocumentId::new(text).unwrap());
+        let mut sorted = ids.clone();
+        sorted.sort();
+        assert_eq!(sorted.map(|id| id.as_str().to_owned()), ["a", &"a".repeat(25), "ab", "b"]);
+        let set: std::collections::HashSet<DocumentId> = ids.into_iter().collect();
+        assert!(set.contains("ab") && set.contains(&*"a".repeat(25)) && !set.contains("c"));
+    }
+
+    #[test]
     fn everything_else_is_refused() {
         for text in ["", "_", "_all_docs", "_design/", "_local/", "_design", &"x".repeat(1025)] {
             assert_eq!(DocumentId::new(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
-            assert_eq!(DocumentId::from_stored(text.as_bytes()).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(DocumentId::from_stored(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
-        assert_eq!(DocumentId::from_stored(&[0xff]).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

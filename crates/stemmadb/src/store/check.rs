@@ -234,7 +234,7 @@ impl Check<'_> {
 
     fn count_path_down(&mut self, path: PathNumber) -> Result<()> {
         for presence in Presence::ALL {
-            for number in self.snapshot.presence(path, presence)?.iter() {
+            for number in self.snapshot.presence(path, &[presence])?.iter() {
                 self.sums.count_down(path, &presence.key(), number);
             }
         }

@@ -82,9 +82,7 @@ impl Document {
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub fn to_json(&self) -> Result<String> {
-        let mut json = Vec::with_capacity(2 * self.body.packed().len());
-        self.packed()?.write_json(&mut json)?;
-        Ok(String::from_utf8(json).expect("JSON written from checked strings is UTF-8"))
+        self.packed()?.to_json()
     }
 
     pub(crate) fn packed(&self) -> Result<PackedValue<'_>> {

@@ -47,7 +47,7 @@ impl Snapshot {
             let known = directory.page(page, run.len(), || self.read_ids(page))?;
             for number in run {
                 match known.as_ref().and_then(|known| known.id(*number)) {
-                    Some(id) => ids.push(DocumentId::from_stored(id.as_bytes())?),
+                    Some(id) => ids.push(DocumentId::from_stored(id)?),
                     None => {
                         ids.push(self.id(*number)?);
                         if known.is_some() && self.recent(*number).is_none() {
@@ -67,7 +67,7 @@ impl Snapshot {
         }
         let row = self.tree.get(Table::Docs, &layout::number_key(number.0))?;
         let row = DocumentRow::decode(row.ok_or_else(|| layout::damaged(Table::Docs))?)?;
-        DocumentId::from_stored(row.id.as_bytes())
+        DocumentId::from_stored(row.id)
     }
 
     fn read_ids(&self, page: u64) -> Result<IdPage> {
@@ -92,8 +92,9 @@ impl Snapshot {
         visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()> {
         let mut documents = Vec::with_capacity(numbers.len());
+        let has_memory = self.has_memory();
         for number in numbers {
-            documents.push(match self.recent(*number) {
+            documents.push(match has_memory.then(|| self.state_in_memory(*number)).flatten() {
                 Some(state) => Some(self.winner(&state)?),
                 None => self.cached(*number),
             });
@@ -113,7 +114,7 @@ impl Snapshot {
 
     /// The state of a document that a memtable knows.
     fn recent(&self, number: DocumentNumber) -> Option<Arc<DocumentState>> {
-        if self.memtables.iter().all(|memtable| memtable.is_empty()) { None } else { self.state_in_memory(number) }
+        if self.has_memory() { self.state_in_memory(number) } else { None }
     }
 
     fn read_missing(&self, numbers: &[DocumentNumber], documents: &mut [Option<Document>]) -> Result<()> {
@@ -137,7 +138,7 @@ impl Snapshot {
             for place in near {
                 let start = (place.position.to_u64() - first.position.to_u64()) as usize;
                 let record = &bytes[start..start + place.length as usize];
-                let id = DocumentId::from_stored(place.id.as_bytes())?;
+                let id = DocumentId::from_stored(place.id)?;
                 let document = self.decode_record(record.into(), place.position, id, place.number, place.sequence)?;
                 if self.is_published {
                     self.parts.cache.put_by_number(place.number, &document, self.at);

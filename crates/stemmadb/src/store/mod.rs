@@ -393,7 +393,7 @@ impl Store {
     pub(crate) fn info(&self) -> Result<Info> {
         let numbers_taken = self.parts.publisher.published_numbers().0 - FIRST_NUMBER.0;
         let snapshot = self.snapshot()?;
-        let live = snapshot.presence(crate::index::PathNumber::ROOT, crate::index::Presence::Object)?.len();
+        let live = snapshot.presence_count(crate::index::PathNumber::ROOT, &[crate::index::Presence::Object])?;
         let statistics = self.parts.log.statistics();
         let tree = self.parts.tree.size()?;
         let live_bytes = meta::live_bytes(&*snapshot.tree)?.values().sum();

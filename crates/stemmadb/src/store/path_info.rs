@@ -51,7 +51,7 @@ impl Snapshot {
     fn field_info(&self, path: PathNumber) -> Result<Counts> {
         let mut kinds = Vec::new();
         for kind in Kind::ALL {
-            let count = self.presence(path, Presence::from(kind))?.len();
+            let count = self.presence_count(path, &[Presence::from(kind)])?;
             kinds.extend((count > 0).then_some((kind, count)));
         }
         Ok((kinds.iter().map(|(_, count)| count).sum(), kinds))

@@ -49,14 +49,53 @@ impl Snapshot {
         Ok(set)
     }
 
-    /// The documents that have something of this kind at `path`.
-    pub(crate) fn presence(&self, path: PathNumber, presence: Presence) -> Result<DocumentSet> {
-        let mut set = self.tree_postings(path, &presence.key())?;
+    /// The documents that have something of one of these kinds at `path`.
+    pub(crate) fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+        if !self.has_memory() {
+            return self.stored_presence(path, kinds);
+        }
+        let mut union = Union::new();
+        for kind in kinds {
+            let mut set = self.stored_presence(path, &[*kind])?;
+            lay_over(&mut set, &self.presence_overlay(path, *kind));
+            union.add_set(&set);
+        }
+        Ok(union.finish())
+    }
+
+    /// One scan: the kinds of a path lie together.
+    fn stored_presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+        let keys = kinds.iter().map(|kind| kind.key());
+        let (Some(first), Some(last)) = (keys.clone().min(), keys.clone().max()) else { return Ok(DocumentSet::new()) };
+        let (lower, upper) = (index::first_posting(path, &first), index::after_postings(path, &last));
+        let mut rows =
+            self.tree.scan(Table::Postings, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
+        let mut union = Union::new();
+        while let Some((row_key, container)) = rows.next()? {
+            let PostingKey { value, chunk, .. } = PostingKey::decode(row_key)?;
+            if keys.clone().any(|key| key == value) {
+                union.add_stored(chunk, container)?;
+            }
+        }
+        Ok(union.finish())
+    }
+
+    fn presence_overlay(&self, path: PathNumber, kind: Presence) -> Overlay {
         let mut overlay = Overlay::default();
-        self.memtables.iter().for_each(|memtable| memtable.presence(path, presence, self.at, &mut overlay));
+        self.memtables.iter().for_each(|memtable| memtable.presence(path, kind, self.at, &mut overlay));
         overlay.settle();
-        lay_over(&mut set, &overlay);
-        Ok(set)
+        overlay
+    }
+
+    /// How many documents have something of one of these kinds at `path`, where a document has one at most.
+    pub(crate) fn presence_count(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
+        if self.has_memory() {
+            return Ok(self.presence(path, kinds)?.len());
+        }
+        let keys = kinds.iter().map(|kind| kind.key());
+        let (Some(first), Some(last)) = (keys.clone().min(), keys.clone().max()) else { return Ok(0) };
+        let (lower, upper) = (index::first_posting(path, &first), index::after_postings(path, &last));
+        self.stored_count(&lower, &upper, |value| keys.clone().any(|key| key == value))
     }
 
     /// How many documents have the term (`path`, `key`). Where no memtable knows of it, their sets are not made.

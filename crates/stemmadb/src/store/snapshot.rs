@@ -168,6 +168,11 @@ impl Snapshot {
         DocumentRow::decode(value)?.state(number).map(|state| Some(Arc::new(state)))
     }
 
+    /// Whether any memtable has something to say.
+    pub(super) fn has_memory(&self) -> bool {
+        self.memtables.iter().any(|memtable| !memtable.is_empty())
+    }
+
     pub(super) fn state_in_memory(&self, number: DocumentNumber) -> Option<Arc<DocumentState>> {
         self.memtables.iter().rev().find_map(|memtable| memtable.document(number, self.at))
     }

@@ -3,9 +3,7 @@
 //! Doubles take the fewest digits that read back as the same double, and keep a `.0` or an exponent, so that they don't
 //! read back as integers. Only what must be escaped is: quotes, backslashes and control characters.
 
-use super::source::{Bounded, Look, Source, certain};
-use super::{Number, Numeric, PackedValue, Value};
-use crate::Result;
+use super::{Number, Numeric, Value};
 
 impl Value {
     /// Compact JSON.
@@ -24,52 +22,35 @@ impl Value {
 
     /// Appends compact JSON.
     pub fn write_json(&self, out: &mut Vec<u8>) {
-        certain(write(self, out));
+        write(self, out);
     }
 }
 
-impl PackedValue<'_> {
-    /// Appends compact JSON: the same as of the unpacked value.
-    ///
-    /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged; `out` is then as it was.
-    pub(crate) fn write_json(self, out: &mut Vec<u8>) -> Result<()> {
-        let start = out.len();
-        let written = write(Bounded::from(self), out);
-        if written.is_err() {
-            out.truncate(start);
-        }
-        written
-    }
-}
-
-fn write<'v, S: Source<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S::Error> {
-    match value.look()? {
-        Look::Null => out.extend_from_slice(b"null"),
-        Look::Bool(truth) => out.extend_from_slice(if truth { b"true" } else { b"false" }),
-        Look::Number(number) => write_number(number, out),
-        Look::String(text) => write_json_string(text, out),
-        Look::Array(_, elements) => {
+fn write(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(truth) => out.extend_from_slice(if *truth { b"true" } else { b"false" }),
+        Value::Number(number) => write_number(*number, out),
+        Value::String(text) => write_json_string(text, out),
+        Value::Array(elements) => {
             let mut before = b'[';
             for element in elements {
                 out.push(std::mem::replace(&mut before, b','));
-                write(element?, out)?;
+                write(element, out);
             }
             close(before, *b"[]", out);
         }
-        Look::Object(_, fields) => {
+        Value::Object(object) => {
             let mut before = b'{';
-            for field in fields {
-                let (name, value) = field?;
+            for (name, value) in object {
                 out.push(std::mem::replace(&mut before, b','));
                 write_json_string(name, out);
                 out.push(b':');
-                write(value, out)?;
+                write(value, out);
             }
             close(before, *b"{}", out);
         }
     }
-    Ok(())
 }
 
 /// Ends a container: `before` is still the opening bracket if nothing was written.
@@ -80,7 +61,7 @@ fn close(before: u8, brackets: [u8; 2], out: &mut Vec<u8>) {
     }
 }
 
-fn write_number(number: Number, out: &mut Vec<u8>) {
+pub(super) fn write_number(number: Number, out: &mut Vec<u8>) {
     match number.numeric() {
         Numeric::I64(signed) => out.extend_from_slice(itoa::Buffer::new().format(signed).as_bytes()),
         Numeric::U64(unsigned) => out.extend_from_slice(itoa::Buffer::new().format(unsigned).as_bytes()),
@@ -90,8 +71,15 @@ fn write_number(number: Number, out: &mut Vec<u8>) {
 
 /// Appends `text` as a JSON string.
 pub(super) fn write_json_string(text: &str, out: &mut Vec<u8>) {
+    write_string_bytes(text.as_bytes(), out);
+}
+
+/// Appends the text in `bytes` as a JSON string. If it is not UTF-8, what is written is not, either.
+#[inline]
+pub(super) fn write_string_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    out.reserve(bytes.len() + 2);
     out.push(b'"');
-    let mut rest = text.as_bytes();
+    let mut rest = bytes;
     loop {
         let (plain, special) = rest.split_at(plain_bytes(rest));
         out.extend_from_slice(plain);

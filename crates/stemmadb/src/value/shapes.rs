@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::RwLock;
 
+use super::print::write_json_string;
 use crate::{Error, Result};
 
 /// How many shapes there can be.
@@ -60,6 +61,9 @@ pub(crate) struct Shape {
     text: Box<str>,
     /// Where in `text` each name ends.
     ends: Box<[u32]>,
+    /// The names as they stand in JSON: a comma, the name quoted and escaped, a colon; and where each ends.
+    json: Box<[u8]>,
+    json_ends: Box<[u32]>,
     /// Open addressing by [`quick_hash`]: position + 1, or 0; empty if the names are few.
     slots: Box<[u16]>,
 }
@@ -68,11 +72,23 @@ impl Shape {
     fn new<'n>(number: ShapeNumber, names: impl ExactSizeIterator<Item = &'n str> + Clone) -> Self {
         let mut ends = Vec::with_capacity(names.len());
         let mut text = String::with_capacity(names.clone().map(str::len).sum());
+        let (mut json, mut json_ends) = (Vec::new(), Vec::with_capacity(names.len()));
         for name in names.clone() {
             text.push_str(name);
             ends.push(text.len() as u32);
+            json.push(b',');
+            write_json_string(name, &mut json);
+            json.push(b':');
+            json_ends.push(json.len() as u32);
         }
-        Shape { number, text: text.into(), ends: ends.into(), slots: slots(names) }
+        Shape {
+            number,
+            text: text.into(),
+            ends: ends.into(),
+            json: json.into(),
+            json_ends: json_ends.into(),
+            slots: slots(names),
+        }
     }
 
     /// Its number.
@@ -91,6 +107,14 @@ impl Shape {
         let end = *self.ends.get(position)? as usize;
         let start = if position == 0 { 0 } else { self.ends[position - 1] as usize };
         self.text.get(start..end)
+    }
+
+    /// The name of the field at `position` as it stands in JSON, with a comma before it and a colon after it.
+    #[inline]
+    pub(super) fn json_name(&self, position: usize) -> &[u8] {
+        let Some(end) = self.json_ends.get(position) else { return b",\"\":" };
+        let start = if position == 0 { 0 } else { self.json_ends[position - 1] as usize };
+        &self.json[start..*end as usize]
     }
 
     /// The names in order.

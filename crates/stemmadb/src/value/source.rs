@@ -1,6 +1,7 @@
 //! One way to read values, plain or packed, so that text, keys, order and types made of them can't differ.
 //!
-//! Every walk over values in this room is written once, against [`Source`]. Of a plain value it can't fail, and the
+//! Every walk over values in this room is written once, against [`Source`], but for JSON text, which packed values write from their
+//! bytes (`packed/json.rs`). Of a plain value it can't fail, and the
 //! compiler knows; of a packed one it says where the bytes are damaged, and ends at [`DEPTH_MAX`].
 
 use std::convert::Infallible;

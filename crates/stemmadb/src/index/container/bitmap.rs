@@ -1,6 +1,6 @@
 //! 65,536 bits and how many of them are set.
 
-use super::{Array, Run, Runs};
+use super::{Array, Form, Run, Runs};
 
 pub(super) const WORDS: usize = 1024;
 /// As many bytes as the bits take.
@@ -83,7 +83,38 @@ impl Bitmap {
         bitmap
     }
 
-    fn count(&mut self) {
+    /// Sets a bit; the count is wrong until [`Bitmap::count`].
+    #[inline]
+    pub(super) fn mark(&mut self, value: u16) {
+        self.words[word_of(value)] |= bit_of(value);
+    }
+
+    /// As [`Bitmap::mark`], all bits that are set in bytes laid out as for [`Bitmap::of_bytes`].
+    pub(super) fn mark_bytes(&mut self, bytes: &[u8]) {
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for (word, bytes) in self.words.iter_mut().zip(whole) {
+            *word |= u64::from_le_bytes(*bytes);
+        }
+        if let Some(word) = self.words.get_mut(whole.len()) {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            *word |= u64::from_le_bytes(last);
+        }
+    }
+
+    /// As [`Bitmap::mark`], all members of another container.
+    pub(super) fn mark_all(&mut self, form: &Form) {
+        match form {
+            Form::Array(values) => values.iter().for_each(|&value| self.mark(value)),
+            Form::Bitmap(other) => {
+                self.words.iter_mut().zip(other.words.iter()).for_each(|(word, other)| *word |= other)
+            }
+            Form::Runs(runs) => runs.iter().for_each(|&run| self.insert_run(run)),
+        }
+    }
+
+    /// Counts the bits that are set.
+    pub(super) fn count(&mut self) {
         self.len = self.words.iter().map(|word| word.count_ones()).sum();
     }
 

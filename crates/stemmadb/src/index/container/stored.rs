@@ -10,13 +10,50 @@
 use std::sync::Arc;
 
 use super::bitmap::{BITMAP_BYTES, Bitmap};
-use super::{ARRAY_MAX, Array, Container, Form, Run, Runs};
+use super::{ARRAY_MAX, Array, Container, Form, Run, Runs, settled};
 use crate::{Error, Result};
 
 const ARRAY: u8 = 1;
 const RUNS: u8 = 2;
 const BITS: u8 = 3;
 const BITS_BYTES_MIN: usize = 2;
+
+/// A stored container, checked as far as its form has rules.
+pub(super) enum Stored<'a> {
+    One(u16),
+    Array(&'a [[u8; 2]]),
+    Bits(&'a [u8]),
+    /// Checked when they are decoded.
+    Runs,
+}
+
+/// What these bytes are.
+pub(super) fn look(bytes: &[u8]) -> Result<Stored<'_>> {
+    match bytes {
+        &[high, low] => Ok(Stored::One(u16::from_be_bytes([high, low]))),
+        [ARRAY, rest @ ..] => {
+            let (pairs, []) = rest.as_chunks::<2>() else { return Err(damaged()) };
+            // Without early exit, so that the compiler compares many at once.
+            let ascends = |(a, b): (&[u8; 2], &[u8; 2])| u16::from_be_bytes(*a) < u16::from_be_bytes(*b);
+            let is_ascending = || pairs.iter().zip(&pairs[1..]).fold(true, |sorted, pair| sorted & ascends(pair));
+            if pairs.is_empty() || pairs.len() > ARRAY_MAX || !is_ascending() {
+                return Err(damaged());
+            }
+            Ok(Stored::Array(pairs))
+        }
+        [RUNS, ..] => Ok(Stored::Runs),
+        [BITS, rest @ ..] => {
+            check_bits(rest)?;
+            Ok(Stored::Bits(rest))
+        }
+        _ => Err(damaged()),
+    }
+}
+
+/// The members of a stored array.
+pub(super) fn values(pairs: &[[u8; 2]]) -> impl Iterator<Item = u16> {
+    pairs.iter().map(|pair| u16::from_be_bytes(*pair))
+}
 
 impl Container {
     /// Appends the stored form. The container must not be empty: what has no members is not stored.
@@ -34,35 +71,16 @@ impl Container {
     /// # Errors
     /// `Corrupt` if these bytes are not one.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Container> {
-        match bytes {
-            &[high, low] => Ok(Container::of_one(u16::from_be_bytes([high, low]))),
-            [ARRAY, rest @ ..] => {
-                let (pairs, []) = rest.as_chunks::<2>() else { return Err(damaged()) };
-                if pairs.is_empty() || pairs.len() > ARRAY_MAX {
-                    return Err(damaged());
-                }
-                let mut values = Array::from_elem(0, pairs.len());
-                for (value, pair) in values.iter_mut().zip(pairs) {
-                    *value = u16::from_be_bytes(*pair);
-                }
-                if !is_ascending(&values) {
-                    return Err(damaged());
-                }
-                Ok(Container(Form::Array(values)))
+        Ok(match look(bytes)? {
+            Stored::One(value) => Container::of_one(value),
+            Stored::Array(pairs) => {
+                let mut array = Array::from_elem(0, pairs.len());
+                array.iter_mut().zip(values(pairs)).for_each(|(place, value)| *place = value);
+                Container(Form::Array(array))
             }
-            [RUNS, rest @ ..] => {
-                let mut container = Container(Form::Runs(take_runs(rest)?));
-                container.settle();
-                Ok(container)
-            }
-            [BITS, rest @ ..] => {
-                check_bits(rest)?;
-                let mut container = Container(Form::Bitmap(Arc::new(Bitmap::of_bytes(rest))));
-                container.settle();
-                Ok(container)
-            }
-            _ => Err(damaged()),
-        }
+            Stored::Runs => settled(Form::Runs(take_runs(&bytes[1..])?)),
+            Stored::Bits(bits) => settled(Form::Bitmap(Arc::new(Bitmap::of_bytes(bits)))),
+        })
     }
 
     /// How many members a stored container has, without making it.
@@ -115,11 +133,6 @@ impl Container {
 
 fn damaged() -> Error {
     Error::corrupt("a stored set of documents is damaged")
-}
-
-fn is_ascending(values: &[u16]) -> bool {
-    // Without early exit, so that the compiler compares many at once.
-    values.iter().zip(&values[1..]).fold(true, |sorted, (a, b)| sorted & (a < b))
 }
 
 fn take_runs(bytes: &[u8]) -> Result<Runs> {

@@ -21,6 +21,7 @@
 pub(crate) mod layout;
 
 mod convert;
+mod json;
 
 use std::str;
 

@@ -1,0 +1,70 @@
+//! Counts without sets: what the index keeps apart is counted apart, from the lengths of stored containers.
+
+use super::interval::{KeyRange, successor};
+use super::plan::Node;
+use super::source::Source;
+use crate::Result;
+use crate::index::{PathNumber, Presence};
+use crate::value::Kind;
+
+/// How many documents a node gives, if it asks for values of one path of which a document has only one, so that their documents
+/// can be counted value by value.
+pub(super) fn disjoint_len(node: &Node, source: &impl Source) -> Result<Option<u64>> {
+    let parts = match node {
+        Node::Union(parts) => parts.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let Some(asked) = Asked::of(parts) else { return Ok(None) };
+    let mut count = 0;
+    for range in &asked.ranges {
+        // None also where a document may have several values at the path.
+        let Some(met) = source.range_len(asked.path, range)? else { return Ok(None) };
+        count += met;
+    }
+    if !asked.kinds.is_empty() {
+        count += source.presence_len(asked.path, &asked.kinds)?;
+    }
+    Ok(Some(count))
+}
+
+/// Values of one path, no two of them the same.
+struct Asked {
+    path: PathNumber,
+    ranges: Vec<KeyRange>,
+    kinds: Vec<Presence>,
+}
+
+impl Asked {
+    fn of(parts: &[Node]) -> Option<Self> {
+        let (mut paths, mut ranges, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
+        for part in parts {
+            match part {
+                Node::Range { path, range } => {
+                    paths.push(*path);
+                    ranges.push(range.clone());
+                }
+                Node::Equal { path, key } => {
+                    paths.push(*path);
+                    ranges.push(KeyRange { lower: key.clone(), upper: successor(key) });
+                }
+                Node::Presence { path, kinds: some } => {
+                    paths.push(*path);
+                    kinds.extend_from_slice(some);
+                }
+                _ => return None,
+            }
+        }
+        let path = *paths.first()?;
+        let mut claimed = ranges.clone();
+        for kind in &kinds {
+            claimed.push(KeyRange::of_kind(kind_of(*kind)?));
+        }
+        claimed.sort_by(|a, b| a.lower.cmp(&b.lower));
+        let is_disjoint = claimed.windows(2).all(|pair| pair[0].upper <= pair[1].lower);
+        (is_disjoint && paths.iter().all(|other| *other == path)).then_some(Asked { path, ranges, kinds })
+    }
+}
+
+fn kind_of(presence: Presence) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| Presence::from(*kind) == presence)
+}
