@@ -20,6 +20,10 @@ bench scale="small":
 bench-queries scale="small":
     cargo run --release -p stemmadb-bench -- queries --scale {{scale}} --markdown docs/benchmarks-queries.md
 
+# A shop beside PostgreSQL 15 (`apt-get install postgresql-15`) and SQLite; scale is `small` or `full`.
+bench-commerce scale="small":
+    cargo run --release -p stemmadb-bench -- commerce --scale {{scale}} --markdown docs/benchmarks-commerce.md
+
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
 nightly: nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views
 

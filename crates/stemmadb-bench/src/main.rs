@@ -14,12 +14,12 @@ mod experiments;
 mod harness;
 mod workload;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use experiments::Bench;
+use experiments::{Bench, commerce};
 use harness::{Clock, Machine, Place, Results};
 
 /// What stops a run.
@@ -44,6 +44,8 @@ enum Experiment {
     Queries(Run),
     /// Views: sums of ranges of a thousand to a million keys, beside SQLite's walk over an index
     Views(Run),
+    /// A shop: what its customers do, beside PostgreSQL 15 and SQLite, durable everywhere
+    Commerce(Run),
     /// One import, for its memory
     #[command(hide = true)]
     ImportChild { path: PathBuf, count: u64 },
@@ -51,7 +53,7 @@ enum Experiment {
 
 #[derive(clap::Args)]
 struct Run {
-    /// How much is measured: up to 100,000 documents, or up to 1,000,000
+    /// How much is measured: up to 100,000 documents, or up to 1,000,000; of shoppers, 100 or 1,000
     #[arg(long, value_enum, default_value_t = ScaleChoice::Small)]
     scale: ScaleChoice,
     /// Write the rows to this file as JSON
@@ -84,16 +86,18 @@ enum ClockChoice {
     Thread,
 }
 
-/// The prose that pages begin with.
-const CORE_PAGE: &str = include_str!("pages/core.md");
-const QUERIES_PAGE: &str = include_str!("pages/queries.md");
-const VIEWS_PAGE: &str = include_str!("pages/views.md");
-
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprint!("error: {error}");
+            // Some errors leave it to their source to tell what happened.
+            let mut next = error.source();
+            while let Some(source) = next {
+                eprint!(": {source}");
+                next = source.source();
+            }
+            eprintln!();
             ExitCode::FAILURE
         }
     }
@@ -101,15 +105,49 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.experiment {
-        Experiment::Core(run) => measure("core", run, CORE_PAGE, Bench::fundamentals),
-        Experiment::Live(run) => measure("live", run, CORE_PAGE, Bench::live),
-        Experiment::Queries(run) => measure("queries", run, QUERIES_PAGE, Bench::queries),
-        Experiment::Views(run) => measure("views", run, VIEWS_PAGE, Bench::views),
+        Experiment::Core(run) => measure(run, &CORE),
+        Experiment::Live(run) => measure(run, &LIVE),
+        Experiment::Queries(run) => measure(run, &QUERIES),
+        Experiment::Views(run) => measure(run, &VIEWS),
+        Experiment::Commerce(run) => measure(run, &COMMERCE),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
 }
 
-fn measure(name: &str, run: &Run, opening: &str, experiment: fn(&mut Bench) -> Result<()>) -> Result<()> {
+/// A command: what it runs, and what it shows.
+struct Command {
+    name: &'static str,
+    run: fn(&mut Bench) -> Result<()>,
+    settings: fn() -> String,
+    /// The prose that its page begins with.
+    opening: &'static str,
+    page: fn(&Results, &str, &str) -> String,
+    /// Writes plots into the directory beside the page.
+    plot: fn(&Results, &Path) -> Result<()>,
+}
+
+const CORE: Command = Command {
+    name: "core",
+    run: Bench::fundamentals,
+    settings: || engine::SETTINGS.to_owned(),
+    opening: include_str!("pages/core.md"),
+    page: Results::to_markdown,
+    plot: |_, _| Ok(()),
+};
+const LIVE: Command = Command { name: "live", run: Bench::live, ..CORE };
+const QUERIES: Command =
+    Command { name: "queries", run: Bench::queries, opening: include_str!("pages/queries.md"), ..CORE };
+const VIEWS: Command = Command { name: "views", run: Bench::views, opening: include_str!("pages/views.md"), ..CORE };
+const COMMERCE: Command = Command {
+    name: "commerce",
+    run: Bench::commerce,
+    settings: engine::shop::settings,
+    opening: include_str!("pages/commerce.md"),
+    page: commerce::page,
+    plot: commerce::write_plots,
+};
+
+fn measure(run: &Run, experiment: &Command) -> Result<()> {
     let scale = match run.scale {
         ScaleChoice::Small => experiments::SMALL,
         ScaleChoice::Full => experiments::FULL,
@@ -123,22 +161,19 @@ fn measure(name: &str, run: &Run, opening: &str, experiment: fn(&mut Bench) -> R
         ClockChoice::Wall => (Clock::Wall, "the wall clock"),
         ClockChoice::Thread => (Clock::Thread, "the processor time of the thread that reads"),
     };
-    let settings = format!("{}; reads timed by {clock_name}", engine::SETTINGS);
+    let settings = format!("{}; reads timed by {clock_name}", (experiment.settings)());
     let machine = Machine::look(place.path(), versions, settings);
     let results = Results::new(machine, harness::commit(), run.json.as_deref());
     let mut bench = Bench::new(scale, place, results, clock, run.only.clone());
-    experiment(&mut bench)?;
+    (experiment.run)(&mut bench)?;
     if bench.results.rows().is_empty() {
         return Err(format!("no row is called {}", run.only.join(" or ")).into());
     }
-    let page = bench.results.to_markdown(opening, &command(name, scale.name, run));
+    let page = (experiment.page)(&bench.results, experiment.opening, &command(experiment.name, scale.name, run));
     print!("{page}");
-    match &run.markdown {
-        Some(file) => {
-            std::fs::write(file, page).map_err(|error| format!("cannot write {}: {error}", file.display()).into())
-        }
-        None => Ok(()),
-    }
+    let Some(file) = &run.markdown else { return Ok(()) };
+    std::fs::write(file, page).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    (experiment.plot)(&bench.results, &file.with_file_name("plots"))
 }
 
 /// How this run is made again; where its files lay belongs to this machine alone.

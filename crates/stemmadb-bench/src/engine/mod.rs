@@ -3,6 +3,7 @@
 //! What is timed and what is verified runs the same code: only the sink differs. A [`Tally`] counts what comes, so that each
 //! timed answer is compared with the number of rows it must have; a [`Collect`] keeps all of it, for the comparison with the truth.
 
+pub(crate) mod shop;
 mod sql;
 mod sqlite;
 mod stemma;

@@ -52,6 +52,19 @@ pub(crate) struct Asked<'a> {
     access: Access,
 }
 
+/// A connection to the file `path`, set up as [`SETTINGS`] says.
+pub(super) fn connect(path: &Path, synced: bool) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", if synced { "FULL" } else { "OFF" })?;
+    connection.pragma_update(None, "cache_size", -(1 << 20))?;
+    connection.pragma_update(None, "mmap_size", i64::from(i32::MAX) / 65_536 * 65_536)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 10_000)?;
+    Ok(connection)
+}
+
 /// What is set on every connection, for the record.
 pub(crate) const SETTINGS: &str =
     "SQLite: WAL, synchronous FULL or OFF as the row says, 1 GiB of page cache, 2 GiB mapped, prepared statements";
@@ -72,14 +85,7 @@ impl Sqlite {
 
     /// The database in the file `path`.
     pub(crate) fn open(path: &Path, layout: &Layout) -> Result<Self> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", if layout.synced { "FULL" } else { "OFF" })?;
-        connection.pragma_update(None, "cache_size", -(1 << 20))?;
-        connection.pragma_update(None, "mmap_size", i64::from(i32::MAX) / 65_536 * 65_536)?;
-        connection.pragma_update(None, "temp_store", "MEMORY")?;
-        connection.pragma_update(None, "wal_autocheckpoint", 10_000)?;
+        let connection = connect(path, layout.synced)?;
         Ok(Sqlite { connection, name: layout.name })
     }
 

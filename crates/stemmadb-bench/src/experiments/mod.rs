@@ -3,6 +3,7 @@
 mod ask;
 mod barrel;
 mod bulk;
+pub(crate) mod commerce;
 mod find;
 mod get;
 mod import;
@@ -42,6 +43,8 @@ pub(crate) struct Scale {
     pub(crate) view_counts: &'static [u64],
     /// As `turn_ms`, of those.
     pub(crate) query_turn_ms: u64,
+    /// Shoppers of each run of the shop.
+    pub(crate) shopper_count: usize,
 }
 
 /// A look at everything, in minutes.
@@ -58,6 +61,7 @@ pub(crate) const SMALL: Scale = Scale {
     pattern_counts: &[20_000],
     view_counts: &[1_000, 10_000, 100_000],
     query_turn_ms: 20,
+    shopper_count: 100,
 };
 
 /// What the targets are about.
@@ -74,6 +78,7 @@ pub(crate) const FULL: Scale = Scale {
     pattern_counts: &[100_000, 1_000_000],
     view_counts: &[1_000, 10_000, 100_000, 1_000_000],
     query_turn_ms: 100,
+    shopper_count: 1_000,
 };
 
 /// One run of the bench.
@@ -129,6 +134,11 @@ impl Bench {
     /// The rows of `views`: sums of ranges of keys.
     pub(crate) fn views(&mut self) -> Result<()> {
         views::run(self)
+    }
+
+    /// The rows of `commerce`: a shop, durable.
+    pub(crate) fn commerce(&mut self) -> Result<()> {
+        commerce::run(self)
     }
 
     fn wants(&self, row: &str) -> bool {
@@ -192,12 +202,12 @@ fn two_indexed(synced: bool) -> Layout {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::harness::Machine;
 
     /// Everything once, on so few documents that its figures mean nothing.
-    const TINY: Scale = Scale {
+    pub(super) const TINY: Scale = Scale {
         name: "tiny",
         document_count: 3_000,
         repetition_count: 2,
@@ -210,6 +220,7 @@ mod tests {
         pattern_counts: &[10_000],
         view_counts: &[1_000],
         query_turn_ms: 1,
+        shopper_count: 10,
     };
 
     #[test]

@@ -111,7 +111,7 @@ impl Rows {
     /// Ranges with one part of the keys (zero: with ten), anywhere.
     fn ranges(&self, part: u64) -> Vec<(u64, u64)> {
         let mut random = Random::new(7);
-        let length = if part == 0 { 10 } else { self.count / part }.max(1);
+        let length = self.count.checked_div(part).unwrap_or(10).max(1);
         let count = OPERATIONS.min((WALKED_ROWS_MAX / length) as usize).max(5);
         let range = |_| {
             let from = random.below(self.count - length + 1);

@@ -1,9 +1,11 @@
 //! How is it measured? Samples, turns, memory, disk, rows: nothing here knows what is measured.
 
 mod contest;
+mod histogram;
 mod machine;
 mod memory;
 mod place;
+mod plot;
 mod processor;
 mod random;
 mod row;
@@ -12,11 +14,14 @@ mod summary;
 mod table;
 
 pub(crate) use contest::{Contender, alternate, hold};
+pub(crate) use histogram::Histogram;
 pub(crate) use machine::{Machine, commit};
 pub(crate) use memory::MemoryWatch;
 pub(crate) use place::{Place, allocated_bytes, remove, settle};
+pub(crate) use plot::{Axis, Figure, Panel, Scale, Series};
 pub(crate) use processor::processor_ns;
 pub(crate) use random::Random;
 pub(crate) use row::{Heading, Results, Row};
 pub(crate) use stopwatch::{Clock, Stopwatch};
 pub(crate) use summary::{Samples, Unit};
+pub(crate) use table::wide;

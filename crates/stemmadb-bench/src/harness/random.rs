@@ -25,6 +25,12 @@ impl Random {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
+
+    /// True in this share of cases.
+    pub(crate) fn chance(&mut self, share: f64) -> bool {
+        // 53 bits are a fraction that a double holds exactly.
+        ((self.next() >> 11) as f64) < share * (1_u64 << 53) as f64
+    }
 }
 
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -11,13 +11,14 @@
 //! median; a row that needs a word more has a `note`.
 //!
 //! `ratio` is how many times better we are (above 1 is ours); a row has `met` if it has a target, and meets it if every
-//! ratio does. A bound (a number to stay below, the disk's own rate) is a peer like any other.
+//! ratio does. Rows about distributions have `histograms` too, by contender. A bound (a number to stay below, the disk's own rate) is a peer like any other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::histogram::Histogram;
 use super::machine::{self, Machine};
 use super::summary::{Samples, Summary, Unit};
 use super::table;
@@ -58,6 +59,11 @@ pub(crate) struct Row {
     pub(crate) target: BTreeMap<String, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) met: Option<bool>,
+    /// How the samples of each contender are spread, where that was wanted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) histograms: BTreeMap<String, Histogram>,
+    #[serde(skip)]
+    in_unit: Unit,
 }
 
 /// What a run has come to so far. Written to its file after each row, so that a long run that fails has not been for nothing.
@@ -97,7 +103,16 @@ impl Row {
             ratio,
             target,
             met,
+            histograms: BTreeMap::new(),
+            in_unit: unit,
         }
+    }
+
+    /// The same row with a histogram of each contender, ours called `name`.
+    pub(crate) fn with_histograms(mut self, name: &str, ours: &Samples, peers: &[(&str, &Samples)]) -> Self {
+        let all = [(name, ours)].into_iter().chain(peers.iter().copied());
+        self.histograms = all.map(|(name, samples)| (name.to_owned(), samples.histogram(self.in_unit))).collect();
+        self
     }
 }
 
@@ -121,6 +136,16 @@ impl Results {
     /// The rows so far.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
+    }
+
+    /// Something else ran, whose version belongs beside the figures too.
+    pub(crate) fn add_version(&mut self, version: &str) {
+        self.machine.versions = format!("{}, {version}", self.machine.versions);
+    }
+
+    /// On what, when: the facts of the run as a list in Markdown.
+    pub(crate) fn facts(&self) -> String {
+        table::facts(&self.machine, &self.commit)
     }
 
     /// As a page of Markdown that begins with `opening`, in which `{command}` stands for the command.

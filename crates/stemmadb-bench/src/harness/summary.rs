@@ -5,6 +5,8 @@
 
 use serde::Serialize;
 
+use super::histogram::Histogram;
+
 /// The samples of one contender, repetition by repetition.
 #[derive(Clone, Default)]
 pub(crate) struct Samples {
@@ -18,6 +20,8 @@ pub(crate) enum Unit {
     Nanoseconds,
     /// Microseconds for one operation.
     Microseconds,
+    /// Milliseconds for all of something.
+    Milliseconds,
     /// Operations in a second, of samples in nanoseconds for one.
     PerSecond(&'static str),
     /// The sample itself; less is better.
@@ -64,6 +68,16 @@ impl Samples {
         Samples { repetitions: costs.into_iter().map(|cost| vec![cost]).collect() }
     }
 
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.repetitions.iter().all(Vec::is_empty)
+    }
+
+    /// How all samples are spread, in `unit`.
+    pub(crate) fn histogram(&self, unit: Unit) -> Histogram {
+        Histogram::of(self.repetitions.iter().flatten().map(|sample| unit.of(*sample)))
+    }
+
     /// The summary in `unit`. There is at least one sample.
     pub(crate) fn summary(&self, unit: Unit) -> Summary {
         let mut all: Vec<f64> = self.repetitions.iter().flatten().copied().collect();
@@ -86,6 +100,7 @@ impl Summary {
         let seconds = match unit {
             Unit::Nanoseconds => Some(self.p50 / 1e9),
             Unit::Microseconds => Some(self.p50 / 1e6),
+            Unit::Milliseconds => Some(self.p50 / 1e3),
             Unit::PerSecond(_) | Unit::Amount(_) | Unit::Share(_) => None,
         };
         let rows_per_s = rows.zip(seconds).map(|(rows, seconds)| significant(rows as f64 / seconds, 4));
@@ -99,6 +114,7 @@ impl Unit {
         match self {
             Unit::Nanoseconds => "ns",
             Unit::Microseconds => "us",
+            Unit::Milliseconds => "ms",
             Unit::PerSecond(name) | Unit::Amount(name) | Unit::Share(name) => name,
         }
     }
@@ -116,12 +132,17 @@ impl Unit {
     }
 
     fn show(self, sample: f64) -> f64 {
-        let shown = match self {
+        significant(self.of(sample), 4)
+    }
+
+    /// A sample in this unit.
+    fn of(self, sample: f64) -> f64 {
+        match self {
             Unit::Nanoseconds | Unit::Amount(_) | Unit::Share(_) => sample,
             Unit::Microseconds => sample / 1e3,
+            Unit::Milliseconds => sample / 1e6,
             Unit::PerSecond(_) => 1e9 / sample,
-        };
-        significant(shown, 4)
+        }
     }
 }
 

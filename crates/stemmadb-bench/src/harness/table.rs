@@ -10,9 +10,7 @@ use super::summary::Summary;
 pub(crate) fn page(opening: &str, machine: &Machine, commit: &str, command: &str, rows: &[Row]) -> String {
     let mut page = opening.replace("{command}", command);
     page.push_str("## The run\n\n");
-    for (name, fact) in [("commit", commit.to_owned())].into_iter().chain(machine.facts()) {
-        writeln!(page, "- {name}: {fact}").expect("a string takes everything");
-    }
+    page.push_str(&facts(machine, commit));
     page.push_str(&format!("\n{}\n", outcome(rows)));
     let has_rows = rows.iter().any(|row| row.rows.is_some());
     if !has_rows {
@@ -63,6 +61,40 @@ struct Columns {
     /// How many rows answers have, in place of documents and durability.
     has_rows: bool,
     has_notes: bool,
+}
+
+/// On what, when: a list.
+pub(super) fn facts(machine: &Machine, commit: &str) -> String {
+    let facts = [("commit", commit.to_owned())].into_iter().chain(machine.facts());
+    facts.map(|(name, fact)| format!("- {name}: {fact}\n")).collect()
+}
+
+/// A table with a line for each row, called by the part of its name after `: `, and columns for each peer.
+pub(crate) fn wide(rows: &[&Row]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let peers: Vec<&String> = first.peers.keys().collect();
+    let mut table = format!("| | Stemma, {} |", first.unit);
+    peers.iter().for_each(|peer| table.push_str(&format!(" {peer} | ratio |")));
+    table.push_str("\n|---|--:|");
+    peers.iter().for_each(|_| table.push_str("--:|--:|"));
+    for row in rows {
+        let name = row.row.split_once(": ").map_or(row.row.as_str(), |(_, name)| name);
+        write!(table, "\n| {name} | {} |", brief(&row.ours)).expect("a string takes everything");
+        for peer in &peers {
+            let ratio = row.ratio[*peer];
+            let shown = if ratio < 1.0 { format!("**{}**", number(ratio)) } else { number(ratio) };
+            let missed = if row.target.get(*peer).is_some_and(|target| ratio < *target) { " †" } else { "" };
+            write!(table, " {} | {shown}{missed} |", brief(&row.peers[*peer])).expect("a string takes everything");
+        }
+    }
+    table.push('\n');
+    table
+}
+
+/// Median and 99th percentile, or the one sample.
+fn brief(summary: &Summary) -> String {
+    let (p50, p99) = (number(summary.p50), number(summary.p99));
+    if p50 == p99 { p50 } else { format!("{p50} / {p99}") }
 }
 
 /// One line for the terminal while a run goes on.
@@ -203,6 +235,17 @@ mod tests {
     #[test]
     fn large_numbers_are_short() {
         assert_eq!([999.4, 12_345.0, 12_345_678.0].map(short), ["999", "12 k", "12.3 M"]);
+    }
+
+    #[test]
+    fn a_wide_table_has_a_line_for_each_row_and_marks_what_is_missed() {
+        let mut rows = [row(100.0, 400.0), row(100.0, 200.0), row(400.0, 200.0)];
+        rows.iter_mut().zip(["a", "b", "c"]).for_each(|(row, name)| row.row = format!("get: {name}"));
+        let table = wide(&rows.iter().collect::<Vec<_>>());
+        let expected = "| | Stemma, ns | sqlite | ratio |\n|---|--:|--:|--:|\n\
+            | a | 100 | 400 | 4 |\n| b | 100 | 200 | 2 † |\n| c | 400 | 200 | **0.5** † |\n";
+        assert_eq!(table, expected);
+        assert_eq!(wide(&[]), "");
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod corpus;
 mod people;
 mod question;
 mod records;
+pub(crate) mod shop;
 mod truth;
 mod users;
 

@@ -1,0 +1,227 @@
+//! A shop, after BonsaiDb's commerce benchmark: what shoppers do, in Stemma, PostgreSQL and SQLite, durable everywhere.
+//!
+//! The rows' names have two parts, `operation: size, agents` or `total: size plan, agents`; the page has a table for each first part.
+
+mod page;
+mod plots;
+mod serve;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use super::Bench;
+use crate::Result;
+use crate::engine::shop::{Form, PostgresServer, PostgresShop, Shop, SqliteShop, StemmaShop};
+use crate::harness::{Heading, Row, Samples, Unit, remove, settle};
+use crate::workload::shop::{
+    BALANCED, OPERATIONS, Operation, Plan, PlanKind, READ_HEAVY, SIZES, Size, Stock, WRITE_HEAVY,
+};
+
+pub(crate) use page::page;
+pub(crate) use plots::write as write_plots;
+
+const SEED: u64 = 0;
+const KINDS: [PlanKind; 3] = [BALANCED, READ_HEAVY, WRITE_HEAVY];
+const AGENT_COUNTS: [usize; 3] = [1, 2, 4];
+/// Shoppers of the untimed pass in which everything is looked at.
+const VERIFIED_COUNT: usize = 100;
+
+/// Part of the name of every row about all steps of a run, and of all runs.
+const TOTAL: &str = "total";
+const EVERYTHING: &str = "everything";
+const LOAD: &str = "load";
+
+/// All steps together should be so many times faster than in PostgreSQL, and none of them slower.
+const TOTAL_TARGET: f64 = 5.0;
+const STEP_TARGET: f64 = 1.0;
+
+/// One who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contender {
+    Stemma,
+    Postgres(Form),
+    Sqlite,
+}
+
+const CONTENDERS: [Contender; 4] =
+    [Contender::Stemma, Contender::Postgres(Form::Tuned), Contender::Sqlite, Contender::Postgres(Form::Literal)];
+
+impl Contender {
+    fn name(self) -> &'static str {
+        match self {
+            Contender::Stemma => "stemma",
+            Contender::Postgres(Form::Tuned) => "postgresql",
+            Contender::Postgres(Form::Literal) => "postgresql-literal",
+            Contender::Sqlite => "sqlite",
+        }
+    }
+
+    /// Loads a new shop at `path` and tidies it up; also how long the load alone took, in nanoseconds.
+    fn open<'a>(
+        self,
+        path: &Path,
+        server: Option<&'a PostgresServer>,
+        stock: &Stock,
+    ) -> Result<(Box<dyn Shop + 'a>, f64)> {
+        let start = Instant::now();
+        let elapsed = || start.elapsed().as_nanos() as f64;
+        match self {
+            Contender::Stemma => {
+                let shop = StemmaShop::open(path, stock)?;
+                let cost = elapsed();
+                Ok((Box::new(shop), cost))
+            }
+            Contender::Postgres(form) => {
+                let shop = PostgresShop::open(server.ok_or("no server was started")?, form, stock)?;
+                let cost = elapsed();
+                shop.tidy()?;
+                Ok((Box::new(shop), cost))
+            }
+            Contender::Sqlite => {
+                let shop = SqliteShop::open(path, stock)?;
+                let cost = elapsed();
+                shop.tidy()?;
+                Ok((Box::new(shop), cost))
+            }
+        }
+    }
+}
+
+pub(super) fn run(bench: &mut Bench) -> Result<()> {
+    let server = PostgresServer::start(&bench.place)?;
+    let version = server.version()?;
+    bench.results.add_version(&version);
+    Commerce { bench, server: Some(&server), contenders: &CONTENDERS, everything: BTreeMap::new() }.run(&SIZES)
+}
+
+struct Commerce<'a> {
+    bench: &'a mut Bench,
+    server: Option<&'a PostgresServer>,
+    /// Ours is the first.
+    contenders: &'a [Contender],
+    /// Nanoseconds of all runs together, by number of agents: of each contender.
+    everything: BTreeMap<usize, Vec<f64>>,
+}
+
+/// The samples of each contender.
+type OfEach = Vec<Samples>;
+
+impl Commerce<'_> {
+    fn run(&mut self, sizes: &[Size]) -> Result<()> {
+        for size in sizes {
+            self.size(size)?;
+        }
+        for (agent_count, costs) in std::mem::take(&mut self.everything) {
+            let samples: OfEach = costs.into_iter().map(|cost| Samples::of([cost])).collect();
+            let documents = sizes.iter().map(Size::document_count).sum();
+            self.push_total(format!("{TOTAL}: {EVERYTHING}, {}", agents(agent_count)), documents, &samples)?;
+        }
+        Ok(())
+    }
+
+    fn size(&mut self, size: &Size) -> Result<()> {
+        let mut loads = self.nobodys();
+        let mut steps: BTreeMap<(Operation, usize), OfEach> = BTreeMap::new();
+        for kind in KINDS {
+            let (stock, plans) = size.generate(SEED, &kind, self.bench.scale.shopper_count);
+            self.verify(size, &kind, &stock, &plans)?;
+            for agent_count in AGENT_COUNTS {
+                for operation in OPERATIONS {
+                    let samples = steps.entry((operation, agent_count)).or_insert_with(|| self.nobodys());
+                    samples.iter_mut().for_each(Samples::begin_repetition);
+                }
+                let mut totals = self.nobodys();
+                for (number, contender) in self.contenders.iter().enumerate() {
+                    let (shop, load) = self.open(*contender, &stock)?;
+                    loads[number].push_repetition(load);
+                    let served = serve::serve(&*shop, &stock, &plans, agent_count)
+                        .map_err(|error| format!("{}: {} {}: {error}", contender.name(), size.name, kind.name))?;
+                    shop.close()?;
+                    let total = served.elapsed.as_nanos() as f64;
+                    totals[number].push(total);
+                    let of_all = vec![0.0; self.contenders.len()];
+                    self.everything.entry(agent_count).or_insert(of_all)[number] += total;
+                    for (operation, cost) in served.costs {
+                        steps.get_mut(&(operation, agent_count)).expect("begun above")[number].push(cost as f64);
+                    }
+                }
+                let row = format!("{TOTAL}: {} {}, {}", size.name, kind.name, agents(agent_count));
+                self.push_total(row, size.document_count(), &totals)?;
+            }
+        }
+        for ((operation, agent_count), samples) in steps {
+            self.push_steps(operation, size, agent_count, &samples)?;
+        }
+        let heading = self.heading(format!("{LOAD}: {}", size.name), size.document_count(), Unit::Milliseconds);
+        self.push(heading, &loads, None)
+    }
+
+    /// One list of samples for each contender, empty.
+    fn nobodys(&self) -> OfEach {
+        vec![Samples::default(); self.contenders.len()]
+    }
+
+    fn open(&self, contender: Contender, stock: &Stock) -> Result<(Box<dyn Shop + '_>, f64)> {
+        // A database may have files beside its own.
+        for suffix in ["", "-wal", "-shm"] {
+            remove(&self.bench.place.path().join(format!("shop{suffix}")))?;
+        }
+        settle(self.bench.place.path());
+        let path = self.bench.place.fresh("shop")?;
+        let opened = contender.open(&path, self.server, stock)?;
+        settle(self.bench.place.path());
+        Ok(opened)
+    }
+
+    /// Everyone gives the same answers, and has written what it says.
+    fn verify(&self, size: &Size, kind: &PlanKind, stock: &Stock, plans: &[Plan]) -> Result<()> {
+        let plans = &plans[..plans.len().min(VERIFIED_COUNT)];
+        for contender in self.contenders {
+            let (shop, _) = self.open(*contender, stock)?;
+            serve::verify(&*shop, stock, plans)
+                .map_err(|error| format!("{}: {} {}: {error}", contender.name(), size.name, kind.name))?;
+            shop.close()?;
+        }
+        Ok(())
+    }
+
+    fn heading(&self, row: String, documents: u64, unit: Unit) -> Heading {
+        Heading { experiment: "commerce", ..self.bench.heading(&row, documents, true, unit) }
+    }
+
+    fn push_total(&mut self, row: String, documents: u64, nanoseconds: &OfEach) -> Result<()> {
+        let heading = self.heading(row, documents, Unit::Milliseconds);
+        self.push(heading, nanoseconds, Some(TOTAL_TARGET))
+    }
+
+    fn push_steps(&mut self, operation: Operation, size: &Size, agent_count: usize, samples: &OfEach) -> Result<()> {
+        // Too few shoppers may never get so far.
+        if samples.iter().any(Samples::is_empty) {
+            return Ok(());
+        }
+        let row = format!("{}: {}, {}", operation.name(), size.name, agents(agent_count));
+        let heading = self.heading(row, size.document_count(), Unit::Microseconds);
+        self.push(heading, samples, Some(STEP_TARGET))
+    }
+
+    fn push(&mut self, mut heading: Heading, samples: &OfEach, target: Option<f64>) -> Result<()> {
+        let is_distribution = heading.unit == Unit::Microseconds;
+        let names: Vec<&str> = self.contenders.iter().map(|contender| contender.name()).collect();
+        let tuned = Contender::Postgres(Form::Tuned);
+        if let Some(target) = target.filter(|_| self.contenders.contains(&tuned)) {
+            heading.targets = vec![(tuned.name(), target)];
+        }
+        let peers: Vec<_> = names.iter().copied().zip(samples).skip(1).collect();
+        let row = Row::new(heading, &samples[0], &peers);
+        let row = if is_distribution { row.with_histograms(names[0], &samples[0], &peers) } else { row };
+        self.bench.push(row)
+    }
+}
+
+fn agents(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "agent" } else { "agents" })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! The shop's plots, made from its rows: how long each operation takes, and all of them together.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{AGENT_COUNTS, CONTENDERS, EVERYTHING, TOTAL, agents};
+use crate::Result;
+use crate::harness::{Axis, Figure, Histogram, Panel, Results, Row, Scale, Series};
+use crate::workload::shop::{OPERATIONS, Operation};
+
+/// Writes every plot into `directory`, as `commerce-….svg`.
+pub(crate) fn write(results: &Results, directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory)?;
+    let mut figures = vec![("overview".to_owned(), overview(results.rows()))];
+    figures.extend(OPERATIONS.map(|operation| (file_name(operation), distribution(operation, results.rows()))));
+    for (name, figure) in figures {
+        let file = directory.join(format!("commerce-{name}.svg"));
+        std::fs::write(&file, figure.to_svg()).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+pub(super) fn file_name(operation: Operation) -> String {
+    operation.name().replace(' ', "-")
+}
+
+/// How long an operation took in all sizes and plans: a panel for each number of agents.
+fn distribution(operation: Operation, rows: &[Row]) -> Figure {
+    let panels: Vec<(usize, BTreeMap<&str, Histogram>)> =
+        AGENT_COUNTS.map(|count| (count, histograms(operation, count, rows))).to_vec();
+    let all: Vec<Vec<(f64, f64)>> = panels.iter().flat_map(|(_, one)| one.values().map(Histogram::shares)).collect();
+    let seen = || all.iter().flatten();
+    let low = seen().map(|(x, _)| *x).fold(f64::MAX, f64::min);
+    let high = seen().map(|(x, _)| *x).fold(low * 10.0, f64::max);
+    let top = seen().map(|(_, share)| 100.0 * share).fold(1.0, f64::max);
+    let x = Axis { label: "microseconds".to_owned(), scale: Scale::Logarithmic, range: (low, high) };
+    let y = Axis { label: "% of operations".to_owned(), scale: Scale::Linear, range: (0.0, 1.05 * top) };
+    let panel = |(count, histograms): (usize, BTreeMap<&str, Histogram>)| Panel {
+        title: agents(count),
+        x: x.clone(),
+        y: y.clone(),
+        series: in_order(|name| {
+            let shares = histograms.get(name)?.shares();
+            Some((shares.into_iter().map(|(x, share)| (x, 100.0 * share)).collect(), true))
+        }),
+    };
+    let title = format!("{}: time taken, all sizes and plans", operation.name());
+    Figure { title, panels: panels.into_iter().map(panel).collect() }
+}
+
+fn histograms(operation: Operation, agent_count: usize, rows: &[Row]) -> BTreeMap<&str, Histogram> {
+    let mut all: BTreeMap<&str, Histogram> = BTreeMap::new();
+    let (begin, end) = (format!("{}: ", operation.name()), format!(", {}", agents(agent_count)));
+    for row in rows.iter().filter(|row| row.row.starts_with(&begin) && row.row.ends_with(&end)) {
+        for (name, histogram) in &row.histograms {
+            all.entry(name).or_default().merge(histogram);
+        }
+    }
+    all
+}
+
+/// The time that serving everyone took, by the number of agents.
+fn overview(rows: &[Row]) -> Figure {
+    let mut seconds: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    for count in AGENT_COUNTS {
+        let name = format!("{TOTAL}: {EVERYTHING}, {}", agents(count));
+        let Some(row) = rows.iter().find(|row| row.row == name) else { continue };
+        let ours = (CONTENDERS[0].name(), &row.ours);
+        for (name, one) in row.peers.iter().map(|(name, peer)| (name.as_str(), peer)).chain([ours]) {
+            seconds.entry(name).or_default().push((count as f64, one.p50 / 1e3));
+        }
+    }
+    let all = || seconds.values().flatten().map(|(_, y)| *y);
+    let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(1e-3, f64::max));
+    let panel = Panel {
+        title: String::new(),
+        x: Axis { label: "agents".to_owned(), scale: Scale::Logarithmic, range: (0.9, 4.4) },
+        y: Axis { label: "seconds".to_owned(), scale: Scale::Logarithmic, range: (low / 2.0, 2.0 * high) },
+        series: in_order(|name| Some((seconds.get(name)?.clone(), false))),
+    };
+    Figure { title: "All sizes and plans: total wall time".to_owned(), panels: vec![panel] }
+}
+
+/// The contenders' series, always in the same order.
+fn in_order(points: impl Fn(&str) -> Option<(Vec<(f64, f64)>, bool)>) -> Vec<Series> {
+    let series = CONTENDERS.iter().filter_map(|contender| {
+        let (points, is_steps) = points(contender.name())?;
+        Some(Series { name: contender.name().to_owned(), points, is_steps })
+    });
+    series.collect()
+}

@@ -1,0 +1,45 @@
+//! Everything that needs no PostgreSQL, on so few shoppers that its figures mean nothing.
+
+use super::*;
+use crate::experiments::tests::TINY;
+use crate::harness::{Clock, Machine, Place, Results};
+
+const EMBEDDED: [Contender; 2] = [Contender::Stemma, Contender::Sqlite];
+
+fn bench() -> Bench {
+    let place = Place::new(None).unwrap();
+    let machine = Machine::look(place.path(), String::new(), String::new());
+    let results = Results::new(machine, "none".to_owned(), None);
+    Bench::new(TINY, place, results, Clock::Wall, Vec::new())
+}
+
+#[test]
+fn all_agree_and_every_row_is_on_the_page_and_in_the_plots() {
+    let mut bench = bench();
+    let run = Commerce { bench: &mut bench, server: None, contenders: &EMBEDDED, everything: BTreeMap::new() };
+    { run }.run(&SIZES[..1]).unwrap();
+    let rows = bench.results.rows();
+    // Six operations by three numbers of agents, nine totals, three of everything, the load.
+    assert_eq!(rows.len(), 18 + 9 + 3 + 1);
+    assert!(rows.iter().all(|row| row.ours.p50 > 0.0 && row.peers["sqlite"].p50 > 0.0));
+    let text = page(&bench.results, "", "the command");
+    assert_eq!(text.lines().filter(|line| line.contains(" agent") && line.starts_with("| ")).count(), 18 + 9 + 3);
+    let directory = bench.place.path().join("plots");
+    write_plots(&bench.results, &directory).unwrap();
+    for line in text.lines().filter_map(|line| line.strip_prefix("![")) {
+        let file = line.split_once("(plots/").unwrap().1.trim_end_matches(')');
+        let svg = std::fs::read_to_string(directory.join(file)).unwrap();
+        assert!(svg.contains(">stemma<") && svg.contains(">sqlite<") && !svg.contains("NaN"), "{file}");
+    }
+}
+
+#[test]
+fn a_wrong_answer_is_found() {
+    let bench = bench();
+    let (stock, plans) = SIZES[0].generate(SEED, &WRITE_HEAVY, 10);
+    let (shop, _) = Contender::Stemma.open(&bench.place.fresh("shop").unwrap(), None, &stock).unwrap();
+    serve::verify(&*shop, &stock, &plans).unwrap();
+    // The same shoppers again: a shop that has been open already is not as it should be.
+    let error = serve::serve(&*shop, &stock, &plans, 1).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.starts_with("expected"), "{error}");
+}

@@ -1,0 +1,140 @@
+//! A shop: customers, products, orders and reviews, and the plans of who comes to buy. After BonsaiDb's commerce benchmark: its sizes,
+//! probabilities and operations, with words of our own.
+
+mod generate;
+mod model;
+mod plan;
+mod words;
+
+use serde::{Deserialize, Serialize};
+
+use crate::harness::Random;
+
+pub(crate) use model::{Answer, Model, State, Visit, same};
+pub(crate) use plan::{BALANCED, OPERATIONS, Operation, Plan, PlanKind, READ_HEAVY, Step, WRITE_HEAVY};
+
+/// How much a shop has when it opens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) name: &'static str,
+    pub(crate) customer_count: u32,
+    pub(crate) product_count: u32,
+    pub(crate) category_count: u32,
+    pub(crate) order_count: u32,
+    pub(crate) review_count: u32,
+}
+
+/// The three sizes, smallest first.
+pub(crate) const SIZES: [Size; 3] = [
+    Size {
+        name: "small",
+        customer_count: 100,
+        product_count: 100,
+        category_count: 10,
+        order_count: 125,
+        review_count: 50,
+    },
+    Size {
+        name: "medium",
+        customer_count: 1_000,
+        product_count: 1_000,
+        category_count: 50,
+        order_count: 1_500,
+        review_count: 500,
+    },
+    Size {
+        name: "large",
+        customer_count: 5_000,
+        product_count: 5_000,
+        category_count: 100,
+        order_count: 5_000,
+        review_count: 1_000,
+    },
+];
+
+/// What a shop has when it opens. Customers, categories, products and orders are numbered from 0 as they lie here.
+pub(crate) struct Stock {
+    pub(crate) customers: Vec<Customer>,
+    pub(crate) categories: Vec<Category>,
+    pub(crate) products: Vec<Product>,
+    pub(crate) orders: Vec<Order>,
+    pub(crate) reviews: Vec<Review>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Customer {
+    pub(crate) name: String,
+    pub(crate) email: String,
+    pub(crate) address: String,
+    pub(crate) city: String,
+    pub(crate) region: String,
+    pub(crate) country: String,
+    pub(crate) postal_code: String,
+    pub(crate) phone: String,
+}
+
+/// Names are not unique.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Category {
+    pub(crate) name: String,
+}
+
+/// The name is unique; the categories ascend.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Product {
+    pub(crate) name: String,
+    pub(crate) category_ids: Vec<u32>,
+}
+
+/// An order, or, without a customer, a cart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) customer_id: Option<u32>,
+    pub(crate) product_ids: Vec<u32>,
+}
+
+/// There is one at most of a product by a customer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Review {
+    pub(crate) customer_id: u32,
+    pub(crate) product_id: u32,
+    pub(crate) rating: u8,
+    pub(crate) review: Option<String>,
+}
+
+/// A product as a shopper sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProductSeen {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    /// Ascending.
+    pub(crate) category_ids: Vec<u32>,
+    pub(crate) rating: Rating,
+}
+
+/// What the reviews of a product come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rating {
+    pub(crate) total: u32,
+    pub(crate) count: u32,
+}
+
+impl Size {
+    /// The stock, and the plans of `shopper_count` shoppers of a kind, all of one generator.
+    pub(crate) fn generate(&self, seed: u64, kind: &PlanKind, shopper_count: usize) -> (Stock, Vec<Plan>) {
+        let mut random = Random::new(seed);
+        let stock = generate::stock(self, &mut random);
+        let plans = (0..shopper_count).map(|_| kind.plan(self, &mut random)).collect();
+        (stock, plans)
+    }
+
+    /// Documents at the opening.
+    pub(crate) fn document_count(&self) -> u64 {
+        let counts =
+            [self.customer_count, self.product_count, self.category_count, self.order_count, self.review_count];
+        counts.into_iter().map(u64::from).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;
