@@ -25,7 +25,7 @@ bench-commerce scale="small":
     cargo run --release -p stemmadb-bench -- commerce --scale {{scale}} --markdown docs/benchmarks-commerce.md
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views
+nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -35,6 +35,11 @@ nightly-model cases="5000":
 # Random writes, and live queries beside the same queries asked afresh.
 nightly-watch cases="3000":
     STEMMA_WATCH_CASES={{cases}} STEMMA_WATCH_SEED=$RANDOM cargo test -p stemmadb --test watch -- --nocapture
+
+# Files: losses of power, and 1 GiB in and out.
+nightly-files crashes="3000":
+    STEMMA_FILE_CRASHES={{crashes}} cargo test -p stemmadb --test files -- --nocapture
+    STEMMA_FILE_BYTES=1073741824 cargo test -p stemmadb --test long_file -- --nocapture
 
 # Histories of transactions of both kinds that run at the same time.
 nightly-serialisability seconds="600":

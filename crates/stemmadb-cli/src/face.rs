@@ -739,6 +739,7 @@ impl Database {
             ("term_count", report.term_count.into()),
             ("record_count", report.record_count.into()),
             ("event_count", report.event_count.into()),
+            ("file_count", report.file_count.into()),
             ("damages", report.damages.iter().map(|damage| damage.what.as_str()).collect::<Vec<_>>().into()),
         ];
         let rebuild_helps = report.damages.iter().all(|damage| damage.rebuild_helps);

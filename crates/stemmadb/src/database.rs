@@ -1,5 +1,6 @@
 //! The public face: a database that is opened, written, read and followed.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,12 +10,12 @@ use serde::Serialize;
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
 use crate::index::Index;
 use crate::keys::{Expiring, Keys};
-use crate::log::{DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
+use crate::log::{Blob, BlobReader, DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
 use crate::query::{Find, Query};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::{
     Branch, CheckReport, Document, Duplicates, Durability, Edit, IndexInfo, Info, Options, PathInfo, Progress,
-    Snapshot, Store, Transaction, Upkeeper,
+    Snapshot, Store, Swept, Transaction, Upkeeper,
 };
 use crate::transact::{self, Attempt, Checking};
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
@@ -334,6 +335,74 @@ impl Database {
     /// `Corrupt` if the stored bytes are damaged.
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
         self.store().get(id)
+    }
+
+    /// Stores content for a file, in constant memory, however long it is; returns when it is flushed. It becomes a document's with
+    /// [`Transaction::attach`], and is kept at least as long as it is held. The same content is stored once.
+    ///
+    /// # Errors
+    /// Those of `content`; `Unavailable` if the disk is full or can't be written.
+    pub fn store_content(&self, mut content: impl Read) -> Result<Arc<Blob>> {
+        self.store().store_content(&mut content)
+    }
+
+    /// Gives a document a file, or other content to the one it has; returns the new revision. Constant memory, however long it is.
+    ///
+    /// ```
+    /// # use std::io::Read;
+    /// # use stemmadb::Database;
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// let first = db.insert("solaris", &serde_json::json!({"title": "Solaris"}))?;
+    /// db.attach("solaris", &first, "cover.txt", "text/plain", &b"an ocean"[..])?;
+    /// let mut cover = String::new();
+    /// db.attachment("solaris", "cover.txt")?.expect("just attached").read_to_string(&mut cover)?;
+    /// assert_eq!(cover, "an ocean");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::store_content`] and [`Transaction::attach`].
+    pub fn attach(
+        &self,
+        id: &str,
+        revision: &Revision,
+        name: &str,
+        content_type: &str,
+        content: impl Read,
+    ) -> Result<Revision> {
+        let content = self.store_content(content)?;
+        let (name, content_type) = (name.to_owned(), content_type.to_owned());
+        self.edit(Edit::Attach { id: DocumentId::new(id)?, revision: *revision, name, content_type, content })
+    }
+
+    /// Takes a file away from a document; returns the new revision. Its content is removed when nothing names it any more.
+    ///
+    /// # Errors
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document or file.
+    pub fn detach(&self, id: &str, revision: &Revision, name: &str) -> Result<Revision> {
+        self.edit(Edit::Detach { id: DocumentId::new(id)?, revision: *revision, name: name.to_owned() })
+    }
+
+    /// Opens the file `name` of the document `id`: read it, or seek to the range you want. None if there is none.
+    ///
+    /// # Errors
+    /// `Corrupt` if the file is damaged or lost; `Unavailable` if it can't be read.
+    pub fn attachment(&self, id: &str, name: &str) -> Result<Option<BlobReader>> {
+        let snapshot = self.snapshot()?;
+        match snapshot.get(id)? {
+            Some(document) => snapshot.open_attachment(&document, name),
+            None => Ok(None),
+        }
+    }
+
+    /// Removes the content of files that no document has any more. Never needed: it happens by itself.
+    ///
+    /// # Errors
+    /// `Unavailable` if the disk can't be written; `Corrupt` if stored bytes are damaged.
+    pub fn sweep(&self) -> Result<Swept> {
+        self.store().sweep_content()
     }
 
     /// The revision `revision` of the document `id`, a deletion too, while its body is kept: every leaf's is.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::index::{Container, DocumentNumber, Histogram, Index, PathNumber, posting_key};
-use crate::log::{Level, Log, LogOptions, LogPosition, MemoryVfs, Vfs};
+use crate::log::{Blobs, Level, Log, LogOptions, LogPosition, MemoryVfs, Vfs};
 use crate::revision::{Revision, Sequence};
 use crate::value::collate::key;
 use crate::value::{PackedValue, Shapes, Value, pack};
@@ -47,6 +47,16 @@ fn segment() -> (Vec<u8>, usize) {
     (bytes, appended.payload.offset() as usize - 24)
 }
 
+/// The file of some content, as it lies on the disk.
+fn blob(content: &[u8], name: &str) -> Vec<u8> {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
+    let _kept = Arc::new(Blobs::new(vfs.clone())).store(&mut &*content).unwrap();
+    let file = vfs.open(name).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
 fn examples() -> BTreeMap<&'static str, String> {
     let (segment, frame) = segment();
     let record =
@@ -78,6 +88,7 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("frame", hex(&segment[frame..])),
         ("record", hex(&record)),
         ("packed", hex(&packed(document))),
+        ("blob", hex(&blob(b"hello", "blobs/2c/f24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"))),
         ("keys", lines(&keys)),
         ("posting-key", hex(&posting_key(PathNumber(2), &keys[6], 1))),
         ("declared-keys", lines(&declared_keys())),

@@ -32,3 +32,6 @@ struct Collections;
 
 #[doc = include_str!("../../../docs/guide/views.md")]
 struct Views;
+
+#[doc = include_str!("../../../docs/guide/files.md")]
+struct Files;

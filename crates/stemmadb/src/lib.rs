@@ -33,14 +33,15 @@ pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
 pub use index::{Index, IndexPath, Policy as IndexPolicy};
 pub use keys::Keys;
+pub use log::{Blob, BlobReader, Digest};
 pub use query::{
     Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
     field, not,
 };
 pub use revision::{DocumentId, Revision, Sequence};
 pub use store::{
-    Branch, CheckReport, Damage, Document, Duplicates, Durability, Edit, IndexInfo, IndexState, Info, Options,
-    PathInfo, Progress, Snapshot, Transaction,
+    Attachment, Branch, CheckReport, Damage, Document, Duplicates, Durability, Edit, IndexInfo, IndexState, Info,
+    Options, PathInfo, Progress, Snapshot, Swept, Transaction,
 };
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};

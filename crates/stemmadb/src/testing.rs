@@ -83,6 +83,15 @@ impl Place {
     }
 }
 
+/// The digests of all contents of files that lie there, in order.
+#[must_use]
+pub fn contents(place: &Place) -> Vec<String> {
+    let blobs = crate::log::Blobs::new(Arc::new(place.disk.clone()));
+    let mut digests: Vec<_> = blobs.list().unwrap_or_default().iter().map(ToString::to_string).collect();
+    digests.sort();
+    digests
+}
+
 /// A tree in memory whose commits fail as planned.
 #[derive(Clone)]
 struct FaultTree {

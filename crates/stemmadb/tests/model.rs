@@ -403,6 +403,7 @@ impl Case {
             }
             Edit::Insert { body, .. } | Edit::Replace { body, .. } | Edit::Upsert { body, .. } => Some(body.clone()),
             Edit::Delete { .. } => Some(Value::Object(Default::default())),
+            Edit::Attach { .. } | Edit::Detach { .. } => unreachable!("{}", oracle::NO_FILES),
         };
         if let Some(value) = value {
             let deleted = matches!(edit, Edit::Delete { .. });

@@ -16,6 +16,7 @@
 //! This room does not know what a payload means. Nothing else touches files, except LMDB its own.
 
 mod batch;
+mod blobs;
 mod commit;
 mod frame;
 mod handles;
@@ -42,6 +43,8 @@ use scan::Scanner;
 use segment::{SEGMENT_HEADER_BYTES, Segment};
 use shared::Shared;
 
+pub(crate) use blobs::Blobs;
+pub use blobs::{Blob, BlobReader, Digest};
 pub(crate) use position::LogPosition;
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;

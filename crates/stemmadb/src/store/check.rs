@@ -4,14 +4,15 @@
 //! Index and documents are compared as multisets of (path, term, document): both sides are summed up as 128-bit hashes, path
 //! by path, so the memory needed does not grow with the database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
 use std::ops::Bound;
 
 use crate::index::{Declared, DocumentNumber, Histogram, PathNumber, Presence};
-use crate::log::LogPosition;
+use crate::log::{Digest, LogPosition};
 use crate::memtable::DocumentState;
 use crate::revision::Sequence;
+use crate::store::document::Document;
 use crate::store::record::Record;
 use crate::store::recover::Progress;
 use crate::store::snapshot::{Located, Snapshot};
@@ -31,6 +32,8 @@ pub struct CheckReport {
     pub record_count: u64,
     /// Events of the feed looked at.
     pub event_count: u64,
+    /// Contents of files read through.
+    pub file_count: u64,
     /// Everything that is wrong, up to a bound; empty if nothing is.
     pub damages: Vec<Damage>,
 }
@@ -66,7 +69,13 @@ impl Store {
         let total = number_end.0 + log_bytes;
         let mut declared = Declared::clone(snapshot.declared());
         declared.indexes.retain(|index| index.is_ready);
-        let mut check = Check { snapshot: &snapshot, declared, report: CheckReport::default(), sums: Sums::default() };
+        let mut check = Check {
+            snapshot: &snapshot,
+            declared,
+            report: CheckReport::default(),
+            sums: Sums::default(),
+            contents: HashSet::new(),
+        };
         let mut done = 0;
         for segment in &segments {
             check.segment(segment.number)?;
@@ -93,6 +102,8 @@ struct Check<'a> {
     declared: Declared,
     report: CheckReport,
     sums: Sums,
+    /// Contents read already.
+    contents: HashSet<Digest>,
 }
 
 /// For each path, the sum over (term, document) of a hash: documents count up, the index counts down.
@@ -184,6 +195,9 @@ impl Check<'_> {
         }
         for leaf in state.tree.leaves() {
             self.snapshot.stored_leaf(state, leaf)?;
+            if !leaf.deleted {
+                self.files(&self.snapshot.leaf_document(state, leaf)?)?;
+            }
         }
         if state.is_live() {
             let document = self.snapshot.winner(state)?;
@@ -197,6 +211,29 @@ impl Check<'_> {
             for (path, presence) in terms.presence() {
                 self.sums.count_up(*path, &presence.key(), state.number);
                 self.report.term_count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the content of a document's files, each once.
+    fn files(&mut self, document: &Document) -> Result<()> {
+        for file in document.attachments()? {
+            if !self.contents.insert(file.digest) {
+                continue;
+            }
+            let length = match self.snapshot.open_attachment(document, &file.name) {
+                Ok(Some(mut content)) => {
+                    std::io::copy(&mut content, &mut std::io::sink()).map_err(|error| error.to_string())
+                }
+                Ok(None) => Err("it is not there".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+            let what = format!("the file `{}` of `{}`", file.name, document.id());
+            match length {
+                Ok(length) if length == file.length => self.report.file_count += 1,
+                Ok(length) => self.damage(format!("{what} has {length} bytes, not {}", file.length), false),
+                Err(error) => self.damage(format!("{what}: {error}"), false),
             }
         }
         Ok(())

@@ -7,7 +7,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::Result;
 use crate::revision::{DocumentId, Revision, Sequence};
-use crate::value::{Body, PackedValue, Path, Shapes, Value};
+use crate::store::attachments::{self, Attachment};
+use crate::value::{Body, Object, PackedValue, Path, Shapes, Value};
 
 /// A document as it was read. Cheap to clone; its body stays packed until it is asked for.
 #[derive(Clone)]
@@ -57,7 +58,23 @@ impl Document {
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub fn value(&self) -> Result<Value> {
-        self.packed()?.to_value()
+        let mut value = self.packed()?.to_value()?;
+        if let Some(object) = value.as_object_mut() {
+            object.remove(attachments::FIELD);
+        }
+        Ok(value)
+    }
+
+    /// Its files, without their content.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn attachments(&self) -> Result<Vec<Attachment>> {
+        attachments::of_packed(self.packed()?)
+    }
+
+    fn has_attachments(&self) -> Result<bool> {
+        Ok(self.packed()?.child(attachments::FIELD)?.is_some())
     }
 
     /// The value at `path` (dotted; `\.` for a dot in a name), read without decoding the rest.
@@ -74,7 +91,10 @@ impl Document {
     /// # Errors
     /// `Invalid` if the body does not fit the type; `Corrupt` if the stored bytes are damaged.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T> {
-        self.packed()?.deserialize_into()
+        match self.has_attachments()? {
+            true => self.value()?.deserialize_into(),
+            false => self.packed()?.deserialize_into(),
+        }
     }
 
     /// The body as JSON text, without spaces.
@@ -82,7 +102,10 @@ impl Document {
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub fn to_json(&self) -> Result<String> {
-        self.packed()?.to_json()
+        match self.has_attachments()? {
+            true => Ok(self.value()?.to_json()),
+            false => self.packed()?.to_json(),
+        }
     }
 
     pub(crate) fn packed(&self) -> Result<PackedValue<'_>> {
@@ -112,7 +135,7 @@ impl PartialEq for Document {
     }
 }
 
-/// As CouchDB shows a document: `_id` and `_rev` first, then the body's own fields.
+/// As CouchDB shows a document: `_id` and `_rev` first, then what its files are, then the body's own fields.
 impl Serialize for Document {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let value = self.value().map_err(serde::ser::Error::custom)?;
@@ -122,11 +145,33 @@ impl Serialize for Document {
         if self.deleted {
             map.serialize_entry("_deleted", &true)?;
         }
+        let attachments = self.attachments().map_err(serde::ser::Error::custom)?;
+        if !attachments.is_empty() {
+            map.serialize_entry(attachments::FIELD, &Stubs(&attachments))?;
+        }
         if let Value::Object(object) = &value {
             for (name, value) in object.iter() {
                 map.serialize_entry(name, value)?;
             }
         }
         map.end()
+    }
+}
+
+/// Files by name, as CouchDB shows them where their content is not asked for.
+struct Stubs<'a>(&'a [Attachment]);
+
+impl Serialize for Stubs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let stub = |file: &Attachment| {
+            let mut stub = Object::new();
+            stub.insert("content_type", Value::String(file.content_type.clone()));
+            stub.insert("revpos", Value::from(u64::from(file.generation)));
+            stub.insert("digest", Value::String(format!("sha256-{}", file.digest)));
+            stub.insert("length", Value::from(file.length));
+            stub.insert("stub", Value::Bool(true));
+            Value::Object(stub)
+        };
+        serializer.collect_map(self.0.iter().map(|file| (&file.name, stub(file))))
     }
 }

@@ -8,6 +8,7 @@
 //! Concurrency: `building`, then `compaction`, then `upkeep` (one checkpoint at a time), then `writer` (the writer lock), then `view`; nobody
 //! waits for the disk while holding one of the last two.
 
+mod attachments;
 mod cache;
 mod check;
 mod checkpoint;
@@ -15,6 +16,7 @@ mod compact;
 mod declare;
 mod directory;
 mod document;
+mod edit;
 mod events;
 mod fetch;
 mod guard;
@@ -42,16 +44,18 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 
 use crate::index::{Declared, DocumentNumber, Paths, Policy};
-use crate::log::{Level, Log, LogPosition};
+use crate::log::{Blobs, Level, Log, LogPosition};
 use crate::memtable::Memtable;
 use crate::revision::{Revision, Sequence};
 use crate::tree::Tree;
 use crate::value::Shapes;
 use crate::{Error, Result};
 
+pub use attachments::{Attachment, Swept};
 pub use check::{CheckReport, Damage};
 pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use document::Document;
+pub use edit::Edit;
 pub(crate) use guard::{Admitted, Guard};
 pub use options::{Durability, Options};
 pub use path_info::PathInfo;
@@ -61,12 +65,13 @@ pub use recover::Progress;
 pub use snapshot::{Branch, Snapshot};
 pub(crate) use upkeep::Upkeeper;
 pub(crate) use walk::Term;
-pub use write::{Edit, Transaction};
+pub use write::Transaction;
 use write::{Receipt, Writer};
 
 /// What snapshots share with the store, and keep alive without it.
 pub(crate) struct StoreParts {
     pub(crate) log: Log,
+    pub(crate) blobs: Arc<Blobs>,
     pub(crate) tree: Box<dyn Tree>,
     pub(crate) shapes: Arc<Shapes>,
     pub(crate) paths: Paths,

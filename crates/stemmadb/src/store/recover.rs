@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::index::{Declared, DocumentNumber, DocumentTerms, Paths, Policy, difference};
-use crate::log::{Log, LogOptions, LogPosition, Vfs};
+use crate::log::{Blobs, Log, LogOptions, LogPosition, Vfs};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
 use crate::store::checkpoint::Persisted;
@@ -66,6 +66,10 @@ impl Store {
             replay_from,
             durable_at_least: replay_from.unwrap_or(LogPosition::START),
         };
+        let blobs = Arc::new(Blobs::new(vfs.clone()));
+        if !options.read_only {
+            blobs.remove_unfinished()?;
+        }
         let log = Log::open(vfs, log_options, &mut |frame| {
             if checkpoint.is_some() {
                 kept.push(Kept {
@@ -95,7 +99,7 @@ impl Store {
             Some(settings) => Declared::restore(settings.definitions, settings.next_index, &paths)?,
             None => Declared { next_number: 1, ..Declared::default() },
         };
-        let store = Store::assemble(log, tree, paths, shapes, policy, declared, options);
+        let store = Store::assemble(log, blobs, tree, (paths, shapes), (policy, declared), options);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
             store.upkeep.lock().persisted = persisted;
             let mut writer = store.writer.lock();
@@ -118,11 +122,10 @@ impl Store {
 
     fn assemble(
         log: Log,
+        blobs: Arc<Blobs>,
         tree: Box<dyn Tree>,
-        paths: Paths,
-        shapes: Shapes,
-        policy: Policy,
-        declared: Declared,
+        (paths, shapes): (Paths, Shapes),
+        (policy, declared): (Policy, Declared),
         options: crate::store::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
@@ -130,6 +133,7 @@ impl Store {
             directory: directory::IdDirectory::new(options.cache_bytes / 4),
             statistics: statistics::Kept::default(),
             log,
+            blobs,
             tree,
             shapes: Arc::new(shapes),
             paths,

@@ -3,6 +3,7 @@
 //! Every look-up asks the memtables first, newest to oldest, then the tree; sets of the index are
 //! `postings.rs`'s.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -15,7 +16,7 @@ use crate::store::StoreParts;
 use crate::store::document::Document;
 use crate::store::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::store::record::{Record, RevisionRecord};
-use crate::tree::{Table, TreeSnapshot};
+use crate::tree::{Direction, Table, TreeSnapshot};
 use crate::value::{Body, PackedValue, Value};
 use crate::{Error, Result};
 
@@ -175,6 +176,24 @@ impl Snapshot {
 
     pub(super) fn state_in_memory(&self, number: DocumentNumber) -> Option<Arc<DocumentState>> {
         self.memtables.iter().rev().find_map(|memtable| memtable.document(number, self.at))
+    }
+
+    /// The documents that have several leaves. Costs a look at every document.
+    pub(super) fn branched_states(&self) -> Result<Vec<Arc<DocumentState>>> {
+        let mut found = Vec::new();
+        let mut rows = self.tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
+        while let Some((key, value)) = rows.next()? {
+            let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
+            if self.state_in_memory(number).is_none() {
+                found.push(Arc::new(DocumentRow::decode(value)?.state(number)?));
+            }
+            found.pop_if(|state| state.tree.leaves().count() < 2);
+        }
+        for memtable in &self.memtables {
+            let states = memtable.documents_where(self.at, |_| true);
+            found.extend(states.into_iter().filter(|state| state.tree.leaves().count() > 1));
+        }
+        Ok(found)
     }
 
     /// The newest state of the document `id`.

@@ -151,7 +151,7 @@ impl Store {
             seen = published;
             // A failure is kept in `broken`, where the next writer finds it.
             let kept_up = if idle { self.checkpoint() } else { self.merge_sealed() };
-            let swept = kept_up.and_then(|()| self.sweep_on());
+            let swept = kept_up.and_then(|()| self.sweep_on()).and_then(|()| self.sweep_content_if_wanted());
             if swept.and_then(|()| self.compact_if_worthwhile()).is_err() {
                 self.memory_freed.notify_all();
                 if self.broken.lock().is_some() || self.parts.log.is_poisoned() {

@@ -13,11 +13,13 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::index::{self, Declared, DocumentNumber, DocumentTerms, difference};
-use crate::log::{Level, LogPosition};
+use crate::index::{self, Declared, DocumentNumber, DocumentTerms, PathNumber, Step, difference};
+use crate::log::{Blob, Level, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
-use crate::revision::{DocumentId, Outcome, Revision, RevisionTree, Sequence};
+use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
+use crate::store::attachments::{self, Attachment};
 use crate::store::document::Document;
+use crate::store::edit::{Edit, Planned};
 use crate::store::guard::Admitted;
 use crate::store::publish::{Published, Written};
 use crate::store::record::{Record, RevisionRecord};
@@ -47,76 +49,6 @@ pub(crate) struct PreparedBody {
     terms: DocumentTerms,
     /// The declared indexes that the terms are of.
     generation: u64,
-}
-
-/// One edit of one document.
-#[derive(Debug, Clone)]
-pub enum Edit {
-    /// Create the document; a conflict if it exists.
-    Insert {
-        /// Its id.
-        id: DocumentId,
-        /// Its body, an object.
-        body: Value,
-    },
-    /// Replace the revision that was read; a conflict if it is not current.
-    Replace {
-        /// The document's id.
-        id: DocumentId,
-        /// The revision that was read.
-        revision: Revision,
-        /// The new body, an object.
-        body: Value,
-    },
-    /// Create the document or replace whatever is current.
-    Upsert {
-        /// The document's id.
-        id: DocumentId,
-        /// The new body, an object.
-        body: Value,
-    },
-    /// Delete the revision that was read; a conflict if it is not current.
-    Delete {
-        /// The document's id.
-        id: DocumentId,
-        /// The revision that was read.
-        revision: Revision,
-    },
-    /// Apply a revision that was written elsewhere, with its ancestry: what replication does. Never a conflict: it
-    /// becomes a branch of the document's revision tree, and the winner is the same wherever both are known.
-    Foreign {
-        /// The document's id.
-        id: DocumentId,
-        /// The revision, then its ancestors, newest first, without gaps.
-        revisions: Vec<Revision>,
-        /// Whether the revision is a deletion.
-        deleted: bool,
-        /// Its body, an object.
-        body: Value,
-    },
-}
-
-impl Edit {
-    /// The document it edits.
-    pub fn id(&self) -> &DocumentId {
-        match self {
-            Edit::Insert { id, .. }
-            | Edit::Replace { id, .. }
-            | Edit::Upsert { id, .. }
-            | Edit::Delete { id, .. }
-            | Edit::Foreign { id, .. } => id,
-        }
-    }
-
-    fn body(&self) -> Option<&Value> {
-        match self {
-            Edit::Insert { body, .. }
-            | Edit::Replace { body, .. }
-            | Edit::Upsert { body, .. }
-            | Edit::Foreign { body, .. } => Some(body),
-            Edit::Delete { .. } => None,
-        }
-    }
 }
 
 /// An edit whose body is ready.
@@ -149,6 +81,11 @@ impl StoreParts {
                 "top-level names that begin with `_` belong to the database; id and revision are given beside the body",
             ));
         }
+        self.pack_body(body)
+    }
+
+    /// As [`StoreParts::prepare_body`], where names that are reserved may stand.
+    fn pack_body(&self, body: &Value) -> Result<PreparedBody> {
         body.check(&self.options.limits)?;
         let mut packed = Vec::with_capacity(256);
         crate::value::pack(body, &self.shapes, &mut packed)?;
@@ -330,11 +267,14 @@ impl<'a> Transaction<'a> {
 
     pub(crate) fn stage(&mut self, prepared: PreparedEdit) -> Result<Revision> {
         let PreparedEdit { edit, mut body } = prepared;
+        let current = self.current(edit.id().as_str())?;
+        if let Some(with_files) = self.with_files(&edit, current.as_deref())? {
+            body = with_files;
+        }
         if body.generation != self.base.declared.generation {
             body.terms = self.store.parts.terms(&self.base.declared, body.packed.packed())?;
         }
-        let current = self.current(edit.id().as_str())?;
-        let planned = Planned::of(&edit, current.as_deref(), &body)?;
+        let planned = Planned::of(&edit, current.as_deref(), &body.canonical)?;
         let revision = planned.path[0];
         let next_number = self.next_number;
         if let Some(staged) = self.merge(edit.id(), current, planned, body)? {
@@ -346,6 +286,56 @@ impl<'a> Transaction<'a> {
             self.staged.push(staged);
         }
         Ok(revision)
+    }
+
+    /// The body that an edit leaves, if there are files: those the document has, but for what the edit does to them.
+    fn with_files(&self, edit: &Edit, current: Option<&DocumentState>) -> Result<Option<PreparedBody>> {
+        let parts = &self.store.parts;
+        let is_of_files = matches!(edit, Edit::Attach { .. } | Edit::Detach { .. });
+        if !is_of_files && parts.paths.child(PathNumber::ROOT, Step::Field(attachments::FIELD)).is_none() {
+            return Ok(None);
+        }
+        let Some(state) = current.filter(|state| state.is_live()) else { return Ok(None) };
+        if matches!(edit, Edit::Insert { .. } | Edit::Delete { .. } | Edit::Foreign { .. }) {
+            if !self.winner(state)?.attachments()?.is_empty() {
+                parts.blobs.note_unnamed();
+            }
+            return Ok(None);
+        }
+        let read = match edit {
+            Edit::Replace { revision, .. } | Edit::Attach { revision, .. } | Edit::Detach { revision, .. } => {
+                state.tree.leaf(revision)
+            }
+            _ => state.tree.winner(),
+        };
+        let Some(leaf) = read.filter(|leaf| !leaf.deleted) else { return Ok(None) };
+        let document = self.leaf(state, leaf)?;
+        let mut files = document.attachments()?;
+        match edit {
+            Edit::Attach { name, content_type, content, .. } => {
+                let file = Attachment::new(name, content_type, content, leaf.revision.generation() + 1)?;
+                content.note_named();
+                if files.iter().any(|file| file.name == *name) {
+                    parts.blobs.note_unnamed();
+                    files.retain(|file| file.name != *name);
+                }
+                files.push(file);
+            }
+            Edit::Detach { id, name, .. } => {
+                if !files.iter().any(|file| file.name == *name) {
+                    return Err(Error::not_found(format!("document `{id}` has no file `{name}`")));
+                }
+                parts.blobs.note_unnamed();
+                files.retain(|file| file.name != *name);
+            }
+            _ if files.is_empty() => return Ok(None),
+            _ => {}
+        }
+        let body = match edit.body() {
+            Some(body) => attachments::joined(body, &files)?,
+            None => attachments::joined(&document.value()?, &files)?,
+        };
+        parts.pack_body(&body).map(Some)
     }
 
     /// From now on each edit is judged by itself, as if it were the only one.
@@ -459,6 +449,23 @@ impl<'a> Transaction<'a> {
         Ok(Some(Staged { state, path, deleted, body: body.packed, old, old_terms, risen, new_terms }))
     }
 
+    /// The document of a leaf, which this transaction may have written itself.
+    fn leaf(&self, state: &DocumentState, leaf: &Leaf<Stored>) -> Result<Document> {
+        let staged =
+            self.staged.iter().rev().find(|staged| {
+                leaf.payload.length == 0 && staged.path[0] == leaf.revision && staged.state.id == state.id
+            });
+        match staged {
+            Some(staged) => {
+                let (id, body) = (state.id.clone(), staged.body.clone());
+                let shapes = self.store.parts.shapes.clone();
+                Ok(Document::new(id, leaf.revision, state.sequence, leaf.deleted, body, shapes))
+            }
+            None if state.tree.winner().is_some_and(|winner| winner.revision == leaf.revision) => self.winner(state),
+            None => self.base.leaf_document(state, leaf),
+        }
+    }
+
     /// The winner of `state`, which this transaction may have written itself.
     fn winner(&self, state: &DocumentState) -> Result<Document> {
         let unwritten = state.tree.winner().filter(|leaf| leaf.payload.length == 0 && state.body.is_none());
@@ -482,6 +489,23 @@ impl<'a> Transaction<'a> {
             Some(local) => PackedValue::new(local.body.packed(), &self.store.parts.shapes)?.to_value().map(Some),
             None => Ok(self.base.local_value(id)?.map(|(_, value)| value)),
         }
+    }
+
+    /// Gives a document a file, or other content to the one it has. Store the content first ([`crate::Database::store`]), since that
+    /// takes its time.
+    ///
+    /// # Errors
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Invalid` for a bad name.
+    pub fn attach(
+        &mut self,
+        id: &str,
+        revision: &Revision,
+        name: &str,
+        content_type: &str,
+        content: &Arc<Blob>,
+    ) -> Result<Revision> {
+        let (name, content_type, content) = (name.to_owned(), content_type.to_owned(), content.clone());
+        self.edit(Edit::Attach { id: DocumentId::new(id)?, revision: *revision, name, content_type, content })
     }
 
     /// Writes the `_local` document `id`; the new `N` of its revision `0-N`.
@@ -640,48 +664,5 @@ impl Staged {
     /// The leaves that this transaction wrote and the log has now.
     fn unwritten_leaves(&self) -> SmallVec<[Revision; 1]> {
         self.state.tree.leaves().filter(|leaf| leaf.payload.length == 0).map(|leaf| leaf.revision).collect()
-    }
-}
-
-/// What an edit amounts to: which revision, with which ancestors.
-struct Planned {
-    path: SmallVec<[Revision; 2]>,
-    deleted: bool,
-}
-
-impl Planned {
-    /// Checks the edit against the document's current state.
-    fn of(edit: &Edit, current: Option<&DocumentState>, body: &PreparedBody) -> Result<Self> {
-        let live = current.filter(|state| state.is_live());
-        let parent = match edit {
-            Edit::Foreign { revisions, deleted, .. } => {
-                return Ok(Planned { path: revisions.as_slice().into(), deleted: *deleted });
-            }
-            Edit::Insert { id, .. } => {
-                if let Some(winner) = live.and_then(|state| state.tree.winner()) {
-                    return Err(Error::conflict(format!(
-                        "document `{id}` exists already, at revision {}",
-                        winner.revision
-                    ))
-                    .with_hint("read it and replace that revision, or upsert"));
-                }
-                current.and_then(|state| state.tree.winner()).map(|winner| winner.revision)
-            }
-            Edit::Upsert { .. } => current.and_then(|state| state.tree.winner()).map(|winner| winner.revision),
-            Edit::Replace { id, revision, .. } | Edit::Delete { id, revision } => {
-                let Some(state) = live else {
-                    return Err(Error::not_found(format!("there is no document `{id}`")));
-                };
-                if state.tree.leaf(revision).is_none_or(|leaf| leaf.deleted) {
-                    let winner = state.tree.winner().map_or_else(String::new, |leaf| leaf.revision.to_string());
-                    return Err(Error::conflict(format!("document `{id}` is at revision {winner}, not at {revision}"))
-                        .with_hint("read it again and decide with what you find"));
-                }
-                Some(*revision)
-            }
-        };
-        let deleted = matches!(edit, Edit::Delete { .. });
-        let revision = Revision::of_edit(parent.as_ref(), deleted, &body.canonical);
-        Ok(Planned { path: std::iter::once(revision).chain(parent).collect(), deleted })
     }
 }

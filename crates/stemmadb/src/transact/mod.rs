@@ -92,9 +92,7 @@ impl Attempt<'_> {
     /// As the method of the edit's name. An edit that fails leaves the transaction as it was.
     pub fn edit(&mut self, edit: Edit) -> Result<Revision> {
         // Whether there is a document, and which revision, is read here, except by edits that do whatever they find.
-        if matches!(edit, Edit::Insert { .. } | Edit::Replace { .. } | Edit::Delete { .. })
-            && !self.transaction.wrote(edit.id().as_str())
-        {
+        if !matches!(edit, Edit::Upsert { .. } | Edit::Foreign { .. }) && !self.transaction.wrote(edit.id().as_str()) {
             self.reads.id(edit.id().as_str());
         }
         let revision = self.transaction.edit(edit.clone())?;

@@ -1,0 +1,456 @@
+//! Large content beside the log: one file each, named by the SHA-256 of what is in it, written and flushed before the log names it.
+//!
+//! ```text
+//! blobs/ab/cdef…   content │ CRC32C of each 64 KiB of it, u32 each │ length u64 │ CRC32C of the two before u32 │ "blob" │ version u32
+//! blobs/new-7      one that is being written
+//! ```
+//!
+//! Invariants:
+//! - A file with a digest's name is whole and was flushed: it got its name last.
+//! - What is read was checked: each 64 KiB by its checksum, so that any range can be; all of it by its digest, where it is read from
+//!   beginning to end.
+//! - A *pinned* blob is not swept: whoever stores one holds the pin until the log names it.
+//!
+//! Concurrency: any thread may do anything at any time. Whoever sweeps a blob knows that nothing names it; what is held stays.
+
+use std::fmt;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
+use super::vfs::{Vfs, VfsFile, read_exact_at};
+use crate::{Error, Result};
+
+/// So much is checked together.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Content is flushed on its way, so that the last flush of a large blob is as short as that of a small one.
+const FLUSH_BYTES: u64 = 32 << 20;
+const DIRECTORY: &str = "blobs";
+const NEW: &str = "new-";
+const MAGIC: &[u8; 4] = b"blob";
+const VERSION: u32 = 1;
+/// Length, checksum, magic, version.
+const FOOTER_BYTES: usize = 8 + 4 + 4 + 4;
+
+/// The SHA-256 of some content, and its name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    fn file_name(&self) -> String {
+        let hex = self.to_string();
+        format!("{DIRECTORY}/{}/{}", &hex[..2], &hex[2..])
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for Digest {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || Error::invalid("a digest is 64 hexadecimal digits");
+        if text.len() != 64 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 32];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = str::from_utf8(digits).map_err(|_| wrong())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+        }
+        Ok(Digest(bytes))
+    }
+}
+
+/// The blobs of a database.
+pub(crate) struct Blobs {
+    vfs: Arc<dyn Vfs>,
+    /// How many hold each.
+    pins: Mutex<HashMap<Digest, usize>>,
+    next_new: AtomicU64,
+    /// Whether there may be blobs that nothing names.
+    may_have_unnamed: AtomicBool,
+}
+
+/// A blob that is stored and stays at least as long as this is held.
+pub struct Blob {
+    blobs: Arc<Blobs>,
+    digest: Digest,
+    length: u64,
+    is_named: AtomicBool,
+}
+
+impl Blob {
+    /// What it is named by.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// How many bytes it has.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Something is about to name it.
+    pub(crate) fn note_named(&self) {
+        self.is_named.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Blob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Blob {} of {} bytes", self.digest, self.length)
+    }
+}
+
+impl Drop for Blob {
+    fn drop(&mut self) {
+        if !self.is_named.load(Ordering::Acquire) {
+            self.blobs.note_unnamed();
+        }
+        let mut pins = self.blobs.pins.lock();
+        if let Some(count) = pins.get_mut(&self.digest) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.digest);
+            }
+        }
+    }
+}
+
+impl Blobs {
+    /// The blobs in `vfs`. Nothing is read.
+    pub(crate) fn new(vfs: Arc<dyn Vfs>) -> Self {
+        Blobs { vfs, pins: Mutex::default(), next_new: AtomicU64::new(0), may_have_unnamed: AtomicBool::new(true) }
+    }
+
+    /// Stores what `content` has, in constant memory; returns when it is flushed. Content that is there already is not stored twice.
+    ///
+    /// # Errors
+    /// Those of `content`; `Unavailable` if the disk is full or can't be written.
+    pub(crate) fn store(self: &Arc<Self>, content: &mut dyn Read) -> Result<Blob> {
+        let name = format!("{DIRECTORY}/{NEW}{}", self.next_new.fetch_add(1, Ordering::Relaxed));
+        self.vfs.create_dir_all(DIRECTORY).map_err(|error| Error::io(format!("create {DIRECTORY}"), error))?;
+        let stored = self.write(&name, content);
+        if stored.is_err() {
+            // What is left of it is removed when the database is opened the next time, should this fail as well.
+            self.vfs.remove(&name).ok();
+        }
+        stored
+    }
+
+    fn write(self: &Arc<Self>, name: &str, content: &mut dyn Read) -> Result<Blob> {
+        let failed = |error| Error::io(format!("write {name}"), error);
+        let file = self.vfs.create(name).map_err(failed)?;
+        let mut writing = Writing { file: &*file, sums: Vec::new(), hasher: Sha256::new(), length: 0 };
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            let count = read_whole(content, &mut chunk).map_err(|error| Error::io("read the content", error))?;
+            writing.chunk(&chunk[..count]).map_err(failed)?;
+            if count < CHUNK_BYTES {
+                break;
+            }
+        }
+        let (digest, length) = writing.finish().map_err(failed)?;
+        let blob = self.pin(digest, length);
+        let wanted = digest.file_name();
+        let (directory, _) = wanted.rsplit_once('/').unwrap_or((DIRECTORY, ""));
+        if self.vfs.open(&wanted).is_ok() {
+            self.vfs.remove(name).map_err(|error| Error::io(format!("remove {name}"), error))?;
+        } else {
+            self.vfs.create_dir_all(directory).map_err(|error| Error::io(format!("create {directory}"), error))?;
+            self.vfs.rename(name, &wanted).map_err(|error| Error::io(format!("rename {name} to {wanted}"), error))?;
+        }
+        // Also where it was there: whoever stored it may not have come so far yet.
+        // First where its name was made: the disk is to know it there before it hears that it went elsewhere.
+        for directory in [DIRECTORY, directory] {
+            self.vfs.sync_dir(directory).map_err(|error| Error::io(format!("flush {directory}"), error))?;
+        }
+        Ok(blob)
+    }
+
+    fn pin(self: &Arc<Self>, digest: Digest, length: u64) -> Blob {
+        *self.pins.lock().entry(digest).or_default() += 1;
+        Blob { blobs: self.clone(), digest, length, is_named: AtomicBool::new(false) }
+    }
+
+    /// Notes that something names a blob no longer, or that one was stored that may never be named.
+    pub(crate) fn note_unnamed(&self) {
+        self.may_have_unnamed.store(true, Ordering::Release);
+    }
+
+    /// Whether a sweep may find something; forgets it.
+    pub(crate) fn take_unnamed(&self) -> bool {
+        self.may_have_unnamed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Opens a blob for reading.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `Corrupt` if its end is damaged; `Unavailable` if it can't be read.
+    pub(crate) fn read(&self, digest: &Digest) -> Result<BlobReader> {
+        let name = digest.file_name();
+        let file = match self.vfs.open(&name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::not_found(format!("there is no {name}")));
+            }
+            Err(error) => return Err(Error::io(format!("open {name}"), error)),
+        };
+        let (length, sums) = read_end(&*file).map_err(|error| damaged(&name, error))?;
+        Ok(BlobReader {
+            name,
+            digest: *digest,
+            file,
+            length,
+            sums,
+            position: 0,
+            chunk: None,
+            hasher: Some(Sha256::new()),
+        })
+    }
+
+    /// All blobs there are, in no order.
+    ///
+    /// # Errors
+    /// `Unavailable` if directories can't be read.
+    pub(crate) fn list(&self) -> Result<Vec<Digest>> {
+        let list = |name: &str| self.vfs.list(name).map_err(|error| Error::io(format!("read {name}"), error));
+        let mut found = Vec::new();
+        for first in list(DIRECTORY)? {
+            if first.len() == 2 {
+                let names = list(&format!("{DIRECTORY}/{first}"))?;
+                found.extend(names.iter().filter_map(|rest| format!("{first}{rest}").parse::<Digest>().ok()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes a blob that nobody holds; returns how many bytes that freed. For one that nothing names any more.
+    ///
+    /// # Errors
+    /// `Unavailable` if it can't be removed.
+    pub(crate) fn sweep(&self, digest: &Digest) -> Result<u64> {
+        let name = digest.file_name();
+        // Nobody can come to hold it meanwhile.
+        let pins = self.pins.lock();
+        if pins.contains_key(digest) {
+            return Ok(0);
+        }
+        let length = self.vfs.open(&name).and_then(|file| file.len()).unwrap_or(0);
+        match self.vfs.remove(&name) {
+            Ok(()) => Ok(length),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(Error::io(format!("remove {name}"), error)),
+        }
+    }
+
+    /// Removes what a crash left half written. For the opening of a database, before anything is stored.
+    ///
+    /// # Errors
+    /// `Unavailable` if a file can't be removed.
+    pub(crate) fn remove_unfinished(&self) -> Result<()> {
+        let names = self.vfs.list(DIRECTORY).map_err(|error| Error::io(format!("read {DIRECTORY}"), error))?;
+        for name in names.iter().filter(|name| name.starts_with(NEW)) {
+            let name = format!("{DIRECTORY}/{name}");
+            self.vfs.remove(&name).map_err(|error| Error::io(format!("remove {name}"), error))?;
+        }
+        Ok(())
+    }
+}
+
+/// A blob on its way to the disk.
+struct Writing<'a> {
+    file: &'a dyn VfsFile,
+    sums: Vec<u8>,
+    hasher: Sha256,
+    length: u64,
+}
+
+impl Writing<'_> {
+    fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.file.write_at(bytes, self.length)?;
+        self.sums.extend_from_slice(&crc32c::crc32c(bytes).to_be_bytes());
+        self.hasher.update(bytes);
+        let before = self.length;
+        self.length += bytes.len() as u64;
+        if before / FLUSH_BYTES != self.length / FLUSH_BYTES { self.file.sync_data() } else { Ok(()) }
+    }
+
+    fn finish(mut self) -> io::Result<(Digest, u64)> {
+        let mut end = std::mem::take(&mut self.sums);
+        end.extend_from_slice(&self.length.to_be_bytes());
+        end.extend_from_slice(&crc32c::crc32c(&end).to_be_bytes());
+        end.extend_from_slice(MAGIC);
+        end.extend_from_slice(&VERSION.to_be_bytes());
+        self.file.write_at(&end, self.length)?;
+        self.file.sync_data()?;
+        Ok((Digest(self.hasher.finalize().into()), self.length))
+    }
+}
+
+/// Fills the buffer as far as the content goes.
+fn read_whole(content: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < buffer.len() {
+        match content.read(&mut buffer[count..]) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+/// The length of the content, and the checksum of each chunk.
+fn read_end(file: &dyn VfsFile) -> io::Result<(u64, Vec<u32>)> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its end is not one of a blob");
+    let file_length = file.len()?;
+    let footer_at = file_length.checked_sub(FOOTER_BYTES as u64).ok_or_else(wrong)?;
+    let mut footer = [0; FOOTER_BYTES];
+    read_exact_at(file, &mut footer, footer_at)?;
+    let (length, rest) = footer.split_at(8);
+    let length = u64::from_be_bytes(length.try_into().map_err(|_| wrong())?);
+    if &rest[4..8] != MAGIC || rest[8..] != VERSION.to_be_bytes() {
+        return Err(wrong());
+    }
+    let sums_bytes = length.div_ceil(CHUNK_BYTES as u64).checked_mul(4).ok_or_else(wrong)?;
+    if length.checked_add(sums_bytes) != Some(footer_at) {
+        return Err(wrong());
+    }
+    let mut end = vec![0; sums_bytes as usize];
+    read_exact_at(file, &mut end, length)?;
+    end.extend_from_slice(&footer[..8]);
+    if crc32c::crc32c(&end).to_be_bytes() != rest[..4] {
+        return Err(wrong());
+    }
+    let sums = end[..sums_bytes as usize].chunks_exact(4);
+    Ok((length, sums.map(|sum| u32::from_be_bytes([sum[0], sum[1], sum[2], sum[3]])).collect()))
+}
+
+fn damaged(name: &str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Error::corrupt(format!("{name}: {error}"))
+            .with_hint("put the file back from a backup, or attach the content anew"),
+        _ => Error::io(format!("read {name}"), error),
+    }
+}
+
+/// Reads a blob, from wherever you seek to, in constant memory. Each 64 KiB is checked before any of it is handed out; what is read from
+/// beginning to end is also checked against its digest.
+pub struct BlobReader {
+    name: String,
+    digest: Digest,
+    file: Arc<dyn VfsFile>,
+    length: u64,
+    sums: Vec<u32>,
+    position: u64,
+    /// Which chunk was read last, and its bytes.
+    chunk: Option<(usize, Vec<u8>)>,
+    /// As long as everything up to the position was read in one go.
+    hasher: Option<Sha256>,
+}
+
+impl BlobReader {
+    /// How many bytes the content has.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Reads the chunk `index`, if it is not the one read last.
+    fn load(&mut self, index: usize) -> io::Result<&[u8]> {
+        let is_there = self.chunk.as_ref().is_some_and(|(read, _)| *read == index);
+        if !is_there {
+            let start = (index * CHUNK_BYTES) as u64;
+            let count = (self.length - start).min(CHUNK_BYTES as u64) as usize;
+            let mut bytes = self.chunk.take().map_or_else(Vec::new, |(_, bytes)| bytes);
+            bytes.resize(count, 0);
+            read_exact_at(&*self.file, &mut bytes, start)?;
+            if crc32c::crc32c(&bytes) != self.sums[index] {
+                return Err(self.wrong(&format!("the bytes from {start} on fail their checksum")));
+            }
+            self.chunk = Some((index, bytes));
+        }
+        Ok(self.chunk.as_ref().map_or(&[][..], |(_, bytes)| bytes))
+    }
+
+    fn wrong(&self, what: &str) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", self.name))
+    }
+}
+
+impl Read for BlobReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.position >= self.length || buffer.is_empty() {
+            return Ok(0);
+        }
+        let within = (self.position % CHUNK_BYTES as u64) as usize;
+        let rest = &self.load((self.position / CHUNK_BYTES as u64) as usize)?[within..];
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.position += count as u64;
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&buffer[..count]);
+            if self.position == self.length
+                && let Some(hasher) = self.hasher.take()
+                && Digest(hasher.finalize().into()) != self.digest
+            {
+                return Err(self.wrong("the content is not what its name says"));
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl Seek for BlobReader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let (base, offset) = match to {
+            SeekFrom::Start(position) => (position, 0),
+            SeekFrom::End(offset) => (self.length, offset),
+            SeekFrom::Current(offset) => (self.position, offset),
+        };
+        let position = base.checked_add_signed(offset).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "there is nothing before the beginning of a blob")
+        })?;
+        if position == 0 {
+            self.hasher = Some(Sha256::new());
+        } else if position != self.position {
+            self.hasher = None;
+        }
+        self.position = position;
+        Ok(position)
+    }
+}
+
+impl fmt::Debug for BlobReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlobReader at {} of {}", self.position, self.digest)
+    }
+}
+
+#[cfg(test)]
+mod tests;

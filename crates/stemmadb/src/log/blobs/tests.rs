@@ -1,0 +1,135 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::ErrorKind;
+use crate::log::vfs::{Call, Failure, FaultVfs, MemoryVfs};
+
+fn blobs() -> Arc<Blobs> {
+    Arc::new(Blobs::new(Arc::new(MemoryVfs::new())))
+}
+
+fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|at| ((at * at) >> 7) as u8).collect()
+}
+
+fn all(blobs: &Blobs, digest: &Digest) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    blobs.read(digest).unwrap().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[test]
+fn what_is_stored_comes_back_whatever_its_length() {
+    let blobs = blobs();
+    for length in [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 7] {
+        let bytes = content(length);
+        let blob = blobs.store(&mut &bytes[..]).unwrap();
+        assert_eq!(blob.length(), length as u64);
+        assert_eq!(blob.digest().to_string().parse::<Digest>().unwrap(), blob.digest());
+        assert_eq!(all(&blobs, &blob.digest()).unwrap(), bytes);
+    }
+    assert_eq!(blobs.list().unwrap().len(), 6);
+    // The digest is SHA-256, as other programs compute it.
+    let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    assert!(blobs.read(&empty.parse().unwrap()).is_ok());
+}
+
+#[test]
+fn the_same_content_is_stored_once_and_held_as_long_as_anyone_does() {
+    let blobs = blobs();
+    let first = blobs.store(&mut &b"content"[..]).unwrap();
+    let second = blobs.store(&mut &b"content"[..]).unwrap();
+    let digest = first.digest();
+    assert_eq!((digest, blobs.list().unwrap().len()), (second.digest(), 1));
+    assert_eq!(blobs.vfs.list(DIRECTORY).unwrap().len(), 1, "nothing unfinished is left");
+    drop(first);
+    assert_eq!(blobs.sweep(&digest).unwrap(), 0);
+    drop(second);
+    assert!(blobs.sweep(&digest).unwrap() > 7);
+    assert!(blobs.pins.lock().is_empty());
+    assert_eq!(blobs.read(&digest).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_reader_that_fails_leaves_nothing() {
+    struct Fails(usize);
+    impl Read for Fails {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(1).ok_or_else(|| io::Error::other("the line is cut"))?;
+            buffer.fill(7);
+            Ok(buffer.len().min(1000))
+        }
+    }
+    let blobs = blobs();
+    let error = blobs.store(&mut Fails(200)).unwrap_err();
+    assert!(error.to_string().contains("the line is cut"), "{error}");
+    assert_eq!(blobs.vfs.list(DIRECTORY).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_either_and_a_crash_is_cleaned_up() {
+    let vfs = FaultVfs::new(1);
+    let blobs = Arc::new(Blobs::new(Arc::new(vfs.clone())));
+    vfs.fail(Call::Write, 2, Failure::Full, false);
+    let error = blobs.store(&mut &content(3 * CHUNK_BYTES)[..]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(blobs.list().unwrap(), []);
+    vfs.create(&format!("{DIRECTORY}/{NEW}7")).unwrap();
+    blobs.remove_unfinished().unwrap();
+    assert!(vfs.list(DIRECTORY).unwrap().iter().all(|name| !name.starts_with(NEW)));
+}
+
+#[test]
+fn what_has_a_name_survives_a_crash() {
+    for seed in 0..200 {
+        let vfs = FaultVfs::new(seed);
+        let blobs = Arc::new(Blobs::new(Arc::new(vfs.clone())));
+        let bytes = content(seed as usize * 997);
+        let digest = blobs.store(&mut &bytes[..]).unwrap().digest();
+        let after = Blobs::new(Arc::new(vfs.crash_image(seed)));
+        assert_eq!(all(&after, &digest).unwrap(), bytes, "seed {seed}");
+    }
+}
+
+#[test]
+fn damage_is_never_handed_out() {
+    let vfs = FaultVfs::new(3);
+    let blobs = Arc::new(Blobs::new(Arc::new(vfs.clone())));
+    let bytes = content(2 * CHUNK_BYTES + 100);
+    let digest = blobs.store(&mut &bytes[..]).unwrap().digest();
+    let name = digest.file_name();
+    let length = vfs.content(&name).unwrap().len();
+    for at in (0..length).step_by(4999).chain(length - FOOTER_BYTES..length) {
+        vfs.damage(&name, |file| file[at] ^= 0x10);
+        let read = blobs.read(&digest).map_err(|error| assert_eq!(error.kind(), ErrorKind::Corrupt));
+        if let Ok(mut reader) = read {
+            let mut seen = Vec::new();
+            let end = reader.read_to_end(&mut seen);
+            assert_eq!(end.unwrap_err().kind(), io::ErrorKind::InvalidData, "byte {at}");
+            assert!(bytes.starts_with(&seen), "byte {at}");
+        }
+        vfs.damage(&name, |file| file[at] ^= 0x10);
+    }
+    // Sound checksums under a wrong name.
+    let other = blobs.store(&mut &b"other"[..]).unwrap().digest();
+    let wrong = vfs.content(&other.file_name()).unwrap();
+    vfs.damage(&name, |file| *file = wrong);
+    assert!(all(&blobs, &digest).unwrap_err().to_string().contains("not what its name says"));
+}
+
+proptest! {
+    #[test]
+    fn any_range_is_that_of_the_content(length in 0..3 * CHUNK_BYTES, ranges in prop::collection::vec((0..4 * CHUNK_BYTES, 0..2 * CHUNK_BYTES), 1..6)) {
+        let blobs = blobs();
+        let bytes = content(length);
+        let digest = blobs.store(&mut &bytes[..]).unwrap().digest();
+        let mut reader = blobs.read(&digest).unwrap();
+        for (start, count) in ranges {
+            reader.seek(SeekFrom::Start(start as u64)).unwrap();
+            let mut seen = Vec::new();
+            reader.by_ref().take(count as u64).read_to_end(&mut seen).unwrap();
+            let from = start.min(length);
+            prop_assert_eq!(&seen[..], &bytes[from..(from + count).min(length)]);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! One edit of one document, and what it amounts to: which revision, with which ancestors.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::log::Blob;
+use crate::memtable::DocumentState;
+use crate::revision::{DocumentId, Revision};
+use crate::value::Value;
+use crate::{Error, Result};
+
+/// One edit of one document.
+#[derive(Debug, Clone)]
+pub enum Edit {
+    /// Create the document; a conflict if it exists.
+    Insert {
+        /// Its id.
+        id: DocumentId,
+        /// Its body, an object.
+        body: Value,
+    },
+    /// Replace the body of the revision that was read; a conflict if it is not current. Its files stay.
+    Replace {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision that was read.
+        revision: Revision,
+        /// The new body, an object.
+        body: Value,
+    },
+    /// Create the document or replace the body of whatever is current. Its files stay.
+    Upsert {
+        /// The document's id.
+        id: DocumentId,
+        /// The new body, an object.
+        body: Value,
+    },
+    /// Delete the revision that was read; a conflict if it is not current.
+    Delete {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision that was read.
+        revision: Revision,
+    },
+    /// Give a document a file, or other content to the one it has; a conflict if the revision that was read is not current.
+    Attach {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision that was read.
+        revision: Revision,
+        /// The file's name.
+        name: String,
+        /// What it is, such as `image/png`.
+        content_type: String,
+        /// Its content, stored already.
+        content: Arc<Blob>,
+    },
+    /// Take a file away from a document; a conflict if the revision that was read is not current.
+    Detach {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision that was read.
+        revision: Revision,
+        /// The file's name.
+        name: String,
+    },
+    /// Apply a revision that was written elsewhere, with its ancestry: what replication does. Never a conflict: it
+    /// becomes a branch of the document's revision tree, and the winner is the same wherever both are known.
+    Foreign {
+        /// The document's id.
+        id: DocumentId,
+        /// The revision, then its ancestors, newest first, without gaps.
+        revisions: Vec<Revision>,
+        /// Whether the revision is a deletion.
+        deleted: bool,
+        /// Its body, an object.
+        body: Value,
+    },
+}
+
+impl Edit {
+    /// The document it edits.
+    pub fn id(&self) -> &DocumentId {
+        match self {
+            Edit::Insert { id, .. }
+            | Edit::Replace { id, .. }
+            | Edit::Upsert { id, .. }
+            | Edit::Delete { id, .. }
+            | Edit::Attach { id, .. }
+            | Edit::Detach { id, .. }
+            | Edit::Foreign { id, .. } => id,
+        }
+    }
+
+    pub(super) fn body(&self) -> Option<&Value> {
+        match self {
+            Edit::Insert { body, .. }
+            | Edit::Replace { body, .. }
+            | Edit::Upsert { body, .. }
+            | Edit::Foreign { body, .. } => Some(body),
+            Edit::Delete { .. } | Edit::Attach { .. } | Edit::Detach { .. } => None,
+        }
+    }
+}
+
+/// What an edit amounts to: which revision, with which ancestors.
+pub(super) struct Planned {
+    pub(super) path: SmallVec<[Revision; 2]>,
+    pub(super) deleted: bool,
+}
+
+impl Planned {
+    /// Checks the edit against the document's current state.
+    pub(super) fn of(edit: &Edit, current: Option<&DocumentState>, canonical: &[u8]) -> Result<Self> {
+        let live = current.filter(|state| state.is_live());
+        let parent = match edit {
+            Edit::Foreign { revisions, deleted, .. } => {
+                return Ok(Planned { path: revisions.as_slice().into(), deleted: *deleted });
+            }
+            Edit::Insert { id, .. } => {
+                if let Some(winner) = live.and_then(|state| state.tree.winner()) {
+                    return Err(Error::conflict(format!(
+                        "document `{id}` exists already, at revision {}",
+                        winner.revision
+                    ))
+                    .with_hint("read it and replace that revision, or upsert"));
+                }
+                current.and_then(|state| state.tree.winner()).map(|winner| winner.revision)
+            }
+            Edit::Upsert { .. } => current.and_then(|state| state.tree.winner()).map(|winner| winner.revision),
+            Edit::Replace { id, revision, .. }
+            | Edit::Delete { id, revision }
+            | Edit::Attach { id, revision, .. }
+            | Edit::Detach { id, revision, .. } => {
+                let Some(state) = live else {
+                    return Err(Error::not_found(format!("there is no document `{id}`")));
+                };
+                if state.tree.leaf(revision).is_none_or(|leaf| leaf.deleted) {
+                    let winner = state.tree.winner().map_or_else(String::new, |leaf| leaf.revision.to_string());
+                    return Err(Error::conflict(format!("document `{id}` is at revision {winner}, not at {revision}"))
+                        .with_hint("read it again and decide with what you find"));
+                }
+                Some(*revision)
+            }
+        };
+        let deleted = matches!(edit, Edit::Delete { .. });
+        let revision = Revision::of_edit(parent.as_ref(), deleted, canonical);
+        Ok(Planned { path: std::iter::once(revision).chain(parent).collect(), deleted })
+    }
+}

@@ -1,0 +1,218 @@
+//! Files of documents: kept, shared, swept; never half there, whatever happens.
+//!
+//! `STEMMA_FILE_CRASHES` for more losses of power (`just nightly-files`).
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use serde_json::json;
+use stemmadb::testing::{Place, Random, contents, small};
+use stemmadb::{Database, Document, Durability, Edit, ErrorKind, Options, Revision, field};
+
+fn read(db: &Database, id: &str, name: &str) -> Vec<u8> {
+    let mut content = Vec::new();
+    db.attachment(id, name).unwrap().unwrap().read_to_end(&mut content).unwrap();
+    content
+}
+
+fn names(document: &Document) -> Vec<String> {
+    document.attachments().unwrap().into_iter().map(|file| file.name).collect()
+}
+
+/// How many contents there are on the disk.
+fn content_count(directory: &std::path::Path) -> usize {
+    let below = |path: &std::path::Path| path.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    below(&directory.join("blobs")).map(|first| below(&first).count().max(usize::from(first.is_file()))).sum()
+}
+
+#[test]
+fn a_file_stays_with_its_document_until_it_is_taken_away() {
+    let db = Database::in_memory();
+    let first = db.insert("a", &json!({"n": 1})).unwrap();
+    let second = db.attach("a", &first, "x.txt", "text/plain", &b"one"[..]).unwrap();
+    assert_eq!(db.attach("a", &first, "y.txt", "text/plain", &b"two"[..]).unwrap_err().kind(), ErrorKind::Conflict);
+    let third = db.attach("a", &second, "y.txt", "text/plain", &b"two"[..]).unwrap();
+    let fourth = db.replace("a", &third, &json!({"n": 2})).unwrap();
+    db.upsert("a", &json!({"n": 3})).unwrap();
+    let document = db.get("a").unwrap().unwrap();
+    assert_eq!(names(&document), ["x.txt", "y.txt"]);
+    assert_eq!(document.attachments().unwrap()[0].generation, 2);
+    assert_eq!(read(&db, "a", "x.txt"), b"one");
+    // The body is what was written; as CouchDB shows it, it tells of its files.
+    assert_eq!(document.to_json().unwrap(), r#"{"n":3}"#);
+    assert_eq!(document.to::<serde_json::Value>().unwrap(), json!({"n": 3}));
+    let shown = serde_json::to_value(&document).unwrap();
+    assert_eq!(shown["_attachments"]["x.txt"]["length"], 3);
+    assert_eq!(shown["_attachments"]["x.txt"]["stub"], true);
+    // Other content under the same name.
+    let fifth = db.attach("a", document.revision(), "x.txt", "text/html", &b"<p>"[..]).unwrap();
+    assert_eq!(read(&db, "a", "x.txt"), b"<p>");
+    let last = db.detach("a", &fifth, "y.txt").unwrap();
+    assert_eq!(db.detach("a", &last, "y.txt").unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(db.attachment("a", "y.txt").unwrap().is_none() && db.attachment("b", "x.txt").unwrap().is_none());
+    assert_eq!(db.detach("a", &fourth, "x.txt").unwrap_err().kind(), ErrorKind::Conflict);
+    for name in ["", "_x", &"n".repeat(1025)] {
+        assert_eq!(db.attach("a", &last, name, "", &b""[..]).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+    }
+    assert!(db.check(|_| ()).unwrap().is_sound());
+}
+
+#[test]
+fn documents_are_found_by_their_files_whatever_the_policy() {
+    let policy = stemmadb::IndexPolicy::new(["n"], ["_attachments"]).unwrap();
+    let db = Database::in_memory_with(Options::new().index(policy)).unwrap();
+    for n in 0..5 {
+        let revision = db.insert(&format!("d{n}"), &json!({"n": n})).unwrap();
+        if n % 2 == 0 {
+            db.attach(&format!("d{n}"), &revision, "p.png", "image/png", &[n][..]).unwrap();
+        }
+    }
+    let images = field("_attachments").elem_match(field("content_type").begins_with("image/"));
+    assert_eq!(db.find(images).count().unwrap(), 3);
+    assert_eq!(db.sweep().unwrap().blob_count, 0);
+}
+
+#[test]
+fn a_transaction_attaches_all_or_nothing() {
+    let db = Database::in_memory();
+    let content = db.store_content(&b"content"[..]).unwrap();
+    let given_up = db.write(|tx| {
+        let revision = tx.insert("a", &json!({}))?;
+        tx.attach("a", &revision, "f", "", &content)?;
+        assert_eq!(names(&tx.get("a")?.unwrap()), ["f"]);
+        Err::<(), _>(stemmadb::Error::invalid("no"))
+    });
+    assert!(given_up.is_err() && db.get("a").unwrap().is_none());
+    db.write(|tx| {
+        let revision = tx.insert("a", &json!({}))?;
+        let revision = tx.attach("a", &revision, "f", "", &content)?;
+        tx.replace("a", &revision, &json!({"n": 1}))
+    })
+    .unwrap();
+    db.optimistic(|tx| {
+        let document = tx.get("a")?.unwrap();
+        let (id, name) = (document.id().clone(), "g".to_owned());
+        let (revision, content) = (*document.revision(), content.clone());
+        tx.edit(Edit::Attach { id, revision, name, content_type: String::new(), content })
+    })
+    .unwrap();
+    assert_eq!(names(&db.get("a").unwrap().unwrap()), ["f", "g"]);
+    assert_eq!(read(&db, "a", "g"), b"content");
+}
+
+#[test]
+fn content_is_stored_once_and_swept_when_no_leaf_names_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("files.stemma");
+    let db = Database::open_with(&path, Options::new().background(false)).unwrap();
+    let mut revisions: Vec<Revision> = Vec::new();
+    for id in ["a", "b"] {
+        let revision = db.insert(id, &json!({})).unwrap();
+        revisions.push(db.attach(id, &revision, "f", "", &b"same"[..]).unwrap());
+    }
+    assert_eq!(content_count(&path), 1);
+    db.delete("a", &revisions[0]).unwrap();
+    assert_eq!(db.sweep().unwrap().blob_count, 0);
+    // A branch from elsewhere wins; the one that lost still has its file.
+    let id: stemmadb::DocumentId = "b".parse().unwrap();
+    let body = stemmadb::Value::parse(b"{}").unwrap();
+    let foreign = ["9-ffffffffffffffffffffffffffffffff", "8-ffffffffffffffffffffffffffffffff"];
+    let revisions_of_it: Vec<Revision> = foreign.iter().map(|text| text.parse().unwrap()).collect();
+    let winner = revisions_of_it[0];
+    db.edit(Edit::Foreign { id, revisions: revisions_of_it, deleted: false, body }).unwrap();
+    assert!(names(&db.get("b").unwrap().unwrap()).is_empty());
+    for checkpointed in [false, true] {
+        if checkpointed {
+            db.checkpoint().unwrap();
+        }
+        assert_eq!(db.sweep().unwrap().blob_count, 0);
+    }
+    db.delete("b", &winner).unwrap();
+    assert_eq!(read(&db, "b", "f"), b"same");
+    let held = db.store_content(&b"held"[..]).unwrap();
+    db.delete("b", &revisions[1]).unwrap();
+    let swept = db.sweep().unwrap();
+    assert!(swept.blob_count == 1 && swept.freed_bytes > 4, "{swept:?}");
+    assert_eq!(content_count(&path), 1);
+    drop(held);
+    assert_eq!(db.sweep().unwrap().blob_count, 1);
+    assert_eq!(content_count(&path), 0);
+}
+
+#[test]
+fn what_is_not_named_is_swept_by_itself_and_damage_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("files.stemma");
+    let db = Database::open(&path).unwrap();
+    let first = db.insert("a", &json!({})).unwrap();
+    let second = db.attach("a", &first, "f", "", &b"content"[..]).unwrap();
+    let third = db.attach("a", &second, "gone", "", &b"more"[..]).unwrap();
+    db.detach("a", &third, "gone").unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while content_count(&path) > 1 {
+        assert!(std::time::Instant::now() < until, "nothing was swept");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(db.check(|_| ()).unwrap().file_count, 1);
+    db.close().unwrap();
+    let db = Database::rebuild(&path, Options::new(), |_| ()).unwrap();
+    assert_eq!(read(&db, "a", "f"), b"content");
+    std::fs::remove_dir_all(path.join("blobs")).unwrap();
+    let error = db.attachment("a", "f").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(!db.check(|_| ()).unwrap().is_sound());
+}
+
+/// At any moment of a life full of files, after the power is lost: every name has its content, and a sweep leaves nothing else.
+#[test]
+fn after_a_crash_every_name_has_its_content_and_nothing_else_is_left() {
+    let rounds = std::env::var("STEMMA_FILE_CRASHES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    for seed in 0..rounds {
+        let place = Place::new(seed);
+        let mut random = Random::new(seed);
+        let options = || small(Options::new(), 64 << 10, 1 << 20, 10).background(false);
+        let db = place.open(options()).unwrap();
+        for _ in 0..random.below(60) {
+            let id = format!("d{}", random.below(6));
+            let durability = [Durability::Sync, Durability::None][random.below(2) as usize];
+            let name = format!("f{}", random.below(3));
+            let Some(document) = db.get(&id).unwrap() else {
+                let body = stemmadb::Value::parse(b"{}").unwrap();
+                db.edit_with(durability, Edit::Insert { id: id.parse().unwrap(), body }).unwrap();
+                continue;
+            };
+            let (id, revision) = (document.id().clone(), *document.revision());
+            let edit = match random.below(8) {
+                0 => Edit::Delete { id, revision },
+                1 | 2 if names(&document).contains(&name) => Edit::Detach { id, revision, name },
+                3 => {
+                    db.sweep().unwrap();
+                    continue;
+                }
+                4 => {
+                    db.checkpoint().unwrap();
+                    continue;
+                }
+                _ => {
+                    let bytes = vec![random.below(9) as u8; random.below(3000) as usize];
+                    let content = db.store_content(&bytes[..]).unwrap();
+                    Edit::Attach { id, revision, name, content_type: String::new(), content }
+                }
+            };
+            db.edit_with(durability, edit).unwrap();
+        }
+        let after = place.crash_image(seed);
+        drop(db);
+        let db = after.open(options()).unwrap();
+        let mut digests = BTreeSet::new();
+        for document in db.find(stemmadb::Selector::everything()).documents().unwrap() {
+            for file in document.attachments().unwrap() {
+                assert_eq!(read(&db, document.id().as_str(), &file.name).len() as u64, file.length, "seed {seed}");
+                digests.insert(file.digest);
+            }
+        }
+        db.sweep().unwrap();
+        assert_eq!(contents(&after), digests.iter().map(ToString::to_string).collect::<Vec<_>>(), "seed {seed}");
+        assert!(db.check(|_| ()).unwrap().is_sound(), "seed {seed}");
+    }
+}
