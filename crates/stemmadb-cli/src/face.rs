@@ -153,9 +153,11 @@ impl Database {
     /// Writes one document; returns its revision.
     pub(crate) fn put(&self, write: Write, durability: DurabilityChoice) -> Result<String> {
         let is_new = matches!(write.over, Over::Nothing);
+        let id = write.id.clone();
         match self.inner.edit_with(durability_of(durability), edit_of(write)?) {
             Ok(revision) => Ok(revision.to_string()),
-            Err(error) if is_new && error.kind() == ErrorKind::Conflict => {
+            // A unique view may refuse a document that is new.
+            Err(error) if is_new && error.kind() == ErrorKind::Conflict && self.inner.get(&id)?.is_some() => {
                 Err(Failure::new(Exit::NotFound, error.message())
                     .with_hint("--rev REVISION replaces that revision, --upsert whatever is there"))
             }
