@@ -16,13 +16,21 @@ const SHARES: u64 = 48;
 const SHARE_MIN: u64 = if cfg!(test) { 4 } else { 64 };
 
 /// The values of one path, in ranges.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Histogram {
     /// In the order of keys, without a gap.
     buckets: Vec<Bucket>,
     /// Not below any key.
     top: Vec<u8>,
     entry_count: u64,
+    /// Which range was changed last: mostly it is the next one too.
+    near: usize,
+}
+
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Self) -> bool {
+        self.buckets == other.buckets && self.top == other.top
+    }
 }
 
 /// The values whose keys are not below `from`, and below the `from` of the next.
@@ -59,8 +67,11 @@ impl Histogram {
         if entry_change == 0 && value_change == 0 {
             return;
         }
-        self.make_room(key, entry_change.unsigned_abs());
-        let at = self.bucket_of(key);
+        if !self.is_within(self.near, key) {
+            self.make_room(key, entry_change.unsigned_abs());
+            self.near = self.bucket_of(key);
+        }
+        let at = self.near;
         let Some(bucket) = self.buckets.get_mut(at) else { return };
         self.entry_count -= bucket.entry_count;
         bucket.entry_count = bucket.entry_count.saturating_add_signed(entry_change);
@@ -171,6 +182,12 @@ impl Histogram {
     /// How many entries a range is to have.
     fn share(&self) -> u64 {
         (self.entry_count / SHARES).max(SHARE_MIN)
+    }
+
+    /// Whether a range that is not the last holds a key.
+    fn is_within(&self, at: usize, key: &[u8]) -> bool {
+        let end = self.buckets.get(at + 1);
+        end.is_some_and(|end| key < end.from.as_slice()) && self.buckets[at].from.as_slice() <= key
     }
 
     /// Which range holds a key; the first, if it is below all.

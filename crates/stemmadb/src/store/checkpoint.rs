@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::Result;
-use crate::index::{self, Container, PathNumber};
+use crate::index::{self, Container, PathNumber, ordered};
 use crate::log::Level;
 use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Stored, Walk};
 use crate::revision::Sequence;
@@ -71,7 +71,8 @@ impl StoreParts {
     fn merge(&self, sealed: &Sealed, persisted: &mut Persisted) -> Result<()> {
         self.log.commit(sealed.log_end, Level::Flushed)?;
         self.publisher.advance(self.log.written(), self.log.durable());
-        let mut slices = Slices { parts: self, transaction: None, row_count: 0, counting: None };
+        let has_chunks = sealed.next_number.chunk() > 0;
+        let mut slices = Slices { parts: self, transaction: None, row_count: 0, counting: None, has_chunks };
         let path_count = self.paths.len();
         let shape_count = persisted.shape_count.max(sealed.shape_count);
         let tree = slices.transaction()?;
@@ -101,6 +102,8 @@ struct Slices<'a> {
     row_count: usize,
     /// The statistics of the path that is merged.
     counting: Option<Counting>,
+    /// Whether there are documents of more than one chunk.
+    has_chunks: bool,
 }
 
 impl<'a> Slices<'a> {
@@ -125,8 +128,12 @@ impl<'a> Slices<'a> {
         row_key: &[u8],
         is_touched: impl Fn(u64) -> bool,
     ) -> Result<bool> {
-        let prefix = index::first_posting(path, key);
-        match self.transaction()?.has_beside(Table::Postings, row_key, &prefix)? {
+        // Presence is not counted.
+        if !self.has_chunks || self.counting.is_none() {
+            return Ok(false);
+        }
+        let term = &row_key[..ordered(u64::from(path.0)).len() + key.len()];
+        match self.transaction()?.has_beside(Table::Postings, row_key, term)? {
             Some(has_others) => Ok(has_others),
             // Nobody else changes the tree, and what this transaction changed of the term is touched.
             None => statistics::has_others(&*self.parts.tree.read()?, path, key, is_touched),

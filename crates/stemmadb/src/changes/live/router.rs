@@ -4,8 +4,8 @@
 //! The walk follows names as the matcher does (fields of objects, positions of arrays), on the document itself: neither the
 //! index's policy nor its bounds can hide anything from it.
 //!
-//! Cost for a document: a look-up for each field that someone watches, and one for each scalar found there; no matter how many
-//! watchers there are.
+//! Cost for a document: a look-up for each object, which says where in objects of its shape the watched fields are, and one for each
+//! scalar found there; no matter how many watchers there are.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use super::ranges::Ranges;
 use crate::Result;
 use crate::query::{Clue, Clues};
 use crate::store::Document;
-use crate::value::{Packed, PackedValue, collate::key};
+use crate::value::{Packed, PackedObject, PackedValue, Shape, ShapeNumber, collate::key};
 
 /// Deeper clues are cut to a presence at this depth, so that every walk over the tree of paths may recurse.
 const DEPTH_MAX: usize = 32;
@@ -36,7 +36,11 @@ pub(super) struct Router {
 /// One path.
 #[derive(Default)]
 struct Node {
-    children: HashMap<String, Node>,
+    children: Vec<Child>,
+    /// Where among the children a name is.
+    by_name: HashMap<String, u32>,
+    /// For shapes of objects that were here: at which positions which children are found.
+    routes: HashMap<ShapeNumber, Box<[Turn]>>,
     /// By the key of a scalar here, or of an element of an array here.
     by_value: HashMap<Vec<u8>, Filed>,
     /// By ranges in which the key of a value here is.
@@ -44,6 +48,22 @@ struct Node {
     /// Those that want anything that is here.
     present: Filed,
 }
+
+/// What is below a path, under one name.
+struct Child {
+    name: String,
+    node: Node,
+}
+
+/// The field at a position of an object leads to this child.
+#[derive(Clone, Copy)]
+struct Turn {
+    position: u32,
+    child: u32,
+}
+
+/// So many shapes are remembered at one path.
+const ROUTES_MAX: usize = 1_024;
 
 impl Router {
     /// Files a watcher under one of the lists of clues; returns which, to remove it later. None: it is filed under no clue.
@@ -139,12 +159,36 @@ impl Router {
 }
 
 impl Node {
+    fn child(&self, name: &str) -> Option<&Node> {
+        self.by_name.get(name).map(|at| &self.children[*at as usize].node)
+    }
+
     fn child_mut(&mut self, name: &str) -> &mut Node {
-        self.children.entry_ref(name).or_default()
+        let at = match self.by_name.get(name) {
+            Some(at) => *at as usize,
+            None => {
+                self.routes.clear();
+                self.by_name.insert(name.to_owned(), self.children.len() as u32);
+                self.children.push(Child { name: name.to_owned(), node: Node::default() });
+                self.children.len() - 1
+            }
+        };
+        &mut self.children[at].node
+    }
+
+    fn remove_child(&mut self, name: &str) {
+        let Some(at) = self.by_name.remove(name) else { return };
+        self.routes.clear();
+        self.children.swap_remove(at as usize);
+        if let Some(moved) = self.children.get(at as usize)
+            && let Some(place) = self.by_name.get_mut(&moved.name)
+        {
+            *place = at;
+        }
     }
 
     fn at<'a>(&self, mut names: impl Iterator<Item = &'a str>) -> Option<&Node> {
-        names.try_fold(self, |node, name| node.children.get(name))
+        names.try_fold(self, |node, name| node.child(name))
     }
 
     fn is_empty(&self) -> bool {
@@ -171,15 +215,16 @@ impl Node {
         if depth_left == 0 {
             return take(&mut self.present, watcher);
         }
-        if let Some(child) = self.children.get_mut(*first) {
+        if let Some(at) = self.by_name.get(*first) {
+            let child = &mut self.children[*at as usize].node;
             child.remove(rest, depth_left - 1, watcher, clue);
             if child.is_empty() {
-                self.children.remove(*first);
+                self.remove_child(first);
             }
         }
     }
 
-    fn visit(&self, value: PackedValue<'_>, scratch: &mut Vec<u8>, found: &mut Vec<WatcherNumber>) -> Result<()> {
+    fn visit(&mut self, value: PackedValue<'_>, scratch: &mut Vec<u8>, found: &mut Vec<WatcherNumber>) -> Result<()> {
         found.extend_from_slice(&self.present);
         if !self.by_value.is_empty() || !self.ranges.is_empty() {
             self.look_up(value, scratch, found)?;
@@ -188,29 +233,51 @@ impl Node {
             return Ok(());
         }
         match value.read()? {
-            Packed::Object(object) if object.shape().is_none() || object.len() < self.children.len() => {
-                for field in object.iter() {
-                    let (name, value) = field?;
-                    if let Some(child) = self.children.get(name) {
-                        child.visit(value, scratch, found)?;
+            Packed::Object(object) => match object.shape() {
+                Some(shape) => self.follow(object, shape, scratch, found)?,
+                None => {
+                    for field in object.iter() {
+                        let (name, value) = field?;
+                        if let Some(at) = self.by_name.get(name) {
+                            self.children[*at as usize].node.visit(value, scratch, found)?;
+                        }
                     }
                 }
-            }
-            Packed::Object(object) => {
-                for (name, child) in &self.children {
-                    if let Some(value) = object.get(name)? {
-                        child.visit(value, scratch, found)?;
-                    }
-                }
-            }
+            },
             Packed::Array(_) => {
-                for (name, child) in &self.children {
+                for Child { name, node } in &mut self.children {
                     if let Some(value) = value.child(name)? {
-                        child.visit(value, scratch, found)?;
+                        node.visit(value, scratch, found)?;
                     }
                 }
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Visits the watched fields of an object, without a look at the others or at names.
+    fn follow(
+        &mut self,
+        object: PackedObject<'_>,
+        shape: &Shape,
+        scratch: &mut Vec<u8>,
+        found: &mut Vec<WatcherNumber>,
+    ) -> Result<()> {
+        if self.routes.len() > ROUTES_MAX {
+            self.routes.clear();
+        }
+        let Node { children, by_name, routes, .. } = self;
+        let route = routes.entry(shape.number()).or_insert_with(|| {
+            let turn = |(position, name): (usize, &str)| {
+                by_name.get(name).map(|child| Turn { position: position as u32, child: *child })
+            };
+            shape.names().enumerate().filter_map(turn).collect()
+        });
+        for turn in route {
+            if let Some(value) = object.value(turn.position as usize)? {
+                children[turn.child as usize].node.visit(value, scratch, found)?;
+            }
         }
         Ok(())
     }

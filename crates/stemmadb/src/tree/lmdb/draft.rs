@@ -3,6 +3,8 @@
 //! Rows come sorted from a checkpoint, so the changes of one block follow each other: the writer keeps one draft for each
 //! table, and stores it when a row of another block is next.
 
+use std::cell::Cell;
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::block::{Block, Rows, covers};
@@ -20,6 +22,8 @@ pub(super) struct Draft {
     bytes: Vec<u8>,
     rows: Vec<Place>,
     row_bytes: usize,
+    /// Where a key was looked for last. One row is looked at, put and asked for its neighbours in turn, then one after it.
+    near: Cell<usize>,
 }
 
 /// Where a row's key is, followed by its value.
@@ -58,6 +62,7 @@ impl Draft {
         self.upper.extend_from_slice(upper);
         self.stored_bytes = stored_bytes;
         self.is_changed = false;
+        self.near.set(0);
     }
 
     /// Adds the rows of a block, whose keys are above those here, and takes its upper fence; none if it is damaged.
@@ -127,10 +132,40 @@ impl Draft {
     }
 
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
-        match self.rows.last() {
-            Some(last) if self.bytes[last.key()] < *key => Err(self.rows.len()),
-            _ => self.rows.binary_search_by(|place| self.bytes[place.key()].cmp(key)),
+        let compare = |index: usize| self.bytes[self.rows[index].key()].cmp(key);
+        let near = self.near.get().min(self.rows.len());
+        let (mut low, mut high) = (0, self.rows.len());
+        // Up to two rows from there; anywhere else by halves.
+        for index in [near, near + 1] {
+            if index >= high {
+                break;
+            }
+            match compare(index) {
+                Ordering::Less => low = index + 1,
+                Ordering::Equal => return self.found(Ok(index)),
+                Ordering::Greater => {
+                    high = index;
+                    break;
+                }
+            }
         }
+        if low < high && high == near && compare(high - 1) == Ordering::Less {
+            low = high;
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            match compare(middle) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return self.found(Ok(middle)),
+                Ordering::Greater => high = middle,
+            }
+        }
+        self.found(Err(low))
+    }
+
+    fn found(&self, place: Result<usize, usize>) -> Result<usize, usize> {
+        self.near.set(place.unwrap_or_else(|index| index));
+        place
     }
 
     fn write(&mut self, key: &[&[u8]], value: &[u8]) -> Place {

@@ -202,6 +202,10 @@ pub(crate) fn encode_collated(order: &[u8], out: &mut Vec<u8>) {
 }
 
 fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    // As nearly all are; and many bytes are compared at once.
+    if !bytes.contains(&0) {
+        return out.extend_from_slice(bytes);
+    }
     for (at, piece) in bytes.split(|&byte| byte == 0).enumerate() {
         if at > 0 {
             out.extend_from_slice(&[0, ESCAPED_ZERO]);
