@@ -77,7 +77,7 @@ pub(crate) const FULL: Scale = Scale {
     query_counts: &[5_000, 100_000, 1_000_000],
     pattern_counts: &[100_000, 1_000_000],
     view_counts: &[1_000, 10_000, 100_000, 1_000_000],
-    query_turn_ms: 100,
+    query_turn_ms: 50,
     shopper_count: 1_000,
 };
 
