@@ -26,6 +26,8 @@ pub(crate) struct Axis {
     pub(crate) scale: Scale,
     /// The least and the greatest value shown.
     pub(crate) range: (f64, f64),
+    /// The values that are written, if not those that are round.
+    pub(crate) ticks: Vec<f64>,
 }
 
 /// How values are laid out.
@@ -45,7 +47,7 @@ pub(crate) struct Series {
     pub(crate) is_steps: bool,
 }
 
-const PANEL_WIDTH: f64 = 300.0;
+const PANEL_WIDTH: f64 = 240.0;
 const PANEL_HEIGHT: f64 = 200.0;
 /// Around each panel, for its title and its axes.
 const LEFT: f64 = 62.0;
@@ -165,6 +167,9 @@ impl Axis {
 
     /// Round values within the range: powers of ten and, if these are few, twice and five times them; or about five at equal distances.
     fn ticks(&self) -> Vec<f64> {
+        if !self.ticks.is_empty() {
+            return self.ticks.clone();
+        }
         let (low, high) = self.range;
         // What is computed may fall a little short of the end.
         let within = |tick: &f64| (low - 1e-9 * high.abs()..=high * (1.0 + 1e-9)).contains(tick);
@@ -260,7 +265,7 @@ mod tests {
     use super::*;
 
     fn axis(scale: Scale, low: f64, high: f64) -> Axis {
-        Axis { label: "x".to_owned(), scale, range: (low, high) }
+        Axis { label: "x".to_owned(), scale, range: (low, high), ticks: Vec::new() }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A shop, after BonsaiDb's commerce benchmark: what shoppers do, in Stemma, PostgreSQL and SQLite, durable everywhere.
 //!
-//! The rows' names have two parts, `operation: size, agents` or `total: size plan, agents`; the page has a table for each first part.
+//! `--only` picks sizes and plans, such as `small balanced`. The rows' names have two parts, `operation: size, agents` or
+//! `total: size plan, agents`; the page has a table for each first part.
 
 mod page;
 mod plots;
@@ -123,7 +124,12 @@ impl Commerce<'_> {
     fn size(&mut self, size: &Size) -> Result<()> {
         let mut loads = self.nobodys();
         let mut steps: BTreeMap<(Operation, usize), OfEach> = BTreeMap::new();
-        for kind in KINDS {
+        let is_wanted = |kind: &PlanKind| self.bench.wants(&format!("{} {}", size.name, kind.name));
+        let kinds: Vec<PlanKind> = KINDS.into_iter().filter(is_wanted).collect();
+        if kinds.is_empty() {
+            return Ok(());
+        }
+        for kind in kinds {
             let (stock, plans) = size.generate(SEED, &kind, self.bench.scale.shopper_count);
             self.verify(size, &kind, &stock, &plans)?;
             for agent_count in AGENT_COUNTS {
@@ -167,7 +173,6 @@ impl Commerce<'_> {
         for suffix in ["", "-wal", "-shm"] {
             remove(&self.bench.place.path().join(format!("shop{suffix}")))?;
         }
-        settle(self.bench.place.path());
         let path = self.bench.place.fresh("shop")?;
         let opened = contender.open(&path, self.server, stock)?;
         settle(self.bench.place.path());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{AGENT_COUNTS, CONTENDERS, EVERYTHING, TOTAL, agents};
+use super::{AGENT_COUNTS, CONTENDERS, EVERYTHING, KINDS, TOTAL, agents};
 use crate::Result;
 use crate::harness::{Axis, Figure, Histogram, Panel, Results, Row, Scale, Series};
 use crate::workload::shop::{OPERATIONS, Operation};
@@ -33,8 +33,9 @@ fn distribution(operation: Operation, rows: &[Row]) -> Figure {
     let low = seen().map(|(x, _)| *x).fold(f64::MAX, f64::min);
     let high = seen().map(|(x, _)| *x).fold(low * 10.0, f64::max);
     let top = seen().map(|(_, share)| 100.0 * share).fold(1.0, f64::max);
-    let x = Axis { label: "microseconds".to_owned(), scale: Scale::Logarithmic, range: (low, high) };
-    let y = Axis { label: "% of operations".to_owned(), scale: Scale::Linear, range: (0.0, 1.05 * top) };
+    let x = Axis { label: "microseconds".to_owned(), scale: Scale::Logarithmic, range: (low, high), ticks: Vec::new() };
+    let y =
+        Axis { label: "% of operations".to_owned(), scale: Scale::Linear, range: (0.0, 1.05 * top), ticks: Vec::new() };
     let panel = |(count, histograms): (usize, BTreeMap<&str, Histogram>)| Panel {
         title: agents(count),
         x: x.clone(),
@@ -59,26 +60,48 @@ fn histograms(operation: Operation, agent_count: usize, rows: &[Row]) -> BTreeMa
     all
 }
 
-/// The time that serving everyone took, by the number of agents.
+/// The time that serving everyone took, by the number of agents: all together, and each plan.
 fn overview(rows: &[Row]) -> Figure {
-    let mut seconds: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-    for count in AGENT_COUNTS {
-        let name = format!("{TOTAL}: {EVERYTHING}, {}", agents(count));
-        let Some(row) = rows.iter().find(|row| row.row == name) else { continue };
-        let ours = (CONTENDERS[0].name(), &row.ours);
-        for (name, one) in row.peers.iter().map(|(name, peer)| (name.as_str(), peer)).chain([ours]) {
-            seconds.entry(name).or_default().push((count as f64, one.p50 / 1e3));
-        }
-    }
-    let all = || seconds.values().flatten().map(|(_, y)| *y);
+    let everything = [("everything".to_owned(), format!("{TOTAL}: {EVERYTHING}"))];
+    let kinds = KINDS.map(|kind| (kind.name.to_owned(), format!(" {}", kind.name)));
+    let panels: Vec<(String, BTreeMap<&str, Vec<(f64, f64)>>)> =
+        everything.into_iter().chain(kinds).map(|(title, part)| (title, seconds(rows, &part))).collect();
+    let all = || panels.iter().flat_map(|(_, one)| one.values().flatten()).map(|(_, y)| *y);
     let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(1e-3, f64::max));
-    let panel = Panel {
-        title: String::new(),
-        x: Axis { label: "agents".to_owned(), scale: Scale::Logarithmic, range: (0.9, 4.4) },
-        y: Axis { label: "seconds".to_owned(), scale: Scale::Logarithmic, range: (low / 2.0, 2.0 * high) },
+    let counts = AGENT_COUNTS.map(|count| count as f64).to_vec();
+    let x = Axis { label: "agents".to_owned(), scale: Scale::Logarithmic, range: (0.9, 4.4), ticks: counts };
+    let y = Axis {
+        label: "seconds".to_owned(),
+        scale: Scale::Logarithmic,
+        range: (low / 1.5, 1.5 * high),
+        ticks: Vec::new(),
+    };
+    let panel = |(title, seconds): (String, BTreeMap<&str, Vec<(f64, f64)>>)| Panel {
+        title,
+        x: x.clone(),
+        y: y.clone(),
         series: in_order(|name| Some((seconds.get(name)?.clone(), false))),
     };
-    Figure { title: "All sizes and plans: total wall time".to_owned(), panels: vec![panel] }
+    Figure { title: "Wall time of serving everyone".to_owned(), panels: panels.into_iter().map(panel).collect() }
+}
+
+/// By contender, what the totals whose names have `part` in them come to together, by the number of agents.
+fn seconds<'a>(rows: &'a [Row], part: &str) -> BTreeMap<&'a str, Vec<(f64, f64)>> {
+    let mut seconds: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    for count in AGENT_COUNTS {
+        let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+        let end = format!("{part}, {}", agents(count));
+        for row in rows.iter().filter(|row| row.row.starts_with(TOTAL) && row.row.ends_with(&end)) {
+            let ours = (CONTENDERS[0].name(), &row.ours);
+            for (name, one) in row.peers.iter().map(|(name, peer)| (name.as_str(), peer)).chain([ours]) {
+                *sums.entry(name).or_default() += one.p50 / 1e3;
+            }
+        }
+        for (name, sum) in sums {
+            seconds.entry(name).or_default().push((count as f64, sum));
+        }
+    }
+    seconds
 }
 
 /// The contenders' series, always in the same order.
