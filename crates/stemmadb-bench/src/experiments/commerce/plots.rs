@@ -64,7 +64,7 @@ fn histograms(operation: Operation, agent_count: usize, rows: &[Row]) -> BTreeMa
 fn overview(rows: &[Row]) -> Figure {
     let everything = [("everything".to_owned(), format!("{TOTAL}: {EVERYTHING}"))];
     let kinds = KINDS.map(|kind| (kind.name.to_owned(), format!(" {}", kind.name)));
-    let panels: Vec<(String, BTreeMap<&str, Vec<(f64, f64)>>)> =
+    let panels: Vec<(String, Seconds<'_>)> =
         everything.into_iter().chain(kinds).map(|(title, part)| (title, seconds(rows, &part))).collect();
     let all = || panels.iter().flat_map(|(_, one)| one.values().flatten()).map(|(_, y)| *y);
     let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(1e-3, f64::max));
@@ -76,7 +76,7 @@ fn overview(rows: &[Row]) -> Figure {
         range: (low / 1.5, 1.5 * high),
         ticks: Vec::new(),
     };
-    let panel = |(title, seconds): (String, BTreeMap<&str, Vec<(f64, f64)>>)| Panel {
+    let panel = |(title, seconds): (String, Seconds<'_>)| Panel {
         title,
         x: x.clone(),
         y: y.clone(),
@@ -85,9 +85,12 @@ fn overview(rows: &[Row]) -> Figure {
     Figure { title: "Wall time of serving everyone".to_owned(), panels: panels.into_iter().map(panel).collect() }
 }
 
+/// The points of each contender: number of agents, seconds.
+type Seconds<'a> = BTreeMap<&'a str, Vec<(f64, f64)>>;
+
 /// By contender, what the totals whose names have `part` in them come to together, by the number of agents.
-fn seconds<'a>(rows: &'a [Row], part: &str) -> BTreeMap<&'a str, Vec<(f64, f64)>> {
-    let mut seconds: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+fn seconds<'a>(rows: &'a [Row], part: &str) -> Seconds<'a> {
+    let mut seconds = Seconds::new();
     for count in AGENT_COUNTS {
         let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
         let end = format!("{part}, {}", agents(count));
