@@ -736,7 +736,7 @@ impl Database {
     /// Verifies everything.
     pub(crate) fn check(&self, progress: &Progress) -> Result<Checked> {
         let report = self.inner.check(|step| progress.reached_of(step.done, step.total))?;
-        let fields: [(&str, Value); 5] = [
+        let fields: [(&str, Value); 6] = [
             ("document_count", report.document_count.into()),
             ("term_count", report.term_count.into()),
             ("record_count", report.record_count.into()),
