@@ -166,6 +166,16 @@ impl Error {
     }
 }
 
+/// For code that reads the content of files ([`crate::BlobReader`]) and answers with a [`Result`].
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::InvalidData => Error::corrupt(error.to_string()),
+            _ => Error::io("read or write", error),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)

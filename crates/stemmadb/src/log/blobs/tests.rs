@@ -1,3 +1,5 @@
+//! Content comes back as it was stored, once each; what is damaged, half written or lost is told, never handed out.
+
 use proptest::prelude::*;
 
 use super::*;
