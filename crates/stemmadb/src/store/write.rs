@@ -491,7 +491,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Gives a document a file, or other content to the one it has. Store the content first ([`crate::Database::store`]), since that
+    /// Gives a document a file, or other content to the one it has. Store the content first ([`crate::Database::store_content`]), since that
     /// takes its time.
     ///
     /// # Errors
