@@ -1,5 +1,7 @@
 //! The public face: a database that is opened, written, read and followed.
 
+mod expiry;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

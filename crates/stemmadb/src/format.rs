@@ -108,7 +108,7 @@ fn declared_keys() -> Vec<Vec<u8>> {
     let key = |text: &&str| {
         let (mut packed, shapes) = (Vec::new(), Shapes::new());
         pack(&value(text), &shapes, &mut packed).unwrap();
-        definition.key(PackedValue::new(&packed, &shapes).unwrap()).unwrap().key
+        definition.key("", PackedValue::new(&packed, &shapes).unwrap()).unwrap().unwrap().key
     };
     documents.iter().map(key).collect()
 }

@@ -24,6 +24,9 @@ struct Durability;
 #[doc = include_str!("../../../docs/guide/operating.md")]
 struct Operating;
 
+#[doc = include_str!("../../../docs/guide/expiry.md")]
+struct Expiry;
+
 #[doc = include_str!("../../../docs/guide/keys.md")]
 struct Keys;
 

@@ -31,7 +31,7 @@ pub use collection::{
 };
 pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
-pub use index::{Index, IndexPath, Policy as IndexPolicy};
+pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};
 pub use keys::Keys;
 pub use log::{Blob, BlobReader, Digest};
 pub use query::{

@@ -10,6 +10,7 @@ use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, T
 use crate::{Database, Durability, Error, Options, Result};
 
 pub use crate::log::{Call, Failure, FaultVfs, Random};
+pub use crate::store::Clock;
 
 /// Bounds far smaller than anyone may ask for, so that a few hundred writes fill memtables, roll segments and cut checkpoints
 /// into many slices.

@@ -8,6 +8,7 @@ mod entry;
 mod find;
 mod follow;
 mod session;
+mod settings;
 
 use std::marker::PhantomData;
 

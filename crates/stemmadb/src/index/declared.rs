@@ -8,6 +8,7 @@ mod definition;
 
 use std::sync::Arc;
 
+use super::expiry::{Rule, end_key};
 use super::number::PathNumber;
 use super::paths::{Paths, Step};
 use crate::value::collate::key;
@@ -48,6 +49,8 @@ pub(crate) struct DeclaredKey {
     pub(crate) key: Vec<u8>,
     /// Whether a value is missing or null: such documents are not asked to be unique.
     pub(crate) is_partial: bool,
+    /// Of a rule of expiry: the millisecond from which the document is gone.
+    pub(crate) end_ms: Option<i64>,
 }
 
 impl Declared {
@@ -81,7 +84,18 @@ impl Declared {
 
     /// The index of this name.
     pub(crate) fn named(&self, name: &str) -> Option<&DeclaredIndex> {
-        self.indexes.iter().find(|index| index.definition.name == name)
+        self.indexes.iter().find(|index| index.definition.expiry.is_none() && index.definition.name == name)
+    }
+
+    /// What keeps this rule of expiry.
+    pub(crate) fn expiring(&self, rule: &Rule) -> Option<&DeclaredIndex> {
+        self.indexes.iter().find(|index| index.definition.expiry.as_ref() == Some(rule))
+    }
+
+    /// The rules of expiry that are in force, each with its path in the postings.
+    pub(crate) fn expiries(&self) -> impl Iterator<Item = (&Rule, PathNumber)> {
+        let in_force = self.indexes.iter().filter(|index| index.is_ready);
+        in_force.filter_map(|index| Some((index.definition.expiry.as_ref()?, index.path)))
     }
 
     /// The index of this number.
@@ -110,11 +124,15 @@ impl Declared {
 }
 
 impl Definition {
-    /// The key that a document has here.
+    /// The key that the document `id` has here; none if it has none, as those have that never end.
     ///
     /// # Errors
     /// `Corrupt` if the packed bytes are damaged.
-    pub(crate) fn key(&self, document: PackedValue<'_>) -> Result<DeclaredKey> {
+    pub(crate) fn key(&self, id: &str, document: PackedValue<'_>) -> Result<Option<DeclaredKey>> {
+        if let Some(rule) = &self.expiry {
+            let end_ms = rule.end_ms(id, document)?;
+            return Ok(end_ms.map(|end| DeclaredKey { key: end_key(end), is_partial: true, end_ms }));
+        }
         let mut bytes = Vec::new();
         let mut is_partial = false;
         for path in &self.paths {
@@ -122,9 +140,9 @@ impl Definition {
             is_partial |= value.is_none_or(|value| value.kind() == Kind::Null);
             path.append(&mut bytes, value)?;
         }
-        let mut declared = DeclaredKey { key: Vec::with_capacity(bytes.len() + 8), is_partial };
+        let mut declared = DeclaredKey { key: Vec::with_capacity(bytes.len() + 8), is_partial, end_ms: None };
         key::encode_joined(&bytes, &mut declared.key);
-        Ok(declared)
+        Ok(Some(declared))
     }
 }
 

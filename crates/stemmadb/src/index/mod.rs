@@ -3,12 +3,13 @@
 //! A *term* is a path and a scalar found there. The terms of a document are a pure function of the policy and the
 //! document, so whoever maintains the index and whoever checks it cannot disagree. The documents that have a term are
 //! its *postings*: sets of document numbers, cut into containers of 65,536. A declared index is a path more, at which each document
-//! has one term.
+//! has one term. So is a rule of expiry.
 //!
 //! This room reads and writes no files and knows nothing of revisions.
 
 mod container;
 mod declared;
+mod expiry;
 mod histogram;
 mod number;
 mod paths;
@@ -20,6 +21,8 @@ mod terms;
 pub(crate) use container::Container;
 pub(crate) use declared::{Declared, DeclaredIndex, DeclaredKey, Definition, MISSING};
 pub use declared::{Index, IndexPath};
+pub use expiry::Expiry;
+pub(crate) use expiry::{Rule, end_key, end_of_key};
 pub(crate) use histogram::Histogram;
 pub(crate) use number::{DocumentNumber, PathNumber, ordered, take_ordered};
 pub(crate) use paths::{KeptStep, PathEntry, Paths, Step};

@@ -35,6 +35,8 @@ pub(crate) struct DocumentTerms {
     presence: Vec<(PathNumber, Presence)>,
     /// The terms that no other document may have.
     claims: Vec<(PathNumber, Box<[u8]>)>,
+    /// The millisecond from which the document is gone, by whichever rule that is first.
+    end_ms: Option<i64>,
 }
 
 /// A term whose key is in the buffer.
@@ -45,7 +47,7 @@ struct Place {
     end: u32,
 }
 
-/// The terms of `document`.
+/// The terms of `document`, whose id is `id`.
 ///
 /// # Errors
 /// `Corrupt` if the packed bytes are damaged.
@@ -53,15 +55,16 @@ pub(crate) fn document_terms(
     policy: &Policy,
     declared: &Declared,
     paths: &Paths,
+    id: &str,
     document: PackedValue<'_>,
 ) -> Result<DocumentTerms> {
     let mut terms = DocumentTerms::default();
-    terms.collect(policy, declared, paths, document)?;
+    terms.collect(policy, declared, paths, id, document)?;
     Ok(terms)
 }
 
 impl DocumentTerms {
-    /// Forgets these terms and holds those of `document`; saves what is allocated.
+    /// Forgets these terms and holds those of `document`, whose id is `id`; saves what is allocated.
     ///
     /// # Errors
     /// `Corrupt` if the packed bytes are damaged; there are no terms then.
@@ -70,6 +73,7 @@ impl DocumentTerms {
         policy: &Policy,
         declared: &Declared,
         paths: &Paths,
+        id: &str,
         document: PackedValue<'_>,
     ) -> Result<()> {
         self.clear();
@@ -79,7 +83,7 @@ impl DocumentTerms {
         let mut collector = Collector { policy, paths, terms: self, overflow: false };
         let collected = collector.document(document);
         let overflow = collector.overflow;
-        let collected = collected.and_then(|()| self.collect_declared(declared, document));
+        let collected = collected.and_then(|()| self.collect_declared(declared, id, document));
         if collected.is_err() {
             self.clear();
         } else {
@@ -88,10 +92,11 @@ impl DocumentTerms {
         collected
     }
 
-    /// Every document has a term in each declared index, whatever bounds the others.
-    fn collect_declared(&mut self, declared: &Declared, document: PackedValue<'_>) -> Result<()> {
+    /// Every document has a term in each declared index, whatever bounds the others; where one ends, that is a term too.
+    fn collect_declared(&mut self, declared: &Declared, id: &str, document: PackedValue<'_>) -> Result<()> {
         for index in &declared.indexes {
-            let DeclaredKey { key, is_partial } = index.definition.key(document)?;
+            let Some(DeclaredKey { key, is_partial, end_ms }) = index.definition.key(id, document)? else { continue };
+            self.end_ms = [self.end_ms, end_ms].into_iter().flatten().min();
             let start = self.keys.len() as u32;
             self.keys.extend_from_slice(&key);
             self.terms.push(Place { path: index.path, start, end: self.keys.len() as u32 });
@@ -103,6 +108,7 @@ impl DocumentTerms {
     }
 
     fn clear(&mut self) {
+        self.end_ms = None;
         self.claims.clear();
         self.keys.clear();
         self.terms.clear();
@@ -135,6 +141,11 @@ impl DocumentTerms {
     /// The terms that no other document may have: those of unique indexes, but of documents that lack a value.
     pub(crate) fn claims(&self) -> &[(PathNumber, Box<[u8]>)] {
         &self.claims
+    }
+
+    /// The millisecond from which the document is gone; none if it never ends.
+    pub(crate) fn end_ms(&self) -> Option<i64> {
+        self.end_ms
     }
 
     /// What the document has at each path, in the order of paths.

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -115,8 +115,9 @@ impl Keys {
     /// `Invalid` if the value does not fit the type; `Corrupt` if stored bytes are damaged.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
         let id = self.id(key)?;
-        let body = self.store()?.snapshot()?.local_value(&id)?;
-        let kept = body.and_then(|(_, body)| Kept::of(&body)).filter(|kept| !kept.is_over(now_ms()));
+        let store = self.store()?;
+        let body = store.snapshot()?.local_value(&id)?;
+        let kept = body.and_then(|(_, body)| Kept::of(&body)).filter(|kept| !kept.is_over(now_ms(&store)));
         kept.map(|kept| kept.value.deserialize_into()).transpose()
     }
 
@@ -133,7 +134,7 @@ impl Keys {
     /// # Errors
     /// `Invalid` for a bad key or value.
     pub fn set_for<T: Serialize + ?Sized>(&self, key: &str, value: &T, time: Duration) -> Result<()> {
-        self.put(key, value, Some(end_after(time)))
+        self.put(key, value, Some(end_after(&*self.store()?, time)))
     }
 
     fn put<T: Serialize + ?Sized>(&self, key: &str, value: &T, expires_at_ms: Option<u64>) -> Result<()> {
@@ -186,9 +187,11 @@ impl Keys {
     /// # Errors
     /// `Invalid` for a bad key.
     pub fn expire(&self, key: &str, time: Option<Duration>) -> Result<bool> {
+        let store = self.store()?;
         self.change(key, |kept| {
             let is_there = kept.is_some();
-            Ok((kept.map(|kept| Kept { expires_at_ms: time.map(end_after), ..kept }), is_there))
+            let expires_at_ms = time.map(|time| end_after(&store, time));
+            Ok((kept.map(|kept| Kept { expires_at_ms, ..kept }), is_there))
         })
     }
 
@@ -205,8 +208,9 @@ impl Keys {
     /// # Errors
     /// `Invalid` if a value does not fit the type; `Corrupt` if stored bytes are damaged.
     pub fn all<T: DeserializeOwned>(&self) -> Result<Vec<(String, T)>> {
-        let now_ms = now_ms();
-        let all = self.store()?.snapshot()?.locals(&self.prefix)?;
+        let store = self.store()?;
+        let now_ms = now_ms(&store);
+        let all = store.snapshot()?.locals(&self.prefix)?;
         let kept = all.into_iter().filter_map(|(id, body)| Some((id, Kept::of(&body)?)));
         let there = kept.filter(|(_, kept)| !kept.is_over(now_ms));
         there.map(|(id, kept)| Ok((id[self.prefix.len()..].to_owned(), kept.value.deserialize_into()?))).collect()
@@ -230,7 +234,7 @@ impl Keys {
         let store = self.store()?;
         let due = self.expiring.due(&store)?;
         let (result, expires_at_ms) = store.write(self.durability, |tx| {
-            let now_ms = now_ms();
+            let now_ms = now_ms(&store);
             let before = tx.local_value(&id)?.as_ref().and_then(Kept::of);
             let was_there = before.is_some();
             let (after, result) = change(before.filter(|kept| !kept.is_over(now_ms)))?;
@@ -268,7 +272,7 @@ impl Expiring {
             ends.by_time.extend(with_end);
             ends.is_read = true;
         }
-        let now_ms = now_ms();
+        let now_ms = now_ms(store);
         Ok(ends.by_time.iter().take(REMOVED_EACH).take_while(|(at, _)| *at <= now_ms).cloned().collect())
     }
 
@@ -282,12 +286,12 @@ impl Expiring {
     }
 }
 
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+fn now_ms(store: &Store) -> u64 {
+    store.parts.options.clock.now_ms().max(0) as u64
 }
 
-fn end_after(time: Duration) -> u64 {
-    now_ms().saturating_add((time.as_millis() as u64).max(1))
+fn end_after(store: &Store, time: Duration) -> u64 {
+    store.parts.options.clock.after(time).max(0) as u64
 }
 
 impl std::fmt::Debug for Keys {

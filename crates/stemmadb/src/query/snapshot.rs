@@ -1,4 +1,6 @@
 //! A snapshot of the store answers queries.
+//!
+//! Invariant: nothing that a query hears of has ended: each method leaves it out, of counts as of sets.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -25,18 +27,30 @@ impl Source for Snapshot {
     }
 
     fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
-        self.postings(path, key)
+        self.without_ended(self.postings(path, key)?)
     }
 
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
-        Snapshot::range(self, path, &range.lower, &range.upper)
+        self.without_ended(Snapshot::range(self, path, &range.lower, &range.upper)?)
     }
 
     fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
         let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
         let mut walk = Snapshot::walk(self, path, lower, upper, direction)?;
+        let ended = self.ended()?;
         while let Some(mut term) = walk.next_term()? {
-            if visit(term.key, &mut term)?.is_break() {
+            let flow = match ended {
+                None => visit(term.key, &mut term)?,
+                Some(ended) => {
+                    let mut documents = term.take()?;
+                    documents.and_not_with(ended);
+                    if documents.is_empty() {
+                        continue;
+                    }
+                    visit(term.key, &mut documents)?
+                }
+            };
+            if flow.is_break() {
                 break;
             }
         }
@@ -44,15 +58,16 @@ impl Source for Snapshot {
     }
 
     fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
-        Snapshot::presence(self, path, kinds)
+        self.without_ended(Snapshot::presence(self, path, kinds)?)
     }
 
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
-        self.live_number(id)
+        let ended = self.ended()?;
+        Ok(self.live_number(id)?.filter(|number| ended.is_none_or(|ended| !ended.contains(*number))))
     }
 
     fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
-        Snapshot::ids_in_range(self, lower, upper)
+        self.without_ended(Snapshot::ids_in_range(self, lower, upper)?)
     }
 
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
@@ -68,19 +83,29 @@ impl Source for Snapshot {
     }
 
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
-        self.postings_count(path, key)
+        match self.ended()? {
+            None => self.postings_count(path, key),
+            Some(_) => Ok(self.equal(path, key)?.len()),
+        }
     }
 
     fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
-        self.presence_count(path, kinds)
+        match self.ended()? {
+            None => self.presence_count(path, kinds),
+            Some(_) => Ok(Source::presence(self, path, kinds)?.len()),
+        }
     }
 
     fn live_len(&self) -> Result<u64> {
-        self.presence_count(PathNumber::ROOT, &[Presence::Object])
+        let ended = self.ended()?.map_or(0, DocumentSet::len);
+        Ok(self.presence_count(PathNumber::ROOT, &[Presence::Object])? - ended)
     }
 
     fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
-        self.range_count(path, &range.lower, &range.upper)
+        match self.ended()? {
+            None => self.range_count(path, &range.lower, &range.upper),
+            Some(_) => Ok(None),
+        }
     }
 
     fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
@@ -94,7 +119,8 @@ impl Source for Snapshot {
         from: DocumentNumber,
         count: u64,
     ) -> Result<(DocumentSet, bool)> {
-        self.some_postings(path, key, from, count)
+        let (found, has_more) = self.some_postings(path, key, from, count)?;
+        Ok((self.without_ended(found)?, has_more))
     }
 }
 

@@ -203,7 +203,8 @@ impl Check<'_> {
             let document = self.snapshot.winner(state)?;
             let parts = &self.snapshot.parts;
             let packed = document.packed()?;
-            let terms = crate::index::document_terms(&parts.policy, &self.declared, &parts.paths, packed)?;
+            let id = state.id.as_str();
+            let terms = crate::index::document_terms(&parts.policy, &self.declared, &parts.paths, id, packed)?;
             for term in terms.terms() {
                 self.sums.count_up(term.path, term.key, state.number);
                 self.report.term_count += 1;

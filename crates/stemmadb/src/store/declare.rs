@@ -12,13 +12,14 @@
 //! memtable; it reads the documents before.
 
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::index::{self, Declared, DeclaredKey, Definition, DocumentNumber, Index, IndexPath, KeptStep, PathNumber};
+use crate::index::{
+    self, Declared, DeclaredKey, Definition, DocumentNumber, Expiry, Index, IndexPath, KeptStep, PathNumber, Rule,
+};
 use crate::log::Level;
 use crate::revision::{DocumentId, Sequence};
 use crate::store::record::Record;
@@ -95,6 +96,26 @@ impl Store {
         }
     }
 
+    /// Puts a rule of expiry in force. One that is already is no error.
+    pub(crate) fn expire_by(&self, rule: &Rule, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+        let number = self.define(Definition::of_expiry(rule, 0))?;
+        self.build(number, progress)
+    }
+
+    /// Takes a rule of expiry back. Its rows go in the background.
+    pub(crate) fn drop_expiry(&self, rule: &Rule) -> Result<()> {
+        let Some(number) = self.parts.declared().expiring(rule).map(|index| index.definition.number) else {
+            return Err(Error::not_found(format!("there is no rule `{rule}`")).with_hint("list the rules to see them"));
+        };
+        self.forget(number)
+    }
+
+    /// The rules of expiry, in the order they were declared.
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
+        let declared = self.parts.declared();
+        declared.indexes.iter().filter_map(|index| index.definition.expiry.as_ref()).map(Expiry::of).collect()
+    }
+
     /// Takes an index away. Its rows go in the background.
     pub(crate) fn drop_index(&self, name: &str) -> Result<()> {
         let Some(number) = self.parts.declared().named(name).map(|index| index.definition.number) else {
@@ -111,7 +132,8 @@ impl Store {
             unique: index.definition.is_unique,
             state: if index.is_ready { IndexState::Ready } else { self.declaring.state(index.definition.number) },
         };
-        self.parts.declared().indexes.iter().map(info).collect()
+        let declared = self.parts.declared();
+        declared.indexes.iter().filter(|index| index.definition.expiry.is_none()).map(info).collect()
     }
 
     /// The documents that share their values in a unique index.
@@ -122,11 +144,12 @@ impl Store {
         let mut walk = snapshot.walk(index.path, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
         let mut found = Vec::new();
         while let Some(mut term) = walk.next_term()? {
-            let documents = term.take()?;
+            let documents = snapshot.without_ended(term.take()?)?;
             let Some(first) = documents.iter().next().filter(|_| documents.len() > 1) else { continue };
             // All documents of one term lack a value, or none does.
             let state = snapshot.state(first)?.ok_or_else(|| Error::internal("a term of no document"))?;
-            if !index.definition.key(snapshot.winner(&state)?.packed()?)?.is_partial {
+            let key = index.definition.key(state.id.as_str(), snapshot.winner(&state)?.packed()?)?;
+            if key.is_some_and(|key| !key.is_partial) {
                 let numbers: Vec<_> = documents.iter().collect();
                 found.push(Duplicates { ids: snapshot.ids(&numbers)? });
             }
@@ -139,7 +162,11 @@ impl Store {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut declared = Declared::clone(&self.parts.declared());
-        if let Some(known) = declared.named(&definition.name) {
+        let known = match &definition.expiry {
+            Some(rule) => declared.expiring(rule),
+            None => declared.named(&definition.name),
+        };
+        if let Some(known) = known {
             let known = &known.definition;
             if known.is_same(&definition) {
                 return Ok(known.number);
@@ -183,7 +210,7 @@ impl Store {
         let appended = self.parts.log.append(writer.next_sequence, &payload)?;
         writer.log_end = appended.end;
         let _view = self.view.write();
-        *self.parts.declared.write() = Arc::new(declared);
+        self.parts.set_declared(declared);
         Ok(())
     }
 
@@ -230,7 +257,7 @@ impl Store {
             let Some(state) = snapshot.state(at)? else { continue };
             let key = match prepared.remove(&at) {
                 Some((sequence, key)) if sequence == state.sequence => key,
-                _ if state.is_live() => Some(index.definition.key(snapshot.winner(&state)?.packed()?)?),
+                _ if state.is_live() => index.definition.key(state.id.as_str(), snapshot.winner(&state)?.packed()?)?,
                 _ => None,
             };
             terms.extend(key.map(|key| (at, key)));
@@ -264,7 +291,7 @@ impl Store {
         }
         snapshot.load(&live, &mut |at, document| {
             if let Some((_, key)) = keys.get_mut(&at) {
-                *key = Some(definition.key(document.packed()?)?);
+                *key = definition.key(document.id().as_str(), document.packed()?)?;
             }
             Ok(())
         })?;
@@ -306,7 +333,9 @@ impl Store {
         declared.numbered(number).ok_or_else(dropped)?;
         declared.set_ready(number);
         let _view = self.view.write();
-        *self.parts.declared.write() = Arc::new(declared);
+        self.parts.set_declared(declared);
+        // What it found may have ended long ago.
+        self.sweeping.note(i64::MIN);
         Ok(())
     }
 
@@ -336,7 +365,7 @@ impl Store {
             self.redefine(&mut writer, declared)?;
             self.seal(&mut writer);
         } else {
-            *self.parts.declared.write() = Arc::new(declared);
+            self.parts.set_declared(declared);
         }
         self.find_garbage()
     }

@@ -12,17 +12,20 @@ mod attachments;
 mod cache;
 mod check;
 mod checkpoint;
+mod clock;
 mod compact;
 mod declare;
 mod directory;
 mod document;
 mod edit;
 mod events;
+mod expire;
 mod fetch;
 mod guard;
 mod layout;
 mod locals;
 mod meta;
+mod moment;
 mod options;
 mod path_info;
 mod postings;
@@ -53,6 +56,7 @@ use crate::{Error, Result};
 
 pub use attachments::{Attachment, Swept};
 pub use check::{CheckReport, Damage};
+pub use clock::Clock;
 pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use document::Document;
 pub use edit::Edit;
@@ -79,6 +83,8 @@ pub(crate) struct StoreParts {
     /// The declared indexes. Changed under the writer lock, and while `Store::view` is locked to write: so no snapshot knows of
     /// another state than the one it can see.
     declared: RwLock<Arc<Declared>>,
+    /// Whether there is a rule of expiry in force.
+    has_expiries: AtomicBool,
     pub(crate) publisher: Publisher,
     pub(crate) options: Options,
     cache: cache::DocumentCache,
@@ -98,6 +104,7 @@ pub(crate) struct Store {
     /// Held by whoever builds a declared index.
     building: Mutex<()>,
     declaring: declare::Declaring,
+    sweeping: expire::Sweeping,
     wanted: upkeep::Wanted,
     /// Signalled when a checkpoint has freed memory, and when it never will.
     memory_freed: Condvar,
@@ -158,9 +165,9 @@ struct Sealed {
 /// Counts and sizes of an open database.
 #[derive(Debug, Clone)]
 pub struct Info {
-    /// Documents that are not deleted.
+    /// Documents that are neither deleted nor ended.
     pub document_count: u64,
-    /// Documents whose winner is a deletion.
+    /// Documents whose winner is a deletion, or that ended.
     pub deleted_count: u64,
     /// The newest published sequence.
     pub sequence: Sequence,
@@ -217,7 +224,8 @@ impl Store {
             memtables.push(view.active.clone());
         }
         let segments = self.parts.log.segments_snapshot();
-        Ok(Snapshot { parts: self.parts.clone(), at, is_published, memtables, tree, segments, declared })
+        let moment = moment::Moment::of(&declared, &self.parts.options.clock);
+        Ok(Snapshot { parts: self.parts.clone(), at, is_published, memtables, tree, segments, declared, moment })
     }
 
     fn active_memtable(&self) -> Arc<Memtable> {
@@ -267,7 +275,8 @@ impl Store {
     /// The document `id`, of everything published; a hot one without a snapshot.
     pub(crate) fn get(&self, id: &str) -> Result<Option<Document>> {
         match self.parts.cache.get(id, self.parts.publisher.published()) {
-            Some(document) => Ok(Some(document)),
+            Some(document) if !self.parts.has_ended_by_now(&document)? => Ok(Some(document)),
+            Some(_) => Ok(None),
             None => self.snapshot()?.get(id),
         }
     }
@@ -399,6 +408,7 @@ impl Store {
         let numbers_taken = self.parts.publisher.published_numbers().0 - FIRST_NUMBER.0;
         let snapshot = self.snapshot()?;
         let live = snapshot.presence_count(crate::index::PathNumber::ROOT, &[crate::index::Presence::Object])?;
+        let live = live - snapshot.ended()?.map_or(0, crate::index::DocumentSet::len);
         let statistics = self.parts.log.statistics();
         let tree = self.parts.tree.size()?;
         let live_bytes = meta::live_bytes(&*snapshot.tree)?.values().sum();
@@ -435,6 +445,20 @@ impl StoreParts {
     /// The declared indexes now.
     fn declared(&self) -> Arc<Declared> {
         self.declared.read().clone()
+    }
+
+    /// Puts these in force. But for when a database is opened: under the writer lock, and while `Store::view` is locked to write.
+    fn set_declared(&self, declared: Declared) {
+        self.has_expiries.store(declared.expiries().next().is_some(), Ordering::Release);
+        *self.declared.write() = Arc::new(declared);
+    }
+
+    /// Whether a document has ended. Costs a load where there are no rules of expiry.
+    fn has_ended_by_now(&self, document: &Document) -> Result<bool> {
+        if !self.has_expiries.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        moment::has_ended(&self.declared(), document, self.options.clock.now_ms())
     }
 
     /// Appends the records of the shapes from number `from` on; returns how many shapes there are.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::index::Policy;
 use crate::log::Level;
+use crate::store::Clock;
 use crate::value::Limits;
 
 /// What a write waits for before it returns, and before anyone sees it.
@@ -56,6 +57,7 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) background: bool,
     pub(crate) slice_rows: usize,
+    pub(crate) clock: Clock,
 }
 
 impl Default for Options {
@@ -72,6 +74,7 @@ impl Default for Options {
             read_only: false,
             background: true,
             slice_rows: SLICE_ROWS,
+            clock: Clock::default(),
         }
     }
 }
@@ -156,6 +159,14 @@ impl Options {
     #[must_use]
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;
+        self
+    }
+
+    /// What tells when keys and documents end. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 }

@@ -139,6 +139,7 @@ impl Store {
             paths,
             policy,
             declared: RwLock::new(Arc::new(declared)),
+            has_expiries: false.into(),
             publisher: publish::Publisher::new(),
             options,
         };
@@ -156,6 +157,7 @@ impl Store {
             compaction: Mutex::new(()),
             building: Mutex::new(()),
             declaring: Default::default(),
+            sweeping: Default::default(),
             wanted: upkeep::Wanted::default(),
             memory_freed: Condvar::new(),
             memory_lock: Mutex::new(()),
@@ -303,7 +305,9 @@ impl Store {
 
     fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<DocumentTerms> {
         let document = snapshot.winner(state)?;
-        crate::index::document_terms(&self.parts.policy, &snapshot.declared, &self.parts.paths, document.packed()?)
+        let parts = &self.parts;
+        let (id, packed) = (document.id().as_str(), document.packed()?);
+        crate::index::document_terms(&parts.policy, &snapshot.declared, &parts.paths, id, packed)
     }
 
     /// Empties the tree. Settings that are new come first: should a crash leave the tree half built, it is finished as it was begun.

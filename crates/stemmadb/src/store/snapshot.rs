@@ -15,6 +15,7 @@ use crate::revision::{DocumentId, Leaf, Revision, Sequence};
 use crate::store::StoreParts;
 use crate::store::document::Document;
 use crate::store::layout::{self, DocumentRow, IdRow, LocalRow};
+use crate::store::moment::Moment;
 use crate::store::record::{Record, RevisionRecord};
 use crate::tree::{Direction, Table, TreeSnapshot};
 use crate::value::{Body, PackedValue, Value};
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub(super) segments: SegmentSet,
     /// The declared indexes, and which of them every document that is seen here is in.
     pub(super) declared: Arc<Declared>,
+    /// When it was taken, if there are documents that end.
+    pub(super) moment: Option<Moment>,
 }
 
 /// Where the newest state of a document was found.
@@ -54,13 +57,22 @@ impl Snapshot {
         &self.tree
     }
 
-    /// The document `id`, or none if there is none or it is deleted.
+    /// The document `id`, or none if there is none, it is deleted, or it had ended when the snapshot was taken.
     ///
     /// Costs a hash look-up when cached, else a tree look-up and one read of the log.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
+        let document = self.get_kept(id)?;
+        match &document {
+            Some(found) if self.moment.is_some() && self.has_ended(found)? => Ok(None),
+            _ => Ok(document),
+        }
+    }
+
+    /// As [`Snapshot::get`], and what has ended too.
+    fn get_kept(&self, id: &str) -> Result<Option<Document>> {
         if !self.is_published {
             return self.get_uncached(id);
         }
@@ -74,8 +86,8 @@ impl Snapshot {
         Ok(document)
     }
 
-    /// As [`Snapshot::get`], neither asking nor filling the cache.
-    pub(super) fn get_uncached(&self, id: &str) -> Result<Option<Document>> {
+    /// As [`Snapshot::get_kept`], neither asking nor filling the cache.
+    fn get_uncached(&self, id: &str) -> Result<Option<Document>> {
         match self.locate(id)? {
             None => Ok(None),
             Some(Located::Memory(state)) if !state.is_live() => Ok(None),

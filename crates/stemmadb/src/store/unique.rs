@@ -58,7 +58,9 @@ impl Claims {
             return Ok(Some(*holder));
         }
         let stored = base.postings(claim.0, &claim.1)?;
-        Ok(stored.iter().find(|holder| *holder != number && !self.documents.contains_key(holder)))
+        let ended = base.ended()?;
+        let is_gone = |holder| ended.is_some_and(|ended| ended.contains(holder));
+        Ok(stored.iter().find(|holder| *holder != number && !self.documents.contains_key(holder) && !is_gone(*holder)))
     }
 
     /// What is to be judged of `number`.

@@ -1,4 +1,4 @@
-//! What goes on behind the writers' backs: checkpoints, compaction, flushes by the clock.
+//! What goes on behind the writers' backs: checkpoints, compaction, flushes by the clock, the end of documents.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -110,6 +110,8 @@ impl Upkeeper {
             spawn("stemma-upkeep", Box::new(move || keeper.keep_up()))?;
             let flusher = store.clone();
             spawn("stemma-flush", Box::new(move || flusher.flush_when_due()))?;
+            let sweeper = store.clone();
+            spawn("stemma-expiry", Box::new(move || sweeper.sweep_when_due()))?;
             if store.has_unfinished_indexes() {
                 let builder = store.clone();
                 // A failure to write is kept in `broken`; an index that is not ready is built when the database is opened again.
@@ -124,6 +126,7 @@ impl Upkeeper {
     /// Ends the threads, merges what is in memory, flushes and closes the log.
     pub(crate) fn stop(self, store: &Store) -> Result<()> {
         store.wanted.stop();
+        store.sweeping.stop();
         store.stop_building();
         for thread in self.threads {
             if thread.join().is_err() {

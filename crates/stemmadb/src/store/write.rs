@@ -21,6 +21,7 @@ use crate::store::attachments::{self, Attachment};
 use crate::store::document::Document;
 use crate::store::edit::{Edit, Planned};
 use crate::store::guard::Admitted;
+use crate::store::moment::Moment;
 use crate::store::publish::{Published, Written};
 use crate::store::record::{Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
@@ -64,14 +65,15 @@ impl StoreParts {
             return Err(Error::invalid(format!("`{}` is a local document", edit.id()))
                 .with_hint("use put_local, get_local and delete_local for ids that begin with `_local/`"));
         }
+        let id = edit.id().as_str();
         let body = match edit.body() {
-            Some(body) => self.prepare_body(body)?,
-            None => self.prepare_body(&Value::Object(Default::default()))?,
+            Some(body) => self.prepare_body(id, body)?,
+            None => self.prepare_body(id, &Value::Object(Default::default()))?,
         };
         Ok(PreparedEdit { edit, body })
     }
 
-    pub(super) fn prepare_body(&self, body: &Value) -> Result<PreparedBody> {
+    pub(super) fn prepare_body(&self, id: &str, body: &Value) -> Result<PreparedBody> {
         let Value::Object(fields) = body else {
             return Err(Error::invalid(format!("a document is a JSON object, not {}", body.kind()))
                 .with_hint("wrap the value in an object, for example {\"value\": …}"));
@@ -81,24 +83,24 @@ impl StoreParts {
                 "top-level names that begin with `_` belong to the database; id and revision are given beside the body",
             ));
         }
-        self.pack_body(body)
+        self.pack_body(id, body)
     }
 
     /// As [`StoreParts::prepare_body`], where names that are reserved may stand.
-    fn pack_body(&self, body: &Value) -> Result<PreparedBody> {
+    fn pack_body(&self, id: &str, body: &Value) -> Result<PreparedBody> {
         body.check(&self.options.limits)?;
         let mut packed = Vec::with_capacity(256);
         crate::value::pack(body, &self.shapes, &mut packed)?;
         let mut canonical = Vec::with_capacity(512);
         body.canonical(&mut canonical);
         let declared = self.declared();
-        let terms = self.terms(&declared, &packed)?;
+        let terms = self.terms(&declared, id, &packed)?;
         Ok(PreparedBody { packed: Body::new(packed), canonical, terms, generation: declared.generation })
     }
 
     /// The index terms of a packed body.
-    fn terms(&self, declared: &Declared, packed: &[u8]) -> Result<DocumentTerms> {
-        index::document_terms(&self.policy, declared, &self.paths, PackedValue::new(packed, &self.shapes)?)
+    fn terms(&self, declared: &Declared, id: &str, packed: &[u8]) -> Result<DocumentTerms> {
+        index::document_terms(&self.policy, declared, &self.paths, id, PackedValue::new(packed, &self.shapes)?)
     }
 }
 
@@ -194,7 +196,11 @@ impl<'a> Transaction<'a> {
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
         if let Some(&at) = self.newest.get(id) {
             let state = &self.staged[at].state;
-            return if state.is_live() { self.winner(state).map(Some) } else { Ok(None) };
+            let document = if state.is_live() { Some(self.winner(state)?) } else { None };
+            return match &document {
+                Some(found) if self.base.has_ended(found)? => Ok(None),
+                _ => Ok(document),
+            };
         }
         self.base.get(id)
     }
@@ -215,6 +221,7 @@ impl<'a> Transaction<'a> {
                 memtable.insert(Arc::new(staged.state.clone()), true, change);
             }
             snapshot.memtables.push(Arc::new(memtable));
+            snapshot.moment = snapshot.moment.as_ref().map(Moment::again);
         }
         Ok(snapshot)
     }
@@ -266,13 +273,54 @@ impl<'a> Transaction<'a> {
     }
 
     pub(crate) fn stage(&mut self, prepared: PreparedEdit) -> Result<Revision> {
+        if self.base.moment.is_some() {
+            self.bury_ended(&prepared.edit)?;
+        }
+        self.stage_upon(prepared)
+    }
+
+    /// Deletes the document that an edit is for, if it has ended: to the edit it is not there.
+    fn bury_ended(&mut self, edit: &Edit) -> Result<()> {
+        let Some(state) = self.current(edit.id().as_str())?.filter(|state| state.is_live()) else { return Ok(()) };
+        let has_ended = match self.newest.get(&state.id) {
+            Some(_) => self.base.has_ended(&self.winner(&state)?)?,
+            None => self.base.ended()?.is_some_and(|ended| ended.contains(state.number)),
+        };
+        match edit {
+            _ if !has_ended => Ok(()),
+            // A revision that was written elsewhere joins its tree as it would anywhere.
+            Edit::Foreign { .. } => Ok(()),
+            Edit::Insert { .. } | Edit::Upsert { .. } => self.bury(&state),
+            _ => Err(Error::not_found(format!("document `{}` has ended", state.id))),
+        }
+    }
+
+    /// Deletes the winner of `state`.
+    fn bury(&mut self, state: &DocumentState) -> Result<()> {
+        let Some(winner) = state.tree.winner() else { return Ok(()) };
+        let edit = Edit::Delete { id: state.id.clone(), revision: winner.revision };
+        let prepared = self.store.parts.prepare(edit)?;
+        self.stage_upon(prepared).map(|_| ())
+    }
+
+    /// Deletes a document that had ended when this began, and was not written since; whether it did.
+    pub(super) fn sweep(&mut self, number: DocumentNumber) -> Result<bool> {
+        let Some(state) = self.base.state(number)?.filter(|state| state.is_live()) else { return Ok(false) };
+        if self.newest.contains_key(&state.id) || !self.base.has_ended(&self.winner(&state)?)? {
+            return Ok(false);
+        }
+        self.bury(&state).map(|()| true)
+    }
+
+    fn stage_upon(&mut self, prepared: PreparedEdit) -> Result<Revision> {
         let PreparedEdit { edit, mut body } = prepared;
         let current = self.current(edit.id().as_str())?;
         if let Some(with_files) = self.with_files(&edit, current.as_deref())? {
             body = with_files;
         }
         if body.generation != self.base.declared.generation {
-            body.terms = self.store.parts.terms(&self.base.declared, body.packed.packed())?;
+            let id = edit.id().as_str();
+            body.terms = self.store.parts.terms(&self.base.declared, id, body.packed.packed())?;
         }
         let planned = Planned::of(&edit, current.as_deref(), &body.canonical)?;
         let revision = planned.path[0];
@@ -335,7 +383,7 @@ impl<'a> Transaction<'a> {
             Some(body) => attachments::joined(body, &files)?,
             None => attachments::joined(&document.value()?, &files)?,
         };
-        parts.pack_body(&body).map(Some)
+        parts.pack_body(edit.id().as_str(), &body).map(Some)
     }
 
     /// From now on each edit is judged by itself, as if it were the only one.
@@ -351,7 +399,10 @@ impl<'a> Transaction<'a> {
         }
         let claims =
             |terms: &Option<DocumentTerms>| terms.as_ref().map_or_else(Vec::new, |terms| terms.claims().to_vec());
-        let (old, new) = (claims(&staged.old_terms), claims(&staged.new_terms));
+        let (old, mut new) = (claims(&staged.old_terms), claims(&staged.new_terms));
+        if staged.has_ended(self.base.moment.as_ref()) {
+            new.clear();
+        }
         let is_foreign = matches!(edit, Edit::Foreign { .. });
         let is_judged = !is_foreign && !staged.deleted && staged.risen.is_none();
         if is_judged && self.judges_each {
@@ -479,7 +530,8 @@ impl<'a> Transaction<'a> {
 
     fn terms_of(&self, document: &Document) -> Result<DocumentTerms> {
         let parts = &self.store.parts;
-        index::document_terms(&parts.policy, &self.base.declared, &parts.paths, document.packed()?)
+        let id = document.id().as_str();
+        index::document_terms(&parts.policy, &self.base.declared, &parts.paths, id, document.packed()?)
     }
 
     /// The `_local` document `id` as this transaction sees it.
@@ -528,7 +580,7 @@ impl<'a> Transaction<'a> {
             return Err(Error::not_found(format!("there is no local document `{id}`")));
         }
         let empty = Value::Object(Default::default());
-        let body = self.store.parts.prepare_body(body.unwrap_or(&empty))?;
+        let body = self.store.parts.prepare_body(id, body.unwrap_or(&empty))?;
         let generation = current.unwrap_or(0) + 1;
         self.locals.push(StagedLocal { id: id.to_owned(), generation, deleted, body: body.packed });
         Ok(generation)
@@ -546,6 +598,7 @@ impl<'a> Transaction<'a> {
         let shape_count = parts.log_shapes_since(writer.logged_shape_count, &mut payload);
         let places = self.encode(&mut payload)?;
         let admitted = self.admitted()?;
+        let end_ms = self.staged.iter().filter_map(|staged| staged.new_terms.as_ref()?.end_ms()).min();
         let first_sequence = writer.next_sequence;
         let appended = parts.log.append(first_sequence, &payload)?;
         writer.logged_shape_count = shape_count;
@@ -558,6 +611,7 @@ impl<'a> Transaction<'a> {
         let mut logged = HashMap::new();
         let edits_once = self.newest.len() == self.staged.len();
         let mut written = parts.publisher.is_observed().then(Vec::new);
+        let moment = self.base.moment.clone();
         for mut staged in self.staged.drain(..) {
             let (offset, length) = places.next().expect("each staged edit was encoded");
             let position = appended.payload.advance(offset);
@@ -575,7 +629,7 @@ impl<'a> Transaction<'a> {
             last_sequence = staged.state.sequence;
             parts.cache.touch(staged.state.id.as_str(), last_sequence);
             if let Some(written) = &mut written {
-                written.extend(staged.written(&parts.shapes));
+                written.extend(staged.written(moment.as_ref(), &parts.shapes));
             }
             let change = difference(staged.old_terms.as_ref(), staged.new_terms.as_ref());
             active.insert(Arc::new(staged.state), true, change);
@@ -592,6 +646,9 @@ impl<'a> Transaction<'a> {
         }
         writer.next_sequence = last_sequence.next();
         admitted.into_iter().for_each(|done| done(last_sequence));
+        if let Some(end_ms) = end_ms {
+            self.store.sweeping.note(end_ms);
+        }
         let after = Sequence(first_sequence.0.saturating_sub(1));
         let published = Published { after, sequence: last_sequence, written };
         parts.publisher.enqueue(appended.end, level, self.next_number, published);
@@ -647,18 +704,25 @@ impl<'a> Transaction<'a> {
 
 impl Staged {
     /// What it did to the winner, for whoever observes; none if nothing.
-    fn written(&mut self, shapes: &Arc<crate::value::Shapes>) -> Option<Written> {
+    fn written(&mut self, moment: Option<&Moment>, shapes: &Arc<crate::value::Shapes>) -> Option<Written> {
         if self.old.is_none() && self.new_terms.is_none() {
             return None;
         }
+        let has_ended = self.has_ended(moment);
         let DocumentState { number, id, sequence, body, tree } = &self.state;
         let leaf = tree.winner().filter(|leaf| !leaf.deleted);
         let brought = || {
             let (leaf, body) = (leaf?, body.as_ref()?);
             Some(Document::new(id.clone(), leaf.revision, *sequence, false, body.clone(), shapes.clone()))
         };
-        let new = self.risen.take().or_else(brought);
+        let new = self.risen.take().or_else(brought).filter(|_| !has_ended);
         Some(Written { number: *number, id: id.clone(), old: self.old.take(), new })
+    }
+
+    /// Whether the winner now had ended before it was written.
+    fn has_ended(&self, moment: Option<&Moment>) -> bool {
+        let end_ms = self.new_terms.as_ref().and_then(DocumentTerms::end_ms);
+        moment.is_some_and(|moment| end_ms.is_some_and(|end_ms| end_ms <= moment.now_ms))
     }
 
     /// The leaves that this transaction wrote and the log has now.

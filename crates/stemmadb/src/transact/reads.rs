@@ -35,6 +35,13 @@ impl Reads {
         if self.ids.is_empty() && self.selectors.is_empty() {
             return Ok(false);
         }
+        // What ends is no event. Whoever began later may have seen that it is gone.
+        for number in now.ended_since(base)?.iter() {
+            let id = now.id(number)?;
+            if self.ids.contains(id.as_str()) || self.is_hit(id.as_str(), base, now)? {
+                return Ok(true);
+            }
+        }
         let mut after = since;
         while after < now.sequence() {
             let batch = now.events_after(after, BATCH_COUNT)?;

@@ -203,12 +203,26 @@ impl Cell {
         if live.is_ready {
             let published = snapshot.sequence();
             let state = live.versions.iter().rev().find(|state| state.position <= published);
-            let state = state.unwrap_or_else(|| live.newest());
-            return Ok(reading(self.prefix.clone(), state, state.position < published));
+            let state = state.unwrap_or_else(|| live.newest()).clone();
+            let mut reading = reading(self.prefix.clone(), &state, state.position < published);
+            drop(live);
+            self.leave_out_ended(&state, &mut reading)?;
+            return Ok(reading);
         }
         // A slot that nothing is ever put in, where there is no older version.
         let old = live.old.as_ref().map_or(SlotNumber(u64::MAX), |(slot, _)| *slot);
         Ok(reading(layout::slot_prefix(old).into(), &State::default(), true))
+    }
+
+    /// Takes the rows of documents that have ended out of what is read. Nothing of that is kept.
+    fn leave_out_ended(&self, state: &State, reading: &mut Reading) -> Result<()> {
+        let Some(ended) = reading.snapshot.ended()? else { return Ok(()) };
+        let tree = reading.snapshot.tree().clone();
+        let mut working = Working::begin(&*self.mapping, tree, self.prefix.clone(), state);
+        ended.iter().try_for_each(|number| working.apply(number, None))?;
+        working.settle(self.reducer.as_deref())?;
+        reading.rows = working.layered().clone();
+        Ok(())
     }
 
     /// Brings it up to everything published.
@@ -321,7 +335,7 @@ impl Cell {
         let live = self.live.read();
         let tree = store.parts.tree.read()?;
         let rows = Layered::new(tree, self.prefix.clone(), live.newest().overlay.clone());
-        match guard::first_shared(&rows)? {
+        match guard::first_shared(&rows, base.ended()?)? {
             None => Ok(()),
             Some((one, other)) => Err(Error::conflict(format!(
                 "the unique view `{}` has one key of two documents, `{}` and `{}`",

@@ -11,7 +11,7 @@ use super::definition::Refresh;
 use super::layered::Layered;
 use super::layout::{self, RowKey, end_of};
 use super::registry::Views;
-use crate::index::DocumentNumber;
+use crate::index::{DocumentNumber, DocumentSet};
 use crate::store::{Admitted, Guard, Snapshot, Written};
 use crate::tree::Direction;
 use crate::{Error, Result};
@@ -30,7 +30,7 @@ impl Guard for ViewGuard {
             working.apply(*number, new.as_ref())?;
         }
         if cell.mapping.refresh() == Refresh::Unique
-            && let Some((holder, other)) = shared_by(working.layered(), working.changed())?
+            && let Some((holder, other)) = shared_by(working.layered(), working.changed(), base.ended()?)?
         {
             return Err(refusal(&cell, base, written, holder, other));
         }
@@ -62,28 +62,43 @@ fn refusal(cell: &Cell, base: &Snapshot, written: &[Written], holder: DocumentNu
     .with_hint("write another key, or change the document that has it")
 }
 
-/// Two documents that share the key of one of these rows.
-fn shared_by(rows: &Layered, changed: &BTreeSet<Vec<u8>>) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
+/// Two documents that share the key of one of these rows; what has ended holds none.
+fn shared_by(
+    rows: &Layered,
+    changed: &BTreeSet<Vec<u8>>,
+    ended: Option<&DocumentSet>,
+) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
     for row in changed {
         let RowKey { key, .. } = RowKey::decode(row)?;
         let upper = end_of(key).map_or_else(layout::rows_end, |end| layout::row_place(&end));
-        if let Some(shared) = first_shared_within(rows, &layout::row_place(key), &upper)? {
+        if let Some(shared) = first_shared_within(rows, &layout::row_place(key), &upper, ended)? {
             return Ok(Some(shared));
         }
     }
     Ok(None)
 }
 
-/// Two documents that share a key. Costs a walk over all rows.
-pub(super) fn first_shared(rows: &Layered) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
-    first_shared_within(rows, &layout::row_place(&[]), &layout::rows_end())
+/// Two documents that share a key, of those that have not ended. Costs a walk over all rows.
+pub(super) fn first_shared(
+    rows: &Layered,
+    ended: Option<&DocumentSet>,
+) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
+    first_shared_within(rows, &layout::row_place(&[]), &layout::rows_end(), ended)
 }
 
-fn first_shared_within(rows: &Layered, lower: &[u8], upper: &[u8]) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
+fn first_shared_within(
+    rows: &Layered,
+    lower: &[u8],
+    upper: &[u8],
+    ended: Option<&DocumentSet>,
+) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
     let mut scan = rows.scan(Bound::Included(lower), Bound::Excluded(upper), Direction::Ascending)?;
     let mut last: Option<(Vec<u8>, DocumentNumber)> = None;
     while let Some((place, _)) = scan.next()? {
         let RowKey { key, document } = RowKey::decode(layout::row_of_place(place).unwrap_or_default())?;
+        if ended.is_some_and(|ended| ended.contains(document)) {
+            continue;
+        }
         if let Some((last_key, holder)) = &last
             && last_key == key
             && *holder != document

@@ -223,7 +223,10 @@ impl Watch {
 
     fn matches(&self, snapshot: &Snapshot, number: DocumentNumber) -> Result<bool> {
         match snapshot.state(number)?.filter(|state| state.is_live()) {
-            Some(state) => self.watched.query.matches(&snapshot.winner(&state)?),
+            Some(state) => {
+                let document = snapshot.winner(&state)?;
+                Ok(!snapshot.has_ended(&document)? && self.watched.query.matches(&document)?)
+            }
             None => Ok(false),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::super::expiry::Rule;
 use crate::value::collate::Language;
 use crate::value::{Object, Path, Value};
 use crate::{Error, Result};
@@ -50,6 +51,8 @@ pub(crate) struct Definition {
     pub(crate) name: String,
     pub(crate) paths: Vec<IndexPath>,
     pub(crate) is_unique: bool,
+    /// What it is, if it is no index that a user declared: it has no paths then, and orders nothing.
+    pub(crate) expiry: Option<Rule>,
 }
 
 impl Index {
@@ -135,7 +138,7 @@ impl Index {
             ))
             .with_hint(format!("a name has 1 to {NAME_BYTES_MAX} bytes and no control characters")));
         }
-        Ok(Definition { number, name, paths: self.paths.clone(), is_unique: self.is_unique })
+        Ok(Definition { number, name, paths: self.paths.clone(), is_unique: self.is_unique, expiry: None })
     }
 }
 
@@ -199,9 +202,17 @@ const FIELD_DESCENDING: &str = "descending";
 const FIELD_COLLATION: &str = "collation";
 
 impl Definition {
+    /// What keeps a rule of expiry.
+    pub(crate) fn of_expiry(rule: &Rule, number: u32) -> Self {
+        Definition { number, name: rule.to_string(), paths: Vec::new(), is_unique: false, expiry: Some(rule.clone()) }
+    }
+
     /// Whether it asks for the same, whatever its number.
     pub(crate) fn is_same(&self, other: &Definition) -> bool {
-        self.name == other.name && self.paths == other.paths && self.is_unique == other.is_unique
+        self.name == other.name
+            && self.paths == other.paths
+            && self.is_unique == other.is_unique
+            && self.expiry == other.expiry
     }
 
     /// Whether strings are in the order of a language anywhere in it.
@@ -229,6 +240,9 @@ impl Definition {
         if self.is_unique {
             object.insert(FIELD_UNIQUE, true);
         }
+        if let Some(rule) = &self.expiry {
+            rule.store(&mut object);
+        }
         Value::Object(object)
     }
 
@@ -248,7 +262,16 @@ impl Definition {
         let name = value.get(FIELD_NAME).and_then(Value::as_str).ok_or_else(damaged)?.to_owned();
         let paths = value.get(FIELD_PATHS).and_then(Value::as_array).ok_or_else(damaged)?;
         let paths = paths.iter().map(path).collect::<Result<Vec<_>>>()?;
-        check_paths(&paths).map_err(|_| damaged())?;
-        Ok(Definition { number: number.ok_or_else(damaged)?, name, paths, is_unique: flag(value, FIELD_UNIQUE) })
+        let expiry = Rule::restore(value)?;
+        if expiry.is_none() {
+            check_paths(&paths).map_err(|_| damaged())?;
+        }
+        Ok(Definition {
+            number: number.ok_or_else(damaged)?,
+            name,
+            paths,
+            is_unique: flag(value, FIELD_UNIQUE),
+            expiry,
+        })
     }
 }

@@ -29,8 +29,14 @@ impl Setting {
 
     fn terms(&self, value: &Value) -> DocumentTerms {
         let bytes = self.packed(value);
-        document_terms(&self.policy, &Declared::default(), &self.paths, PackedValue::new(&bytes, &self.shapes).unwrap())
-            .unwrap()
+        document_terms(
+            &self.policy,
+            &Declared::default(),
+            &self.paths,
+            "x",
+            PackedValue::new(&bytes, &self.shapes).unwrap(),
+        )
+        .unwrap()
     }
 
     fn json(&self, text: &str) -> DocumentTerms {
@@ -153,7 +159,7 @@ proptest! {
             prop_assert_eq!(setting.texts(&terms), naive(&setting.policy, &document));
             let bytes = setting.packed(&document);
             let packed = PackedValue::new(&bytes, &setting.shapes).unwrap();
-            reused.collect(&setting.policy, &Declared::default(), &setting.paths, packed).unwrap();
+            reused.collect(&setting.policy, &Declared::default(), &setting.paths, "x", packed).unwrap();
             prop_assert!(reused.terms().eq(terms.terms()));
         }
     }
@@ -188,7 +194,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] = byte;
         if let Ok(packed) = PackedValue::new(&bytes, &setting.shapes) {
-            let _outcome = document_terms(&setting.policy, &Declared::default(), &setting.paths, packed);
+            let _outcome = document_terms(&setting.policy, &Declared::default(), &setting.paths, "x", packed);
         }
     }
 }

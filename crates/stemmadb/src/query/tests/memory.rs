@@ -68,7 +68,7 @@ impl MemorySource {
         let mut packed = Vec::new();
         pack(&body, &self.shapes, &mut packed).expect("a good body");
         let view = PackedValue::new(&packed, &self.shapes).expect("packed here");
-        let terms = document_terms(&self.policy, &self.declared, &self.paths, view).expect("packed here");
+        let terms = document_terms(&self.policy, &self.declared, &self.paths, id, view).expect("packed here");
         for term in terms.terms() {
             self.terms.entry((term.path, term.key.to_vec())).or_default().insert(number);
         }

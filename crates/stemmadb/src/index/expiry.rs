@@ -1,0 +1,316 @@
+//! When does a document end? A rule names the path whose value says so.
+//!
+//! A rule is kept as a declared index is: a path of its own in the postings, at which each document that ends has one term, the
+//! millisecond from which it is gone. What never ends has none.
+
+use std::fmt;
+
+use crate::value::collate::key;
+use crate::value::{Number, Numeric, Object, Packed, PackedValue, Path, Value};
+use crate::{Error, Result};
+
+/// What divides the name of a collection from the rest of an id.
+pub(crate) const COLLECTION_END: char = ':';
+
+/// When documents end: at the time that stands at a path of theirs.
+///
+/// The value is a number, the seconds since the beginning of 1970 in UTC (thousandths count), or a text as RFC 3339 has it, such as
+/// `2031-05-01T12:00:00Z` or `2031-05-01T14:00:00.5+02:00`. A document that has neither there never ends.
+///
+/// ```
+/// # use stemmadb::{Database, Expiry};
+/// # fn main() -> stemmadb::Result<()> {
+/// # let db = Database::in_memory();
+/// db.expire_by(Expiry::at("expires_at"))?;
+/// db.insert("past", &serde_json::json!({"expires_at": "1986-04-26T01:23:40+03:00"}))?;
+/// assert!(db.get("past")?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Expiry {
+    rule: std::result::Result<Rule, std::sync::Arc<Error>>,
+}
+
+/// A rule that was checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) path: Path,
+    /// The collection whose members it is for; none for every document.
+    pub(crate) collection: Option<Box<str>>,
+}
+
+impl Expiry {
+    /// Documents end at the time that stands at `path`.
+    pub fn at(path: impl AsRef<str>) -> Self {
+        let checked = Path::parse(path.as_ref()).and_then(|path| {
+            let is_reserved = path.segments().next().is_some_and(|name| name.starts_with('_'));
+            if is_reserved {
+                return Err(Error::invalid(format!("`{path}` can't say when a document ends"))
+                    .with_hint("names that begin with `_` belong to the database"));
+            }
+            Ok(path)
+        });
+        Expiry { rule: checked.map(|path| Rule { path, collection: None }).map_err(std::sync::Arc::new) }
+    }
+
+    /// Only the members of a collection: documents whose ids begin with `name:`.
+    #[must_use]
+    pub fn of_collection(mut self, name: impl AsRef<str>) -> Self {
+        let name = name.as_ref();
+        if name.is_empty() || name.starts_with('_') || name.contains(COLLECTION_END) {
+            let error = Error::invalid(format!("`{}` can't be the name of a collection", name.escape_debug()));
+            self.rule = self.rule.and(Err(std::sync::Arc::new(error)));
+        } else if let Ok(rule) = &mut self.rule {
+            rule.collection = Some(name.into());
+        }
+        self
+    }
+
+    /// Where the time stands; none if the path was malformed.
+    pub fn path(&self) -> Option<&Path> {
+        self.rule.as_ref().ok().map(|rule| &rule.path)
+    }
+
+    /// The collection whose members it is for; none for every document.
+    pub fn collection(&self) -> Option<&str> {
+        self.rule.as_ref().ok()?.collection.as_deref()
+    }
+
+    pub(crate) fn of(rule: &Rule) -> Self {
+        Expiry { rule: Ok(rule.clone()) }
+    }
+
+    /// # Errors
+    /// `Invalid` with what was wrong where the rule was made.
+    pub(crate) fn check(&self) -> Result<&Rule> {
+        self.rule.as_ref().map_err(|error| error.duplicate())
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expiry at {}", self.path)?;
+        self.collection.as_ref().map_or(Ok(()), |name| write!(f, " of {name}"))
+    }
+}
+
+const FIELD_PATH: &str = "expires_at";
+const FIELD_COLLECTION: &str = "collection";
+
+impl Rule {
+    /// Adds what is stored of it.
+    pub(super) fn store(&self, object: &mut Object) {
+        object.insert(FIELD_PATH, self.path.to_string());
+        if let Some(name) = &self.collection {
+            object.insert(FIELD_COLLECTION, &**name);
+        }
+    }
+
+    /// The rule that was stored so, if one was.
+    pub(super) fn restore(stored: &Value) -> Result<Option<Self>> {
+        let Some(path) = stored.get(FIELD_PATH).and_then(Value::as_str) else { return Ok(None) };
+        let collection = stored.get(FIELD_COLLECTION).and_then(Value::as_str).map(Into::into);
+        Ok(Some(Rule { path: Path::parse(path)?, collection }))
+    }
+
+    /// Whether it is for the document `id`.
+    pub(crate) fn is_for(&self, id: &str) -> bool {
+        let rest = self.collection.as_deref().map(|name| id.strip_prefix(name));
+        rest.is_none_or(|rest| rest.is_some_and(|rest| rest.starts_with(COLLECTION_END)))
+    }
+
+    /// From which millisecond since 1970 on the document is gone; none if it never ends.
+    ///
+    /// # Errors
+    /// `Corrupt` if the packed bytes are damaged.
+    pub(crate) fn end_ms(&self, id: &str, document: PackedValue<'_>) -> Result<Option<i64>> {
+        if !self.is_for(id) {
+            return Ok(None);
+        }
+        match document.get(&self.path)?.map(PackedValue::read).transpose()? {
+            Some(Packed::Number(seconds)) => Ok(Some(milliseconds_of(seconds))),
+            Some(Packed::String(text)) => Ok(milliseconds_of_text(text)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The term of what is gone from this millisecond on.
+pub(crate) fn end_key(end_ms: i64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    key::encode_number(Number::from(end_ms), &mut bytes);
+    bytes
+}
+
+/// The millisecond of a term.
+///
+/// # Errors
+/// `Corrupt` if the bytes are no such term.
+pub(crate) fn end_of_key(bytes: &[u8]) -> Result<i64> {
+    let (value, _) = key::decode(bytes)?;
+    value.as_i64().ok_or_else(|| Error::corrupt("a term of a rule of expiry is no time"))
+}
+
+/// The nearest millisecond to so many seconds; where that is beyond what can be told, the last or the first one.
+fn milliseconds_of(seconds: Number) -> i64 {
+    match seconds.numeric() {
+        Numeric::I64(seconds) => seconds.saturating_mul(1000),
+        Numeric::U64(_) => i64::MAX,
+        // A cast saturates.
+        Numeric::F64(seconds) => (seconds * 1000.0).round() as i64,
+    }
+}
+
+/// The millisecond of the time that RFC 3339 writes so; none if it writes none. What is finer does not count.
+fn milliseconds_of_text(text: &str) -> Option<i64> {
+    let (date, rest) = text.split_at_checked(10)?;
+    let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+    let (time, rest) = rest.strip_prefix(['T', 't', ' '])?.split_at_checked(8)?;
+    // A leap second has the number 60.
+    let [hour, minute, second] = numbers(time, ':', [2, 2, 2])?;
+    if hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let (fraction_ms, zone) = match rest.strip_prefix('.') {
+        None => (0, rest),
+        Some(rest) => {
+            let end = rest.find(|character: char| !character.is_ascii_digit())?;
+            let (digits, zone) = rest.split_at(end);
+            (milliseconds_of_fraction(digits)?, zone)
+        }
+    };
+    let days = days_since_1970(year, month, day)?;
+    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second - offset_seconds(zone)?;
+    Some(seconds * 1000 + fraction_ms)
+}
+
+/// Three numbers of so many digits with something between.
+fn numbers(text: &str, between: char, digits: [usize; 3]) -> Option<[i64; 3]> {
+    let mut parts = text.split(between);
+    let mut found = [0; 3];
+    for (number, digits) in found.iter_mut().zip(digits) {
+        let part =
+            parts.next().filter(|part| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit()))?;
+        *number = part.parse().ok()?;
+    }
+    parts.next().is_none().then_some(found)
+}
+
+/// `.25` is 250.
+fn milliseconds_of_fraction(digits: &str) -> Option<i64> {
+    if digits.is_empty() {
+        return None;
+    }
+    format!("{:0<3}", &digits[..digits.len().min(3)]).parse().ok()
+}
+
+/// `Z`, `+02:00`.
+fn offset_seconds(zone: &str) -> Option<i64> {
+    if matches!(zone, "Z" | "z") {
+        return Some(0);
+    }
+    let (sign, text) = match zone.strip_prefix('+') {
+        Some(text) => (1, text),
+        None => (-1, zone.strip_prefix('-')?),
+    };
+    let [hours, minutes, _] = numbers(&format!("{text}:00"), ':', [2, 2, 2])?;
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
+}
+
+/// Days from the first of January 1970 to a day of the Gregorian calendar; none if there is no such day.
+fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let lengths = [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let month = usize::try_from(month).ok()?.checked_sub(1)?;
+    if day < 1 || day > *lengths.get(month)? {
+        return None;
+    }
+    // The leap days of the years before this one; 719,162 days lie before 1970 when years are counted from 1.
+    let before = year - 1;
+    let leaps = before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
+    Some(before * 365 + leaps + lengths[..month].iter().sum::<i64>() + day - 1 - 719_162)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_what_the_calendar_says() {
+        for (text, ms) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("1969-12-31T23:59:59.999Z", -1),
+            ("2000-02-29T12:00:00Z", 951_825_600_000),
+            ("2001-09-09T01:46:40Z", 1_000_000_000_000),
+            ("2001-09-09t03:46:40+02:00", 1_000_000_000_000),
+            ("2001-09-08 20:16:40-05:30", 1_000_000_000_000),
+            ("2001-09-09T01:46:40.25Z", 1_000_000_000_250),
+            ("2001-09-09T01:46:40.0019Z", 1_000_000_000_001),
+            ("2016-12-31T23:59:60Z", 1_483_228_800_000),
+            ("0000-01-01T00:00:00Z", -62_167_219_200_000),
+            ("9999-12-31T23:59:59Z", 253_402_300_799_000),
+        ] {
+            assert_eq!(milliseconds_of_text(text), Some(ms), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_times() {
+        for text in [
+            "",
+            "never",
+            "2001-09-09",
+            "2001-09-09T01:46:40",
+            "2001-09-09T01:46Z",
+            "2001-13-09T01:46:40Z",
+            "2001-02-29T01:46:40Z",
+            "1900-02-29T01:46:40Z",
+            "2001-09-00T01:46:40Z",
+            "2001-09-09T24:00:00Z",
+            "2001-09-09T01:60:40Z",
+            "2001-09-09T01:46:40.Z",
+            "2001-09-09T01:46:40+2:00",
+            "2001-09-09T01:46:40+24:00",
+            "2001-09-09T01:46:40Z ",
+            "2001-+9-09T01:46:40Z",
+            "2001-09-09é1:46:40Z",
+            "20010909T014640Z",
+        ] {
+            assert_eq!(milliseconds_of_text(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn seconds_become_the_nearest_millisecond() {
+        let ms = |json: &str| match Value::parse(json.as_bytes()).unwrap() {
+            Value::Number(number) => milliseconds_of(number),
+            _ => unreachable!("numbers only"),
+        };
+        assert_eq!(ms("1.5"), 1500);
+        assert_eq!(ms("1.001"), 1001);
+        assert_eq!(ms("-0.0001"), 0);
+        assert_eq!(ms("1700000000.123"), 1_700_000_000_123);
+        assert_eq!(ms("1000000000"), 1_000_000_000_000);
+        assert_eq!(ms("1e300"), i64::MAX);
+        assert_eq!(ms("-1e300"), i64::MIN);
+        assert_eq!(ms("9223372036854775807"), i64::MAX);
+        assert_eq!(ms("18446744073709551615"), i64::MAX);
+        for end in [i64::MIN, -1, 0, 1, 1_483_228_800_000, i64::MAX] {
+            assert_eq!(end_of_key(&end_key(end)).unwrap(), end);
+        }
+    }
+
+    #[test]
+    fn a_rule_is_for_its_collection() {
+        let whole = Expiry::at("a.b");
+        let books = Expiry::at("a").of_collection("books");
+        assert!(whole.check().unwrap().is_for("x"));
+        let books = books.check().unwrap();
+        assert!(books.is_for("books:1") && books.is_for("books:"));
+        assert!(!books.is_for("books") && !books.is_for("bookshelf:1") && !books.is_for("x"));
+        for wrong in [Expiry::at(""), Expiry::at("_id"), Expiry::at("a").of_collection("b:c")] {
+            assert!(wrong.check().is_err());
+        }
+    }
+}
