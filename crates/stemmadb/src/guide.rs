@@ -27,6 +27,9 @@ struct Operating;
 #[doc = include_str!("../../../docs/guide/expiry.md")]
 struct Expiry;
 
+#[doc = include_str!("../../../docs/guide/schemas.md")]
+struct Schemas;
+
 #[doc = include_str!("../../../docs/guide/keys.md")]
 struct Keys;
 

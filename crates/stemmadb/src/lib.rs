@@ -14,6 +14,7 @@ mod log;
 mod memtable;
 mod query;
 mod revision;
+mod schema;
 mod store;
 #[doc(hidden)]
 pub mod testing;
@@ -39,6 +40,7 @@ pub use query::{
     field, not,
 };
 pub use revision::{DocumentId, Revision, Sequence};
+pub use schema::{Foreign, Schema};
 pub use store::{
     Attachment, Branch, CheckReport, Damage, Document, Duplicates, Durability, Edit, IndexInfo, IndexState, Info,
     Options, PathInfo, Progress, Snapshot, Swept, Transaction,

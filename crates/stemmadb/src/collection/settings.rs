@@ -1,10 +1,12 @@
-//! What is declared for a collection: when its members end.
+//! What is declared for a collection: when its members end, and what they must look like.
 
 use std::time::Duration;
 
 use super::Collection;
 use crate::index::Expiry;
 use crate::revision::Revision;
+use crate::schema::Schema;
+use crate::value::Value;
 use crate::{Error, Result};
 
 impl<T> Collection<T> {
@@ -14,6 +16,15 @@ impl<T> Collection<T> {
     /// `Invalid` if the path is malformed.
     pub fn expire_by(&self, path: &str) -> Result<()> {
         self.db.expire_by(Expiry::at(path).of_collection(self.name()))
+    }
+
+    /// Requires members to meet a JSON Schema, from now on and those that are there: see [`Database::require_schema`](crate::Database::require_schema), which also takes one with
+    /// its policies set.
+    ///
+    /// # Errors
+    /// `Invalid` if it is no schema, or members break it.
+    pub fn require_schema<S: serde::Serialize + ?Sized>(&self, schema: &S) -> Result<()> {
+        self.db.require_schema(self.name(), Schema::new(&Value::from_serialize(schema)?)?)
     }
 
     /// Lets the member `key` end after `time`, or, with none, never; returns its new revision, or none if there is no such member. It

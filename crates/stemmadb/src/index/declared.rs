@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::expiry::{Rule, end_key};
 use super::number::PathNumber;
 use super::paths::{Paths, Step};
+use crate::schema::{Schema, Schemas};
 use crate::value::collate::key;
 use crate::value::{Kind, PackedValue};
 use crate::{Error, Result};
@@ -23,7 +24,7 @@ const SHOWN_CHARACTERS_MAX: usize = 80;
 /// Stands for the absence of a value: below every value's key.
 pub(crate) const MISSING: u8 = 0x00;
 
-/// The declared indexes of a database at one moment.
+/// The declared indexes of a database at one moment, and what else is declared with them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Declared {
     /// Changes with every change here; tells two states of one open database apart.
@@ -31,6 +32,8 @@ pub(crate) struct Declared {
     /// The number of the next index: none is used twice.
     pub(crate) next_number: u32,
     pub(crate) indexes: Vec<DeclaredIndex>,
+    /// What documents must look like.
+    pub(crate) schemas: Schemas,
 }
 
 /// One declared index.
@@ -101,6 +104,12 @@ impl Declared {
     /// The index of this number.
     pub(crate) fn numbered(&self, number: u32) -> Option<&DeclaredIndex> {
         self.indexes.iter().find(|index| index.definition.number == number)
+    }
+
+    /// Gives a collection a schema, or takes it away; whether it had another one.
+    pub(crate) fn set_schema(&mut self, collection: &str, schema: Option<Schema>) -> bool {
+        self.generation += 1;
+        self.schemas.set(collection, schema)
     }
 
     /// Takes the index of this number out.

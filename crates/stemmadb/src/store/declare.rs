@@ -203,7 +203,7 @@ impl Store {
     }
 
     /// Logs these definitions and puts them in force.
-    fn redefine(&self, writer: &mut Writer, declared: Declared) -> Result<()> {
+    pub(super) fn redefine(&self, writer: &mut Writer, declared: Declared) -> Result<()> {
         let mut payload = Vec::new();
         let settings = super::settings::Settings::encode(&self.parts.policy, &declared);
         Record::Settings(&settings).encode(&mut payload);

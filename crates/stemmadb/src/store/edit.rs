@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::log::Blob;
 use crate::memtable::DocumentState;
 use crate::revision::{DocumentId, Revision};
+use crate::schema::Schemas;
 use crate::value::Value;
 use crate::{Error, Result};
 
@@ -90,6 +91,15 @@ impl Edit {
             | Edit::Attach { id, .. }
             | Edit::Detach { id, .. }
             | Edit::Foreign { id, .. } => id,
+        }
+    }
+
+    /// Whether what it brings meets the schema of its collection. What it only takes away, and files, need not.
+    pub(super) fn check(&self, schemas: &Schemas) -> Result<()> {
+        match self {
+            Edit::Foreign { deleted: true, .. } => Ok(()),
+            Edit::Foreign { id, body, .. } => schemas.check(id.as_str(), body, true),
+            _ => self.body().map_or(Ok(()), |body| schemas.check(self.id().as_str(), body, false)),
         }
     }
 

@@ -32,6 +32,7 @@ mod postings;
 mod publish;
 mod record;
 mod recover;
+mod schemas;
 mod settings;
 mod snapshot;
 mod statistics;

@@ -96,7 +96,9 @@ impl Store {
         let built_with = built_with.as_deref().map(Settings::decode).transpose()?;
         let rebuild = built_with.is_none_or(|built_with| built_with.policy != policy);
         let declared = match settings {
-            Some(settings) => Declared::restore(settings.definitions, settings.next_index, &paths)?,
+            Some(Settings { definitions, next_index, schemas, .. }) => {
+                Declared { schemas, ..Declared::restore(definitions, next_index, &paths)? }
+            }
             None => Declared { next_number: 1, ..Declared::default() },
         };
         let store = Store::assemble(log, blobs, tree, (paths, shapes), (policy, declared), options);

@@ -61,19 +61,21 @@ pub(crate) struct PreparedEdit {
 impl StoreParts {
     /// Checks, packs and indexes the edit's body: the work that needs no lock.
     pub(crate) fn prepare(&self, edit: Edit) -> Result<PreparedEdit> {
+        let declared = self.declared();
         if edit.id().is_local() {
             return Err(Error::invalid(format!("`{}` is a local document", edit.id()))
                 .with_hint("use put_local, get_local and delete_local for ids that begin with `_local/`"));
         }
         let id = edit.id().as_str();
         let body = match edit.body() {
-            Some(body) => self.prepare_body(id, body)?,
-            None => self.prepare_body(id, &Value::Object(Default::default()))?,
+            Some(body) => self.prepare_body(&declared, id, body)?,
+            None => self.prepare_body(&declared, id, &Value::Object(Default::default()))?,
         };
+        edit.check(&declared.schemas)?;
         Ok(PreparedEdit { edit, body })
     }
 
-    pub(super) fn prepare_body(&self, id: &str, body: &Value) -> Result<PreparedBody> {
+    fn prepare_body(&self, declared: &Declared, id: &str, body: &Value) -> Result<PreparedBody> {
         let Value::Object(fields) = body else {
             return Err(Error::invalid(format!("a document is a JSON object, not {}", body.kind()))
                 .with_hint("wrap the value in an object, for example {\"value\": …}"));
@@ -83,18 +85,17 @@ impl StoreParts {
                 "top-level names that begin with `_` belong to the database; id and revision are given beside the body",
             ));
         }
-        self.pack_body(id, body)
+        self.pack_body(declared, id, body)
     }
 
     /// As [`StoreParts::prepare_body`], where names that are reserved may stand.
-    fn pack_body(&self, id: &str, body: &Value) -> Result<PreparedBody> {
+    fn pack_body(&self, declared: &Declared, id: &str, body: &Value) -> Result<PreparedBody> {
         body.check(&self.options.limits)?;
         let mut packed = Vec::with_capacity(256);
         crate::value::pack(body, &self.shapes, &mut packed)?;
         let mut canonical = Vec::with_capacity(512);
         body.canonical(&mut canonical);
-        let declared = self.declared();
-        let terms = self.terms(&declared, id, &packed)?;
+        let terms = self.terms(declared, id, &packed)?;
         Ok(PreparedBody { packed: Body::new(packed), canonical, terms, generation: declared.generation })
     }
 
@@ -319,6 +320,7 @@ impl<'a> Transaction<'a> {
             body = with_files;
         }
         if body.generation != self.base.declared.generation {
+            edit.check(&self.base.declared.schemas)?;
             let id = edit.id().as_str();
             body.terms = self.store.parts.terms(&self.base.declared, id, body.packed.packed())?;
         }
@@ -383,7 +385,7 @@ impl<'a> Transaction<'a> {
             Some(body) => attachments::joined(body, &files)?,
             None => attachments::joined(&document.value()?, &files)?,
         };
-        parts.pack_body(edit.id().as_str(), &body).map(Some)
+        parts.pack_body(&self.base.declared, edit.id().as_str(), &body).map(Some)
     }
 
     /// From now on each edit is judged by itself, as if it were the only one.
@@ -580,7 +582,7 @@ impl<'a> Transaction<'a> {
             return Err(Error::not_found(format!("there is no local document `{id}`")));
         }
         let empty = Value::Object(Default::default());
-        let body = self.store.parts.prepare_body(id, body.unwrap_or(&empty))?;
+        let body = self.store.parts.prepare_body(&Declared::default(), id, body.unwrap_or(&empty))?;
         let generation = current.unwrap_or(0) + 1;
         self.locals.push(StagedLocal { id: id.to_owned(), generation, deleted, body: body.packed });
         Ok(generation)
