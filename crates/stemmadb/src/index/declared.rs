@@ -34,6 +34,8 @@ pub(crate) struct Declared {
     pub(crate) indexes: Vec<DeclaredIndex>,
     /// What documents must look like.
     pub(crate) schemas: Schemas,
+    /// Whether documents have no term of their collection: the tree is older than those, and is only read.
+    pub(crate) lacks_collections: bool,
 }
 
 /// One declared index.

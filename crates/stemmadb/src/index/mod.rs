@@ -3,10 +3,11 @@
 //! A *term* is a path and a scalar found there. The terms of a document are a pure function of the policy and the
 //! document, so whoever maintains the index and whoever checks it cannot disagree. The documents that have a term are
 //! its *postings*: sets of document numbers, cut into containers of 65,536. A declared index is a path more, at which each document
-//! has one term. So is a rule of expiry.
+//! has one term. So is a rule of expiry. At the root stands the collection that the id names.
 //!
 //! This room reads and writes no files and knows nothing of revisions.
 
+mod collection;
 mod container;
 mod declared;
 mod expiry;
@@ -18,6 +19,7 @@ mod posting;
 mod set;
 mod terms;
 
+pub(crate) use collection::collection_key_of_prefix;
 pub(crate) use container::Container;
 pub(crate) use declared::{Declared, DeclaredIndex, DeclaredKey, Definition, MISSING};
 pub use declared::{Index, IndexPath};

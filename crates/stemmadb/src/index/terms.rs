@@ -1,4 +1,4 @@
-//! The terms of a document: every scalar at every covered path, and what it has at each path.
+//! The terms of a document: its collection, every scalar at every covered path, and what it has at each path.
 //!
 //! A pure function of policy, declared indexes and document, but for the numbers that the dictionary gives to paths. All keys of a document
 //! lie in one buffer.
@@ -7,6 +7,7 @@ mod difference;
 #[cfg(test)]
 mod tests;
 
+use super::collection::collection_key;
 use super::declared::{Declared, DeclaredKey};
 use super::number::PathNumber;
 use super::paths::{Field, Paths, Step};
@@ -80,6 +81,10 @@ impl DocumentTerms {
         self.keys.reserve(2 * document.bytes().len());
         self.terms.reserve(TERMS_USUAL);
         self.presence.reserve(TERMS_USUAL);
+        if let Some(key) = collection_key(id).filter(|_| !declared.lacks_collections) {
+            self.keys.extend_from_slice(&key);
+            self.terms.push(Place { path: PathNumber::ROOT, start: 0, end: self.keys.len() as u32 });
+        }
         let mut collector = Collector { policy, paths, terms: self, overflow: false };
         let collected = collector.document(document);
         let overflow = collector.overflow;

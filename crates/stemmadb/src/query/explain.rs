@@ -369,6 +369,7 @@ fn describe(node: &Node) -> (&'static str, Option<PathNumber>, Option<String>) {
     match node {
         Node::Empty => ("nothing", None, None),
         Node::All => ("all documents", None, None),
+        Node::Equal { path: PathNumber::ROOT, key } => ("collection", None, Some(show_key(key))),
         Node::Equal { path, key } => ("equal", Some(*path), Some(show_key(key))),
         Node::EqualAny { path, keys } => ("equal to one of", Some(*path), Some(show_keys(keys))),
         Node::Range { path, range } => ("range", Some(*path), Some(show_range(range))),

@@ -267,6 +267,9 @@ impl Check<'_> {
         if let Some(index) = self.declared.indexes.iter().find(|index| index.path == path) {
             return index.definition.name.clone();
         }
+        if path == PathNumber::ROOT {
+            return "(collections)".to_owned();
+        }
         self.snapshot.parts.paths.text(path).unwrap_or_default()
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `checkpoint` | log position to replay from, next sequence, next document number |
 //! | `settings` | the settings the index was built with, as JSON |
+//! | `terms` | which terms documents have, beside those of their values: 1, their collection |
 //! | `path/` + number | parent and name of a path |
 //! | `shape/` + number | field names of a shape |
 //! | `index/` + number | a declared index is ready: the form of its keys |
@@ -24,11 +25,15 @@ use crate::value::{ShapeNumber, Shapes};
 
 const CHECKPOINT: &[u8] = b"checkpoint";
 const SETTINGS: &[u8] = b"settings";
+const TERMS: &[u8] = b"terms";
 const PATH: &[u8] = b"path/";
 const SHAPE: &[u8] = b"shape/";
 const INDEX: &[u8] = b"index/";
 const LIVE: &[u8] = b"live/";
 const STATISTICS: &[u8] = b"statistics/";
+
+/// Raised when documents get other terms: a tree with others is built anew.
+const TERMS_OF_TODAY: &[u8] = &[1];
 
 /// How far the tree has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +67,15 @@ pub(super) fn settings(tree: &dyn TreeSnapshot) -> Result<Option<Vec<u8>>> {
 
 pub(super) fn put_settings(tree: &mut dyn TreeTransaction, settings: &[u8]) -> Result<()> {
     tree.put(Table::Meta, SETTINGS, settings)
+}
+
+/// Whether the tree has the terms that documents have today.
+pub(super) fn has_terms_of_today(tree: &dyn TreeSnapshot) -> Result<bool> {
+    Ok(tree.get(Table::Meta, TERMS)? == Some(TERMS_OF_TODAY))
+}
+
+pub(super) fn put_terms_of_today(tree: &mut dyn TreeTransaction) -> Result<()> {
+    tree.put(Table::Meta, TERMS, TERMS_OF_TODAY)
 }
 
 /// The rows whose key begins with `prefix`, each with the number that follows it.

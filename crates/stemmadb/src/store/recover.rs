@@ -56,6 +56,7 @@ impl Store {
         let persisted = Persisted { path_count: paths.len(), shape_count: shapes.len() };
         let stored_settings = meta::settings(&*snapshot)?;
         let live_bytes = meta::live_bytes(&*snapshot)?;
+        let is_of_today = meta::has_terms_of_today(&*snapshot)?;
         drop(snapshot);
 
         let mut kept = Vec::new();
@@ -94,13 +95,16 @@ impl Store {
         let settings = settings.as_deref().map(Settings::decode).transpose()?;
         let (policy, is_changed) = choose_policy(&options, settings.as_ref());
         let built_with = built_with.as_deref().map(Settings::decode).transpose()?;
-        let rebuild = built_with.is_none_or(|built_with| built_with.policy != policy);
-        let declared = match settings {
+        let must_rebuild = built_with.is_none_or(|built_with| built_with.policy != policy);
+        // A tree that can only be read does without what it lacks.
+        let rebuild = must_rebuild || !is_of_today && !options.read_only;
+        let mut declared = match settings {
             Some(Settings { definitions, next_index, schemas, .. }) => {
                 Declared { schemas, ..Declared::restore(definitions, next_index, &paths)? }
             }
             None => Declared { next_number: 1, ..Declared::default() },
         };
+        declared.lacks_collections = !rebuild && !is_of_today;
         let store = Store::assemble(log, blobs, tree, (paths, shapes), (policy, declared), options);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
             store.upkeep.lock().persisted = persisted;
@@ -324,6 +328,7 @@ impl Store {
         self.parts.tree.clear()?;
         let mut tree = self.parts.tree.write()?;
         meta::put_settings(&mut *tree, &settings)?;
+        meta::put_terms_of_today(&mut *tree)?;
         // Whatever is merged from here on has the terms of every declared index.
         for index in &self.parts.declared().indexes {
             meta::put_ready_index(&mut *tree, index.definition.number, &declare::form_of(&index.definition))?;

@@ -1,4 +1,4 @@
-//! Conditions on `_id` and `_rev`, which every document has and no index of paths holds.
+//! Conditions on `_id` and `_rev`, which every document has and no index of paths holds; but for the collection that an id names.
 
 use std::ops::Bound;
 
@@ -6,6 +6,7 @@ use super::super::normal::Check;
 use super::super::plan::Node;
 use super::super::selector::Comparison;
 use super::{Planner, Question};
+use crate::index::{PathNumber, collection_key_of_prefix};
 use crate::value::{Kind, Path, Value};
 
 impl Planner<'_> {
@@ -22,10 +23,22 @@ impl Planner<'_> {
             return Some(Node::Empty);
         }
         let nodes = question.asked.iter().map(|leaf| {
-            let node = string_check(&leaf.check, is_id);
+            let node = match &leaf.check {
+                Check::BeginsWith(prefix) if is_id => self.beginning_with(prefix),
+                check => string_check(check, is_id),
+            };
             if leaf.negated { Node::difference(Node::All, node) } else { node }
         });
         Some(Node::intersection(nodes))
+    }
+
+    /// Documents whose ids begin so: where that is the beginning of a collection's, one term.
+    fn beginning_with(&self, prefix: &str) -> Node {
+        let has_terms = !self.facts.declared.lacks_collections;
+        match collection_key_of_prefix(prefix).filter(|_| has_terms) {
+            Some(key) => Node::Equal { path: PathNumber::ROOT, key },
+            None => prefix_range(prefix),
+        }
     }
 }
 
@@ -41,7 +54,6 @@ fn string_check(check: &Check, is_id: bool) -> Node {
             let ids: Vec<String> = values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
             if ids.is_empty() { Node::Empty } else { Node::Ids(ids) }
         }
-        Check::BeginsWith(prefix) if is_id => prefix_range(prefix),
         Check::Regex(pattern) if is_id => Node::check(match pattern.literal_prefix() {
             Some(prefix) => prefix_range(&prefix),
             None => Node::All,

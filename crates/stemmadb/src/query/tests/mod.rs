@@ -1,6 +1,7 @@
 //! Tests of what was asked and what came back: selectors by example, and everything against the naive evaluator.
 
 pub(super) mod arbitrary;
+mod collections;
 mod declared;
 mod estimates;
 mod limits;

@@ -1,0 +1,104 @@
+//! A collection is one term: planned so, the same answers, and older trees are made anew or read without.
+
+use crate::store::Options;
+use crate::testing::Place;
+use crate::tree::{Direction, Table};
+use crate::{Database, field, index};
+
+const COUNT: u64 = 300;
+
+fn filled(db: &Database) {
+    let long = "l".repeat(150);
+    for n in 0..COUNT {
+        let collection = ["books:", "films:", "books", "bookshelf:x:", ":", &long][n as usize % 6];
+        let between = if collection == long { ":" } else { "" };
+        db.insert(&format!("{collection}{between}{n}"), &serde_json::json!({"n": n})).unwrap();
+    }
+}
+
+fn ask(db: &Database, has_terms: bool) {
+    let long = format!("{}:", "l".repeat(150));
+    for (prefix, count, is_term) in [
+        ("books:", 50, true),
+        ("films:", 50, true),
+        ("none:", 0, true),
+        ("books", 100 + 50, false),
+        ("book", 150, false),
+        ("bookshelf:", 50, true),
+        ("bookshelf:x:", 50, false),
+        (":", 50, false),
+        ("", 300, false),
+        (&long, 50, false),
+    ] {
+        let members = || db.find(field("_id").begins_with(prefix));
+        assert_eq!(members().count().unwrap(), count, "{prefix}");
+        assert_eq!(members().ids().unwrap().count() as u64, count, "{prefix}");
+        assert_eq!(members().sort("n").limit(3).ids().unwrap().count() as u64, count.min(3), "{prefix}");
+        let plan = members().explain().unwrap().to_string();
+        assert_eq!(plan.contains("collection"), is_term && has_terms, "{prefix}: {plan}");
+        let others = db.find(crate::not(field("_id").begins_with(prefix)));
+        assert_eq!(others.count().unwrap(), COUNT - count, "{prefix}");
+        let some = db.find(field("n").lt(60).and(field("_id").begins_with(prefix)));
+        assert_eq!(some.count().unwrap(), count / 5, "{prefix}");
+    }
+    let report = db.check(|_| ()).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.damages);
+}
+
+/// Takes what an older version did not write out of the tree.
+fn make_old(db: &Database) {
+    db.checkpoint().unwrap();
+    let parts = &db.store().parts;
+    let mut terms = Vec::new();
+    let (from, to) =
+        (index::first_posting(index::PathNumber::ROOT, &[2]), index::after_postings(index::PathNumber::ROOT, &[]));
+    let tree = parts.tree.read().unwrap();
+    let bounds = (std::ops::Bound::Included(&*from), std::ops::Bound::Excluded(&*to));
+    let mut rows = tree.scan(Table::Postings, bounds.0, bounds.1, Direction::Ascending).unwrap();
+    while let Some((key, _)) = rows.next().unwrap() {
+        terms.push(key.to_vec());
+    }
+    assert_eq!(terms.len(), 3, "one row for each collection");
+    drop(rows);
+    drop(tree);
+    let mut tree = parts.tree.write().unwrap();
+    for key in &terms {
+        tree.delete(Table::Postings, key).unwrap();
+    }
+    tree.delete(Table::Meta, b"terms").unwrap();
+    tree.delete(Table::Meta, &[b"statistics/".as_slice(), &[0]].concat()).ok();
+    tree.commit().unwrap();
+}
+
+#[test]
+fn a_collection_is_one_term() {
+    let db = Database::in_memory_with(Options::new().background(false)).unwrap();
+    filled(&db);
+    ask(&db, true);
+    db.checkpoint().unwrap();
+    ask(&db, true);
+}
+
+#[test]
+fn a_tree_without_the_terms_is_built_anew() {
+    let place = Place::new(1);
+    let db = place.open(Options::new().background(false)).unwrap();
+    filled(&db);
+    make_old(&db);
+    drop(db);
+    let db = place.open(Options::new().background(false)).unwrap();
+    ask(&db, true);
+}
+
+#[test]
+fn a_tree_without_the_terms_that_is_only_read_is_read_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("old.stemma");
+    let db = Database::open_with(&path, Options::new().background(false)).unwrap();
+    filled(&db);
+    make_old(&db);
+    db.close().unwrap();
+    ask(&Database::open_with(&path, Options::new().read_only(true)).unwrap(), false);
+    ask(&Database::open(&path).unwrap(), true);
+    ask(&Database::open_with(&path, Options::new().read_only(true)).unwrap(), true);
+}
