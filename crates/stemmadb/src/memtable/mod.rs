@@ -207,6 +207,11 @@ impl Memtable {
         self.inner.read().signatures.overlay(path, presence, at, overlay);
     }
 
+    /// Whether it changes any term of a path.
+    pub(crate) fn has_terms(&self, path: PathNumber) -> bool {
+        self.inner.read().paths.contains_key(&path)
+    }
+
     /// The newest state of every document, by number: what a checkpoint merges.
     pub(crate) fn newest_documents(&self) -> Vec<Arc<DocumentState>> {
         let inner = self.inner.read();

@@ -23,12 +23,13 @@ pub(super) struct Collector<'k> {
     /// The last of the rows kept is on top.
     kept: BinaryHeap<(Sorted, DocumentNumber)>,
     kept_bytes: usize,
+    met_count: u64,
 }
 
 impl<'k> Collector<'k> {
     /// Keeps the first `wanted` hits after a position.
     pub(super) fn new(keys: &'k [SortPath], after: Option<&'k Sorted>, wanted: Option<u64>) -> Self {
-        Collector { keys, after, wanted, kept: BinaryHeap::new(), kept_bytes: 0 }
+        Collector { keys, after, wanted, kept: BinaryHeap::new(), kept_bytes: 0, met_count: 0 }
     }
 
     /// Adds the documents of a set that match.
@@ -68,6 +69,11 @@ impl<'k> Collector<'k> {
         }
     }
 
+    /// How many documents it was given, kept or not.
+    pub(super) fn met_count(&self) -> u64 {
+        self.met_count
+    }
+
     /// The hits in order.
     pub(super) fn finish(self) -> VecDeque<Hit> {
         let sorted = self.kept.into_sorted_vec().into_iter();
@@ -104,6 +110,7 @@ impl<'k> Collector<'k> {
         if self.after.is_some_and(|after| sorted <= *after) {
             return;
         }
+        self.met_count += 1;
         self.kept_bytes += byte_count(&sorted);
         self.kept.push((sorted, number));
         if self.wanted.is_some_and(|wanted| self.kept.len() as u64 > wanted)

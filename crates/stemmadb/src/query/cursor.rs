@@ -22,7 +22,9 @@ use super::facts::Facts;
 pub(crate) use super::hit::{Batch, Hit, Need, Place};
 use super::matcher;
 use super::plan::{DeclaredWalk, Drive, Node, Order, Plan, Walk};
+use super::ranked::Ranked;
 use super::request::Prepared;
+use super::sort::{SortPath, Sorted};
 use super::source::Source;
 use super::stream::Stream;
 use super::token::Position;
@@ -84,6 +86,8 @@ enum State {
     Term { path: PathNumber, key: Vec<u8>, next: Option<DocumentNumber>, found: DocumentSet, has_more: bool },
     /// All hits, collected and sorted.
     Collected(VecDeque<Hit>),
+    /// By places in a column.
+    Ranked(Box<Ranked>),
     /// Met on a walk over the values of the first path.
     Walking(Box<ValueWalk>),
     /// Met on a walk over a declared index.
@@ -145,6 +149,7 @@ impl<S: Source> Cursor<S> {
                 *next = Some(from);
                 (*found, *has_more) = self.filtered.source.equal_from(*path, key, from, want as u64)?;
             },
+            State::Ranked(ranked) => return ranked.next_numbers(&self.filtered, want).map(Batch::Sure),
             State::Collected(hits) => hits.drain(..want.min(hits.len())).collect(),
             State::Walking(walk) => {
                 let plan = self.filtered.plan.clone();
@@ -159,11 +164,22 @@ impl<S: Source> Cursor<S> {
         Ok(Batch::Hits(hits))
     }
 
+    /// Where one of a batch stands, for a later page.
+    pub(crate) fn position(&self, batch: &Batch, at: usize) -> Result<Option<Position>> {
+        match (&self.order, batch) {
+            (State::Ranked(ranked), Batch::Sure(numbers)) => {
+                numbers.get(at).map(|number| ranked.position(&self.filtered.source, *number)).transpose()
+            }
+            _ => Ok(batch.position(at)),
+        }
+    }
+
     /// How the rows came into order, for people.
     pub(crate) fn order_name(&self) -> Cow<'static, str> {
         match &self.order {
             State::Insertion { .. } | State::Term { .. } => "by number".into(),
             State::Collected(_) => "collected and sorted".into(),
+            State::Ranked(_) => "by places in memory".into(),
             State::Walking(_) => "walked in the order of values".into(),
             State::Indexed(walk) => format!("walked in the order of index `{}`", walk.walk().name).into(),
             State::Streaming(_) => "streamed value by value".into(),
@@ -173,7 +189,11 @@ impl<S: Source> Cursor<S> {
     /// The condition whose values are walked, if one is.
     pub(crate) fn drive(&self) -> Option<&Drive> {
         match &self.order {
-            State::Insertion { .. } | State::Term { .. } | State::Collected(_) | State::Indexed(_) => None,
+            State::Insertion { .. }
+            | State::Term { .. }
+            | State::Ranked(_)
+            | State::Collected(_)
+            | State::Indexed(_) => None,
             State::Walking(walk) => walk.drive(),
             State::Streaming(stream) => Some(stream.drive()),
         }
@@ -209,8 +229,11 @@ impl<S: Source> Filtered<S> {
         Ok(Filtered { source, plan, known, overflow, documents_read, checks, is_measured, values_walked })
     }
 
-    /// Evaluates the plan's filter.
+    /// Evaluates the plan's filter, unless that was done.
     pub(super) fn filter(&mut self, trace: Option<&mut Trace>) -> Result<()> {
+        if matches!(self.known, Known::Answer(_)) {
+            return Ok(());
+        }
         let answer = evaluate(&self.plan.filter, &self.source, trace)?;
         self.know(answer);
         Ok(())
@@ -258,6 +281,14 @@ impl<S: Source> Filtered<S> {
     /// The documents whose terms are incomplete.
     pub(super) fn overflow(&self) -> &DocumentSet {
         &self.overflow
+    }
+
+    /// The documents that match, if the index decided everything.
+    pub(super) fn exact(&self) -> Option<DocumentSet> {
+        match &self.known {
+            Known::Answer(answer) if self.is_exact() => Some(answer.certain.clone()),
+            _ => None,
+        }
     }
 
     /// Whether the index decided everything.
@@ -408,8 +439,10 @@ impl<S: Source> Filtered<S> {
                 if self.prefers_index(&declared, wanted, &mut trace)? {
                     return Ok(State::Indexed(Box::new(IndexWalk::start(self, *declared, &keys, position))));
                 }
-            } else if let Some(walk) = walk {
-                let drive = self.walkable(&walk, wanted, &mut trace)?;
+            } else if let Some(ranked) = self.ranked(&keys, walk.as_ref(), position.as_ref(), wanted, &mut trace)? {
+                return Ok(State::Ranked(Box::new(ranked)));
+            } else if let Some(walk) = &walk {
+                let drive = self.walkable(walk, wanted, &mut trace)?;
                 if drive.is_some() || self.prefers_walk(wanted, trace.as_deref_mut())? {
                     let walk = ValueWalk::start(self, walk.path, drive, &keys, position, wanted)?;
                     return Ok(State::Walking(Box::new(walk)));
@@ -422,6 +455,9 @@ impl<S: Source> Filtered<S> {
                 (Some(candidates), _) => collector.add_all(self, &candidates)?,
                 (None, Known::Answer(answer)) => collector.add_all(self, &answer.certain)?,
                 _ => {}
+            }
+            if let Some(path) = walk.and_then(|walk| walk.path) {
+                self.source.spend(path, collector.met_count().saturating_mul(READ_COST));
             }
             return Ok(State::Collected(collector.finish()));
         }
@@ -444,6 +480,23 @@ impl<S: Source> Filtered<S> {
         }
         self.filter(trace)?;
         Ok(State::Insertion { candidates: self.candidates(), next })
+    }
+
+    /// The order by places in a column, if there is one for it.
+    fn ranked(
+        &mut self,
+        keys: &[SortPath],
+        walk: Option<&Walk>,
+        after: Option<&Sorted>,
+        wanted: Option<u64>,
+        trace: &mut Option<&mut Trace>,
+    ) -> Result<Option<Ranked>> {
+        match (keys, walk) {
+            ([by], Some(Walk { path: Some(path) })) => {
+                Ranked::start(self, *path, by, after, wanted, trace.as_deref_mut())
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The condition on the sort path, if walking only the values that meet it pays; what the others ask is known then.

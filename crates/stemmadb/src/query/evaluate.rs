@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::estimate::expected;
 use super::interval::{KeyRange, plain_text};
 use super::plan::{Node, ValueTest};
-use super::source::Source;
+use super::source::{Source, VisitValue};
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Union};
 use crate::tree::Direction;
 use crate::value::Value;
@@ -246,7 +246,7 @@ fn matching(
 ) -> Result<Option<Answer>> {
     let (mut certain, mut maybe) = (Union::new(), Union::new());
     let mut left = Some(values_max);
-    source.walk(path, range, Direction::Ascending, &mut |value_key, documents| {
+    let visit: &mut VisitValue<'_> = &mut |value_key, documents| {
         left = left.and_then(|left| left.checked_sub(1));
         if left.is_none() {
             return Ok(ControlFlow::Break(()));
@@ -257,7 +257,13 @@ fn matching(
             None => documents.add_to(&mut maybe)?,
         }
         Ok(ControlFlow::Continue(()))
-    })?;
+    };
+    match test {
+        ValueTest::Regex(pattern) if let Some(literal) = pattern.literal() => {
+            source.walk_holding(path, range, literal, visit)?;
+        }
+        _ => source.walk(path, range, Direction::Ascending, visit)?,
+    }
     if left.is_none() {
         return Ok(None);
     }

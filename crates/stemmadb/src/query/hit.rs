@@ -64,6 +64,14 @@ impl Batch {
         }
     }
 
+    /// Keeps the first `count` at most.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        match self {
+            Batch::Sure(numbers) => numbers.truncate(count),
+            Batch::Hits(hits) => hits.truncate(count),
+        }
+    }
+
     /// Where one of them stands.
     pub(crate) fn position(&self, at: usize) -> Option<Position> {
         match self {

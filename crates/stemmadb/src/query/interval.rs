@@ -232,11 +232,6 @@ pub(crate) fn cut_region(cut_key: &[u8]) -> KeyRange {
     KeyRange { lower, upper }
 }
 
-/// Whether a key is one of a string that was cut.
-pub(crate) fn is_cut(value_key: &[u8]) -> bool {
-    value_key.first() == Some(&(Tag::String as u8)) && key::decode_string(value_key).is_ok_and(|(text, _)| text.cut)
-}
-
 /// The string of a key that was neither cut nor has a zero in it, as nearly all are: nothing has to be unescaped.
 pub(crate) fn plain_text(value_key: &[u8]) -> Option<&str> {
     let [tag, text @ .., 0, 0] = value_key else { return None };

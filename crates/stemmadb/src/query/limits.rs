@@ -12,7 +12,7 @@ use super::interval::KeyRange;
 use super::source::{Source, VisitValue};
 use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence};
 use crate::revision::DocumentId;
-use crate::store::Document;
+use crate::store::{Column, Document};
 use crate::tree::Direction;
 use crate::{Error, Result};
 
@@ -164,6 +164,28 @@ impl<S: Source> Source for Guarded<S> {
             self.proceed()?;
             visit(key, documents)
         })
+    }
+
+    fn walk_holding(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        literal: &str,
+        visit: &mut VisitValue<'_>,
+    ) -> Result<()> {
+        self.inner.walk_holding(path, range, literal, &mut |key, documents| {
+            self.proceed()?;
+            visit(key, documents)
+        })
+    }
+
+    fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
+        self.proceed()?;
+        self.inner.column(path)
+    }
+
+    fn spend(&self, path: PathNumber, row_count: u64) {
+        self.inner.spend(path, row_count);
     }
 
     fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {

@@ -198,7 +198,7 @@ fn identity_clues(leaf: &Leaf) -> Option<Clues> {
 fn wanted_values(check: &Check) -> Option<Vec<&Value>> {
     match check {
         Check::Compare(Comparison::Equal, value) => Some(vec![value]),
-        Check::In(values) => Some(values.iter().collect()),
+        Check::OneOf(values) | Check::In(values) => Some(values.iter().collect()),
         // Of a list of one array, the whole value may be meant.
         Check::All(values) => {
             values.first().filter(|_| values.len() > 1 || is_scalar(&values[0])).map(|value| vec![value])
@@ -229,7 +229,7 @@ fn wanted_range(check: &Check) -> Option<(Vec<u8>, Vec<u8>)> {
         Check::Compare(Comparison::Equal, value) => (key_of(value), successor(&key_of(value))),
         Check::Compare(Comparison::GreaterOrEqual, value) => (key_of(value), last),
         Check::Compare(Comparison::Greater, value) => (successor(&key_of(value)), last),
-        Check::Compare(Comparison::NotEqual, _) | Check::Exists | Check::In(_) => return None,
+        Check::Compare(Comparison::NotEqual, _) | Check::Exists | Check::OneOf(_) | Check::In(_) => return None,
         Check::BeginsWith(prefix) => key::prefix_range(prefix),
         Check::Type(kind) => key::type_range(*kind),
         Check::Regex(_) => key::type_range(Kind::String),

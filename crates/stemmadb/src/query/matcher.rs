@@ -101,6 +101,7 @@ fn passes(check: &Check, value: PackedValue<'_>) -> Result<bool> {
         Check::Compare(comparison, operand) => Ok(comparison.holds(collate::compare_packed(value, operand)?)),
         Check::Exists => Ok(true),
         Check::Type(kind) => Ok(value.kind() == *kind),
+        Check::OneOf(list) => is_listed(list, value),
         Check::In(list) => match value.read()? {
             Packed::Array(elements) => any(elements, |element| is_listed(list, element?)),
             _ => is_listed(list, value),
@@ -161,7 +162,9 @@ fn is_listed(list: &[Value], value: PackedValue<'_>) -> Result<bool> {
 fn text_passes(check: &Check, text: &str) -> bool {
     match check {
         Check::Compare(comparison, operand) => comparison.holds(compare_text(text, operand)),
-        Check::In(list) => list.binary_search_by(|listed| compare_text(text, listed).reverse()).is_ok(),
+        Check::OneOf(list) | Check::In(list) => {
+            list.binary_search_by(|listed| compare_text(text, listed).reverse()).is_ok()
+        }
         Check::Exists => true,
         Check::Type(kind) => *kind == Kind::String,
         Check::BeginsWith(prefix) => text.starts_with(prefix.as_str()),

@@ -28,6 +28,7 @@ mod parse;
 mod plan;
 mod planner;
 mod print;
+mod ranked;
 mod request;
 mod rows;
 mod selector;

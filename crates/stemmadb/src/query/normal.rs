@@ -7,6 +7,8 @@
 //! Invariants: joins have two children or more, none of them of their own kind nor `Everything` or `Nothing`;
 //! lists are sorted in the order of values and hold each value once; depth is that of the selector at most.
 
+use std::collections::HashMap;
+
 use super::operators::Pattern;
 use super::selector::{Comparison, Node, Place, Test};
 use crate::value::{Kind, Value, collate};
@@ -42,12 +44,18 @@ pub(crate) struct Leaf {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Check {
     Compare(Comparison, Value),
+    /// The value itself is one of these scalars: several equalities, of which one must hold.
+    OneOf(Vec<Value>),
+    /// The value itself is listed, or an element of it.
     In(Vec<Value>),
     Exists,
     Type(Kind),
     BeginsWith(String),
     Regex(Pattern),
-    Modulo { divisor: i64, remainder: i64 },
+    Modulo {
+        divisor: i64,
+        remainder: i64,
+    },
     Size(u64),
     All(Vec<Value>),
     ElemMatch(Box<Normal>),
@@ -90,10 +98,61 @@ impl Normal {
                 other => flat.push(other),
             }
         }
+        join_equalities(&mut flat);
         match flat.len() {
             0 => Normal::Nothing,
             1 => flat.remove(0),
             _ => Normal::Any(flat),
+        }
+    }
+}
+
+/// Makes one condition of the equalities that ask for a scalar at one place.
+fn join_equalities(alternatives: &mut Vec<Normal>) {
+    let mut firsts: HashMap<Place, usize> = HashMap::new();
+    let mut joined: Vec<Normal> = Vec::with_capacity(alternatives.len());
+    for alternative in alternatives.drain(..) {
+        match Equality::of(alternative) {
+            Err(other) => joined.push(other),
+            Ok(Equality { place, mut values }) => match firsts.get(&place).map(|first| &mut joined[*first]) {
+                Some(Normal::Leaf(Leaf { check: Check::OneOf(listed), .. })) => listed.append(&mut values),
+                _ => {
+                    firsts.insert(place.clone(), joined.len());
+                    joined.push(Normal::Leaf(Leaf { place, negated: false, check: Check::OneOf(values) }));
+                }
+            },
+        }
+    }
+    for joined in &mut joined {
+        if let Normal::Leaf(Leaf { check, .. }) = joined
+            && let Check::OneOf(values) = check
+        {
+            *values = sorted(values);
+            if let [only] = values.as_slice() {
+                *check = Check::Compare(Comparison::Equal, only.clone());
+            }
+        }
+    }
+    *alternatives = joined;
+}
+
+/// A condition that one of some scalars is at a place.
+struct Equality {
+    place: Place,
+    values: Vec<Value>,
+}
+
+impl Equality {
+    /// The condition as one, or as it was.
+    fn of(condition: Normal) -> std::result::Result<Self, Normal> {
+        match condition {
+            Normal::Leaf(Leaf { place, negated: false, check: Check::Compare(Comparison::Equal, value) })
+                if !matches!(value, Value::Array(_) | Value::Object(_)) =>
+            {
+                Ok(Equality { place, values: vec![value] })
+            }
+            Normal::Leaf(Leaf { place, negated: false, check: Check::OneOf(values) }) => Ok(Equality { place, values }),
+            other => Err(other),
         }
     }
 }
@@ -133,7 +192,10 @@ fn leaf(place: &Place, test: &Test, negated: bool) -> Result<Normal> {
         Test::Exists(wanted) => (*wanted == negated, Check::Exists),
         Test::Type(kind) => (negated, Check::Type(*kind)),
         Test::BeginsWith(prefix) => (negated, Check::BeginsWith(prefix.clone())),
-        Test::Regex(pattern) => (negated, Check::Regex(pattern.clone())),
+        Test::Regex(pattern) => match pattern.only_prefix() {
+            Some(prefix) => (negated, Check::BeginsWith(prefix)),
+            None => (negated, Check::Regex(pattern.clone())),
+        },
         Test::Modulo { divisor, remainder } => (negated, Check::Modulo { divisor: *divisor, remainder: *remainder }),
         Test::Size(size) => (negated, Check::Size(*size)),
         // Not without its repetitions: a list of one array has a second meaning.

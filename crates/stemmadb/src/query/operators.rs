@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use regex::Regex;
-use regex_syntax::hir::HirKind;
+use regex_syntax::hir::{Hir, HirKind, Look};
 
 use crate::value::Kind;
 use crate::{Error, Result};
@@ -15,6 +15,9 @@ pub(crate) const PATTERN_BYTES_MAX: usize = 1024;
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 /// How deep groups may nest in a pattern.
 const PATTERN_DEPTH_MAX: u32 = 64;
+
+/// A shorter literal is in too many strings to be worth looking for.
+const LITERAL_BYTES_MIN: usize = 2;
 
 /// Every operator, for hints.
 pub(crate) const OPERATORS: &[&str] = &[
@@ -67,6 +70,22 @@ const NOT_SUPPORTED: &[&str] = &["$where", "$text", "$near", "$nearSphere", "$ge
 pub(crate) struct Pattern {
     text: Arc<str>,
     regex: Regex,
+    literal: Option<Arc<str>>,
+}
+
+fn parse(pattern: &str) -> Option<Hir> {
+    regex_syntax::ParserBuilder::new().nest_limit(PATTERN_DEPTH_MAX).build().parse(pattern).ok()
+}
+
+/// The longest literal that must be found for the whole to be.
+fn longest_literal(part: &Hir) -> Option<&[u8]> {
+    match part.kind() {
+        HirKind::Literal(literal) => Some(&literal.0),
+        HirKind::Capture(group) => longest_literal(&group.sub),
+        HirKind::Repetition(repetition) if repetition.min > 0 => longest_literal(&repetition.sub),
+        HirKind::Concat(parts) => parts.iter().filter_map(longest_literal).max_by_key(|literal| literal.len()),
+        _ => None,
+    }
 }
 
 impl Pattern {
@@ -85,7 +104,11 @@ impl Pattern {
             .nest_limit(PATTERN_DEPTH_MAX)
             .build()
             .map_err(|error| wrong_pattern(text, &error))?;
-        Ok(Pattern { text: text.into(), regex })
+        let tree = parse(text);
+        let literal = tree.as_ref().and_then(longest_literal).filter(|literal| literal.len() >= LITERAL_BYTES_MIN);
+        let literal =
+            literal.filter(|literal| !literal.contains(&0)).and_then(|literal| std::str::from_utf8(literal).ok());
+        Ok(Pattern { text: text.into(), regex, literal: literal.map(Arc::from) })
     }
 
     /// The pattern as it was written.
@@ -95,23 +118,38 @@ impl Pattern {
 
     /// What every string begins with in which the pattern is found; none if it may be found anywhere.
     pub(crate) fn literal_prefix(&self) -> Option<String> {
-        let tree = regex_syntax::ParserBuilder::new().nest_limit(PATTERN_DEPTH_MAX).build().parse(&self.text).ok()?;
-        let mut prefix = String::new();
-        let mut parts = match tree.into_kind() {
-            HirKind::Concat(parts) => parts.into_iter(),
-            _ => return None,
-        };
+        self.anchored().map(|(prefix, _)| prefix)
+    }
+
+    /// The beginning that the pattern asks for, if it asks for nothing else: `^John.*`.
+    pub(crate) fn only_prefix(&self) -> Option<String> {
+        self.anchored().and_then(|(prefix, is_all)| is_all.then_some(prefix))
+    }
+
+    /// The literal after a `^`, and whether nothing is asked of what follows it.
+    fn anchored(&self) -> Option<(String, bool)> {
+        let HirKind::Concat(parts) = parse(&self.text)?.into_kind() else { return None };
+        let mut parts = parts.into_iter().peekable();
         // In multi-line mode `^` is another look, which lines within the string also meet.
-        if *parts.next()?.kind() != HirKind::Look(regex_syntax::hir::Look::Start) {
+        if *parts.next()?.kind() != HirKind::Look(Look::Start) {
             return None;
         }
-        for part in parts {
-            match part.kind() {
-                HirKind::Literal(literal) => prefix.push_str(std::str::from_utf8(&literal.0).ok()?),
-                _ => break,
+        let mut prefix = String::new();
+        while let Some(part) = parts.next_if(|part| matches!(part.kind(), HirKind::Literal(_))) {
+            if let HirKind::Literal(literal) = part.kind() {
+                prefix.push_str(std::str::from_utf8(&literal.0).ok()?);
             }
         }
-        (!prefix.is_empty()).then_some(prefix)
+        let asks_nothing = |part: Hir| {
+            let properties = part.properties();
+            properties.minimum_len() == Some(0) && properties.look_set().is_empty()
+        };
+        (!prefix.is_empty()).then(|| (prefix, parts.all(asks_nothing)))
+    }
+
+    /// The longest text that every string holds in which the pattern is found, if there is one worth looking for.
+    pub(crate) fn literal(&self) -> Option<&str> {
+        self.literal.as_deref()
     }
 
     /// Whether the pattern is found anywhere in `string`.

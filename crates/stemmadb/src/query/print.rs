@@ -154,6 +154,11 @@ fn denormalised(normal: &Normal) -> Node {
             let inner = |inner: &Normal| Box::new(denormalised(inner));
             let (test, negated) = match check {
                 Check::Compare(comparison, operand) => (Test::Compare(*comparison, operand.clone()), *negated),
+                Check::OneOf(values) => {
+                    let equal = |value: &Value| Test::Compare(Comparison::Equal, value.clone());
+                    let each = values.iter().map(|value| Node::Condition(place.clone(), equal(value)));
+                    return Node::Any(each.collect());
+                }
                 Check::In(values) if *negated => (Test::NotIn(values.clone()), false),
                 Check::In(values) => (Test::In(values.clone()), false),
                 Check::Exists => (Test::Exists(!negated), false),

@@ -60,7 +60,8 @@ pub(crate) struct Rows<S, T> {
     skip_left: u64,
     limit_left: u64,
     limits: Limits,
-    returned_count: u64,
+    /// Rows made so far, if there may only be so many.
+    made_count: u64,
     batch_size: usize,
     batch_max: usize,
     is_finished: bool,
@@ -84,7 +85,7 @@ impl<S: Source, T> Rows<S, T> {
             skip_left,
             limit_left,
             limits: query.limits().clone(),
-            returned_count: 0,
+            made_count: 0,
             batch_size: FIRST_BATCH,
             batch_max,
             is_finished: false,
@@ -96,7 +97,7 @@ impl<S: Source, T> Rows<S, T> {
     pub(crate) fn token(&self) -> Result<Option<String>> {
         let returned_count = self.batch.len() - self.made.len();
         let last = match returned_count.checked_sub(1) {
-            Some(last) => self.batch.position(last),
+            Some(last) => self.cursor.position(&self.batch, last)?,
             None => self.before.clone(),
         };
         match last {
@@ -112,9 +113,26 @@ impl<S: Source, T> Rows<S, T> {
         self.cursor.filtered.documents_read()
     }
 
+    /// The first of the next rows, which are made.
+    #[cold]
+    fn turn(&mut self) -> Option<Result<T>> {
+        match self.fill() {
+            Ok(()) => self.made.next().map(Ok),
+            Err(error) => {
+                self.made = Vec::new().into_iter();
+                (self.is_finished, self.limit_left) = (true, 0);
+                Some(Err(error))
+            }
+        }
+    }
+
     /// Makes the next rows.
+    ///
+    /// # Errors
+    /// `Stopped` once there are more rows than the query may have, after all it may.
     fn fill(&mut self) -> Result<()> {
         while self.made.len() == 0 && !self.is_finished {
+            self.limits.allow_rows(self.made_count)?;
             self.cursor.filtered.source.proceed()?;
             let left = usize::try_from(self.limit_left.saturating_add(self.skip_left)).unwrap_or(usize::MAX);
             if self.limit_left == 0 {
@@ -136,9 +154,16 @@ impl<S: Source, T> Rows<S, T> {
                 self.skip_left -= skipped as u64;
             }
             if batch.len() > 0 {
-                let (batch, made) = (self.make)(&self.cursor, &self.prepared, batch)?;
+                let (mut batch, mut made) = (self.make)(&self.cursor, &self.prepared, batch)?;
                 if let Some(last) = self.batch.len().checked_sub(1) {
-                    self.before = self.batch.position(last);
+                    self.before = self.cursor.position(&self.batch, last)?;
+                }
+                self.limit_left = self.limit_left.saturating_sub(made.len() as u64);
+                if let Some(most) = self.limits.rows {
+                    let allowed = usize::try_from(most.saturating_sub(self.made_count)).unwrap_or(usize::MAX);
+                    self.made_count += made.len() as u64;
+                    made.truncate(allowed);
+                    batch.truncate(allowed);
                 }
                 (self.batch, self.made) = (batch, made.into_iter());
             }
@@ -150,23 +175,12 @@ impl<S: Source, T> Rows<S, T> {
 impl<S: Source, T> Iterator for Rows<S, T> {
     type Item = Result<T>;
 
+    #[inline]
     fn next(&mut self) -> Option<Result<T>> {
-        if self.made.len() == 0
-            && let Err(error) = self.fill()
-        {
-            self.is_finished = true;
-            self.limit_left = 0;
-            return Some(Err(error));
+        match self.made.next() {
+            Some(row) => Some(Ok(row)),
+            None => self.turn(),
         }
-        let row = self.made.next()?;
-        self.returned_count += 1;
-        if let Err(error) = self.limits.allow_rows(self.returned_count) {
-            self.made = Vec::new().into_iter();
-            (self.is_finished, self.limit_left) = (true, 0);
-            return Some(Err(error));
-        }
-        self.limit_left = self.limit_left.saturating_sub(1);
-        Some(Ok(row))
     }
 }
 

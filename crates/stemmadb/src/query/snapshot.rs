@@ -10,7 +10,7 @@ use super::source::{Posting, Source, VisitValue};
 use crate::Result;
 use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
 use crate::revision::DocumentId;
-use crate::store::{Document, Snapshot, Term};
+use crate::store::{Column, Document, Snapshot, Term, TermWalk};
 use crate::tree::Direction;
 
 impl Source for Snapshot {
@@ -30,31 +30,39 @@ impl Source for Snapshot {
         self.without_ended(self.postings(path, key)?)
     }
 
+    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
+        self.without_ended(self.any_postings(path, keys)?)
+    }
+
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
         self.without_ended(Snapshot::range(self, path, &range.lower, &range.upper)?)
     }
 
     fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
         let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
-        let mut walk = Snapshot::walk(self, path, lower, upper, direction)?;
-        let ended = self.ended()?;
-        while let Some(mut term) = walk.next_term()? {
-            let flow = match ended {
-                None => visit(term.key, &mut term)?,
-                Some(ended) => {
-                    let mut documents = term.take()?;
-                    documents.and_not_with(ended);
-                    if documents.is_empty() {
-                        continue;
-                    }
-                    visit(term.key, &mut documents)?
-                }
-            };
-            if flow.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        visit_terms(self, path, Snapshot::walk_holding(self, path, lower, upper, direction, None)?, visit)
+    }
+
+    fn walk_holding(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        literal: &str,
+        visit: &mut VisitValue<'_>,
+    ) -> Result<()> {
+        let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
+        let literal = Some(literal.as_bytes());
+        let walk = Snapshot::walk_holding(self, path, lower, upper, Direction::Ascending, literal)?;
+        visit_terms(self, path, walk, visit)
+    }
+
+    fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
+        // It has the documents that have ended, too.
+        if self.ended()?.is_some() { Ok(None) } else { self.whole_column(path) }
+    }
+
+    fn spend(&self, path: PathNumber, row_count: u64) {
+        Snapshot::spend(self, path, row_count);
     }
 
     fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
@@ -122,6 +130,37 @@ impl Source for Snapshot {
         let (found, has_more) = self.some_postings(path, key, from, count)?;
         Ok((self.without_ended(found)?, has_more))
     }
+}
+
+fn visit_terms(
+    snapshot: &Snapshot,
+    path: PathNumber,
+    mut walk: TermWalk<'_>,
+    visit: &mut VisitValue<'_>,
+) -> Result<()> {
+    let ended = snapshot.ended()?;
+    let mut term_count = 0;
+    while let Some(mut term) = walk.next_term()? {
+        term_count += 1;
+        let flow = match ended {
+            None => visit(term.key, &mut term)?,
+            Some(ended) => {
+                let mut documents = term.take()?;
+                documents.and_not_with(ended);
+                if documents.is_empty() {
+                    continue;
+                }
+                visit(term.key, &mut documents)?
+            }
+        };
+        if flow.is_break() {
+            break;
+        }
+    }
+    if walk.reads_tree() {
+        snapshot.spend(path, term_count);
+    }
+    Ok(())
 }
 
 impl Posting for Term<'_, '_> {

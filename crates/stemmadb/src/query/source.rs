@@ -10,7 +10,7 @@ use super::interval::KeyRange;
 use crate::Result;
 use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
 use crate::revision::DocumentId;
-use crate::store::Document;
+use crate::store::{Column, Document};
 use crate::tree::Direction;
 
 /// What a walk calls with each distinct value's key and its documents.
@@ -60,6 +60,29 @@ pub(crate) trait Source {
 
     /// Calls `visit` with each distinct value's key and its documents, in the order of keys, until it breaks.
     fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()>;
+
+    /// As [`Source::walk`] upwards, but values whose text does not hold `literal`, which has no zero in it, may be left out.
+    fn walk_holding(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        literal: &str,
+        visit: &mut VisitValue<'_>,
+    ) -> Result<()> {
+        let _ = literal;
+        self.walk(path, range, Direction::Ascending, visit)
+    }
+
+    /// All scalars at a path in memory, if it was asked so often that they are kept.
+    fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
+        let _ = path;
+        Ok(None)
+    }
+
+    /// Notes that a path was worth so many rows of work, which its column would have spared.
+    fn spend(&self, path: PathNumber, row_count: u64) {
+        let _ = (path, row_count);
+    }
 
     /// The documents with a value of one of these kinds at the path. At [`PathNumber::ROOT`], `Object` is every live
     /// document, and `Overflow` those whose terms are incomplete.
@@ -197,6 +220,24 @@ impl<T: Source> Source for &T {
 
     fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
         (**self).walk(path, range, direction, visit)
+    }
+
+    fn walk_holding(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        literal: &str,
+        visit: &mut VisitValue<'_>,
+    ) -> Result<()> {
+        (**self).walk_holding(path, range, literal, visit)
+    }
+
+    fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
+        (**self).column(path)
+    }
+
+    fn spend(&self, path: PathNumber, row_count: u64) {
+        (**self).spend(path, row_count);
     }
 
     fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {

@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 
 use super::evaluate::passes;
-use super::interval::{KeyRange, is_cut};
+use super::interval::KeyRange;
 use super::plan::Values;
 use super::source::{Posting, Source};
 use crate::Result;
 use crate::index::PathNumber;
 use crate::tree::Direction;
+use crate::value::collate::key::is_cut;
 
 /// What a walk calls with each value's key, its documents, and whether they certainly meet the condition.
 pub(super) type Visit<'a> = dyn FnMut(&[u8], &mut dyn Posting, bool) -> Result<ControlFlow<()>> + 'a;

@@ -13,7 +13,7 @@ use super::collect::Collector;
 use super::cursor::{Filtered, Hit, Need, Place};
 use super::document::{Document, value_at};
 use super::evaluate::evaluate;
-use super::interval::{KeyRange, cut_region, is_cut, successor};
+use super::interval::{KeyRange, cut_region, successor};
 use super::plan::{Drive, Node, Values};
 use super::sort::{self, MISSING, SortPath, Sorted};
 use super::source::{Posting, Source};
@@ -22,6 +22,7 @@ use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
 use crate::tree::Direction;
 use crate::value::collate::key;
+use crate::value::collate::key::is_cut;
 use crate::value::{Kind, Path, Value};
 
 /// A walk under way.

@@ -5,34 +5,17 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
-use std::sync::Arc;
 
-use compact_str::CompactString;
+use smol_str::SmolStr;
 
 use crate::{Error, Result};
 
 /// The name of a document, unique in its database: 1 to 1,024 bytes of UTF-8.
 ///
-/// Names that begin with `_` are reserved: only `_design/…` and `_local/…` are accepted. Cheap to clone.
+/// Names that begin with `_` are reserved: only `_design/…` and `_local/…` are accepted. Cheap to clone: short ones lie in place,
+/// long ones are shared.
 #[derive(Clone)]
-pub struct DocumentId(Text);
-
-/// Short ids lie in place, so that rows of them take no allocation; long ones are shared.
-#[derive(Clone)]
-enum Text {
-    /// Of at most [`IN_PLACE_BYTES_MAX`].
-    Short(CompactString),
-    Long(Arc<str>),
-}
-
-const IN_PLACE_BYTES_MAX: usize = 24;
-
-impl From<&str> for Text {
-    #[inline]
-    fn from(text: &str) -> Self {
-        if text.len() <= IN_PLACE_BYTES_MAX { Text::Short(CompactString::new(text)) } else { Text::Long(text.into()) }
-    }
-}
+pub struct DocumentId(SmolStr);
 
 impl DocumentId {
     /// The longest id, in bytes.
@@ -63,10 +46,12 @@ impl DocumentId {
     /// The id as text.
     #[inline]
     pub fn as_str(&self) -> &str {
-        match &self.0 {
-            Text::Short(text) => text,
-            Text::Long(text) => text,
-        }
+        &self.0
+    }
+
+    /// Bytes it takes beside itself, shared with its clones.
+    pub(crate) fn shared_bytes(&self) -> usize {
+        if self.0.is_heap_allocated() { self.0.len() + 2 * size_of::<usize>() } else { 0 }
     }
 
     /// Whether this names a `_local/…` document: one that is neither indexed, nor in the feed, nor replicated.

@@ -12,6 +12,7 @@ use quick_cache::{Weighter, sync::Cache};
 
 use crate::Result;
 use crate::index::DocumentNumber;
+use crate::revision::DocumentId;
 
 /// Numbers that are kept together.
 const PAGE_NUMBERS: u64 = 1024;
@@ -27,12 +28,12 @@ pub(super) struct IdDirectory {
     enabled: bool,
 }
 
-/// The ids of [`PAGE_NUMBERS`] documents.
+/// The ids of [`PAGE_NUMBERS`] documents, ready to be handed out.
 #[derive(Default)]
 pub(super) struct IdPage {
-    ids: String,
-    /// Where each id ends; where the one before does if there is none.
-    ends: Vec<u32>,
+    ids: Vec<Option<DocumentId>>,
+    /// Bytes that ids take elsewhere.
+    shared_bytes: usize,
 }
 
 impl IdPage {
@@ -42,25 +43,25 @@ impl IdPage {
     }
 
     /// Adds the id of a number after those added before.
-    pub(super) fn add(&mut self, number: DocumentNumber, id: &str) {
-        let place = (number.0 % PAGE_NUMBERS) as usize;
-        self.ends.resize(place, self.ids.len() as u32);
-        self.ids.push_str(id);
-        self.ends.push(self.ids.len() as u32);
+    pub(super) fn add(&mut self, number: DocumentNumber, id: DocumentId) {
+        self.ids.resize_with((number.0 % PAGE_NUMBERS) as usize, || None);
+        self.shared_bytes += id.shared_bytes();
+        self.ids.push(Some(id));
     }
 
     /// Gives back the room that nothing was added to.
     pub(super) fn shrink(&mut self) {
         self.ids.shrink_to_fit();
-        self.ends.shrink_to_fit();
     }
 
     /// The id of a number on this page.
-    pub(super) fn id(&self, number: DocumentNumber) -> Option<&str> {
-        let place = (number.0 % PAGE_NUMBERS) as usize;
-        let end = *self.ends.get(place)?;
-        let start = if place == 0 { 0 } else { self.ends[place - 1] };
-        self.ids.get(start as usize..end as usize).filter(|id| !id.is_empty())
+    #[inline]
+    pub(super) fn id(&self, number: DocumentNumber) -> Option<&DocumentId> {
+        self.ids.get((number.0 % PAGE_NUMBERS) as usize)?.as_ref()
+    }
+
+    fn byte_count(&self) -> usize {
+        size_of::<Option<DocumentId>>() * self.ids.capacity() + self.shared_bytes
     }
 }
 
@@ -69,14 +70,16 @@ struct ByBytes;
 
 impl Weighter<u64, Arc<IdPage>> for ByBytes {
     fn weight(&self, _: &u64, page: &Arc<IdPage>) -> u64 {
-        (64 + page.ids.capacity() + size_of::<u32>() * page.ends.capacity()) as u64
+        (64 + page.byte_count()) as u64
     }
 }
 
 impl IdDirectory {
     /// A directory of at most `bytes`; zero turns it off.
     pub(super) fn new(bytes: u64) -> Self {
-        let expected_count = usize::try_from(bytes / 16_384).unwrap_or(usize::MAX).clamp(16, 1 << 20);
+        let expected_count = usize::try_from(bytes / (PAGE_NUMBERS * size_of::<DocumentId>() as u64))
+            .unwrap_or(usize::MAX)
+            .clamp(16, 1 << 20);
         IdDirectory {
             pages: Cache::with_weighter(expected_count, bytes.max(1), ByBytes),
             lookups: (0..COUNTER_COUNT).map(|_| AtomicU8::new(0)).collect(),
@@ -129,10 +132,10 @@ mod tests {
     fn a_page_knows_the_ids_that_were_added() {
         let mut page = IdPage::default();
         let number = |place: u64| DocumentNumber(3 * PAGE_NUMBERS + place);
-        page.add(number(1), "b");
-        page.add(number(4), "eee");
-        page.add(number(5), "f");
-        let ids: Vec<_> = (0..8).map(|place| page.id(number(place))).collect();
+        for (place, id) in [(1, "b"), (4, "eee"), (5, "f")] {
+            page.add(number(place), DocumentId::new(id).unwrap());
+        }
+        let ids: Vec<_> = (0..8).map(|place| page.id(number(place)).map(DocumentId::as_str)).collect();
         assert_eq!(ids, [None, Some("b"), None, None, Some("eee"), Some("f"), None, None]);
     }
 

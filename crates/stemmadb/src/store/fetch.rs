@@ -3,6 +3,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::Result;
 use crate::index::DocumentNumber;
 use crate::log::LogPosition;
@@ -18,6 +20,8 @@ use crate::tree::{Direction, Table};
 /// system costs about as much as copying so many bytes.
 const GAP_BYTES_MAX: u64 = 4 << 10;
 const WINDOW_BYTES_MAX: u64 = 128 << 10;
+/// How many pages of ids one look-up keeps at hand.
+const PAGES_AT_HAND: usize = 256;
 
 /// Where the record of a wanted document is.
 struct Place<'a> {
@@ -42,15 +46,30 @@ impl Snapshot {
     pub(crate) fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
         let directory = &self.parts.directory;
         let mut ids = Vec::with_capacity(numbers.len());
+        // Pages seen before, for numbers that jump between them.
+        let mut pages: SmallVec<[(u64, Option<Arc<IdPage>>); 8]> = SmallVec::new();
         for run in numbers.chunk_by(|a, b| IdDirectory::page_of(*a) == IdDirectory::page_of(*b)) {
             let page = IdDirectory::page_of(run[0]);
-            let known = directory.page(page, run.len(), || self.read_ids(page))?;
+            let slot = page as usize % PAGES_AT_HAND;
+            if pages.get(slot).is_none_or(|(held, _)| *held != page) {
+                let known = directory.page(page, run.len(), || self.read_ids(page))?;
+                if pages.len() <= slot {
+                    pages.resize(slot + 1, (u64::MAX, None));
+                }
+                pages[slot] = (page, known);
+            }
+            let Some(known) = &pages[slot].1 else {
+                for number in run {
+                    ids.push(self.id(*number)?);
+                }
+                continue;
+            };
             for number in run {
-                match known.as_ref().and_then(|known| known.id(*number)) {
-                    Some(id) => ids.push(DocumentId::from_stored(id)?),
+                match known.id(*number) {
+                    Some(id) => ids.push(id.clone()),
                     None => {
                         ids.push(self.id(*number)?);
-                        if known.is_some() && self.recent(*number).is_none() {
+                        if self.recent(*number).is_none() {
                             directory.forget(page);
                         }
                     }
@@ -78,7 +97,7 @@ impl Snapshot {
         let mut ids = IdPage::default();
         while let Some((key, value)) = rows.next()? {
             let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
-            ids.add(number, DocumentRow::decode(value)?.id);
+            ids.add(number, DocumentId::from_stored(DocumentRow::decode(value)?.id)?);
         }
         ids.shrink();
         Ok(ids)

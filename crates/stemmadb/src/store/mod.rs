@@ -13,6 +13,7 @@ mod cache;
 mod check;
 mod checkpoint;
 mod clock;
+mod columns;
 mod compact;
 mod declare;
 mod directory;
@@ -58,6 +59,7 @@ use crate::{Error, Result};
 pub use attachments::{Attachment, Swept};
 pub use check::{CheckReport, Damage};
 pub use clock::Clock;
+pub(crate) use columns::Column;
 pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use document::Document;
 pub use edit::Edit;
@@ -69,7 +71,7 @@ use record::Record;
 pub use recover::Progress;
 pub use snapshot::{Branch, Snapshot};
 pub(crate) use upkeep::Upkeeper;
-pub(crate) use walk::Term;
+pub(crate) use walk::{Term, TermWalk};
 pub use write::Transaction;
 use write::{Receipt, Writer};
 
@@ -90,6 +92,7 @@ pub(crate) struct StoreParts {
     pub(crate) options: Options,
     cache: cache::DocumentCache,
     directory: directory::IdDirectory,
+    columns: columns::NewestColumns,
     statistics: statistics::Kept,
 }
 
@@ -217,6 +220,7 @@ impl Store {
         let view = self.view.read();
         let declared = self.parts.declared();
         let tree = self.parts.tree.read()?;
+        let columns = self.parts.columns.of(&tree, self.parts.options.cache_bytes / 4);
         let is_published = at.is_none();
         let at = at.unwrap_or_else(|| self.parts.publisher.published());
         let mut memtables: SmallVec<[Arc<Memtable>; 4]> =
@@ -226,7 +230,7 @@ impl Store {
         }
         let segments = self.parts.log.segments_snapshot();
         let moment = moment::Moment::of(&declared, &self.parts.options.clock);
-        Ok(Snapshot { parts: self.parts.clone(), at, is_published, memtables, tree, segments, declared, moment })
+        Ok(Snapshot { parts: self.parts.clone(), at, is_published, memtables, tree, columns, segments, declared, moment })
     }
 
     fn active_memtable(&self) -> Arc<Memtable> {

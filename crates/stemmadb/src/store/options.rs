@@ -58,6 +58,8 @@ pub struct Options {
     pub(crate) background: bool,
     pub(crate) slice_rows: usize,
     pub(crate) clock: Clock,
+    /// What a path's column is taken to cost at most; tests make it cheap.
+    pub(crate) column_price_max: u64,
 }
 
 impl Default for Options {
@@ -65,7 +67,7 @@ impl Default for Options {
         Options {
             durability: Durability::Sync,
             memory_bytes: 64 << 20,
-            cache_bytes: 64 << 20,
+            cache_bytes: 128 << 20,
             segment_bytes: 64 << 20,
             revs_limit: 1000,
             index: None,
@@ -75,6 +77,7 @@ impl Default for Options {
             background: true,
             slice_rows: SLICE_ROWS,
             clock: Clock::default(),
+            column_price_max: u64::MAX,
         }
     }
 }
@@ -100,8 +103,8 @@ impl Options {
         self
     }
 
-    /// The bound on what is kept of reads, in bytes: three quarters for documents read lately, a quarter for the ids of a query's
-    /// rows. Zero keeps nothing. Default: 64 MiB.
+    /// The bound on what is kept of reads, in bytes: half of it for documents read lately, a quarter for the ids of a query's rows, a
+    /// quarter for the values of paths that queries keep coming back to. Zero keeps nothing. Default: 128 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;

@@ -1,6 +1,7 @@
 //! Which documents have a term? The tree's postings with the memtables' changes laid over them, oldest to newest.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
+use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
@@ -9,10 +10,14 @@ use crate::index::{
     self, Container, Declared, DocumentNumber, DocumentSet, PathNumber, Paths, Policy, PostingKey, Presence, Union,
 };
 use crate::memtable::{Overlay, Walk};
+use crate::store::columns::Column;
 use crate::store::layout::{self, IdRow};
 use crate::store::snapshot::{Located, Snapshot};
-use crate::store::walk::TermWalk;
+use crate::store::walk::{ColumnTerms, TermWalk, Terms, TreeTerms};
 use crate::tree::{Direction, Table};
+
+/// A container of so many documents costs as much as reading them one by one.
+const DOCUMENTS_LISTED_MAX: usize = 32;
 
 impl Snapshot {
     /// The dictionary of paths.
@@ -119,8 +124,21 @@ impl Snapshot {
         }
         let (lower, upper) = (Bound::Included(lower), Bound::Excluded(upper));
         let changed = self.changed_terms(path, lower, upper);
-        let (from, to) = posting_bounds(path, lower, upper);
-        let mut count = self.stored_count(&from, &to, |key| changed.is_empty() || !changed.contains_key(key))?;
+        let mut count = match self.column(path)? {
+            Some(column) => {
+                let span = column.span(lower, upper);
+                let count = column.documents_within(&span).len() as u64;
+                let is_changed = |rank: &usize| changed.contains_key(column.key(*rank));
+                let lost = if changed.is_empty() { 0..0 } else { span };
+                count - lost.filter(is_changed).map(|rank| column.documents(rank).len() as u64).sum::<u64>()
+            }
+            None => {
+                let (from, to) = posting_bounds(path, lower, upper);
+                let (count, row_count) = self.count_rows(&from, &to, |key| !changed.contains_key(key))?;
+                self.spend(path, row_count);
+                count
+            }
+        };
         for (key, overlay) in &changed {
             let mut set = self.tree_postings(path, key)?;
             lay_over(&mut set, overlay);
@@ -131,15 +149,21 @@ impl Snapshot {
 
     /// The members of all containers between two keys of the tree whose value `counts`.
     fn stored_count(&self, from: &[u8], to: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<u64> {
+        Ok(self.count_rows(from, to, counts)?.0)
+    }
+
+    /// As [`Snapshot::stored_count`], with how many rows there are.
+    fn count_rows(&self, from: &[u8], to: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<(u64, u64)> {
         let mut rows =
             self.tree.scan(Table::Postings, Bound::Included(from), Bound::Excluded(to), Direction::Ascending)?;
-        let mut count = 0;
+        let (mut count, mut row_count) = (0, 0);
         while let Some((row_key, container)) = rows.next()? {
             if counts(PostingKey::decode(row_key)?.value) {
                 count += u64::from(Container::stored_len(container)?);
             }
+            row_count += 1;
         }
-        Ok(count)
+        Ok((count, row_count))
     }
 
     /// As [`Snapshot::postings`], but only from document `from` on, and no chunk beyond the one in which there are `count` of them:
@@ -185,7 +209,7 @@ impl Snapshot {
         Ok(set)
     }
 
-    /// The distinct values of `path` within the bounds in key order, each with the documents that have it.
+    /// The distinct values of `path` within the bounds in key order, each with the documents that have it, as the tree has them.
     pub(crate) fn walk(
         &self,
         path: PathNumber,
@@ -193,9 +217,37 @@ impl Snapshot {
         upper: Bound<&[u8]>,
         direction: Direction,
     ) -> Result<TermWalk<'_>> {
-        let (tree_lower, tree_upper) = posting_bounds(path, lower, upper);
-        let rows =
-            self.tree.scan(Table::Postings, Bound::Included(&tree_lower), Bound::Excluded(&tree_upper), direction)?;
+        let (from, to) = posting_bounds(path, lower, upper);
+        let rows = self.tree.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), direction)?;
+        let terms = Terms::Tree(TreeTerms::begin(rows)?);
+        Ok(self.walk_over(terms, path, lower, upper, direction))
+    }
+
+    /// As [`Snapshot::walk`], in memory where it can be. Values whose text does not hold `literal` may be left out.
+    pub(crate) fn walk_holding(
+        &self,
+        path: PathNumber,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+        literal: Option<&[u8]>,
+    ) -> Result<TermWalk<'_>> {
+        let column = self.column(path)?.map(|column| (column.span(lower, upper), column));
+        let Some((span, column)) = column.filter(|(span, column)| is_sparse(column, span)) else {
+            return self.walk(path, lower, upper, direction);
+        };
+        let terms = Terms::Column(ColumnTerms::new(column, span, direction, literal));
+        Ok(self.walk_over(terms, path, lower, upper, direction))
+    }
+
+    fn walk_over<'a>(
+        &self,
+        terms: Terms<'a>,
+        path: PathNumber,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> TermWalk<'a> {
         let excluded = match lower {
             Bound::Excluded(key) => Some(key.to_vec()),
             _ => None,
@@ -205,7 +257,41 @@ impl Snapshot {
             .iter()
             .map(|memtable| Walk::new(memtable.clone(), path, lower, upper, direction, self.at).peekable())
             .collect();
-        TermWalk::begin(rows, memtables, direction, excluded)
+        TermWalk::begin(terms, memtables, direction, excluded)
+    }
+
+    /// The values of a path in memory, if the tree's state has been asked enough of it.
+    fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
+        self.columns.get(&*self.tree, path, self.parts.options.column_price_max, || self.histogram(path))
+    }
+
+    /// As [`Snapshot::column`], if no memtable changes the path, so that it holds all there is.
+    pub(crate) fn whole_column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
+        if self.memtables.iter().any(|memtable| memtable.has_terms(path)) { Ok(None) } else { self.column(path) }
+    }
+
+    /// The documents that have one of these terms, whose keys ascend.
+    pub(crate) fn any_postings(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
+        let mut union = Union::new();
+        if let Some(column) = self.whole_column(path)? {
+            for key in keys {
+                let rank = column.rank_of_key(key);
+                if rank < column.len() && column.key(rank) == key {
+                    union.add_listed(column.documents(rank));
+                }
+            }
+            return Ok(union.finish());
+        }
+        for key in keys {
+            union.add_set(&self.postings(path, key)?);
+        }
+        self.spend(path, keys.len() as u64);
+        Ok(union.finish())
+    }
+
+    /// Notes that so many rows of a path were read, or might as well have been.
+    pub(crate) fn spend(&self, path: PathNumber, row_count: u64) {
+        self.columns.spend(path, row_count);
     }
 
     /// The union of all values' documents within `[lower, upper)`.
@@ -214,15 +300,15 @@ impl Snapshot {
     pub(crate) fn range(&self, path: PathNumber, lower: &[u8], upper: &[u8]) -> Result<DocumentSet> {
         let (lower, upper) = (Bound::Included(lower), Bound::Excluded(upper));
         let changed = self.changed_terms(path, lower, upper);
-        let (from, to) = posting_bounds(path, lower, upper);
         let mut union = Union::new();
-        let mut rows =
-            self.tree.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), Direction::Ascending)?;
-        while let Some((row_key, container)) = rows.next()? {
-            let key = PostingKey::decode(row_key)?;
-            if !changed.contains_key(key.value) {
-                union.add_stored(key.chunk, container)?;
+        let column = self.column(path)?.map(|column| (column.span(lower, upper), column));
+        match column.filter(|(span, column)| is_sparse(column, span)) {
+            Some((span, column)) if changed.is_empty() => union.add_listed(column.documents_within(&span)),
+            Some((span, column)) => {
+                let kept = span.filter(|rank| !changed.contains_key(column.key(*rank)));
+                kept.for_each(|rank| union.add_listed(column.documents(rank)));
             }
+            None => self.add_rows(path, (lower, upper), &changed, &mut union)?,
         }
         for (key, overlay) in &changed {
             let mut set = self.tree_postings(path, key)?;
@@ -230,6 +316,29 @@ impl Snapshot {
             union.add_set(&set);
         }
         Ok(union.finish())
+    }
+
+    /// Adds the tree's rows within the bounds, but for what memtables change.
+    fn add_rows(
+        &self,
+        path: PathNumber,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        changed: &HashMap<Vec<u8>, Overlay>,
+        union: &mut Union,
+    ) -> Result<()> {
+        let (from, to) = posting_bounds(path, lower, upper);
+        let mut rows =
+            self.tree.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), Direction::Ascending)?;
+        let mut row_count = 0;
+        while let Some((row_key, container)) = rows.next()? {
+            let key = PostingKey::decode(row_key)?;
+            if !changed.contains_key(key.value) {
+                union.add_stored(key.chunk, container)?;
+            }
+            row_count += 1;
+        }
+        self.spend(path, row_count);
+        Ok(())
     }
 
     /// What the memtables change within the bounds, term by term.
@@ -294,6 +403,11 @@ impl Snapshot {
     }
 }
 
+/// Whether values have so few documents each that those of a column are united faster than the tree's containers.
+fn is_sparse(column: &Column, span: &Range<usize>) -> bool {
+    column.documents_within(span).len() < span.len().saturating_mul(DOCUMENTS_LISTED_MAX)
+}
+
 /// Changes a set of the tree by what memtables know.
 pub(super) fn lay_over(set: &mut DocumentSet, overlay: &Overlay) {
     if overlay.is_empty() {
@@ -310,7 +424,7 @@ pub(super) fn lay_over(set: &mut DocumentSet, overlay: &Overlay) {
 /// The first byte of a value's key: below it lie the presence keys.
 const FIRST_VALUE: &[u8] = &[2];
 
-fn posting_bounds(path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn posting_bounds(path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
     let from = match lower {
         Bound::Unbounded => index::first_posting(path, FIRST_VALUE),
         Bound::Included(key) | Bound::Excluded(key) => index::first_posting(path, key),

@@ -18,7 +18,8 @@ use crate::store::settings::Settings;
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
 use crate::store::{
-    Durability, FIRST_NUMBER, Store, StoreParts, View, cache, declare, directory, meta, publish, statistics, upkeep,
+    Durability, FIRST_NUMBER, Store, StoreParts, View, cache, columns, declare, directory, meta, publish, statistics,
+    upkeep,
 };
 use crate::tree::Tree;
 use crate::value::{Body, ShapeNumber, Shapes};
@@ -135,8 +136,9 @@ impl Store {
         options: crate::store::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
-            cache: cache::DocumentCache::new(options.cache_bytes - options.cache_bytes / 4),
+            cache: cache::DocumentCache::new(options.cache_bytes / 2),
             directory: directory::IdDirectory::new(options.cache_bytes / 4),
+            columns: columns::NewestColumns::default(),
             statistics: statistics::Kept::default(),
             log,
             blobs,

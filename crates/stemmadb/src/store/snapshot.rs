@@ -13,6 +13,7 @@ use crate::log::{LogPosition, SegmentSet};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Leaf, Revision, Sequence};
 use crate::store::StoreParts;
+use crate::store::columns::Columns;
 use crate::store::document::Document;
 use crate::store::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::store::moment::Moment;
@@ -33,6 +34,8 @@ pub struct Snapshot {
     /// Oldest first.
     pub(super) memtables: SmallVec<[Arc<Memtable>; 4]>,
     pub(super) tree: Arc<dyn TreeSnapshot>,
+    /// What of it is kept in memory.
+    pub(super) columns: Arc<Columns>,
     pub(super) segments: SegmentSet,
     /// The declared indexes, and which of them every document that is seen here is in.
     pub(super) declared: Arc<Declared>,

@@ -29,6 +29,14 @@ impl Union {
         set.chunks().for_each(|(chunk, members)| self.add_container(chunk, members));
     }
 
+    /// Adds documents in no order.
+    pub(crate) fn add_listed(&mut self, documents: &[u32]) {
+        for run in documents.chunk_by(|a, b| a >> 16 == b >> 16) {
+            let members = self.at(u64::from(run[0] >> 16));
+            run.iter().for_each(|number| members.add(*number as u16));
+        }
+    }
+
     /// Adds a stored container.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::super::document::{Document, value_at};
 use super::super::evaluate::READ_COST;
 use super::super::find::Find;
-use super::super::interval::{KeyRange, is_cut};
+use super::super::interval::KeyRange;
 use super::super::request::Query;
 use super::super::source::Source;
 use super::scan::{Scan, canonical};
@@ -15,6 +15,7 @@ use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, Presence};
 use crate::tree::Direction;
 use crate::value::collate::key;
+use crate::value::collate::key::is_cut;
 use crate::value::{Kind, Path, Value};
 
 /// About what a summary takes.

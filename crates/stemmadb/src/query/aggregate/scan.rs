@@ -9,7 +9,7 @@ use super::super::cursor::{Filtered, Hit, Known};
 use super::super::document::{Document, value_at};
 use super::super::evaluate::READ_COST;
 use super::super::facts::Facts;
-use super::super::interval::{KeyRange, is_cut};
+use super::super::interval::KeyRange;
 use super::super::plan::{Node, Order, Walk};
 use super::super::planner;
 use super::super::request::Prepared;
@@ -19,6 +19,7 @@ use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
 use crate::tree::Direction;
 use crate::value::collate::key;
+use crate::value::collate::key::is_cut;
 use crate::value::{Kind, Path, Value};
 
 /// What is made of the values.

@@ -30,7 +30,11 @@ impl Planner<'_> {
                 Reach::Crossing(anchor) => Node::check(anchor.clone()),
             },
             Check::Type(kind) => of_kind(path, reach, *kind),
-            Check::In(values) => self.one_of(path, reach, values),
+            Check::OneOf(values) => {
+                let (keys, cut_keys, _) = self.keys(values);
+                Node::union([equal_any(path, keys), Node::check(equal_any(path, cut_keys))])
+            }
+            Check::In(values) => self.listed(path, reach, values),
             Check::BeginsWith(prefix) => self.begins_with(path, prefix),
             Check::Regex(pattern) => self.matching_strings(path, pattern),
             Check::Modulo { divisor, remainder } => match path {
@@ -53,13 +57,13 @@ impl Planner<'_> {
     }
 
     /// `$in`: the value, or an element of it, is listed.
-    fn one_of(&self, path: Option<PathNumber>, reach: Reach<'_>, values: &[Value]) -> Node {
+    fn listed(&self, path: Option<PathNumber>, reach: Reach<'_>, values: &[Value]) -> Node {
         let (keys, ..) = self.keys(values);
-        Node::union([equal_any(path, keys), self.one_of_but_scalars(path, reach, values)])
+        Node::union([equal_any(path, keys), self.listed_but_scalars(path, reach, values)])
     }
 
     /// `$in`, but for documents whose value itself is a listed scalar that is indexed whole.
-    pub(super) fn one_of_but_scalars(&self, path: Option<PathNumber>, reach: Reach<'_>, values: &[Value]) -> Node {
+    pub(super) fn listed_but_scalars(&self, path: Option<PathNumber>, reach: Reach<'_>, values: &[Value]) -> Node {
         let (keys, cut_keys, has_containers) = self.keys(values);
         let elements = path.and_then(|path| self.facts.element(path));
         let containers = match (has_containers, reach) {

@@ -68,12 +68,16 @@ impl Planner<'_> {
                 is_range.then(|| (Values::Range(scalars), containers(path, interval)))
             }
             Ask::Container(_) => None,
+            Ask::Check(check @ Check::OneOf(_)) => match self.check(Some(path), Reach::Straight, &[], check) {
+                Node::EqualAny { keys, .. } => Some((Values::Keys(keys), Node::Empty)),
+                _ => None,
+            },
             Ask::Check(Check::In(values)) => {
                 let (keys, cut_keys, _) = self.keys(values);
                 match equal_any(Some(path), keys) {
                     _ if !cut_keys.is_empty() => None,
                     Node::EqualAny { keys, .. } => {
-                        let others = self.one_of_but_scalars(Some(path), Reach::Straight, values);
+                        let others = self.listed_but_scalars(Some(path), Reach::Straight, values);
                         Some((Values::Keys(keys), others))
                     }
                     _ => None,

@@ -50,7 +50,7 @@ fn string_check(check: &Check, is_id: bool) -> Node {
         Check::Compare(comparison, operand) if operand.kind() != Kind::String => {
             if comparison.holds(Kind::String.cmp(&operand.kind())) { Node::All } else { Node::Empty }
         }
-        Check::In(values) if is_id => {
+        Check::OneOf(values) | Check::In(values) if is_id => {
             let ids: Vec<String> = values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
             if ids.is_empty() { Node::Empty } else { Node::Ids(ids) }
         }
@@ -58,7 +58,9 @@ fn string_check(check: &Check, is_id: bool) -> Node {
             Some(prefix) => prefix_range(&prefix),
             None => Node::All,
         }),
-        Check::Compare(..) | Check::In(_) | Check::BeginsWith(_) | Check::Regex(_) => Node::check(Node::All),
+        Check::Compare(..) | Check::OneOf(_) | Check::In(_) | Check::BeginsWith(_) | Check::Regex(_) => {
+            Node::check(Node::All)
+        }
         Check::Type(_)
         | Check::Modulo { .. }
         | Check::Size(_)

@@ -70,9 +70,16 @@ proptest! {
         path in arbitrary::sort_path(),
         descending in any::<bool>(),
         limit in 1u64..5,
+        has_columns in any::<bool>(),
+        is_merged in any::<bool>(),
     ) {
-        let db = Database::in_memory_with(Options::new().background(false).index(policy)).expect("in memory");
+        let mut options = Options::new().background(false).index(policy);
+        options.column_price_max = if has_columns { 0 } else { u64::MAX };
+        let db = Database::in_memory_with(options).expect("in memory");
         let documents = apply(&db, &steps);
+        if is_merged {
+            db.checkpoint().expect("in memory");
+        }
         let sort_path = Path::parse(&path).expect("a good path");
         for (at, selector) in selectors.into_iter().enumerate() {
             let selector = Selector::parse(&selector).expect("a good selector");
@@ -102,6 +109,19 @@ proptest! {
             prop_assert_eq!(&found(sorted(db.find(selector.clone())).limit(limit)), &first, "{} {}", &selector, plan());
             prop_assert_eq!(db.find(selector.clone()).count().expect("good"), expected.len() as u64);
             prop_assert_eq!(db.find(selector.clone()).exists().expect("good"), !expected.is_empty());
+
+            // Page by page.
+            let (mut pages, mut token) = (Vec::new(), None::<String>);
+            loop {
+                let page = sorted(db.find(selector.clone())).limit(limit);
+                let mut page = token.into_iter().fold(page, crate::Find::after).ids().expect("good");
+                pages.extend(page.by_ref().map(|id| id.expect("sound").to_string()));
+                token = page.token().expect("good");
+                if token.is_none() {
+                    break;
+                }
+            }
+            prop_assert_eq!(&pages, &expected, "{} {}", &selector, plan());
 
             // In no order, page by page.
             let (mut pages, mut token) = (Vec::new(), None::<String>);

@@ -241,6 +241,16 @@ pub(crate) fn prefix_range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
     (lower, upper)
 }
 
+/// Whether a key is one of a string that was cut.
+pub(crate) fn is_cut(value_key: &[u8]) -> bool {
+    if let [_, text @ .., END, END] = value_key
+        && !text.contains(&END)
+    {
+        return false;
+    }
+    value_key.first() == Some(&(Tag::String as u8)) && decode_string(value_key).is_ok_and(|(text, _)| text.cut)
+}
+
 /// Reads the value off the front of `key`, and the number of bytes it takes.
 ///
 /// A number comes back as an integer if it is one in range, since `1` and `1.0` have one key.

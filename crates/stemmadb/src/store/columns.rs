@@ -1,0 +1,294 @@
+//! Paths that queries keep coming back to, in memory: their values in order, the documents of each, and where each document stands.
+//!
+//! A *column* is a copy of one path's scalars as one state of the tree has them. It is made once walks over the path have cost about
+//! what making it costs, and is gone when the tree changes. Answers never depend on it: what has no column is read from the tree.
+//!
+//! Invariants:
+//! - A column holds exactly the scalars' postings of its path in its state of the tree; memtables are laid over it as over the tree.
+//! - All columns of a state together stay below their bound.
+//!
+//! Concurrency: any number of readers; one column is made at a time, and whoever finds one in the making reads the tree.
+
+use std::ops::{Bound, Range};
+use std::sync::{Arc, OnceLock, Weak};
+
+use hashbrown::HashMap;
+use memchr::memmem;
+use parking_lot::{Mutex, RwLock};
+
+use crate::Result;
+use crate::index::{Container, DocumentNumber, Histogram, PathNumber, PostingKey};
+use crate::store::postings::posting_bounds;
+use crate::tree::{Direction, Table, TreeSnapshot};
+use crate::value::collate::key;
+
+/// Paths on which less was spent have no column, whatever making it costs.
+const SPENT_MIN: u64 = 256;
+/// So many documents take as long to copy as one value.
+const DOCUMENTS_A_VALUE: u64 = 8;
+/// What making a column is taken to cost where nothing is known of its path.
+const UNKNOWN_PRICE: u64 = 1 << 16;
+/// The rank of documents that have no scalar at the path.
+const NO_RANK: u32 = u32::MAX;
+
+/// The scalars at one path, in the order of their keys. A value's *rank* is how many are below it.
+#[derive(Debug, Default)]
+pub(crate) struct Column {
+    /// All keys, one after the other, and where each ends.
+    keys: Vec<u8>,
+    key_ends: Vec<u32>,
+    /// The documents of each value, by number, value after value, and where those of each end.
+    documents: Vec<u32>,
+    ends: Vec<u32>,
+    /// Ranks of strings that the index cut.
+    cut: Vec<u32>,
+    longest_key_bytes: usize,
+    /// The rank of each document's value, by number.
+    ranks: OnceLock<Vec<u32>>,
+}
+
+impl Column {
+    /// Copies a path's rows; none if they take more than `bytes_max`.
+    fn read(tree: &dyn TreeSnapshot, path: PathNumber, bytes_max: u64) -> Result<Option<Self>> {
+        let (lower, upper) = posting_bounds(path, Bound::Unbounded, Bound::Unbounded);
+        let mut rows =
+            tree.scan(Table::Postings, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
+        let mut column = Column::default();
+        while let Some((row_key, stored)) = rows.next()? {
+            let PostingKey { value, chunk, .. } = PostingKey::decode(row_key)?;
+            if column.ends.is_empty() || column.key(column.len() - 1) != value {
+                column.begin_value(value);
+            }
+            for low in Container::decode(stored)?.iter() {
+                match u32::try_from(DocumentNumber::from_parts(chunk, low).0) {
+                    Ok(number) if number != NO_RANK => column.documents.push(number),
+                    _ => return Ok(None),
+                }
+            }
+            if let Some(end) = column.ends.last_mut() {
+                *end = column.documents.len() as u32;
+            }
+            if column.byte_count() > bytes_max {
+                return Ok(None);
+            }
+        }
+        Ok(Some(column))
+    }
+
+    fn begin_value(&mut self, value: &[u8]) {
+        if key::is_cut(value) {
+            self.cut.push(self.len() as u32);
+        }
+        self.longest_key_bytes = self.longest_key_bytes.max(value.len());
+        self.keys.extend_from_slice(value);
+        self.key_ends.push(self.keys.len() as u32);
+        self.ends.push(self.documents.len() as u32);
+    }
+
+    /// About what it takes, ranks included.
+    fn byte_count(&self) -> u64 {
+        (self.keys.len() + size_of::<u32>() * (2 * self.key_ends.len() + 2 * self.documents.len())) as u64
+    }
+
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.key_ends.len()
+    }
+
+    /// How many times a document has a value.
+    pub(crate) fn document_count(&self) -> u64 {
+        self.documents.len() as u64
+    }
+
+    /// Whether every key says all of its value, in at most so many bytes.
+    pub(crate) fn is_whole(&self, key_bytes_max: usize) -> bool {
+        self.cut.is_empty() && self.longest_key_bytes <= key_bytes_max
+    }
+
+    /// The key of a value.
+    #[inline]
+    pub(crate) fn key(&self, rank: usize) -> &[u8] {
+        let start = if rank == 0 { 0 } else { self.key_ends[rank - 1] };
+        &self.keys[start as usize..self.key_ends[rank] as usize]
+    }
+
+    /// The documents that have a value, by number.
+    #[inline]
+    pub(crate) fn documents(&self, rank: usize) -> &[u32] {
+        self.documents_within(&(rank..rank + 1))
+    }
+
+    /// The documents that have one of some values, value after value.
+    #[inline]
+    pub(crate) fn documents_within(&self, ranks: &Range<usize>) -> &[u32] {
+        let end = |rank: usize| if rank == 0 { 0 } else { self.ends[rank - 1] as usize };
+        &self.documents[end(ranks.start)..end(ranks.end)]
+    }
+
+    /// How many values are below a key.
+    pub(crate) fn rank_of_key(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.key(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// The values between two keys.
+    pub(crate) fn span(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Range<usize> {
+        let after = |key: &[u8]| {
+            let rank = self.rank_of_key(key);
+            if rank < self.len() && self.key(rank) == key { rank + 1 } else { rank }
+        };
+        let start = match lower {
+            Bound::Unbounded => 0,
+            Bound::Included(key) => self.rank_of_key(key),
+            Bound::Excluded(key) => after(key),
+        };
+        let end = match upper {
+            Bound::Unbounded => self.len(),
+            Bound::Included(key) => after(key),
+            Bound::Excluded(key) => self.rank_of_key(key),
+        };
+        start..end.max(start)
+    }
+
+    /// The rank of a document's value, where a document has one at most; none if it has no scalar.
+    #[inline]
+    pub(crate) fn rank(&self, document: DocumentNumber) -> Option<u32> {
+        let rank = *self.ranks().get(usize::try_from(document.0).ok()?)?;
+        (rank != NO_RANK).then_some(rank)
+    }
+
+    fn ranks(&self) -> &[u32] {
+        self.ranks.get_or_init(|| {
+            let length = self.documents.iter().max().map_or(0, |last| *last as usize + 1);
+            let mut ranks = vec![NO_RANK; length];
+            for rank in 0..self.len() {
+                self.documents(rank).iter().for_each(|number| ranks[*number as usize] = rank as u32);
+            }
+            ranks
+        })
+    }
+
+    /// The values among `ranks` whose text may hold `literal`, which has no zero byte: all that do, and few others.
+    pub(crate) fn holding(&self, literal: &[u8], ranks: &Range<usize>) -> Vec<u32> {
+        let start_of = |rank: usize| if rank == 0 { 0 } else { self.key_ends[rank - 1] as usize };
+        let (mut at, end) = (start_of(ranks.start), start_of(ranks.end));
+        let finder = memmem::Finder::new(literal);
+        // What was cut may have been the literal.
+        let mut found: Vec<u32> = self.cut.iter().copied().filter(|rank| ranks.contains(&(*rank as usize))).collect();
+        while let Some(place) = finder.find(&self.keys[at..end]) {
+            let place = (at + place) as u32;
+            let rank = self.key_ends.partition_point(|end| *end <= place);
+            found.push(rank as u32);
+            at = self.key_ends[rank] as usize;
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+/// The columns of one state of the tree.
+#[derive(Debug)]
+pub(super) struct Columns {
+    bytes_max: u64,
+    paths: RwLock<HashMap<PathNumber, Standing>>,
+    /// Held by whoever makes a column: what all take together.
+    byte_count: Mutex<u64>,
+}
+
+/// How a path stands.
+#[derive(Debug)]
+enum Standing {
+    /// So many rows were read of it, and making a column costs as much as so many; none if that was not reckoned yet.
+    Spent {
+        rows: u64,
+        price: Option<u64>,
+    },
+    Ready(Arc<Column>),
+    /// There is no room.
+    Refused,
+}
+
+impl Columns {
+    fn new(bytes_max: u64) -> Self {
+        Columns { bytes_max: bytes_max.min(u64::from(u32::MAX)), paths: RwLock::default(), byte_count: Mutex::new(0) }
+    }
+
+    /// Notes that so many rows of a path were read.
+    pub(super) fn spend(&self, path: PathNumber, row_count: u64) {
+        if self.bytes_max == 0 || row_count == 0 {
+            return;
+        }
+        let mut paths = self.paths.write();
+        let standing = paths.entry(path).or_insert(Standing::Spent { rows: 0, price: None });
+        if let Standing::Spent { rows, .. } = standing {
+            *rows = rows.saturating_add(row_count);
+        }
+    }
+
+    /// The column of a path, if there is one or it is worth making now. `histogram` tells what is known of the path.
+    pub(super) fn get(
+        &self,
+        tree: &dyn TreeSnapshot,
+        path: PathNumber,
+        price_max: u64,
+        histogram: impl FnOnce() -> Option<Arc<Histogram>>,
+    ) -> Result<Option<Arc<Column>>> {
+        let (rows, price) = match self.paths.read().get(&path) {
+            Some(Standing::Ready(column)) => return Ok(Some(Arc::clone(column))),
+            Some(Standing::Spent { rows, price }) if *rows >= SPENT_MIN.min(price_max) => (*rows, *price),
+            None if price_max == 0 => (0, None),
+            _ => return Ok(None),
+        };
+        let price = price.unwrap_or_else(|| {
+            let price = histogram()
+                .map_or(UNKNOWN_PRICE, |known| known.value_count() + known.entry_count() / DOCUMENTS_A_VALUE);
+            let price = price.min(price_max);
+            self.paths.write().insert(path, Standing::Spent { rows, price: Some(price) });
+            price
+        });
+        if rows < price {
+            return Ok(None);
+        }
+        let Some(mut byte_count) = self.byte_count.try_lock() else { return Ok(None) };
+        match self.paths.read().get(&path) {
+            Some(Standing::Ready(column)) => return Ok(Some(Arc::clone(column))),
+            Some(Standing::Refused) => return Ok(None),
+            _ => {}
+        }
+        let room = self.bytes_max.saturating_sub(*byte_count);
+        let made = Column::read(tree, path, room)?.map(Arc::new);
+        let standing = match &made {
+            Some(column) => {
+                *byte_count += column.byte_count();
+                Standing::Ready(Arc::clone(column))
+            }
+            None => Standing::Refused,
+        };
+        self.paths.write().insert(path, standing);
+        Ok(made)
+    }
+}
+
+/// The columns of the tree's newest state.
+#[derive(Debug, Default)]
+pub(super) struct NewestColumns(RwLock<Option<(Weak<dyn TreeSnapshot>, Arc<Columns>)>>);
+
+impl NewestColumns {
+    /// Those of `tree`, which is the newest state.
+    pub(super) fn of(&self, tree: &Arc<dyn TreeSnapshot>, bytes_max: u64) -> Arc<Columns> {
+        let is_same = |known: &Weak<dyn TreeSnapshot>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(tree));
+        if let Some((known, columns)) = &*self.0.read()
+            && is_same(known)
+        {
+            return Arc::clone(columns);
+        }
+        let columns = Arc::new(Columns::new(bytes_max));
+        *self.0.write() = Some((Arc::downgrade(tree), Arc::clone(&columns)));
+        columns
+    }
+}
