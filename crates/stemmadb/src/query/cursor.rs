@@ -210,6 +210,13 @@ pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
             Node::Empty => return Ok(0),
             Node::All => return filtered.source.live_len(),
             Node::Equal { path, key } => return filtered.source.equal_len(*path, key),
+            Node::Intersection(nodes)
+                if let [a @ Node::Equal { .. }, b @ (Node::Equal { .. } | Node::Presence { .. })] =
+                    nodes.as_slice() =>
+            {
+                let set = |node| evaluate(node, &filtered.source, None).map(|answer| answer.certain);
+                return Ok(set(a)?.and_len(&set(b)?));
+            }
             node => {
                 if let Some(count) = super::tally::disjoint_len(node, &filtered.source)? {
                     return Ok(count);

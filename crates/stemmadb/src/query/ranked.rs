@@ -119,15 +119,16 @@ impl Ranked {
         want: usize,
     ) -> Result<Vec<DocumentNumber>> {
         while self.ready.len() < want {
-            if let Way::Walk { members: Members::Tested(_), next, tested_count } = &self.way
-                && *tested_count >= TESTED_MAX
+            if let Way::Walk { members: Members::Tested(_), next, tested_count: tested_count @ TESTED_MAX.. } =
+                &mut self.way
             {
                 let next = *next;
+                *tested_count = 0;
                 let answer = evaluate(&filtered.plan.filter, &filtered.source, None)?;
-                if !answer.maybe.is_empty() {
-                    return Err(Error::internal("a filter that was tested exactly can't be decided by the index"));
+                // Where few documents are left, the index leaves them to be read; testing goes on then.
+                if answer.maybe.is_empty() {
+                    self.look_up(filtered, answer.certain, next)?;
                 }
-                self.look_up(filtered, answer.certain, next)?;
             }
             if !self.step(filtered)? {
                 break;

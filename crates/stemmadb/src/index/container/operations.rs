@@ -23,8 +23,13 @@ impl Container {
             (Form::Array(a), Form::Bitmap(b)) | (Form::Bitmap(b), Form::Array(a)) => {
                 Container(Form::Array(filter(a, |value| b.contains(value))))
             }
-            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) => {
+            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) if b.len() > a.len() => {
                 Container(Form::Array(filter(a, |value| runs_contain(b, value))))
+            }
+            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) => {
+                let mut both = Array::new();
+                b.iter().for_each(|run| both.extend_from_slice(within(a, *run)));
+                Container(Form::Array(both))
             }
             (Form::Runs(a), Form::Runs(b)) => swept(a.iter().copied(), b.iter().copied(), |a, b| a && b),
             (Form::Bitmap(a), Form::Bitmap(b)) => settled(Form::Bitmap(Arc::new(Bitmap::combined(a, b, |a, b| a & b)))),
@@ -123,8 +128,8 @@ impl Container {
             (Form::Array(a), Form::Bitmap(b)) | (Form::Bitmap(b), Form::Array(a)) => {
                 a.iter().map(|&value| u32::from(b.contains(value))).sum()
             }
-            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) => {
-                a.iter().map(|&value| u32::from(runs_contain(b, value))).sum()
+            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) if b.len() <= a.len() => {
+                b.iter().map(|run| within(a, *run).len() as u32).sum()
             }
             (Form::Bitmap(a), Form::Runs(b)) | (Form::Runs(b), Form::Bitmap(a)) if b.len() <= 8 => {
                 b.iter().map(|run| a.rank(run.last) + u32::from(a.contains(run.last)) - a.rank(run.first)).sum()
@@ -132,6 +137,13 @@ impl Container {
             _ => self.and(other).len(),
         }
     }
+}
+
+/// The members of an array that lie in a run.
+fn within(array: &[u16], run: Run) -> &[u16] {
+    let first = array.partition_point(|value| *value < run.first);
+    let count = array[first..].partition_point(|value| *value <= run.last);
+    &array[first..first + count]
 }
 
 fn or_into(bitmap: &mut Bitmap, form: &Form) {

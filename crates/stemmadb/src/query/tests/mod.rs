@@ -2,6 +2,7 @@
 
 pub(super) mod arbitrary;
 mod collections;
+mod columns;
 mod declared;
 mod estimates;
 mod limits;
