@@ -276,19 +276,25 @@ impl Columns {
 
 /// The columns of the tree's newest state.
 #[derive(Debug, Default)]
-pub(super) struct NewestColumns(RwLock<Option<(Weak<dyn TreeSnapshot>, Arc<Columns>)>>);
+pub(super) struct NewestColumns(RwLock<Option<OfState>>);
+
+/// The columns of a state. Weak, so that they don't keep it.
+#[derive(Debug)]
+struct OfState {
+    tree: Weak<dyn TreeSnapshot>,
+    columns: Arc<Columns>,
+}
 
 impl NewestColumns {
     /// Those of `tree`, which is the newest state.
     pub(super) fn of(&self, tree: &Arc<dyn TreeSnapshot>, bytes_max: u64) -> Arc<Columns> {
-        let is_same = |known: &Weak<dyn TreeSnapshot>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(tree));
-        if let Some((known, columns)) = &*self.0.read()
-            && is_same(known)
+        if let Some(known) = &*self.0.read()
+            && std::ptr::addr_eq(known.tree.as_ptr(), Arc::as_ptr(tree))
         {
-            return Arc::clone(columns);
+            return Arc::clone(&known.columns);
         }
         let columns = Arc::new(Columns::new(bytes_max));
-        *self.0.write() = Some((Arc::downgrade(tree), Arc::clone(&columns)));
+        *self.0.write() = Some(OfState { tree: Arc::downgrade(tree), columns: Arc::clone(&columns) });
         columns
     }
 }

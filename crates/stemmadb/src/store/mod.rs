@@ -230,7 +230,17 @@ impl Store {
         }
         let segments = self.parts.log.segments_snapshot();
         let moment = moment::Moment::of(&declared, &self.parts.options.clock);
-        Ok(Snapshot { parts: self.parts.clone(), at, is_published, memtables, tree, columns, segments, declared, moment })
+        Ok(Snapshot {
+            parts: self.parts.clone(),
+            at,
+            is_published,
+            memtables,
+            tree,
+            columns,
+            segments,
+            declared,
+            moment,
+        })
     }
 
     fn active_memtable(&self) -> Arc<Memtable> {
