@@ -49,5 +49,5 @@ pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};
 pub use view::{
     Access, DeclaredView, Emitter, Groups, OpenView, Reduction, Refresh, Stats, View, ViewInfo, ViewQuery, ViewRow,
-    ViewRows,
+    ViewRows, ViewSession,
 };

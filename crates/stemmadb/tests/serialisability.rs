@@ -412,3 +412,25 @@ fn an_attempt_reads_what_it_wrote_and_gives_up_at_last() {
     assert_eq!(given_up.unwrap_err().kind(), ErrorKind::Conflict);
     assert!(attempt_count > 10 && db.get("d").unwrap().is_none());
 }
+
+/// An attempt reads one state: what others write meanwhile does not show, whatever it has written itself.
+#[test]
+fn an_attempt_sees_one_state_after_it_has_written() {
+    let db = Database::in_memory();
+    db.insert("there", &json!({"n": 1})).unwrap();
+    let mut runs = 0;
+    db.optimistic(|tx| {
+        runs += 1;
+        tx.insert(&format!("mine:{runs}"), &json!({"n": 1}))?;
+        if runs == 1 {
+            for other in ["a", "b", "c"] {
+                db.insert(other, &json!({"n": 1})).unwrap();
+            }
+            assert_eq!(tx.find(field("n").eq(1))?.count()?, 2);
+            assert_eq!(tx.find(field("_id").one_of(["a", "b", "c"]))?.count()?, 0);
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(runs, 2);
+}

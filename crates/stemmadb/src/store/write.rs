@@ -214,12 +214,17 @@ impl<'a> Transaction<'a> {
     pub fn snapshot(&self) -> Result<Snapshot> {
         let mut snapshot = self.base.clone();
         if !self.staged.is_empty() {
-            snapshot.at = Sequence(snapshot.at.0 + self.staged.len() as u64);
+            // Without the lock, others take the sequences that come next: what was written here stands at the base's own, on top of it.
+            let is_alone = !self.base.is_published;
+            if is_alone {
+                snapshot.at = Sequence(snapshot.at.0 + self.staged.len() as u64);
+            }
             snapshot.is_published = false;
             let memtable = Memtable::new();
             for staged in &self.staged {
                 let change = difference(staged.old_terms.as_ref(), staged.new_terms.as_ref());
-                memtable.insert(Arc::new(staged.state.clone()), true, change);
+                let sequence = if is_alone { staged.state.sequence } else { self.base.at };
+                memtable.insert(Arc::new(DocumentState { sequence, ..staged.state.clone() }), true, change);
             }
             snapshot.memtables.push(Arc::new(memtable));
             snapshot.moment = snapshot.moment.as_ref().map(Moment::again);
@@ -664,13 +669,19 @@ impl<'a> Transaction<'a> {
         if guards.is_empty() {
             return Ok(Vec::new());
         }
+        let written = self.written()?;
+        guards.iter().map(|guard| guard.admit(&self.base, &written)).collect()
+    }
+
+    /// The documents it has written so far: each once, as it leaves it; what was before is not told.
+    pub(crate) fn written(&self) -> Result<Vec<Written>> {
         let mut written = Vec::with_capacity(self.newest.len());
         for &at in self.newest.values() {
             let state = &self.staged[at].state;
             let new = if state.is_live() { Some(self.winner(state)?) } else { None };
             written.push(Written { number: state.number, id: state.id.clone(), old: None, new });
         }
-        guards.iter().map(|guard| guard.admit(&self.base, &written)).collect()
+        Ok(written)
     }
 
     /// Encodes every staged write; returns the offset and length of each record.

@@ -1,6 +1,6 @@
 //! Did nobody interfere? Transactions that hold no lock while their code runs, and check what they read when they commit.
 //!
-//! An attempt reads a snapshot of what is published and remembers what it asked: ids, and the selectors of queries. To commit,
+//! An attempt reads a snapshot of what is published and remembers what it asked: ids, the selectors of queries, and views. To commit,
 //! the changes since that snapshot are looked through: if one is of a document that was asked for, or if a document matches one of the
 //! selectors, as it was or as it is, what the attempt saw is no longer so, and its code runs again on a new snapshot. Else the edits
 //! are made anew upon what is there now, in an ordinary transaction, so that attempt and writer lock agree on every check.
@@ -52,6 +52,16 @@ impl Attempt<'_> {
         let query = query.into();
         self.reads.selector(query.selector().matcher()?);
         Ok(self.transaction.snapshot()?.find(query))
+    }
+
+    /// The transaction that it would be.
+    pub(crate) fn transaction(&self) -> &Transaction<'_> {
+        &self.transaction
+    }
+
+    /// Notes that every document was read which this says yes of, as it was or as it is.
+    pub(crate) fn depend(&mut self, is_read: reads::Test) {
+        self.reads.test(is_read);
     }
 
     /// Creates the document `id`.

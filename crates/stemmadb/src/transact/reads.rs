@@ -5,16 +5,20 @@ use std::collections::HashSet;
 use crate::Result;
 use crate::query::Matcher;
 use crate::revision::Sequence;
-use crate::store::Snapshot;
+use crate::store::{Document, Snapshot};
 
 /// Changes looked at together.
 const BATCH_COUNT: usize = 1024;
 
-/// Ids and selectors that were asked for.
+/// Says whether a document was read.
+pub(crate) type Test = Box<dyn Fn(&Document) -> Result<bool>>;
+
+/// Ids, selectors and what else was asked for.
 #[derive(Default)]
 pub(super) struct Reads {
     ids: HashSet<String>,
     selectors: Vec<Matcher>,
+    tests: Vec<Test>,
 }
 
 impl Reads {
@@ -30,9 +34,14 @@ impl Reads {
         self.selectors.push(matcher);
     }
 
+    /// The documents were asked for that the test says yes of.
+    pub(super) fn test(&mut self, test: Test) {
+        self.tests.push(test);
+    }
+
     /// Whether something that `base` answered is changed in `now` by what was written after `since`. Costs a look at each such change.
     pub(super) fn are_changed(&self, base: &Snapshot, since: Sequence, now: &Snapshot) -> Result<bool> {
-        if self.ids.is_empty() && self.selectors.is_empty() {
+        if self.ids.is_empty() && self.selectors.is_empty() && self.tests.is_empty() {
             return Ok(false);
         }
         // What ends is no event. Whoever began later may have seen that it is gone.
@@ -56,14 +65,19 @@ impl Reads {
         Ok(false)
     }
 
-    /// Whether the document matches a selector, as it was or as it is.
+    /// Whether the document matches a selector or a test, as it was or as it is.
     fn is_hit(&self, id: &str, base: &Snapshot, now: &Snapshot) -> Result<bool> {
-        if self.selectors.is_empty() {
+        if self.selectors.is_empty() && self.tests.is_empty() {
             return Ok(false);
         }
         for document in [base.get(id)?, now.get(id)?].into_iter().flatten() {
             for selector in &self.selectors {
                 if selector.matches(&document)? {
+                    return Ok(true);
+                }
+            }
+            for test in &self.tests {
+                if test(&document)? {
                     return Ok(true);
                 }
             }

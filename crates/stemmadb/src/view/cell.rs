@@ -23,6 +23,7 @@ use super::reduce::Reducer;
 use super::state::{State, Working};
 use crate::revision::Sequence;
 use crate::store::{Guard, Progress, Snapshot, Store};
+use crate::tree::TreeSnapshot;
 use crate::{Error, Result};
 
 /// Documents mapped between two looks at the memory they take.
@@ -70,6 +71,13 @@ pub(super) struct Reading {
     pub(super) reducer: Option<Arc<dyn Reducer>>,
     /// Whether documents were changed since, or it is of an older version.
     pub(super) is_stale: bool,
+}
+
+/// A state, with the tree beneath it and where it lies there.
+pub(super) struct Newest {
+    pub(super) tree: Arc<dyn TreeSnapshot>,
+    pub(super) prefix: Arc<[u8]>,
+    pub(super) state: Arc<State>,
 }
 
 /// What is known of a view when it is asked for first.
@@ -212,6 +220,17 @@ impl Cell {
         // A slot that nothing is ever put in, where there is no older version.
         let old = live.old.as_ref().map_or(SlotNumber(u64::MAX), |(slot, _)| *slot);
         Ok(reading(layout::slot_prefix(old).into(), &State::default(), true))
+    }
+
+    /// Its newest state; none if its rows were never made.
+    pub(super) fn newest(&self) -> Result<Option<Newest>> {
+        let store = self.store()?;
+        let live = self.live.read();
+        if live.is_replaced {
+            return Err(self.replaced());
+        }
+        let tree = store.parts.tree.read()?;
+        Ok(live.is_ready.then(|| Newest { tree, prefix: self.prefix.clone(), state: live.newest().clone() }))
     }
 
     /// Takes the rows of documents that have ended out of what is read. Nothing of that is kept.

@@ -23,12 +23,14 @@ mod reduce;
 mod registry;
 mod select;
 mod state;
+mod within;
 
 pub use declared::DeclaredView;
 pub use definition::{Emitter, Reduction, Refresh, View};
 pub use query::{Access, Groups, OpenView, ViewInfo, ViewQuery, ViewRow, ViewRows};
 pub use reduce::Stats;
 pub(crate) use registry::Views;
+pub use within::ViewSession;
 
 /// For docs/format.md.
 #[cfg(test)]

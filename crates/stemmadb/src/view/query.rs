@@ -12,6 +12,7 @@ use super::definition::View;
 use super::reduce::row_value;
 use super::registry::Views;
 use super::select::{self, RawGroups, RawRow, RawRows, RowRange, Select};
+use super::within::{self, ViewSession};
 use crate::Result;
 use crate::revision::{DocumentId, Sequence};
 use crate::store::{Document, Progress};
@@ -77,6 +78,7 @@ impl<V: View> OpenView<V> {
             access: Access::default(),
             with_documents: false,
             failed: None,
+            within: None,
         }
     }
 
@@ -105,6 +107,8 @@ pub struct ViewQuery<V> {
     access: Access,
     with_documents: bool,
     failed: Option<crate::Error>,
+    /// As a transaction sees it.
+    within: Option<Reading>,
 }
 
 impl<V: View> ViewQuery<V> {
@@ -160,6 +164,34 @@ impl<V: View> ViewQuery<V> {
         self
     }
 
+    /// As a transaction sees it, or an attempt at one, with what it has written so far: exactly what the view would say of those documents. What
+    /// it writes later shows when it is asked again. An attempt then depends on every document that has rows in the view, or gets some.
+    ///
+    /// Nothing is kept of this. It maps what was written since the view was last brought up to date, so do that before, outside:
+    /// of a view that was never asked all documents are mapped.
+    ///
+    /// ```
+    /// # use stemmadb::Database;
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// let stock = db.define_view("stock", &serde_json::json!({"key": "article", "value": "count", "reduce": "_sum"}))?;
+    /// db.write(|tx| {
+    ///     tx.insert("delivery:1", &serde_json::json!({"article": "apple", "count": 5}))?;
+    ///     let sum = stock.query().key("apple").within(tx).reduce()?;
+    ///     assert_eq!(sum, Some(5.into()));
+    ///     Ok(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn within<S: ViewSession>(mut self, session: &mut S) -> Self {
+        match within::reading(&self.view.cell, session) {
+            Ok(reading) => self.within = Some(reading),
+            Err(error) => self.failed = Some(error),
+        }
+        self
+    }
+
     /// Each row with its document; where the value is an object with an `_id`, with the document of that id.
     pub fn with_documents(mut self) -> Self {
         self.with_documents = true;
@@ -169,6 +201,9 @@ impl<V: View> ViewQuery<V> {
     fn reading(&mut self) -> Result<Reading> {
         if let Some(failed) = self.failed.take() {
             return Err(failed);
+        }
+        if let Some(reading) = self.within.take() {
+            return Ok(reading);
         }
         self.view.views.read(&self.view.cell, self.access)
     }

@@ -8,13 +8,14 @@ mod partials;
 mod queries;
 mod random;
 mod reducers;
+mod within;
 
 use crate::index::DocumentNumber;
-use crate::store::Document;
+use crate::store::{Document, Snapshot};
 use crate::value::Value;
 use crate::value::collate::key;
 use crate::view::layout::KEY_BYTES_MAX;
-use crate::{Database, Emitter, Reduction, Refresh, Result, Sequence, View};
+use crate::{Database, Emitter, Reduction, Refresh, Result, Selector, View};
 
 /// A view whose reduction, version and keys are told, to try them all.
 ///
@@ -97,15 +98,17 @@ struct Expected {
 
 /// Every row that the documents of now emit, in order.
 fn from_scratch(db: &Database, view: &Tags) -> Vec<Expected> {
-    let snapshot = db.snapshot().unwrap();
+    rows_of(&db.snapshot().unwrap(), view)
+}
+
+/// Every row that the documents of a snapshot emit, in order.
+fn rows_of(snapshot: &Snapshot, view: &Tags) -> Vec<Expected> {
     let mut rows = Vec::new();
-    for change in db.changes(Sequence::ZERO).unwrap().documents(true).run() {
-        let change = change.unwrap();
-        let document = change.document.unwrap();
-        if change.deleted || document.id().is_design() {
+    for document in snapshot.find(Selector::everything()).documents().unwrap() {
+        if document.id().is_design() {
             continue;
         }
-        let number = snapshot.state_by_id(change.id.as_str()).unwrap().unwrap().number;
+        let number = snapshot.state_by_id(document.id().as_str()).unwrap().unwrap().number;
         let encoded = |key: &Value| {
             let mut bytes = Vec::new();
             key::encode(key, &mut bytes);
@@ -119,7 +122,7 @@ fn from_scratch(db: &Database, view: &Tags) -> Vec<Expected> {
             let key_bytes = encoded(&key);
             // As the key comes back: a whole number is an integer.
             let key = key::decode(&key_bytes).unwrap().0;
-            rows.push(Expected { key_bytes, key, number, ordinal: 0, id: change.id.to_string(), value });
+            rows.push(Expected { key_bytes, key, number, ordinal: 0, id: document.id().to_string(), value });
         }
     }
     rows.sort_by(|a, b| (&a.key_bytes, a.number).cmp(&(&b.key_bytes, b.number)));
