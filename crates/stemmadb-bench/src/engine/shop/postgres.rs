@@ -25,16 +25,20 @@ pub(crate) enum Form {
     Literal,
 }
 
-/// There is one shop at a time.
-const DATABASE: &str = "shop";
-
-/// A shop: a database of its own.
+/// A shop: a database of its own. There is one of each form at a time.
 pub(crate) struct PostgresShop<'a> {
     server: &'a PostgresServer,
     form: Form,
 }
 
 impl Form {
+    fn database(self) -> &'static str {
+        match self {
+            Form::Tuned => "shop",
+            Form::Literal => "literal_shop",
+        }
+    }
+
     fn sql(self) -> &'static Sql {
         match self {
             Form::Tuned => &TUNED,
@@ -46,7 +50,7 @@ impl Form {
 impl<'a> PostgresShop<'a> {
     /// A new shop; the stock comes in one transaction, by COPY.
     pub(crate) fn open(server: &'a PostgresServer, form: Form, stock: &Stock) -> Result<Self> {
-        server.create_database(DATABASE)?;
+        server.create_database(form.database())?;
         let shop = PostgresShop { server, form };
         let mut client = shop.connect()?;
         let mut transaction = client.transaction()?;
@@ -77,7 +81,7 @@ impl<'a> PostgresShop<'a> {
     }
 
     fn connect(&self) -> Result<Client> {
-        self.server.connect(DATABASE)
+        self.server.connect(self.form.database())
     }
 }
 
@@ -151,7 +155,7 @@ impl Shop for PostgresShop<'_> {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.server.drop_database(DATABASE)
+        self.server.drop_database(self.form.database())
     }
 }
 

@@ -11,13 +11,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
+use serve::{Desk, Served};
+
 use super::Bench;
-use crate::Result;
 use crate::engine::shop::{Form, PostgresServer, PostgresShop, Shop, SqliteShop, StemmaShop};
 use crate::harness::{Heading, Row, Samples, Unit, remove, settle};
 use crate::workload::shop::{
     BALANCED, OPERATIONS, Operation, Plan, PlanKind, READ_HEAVY, SIZES, Size, Stock, WRITE_HEAVY,
 };
+use crate::{Failure, Result};
 
 pub(crate) use page::page;
 pub(crate) use plots::write as write_plots;
@@ -27,6 +29,10 @@ const KINDS: [PlanKind; 3] = [BALANCED, READ_HEAVY, WRITE_HEAVY];
 const AGENT_COUNTS: [usize; 3] = [1, 2, 4];
 /// Shoppers of the untimed pass in which everything is looked at.
 const VERIFIED_COUNT: usize = 100;
+
+/// Shoppers that one contender serves before it is the next one's turn: some tens of milliseconds, so that whatever the disk does
+/// meanwhile hits all of them.
+const TURN_COUNT: usize = 20;
 
 /// Part of the name of every row about all steps of a run, and of all runs.
 const TOTAL: &str = "total";
@@ -138,12 +144,10 @@ impl Commerce<'_> {
                     samples.iter_mut().for_each(Samples::begin_repetition);
                 }
                 let mut totals = self.nobodys();
-                for (number, contender) in self.contenders.iter().enumerate() {
-                    let (shop, load) = self.open(*contender, &stock)?;
-                    loads[number].push_repetition(load);
-                    let served = serve::serve(&*shop, &stock, &plans, agent_count)
-                        .map_err(|error| format!("{}: {} {}: {error}", contender.name(), size.name, kind.name))?;
-                    shop.close()?;
+                let served = self
+                    .race(&stock, &plans, agent_count, &mut loads)
+                    .map_err(|error| format!("{} {}, {}: {error}", size.name, kind.name, agents(agent_count)))?;
+                for (number, served) in served.into_iter().enumerate() {
                     let total = served.elapsed.as_nanos() as f64;
                     totals[number].push(total);
                     let of_all = vec![0.0; self.contenders.len()];
@@ -168,15 +172,38 @@ impl Commerce<'_> {
         vec![Samples::default(); self.contenders.len()]
     }
 
-    fn open(&self, contender: Contender, stock: &Stock) -> Result<(Box<dyn Shop + '_>, f64)> {
-        // A database may have files beside its own.
-        for suffix in ["", "-wal", "-shm"] {
-            remove(&self.bench.place.path().join(format!("shop{suffix}")))?;
+    /// Opens all shops, and serves a few shoppers in each in turn until all were served in all.
+    fn race(&self, stock: &Stock, plans: &[Plan], agent_count: usize, loads: &mut OfEach) -> Result<Vec<Served>> {
+        let mut shops = Vec::new();
+        for (contender, loads) in self.contenders.iter().zip(loads) {
+            let (shop, load) = self.open(*contender, stock)?;
+            loads.push_repetition(load);
+            shops.push(shop);
         }
-        let path = self.bench.place.fresh("shop")?;
-        let opened = contender.open(&path, self.server, stock)?;
         settle(self.bench.place.path());
-        Ok(opened)
+        let named = |number: usize, error: Failure| format!("{}: {error}", self.contenders[number].name());
+        let mut desks = shops.iter().map(|shop| Desk::open(&**shop, agent_count)).collect::<Result<Vec<_>>>()?;
+        for (turn, plans) in plans.chunks(TURN_COUNT).enumerate() {
+            for place in 0..desks.len() {
+                // Nobody always comes after the same one.
+                let number = (turn + place) % desks.len();
+                desks[number].serve(stock, plans).map_err(|error| named(number, error))?;
+            }
+        }
+        let close =
+            |(number, desk): (usize, Desk<'_>)| desk.close(stock, plans).map_err(|error| named(number, error).into());
+        let served = desks.into_iter().enumerate().map(close).collect::<Result<_>>()?;
+        shops.into_iter().try_for_each(|shop| shop.close())?;
+        Ok(served)
+    }
+
+    fn open(&self, contender: Contender, stock: &Stock) -> Result<(Box<dyn Shop + '_>, f64)> {
+        let name = contender.name();
+        // A database may have files beside its own.
+        for suffix in ["-wal", "-shm"] {
+            remove(&self.bench.place.path().join(format!("{name}{suffix}")))?;
+        }
+        contender.open(&self.bench.place.fresh(name)?, self.server, stock)
     }
 
     /// Everyone gives the same answers, and has written what it says.

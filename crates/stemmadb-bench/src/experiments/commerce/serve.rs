@@ -11,54 +11,79 @@ use crate::Result;
 use crate::engine::shop::{Agent, CartId, Shop};
 use crate::workload::shop::{Answer, Model, Operation, Plan, Step, Stock, Visit, same};
 
-/// What serving all shoppers came to.
+/// A shop that is open, with agents who serve.
+pub(super) struct Desk<'a> {
+    shop: &'a dyn Shop,
+    agents: Vec<Box<dyn Agent + Send + 'a>>,
+    served: Served,
+    /// By number of the plan.
+    answers: Vec<Vec<Answer>>,
+}
+
+/// What serving came to.
+#[derive(Default)]
 pub(super) struct Served {
-    /// From the first plan until the last shopper left.
+    /// From the first plan of each turn until its last shopper left.
     pub(super) elapsed: Duration,
     /// Nanoseconds of each step.
     pub(super) costs: Vec<(Operation, u64)>,
 }
 
-/// What one agent did.
+/// What one agent did in a turn.
 #[derive(Default)]
 struct Done {
     costs: Vec<(Operation, u64)>,
-    /// By number of the plan.
+    /// By number of the plan within the turn.
     answers: Vec<(usize, Vec<Answer>)>,
 }
 
-/// Serves all plans by so many agents at the same time; then compares every answer, and what the shop has at the end.
-pub(super) fn serve(shop: &dyn Shop, stock: &Stock, plans: &[Plan], agent_count: usize) -> Result<Served> {
-    let agents: Vec<_> = (0..agent_count).map(|_| shop.agent()).collect::<Result<_>>()?;
-    let (sender, receiver) = sync_channel(2 * agent_count);
-    let receiver = Mutex::new(receiver);
-    let start = Instant::now();
-    let done: Vec<Result<Done>> = std::thread::scope(|scope| {
-        let receiver = &receiver;
-        let work = |agent| move || work(agent, stock, receiver);
-        let threads: Vec<_> = agents.into_iter().map(|agent| scope.spawn(work(agent))).collect();
-        for numbered in plans.iter().enumerate() {
-            // Refused only when no agent is left, and then their errors tell why.
-            if sender.send(numbered).is_err() {
-                break;
-            }
-        }
-        drop(sender);
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("an agent panicked".into()))).collect()
-    });
-    let elapsed = start.elapsed();
-    let done = done.into_iter().collect::<Result<Vec<_>>>()?;
-    let mut costs = Vec::new();
-    let mut answers = vec![Vec::new(); plans.len()];
-    for one in done {
-        costs.extend(one.costs);
-        one.answers.into_iter().for_each(|(number, all)| answers[number] = all);
+impl<'a> Desk<'a> {
+    /// A desk with so many agents.
+    pub(super) fn open(shop: &'a dyn Shop, agent_count: usize) -> Result<Self> {
+        let agents = (0..agent_count).map(|_| shop.agent()).collect::<Result<_>>()?;
+        Ok(Desk { shop, agents, served: Served::default(), answers: Vec::new() })
     }
-    check(shop, stock, plans, &answers, agent_count == 1)?;
-    Ok(Served { elapsed, costs })
+
+    /// One turn: serves the next plans, by all agents at the same time.
+    pub(super) fn serve(&mut self, stock: &Stock, plans: &[Plan]) -> Result<()> {
+        let (sender, receiver) = sync_channel(2 * self.agents.len());
+        let receiver = Mutex::new(receiver);
+        let start = Instant::now();
+        let done: Vec<Result<Done>> = std::thread::scope(|scope| {
+            let receiver = &receiver;
+            let threads: Vec<_> =
+                self.agents.iter_mut().map(|agent| scope.spawn(move || work(&mut **agent, stock, receiver))).collect();
+            for numbered in plans.iter().enumerate() {
+                // Refused only when no agent is left, and then their errors tell why.
+                if sender.send(numbered).is_err() {
+                    break;
+                }
+            }
+            drop(sender);
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|_| Err("an agent panicked".into()))
+            };
+            threads.into_iter().map(join).collect()
+        });
+        self.served.elapsed += start.elapsed();
+        let first = self.answers.len();
+        self.answers.resize(first + plans.len(), Vec::new());
+        for one in done {
+            let one = one?;
+            self.served.costs.extend(one.costs);
+            one.answers.into_iter().for_each(|(number, all)| self.answers[first + number] = all);
+        }
+        Ok(())
+    }
+
+    /// The end, when all plans were served: compares every answer, and what the shop has now.
+    pub(super) fn close(self, stock: &Stock, plans: &[Plan]) -> Result<Served> {
+        check(self.shop, stock, plans, &self.answers, self.agents.len() == 1)?;
+        Ok(self.served)
+    }
 }
 
-fn work(mut agent: Box<dyn Agent + Send + '_>, stock: &Stock, plans: &Mutex<Receiver<(usize, &Plan)>>) -> Result<Done> {
+fn work(agent: &mut dyn Agent, stock: &Stock, plans: &Mutex<Receiver<(usize, &Plan)>>) -> Result<Done> {
     let mut done = Done::default();
     loop {
         let next = plans.lock().map_err(|_| "another agent panicked")?.recv();
@@ -67,7 +92,7 @@ fn work(mut agent: Box<dyn Agent + Send + '_>, stock: &Stock, plans: &Mutex<Rece
         let mut cart = None;
         for step in plan {
             let start = Instant::now();
-            let answer = take(&mut *agent, stock, step, &mut cart)?;
+            let answer = take(agent, stock, step, &mut cart)?;
             done.costs.push((step.operation(), start.elapsed().as_nanos() as u64));
             answers.push(answer);
         }
@@ -100,6 +125,7 @@ fn take(agent: &mut dyn Agent, stock: &Stock, step: &Step, cart: &mut Option<Car
 
 /// Compares everything with the model: exactly, if shoppers were served one after the other.
 fn check(shop: &dyn Shop, stock: &Stock, plans: &[Plan], answers: &[Vec<Answer>], in_turn: bool) -> Result<()> {
+    same(&plans.len(), &answers.len())?;
     let opening = Model::new(stock);
     let mut model = opening.clone();
     let expected: Vec<Vec<Answer>> = plans.iter().map(|plan| model.serve(plan)).collect();

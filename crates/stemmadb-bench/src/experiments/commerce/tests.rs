@@ -40,6 +40,8 @@ fn a_wrong_answer_is_found() {
     let (shop, _) = Contender::Stemma.open(&bench.place.fresh("shop").unwrap(), None, &stock).unwrap();
     serve::verify(&*shop, &stock, &plans).unwrap();
     // The same shoppers again: a shop that has been open already is not as it should be.
-    let error = serve::serve(&*shop, &stock, &plans, 1).err().map(|error| error.to_string()).unwrap_or_default();
+    let mut desk = Desk::open(&*shop, 1).unwrap();
+    desk.serve(&stock, &plans).unwrap();
+    let error = desk.close(&stock, &plans).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.starts_with("expected"), "{error}");
 }
