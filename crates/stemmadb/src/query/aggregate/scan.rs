@@ -22,6 +22,9 @@ use crate::value::collate::key;
 use crate::value::collate::key::is_cut;
 use crate::value::{Kind, Path, Value};
 
+/// So few documents are read at once: their values are found sooner than the index is asked for any.
+const FEW_DOCUMENTS: u64 = if cfg!(test) { 1 } else { 16 };
+
 /// What is made of the values.
 pub(super) trait Fold {
     /// So many documents have this value; a value may come several times.
@@ -66,9 +69,11 @@ impl<S: Source> Scan<S> {
             Known::Answer(answer) => Some(&answer.certain),
             _ => None,
         };
-        match &self.walk {
-            Some(Walk { path: None }) => {}
-            Some(Walk { path: Some(path) }) => {
+        let few = certain.filter(|certain| certain.len() <= FEW_DOCUMENTS);
+        match (&self.walk, few) {
+            (Some(Walk { path: None }), _) => {}
+            (_, Some(few)) => to_read.or_with(few),
+            (Some(Walk { path: Some(path) }), None) => {
                 let values_max = certain.map_or(u64::MAX, |certain| certain.len().saturating_mul(READ_COST));
                 if self.scalars(*path, kinds, certain, values_max, fold, &mut to_read)? {
                     self.containers(*path, kinds, certain, &mut to_read)?;
@@ -77,7 +82,7 @@ impl<S: Source> Scan<S> {
                     to_read.or_with(certain.unwrap_or(&DocumentSet::new()));
                 }
             }
-            None => match certain {
+            (None, None) => match certain {
                 Some(certain) => to_read.or_with(certain),
                 None => to_read = self.filtered.source.presence(PathNumber::ROOT, &[Presence::Object])?,
             },
