@@ -1,5 +1,6 @@
 //! Rows as Markdown. Rows that we lose are printed like any other, and marked.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::machine::Machine;
@@ -72,7 +73,7 @@ pub(super) fn facts(machine: &Machine, commit: &str) -> String {
 /// A table with a line for each row, called by the part of its name after `: `, and columns for each peer.
 pub(crate) fn wide(rows: &[&Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let peers: Vec<&String> = first.peers.keys().collect();
+    let peers: BTreeSet<&String> = rows.iter().flat_map(|row| row.peers.keys()).collect();
     let mut table = format!("| | Stemma, {} |", first.unit);
     peers.iter().for_each(|peer| table.push_str(&format!(" {peer} | ratio |")));
     table.push_str("\n|---|--:|");
@@ -81,7 +82,10 @@ pub(crate) fn wide(rows: &[&Row]) -> String {
         let name = row.row.split_once(": ").map_or(row.row.as_str(), |(_, name)| name);
         write!(table, "\n| {name} | {} |", brief(&row.ours)).expect("a string takes everything");
         for peer in &peers {
-            let ratio = row.ratio[*peer];
+            let Some(ratio) = row.ratio.get(*peer).copied() else {
+                table.push_str(" – | – |");
+                continue;
+            };
             let shown = if ratio < 1.0 { format!("**{}**", number(ratio)) } else { number(ratio) };
             let missed = if row.target.get(*peer).is_some_and(|target| ratio < *target) { " †" } else { "" };
             write!(table, " {} | {shown}{missed} |", brief(&row.peers[*peer])).expect("a string takes everything");

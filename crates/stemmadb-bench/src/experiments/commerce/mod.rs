@@ -3,6 +3,7 @@
 //! `--only` picks sizes and plans, such as `small balanced`. The rows' names have two parts, `operation: size, agents` or
 //! `total: size plan, agents`; the page has a table for each first part.
 
+mod disk;
 mod page;
 mod plots;
 mod serve;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
+use disk::Disk;
 use serve::{Desk, Served};
 
 use super::Bench;
@@ -38,8 +40,10 @@ const TURN_COUNT: usize = 20;
 const TOTAL: &str = "total";
 const EVERYTHING: &str = "everything";
 const LOAD: &str = "load";
+/// Not a contender but a bound, where one agent works alone.
+const BARE_FLUSH: &str = "bare-flush";
 
-/// All steps together should be so many times faster than in PostgreSQL, and none of them slower.
+/// All steps together should be so many times faster than in PostgreSQL, and none of them slower than there or in SQLite.
 const TOTAL_TARGET: f64 = 5.0;
 const STEP_TARGET: f64 = 1.0;
 
@@ -99,7 +103,8 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let server = PostgresServer::start(&bench.place)?;
     let version = server.version()?;
     bench.results.add_version(&version);
-    Commerce { bench, server: Some(&server), contenders: &CONTENDERS, everything: BTreeMap::new() }.run(&SIZES)
+    Commerce { bench, server: Some(&server), contenders: &CONTENDERS, everything: BTreeMap::new(), flushes: 0.0 }
+        .run(&SIZES)
 }
 
 struct Commerce<'a> {
@@ -109,6 +114,8 @@ struct Commerce<'a> {
     contenders: &'a [Contender],
     /// Nanoseconds of all runs together, by number of agents: of each contender.
     everything: BTreeMap<usize, Vec<f64>>,
+    /// Nanoseconds of a bare flush for each step that writes, in all runs of one agent.
+    flushes: f64,
 }
 
 /// The samples of each contender.
@@ -122,13 +129,20 @@ impl Commerce<'_> {
         for (agent_count, costs) in std::mem::take(&mut self.everything) {
             let samples: OfEach = costs.into_iter().map(|cost| Samples::of([cost])).collect();
             let documents = sizes.iter().map(Size::document_count).sum();
-            self.push_total(format!("{TOTAL}: {EVERYTHING}, {}", agents(agent_count)), documents, &samples)?;
+            let bound = (agent_count == 1).then(|| Samples::of([self.flushes]));
+            self.push_total(
+                format!("{TOTAL}: {EVERYTHING}, {}", agents(agent_count)),
+                documents,
+                &samples,
+                bound.as_ref(),
+            )?;
         }
         Ok(())
     }
 
     fn size(&mut self, size: &Size) -> Result<()> {
         let mut loads = self.nobodys();
+        let mut flushes = Samples::default();
         let mut steps: BTreeMap<(Operation, usize), OfEach> = BTreeMap::new();
         let is_wanted = |kind: &PlanKind| self.bench.wants(&format!("{} {}", size.name, kind.name));
         let kinds: Vec<PlanKind> = KINDS.into_iter().filter(is_wanted).collect();
@@ -144,7 +158,7 @@ impl Commerce<'_> {
                     samples.iter_mut().for_each(Samples::begin_repetition);
                 }
                 let mut totals = self.nobodys();
-                let served = self
+                let (served, disk) = self
                     .race(&stock, &plans, agent_count, &mut loads)
                     .map_err(|error| format!("{} {}, {}: {error}", size.name, kind.name, agents(agent_count)))?;
                 for (number, served) in served.into_iter().enumerate() {
@@ -156,15 +170,22 @@ impl Commerce<'_> {
                         steps.get_mut(&(operation, agent_count)).expect("begun above")[number].push(cost as f64);
                     }
                 }
+                let bound = disk.map(|disk| {
+                    flushes.begin_repetition();
+                    disk.costs.iter().for_each(|cost| flushes.push(*cost));
+                    self.flushes += disk.total;
+                    Samples::of([disk.total])
+                });
                 let row = format!("{TOTAL}: {} {}, {}", size.name, kind.name, agents(agent_count));
-                self.push_total(row, size.document_count(), &totals)?;
+                self.push_total(row, size.document_count(), &totals, bound.as_ref())?;
             }
         }
         for ((operation, agent_count), samples) in steps {
-            self.push_steps(operation, size, agent_count, &samples)?;
+            let bound = (agent_count == 1 && operation.writes()).then_some(&flushes);
+            self.push_steps(operation, size, agent_count, &samples, bound)?;
         }
         let heading = self.heading(format!("{LOAD}: {}", size.name), size.document_count(), Unit::Milliseconds);
-        self.push(heading, &loads, None)
+        self.push(heading, &loads, None, None)
     }
 
     /// One list of samples for each contender, empty.
@@ -172,14 +193,23 @@ impl Commerce<'_> {
         vec![Samples::default(); self.contenders.len()]
     }
 
-    /// Opens all shops, and serves a few shoppers in each in turn until all were served in all.
-    fn race(&self, stock: &Stock, plans: &[Plan], agent_count: usize, loads: &mut OfEach) -> Result<Vec<Served>> {
+    /// Opens all shops, and serves a few shoppers in each in turn until all were served in all. Where one agent works alone, the disk has
+    /// its turn too.
+    fn race(
+        &self,
+        stock: &Stock,
+        plans: &[Plan],
+        agent_count: usize,
+        loads: &mut OfEach,
+    ) -> Result<(Vec<Served>, Option<Disk>)> {
         let mut shops = Vec::new();
         for (contender, loads) in self.contenders.iter().zip(loads) {
             let (shop, load) = self.open(*contender, stock)?;
             loads.push_repetition(load);
             shops.push(shop);
         }
+        let is_alone = agent_count == 1;
+        let mut disk = is_alone.then(|| Disk::open(&self.bench.place.fresh("flushed")?)).transpose()?;
         settle(self.bench.place.path());
         let named = |number: usize, error: Failure| format!("{}: {error}", self.contenders[number].name());
         let mut desks = shops.iter().map(|shop| Desk::open(&**shop, agent_count)).collect::<Result<Vec<_>>>()?;
@@ -189,21 +219,22 @@ impl Commerce<'_> {
                 let number = (turn + place) % desks.len();
                 desks[number].serve(stock, plans).map_err(|error| named(number, error))?;
             }
+            disk.as_mut().map_or(Ok(()), |disk| disk.turn(plans))?;
         }
         let close =
             |(number, desk): (usize, Desk<'_>)| desk.close(stock, plans).map_err(|error| named(number, error).into());
         let served = desks.into_iter().enumerate().map(close).collect::<Result<_>>()?;
         shops.into_iter().try_for_each(|shop| shop.close())?;
-        Ok(served)
+        Ok((served, disk))
     }
 
     fn open(&self, contender: Contender, stock: &Stock) -> Result<(Box<dyn Shop + '_>, f64)> {
-        let name = contender.name();
+        let name = format!("shop-{}", contender.name());
         // A database may have files beside its own.
         for suffix in ["-wal", "-shm"] {
             remove(&self.bench.place.path().join(format!("{name}{suffix}")))?;
         }
-        contender.open(&self.bench.place.fresh(name)?, self.server, stock)
+        contender.open(&self.bench.place.fresh(&name)?, self.server, stock)
     }
 
     /// Everyone gives the same answers, and has written what it says.
@@ -222,30 +253,52 @@ impl Commerce<'_> {
         Heading { experiment: "commerce", ..self.bench.heading(&row, documents, true, unit) }
     }
 
-    fn push_total(&mut self, row: String, documents: u64, nanoseconds: &OfEach) -> Result<()> {
+    fn push_total(&mut self, row: String, documents: u64, nanoseconds: &OfEach, bound: Option<&Samples>) -> Result<()> {
         let heading = self.heading(row, documents, Unit::Milliseconds);
-        self.push(heading, nanoseconds, Some(TOTAL_TARGET))
+        self.push(heading, nanoseconds, bound, Some(TOTAL_TARGET))
     }
 
-    fn push_steps(&mut self, operation: Operation, size: &Size, agent_count: usize, samples: &OfEach) -> Result<()> {
+    fn push_steps(
+        &mut self,
+        operation: Operation,
+        size: &Size,
+        agent_count: usize,
+        samples: &OfEach,
+        bound: Option<&Samples>,
+    ) -> Result<()> {
         // Too few shoppers may never get so far.
         if samples.iter().any(Samples::is_empty) {
             return Ok(());
         }
         let row = format!("{}: {}, {}", operation.name(), size.name, agents(agent_count));
         let heading = self.heading(row, size.document_count(), Unit::Microseconds);
-        self.push(heading, samples, Some(STEP_TARGET))
+        self.push(heading, samples, bound, Some(STEP_TARGET))
     }
 
-    fn push(&mut self, mut heading: Heading, samples: &OfEach, target: Option<f64>) -> Result<()> {
+    /// Whom to compare with: everyone who does the same for a step; PostgreSQL for all of them together.
+    fn judges(&self, is_step: bool) -> impl Iterator<Item = &Contender> {
+        self.contenders.iter().filter(move |contender| match contender {
+            Contender::Postgres(Form::Tuned) => true,
+            Contender::Sqlite => is_step,
+            Contender::Stemma | Contender::Postgres(Form::Literal) => false,
+        })
+    }
+
+    fn push(
+        &mut self,
+        mut heading: Heading,
+        samples: &OfEach,
+        bound: Option<&Samples>,
+        target: Option<f64>,
+    ) -> Result<()> {
         let is_distribution = heading.unit == Unit::Microseconds;
         let names: Vec<&str> = self.contenders.iter().map(|contender| contender.name()).collect();
-        let tuned = Contender::Postgres(Form::Tuned);
-        if let Some(target) = target.filter(|_| self.contenders.contains(&tuned)) {
-            heading.targets = vec![(tuned.name(), target)];
+        if let Some(target) = target {
+            heading.targets = self.judges(is_distribution).map(|judge| (judge.name(), target)).collect();
         }
         let peers: Vec<_> = names.iter().copied().zip(samples).skip(1).collect();
-        let row = Row::new(heading, &samples[0], &peers);
+        let bounded: Vec<_> = peers.iter().copied().chain(bound.map(|bound| (BARE_FLUSH, bound))).collect();
+        let row = Row::new(heading, &samples[0], &bounded);
         let row = if is_distribution { row.with_histograms(names[0], &samples[0], &peers) } else { row };
         self.bench.push(row)
     }

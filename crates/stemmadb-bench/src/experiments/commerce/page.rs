@@ -13,7 +13,7 @@ pub(crate) fn page(results: &Results, opening: &str, command: &str) -> String {
     let mut page = opening.replace("{command}", command);
     page.push_str(&format!("## The run\n\n{}\n", results.facts()));
     page.push_str(&format!(
-        "{} rows, of which {} have a target: all together five times faster than PostgreSQL: {of_total}; no operation slower: {of_steps}.\n",
+        "{} rows, of which {} have a target: all together five times faster than PostgreSQL: {of_total}; no operation slower than there or in SQLite: {of_steps}.\n",
         rows.len(),
         judged.len()
     ));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{AGENT_COUNTS, CONTENDERS, EVERYTHING, KINDS, TOTAL, agents};
+use super::{AGENT_COUNTS, BARE_FLUSH, CONTENDERS, EVERYTHING, KINDS, TOTAL, agents};
 use crate::Result;
 use crate::harness::{Axis, Figure, Histogram, Panel, Results, Row, Scale, Series};
 use crate::workload::shop::{OPERATIONS, Operation};
@@ -96,7 +96,9 @@ fn seconds<'a>(rows: &'a [Row], part: &str) -> Seconds<'a> {
         let end = format!("{part}, {}", agents(count));
         for row in rows.iter().filter(|row| row.row.starts_with(TOTAL) && row.row.ends_with(&end)) {
             let ours = (CONTENDERS[0].name(), &row.ours);
-            for (name, one) in row.peers.iter().map(|(name, peer)| (name.as_str(), peer)).chain([ours]) {
+            let peers = row.peers.iter().map(|(name, peer)| (name.as_str(), peer));
+            let contenders = peers.filter(|(name, _)| *name != BARE_FLUSH);
+            for (name, one) in contenders.chain([ours]) {
                 *sums.entry(name).or_default() += one.p50 / 1e3;
             }
         }

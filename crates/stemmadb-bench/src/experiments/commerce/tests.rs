@@ -16,12 +16,17 @@ fn bench() -> Bench {
 #[test]
 fn all_agree_and_every_row_is_on_the_page_and_in_the_plots() {
     let mut bench = bench();
-    let run = Commerce { bench: &mut bench, server: None, contenders: &EMBEDDED, everything: BTreeMap::new() };
+    let run =
+        Commerce { bench: &mut bench, server: None, contenders: &EMBEDDED, everything: BTreeMap::new(), flushes: 0.0 };
     { run }.run(&SIZES[..1]).unwrap();
     let rows = bench.results.rows();
     // Six operations by three numbers of agents, nine totals, three of everything, the load.
     assert_eq!(rows.len(), 18 + 9 + 3 + 1);
     assert!(rows.iter().all(|row| row.ours.p50 > 0.0 && row.peers["sqlite"].p50 > 0.0));
+    let bounded = |row: &&Row| row.peers.contains_key(BARE_FLUSH);
+    assert!(rows.iter().filter(bounded).all(|row| row.row.ends_with("1 agent")));
+    // Four operations that write, three totals, everything.
+    assert_eq!(rows.iter().filter(bounded).count(), 4 + 3 + 1);
     let text = page(&bench.results, "", "the command");
     assert_eq!(text.lines().filter(|line| line.contains(" agent") && line.starts_with("| ")).count(), 18 + 9 + 3);
     let directory = bench.place.path().join("plots");

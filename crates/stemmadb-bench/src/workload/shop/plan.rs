@@ -104,6 +104,11 @@ impl Step {
 }
 
 impl Operation {
+    /// Whether it changes anything, and so must reach the disk.
+    pub(crate) fn writes(self) -> bool {
+        !matches!(self, Operation::FindProduct | Operation::LookupProduct)
+    }
+
     /// As it is written in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
