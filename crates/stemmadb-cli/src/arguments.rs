@@ -1,11 +1,14 @@
 //! What may be written after `stemma`? The verbs, their arguments, and the help that teaches them.
 
+mod files;
+
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::read::Format;
+pub(crate) use files::{Attach, Detach, Fetch, Files, Range};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -67,6 +70,22 @@ pub(crate) enum Verb {
     ///
     /// The deletion itself stays in the changes feed, so that followers and replicas learn of it.
     Delete(Delete),
+    /// List the files of a document
+    ///
+    /// Each with what it is, how long, and the SHA-256 of its content.
+    Files(Files),
+    /// Give a document a file
+    ///
+    /// Without --rev the current revision gets it. Acknowledged when its content is flushed to the disk and the document names it.
+    Attach(Attach),
+    /// Get a file out of a document
+    ///
+    /// Exit status 1 says that there is no such document or file.
+    Fetch(Fetch),
+    /// Take a file away from a document
+    ///
+    /// Its content is removed once nothing names it any more.
+    Detach(Detach),
     /// Find documents by any field
     ///
     /// Every field is indexed: nothing needs to be declared.

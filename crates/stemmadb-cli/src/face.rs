@@ -1,5 +1,6 @@
 //! The one module that knows how the library is called: the verbs speak in ids, revisions as text and JSON objects.
 
+mod files;
 mod indexes;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use crate::arguments::DurabilityChoice;
 use crate::failure::{Exit, Failure, Result};
 use crate::progress::Progress;
 use crate::show::Shown;
+pub(crate) use files::Content;
 pub(crate) use indexes::NewIndex;
 
 /// A command waits this long for another one that has the database open: most are done in no time.
@@ -187,12 +189,17 @@ impl Database {
 
     /// Deletes `revision` of a document, or whatever is current; returns the revision of the deletion.
     pub(crate) fn delete(&self, id: &str, revision: Option<&str>, durability: DurabilityChoice) -> Result<String> {
-        let revision = match revision {
-            Some(revision) => revision.parse()?,
-            None => *self.inner.get(id)?.ok_or_else(|| no_document(id))?.revision(),
-        };
+        let revision = self.revision_or_current(id, revision)?;
         let edit = Edit::Delete { id: DocumentId::new(id)?, revision };
         Ok(self.inner.edit_with(durability_of(durability), edit)?.to_string())
+    }
+
+    /// The revision written so, or else the current one of the document.
+    fn revision_or_current(&self, id: &str, revision: Option<&str>) -> Result<Revision> {
+        match revision {
+            Some(revision) => Ok(revision.parse()?),
+            None => Ok(*self.inner.get(id)?.ok_or_else(|| no_document(id))?.revision()),
+        }
     }
 
     /// One document with `_id` and `_rev` first.

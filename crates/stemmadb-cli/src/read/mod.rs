@@ -111,7 +111,7 @@ impl Source {
     fn standard_input() -> Result<Self> {
         if std::io::stdin().is_terminal() {
             return Err(Failure::usage("nothing to read: standard input is the terminal")
-                .with_hint("name a file, or pipe documents in"));
+                .with_hint("name a file, or pipe something in"));
         }
         Ok(Source {
             input: Box::new(std::io::stdin()),
@@ -119,6 +119,11 @@ impl Source {
             bytes: None,
             extension: None,
         })
+    }
+
+    /// Its bytes, whatever they are.
+    pub(crate) fn content(self) -> impl Read {
+        self.input
     }
 
     /// Everything there is, which is one document at most.

@@ -67,8 +67,10 @@ pub(crate) fn candidates(line: &str, cursor: usize, known: &dyn Known) -> (usize
         (_, Some("--sort" | "--fields" | "--id-field"), _) => field_list(start, prefix, known),
         (_, Some("--durability"), _) => (start, beginning(prefix, ["sync", "interval", "none"].map(str::to_owned))),
         (_, Some("--on-conflict"), _) => (start, beginning(prefix, ["fail", "skip", "replace"].map(str::to_owned))),
-        ("get" | "put" | "delete", _, 1) => (start, known.ids(prefix, IDS_MAX).iter().map(|id| quoted(id)).collect()),
-        ("import" | "export", _, 1) => files(line, start),
+        ("get" | "put" | "delete" | "files" | "attach" | "fetch" | "detach", _, 1) => {
+            (start, known.ids(prefix, IDS_MAX).iter().map(|id| quoted(id)).collect())
+        }
+        ("import" | "export", _, 1) | ("attach", _, 3) | ("fetch", Some("-o" | "--output"), _) => files(line, start),
         ("help", _, 1) => (start, beginning(prefix, verbs())),
         _ => (cursor, Vec::new()),
     }
@@ -156,7 +158,8 @@ mod tests {
 
     #[test]
     fn verbs_and_options() {
-        assert_eq!(complete("fi"), (0, vec!["find".to_owned()]));
+        assert_eq!(complete("fin"), (0, vec!["find".to_owned()]));
+        assert_eq!(complete("fetch em").1, ["emma", "emil"]);
         assert!(complete("").1.contains(&"import".to_owned()));
         assert_eq!(complete("help ex").1, ["export", "explain", "exit"]);
         assert_eq!(complete("find {} --li"), (8, vec!["--limit".to_owned()]));

@@ -1,10 +1,9 @@
 //! Every document goes out, one JSON object a line, as `import` takes it back.
 
-use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::Session;
+use super::{Session, file};
 use crate::arguments::Export;
 use crate::face::Database;
 use crate::failure::{self, Exit, Failure, Result};
@@ -27,14 +26,7 @@ pub(super) fn run(export: &Export, session: Session<'_>) -> Result<()> {
 fn to_file(db: &Database, export: &Export) -> Result<()> {
     let name = export.file.display();
     let fault = |error: std::io::Error| Failure::new(Exit::Unavailable, format!("cannot write {name}: {error}"));
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).create_new(!export.force);
-    let file = options.open(&export.file).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Failure::usage(format!("{name} is there already")).with_hint("--force overwrites it")
-        }
-        _ => fault(error),
-    })?;
+    let file = file::output(&export.file, export.force)?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
     let outcome = write_all(db, &mut out, &fault);
     out.get_ref().sync_all().map_err(fault)?;

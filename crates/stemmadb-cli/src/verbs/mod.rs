@@ -4,6 +4,7 @@ mod care;
 mod changes;
 mod document;
 mod export;
+mod file;
 mod follow;
 mod import;
 mod index;
@@ -30,6 +31,10 @@ pub(crate) fn run(verb: &Verb, open: Option<&Database>) -> Result<()> {
         Verb::Put(put) => document::put(put, session),
         Verb::Get(get) => document::get(get, session),
         Verb::Delete(delete) => document::delete(delete, session),
+        Verb::Files(files) => file::list(files, session),
+        Verb::Attach(attach) => file::attach(attach, session),
+        Verb::Fetch(fetch) => file::fetch(fetch, session),
+        Verb::Detach(detach) => file::detach(detach, session),
         Verb::Find(find) => query::find(find, session),
         Verb::Explain(explain) => query::explain(explain, session),
         Verb::Count(count) => query::count(count, session),
