@@ -62,9 +62,10 @@ fn index_row(index: &IndexInfo) -> Object {
         let sign = if path.is_descending() { "-" } else { "" };
         Value::from(format!("{sign}{}", path.path()))
     };
-    let state = match index.state {
+    let state = match &index.state {
         IndexState::Ready => "ready".to_owned(),
         IndexState::Building(step) => format!("building, {} of {}", step.done, step.total),
+        IndexState::Failed { why } => format!("failed: {why}"),
     };
     let mut row = Object::new();
     row.insert("name", index.name.as_str());

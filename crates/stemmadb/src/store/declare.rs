@@ -43,6 +43,8 @@ pub(super) struct Declaring {
     total: AtomicU64,
     /// Paths of indexes that are no longer defined, whose rows are to go.
     garbage: Mutex<Vec<PathNumber>>,
+    /// Why indexes could not be completed when the database was opened, by their numbers.
+    failed: Mutex<HashMap<u32, String>>,
     stopped: AtomicBool,
 }
 
@@ -60,12 +62,18 @@ pub struct IndexInfo {
 }
 
 /// Whether a declared index is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexState {
     /// Its terms are being gathered, or wait to be: writes keep it, and queries are answered without it.
     Building(Progress),
     /// It is complete.
     Ready,
+    /// It is unique, its making was interrupted, and when it went on, two documents had the same values. Writes keep it, and queries are
+    /// answered without it. Correct the documents and declare it again, or drop it.
+    Failed {
+        /// Which documents, and what they share.
+        why: String,
+    },
 }
 
 /// Documents that have the same values in a unique index: revisions from elsewhere brought them together.
@@ -220,6 +228,7 @@ impl Store {
         if self.parts.declared().numbered(number).ok_or_else(dropped)?.is_ready {
             return Ok(());
         }
+        self.declaring.failed.lock().remove(&number);
         // The definition has to survive before anyone relies on it.
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
         let end = self.writer.lock().next_number;
@@ -400,12 +409,16 @@ impl Store {
         self.build_unfinished()
     }
 
-    /// Builds what is defined and not ready. An index that turns out not to be unique was never complete, and is given up.
+    /// Builds what is defined and not ready. One that turns out not to be unique stays as it is, and says so.
     pub(super) fn build_unfinished(&self) -> Result<()> {
-        let unfinished = |index: &&index::DeclaredIndex| !index.is_ready;
+        let has_failed = |number| self.declaring.failed.lock().contains_key(&number);
+        let unfinished = |index: &&index::DeclaredIndex| !index.is_ready && !has_failed(index.definition.number);
         while let Some(index) = self.parts.declared().indexes.iter().find(unfinished).cloned() {
-            match self.build(index.definition.number, &mut |_| ()) {
-                Err(error) if error.kind() == ErrorKind::Duplicate => self.forget(index.definition.number)?,
+            let number = index.definition.number;
+            match self.build(number, &mut |_| ()) {
+                Err(error) if error.kind() == ErrorKind::Duplicate => {
+                    self.declaring.failed.lock().insert(number, error.message().to_owned());
+                }
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 built => built?,
             }
@@ -481,6 +494,9 @@ impl Declaring {
     }
 
     fn state(&self, number: u32) -> IndexState {
+        if let Some(why) = self.failed.lock().get(&number) {
+            return IndexState::Failed { why: why.clone() };
+        }
         if self.now_building.load(Ordering::Acquire) != u64::from(number) {
             return IndexState::Building(Progress { done: 0, total: 0 });
         }

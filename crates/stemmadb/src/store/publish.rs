@@ -43,6 +43,8 @@ pub(crate) struct Written {
     pub(crate) old: Option<Document>,
     /// The winner now; none if it is a deletion.
     pub(crate) new: Option<Document>,
+    /// Whether it may be refused for what it shares with another document: not if it was written elsewhere.
+    pub(crate) is_judged: bool,
 }
 
 /// Someone who is told what each transaction did, in order, as it is published.

@@ -119,6 +119,8 @@ struct Staged {
     risen: Option<Document>,
     /// Of the winner now, if it is alive and was not before.
     new_terms: Option<DocumentTerms>,
+    /// Whether it was written here, so that it may be refused for what it shares with another document.
+    is_judged: bool,
 }
 
 struct StagedLocal {
@@ -332,8 +334,10 @@ impl<'a> Transaction<'a> {
         let planned = Planned::of(&edit, current.as_deref(), &body.canonical)?;
         let revision = planned.path[0];
         let next_number = self.next_number;
-        if let Some(staged) = self.merge(edit.id(), current, planned, body)? {
-            if let Err(error) = self.claim(&edit, &staged) {
+        if let Some(mut staged) = self.merge(edit.id(), current, planned, body)? {
+            let is_foreign = matches!(edit, Edit::Foreign { .. });
+            staged.is_judged = !is_foreign && !staged.deleted && staged.risen.is_none();
+            if let Err(error) = self.claim(&staged) {
                 self.next_number = next_number;
                 return Err(error);
             }
@@ -399,7 +403,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Notes what the edit changes in unique indexes.
-    fn claim(&mut self, edit: &Edit, staged: &Staged) -> Result<()> {
+    fn claim(&mut self, staged: &Staged) -> Result<()> {
         let changes_winner = staged.old_terms.is_some() || staged.new_terms.is_some();
         if !changes_winner || self.base.declared.unique().next().is_none() {
             return Ok(());
@@ -410,8 +414,7 @@ impl<'a> Transaction<'a> {
         if staged.has_ended(self.base.moment.as_ref()) {
             new.clear();
         }
-        let is_foreign = matches!(edit, Edit::Foreign { .. });
-        let is_judged = !is_foreign && !staged.deleted && staged.risen.is_none();
+        let is_judged = staged.is_judged;
         if is_judged && self.judges_each {
             for claim in new.iter().filter(|claim| !old.contains(claim)) {
                 self.judge(staged, claim)?;
@@ -474,7 +477,17 @@ impl<'a> Transaction<'a> {
             let state = DocumentState { number, id: id.clone(), sequence, tree, body: Some(body.packed.clone()) };
             let new_terms = (!deleted).then_some(body.terms);
             let body = body.packed;
-            return Ok(Some(Staged { state, path, deleted, body, old: None, old_terms: None, risen: None, new_terms }));
+            return Ok(Some(Staged {
+                state,
+                path,
+                deleted,
+                body,
+                old: None,
+                old_terms: None,
+                risen: None,
+                new_terms,
+                is_judged: true,
+            }));
         };
         let mut tree = old.tree.clone();
         if matches!(tree.merge(&path, deleted, unwritten)?.outcome, Outcome::Known) {
@@ -488,7 +501,17 @@ impl<'a> Transaction<'a> {
             state.body = old.body.clone();
             let body = body.packed;
             let (old_terms, new_terms) = (None, None);
-            return Ok(Some(Staged { state, path, deleted, body, old: None, old_terms, risen: None, new_terms }));
+            return Ok(Some(Staged {
+                state,
+                path,
+                deleted,
+                body,
+                old: None,
+                old_terms,
+                risen: None,
+                new_terms,
+                is_judged: true,
+            }));
         }
         let old = if old.is_live() { Some(self.winner(&old)?) } else { None };
         let old_terms = old.as_ref().map(|old| self.terms_of(old)).transpose()?;
@@ -504,7 +527,7 @@ impl<'a> Transaction<'a> {
                 risen = Some(winner);
             }
         }
-        Ok(Some(Staged { state, path, deleted, body: body.packed, old, old_terms, risen, new_terms }))
+        Ok(Some(Staged { state, path, deleted, body: body.packed, old, old_terms, risen, new_terms, is_judged: true }))
     }
 
     /// The document of a leaf, which this transaction may have written itself.
@@ -679,7 +702,8 @@ impl<'a> Transaction<'a> {
         for &at in self.newest.values() {
             let state = &self.staged[at].state;
             let new = if state.is_live() { Some(self.winner(state)?) } else { None };
-            written.push(Written { number: state.number, id: state.id.clone(), old: None, new });
+            let is_judged = self.staged.iter().any(|other| other.state.number == state.number && other.is_judged);
+            written.push(Written { number: state.number, id: state.id.clone(), old: None, new, is_judged });
         }
         Ok(written)
     }
@@ -729,7 +753,7 @@ impl Staged {
             Some(Document::new(id.clone(), leaf.revision, *sequence, false, body.clone(), shapes.clone()))
         };
         let new = self.risen.take().or_else(brought).filter(|_| !has_ended);
-        Some(Written { number: *number, id: id.clone(), old: self.old.take(), new })
+        Some(Written { number: *number, id: id.clone(), old: self.old.take(), new, is_judged: self.is_judged })
     }
 
     /// Whether the winner now had ended before it was written.

@@ -1,5 +1,7 @@
 //! Eager and unique views: kept in step with every write, before it is appended.
 //!
+//! Only what a document written here brings is judged to be unique: revisions from elsewhere are never refused for what they share.
+//!
 //! Invariant: a state that a write has brought is shown to readers of that write, and to nobody before it is published.
 
 use std::collections::BTreeSet;
@@ -11,6 +13,7 @@ use super::definition::Refresh;
 use super::layered::Layered;
 use super::layout::{self, RowKey, end_of};
 use super::registry::Views;
+use super::state::Working;
 use crate::index::{DocumentNumber, DocumentSet};
 use crate::store::{Admitted, Guard, Snapshot, Written};
 use crate::tree::Direction;
@@ -30,7 +33,7 @@ impl Guard for ViewGuard {
             working.apply(*number, new.as_ref())?;
         }
         if cell.mapping.refresh() == Refresh::Unique
-            && let Some((holder, other)) = shared_by(working.layered(), working.changed(), base.ended()?)?
+            && let Some((holder, other)) = shared_by(&cell, base, written, &working)?
         {
             return Err(refusal(&cell, base, written, holder, other));
         }
@@ -62,17 +65,31 @@ fn refusal(cell: &Cell, base: &Snapshot, written: &[Written], holder: DocumentNu
     .with_hint("write another key, or change the document that has it")
 }
 
-/// Two documents that share the key of one of these rows; what has ended holds none.
+/// A document that has the key already of a row which a document brings that is written here, and that one. What has ended holds no key, and
+/// a document keeps what it has.
 fn shared_by(
-    rows: &Layered,
-    changed: &BTreeSet<Vec<u8>>,
-    ended: Option<&DocumentSet>,
+    cell: &Cell,
+    base: &Snapshot,
+    written: &[Written],
+    working: &Working<'_>,
 ) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
-    for row in changed {
-        let RowKey { key, .. } = RowKey::decode(row)?;
+    let judged: BTreeSet<DocumentNumber> =
+        written.iter().filter(|written| written.is_judged).map(|written| written.number).collect();
+    let (before, rows, ended) = (cell.work_within_write(base)?, working.layered(), base.ended()?);
+    for row in working.changed() {
+        let (RowKey { key, document }, place) = (RowKey::decode(row)?, layout::row_place(row));
+        let is_brought = rows.get(&place)?.is_some() && before.layered().get(&place)?.is_none();
+        if !is_brought || !judged.contains(&document) {
+            continue;
+        }
         let upper = end_of(key).map_or_else(layout::rows_end, |end| layout::row_place(&end));
-        if let Some(shared) = first_shared_within(rows, &layout::row_place(key), &upper, ended)? {
-            return Ok(Some(shared));
+        let lower = layout::row_place(key);
+        let mut scan = rows.scan(Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
+        while let Some((place, _)) = scan.next()? {
+            let holder = RowKey::decode(layout::row_of_place(place).unwrap_or_default())?.document;
+            if holder != document && ended.is_none_or(|ended| !ended.contains(holder)) {
+                return Ok(Some((holder, document)));
+            }
         }
     }
     Ok(None)
@@ -83,16 +100,8 @@ pub(super) fn first_shared(
     rows: &Layered,
     ended: Option<&DocumentSet>,
 ) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
-    first_shared_within(rows, &layout::row_place(&[]), &layout::rows_end(), ended)
-}
-
-fn first_shared_within(
-    rows: &Layered,
-    lower: &[u8],
-    upper: &[u8],
-    ended: Option<&DocumentSet>,
-) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
-    let mut scan = rows.scan(Bound::Included(lower), Bound::Excluded(upper), Direction::Ascending)?;
+    let (lower, upper) = (layout::row_place(&[]), layout::rows_end());
+    let mut scan = rows.scan(Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
     let mut last: Option<(Vec<u8>, DocumentNumber)> = None;
     while let Some((place, _)) = scan.next()? {
         let RowKey { key, document } = RowKey::decode(layout::row_of_place(place).unwrap_or_default())?;

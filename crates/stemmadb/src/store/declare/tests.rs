@@ -337,3 +337,30 @@ fn a_crash_only_delays_it() {
         }
     }
 }
+
+/// What was interrupted and can't be completed is told, and goes on when the documents were corrected.
+#[test]
+fn a_unique_index_that_meets_duplicates_when_it_goes_on_says_so() {
+    let place = testing::Place::new(5);
+    let db = place.open(options().background(false)).unwrap();
+    for n in 0..600 {
+        db.insert(&format!("{n}"), &email(&format!("{}", n % 599))).unwrap();
+    }
+    db.checkpoint().unwrap();
+    let mut image = None;
+    let refused = db.create_index_showing(Index::on("email").unique(), |_| {
+        image.get_or_insert_with(|| place.crash_image(1));
+    });
+    assert_eq!(kind(refused), ErrorKind::Duplicate);
+    assert!(db.indexes().is_empty());
+    let image = image.unwrap();
+    let db = image.open(options().background(false)).unwrap();
+    let IndexState::Failed { why } = &db.indexes()[0].state else { panic!("{:?}", db.indexes()) };
+    assert_eq!(why, "document `599`: index `email` is unique, and document `0` has \"0\" already");
+    assert_eq!(db.find(crate::field("email").eq("0")).count().unwrap(), 2);
+    assert_eq!(kind(db.insert("more", &email("7"))), ErrorKind::Duplicate);
+    db.upsert("599", &email("another")).unwrap();
+    db.create_index(Index::on("email").unique()).unwrap();
+    assert_eq!(db.indexes()[0].state, IndexState::Ready);
+    assert_sound(&db);
+}

@@ -117,3 +117,25 @@ fn writers_beside_readers_of_an_eager_view() {
     assert_eq!(eager.query().rows().unwrap().count(), 800);
     assert!(db.check(|_| ()).unwrap().is_sound());
 }
+
+/// Replicas must be able to agree: as with a unique index.
+#[test]
+fn a_unique_view_does_not_refuse_what_was_written_elsewhere() {
+    let db = Database::in_memory();
+    let unique = db.view(tags("emails", Refresh::Unique)).unwrap();
+    let first = db.insert("ann", &json(r#"{"tags": ["x"]}"#)).unwrap();
+    let revision = format!("1-{}", "a".repeat(32)).parse().unwrap();
+    let foreign = crate::Edit::Foreign {
+        id: crate::DocumentId::new("anna").unwrap(),
+        revisions: vec![revision],
+        deleted: false,
+        body: json(r#"{"tags": ["x"]}"#),
+    };
+    db.edit(foreign).unwrap();
+    assert_eq!(unique.query().key("x").rows().unwrap().count(), 2);
+    // Each may keep what it has; nobody else gets it.
+    db.replace("ann", &first, &json(r#"{"tags": ["x"], "amount": 2}"#)).unwrap();
+    assert_eq!(db.insert("third", &json(r#"{"tags": ["x"]}"#)).unwrap_err().kind(), ErrorKind::Conflict);
+    db.upsert("anna", &json(r#"{"tags": ["y"]}"#)).unwrap();
+    assert_eq!(db.upsert("anna", &json(r#"{"tags": ["x"]}"#)).unwrap_err().kind(), ErrorKind::Conflict);
+}
