@@ -24,6 +24,8 @@ use crate::value::collate::key;
 
 /// Paths on which less was spent have no column, whatever making it costs.
 const SPENT_MIN: u64 = 256;
+/// What finding the first row of a walk costs, in rows.
+const ROWS_A_WALK: u64 = 64;
 /// So many documents take as long to copy as one value.
 const DOCUMENTS_A_VALUE: u64 = 8;
 /// What making a column is taken to cost where nothing is known of its path.
@@ -218,11 +220,12 @@ impl Columns {
         Columns { bytes_max: bytes_max.min(u64::from(u32::MAX)), paths: RwLock::default(), byte_count: Mutex::new(0) }
     }
 
-    /// Notes that so many rows of a path were read.
+    /// Notes that so many rows of a path were read, at once.
     pub(super) fn spend(&self, path: PathNumber, row_count: u64) {
-        if self.bytes_max == 0 || row_count == 0 {
+        if self.bytes_max == 0 {
             return;
         }
+        let row_count = row_count.saturating_add(ROWS_A_WALK);
         let mut paths = self.paths.write();
         let standing = paths.entry(path).or_insert(Standing::Spent { rows: 0, price: None });
         if let Standing::Spent { rows, .. } = standing {

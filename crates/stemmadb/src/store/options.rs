@@ -67,7 +67,7 @@ impl Default for Options {
         Options {
             durability: Durability::Sync,
             memory_bytes: 64 << 20,
-            cache_bytes: 128 << 20,
+            cache_bytes: 256 << 20,
             segment_bytes: 64 << 20,
             revs_limit: 1000,
             index: None,
@@ -103,8 +103,8 @@ impl Options {
         self
     }
 
-    /// The bound on what is kept of reads, in bytes: half of it for documents read lately, a quarter for the ids of a query's rows, a
-    /// quarter for the values of paths that queries keep coming back to. Zero keeps nothing. Default: 128 MiB.
+    /// The bound on what is kept of reads, in bytes: a quarter for documents read lately, a quarter for the ids of a query's rows, half
+    /// of it for the values of paths that queries keep coming back to. Zero keeps nothing. Default: 256 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;

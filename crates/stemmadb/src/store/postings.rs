@@ -233,7 +233,7 @@ impl Snapshot {
         literal: Option<&[u8]>,
     ) -> Result<TermWalk<'_>> {
         let column = self.column(path)?.map(|column| (column.span(lower, upper), column));
-        let Some((span, column)) = column.filter(|(span, column)| is_sparse(column, span)) else {
+        let Some((span, column)) = column.filter(|(span, column)| literal.is_some() || is_sparse(column, span)) else {
             return self.walk(path, lower, upper, direction);
         };
         let terms = Terms::Column(ColumnTerms::new(column, span, direction, literal));

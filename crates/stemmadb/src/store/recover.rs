@@ -136,7 +136,7 @@ impl Store {
         options: crate::store::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
-            cache: cache::DocumentCache::new(options.cache_bytes / 2),
+            cache: cache::DocumentCache::new(options.cache_bytes / 4),
             directory: directory::IdDirectory::new(options.cache_bytes / 4),
             columns: columns::NewestColumns::default(),
             statistics: statistics::Kept::default(),
