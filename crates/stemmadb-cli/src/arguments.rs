@@ -1,6 +1,7 @@
 //! What may be written after `stemma`? The verbs, their arguments, and the help that teaches them.
 
 mod files;
+mod serve;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::read::Format;
 pub(crate) use files::{Attach, Detach, Fetch, Files, Range};
+pub(crate) use serve::Serve;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -137,6 +139,10 @@ pub(crate) enum Verb {
     ///
     /// Nobody has to: a database gives back space by itself, a segment at a time. This does all of it at once.
     Compact(Compact),
+    /// Serve every database in a directory over HTTP, as CouchDB does
+    ///
+    /// For PouchDB and every other client of CouchDB's protocol. Runs until interrupted.
+    Serve(Serve),
     /// Type verbs at a prompt, with history and completion
     ///
     /// The same verbs, without the database's name. A new database is made where there is none.

@@ -311,7 +311,7 @@ impl Iterator for Everything<'_> {
     }
 }
 
-fn durability_of(choice: DurabilityChoice) -> Durability {
+pub(crate) fn durability_of(choice: DurabilityChoice) -> Durability {
     match choice {
         DurabilityChoice::Sync => Durability::Sync,
         DurabilityChoice::Interval => Durability::Interval(FLUSH_INTERVAL),

@@ -9,6 +9,7 @@ mod follow;
 mod import;
 mod index;
 mod query;
+mod serve;
 mod view;
 mod watch;
 
@@ -47,6 +48,7 @@ pub(crate) fn run(verb: &Verb, open: Option<&Database>) -> Result<()> {
         Verb::Check(check) => care::check(check, session),
         Verb::Rebuild(rebuild) => care::rebuild(rebuild, session),
         Verb::Compact(compact) => care::compact(compact, session),
+        Verb::Serve(serve) => serve::run(serve, session),
         Verb::Shell(shell) => session.with_new(&shell.database, |db| shell::run(db, &shell.database)),
     }
 }

@@ -1,0 +1,228 @@
+//! Which databases are there, and where does each lie?
+//!
+//! The catalogue, a Stemma database of its own, maps names to directories; a directory's name is made up and never derived from the
+//! database's. A database is opened when it is first asked for.
+//!
+//! Invariants: the catalogue knows a database before its directory is made, and forgets it before its directory is removed, so that a
+//! crash leaves at most an empty database or a directory whose removal is finished at the next start.
+
+mod catalogue;
+mod name;
+mod served;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use parking_lot::{Mutex, RwLock};
+use stemmadb::Options;
+
+use crate::auth::Security;
+use crate::config::Config;
+use crate::error::{Failure, Result};
+use crate::http::blocking;
+use catalogue::{Catalogue, Entry};
+
+pub(crate) use served::Served;
+
+/// All databases of a server.
+pub(crate) struct Directory {
+    path: PathBuf,
+    options: Options,
+    catalogue: Catalogue,
+    places: RwLock<BTreeMap<String, Arc<Place>>>,
+}
+
+/// Where a database lies, and the open database if it was asked for.
+struct Place {
+    entry: Entry,
+    opened: Mutex<Option<Arc<Served>>>,
+}
+
+impl Place {
+    fn new(entry: Entry) -> Arc<Self> {
+        Arc::new(Place { entry, opened: Mutex::new(None) })
+    }
+}
+
+impl Directory {
+    /// Opens the directory; makes it if there is none. Databases that were put into it by hand (`name.stemma`) are taken in. Blocks.
+    ///
+    /// # Errors
+    /// 503 if the disk refuses, or another server has it open.
+    pub(crate) fn open(config: &Config) -> Result<Self> {
+        let path = config.directory.clone();
+        std::fs::create_dir_all(&path).map_err(|error| refused("create", &path, &error))?;
+        let catalogue = Catalogue::open(&path.join(CATALOGUE))?;
+        for removed in catalogue.removals()? {
+            remove(&path.join(&removed))?;
+            catalogue.removed(&removed)?;
+        }
+        let known: Vec<_> = catalogue.entries()?;
+        for name in strangers(&path, &known)? {
+            catalogue.add(&Entry::adopted(&name))?;
+        }
+        let places = catalogue.entries()?.into_iter().map(|entry| (entry.name.clone(), Place::new(entry))).collect();
+        let options = Options::new().durability(config.durability).cache_bytes(config.cache_bytes);
+        Ok(Directory { path, options, catalogue, places: RwLock::new(places) })
+    }
+
+    /// What tells this server from others: the same for as long as its directory is.
+    pub(crate) fn server_id(&self) -> &str {
+        self.catalogue.server_id()
+    }
+
+    /// The names, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.places.read().keys().cloned().collect()
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.places.read().contains_key(name)
+    }
+
+    fn place(&self, name: &str) -> Result<Arc<Place>> {
+        self.places.read().get(name).cloned().ok_or_else(Failure::no_database)
+    }
+
+    /// Who may use the database `name`.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn security(self: &Arc<Self>, name: &str) -> Result<Arc<Security>> {
+        Ok(self.open_served(name).await?.security())
+    }
+
+    /// The database `name`, opened if it is not yet.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn open_served(self: &Arc<Self>, name: &str) -> Result<Arc<Served>> {
+        let place = self.place(name)?;
+        if let Some(served) = place.opened.try_lock().and_then(|opened| opened.clone()) {
+            return Ok(served);
+        }
+        let this = self.clone();
+        blocking(move || this.open_blocking(&place)).await
+    }
+
+    fn open_blocking(&self, place: &Place) -> Result<Arc<Served>> {
+        let mut opened = place.opened.lock();
+        if let Some(served) = &*opened {
+            return Ok(served.clone());
+        }
+        if !self.contains(&place.entry.name) {
+            return Err(Failure::no_database());
+        }
+        let served = Served::open(&place.entry, &self.path, self.options.clone())?;
+        Ok(opened.insert(Arc::new(served)).clone())
+    }
+
+    /// Makes the database `name`.
+    ///
+    /// # Errors
+    /// 400 for a name that can't be one; 412 if there is one.
+    pub(crate) async fn create(self: &Arc<Self>, name: &str) -> Result<()> {
+        name::check(name)?;
+        let (this, name) = (self.clone(), name.to_owned());
+        blocking(move || {
+            let mut places = this.places.write();
+            if places.contains_key(&name) {
+                return Err(exists());
+            }
+            let entry = Entry::new(&name);
+            this.catalogue.add(&entry)?;
+            let place = Place::new(entry);
+            places.insert(name, place.clone());
+            drop(places);
+            this.open_blocking(&place).map(|_| ())
+        })
+        .await
+    }
+
+    /// Deletes the database `name`, and everything in it.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn delete(self: &Arc<Self>, name: &str) -> Result<()> {
+        let (this, name) = (self.clone(), name.to_owned());
+        blocking(move || {
+            let mut places = this.places.write();
+            let place = places.get(&name).cloned().ok_or_else(Failure::no_database)?;
+            this.catalogue.remove(&place.entry)?;
+            places.remove(&name);
+            drop(places);
+            if let Some(served) = place.opened.lock().take() {
+                served.close();
+            }
+            remove(&this.path.join(&place.entry.directory))?;
+            this.catalogue.removed(&place.entry.directory)
+        })
+        .await
+    }
+
+    /// Gives the database `name` other security.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn set_security(self: &Arc<Self>, name: &str, security: Security) -> Result<()> {
+        let served = self.open_served(name).await?;
+        let this = self.clone();
+        blocking(move || {
+            this.catalogue.set_security(served.name(), &security)?;
+            served.set_security(security);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Closes every database. Blocks.
+    pub(crate) fn close(&self) {
+        for place in self.places.read().values() {
+            if let Some(served) = place.opened.lock().take() {
+                served.close();
+            }
+        }
+    }
+}
+
+/// The catalogue's directory: no database's, since those end with `.stemma`.
+const CATALOGUE: &str = "catalogue";
+const EXTENSION: &str = "stemma";
+
+/// Databases that lie in the directory and are not in the catalogue, by the names they can have.
+fn strangers(path: &Path, known: &[Entry]) -> Result<Vec<String>> {
+    let entries = path.read_dir().map_err(|error| refused("read", path, &error))?;
+    let mut names = Vec::new();
+    for entry in entries.flatten() {
+        let file = PathBuf::from(entry.file_name());
+        let is_database = file.extension().is_some_and(|extension| extension == EXTENSION);
+        let Some(name) = file.file_stem().and_then(|stem| stem.to_str()).filter(|_| is_database) else { continue };
+        let is_known = known.iter().any(|entry| entry.name == name || Path::new(&entry.directory) == file);
+        if !is_known && name::check(name).is_ok() && entry.path().join("log").is_dir() {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+fn exists() -> Failure {
+    let reason = "The database could not be created, the file already exists.";
+    Failure::new(StatusCode::PRECONDITION_FAILED, "file_exists", reason)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(refused("remove", path, &error)),
+        _ => Ok(()),
+    }
+}
+
+fn refused(doing: &str, path: &Path, error: &std::io::Error) -> Failure {
+    let reason = format!("cannot {doing} {}: {error}", path.display());
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
+}
+
+#[cfg(test)]
+mod tests;

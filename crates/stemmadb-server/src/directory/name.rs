@@ -1,0 +1,51 @@
+//! What a database may be called.
+
+use hyper::StatusCode;
+
+use crate::error::{Failure, Result};
+
+const NAME_BYTES_MAX: usize = 238;
+
+/// Names that begin with an underscore, as CouchDB has them.
+const SYSTEM: [&str; 4] = ["_users", "_replicator", "_global_changes", "_dbs"];
+
+/// Whether a database can be called `name`, by CouchDB's rules.
+///
+/// # Errors
+/// 400 if not.
+pub(super) fn check(name: &str) -> Result<()> {
+    let refuse = |word: &'static str, reason: String| Err(Failure::new(StatusCode::BAD_REQUEST, word, reason));
+    if name.len() > NAME_BYTES_MAX {
+        let reason = format!("Database name: `{name}` is too long: at most {NAME_BYTES_MAX} bytes.");
+        return refuse("database_name_too_long", reason);
+    }
+    // A database may be somebody's system database: `somebody/_users`.
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let rest = if SYSTEM.contains(&last) { name.strip_suffix(last).unwrap_or_default() } else { name };
+    let begins_well = rest.is_empty() || rest.starts_with(|first: char| first.is_ascii_lowercase());
+    let is_made_well = rest
+        .bytes()
+        .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'$' | b'(' | b')' | b'+' | b'-' | b'/'));
+    if name.is_empty() || !begins_well || !is_made_well {
+        let reason = format!(
+            "Name: '{name}'. Only lowercase characters (a-z), digits (0-9), and any of the characters _, $, (, ), +, -, and / are allowed. Must begin with a letter."
+        );
+        return refuse("illegal_database_name", reason);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_couchdb() {
+        for name in ["a", "a1", "a/b-c_d$(+)", "_users", "_replicator", "team/_users"] {
+            assert!(check(name).is_ok(), "{name}");
+        }
+        for name in ["", "A", "1a", "_a", "a.b", "ä", "a b", "../a", "/a", "_users2", &"a".repeat(239)] {
+            assert_eq!(check(name).unwrap_err().status(), StatusCode::BAD_REQUEST, "{name}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What went wrong, as a client reads it: a status, CouchDB's word for it, and a sentence.
+
+use std::borrow::Cow;
+
+use hyper::StatusCode;
+use serde::Serialize;
+use stemmadb::ErrorKind;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// A refusal: `{"error": …, "reason": …}` with a status. Clients decide by the status and the first; people read the second.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    status: StatusCode,
+    error: Cow<'static, str>,
+    reason: Cow<'static, str>,
+    /// The methods a path has, where another was asked.
+    allow: Option<String>,
+}
+
+/// The body of a refusal.
+#[derive(Serialize)]
+pub(crate) struct Told<'a> {
+    pub(crate) error: &'a str,
+    pub(crate) reason: &'a str,
+}
+
+impl Failure {
+    /// A failure with a status, CouchDB's word for it, and what a person should read.
+    pub fn new(status: StatusCode, error: impl Into<Cow<'static, str>>, reason: impl Into<Cow<'static, str>>) -> Self {
+        Failure { status, error: error.into(), reason: reason.into(), allow: None }
+    }
+
+    /// 400: the request is wrong.
+    pub fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", reason)
+    }
+
+    /// 400: a query's parameter is wrong.
+    pub fn query_parse(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "query_parse_error", reason)
+    }
+
+    /// 404, `missing`: there is no such document.
+    pub fn missing() -> Self {
+        Self::not_found("missing")
+    }
+
+    /// 404.
+    pub fn not_found(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", reason)
+    }
+
+    /// 404: there is no such database.
+    pub fn no_database() -> Self {
+        Self::not_found("Database does not exist.")
+    }
+
+    /// 409: the document changed since it was read.
+    pub fn conflict() -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", "Document update conflict.")
+    }
+
+    /// 401: say who you are.
+    pub fn unauthorized(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", reason)
+    }
+
+    /// 403: it is known who you are, and you may not.
+    pub fn forbidden(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", reason)
+    }
+
+    /// 405, with the methods there are.
+    pub fn method_not_allowed(methods: &str) -> Self {
+        let reason = format!("Only {methods} allowed");
+        let failure = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
+        Failure { allow: Some(methods.to_owned()), ..failure }
+    }
+
+    /// 413: more than is taken.
+    pub fn too_large(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
+    }
+
+    /// 501: a part of the protocol that is not here, and why.
+    pub fn not_implemented(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
+    }
+
+    /// 500: a bug of ours, or of the machine.
+    pub fn internal(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error", reason)
+    }
+
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// CouchDB's word for it.
+    pub fn error(&self) -> &str {
+        &self.error
+    }
+
+    /// What a person should read.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    pub(crate) fn allow(&self) -> Option<&str> {
+        self.allow.as_deref()
+    }
+
+    pub(crate) fn told(&self) -> Told<'_> {
+        Told { error: &self.error, reason: &self.reason }
+    }
+}
+
+impl From<stemmadb::Error> for Failure {
+    fn from(error: stemmadb::Error) -> Self {
+        let reason = match error.hint() {
+            Some(hint) => format!("{} ({hint})", error.message()),
+            None => error.message().to_owned(),
+        };
+        let (status, word) = match error.kind() {
+            ErrorKind::Conflict => return Self::conflict(),
+            ErrorKind::NotFound => return Self::missing(),
+            ErrorKind::Duplicate => (StatusCode::CONFLICT, "duplicate"),
+            ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "bad_request"),
+            ErrorKind::Stopped => (StatusCode::REQUEST_TIMEOUT, "timeout"),
+            ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Locked => {
+                (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable")
+            }
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
+        };
+        Self::new(status, word, reason)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}: {}", self.status.as_u16(), self.error, self.reason)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,56 @@
+//! Bodies of requests, bounded in size and in time.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use stemmadb::Value;
+use tokio::time::timeout;
+
+use crate::error::{Failure, Result};
+
+/// The whole body, if it is no longer than `bytes_max` and never stands still for longer than `patience`.
+pub(crate) async fn read_all(mut body: Incoming, bytes_max: usize, patience: Duration) -> Result<Bytes> {
+    let too_large = || Failure::too_large("the request entity is too large");
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Err(too_large());
+    }
+    let mut whole = BytesMut::new();
+    while let Some(frame) = next_frame(&mut body, patience).await? {
+        if whole.len() + frame.len() > bytes_max {
+            return Err(too_large());
+        }
+        if whole.is_empty() && body.is_end_stream() {
+            return Ok(frame);
+        }
+        whole.extend_from_slice(&frame);
+    }
+    Ok(whole.freeze())
+}
+
+/// The next piece of a body; none at its end.
+pub(crate) async fn next_frame(body: &mut Incoming, patience: Duration) -> Result<Option<Bytes>> {
+    loop {
+        let frame = timeout(patience, body.frame()).await.map_err(|_| {
+            Failure::new(hyper::StatusCode::REQUEST_TIMEOUT, "timeout", "The request's body stood still for too long.")
+        })?;
+        match frame {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(Failure::bad_request(format!("The request's body ended early: {error}"))),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+}
+
+/// The JSON value that `bytes` are.
+///
+/// # Errors
+/// 400 if they are none.
+pub(crate) fn read_json(bytes: &[u8]) -> Result<Value> {
+    Value::parse(bytes).map_err(|error| Failure::bad_request(format!("invalid UTF-8 JSON: {error}")))
+}

@@ -1,0 +1,103 @@
+//! One request, with what was found out about it before its handler runs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::http::request::Parts;
+use stemmadb::Value;
+
+use super::body::{read_all, read_json};
+use super::{Parameters, Query};
+use crate::auth::{Auth, User};
+use crate::config::Config;
+use crate::directory::{Directory, Served};
+use crate::error::{Failure, Result};
+
+/// What all requests share.
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) auth: Auth,
+    pub(crate) started: Instant,
+}
+
+/// One request.
+pub(crate) struct Call {
+    pub(crate) state: Arc<State>,
+    pub(crate) parts: Parts,
+    pub(crate) parameters: Parameters,
+    pub(crate) query: Query,
+    pub(crate) user: User,
+    pub(crate) body: Option<Incoming>,
+}
+
+impl Call {
+    /// What the parameter `name` of the route stands for.
+    pub(crate) fn parameter(&self, name: &str) -> Result<&str> {
+        self.parameters.get(name).ok_or_else(|| Failure::internal(format!("the route has no {name}")))
+    }
+
+    /// The database that the path names.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn database(&self) -> Result<Arc<Served>> {
+        self.state.directory.open_served(self.parameter("db")?).await
+    }
+
+    /// A header's text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.parts.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The whole body.
+    ///
+    /// # Errors
+    /// 413 if it is larger than is taken; 408 if it stands still.
+    pub(crate) async fn bytes(&mut self) -> Result<Bytes> {
+        let limits = &self.state.config.limits;
+        match self.body.take() {
+            Some(body) => read_all(body, limits.body_bytes, limits.stall_timeout).await,
+            None => Ok(Bytes::new()),
+        }
+    }
+
+    /// The body as JSON; none if it is empty.
+    ///
+    /// # Errors
+    /// As [`Call::bytes`]; 400 if it is no JSON, 415 if it says that it is none.
+    pub(crate) async fn json_if_any(&mut self) -> Result<Option<Value>> {
+        let content_type = self.header("content-type").unwrap_or_default().to_ascii_lowercase();
+        let bytes = self.bytes().await?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        // What a page of another site can send without being asked: forms and plain text.
+        if !content_type.starts_with("application/json") {
+            return Err(Failure::new(
+                hyper::StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "bad_content_type",
+                "Content-Type must be application/json",
+            ));
+        }
+        read_json(&bytes).map(Some)
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Errors
+    /// As [`Call::json_if_any`]; 400 if it is empty.
+    pub(crate) async fn json(&mut self) -> Result<Value> {
+        self.json_if_any().await?.ok_or_else(|| Failure::bad_request("invalid UTF-8 JSON: the body is empty"))
+    }
+}
+
+/// Runs what may wait for the disk, or take longer than a point read, where it holds nobody up.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Failure::internal(format!("a handler failed: {error}"))),
+    }
+}

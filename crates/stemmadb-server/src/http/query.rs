@@ -1,0 +1,103 @@
+//! The parameters after the question mark, most of them JSON.
+
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+use stemmadb::Value;
+
+use crate::error::{Failure, Result};
+
+/// The parameters after the question mark, in order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decode(name)?, decode(value)?))
+        });
+        pairs.collect::<Result<_>>().map(Query)
+    }
+
+    /// The text of `name`, as it was sent.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether `name` is `true`; `default` where it is absent.
+    ///
+    /// # Errors
+    /// 400 for anything but `true` and `false`.
+    pub(crate) fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        match self.text(name) {
+            None => Ok(default),
+            Some(text) if text.eq_ignore_ascii_case("true") => Ok(true),
+            Some(text) if text.eq_ignore_ascii_case("false") => Ok(false),
+            Some(text) => Err(Failure::query_parse(format!("Invalid boolean parameter: {}", quoted(text)))),
+        }
+    }
+
+    /// The number `name`.
+    ///
+    /// # Errors
+    /// 400 if it is none.
+    pub(crate) fn number<N: FromStr>(&self, name: &str) -> Result<Option<N>> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        match text.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => {
+                Err(Failure::query_parse(format!("Invalid value for integer parameter {name}: {}", quoted(text))))
+            }
+        }
+    }
+
+    /// The JSON of `name`.
+    ///
+    /// # Errors
+    /// 400 if it is none.
+    pub(crate) fn json(&self, name: &str) -> Result<Option<Value>> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        match Value::parse(text.as_bytes()) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => Err(Failure::bad_request(format!("invalid UTF-8 JSON in {name}: {error}"))),
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let shown: String = text.chars().take(80).collect();
+    format!("{shown:?}")
+}
+
+fn decode(raw: &str) -> Result<String> {
+    let spaced = raw.replace('+', " ");
+    match percent_decode_str(&spaced).decode_utf8() {
+        Ok(text) => Ok(text.into_owned()),
+        Err(_) => Err(Failure::bad_request("The query is not UTF-8.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded_and_typed() {
+        let query = Query::parse("key=%22a%2Bb+c%22&limit=10&descending=true&empty&x=%C3%A4").unwrap();
+        assert_eq!(query.json("key").unwrap(), Some(Value::from("a+b c")));
+        assert_eq!(query.number::<u64>("limit").unwrap(), Some(10));
+        assert!(query.flag("descending", false).unwrap());
+        assert!(query.flag("absent", true).unwrap());
+        assert_eq!(query.text("empty"), Some(""));
+        assert_eq!(query.text("x"), Some("ä"));
+        assert!(query.flag("limit", false).is_err());
+        assert!(query.number::<u64>("x").is_err());
+        assert!(query.json("x").is_err());
+    }
+}

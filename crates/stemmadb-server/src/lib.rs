@@ -1,0 +1,30 @@
+//! Stemma over HTTP: every database in a directory, for the clients that CouchDB has.
+//!
+//! ```text
+//! server      listen, connections, timeouts, the end      routes      the table of all routes, and their matching
+//! http        a request and an answer as handlers see them  handlers    what each route does, by topic
+//! directory   which databases there are, and where        auth        who is it, and may they?
+//! ```
+//!
+//! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
+//! the blocking pool ([`http::blocking`]).
+
+#![expect(dead_code, reason = "the routes that use the rest are on their way")]
+
+mod auth;
+mod config;
+mod directory;
+mod error;
+mod handlers;
+mod http;
+mod routes;
+mod server;
+
+pub use auth::Access;
+pub use config::{Administrator, Config, Limits};
+pub use error::{Failure, Result};
+pub use routes::{Described, described};
+pub use server::Server;
+
+/// The version of the protocol that clients are told: they ask it to know what a server can do.
+pub const PROTOCOL_VERSION: &str = "3.5.0";
