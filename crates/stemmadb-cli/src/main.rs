@@ -21,11 +21,17 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use stemmadb_server::script;
 
 use arguments::Arguments;
 use failure::{Exit, Failure};
 
 fn main() -> ExitCode {
+    // What the server starts itself again for: no verb for people, so it is not among them.
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(script::WORKER_VERB) {
+        return script::run_worker(&arguments.collect::<Vec<_>>());
+    }
     let outcome = Arguments::try_parse().map_err(refusal).and_then(|arguments| verbs::run(&arguments.verb, None));
     let exit = match outcome {
         Ok(()) => Exit::Done,

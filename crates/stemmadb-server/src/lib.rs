@@ -4,6 +4,7 @@
 //! server      listen, connections, timeouts, the end      routes      the table of all routes, and their matching
 //! http        a request and an answer as handlers see them  handlers    what each route does, by topic
 //! directory   which databases there are, and where        auth        who is it, and may they?
+//! script      the functions of design documents, in JavaScript
 //! ```
 //!
 //! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
@@ -18,6 +19,7 @@ mod error;
 mod handlers;
 mod http;
 mod routes;
+pub mod script;
 mod server;
 
 pub use auth::Access;
