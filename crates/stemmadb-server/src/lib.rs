@@ -5,6 +5,7 @@
 //! http        a request and an answer as handlers see them  handlers    what each route does, by topic
 //! directory   which databases there are, and where        auth        who is it, and may they?
 //! script      the functions of design documents, in JavaScript
+//! documents   documents as the protocol has them
 //! ```
 //!
 //! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
@@ -15,6 +16,7 @@
 mod auth;
 mod config;
 mod directory;
+mod documents;
 mod error;
 mod handlers;
 mod http;

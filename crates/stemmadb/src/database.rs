@@ -1,6 +1,7 @@
 //! The public face: a database that is opened, written, read and followed.
 
 mod expiry;
+mod peers;
 mod schemas;
 
 use std::io::Read;

@@ -39,11 +39,11 @@ pub use query::{
     Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
     field, not,
 };
-pub use revision::{DocumentId, Revision, Sequence};
+pub use revision::{DocumentId, Missing, Revision, Sequence};
 pub use schema::{Foreign, Schema};
 pub use store::{
-    Attachment, Branch, CheckReport, Damage, Document, Duplicates, Durability, Edit, IndexInfo, IndexState, Info,
-    Options, PathInfo, Progress, Snapshot, Swept, Transaction,
+    Attachment, Branch, CheckReport, Damage, Document, Duplicates, Durability, Edit, File, FileContent, IndexInfo,
+    IndexState, Info, Listed, Listing, Notifier, Options, PathInfo, Progress, Snapshot, Swept, Transaction,
 };
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};

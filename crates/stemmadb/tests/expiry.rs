@@ -199,6 +199,7 @@ fn replicas_sweep_alike_and_a_branch_that_has_not_ended_stays() {
         revisions: vec![revision],
         deleted: false,
         body: stemmadb::Value::from_serialize(&body).unwrap(),
+        files: Vec::new(),
     };
     one.edit(foreign(loser, json!({"n": 1}))).unwrap();
     one.edit(foreign(winner, json!({"n": 2, "ends": at(1)}))).unwrap();

@@ -7,7 +7,7 @@ use std::io::Read;
 
 use serde_json::json;
 use stemmadb::testing::{Place, Random, contents, small};
-use stemmadb::{Database, Document, Durability, Edit, ErrorKind, Options, Revision, field};
+use stemmadb::{Database, Document, Durability, Edit, ErrorKind, File, FileContent, Options, Revision, Value, field};
 
 fn read(db: &Database, id: &str, name: &str) -> Vec<u8> {
     let mut content = Vec::new();
@@ -119,7 +119,7 @@ fn content_is_stored_once_and_swept_when_no_leaf_names_it() {
     let foreign = ["9-ffffffffffffffffffffffffffffffff", "8-ffffffffffffffffffffffffffffffff"];
     let revisions_of_it: Vec<Revision> = foreign.iter().map(|text| text.parse().unwrap()).collect();
     let winner = revisions_of_it[0];
-    db.edit(Edit::Foreign { id, revisions: revisions_of_it, deleted: false, body }).unwrap();
+    db.edit(Edit::Foreign { id, revisions: revisions_of_it, deleted: false, body, files: Vec::new() }).unwrap();
     assert!(names(&db.get("b").unwrap().unwrap()).is_empty());
     for checkpointed in [false, true] {
         if checkpointed {
@@ -215,4 +215,77 @@ fn after_a_crash_every_name_has_its_content_and_nothing_else_is_left() {
         assert_eq!(contents(&after), digests.iter().map(ToString::to_string).collect::<Vec<_>>(), "seed {seed}");
         assert!(db.check(|_| ()).unwrap().is_sound(), "seed {seed}");
     }
+}
+
+/// An edit as a client of CouchDB's protocol makes it.
+fn put(id: &str, parent: Option<Revision>, body: serde_json::Value, files: Vec<File>) -> Edit {
+    let body = Value::from_serialize(&body).unwrap();
+    Edit::Put { id: id.parse().unwrap(), parent, deleted: false, body, files }
+}
+
+fn kept(name: &str) -> File {
+    File { name: name.to_owned(), content: FileContent::Kept }
+}
+
+fn stored(db: &Database, name: &str, content: &[u8], generation: Option<u32>) -> File {
+    let blob = db.store_content(content).unwrap();
+    let content = FileContent::Stored { content_type: "text/plain".to_owned(), blob, md5: Some([7; 16]), generation };
+    File { name: name.to_owned(), content }
+}
+
+#[test]
+fn a_put_says_which_files_there_are() {
+    let db = Database::in_memory();
+    let files = vec![stored(&db, "x", b"one", None), stored(&db, "y", b"two", None)];
+    let first = db.edit(put("a", None, json!({"n": 1}), files)).unwrap();
+    assert_eq!(db.edit(put("a", None, json!({}), vec![])).unwrap_err().kind(), ErrorKind::Conflict);
+    let second =
+        db.edit(put("a", Some(first), json!({"n": 2}), vec![kept("y"), stored(&db, "z", b"new", None)])).unwrap();
+    let document = db.get("a").unwrap().unwrap();
+    let files = document.attachments().unwrap();
+    assert_eq!(
+        files.iter().map(|file| (file.name.as_str(), file.generation)).collect::<Vec<_>>(),
+        [("y", 1), ("z", 2)]
+    );
+    assert_eq!(files[0].md5, Some([7; 16]));
+    let mut fields = b"{".to_vec();
+    assert!(document.write_json_fields(&mut fields).unwrap());
+    assert_eq!(fields, br#"{"n":2"#);
+    assert_eq!(db.edit(put("a", Some(first), json!({}), vec![kept("y")])).unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(db.edit(put("a", Some(second), json!({}), vec![kept("x")])).unwrap_err().kind(), ErrorKind::NotFound);
+    // A deletion has a body of its own, and is succeeded whether it is named or not.
+    let id: stemmadb::DocumentId = "a".parse().unwrap();
+    let body = Value::from_serialize(&json!({"why": "done"})).unwrap();
+    let deletion = Edit::Put { id, parent: Some(second), deleted: true, body, files: vec![] };
+    let third = db.edit(deletion.clone()).unwrap();
+    assert_eq!(db.get_revision("a", &third).unwrap().unwrap().to_json().unwrap(), r#"{"why":"done"}"#);
+    assert_eq!(db.edit(deletion).unwrap_err().kind(), ErrorKind::Conflict);
+    let fourth = db.edit(put("a", None, json!({}), vec![])).unwrap();
+    assert_eq!((fourth.generation(), names(&db.get("a").unwrap().unwrap())), (4, vec![]));
+    let swept = db.sweep().unwrap();
+    assert_eq!(swept.blob_count, 3);
+    assert!(db.check(|_| ()).unwrap().is_sound());
+}
+
+#[test]
+fn a_revision_from_elsewhere_brings_its_files_or_keeps_those_of_an_ancestor() {
+    let db = Database::in_memory();
+    let foreign = |revisions: &[&str], files| Edit::Foreign {
+        id: "a".parse().unwrap(),
+        revisions: revisions.iter().map(|text| text.parse().unwrap()).collect(),
+        deleted: false,
+        body: Value::parse(b"{}").unwrap(),
+        files,
+    };
+    db.edit(foreign(&["2-b", "1-a"], vec![stored(&db, "x", b"one", Some(1))])).unwrap();
+    let third = db.edit(foreign(&["3-c", "2-b", "1-a"], vec![kept("x"), stored(&db, "y", b"two", None)])).unwrap();
+    let files = db.get_revision("a", &third).unwrap().unwrap().attachments().unwrap();
+    assert_eq!(
+        files.iter().map(|file| (file.name.as_str(), file.generation)).collect::<Vec<_>>(),
+        [("x", 1), ("y", 3)]
+    );
+    let error = db.edit(foreign(&["3-d", "2-x"], vec![kept("x")])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let missing = db.missing("a", &["3-c".parse().unwrap(), "4-z".parse().unwrap()]).unwrap();
+    assert_eq!((missing.missing.len(), missing.possible_ancestors), (1, vec![third]));
 }

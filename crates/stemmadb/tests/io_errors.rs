@@ -85,7 +85,13 @@ fn step(db: &Database, seed: u64, number: usize, in_one: bool) -> Done {
         14 => {
             let id = DocumentId::new(format!("document-{}", random.below(12))).expect("a good id");
             let revisions = vec![format!("{}-foreign", 1 + random.below(3)).parse().expect("a revision")];
-            let edit = Edit::Foreign { id, revisions, deleted: random.chance(300), body: body(&mut random) };
+            let edit = Edit::Foreign {
+                id,
+                revisions,
+                deleted: random.chance(300),
+                body: body(&mut random),
+                files: Vec::new(),
+            };
             db.edit_with(durability, edit).map(|_| safe)
         }
         15 => db.flush().map(|()| Safe::Flushed),

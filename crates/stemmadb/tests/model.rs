@@ -366,9 +366,13 @@ impl Case {
                 Some(start) => self.foreign(id, path_from(start, length)),
                 None => self.foreign(id, vec![revision("1-again")]),
             },
-            Kind::Gap => {
-                Edit::Foreign { id, revisions: vec![revision("3-gap"), revision("1-gap")], deleted: false, body: value }
-            }
+            Kind::Gap => Edit::Foreign {
+                id,
+                revisions: vec![revision("3-gap"), revision("1-gap")],
+                deleted: false,
+                body: value,
+                files: Vec::new(),
+            },
         }
     }
 
@@ -382,7 +386,7 @@ impl Case {
                 (seed.is_multiple_of(5), body(seed % 1000))
             }
         };
-        Edit::Foreign { id, revisions, deleted, body }
+        Edit::Foreign { id, revisions, deleted, body, files: Vec::new() }
     }
 
     /// Checks how one edit went, and notes it in `oracle`.
@@ -403,7 +407,7 @@ impl Case {
             }
             Edit::Insert { body, .. } | Edit::Replace { body, .. } | Edit::Upsert { body, .. } => Some(body.clone()),
             Edit::Delete { .. } => Some(Value::Object(Default::default())),
-            Edit::Attach { .. } | Edit::Detach { .. } => unreachable!("{}", oracle::NO_FILES),
+            Edit::Attach { .. } | Edit::Detach { .. } | Edit::Put { .. } => unreachable!("{}", oracle::NO_FILES),
         };
         if let Some(value) = value {
             let deleted = matches!(edit, Edit::Delete { .. });

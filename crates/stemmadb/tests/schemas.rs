@@ -26,7 +26,7 @@ fn id(text: &str) -> DocumentId {
 
 fn foreign(text: &str, digit: &str, deleted: bool, body: &Value) -> Edit {
     let revision = format!("7-{}", digit.repeat(32)).parse().unwrap();
-    Edit::Foreign { id: id(text), revisions: vec![revision], deleted, body: stemma(body) }
+    Edit::Foreign { id: id(text), revisions: vec![revision], deleted, body: stemma(body), files: Vec::new() }
 }
 
 #[track_caller]

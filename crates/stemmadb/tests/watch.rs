@@ -166,7 +166,7 @@ fn edit(db: &Database, random: &mut Random) -> Edit {
             let generation = revisions.first().map_or(1, |parent| parent.generation() + 1);
             let made: Revision = format!("{generation}-{:032x}", random.below(1000)).parse().unwrap();
             revisions.insert(0, made);
-            Edit::Foreign { id, revisions, deleted: random.below(4) == 0, body: value }
+            Edit::Foreign { id, revisions, deleted: random.below(4) == 0, body: value, files: Vec::new() }
         }
     }
 }

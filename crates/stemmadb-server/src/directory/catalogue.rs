@@ -21,6 +21,8 @@ pub(super) struct Entry {
     /// When it was made, in seconds since 1970: what replicators take for its identity, so it never changes.
     pub(super) created: u64,
     pub(super) security: Security,
+    /// How many revisions of a line of descent are remembered, if that was said.
+    pub(super) revs_limit: Option<usize>,
 }
 
 /// A document of the catalogue.
@@ -29,6 +31,8 @@ struct Row {
     directory: String,
     created: u64,
     security: serde_json::Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revs_limit: Option<usize>,
 }
 
 pub(super) struct Catalogue {
@@ -48,7 +52,7 @@ impl Entry {
 
     fn within(name: &str, directory: String) -> Self {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Entry { name: name.to_owned(), directory, created, security: Security::default() }
+        Entry { name: name.to_owned(), directory, created, security: Security::default(), revs_limit: None }
     }
 
     fn row(&self) -> Result<Row> {
@@ -56,6 +60,7 @@ impl Entry {
             directory: self.directory.clone(),
             created: self.created,
             security: self.security.value().deserialize_into()?,
+            revs_limit: self.revs_limit,
         })
     }
 }
@@ -91,7 +96,13 @@ impl Catalogue {
             let Some(name) = document.id().as_str().strip_prefix(DATABASE) else { continue };
             let row: Row = document.to()?;
             let security = Security::parse(Value::from_serialize(&row.security)?)?;
-            entries.push(Entry { name: name.to_owned(), directory: row.directory, created: row.created, security });
+            entries.push(Entry {
+                name: name.to_owned(),
+                directory: row.directory,
+                created: row.created,
+                security,
+                revs_limit: row.revs_limit,
+            });
         }
         Ok(entries)
     }
@@ -137,10 +148,19 @@ impl Catalogue {
     }
 
     pub(super) fn set_security(&self, name: &str, security: &Security) -> Result<()> {
+        let security = security.value().deserialize_into()?;
+        self.change(name, |row| row.security = security)
+    }
+
+    pub(super) fn set_revs_limit(&self, name: &str, revs_limit: usize) -> Result<()> {
+        self.change(name, |row| row.revs_limit = Some(revs_limit))
+    }
+
+    fn change(&self, name: &str, change: impl FnOnce(&mut Row)) -> Result<()> {
         let id = database_id(name);
         let document = self.database.get(&id)?.ok_or_else(Failure::no_database)?;
-        let row: Row = document.to()?;
-        let row = Row { security: security.value().deserialize_into()?, ..row };
+        let mut row: Row = document.to()?;
+        change(&mut row);
         self.database.replace(&id, document.revision(), &row)?;
         Ok(())
     }

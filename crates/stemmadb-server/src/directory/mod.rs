@@ -177,6 +177,21 @@ impl Directory {
         .await
     }
 
+    /// Sets how many revisions of a line of descent the database `name` remembers.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) async fn set_revs_limit(self: &Arc<Self>, name: &str, revs_limit: usize) -> Result<()> {
+        let served = self.open_served(name).await?;
+        let this = self.clone();
+        blocking(move || {
+            this.catalogue.set_revs_limit(served.name(), revs_limit)?;
+            served.database().set_revs_limit(revs_limit);
+            Ok(())
+        })
+        .await
+    }
+
     /// Closes every database. Blocks.
     pub(crate) fn close(&self) {
         for place in self.places.read().values() {

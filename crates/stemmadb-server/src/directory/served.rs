@@ -1,28 +1,64 @@
 //! One open database, and what the server keeps beside it.
 
+use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::RwLock;
-use stemmadb::{Database, Options};
+use md5::{Digest as _, Md5};
+use parking_lot::{Mutex, RwLock};
+use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, Sequence, Snapshot};
+use tokio::sync::watch;
 
 use super::catalogue::Entry;
 use crate::auth::Security;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 
 /// One open database, and what the server keeps beside it.
 pub(crate) struct Served {
     name: String,
     created: u64,
+    /// What tells it from others that had or have its name.
+    mark: String,
     database: Database,
     security: RwLock<Arc<Security>>,
+    /// Of files that nobody said the MD5 of, since they were not brought over HTTP.
+    md5s: Mutex<HashMap<Digest, [u8; 16]>>,
+    /// The newest published sequence, for those who wait for the next.
+    published: watch::Receiver<Sequence>,
+    is_compacting: AtomicBool,
+    _notifier: Notifier,
 }
+
+/// MD5s that are kept; beyond, all are forgotten.
+const MD5S_MAX: usize = 100_000;
 
 impl Served {
     pub(super) fn open(entry: &Entry, directory: &Path, options: Options) -> Result<Self> {
         let database = Database::open_with(directory.join(&entry.directory), options)?;
         let security = RwLock::new(Arc::new(entry.security.clone()));
-        Ok(Served { name: entry.name.clone(), created: entry.created, database, security })
+        if let Some(revs_limit) = entry.revs_limit {
+            database.set_revs_limit(revs_limit);
+        }
+        let (sender, published) = watch::channel(database.sequence());
+        let notifier = database.notify(move |sequence| {
+            sender.send_replace(sequence);
+        });
+        let md5s = Mutex::default();
+        let (name, created) = (entry.name.clone(), entry.created);
+        let mark: String = entry.directory.chars().take(8).filter(char::is_ascii_alphanumeric).collect();
+        Ok(Served {
+            name,
+            created,
+            mark,
+            database,
+            security,
+            md5s,
+            published,
+            is_compacting: false.into(),
+            _notifier: notifier,
+        })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -31,6 +67,75 @@ impl Served {
 
     pub(crate) fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// Tells of each new sequence; its end is that of the database.
+    pub(crate) fn published(&self) -> watch::Receiver<Sequence> {
+        self.published.clone()
+    }
+
+    /// A sequence as clients are told it: its number, and a mark of this database, so that one from elsewhere is noticed.
+    pub(crate) fn sequence_text(&self, sequence: Sequence) -> String {
+        format!("{sequence}-{}", self.mark)
+    }
+
+    /// The sequence that a client names. One of a database that was there before under this name is the beginning.
+    ///
+    /// # Errors
+    /// 400 if it is none.
+    pub(crate) fn parse_sequence(&self, text: &str) -> Result<Sequence> {
+        let (number, mark) = text.split_once('-').map_or((text, None), |(number, mark)| (number, Some(mark)));
+        let number = number
+            .parse()
+            .map_err(|_| Failure::bad_request(format!("Malformed sequence supplied in 'since' parameter: {text:?}")))?;
+        match mark.is_none_or(|mark| mark == self.mark) {
+            true => Ok(Sequence::new(number)),
+            false => Ok(Sequence::ZERO),
+        }
+    }
+
+    /// Stores content for a file; returns it with its MD5. Blocks until it is flushed.
+    pub(crate) fn store(&self, content: impl Read) -> Result<(Arc<Blob>, [u8; 16])> {
+        let mut hashing = Hashing { inner: content, hasher: Md5::new() };
+        let blob = self.database.store_content(&mut hashing)?;
+        Ok((blob, hashing.hasher.finalize().into()))
+    }
+
+    /// The MD5 of a file's content. Costs a read of all of it, once, if it was not brought over HTTP.
+    pub(crate) fn md5_of(&self, snapshot: &Snapshot, document: &Document, file: &Attachment) -> Result<[u8; 16]> {
+        if let Some(md5) = file.md5.or_else(|| self.md5s.lock().get(&file.digest).copied()) {
+            return Ok(md5);
+        }
+        let content = snapshot.open_attachment(document, &file.name)?;
+        let content = content.ok_or_else(|| Failure::internal("a file is not where its document says"))?;
+        let mut hashing = Hashing { inner: content, hasher: Md5::new() };
+        std::io::copy(&mut hashing, &mut std::io::sink())
+            .map_err(|error| Failure::internal(format!("a file can't be read: {error}")))?;
+        let md5 = hashing.hasher.finalize().into();
+        let mut md5s = self.md5s.lock();
+        if md5s.len() >= MD5S_MAX {
+            md5s.clear();
+        }
+        md5s.insert(file.digest, md5);
+        Ok(md5)
+    }
+
+    /// Gives back space in the background, if that is not going on already.
+    pub(crate) fn compact(self: &Arc<Self>) {
+        if self.is_compacting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let this = self.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = this.database.compact() {
+                eprintln!("compacting {}: {error}", this.name);
+            }
+            this.is_compacting.store(false, Ordering::Release);
+        });
+    }
+
+    pub(crate) fn is_compacting(&self) -> bool {
+        self.is_compacting.load(Ordering::Acquire)
     }
 
     /// CouchDB's `instance_start_time`, which replicators compare: when the database was made, in seconds.
@@ -51,5 +156,19 @@ impl Served {
         if let Err(error) = self.database.clone().close() {
             eprintln!("closing {}: {error}", self.name);
         }
+    }
+}
+
+/// Hashes what is read through it.
+struct Hashing<R> {
+    inner: R,
+    hasher: Md5,
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        Ok(count)
     }
 }

@@ -1,28 +1,44 @@
 //! Routes about a database as a whole.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use hyper::header::LOCATION;
 use serde_json::json;
 
 use crate::auth::Security;
-use crate::error::Result;
-use crate::http::{Answer, Call, blocking};
+use crate::directory::Served;
+use crate::error::{Failure, Result};
+use crate::http::{Answer, Call, blocking, read_json};
 
 /// `GET /{db}`
 pub(crate) async fn info(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let info = blocking(move || {
+    Answer::ok(&info_of(call.database().await?).await?)
+}
+
+/// Counts and sizes of a database, as CouchDB tells them.
+pub(super) async fn info_of(served: Arc<Served>) -> Result<serde_json::Value> {
+    blocking(move || {
         let info = served.database().info()?;
         Ok(json!({
             "db_name": served.name(),
             "doc_count": info.document_count,
-            "update_seq": info.sequence.get(),
-            "compact_running": false,
+            "doc_del_count": info.deleted_count,
+            "update_seq": served.sequence_text(info.sequence),
+            "purge_seq": "0",
+            "compact_running": served.is_compacting(),
             "disk_format_version": 8,
+            "sizes": {
+                "file": info.log_bytes + info.tree_bytes,
+                "external": info.live_bytes,
+                "active": info.live_bytes + info.tree_live_bytes,
+            },
+            "props": {},
+            "cluster": {"q": 1, "n": 1, "w": 1, "r": 1},
             "instance_start_time": served.instance_start_time(),
         }))
-    });
-    Answer::ok(&info.await?)
+    })
+    .await
 }
 
 /// `PUT /{db}`
@@ -47,5 +63,50 @@ pub(crate) async fn security(call: Call) -> Result<Answer> {
 pub(crate) async fn set_security(mut call: Call) -> Result<Answer> {
     let security = Security::parse(call.json().await?)?;
     call.state.directory.set_security(call.parameter("db")?, security).await?;
+    Ok(Answer::done(StatusCode::OK))
+}
+
+/// `POST /{db}/_ensure_full_commit`
+pub(crate) async fn ensure_full_commit(call: Call) -> Result<Answer> {
+    let served = call.database().await?;
+    blocking(move || {
+        served.database().flush()?;
+        Answer::json(StatusCode::CREATED, &json!({"ok": true, "instance_start_time": served.instance_start_time()}))
+    })
+    .await
+}
+
+/// `POST /{db}/_compact`
+pub(crate) async fn compact(mut call: Call) -> Result<Answer> {
+    let served = call.database().await?;
+    call.json_if_any().await?;
+    served.compact();
+    Ok(Answer::done(StatusCode::ACCEPTED))
+}
+
+/// `POST /{db}/_compact/{ddoc}`
+pub(crate) async fn compact_views(call: Call) -> Result<Answer> {
+    call.database().await?;
+    Ok(Answer::done(StatusCode::ACCEPTED))
+}
+
+/// `POST /{db}/_view_cleanup`
+pub(crate) async fn view_cleanup(call: Call) -> Result<Answer> {
+    call.database().await?;
+    Ok(Answer::done(StatusCode::ACCEPTED))
+}
+
+/// `GET /{db}/_revs_limit`
+pub(crate) async fn revs_limit(call: Call) -> Result<Answer> {
+    Answer::ok(&call.database().await?.database().revs_limit())
+}
+
+/// `PUT /{db}/_revs_limit`
+pub(crate) async fn set_revs_limit(mut call: Call) -> Result<Answer> {
+    let limit = read_json(&call.bytes().await?)?.as_u64().and_then(|limit| usize::try_from(limit).ok());
+    match limit {
+        Some(limit @ 1..) => call.state.directory.set_revs_limit(call.parameter("db")?, limit).await?,
+        _ => return Err(Failure::bad_request("`_revs_limit` must be a positive integer")),
+    }
     Ok(Answer::done(StatusCode::OK))
 }

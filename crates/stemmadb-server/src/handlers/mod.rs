@@ -1,4 +1,9 @@
 //! What does each route do? One module a topic; each handler reads its parameters, asks the library, and prints what it says.
 
+pub(crate) mod attachment;
+pub(crate) mod bulk;
 pub(crate) mod database;
+pub(crate) mod document;
+pub(crate) mod listing;
+mod multipart;
 pub(crate) mod server;

@@ -3,6 +3,7 @@
 use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
 use serde_json::json;
+use stemmadb::Value;
 use uuid::Uuid;
 
 use crate::PROTOCOL_VERSION;
@@ -42,5 +43,60 @@ pub(crate) async fn uuids(call: Call) -> Result<Answer> {
 
 /// `GET /_all_dbs`
 pub(crate) async fn all_dbs(call: Call) -> Result<Answer> {
-    Answer::ok(&call.state.directory.names())
+    let text = |names: &[&str]| -> Result<Option<String>> {
+        for name in names {
+            if let Some(value) = call.query.json(name)? {
+                return Ok(value.as_str().map(str::to_owned));
+            }
+        }
+        Ok(None)
+    };
+    let (start, end) = (text(&["startkey", "start_key"])?, text(&["endkey", "end_key"])?);
+    let descending = call.query.flag("descending", false)?;
+    let (least, greatest) = if descending { (end, start) } else { (start, end) };
+    let mut names = call.state.directory.names();
+    names.retain(|name| least.as_ref().is_none_or(|least| name >= least));
+    names.retain(|name| greatest.as_ref().is_none_or(|greatest| name <= greatest));
+    if descending {
+        names.reverse();
+    }
+    let skip = call.query.number("skip")?.unwrap_or(0);
+    let limit = call.query.number("limit")?.unwrap_or(usize::MAX);
+    Answer::ok(&names.into_iter().skip(skip).take(limit).collect::<Vec<_>>())
+}
+
+/// The most databases whose details are told at once, as in CouchDB.
+const INFO_COUNT_MAX: usize = 100;
+
+/// `GET /_dbs_info`, `POST /_dbs_info`
+pub(crate) async fn dbs_info(mut call: Call) -> Result<Answer> {
+    let names = match call.json_if_any().await? {
+        None => call.state.directory.names(),
+        Some(body) => {
+            let keys = body.get("keys").and_then(Value::as_array);
+            let keys = keys.ok_or_else(|| Failure::bad_request("`keys` member must exist."))?;
+            keys.iter().filter_map(|key| key.as_str().map(str::to_owned)).collect()
+        }
+    };
+    if names.len() > INFO_COUNT_MAX && call.parts.method == hyper::Method::POST {
+        return Err(Failure::bad_request(format!("`keys` has more than {INFO_COUNT_MAX} names")));
+    }
+    let mut rows = Vec::with_capacity(names.len());
+    for name in names {
+        rows.push(match call.state.directory.open_served(&name).await {
+            Ok(served) => json!({"key": name, "info": super::database::info_of(served).await?}),
+            Err(failure) => json!({"key": name, "error": failure.error()}),
+        });
+    }
+    Answer::ok(&rows)
+}
+
+/// `GET /_active_tasks`
+pub(crate) async fn active_tasks(_call: Call) -> Result<Answer> {
+    Answer::ok(&json!([]))
+}
+
+/// `GET /_membership`
+pub(crate) async fn membership(_call: Call) -> Result<Answer> {
+    Answer::ok(&json!({"all_nodes": ["nonode@nohost"], "cluster_nodes": ["nonode@nohost"]}))
 }

@@ -10,6 +10,9 @@ use tokio::time::timeout;
 
 use crate::error::{Failure, Result};
 
+/// The most values in a body: many small ones take more memory than their text.
+const NODES_MAX: usize = 8_000_000;
+
 /// The whole body, if it is no longer than `bytes_max` and never stands still for longer than `patience`.
 pub(crate) async fn read_all(mut body: Incoming, bytes_max: usize, patience: Duration) -> Result<Bytes> {
     let too_large = || Failure::too_large("the request entity is too large");
@@ -52,5 +55,6 @@ pub(crate) async fn next_frame(body: &mut Incoming, patience: Duration) -> Resul
 /// # Errors
 /// 400 if they are none.
 pub(crate) fn read_json(bytes: &[u8]) -> Result<Value> {
-    Value::parse(bytes).map_err(|error| Failure::bad_request(format!("invalid UTF-8 JSON: {error}")))
+    let limits = stemmadb::Limits { bytes: usize::MAX, nodes: NODES_MAX, depth: stemmadb::DEPTH_MAX };
+    Value::parse_with(bytes, &limits).map_err(|error| Failure::bad_request(format!("invalid UTF-8 JSON: {error}")))
 }

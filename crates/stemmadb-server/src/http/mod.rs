@@ -3,10 +3,15 @@
 mod answer;
 mod body;
 mod call;
+mod multipart;
 mod path;
 mod query;
+mod stream;
 
 pub(crate) use answer::{Answer, Body, Served};
+pub(crate) use body::{next_frame, read_json};
 pub(crate) use call::{Call, State, blocking};
+pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use query::Query;
+pub(crate) use stream::{Pieces, streamed, write_string};

@@ -8,13 +8,13 @@ use hyper::Method;
 
 use super::Route;
 use crate::auth::Access;
-use crate::handlers::{database, server};
+use crate::handlers::{attachment, bulk, database, document, listing, server};
 
 /// A row.
 macro_rules! route {
     ($method:ident $path:literal $access:ident $handler:path, $about:literal) => {
         Route {
-            method: Method::$method,
+            method: method(stringify!($method)),
             path: $path,
             access: Access::$access,
             handler: |call| Box::pin($handler(call)),
@@ -23,10 +23,17 @@ macro_rules! route {
     };
 }
 
+/// The method of this name; hyper has no constant for `COPY`.
+fn method(name: &str) -> Method {
+    Method::from_bytes(name.as_bytes()).unwrap_or(Method::GET)
+}
+
 /// All routes.
 pub(super) fn routes() -> &'static [Route] {
     static ROUTES: OnceLock<Vec<Route>> = OnceLock::new();
-    ROUTES.get_or_init(|| [server_routes(), database_routes()].into_iter().flatten().collect())
+    ROUTES.get_or_init(|| {
+        [server_routes(), database_routes(), bulk_routes(), document_routes()].into_iter().flatten().collect()
+    })
 }
 
 fn server_routes() -> Vec<Route> {
@@ -35,6 +42,10 @@ fn server_routes() -> Vec<Route> {
         route!(GET "/_up" Anonymous server::up, "Whether the server can answer."),
         route!(GET "/_uuids" Anonymous server::uuids, "Fresh random ids."),
         route!(GET "/_all_dbs" ServerAdmin server::all_dbs, "The names of the databases, in order."),
+        route!(GET "/_dbs_info" ServerAdmin server::dbs_info, "Counts and sizes of all databases."),
+        route!(POST "/_dbs_info" ServerAdmin server::dbs_info, "Counts and sizes of the databases named."),
+        route!(GET "/_active_tasks" ServerAdmin server::active_tasks, "What the server does in the background."),
+        route!(GET "/_membership" ServerAdmin server::membership, "The nodes of the server: one."),
     ]
 }
 
@@ -45,5 +56,49 @@ fn database_routes() -> Vec<Route> {
         route!(DELETE "/{db}" ServerAdmin database::delete, "Deletes a database and everything in it."),
         route!(GET "/{db}/_security" Member database::security, "Who may use a database."),
         route!(PUT "/{db}/_security" DatabaseAdmin database::set_security, "Says who may use a database."),
+        route!(POST "/{db}" Member document::post, "Writes a document, with an id made up if it has none."),
+        route!(POST "/{db}/_ensure_full_commit" Member database::ensure_full_commit, "Nothing: what was acknowledged is as durable as the server says."),
+        route!(POST "/{db}/_compact" DatabaseAdmin database::compact, "Gives back space now; it is given back anyway."),
+        route!(POST "/{db}/_compact/{ddoc}" DatabaseAdmin database::compact_views, "Nothing: views are compacted by themselves."),
+        route!(POST "/{db}/_view_cleanup" DatabaseAdmin database::view_cleanup, "Nothing: what no design document names is removed by itself."),
+        route!(GET "/{db}/_revs_limit" Member database::revs_limit, "How many revisions of a line of descent are remembered."),
+        route!(PUT "/{db}/_revs_limit" DatabaseAdmin database::set_revs_limit, "Sets how many revisions are remembered."),
+    ]
+}
+
+fn bulk_routes() -> Vec<Route> {
+    vec![
+        route!(POST "/{db}/_bulk_docs" Member bulk::bulk_docs, "Writes documents, each on its own merits."),
+        route!(POST "/{db}/_bulk_get" Member bulk::bulk_get, "Reads documents and revisions, in the order asked."),
+        route!(POST "/{db}/_revs_diff" Member bulk::revs_diff, "Which revisions are not known here."),
+        route!(POST "/{db}/_missing_revs" Member bulk::missing_revs, "Which revisions are not known here, in an older form."),
+        route!(GET "/{db}/_all_docs" Member listing::all_docs, "Documents in the order of their ids."),
+        route!(POST "/{db}/_all_docs" Member listing::all_docs, "Documents in the order of their ids, or of the keys sent."),
+        route!(POST "/{db}/_all_docs/queries" Member listing::queries, "Several listings at once."),
+        route!(GET "/{db}/_design_docs" Member listing::design_docs, "Design documents in the order of their ids."),
+        route!(POST "/{db}/_design_docs" Member listing::design_docs, "Design documents, or those of the keys sent."),
+        route!(GET "/{db}/_local_docs" Member listing::local_docs, "The documents that are not replicated."),
+    ]
+}
+
+fn document_routes() -> Vec<Route> {
+    vec![
+        route!(GET "/{db}/{doc}" Member document::get, "Reads a document."),
+        route!(PUT "/{db}/{doc}" Member document::put, "Writes a document."),
+        route!(DELETE "/{db}/{doc}" Member document::delete, "Deletes a document."),
+        route!(COPY "/{db}/{doc}" Member document::copy, "Copies a document."),
+        route!(GET "/{db}/_design/{ddoc}" Member document::get, "Reads a design document."),
+        route!(PUT "/{db}/_design/{ddoc}" DatabaseAdmin document::put, "Writes a design document."),
+        route!(DELETE "/{db}/_design/{ddoc}" DatabaseAdmin document::delete, "Deletes a design document."),
+        route!(COPY "/{db}/_design/{ddoc}" Member document::copy, "Copies a design document."),
+        route!(GET "/{db}/_local/{local*}" Member document::get_local, "Reads a document that is not replicated."),
+        route!(PUT "/{db}/_local/{local*}" Member document::put, "Writes a document that is not replicated."),
+        route!(DELETE "/{db}/_local/{local*}" Member document::delete_local, "Deletes a document that is not replicated."),
+        route!(GET "/{db}/{doc}/{file*}" Member attachment::get, "Reads a file of a document, or a range of it."),
+        route!(PUT "/{db}/{doc}/{file*}" Member attachment::put, "Gives a document a file."),
+        route!(DELETE "/{db}/{doc}/{file*}" Member attachment::delete, "Takes a file away from a document."),
+        route!(GET "/{db}/_design/{ddoc}/{file*}" Member attachment::get, "Reads a file of a design document."),
+        route!(PUT "/{db}/_design/{ddoc}/{file*}" DatabaseAdmin attachment::put, "Gives a design document a file."),
+        route!(DELETE "/{db}/_design/{ddoc}/{file*}" DatabaseAdmin attachment::delete, "Takes a file away from a design document."),
     ]
 }

@@ -13,4 +13,5 @@ mod varint;
 pub use document_id::DocumentId;
 pub use edit::Revision;
 pub use sequence::Sequence;
+pub use tree::Missing;
 pub(crate) use tree::{Leaf, Outcome, RevisionTree};

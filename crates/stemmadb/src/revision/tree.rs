@@ -67,14 +67,13 @@ pub(crate) struct Merged<T> {
     pub(crate) superseded: SmallVec<[T; 1]>,
 }
 
-/// What a replica lacks of a peer's revisions.
+/// What a replica lacks of a peer's revisions of a document.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[cfg(test)]
-pub(crate) struct Missing {
+pub struct Missing {
     /// The revisions that are not known here, in the order asked.
-    pub(crate) missing: Vec<Revision>,
+    pub missing: Vec<Revision>,
     /// Leaves here that the missing ones may descend from.
-    pub(crate) possible_ancestors: Vec<Revision>,
+    pub possible_ancestors: Vec<Revision>,
 }
 
 /// The known edits of one document. `T` is whatever the owner stores for a leaf.
@@ -229,7 +228,6 @@ impl<T: Clone> RevisionTree<T> {
     }
 
     /// Whether the revision is known, as leaf or as ancestor.
-    #[cfg(test)]
     pub(crate) fn contains(&self, revision: &Revision) -> bool {
         self.locate(revision).is_some()
     }
@@ -252,7 +250,6 @@ impl<T: Clone> RevisionTree<T> {
     }
 
     /// Which of a peer's revisions are not known, and which leaves they may descend from.
-    #[cfg(test)]
     pub(crate) fn missing(&self, revisions: &[Revision]) -> Missing {
         let missing: Vec<_> = revisions.iter().copied().filter(|revision| !self.contains(revision)).collect();
         let newest = missing.iter().map(Revision::generation).max().unwrap_or(0);

@@ -25,6 +25,7 @@ const TYPE: &str = "content_type";
 const DIGEST: &str = "digest";
 const LENGTH: &str = "length";
 const GENERATION: &str = "revpos";
+const MD5: &str = "md5";
 
 const NAME_BYTES_MAX: usize = 1024;
 const COUNT_MAX: usize = 10_000;
@@ -43,6 +44,36 @@ pub struct Attachment {
     pub digest: Digest,
     /// The generation of the revision that brought it.
     pub generation: u32,
+    /// The MD5 of its content, by which CouchDB's protocol tells files from each other, if whoever brought it said so.
+    #[serde(skip)]
+    pub md5: Option<[u8; 16]>,
+}
+
+/// A file that a revision is to have: see [`Edit::Put`](crate::Edit::Put).
+#[derive(Debug, Clone)]
+pub struct File {
+    /// Its name, unique in the document.
+    pub name: String,
+    /// Where its content comes from.
+    pub content: FileContent,
+}
+
+/// Where the content of a file comes from.
+#[derive(Debug, Clone)]
+pub enum FileContent {
+    /// It was stored already.
+    Stored {
+        /// What it is, such as `image/png`.
+        content_type: String,
+        /// The content.
+        blob: Arc<Blob>,
+        /// The MD5 of it, if that is known.
+        md5: Option<[u8; 16]>,
+        /// The generation of the revision that brought it; none for the one that is written.
+        generation: Option<u32>,
+    },
+    /// It stays as a leaf has it: the one that is succeeded, or, of a revision from elsewhere, any that is its ancestor.
+    Kept,
 }
 
 fn as_text<S: serde::Serializer>(digest: &Digest, serializer: S) -> Result<S::Ok, S::Error> {
@@ -57,7 +88,7 @@ impl Attachment {
                 .with_hint("1 to 1024 bytes, not beginning with `_`"));
         }
         let (name, content_type) = (name.to_owned(), content_type.to_owned());
-        Ok(Attachment { name, content_type, length: blob.length(), digest: blob.digest(), generation })
+        Ok(Attachment { name, content_type, length: blob.length(), digest: blob.digest(), generation, md5: None })
     }
 
     fn to_value(&self) -> Value {
@@ -67,6 +98,9 @@ impl Attachment {
         object.insert(DIGEST, Value::String(self.digest.to_string()));
         object.insert(LENGTH, Value::from(self.length));
         object.insert(GENERATION, Value::from(u64::from(self.generation)));
+        if let Some(md5) = &self.md5 {
+            object.insert(MD5, Value::String(md5.iter().map(|byte| format!("{byte:02x}")).collect()));
+        }
         Value::Object(object)
     }
 
@@ -78,8 +112,18 @@ impl Attachment {
             digest: object.get(DIGEST)?.as_str()?.parse().ok()?,
             length: object.get(LENGTH)?.as_u64()?,
             generation: u32::try_from(object.get(GENERATION)?.as_u64()?).ok()?,
+            md5: object.get(MD5).and_then(|md5| parse_md5(md5.as_str()?)),
         })
     }
+}
+
+fn parse_md5(text: &str) -> Option<[u8; 16]> {
+    let mut md5 = [0; 16];
+    let digits = text.as_bytes().as_chunks::<2>().0;
+    for (byte, pair) in md5.iter_mut().zip(digits) {
+        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    (text.len() == 32).then_some(md5)
 }
 
 /// The files that a packed body names.

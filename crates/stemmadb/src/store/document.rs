@@ -108,6 +108,14 @@ impl Document {
         }
     }
 
+    /// Appends the body's fields as JSON, as they lie: `"a":1,"b":2`, without braces and without spaces. Whether there are any.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn write_json_fields(&self, out: &mut Vec<u8>) -> Result<bool> {
+        self.packed()?.write_json_fields(attachments::FIELD, out)
+    }
+
     pub(crate) fn packed(&self) -> Result<PackedValue<'_>> {
         PackedValue::new(self.body.packed(), &self.shapes)
     }

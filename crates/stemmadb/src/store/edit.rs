@@ -8,6 +8,7 @@ use crate::log::Blob;
 use crate::memtable::DocumentState;
 use crate::revision::{DocumentId, Revision};
 use crate::schema::Schemas;
+use crate::store::attachments::File;
 use crate::value::Value;
 use crate::{Error, Result};
 
@@ -66,6 +67,20 @@ pub enum Edit {
         /// The file's name.
         name: String,
     },
+    /// Give a document a revision with exactly this body and these files, living or deleted: what a client of CouchDB's protocol writes.
+    /// A conflict if `parent` is no leaf; or, without one, if the document exists.
+    Put {
+        /// The document's id.
+        id: DocumentId,
+        /// The leaf it succeeds; none for a document that is new, or was deleted.
+        parent: Option<Revision>,
+        /// Whether the revision is a deletion, which has no files.
+        deleted: bool,
+        /// Its body, an object.
+        body: Value,
+        /// All its files.
+        files: Vec<File>,
+    },
     /// Apply a revision that was written elsewhere, with its ancestry: what replication does. Never a conflict: it
     /// becomes a branch of the document's revision tree, and the winner is the same wherever both are known.
     Foreign {
@@ -77,6 +92,8 @@ pub enum Edit {
         deleted: bool,
         /// Its body, an object.
         body: Value,
+        /// All its files; a deletion has none.
+        files: Vec<File>,
     },
 }
 
@@ -90,6 +107,7 @@ impl Edit {
             | Edit::Delete { id, .. }
             | Edit::Attach { id, .. }
             | Edit::Detach { id, .. }
+            | Edit::Put { id, .. }
             | Edit::Foreign { id, .. } => id,
         }
     }
@@ -97,7 +115,7 @@ impl Edit {
     /// Whether what it brings meets the schema of its collection. What it only takes away, and files, need not.
     pub(super) fn check(&self, schemas: &Schemas) -> Result<()> {
         match self {
-            Edit::Foreign { deleted: true, .. } => Ok(()),
+            Edit::Foreign { deleted: true, .. } | Edit::Put { deleted: true, .. } => Ok(()),
             Edit::Foreign { id, body, .. } => schemas.check(id.as_str(), body, true),
             _ => self.body().map_or(Ok(()), |body| schemas.check(self.id().as_str(), body, false)),
         }
@@ -108,6 +126,7 @@ impl Edit {
             Edit::Insert { body, .. }
             | Edit::Replace { body, .. }
             | Edit::Upsert { body, .. }
+            | Edit::Put { body, .. }
             | Edit::Foreign { body, .. } => Some(body),
             Edit::Delete { .. } | Edit::Attach { .. } | Edit::Detach { .. } => None,
         }
@@ -121,41 +140,64 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// Checks the edit against the document's current state.
-    pub(super) fn of(edit: &Edit, current: Option<&DocumentState>, canonical: &[u8]) -> Result<Self> {
-        let live = current.filter(|state| state.is_live());
-        let parent = match edit {
-            Edit::Foreign { revisions, deleted, .. } => {
-                return Ok(Planned { path: revisions.as_slice().into(), deleted: *deleted });
-            }
-            Edit::Insert { id, .. } => {
-                if let Some(winner) = live.and_then(|state| state.tree.winner()) {
-                    return Err(Error::conflict(format!(
-                        "document `{id}` exists already, at revision {}",
-                        winner.revision
-                    ))
-                    .with_hint("read it and replace that revision, or upsert"));
-                }
-                current.and_then(|state| state.tree.winner()).map(|winner| winner.revision)
-            }
-            Edit::Upsert { .. } => current.and_then(|state| state.tree.winner()).map(|winner| winner.revision),
-            Edit::Replace { id, revision, .. }
-            | Edit::Delete { id, revision }
-            | Edit::Attach { id, revision, .. }
-            | Edit::Detach { id, revision, .. } => {
-                let Some(state) = live else {
-                    return Err(Error::not_found(format!("there is no document `{id}`")));
-                };
-                if state.tree.leaf(revision).is_none_or(|leaf| leaf.deleted) {
-                    let winner = state.tree.winner().map_or_else(String::new, |leaf| leaf.revision.to_string());
-                    return Err(Error::conflict(format!("document `{id}` is at revision {winner}, not at {revision}"))
-                        .with_hint("read it again and decide with what you find"));
-                }
-                Some(*revision)
-            }
-        };
-        let deleted = matches!(edit, Edit::Delete { .. });
+    /// The revision of the edit, upon its parent as [`parent_of`] has it.
+    pub(super) fn of(edit: &Edit, parent: Option<Revision>, canonical: &[u8]) -> Self {
+        if let Edit::Foreign { revisions, deleted, .. } = edit {
+            return Planned { path: revisions.as_slice().into(), deleted: *deleted };
+        }
+        let deleted = matches!(edit, Edit::Delete { .. } | Edit::Put { deleted: true, .. });
         let revision = Revision::of_edit(parent.as_ref(), deleted, canonical);
-        Ok(Planned { path: std::iter::once(revision).chain(parent).collect(), deleted })
+        Planned { path: std::iter::once(revision).chain(parent).collect(), deleted }
     }
+}
+
+/// Checks the edit against the document's current state; returns the leaf it succeeds, if there is one.
+pub(super) fn parent_of(edit: &Edit, current: Option<&DocumentState>) -> Result<Option<Revision>> {
+    let live = current.filter(|state| state.is_live());
+    let winner = || current.and_then(|state| state.tree.winner()).map(|winner| winner.revision);
+    match edit {
+        Edit::Foreign { .. } => Ok(None),
+        Edit::Upsert { .. } => Ok(winner()),
+        Edit::Insert { id, .. } | Edit::Put { id, parent: None, deleted: false, .. } => match live {
+            Some(_) => Err(exists(id, winner())),
+            None => Ok(winner()),
+        },
+        // A deletion of nothing is a deletion, once: somebody may have known the document.
+        Edit::Put { id, parent: None, .. } => match current {
+            Some(_) => Err(exists(id, winner())),
+            None => Ok(None),
+        },
+        Edit::Put { id, parent: Some(parent), .. } => {
+            match current.is_some_and(|state| state.tree.leaf(parent).is_some()) {
+                true => Ok(Some(*parent)),
+                false => Err(moved_on(id, winner(), parent)),
+            }
+        }
+        Edit::Replace { id, revision, .. }
+        | Edit::Delete { id, revision }
+        | Edit::Attach { id, revision, .. }
+        | Edit::Detach { id, revision, .. } => {
+            let Some(state) = live else {
+                return Err(Error::not_found(format!("there is no document `{id}`")));
+            };
+            match state.tree.leaf(revision).is_none_or(|leaf| leaf.deleted) {
+                true => Err(moved_on(id, winner(), revision)),
+                false => Ok(Some(*revision)),
+            }
+        }
+    }
+}
+
+fn exists(id: &DocumentId, winner: Option<Revision>) -> Error {
+    let revision = winner.map_or_else(String::new, |revision| revision.to_string());
+    Error::conflict(format!("document `{id}` exists already, at revision {revision}"))
+        .with_hint("read it and replace that revision, or upsert")
+}
+
+fn moved_on(id: &DocumentId, winner: Option<Revision>, named: &Revision) -> Error {
+    let message = match winner {
+        Some(winner) => format!("document `{id}` is at revision {winner}, not at {named}"),
+        None => format!("there is no document `{id}` at revision {named}"),
+    };
+    Error::conflict(message).with_hint("read it again and decide with what you find")
 }

@@ -24,6 +24,7 @@ mod expire;
 mod fetch;
 mod guard;
 mod layout;
+mod listing;
 mod locals;
 mod meta;
 mod moment;
@@ -56,7 +57,7 @@ use crate::tree::Tree;
 use crate::value::Shapes;
 use crate::{Error, Result};
 
-pub use attachments::{Attachment, Swept};
+pub use attachments::{Attachment, File, FileContent, Swept};
 pub use check::{CheckReport, Damage};
 pub use clock::Clock;
 pub(crate) use columns::Column;
@@ -64,8 +65,10 @@ pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use document::Document;
 pub use edit::Edit;
 pub(crate) use guard::{Admitted, Guard};
+pub use listing::{Listed, Listing};
 pub use options::{Durability, Options};
 pub use path_info::PathInfo;
+pub use publish::Notifier;
 pub(crate) use publish::{Heard, Listener, Observer, Published, Publisher, Written};
 use record::Record;
 pub use recover::Progress;
@@ -94,6 +97,20 @@ pub(crate) struct StoreParts {
     directory: directory::IdDirectory,
     columns: columns::NewestColumns,
     statistics: statistics::Kept,
+    /// How many revisions of a line of descent are remembered.
+    revs_limit: AtomicUsize,
+}
+
+impl StoreParts {
+    /// How many revisions of a line of descent are remembered.
+    pub(crate) fn revs_limit(&self) -> usize {
+        self.revs_limit.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many revisions of a line of descent are remembered, as each document is written next.
+    pub(crate) fn set_revs_limit(&self, revs_limit: usize) {
+        self.revs_limit.store(revs_limit.max(1), Ordering::Relaxed);
+    }
 }
 
 /// An open database.

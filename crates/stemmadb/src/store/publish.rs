@@ -78,6 +78,23 @@ pub(crate) struct Publisher {
 pub(crate) struct Listener {
     state: Mutex<ListenerState>,
     changed: Condvar,
+    /// What is called then, by those who don't wait.
+    notice: Option<Notice>,
+}
+
+/// What is called with the newest sequence.
+type Notice = Box<dyn Fn(Sequence) + Send + Sync>;
+
+/// Ends the calls of [`Database::notify`](crate::Database::notify) when it is dropped.
+#[must_use = "the calls end when this is dropped"]
+pub struct Notifier {
+    _listener: Arc<Listener>,
+}
+
+impl std::fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notifier").finish_non_exhaustive()
+    }
 }
 
 #[derive(Default)]
@@ -198,6 +215,14 @@ impl Publisher {
         listener
     }
 
+    /// Calls `notice` with the newest sequence whenever something was published, until what this returns is dropped.
+    pub(crate) fn notify(&self, notice: Notice) -> Notifier {
+        let listener = Arc::new(Listener { notice: Some(notice), ..Listener::default() });
+        self.listeners.lock().push(Arc::downgrade(&listener));
+        listener.tell(self.published(), false);
+        Notifier { _listener: listener }
+    }
+
     fn tell(&self, published: Sequence, closed: bool) {
         self.listeners.lock().retain(|listener| match listener.upgrade() {
             Some(listener) => {
@@ -215,6 +240,11 @@ impl Listener {
         state.published = state.published.max(published);
         state.closed |= closed;
         self.changed.notify_all();
+        let published = state.published;
+        drop(state);
+        if let Some(notice) = &self.notice {
+            notice(published);
+        }
     }
 
     /// Waits until something after `sequence` is published, at most until `deadline`.

@@ -149,6 +149,7 @@ impl Store {
             declared: RwLock::new(Arc::new(declared)),
             has_expiries: false.into(),
             publisher: publish::Publisher::new(),
+            revs_limit: options.revs_limit.max(1).into(),
             options,
         };
         let writer = Writer {
@@ -263,7 +264,7 @@ impl Store {
         if is_known && !tree.update_payload(&record.path[0], stored) {
             return Ok(());
         }
-        tree.prune(self.parts.options.revs_limit);
+        tree.prune(self.parts.revs_limit());
         let old_sequence = old.as_ref().map_or(Sequence::ZERO, |old| old.sequence);
         let is_winner = tree.winner().is_some_and(|winner| winner.revision == record.path[0]);
         let state = DocumentState {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::index::{Declared, DocumentNumber};
 use crate::log::{LogPosition, SegmentSet};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
-use crate::revision::{DocumentId, Leaf, Revision, Sequence};
+use crate::revision::{DocumentId, Leaf, Missing, Revision, Sequence};
 use crate::store::StoreParts;
 use crate::store::columns::Columns;
 use crate::store::document::Document;
@@ -129,6 +129,17 @@ impl Snapshot {
             (branch.revisions.first() != winner.as_ref(), std::cmp::Reverse(branch.revisions.first().copied()))
         });
         Ok(branches)
+    }
+
+    /// Which of these revisions of the document `id` are not known here, neither as leaves nor as ancestors.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn missing(&self, id: &str, revisions: &[Revision]) -> Result<Missing> {
+        match self.state_by_id(id)? {
+            Some(state) => Ok(state.tree.missing(revisions)),
+            None => Ok(Missing { missing: revisions.to_vec(), possible_ancestors: Vec::new() }),
+        }
     }
 
     /// The `_local` document `id` with its revision `0-N`.

@@ -145,6 +145,7 @@ fn branches_have_one_winner_and_deleting_it_brings_the_other_back() {
             revisions: path.iter().map(|text| revision(text)).collect(),
             deleted: false,
             body,
+            files: Vec::new(),
         };
         db.edit(foreign(&["1-a"], book(1))).unwrap();
         db.edit(foreign(&["2-b", "1-a"], book(2))).unwrap();

@@ -8,18 +8,19 @@
 //! Concurrency: whoever commits a transaction holds the writer lock from its first read to the end of `commit`, never while waiting
 //! for the disk. A *speculative* transaction reads what is published, holds no lock, and is never committed itself.
 
+mod files;
+
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::index::{self, Declared, DocumentNumber, DocumentTerms, PathNumber, Step, difference};
+use crate::index::{self, Declared, DocumentNumber, DocumentTerms, difference};
 use crate::log::{Blob, Level, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
-use crate::store::attachments::{self, Attachment};
 use crate::store::document::Document;
-use crate::store::edit::{Edit, Planned};
+use crate::store::edit::{Edit, Planned, parent_of};
 use crate::store::guard::Admitted;
 use crate::store::moment::Moment;
 use crate::store::publish::{Published, Written};
@@ -298,7 +299,7 @@ impl<'a> Transaction<'a> {
             _ if !has_ended => Ok(()),
             // A revision that was written elsewhere joins its tree as it would anywhere.
             Edit::Foreign { .. } => Ok(()),
-            Edit::Insert { .. } | Edit::Upsert { .. } => self.bury(&state),
+            Edit::Insert { .. } | Edit::Upsert { .. } | Edit::Put { parent: None, .. } => self.bury(&state),
             _ => Err(Error::not_found(format!("document `{}` has ended", state.id))),
         }
     }
@@ -323,6 +324,7 @@ impl<'a> Transaction<'a> {
     fn stage_upon(&mut self, prepared: PreparedEdit) -> Result<Revision> {
         let PreparedEdit { edit, mut body } = prepared;
         let current = self.current(edit.id().as_str())?;
+        let parent = parent_of(&edit, current.as_deref())?;
         if let Some(with_files) = self.with_files(&edit, current.as_deref())? {
             body = with_files;
         }
@@ -331,7 +333,7 @@ impl<'a> Transaction<'a> {
             let id = edit.id().as_str();
             body.terms = self.store.parts.terms(&self.base.declared, id, body.packed.packed())?;
         }
-        let planned = Planned::of(&edit, current.as_deref(), &body.canonical)?;
+        let planned = Planned::of(&edit, parent, &body.canonical);
         let revision = planned.path[0];
         let next_number = self.next_number;
         if let Some(mut staged) = self.merge(edit.id(), current, planned, body)? {
@@ -345,56 +347,6 @@ impl<'a> Transaction<'a> {
             self.staged.push(staged);
         }
         Ok(revision)
-    }
-
-    /// The body that an edit leaves, if there are files: those the document has, but for what the edit does to them.
-    fn with_files(&self, edit: &Edit, current: Option<&DocumentState>) -> Result<Option<PreparedBody>> {
-        let parts = &self.store.parts;
-        let is_of_files = matches!(edit, Edit::Attach { .. } | Edit::Detach { .. });
-        if !is_of_files && parts.paths.child(PathNumber::ROOT, Step::Field(attachments::FIELD)).is_none() {
-            return Ok(None);
-        }
-        let Some(state) = current.filter(|state| state.is_live()) else { return Ok(None) };
-        if matches!(edit, Edit::Insert { .. } | Edit::Delete { .. } | Edit::Foreign { .. }) {
-            if !self.winner(state)?.attachments()?.is_empty() {
-                parts.blobs.note_unnamed();
-            }
-            return Ok(None);
-        }
-        let read = match edit {
-            Edit::Replace { revision, .. } | Edit::Attach { revision, .. } | Edit::Detach { revision, .. } => {
-                state.tree.leaf(revision)
-            }
-            _ => state.tree.winner(),
-        };
-        let Some(leaf) = read.filter(|leaf| !leaf.deleted) else { return Ok(None) };
-        let document = self.leaf(state, leaf)?;
-        let mut files = document.attachments()?;
-        match edit {
-            Edit::Attach { name, content_type, content, .. } => {
-                let file = Attachment::new(name, content_type, content, leaf.revision.generation() + 1)?;
-                content.note_named();
-                if files.iter().any(|file| file.name == *name) {
-                    parts.blobs.note_unnamed();
-                    files.retain(|file| file.name != *name);
-                }
-                files.push(file);
-            }
-            Edit::Detach { id, name, .. } => {
-                if !files.iter().any(|file| file.name == *name) {
-                    return Err(Error::not_found(format!("document `{id}` has no file `{name}`")));
-                }
-                parts.blobs.note_unnamed();
-                files.retain(|file| file.name != *name);
-            }
-            _ if files.is_empty() => return Ok(None),
-            _ => {}
-        }
-        let body = match edit.body() {
-            Some(body) => attachments::joined(body, &files)?,
-            None => attachments::joined(&document.value()?, &files)?,
-        };
-        parts.pack_body(&self.base.declared, edit.id().as_str(), &body).map(Some)
     }
 
     /// From now on each edit is judged by itself, as if it were the only one.
@@ -471,7 +423,7 @@ impl<'a> Transaction<'a> {
         let Some(old) = current else {
             let mut tree = RevisionTree::new();
             tree.merge(&path, deleted, unwritten)?;
-            tree.prune(self.store.parts.options.revs_limit);
+            tree.prune(self.store.parts.revs_limit());
             let number = self.next_number;
             self.next_number = DocumentNumber(number.0 + 1);
             let state = DocumentState { number, id: id.clone(), sequence, tree, body: Some(body.packed.clone()) };
@@ -493,7 +445,7 @@ impl<'a> Transaction<'a> {
         if matches!(tree.merge(&path, deleted, unwritten)?.outcome, Outcome::Known) {
             return Ok(None);
         }
-        tree.prune(self.store.parts.options.revs_limit);
+        tree.prune(self.store.parts.revs_limit());
         let mut state = DocumentState { number: old.number, id: old.id.clone(), sequence, tree, body: None };
         let old_winner = old.tree.winner().map(|leaf| leaf.revision);
         let new_winner = state.tree.winner().map(|leaf| leaf.revision);

@@ -66,7 +66,7 @@ impl Oracle {
                 let counts_down = revisions.windows(2).all(|pair| pair[1].generation() + 1 == pair[0].generation());
                 if revisions.is_empty() || !counts_down { Err(ErrorKind::Invalid) } else { Ok(None) }
             }
-            Edit::Attach { .. } | Edit::Detach { .. } => unreachable!("{NO_FILES}"),
+            Edit::Attach { .. } | Edit::Detach { .. } | Edit::Put { .. } => unreachable!("{NO_FILES}"),
         }
     }
 
@@ -83,7 +83,7 @@ impl Oracle {
                 let value = Value::Object(Default::default());
                 (std::iter::once(revision).chain(parent).collect(), Body { deleted: true, value })
             }
-            Edit::Attach { .. } | Edit::Detach { .. } => unreachable!("{NO_FILES}"),
+            Edit::Attach { .. } | Edit::Detach { .. } | Edit::Put { .. } => unreachable!("{NO_FILES}"),
         };
         let document = self.documents.entry(edit.id().as_str().to_owned()).or_default();
         if !document.learn(&path, body) {

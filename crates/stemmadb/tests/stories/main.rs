@@ -26,7 +26,7 @@ fn value(json: &str) -> Value {
 
 fn foreign(id: &str, path: &[&str], body: &str) -> Edit {
     let revisions = path.iter().map(|text| text.parse::<Revision>().unwrap()).collect();
-    Edit::Foreign { id: DocumentId::new(id).unwrap(), revisions, deleted: false, body: value(body) }
+    Edit::Foreign { id: DocumentId::new(id).unwrap(), revisions, deleted: false, body: value(body), files: Vec::new() }
 }
 
 fn assert_sound(db: &Database) {

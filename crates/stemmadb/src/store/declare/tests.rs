@@ -134,7 +134,8 @@ fn revisions_from_elsewhere_are_taken_and_listed() {
     here.create_index(Index::on("email").unique()).unwrap();
     here.insert("a", &email("x")).unwrap();
     let revision = there.insert("b", &email("x")).unwrap();
-    let foreign = Edit::Foreign { id: id("b"), revisions: vec![revision], deleted: false, body: email("x") };
+    let foreign =
+        Edit::Foreign { id: id("b"), revisions: vec![revision], deleted: false, body: email("x"), files: Vec::new() };
     here.edit(foreign).unwrap();
     let duplicates = here.duplicates("email").unwrap();
     assert_eq!(duplicates.len(), 1);

@@ -21,6 +21,47 @@ impl PackedValue<'_> {
     }
 }
 
+impl PackedValue<'_> {
+    /// Appends the fields of an object as compact JSON, but for the field `without`: `"a":1,"b":2`. Whether any was written.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged, or it is no object.
+    pub(crate) fn write_json_fields(self, without: &str, out: &mut Vec<u8>) -> Result<bool> {
+        let Packed::Object(object) = self.read()? else { return Err(damaged("a body is no object")) };
+        let start = out.len();
+        let mut walk = Walk::new(object.children);
+        for position in 0..object.children.count {
+            let Some(bytes) = walk.next() else { break };
+            let bytes = match object.shape {
+                Some(shape) if shape.name(position) == Some(without) => continue,
+                Some(shape) => {
+                    out.extend_from_slice(shape.json_name(position));
+                    bytes?
+                }
+                None => {
+                    let (name, bytes) = split_name(bytes?)?;
+                    if name == without {
+                        continue;
+                    }
+                    out.push(b',');
+                    write_json_string(name, out);
+                    out.push(b':');
+                    bytes
+                }
+            };
+            write(PackedValue::new(bytes, self.shapes)?, DEPTH_MAX - 1, out)?;
+        }
+        let has_fields = out.len() > start;
+        if has_fields {
+            out.remove(start);
+        }
+        match out.get(start..).map(str::from_utf8) {
+            Some(Ok(_)) => Ok(has_fields),
+            _ => Err(damaged("a string is not UTF-8")),
+        }
+    }
+}
+
 fn write(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     let (tag, rest) = (value.bytes[0], &value.bytes[1..]);
     match tag {

@@ -130,6 +130,7 @@ fn a_unique_view_does_not_refuse_what_was_written_elsewhere() {
         revisions: vec![revision],
         deleted: false,
         body: json(r#"{"tags": ["x"]}"#),
+        files: Vec::new(),
     };
     db.edit(foreign).unwrap();
     assert_eq!(unique.query().key("x").rows().unwrap().count(), 2);

@@ -67,7 +67,13 @@ fn edit(db: &Database, random: &mut Random, document_count: u64) {
                 let text = format!("{generation}-{:032x}", digest(random));
                 text.parse::<Revision>().unwrap()
             });
-            Edit::Foreign { id, revisions: revisions.collect(), deleted: random.chance(200), body: body(random) }
+            Edit::Foreign {
+                id,
+                revisions: revisions.collect(),
+                deleted: random.chance(200),
+                body: body(random),
+                files: Vec::new(),
+            }
         }
         _ => Edit::Upsert { id, body: body(random) },
     };

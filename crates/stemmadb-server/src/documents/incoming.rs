@@ -1,0 +1,262 @@
+//! A document as a client sends it: the members that begin with `_`, and the body.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use hyper::StatusCode;
+use stemmadb::{Blob, DocumentId, Object, Revision, Value};
+
+use super::revs::parse_revision;
+use crate::error::{Failure, Result};
+
+/// A document as a client sends it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Incoming {
+    pub(crate) id: Option<String>,
+    /// `_rev`.
+    pub(crate) revision: Option<Revision>,
+    /// `_revisions`: the revision and its ancestors, newest first.
+    pub(crate) ancestry: Option<Vec<Revision>>,
+    pub(crate) deleted: bool,
+    /// Everything that does not begin with `_`.
+    pub(crate) body: Value,
+    pub(crate) files: Vec<IncomingFile>,
+}
+
+/// A file as a client sends it.
+#[derive(Debug, Clone)]
+pub(crate) struct IncomingFile {
+    pub(crate) name: String,
+    pub(crate) content_type: String,
+    /// The generation of the revision that brought it.
+    pub(crate) revpos: Option<u32>,
+    pub(crate) content: Content,
+}
+
+/// Where a file's content is.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    /// `data`: here.
+    Inline(Bytes),
+    /// Stored already.
+    Stored {
+        /// The content.
+        blob: Arc<Blob>,
+        /// The MD5 of it.
+        md5: [u8; 16],
+    },
+    /// `stub`: the database has it.
+    Stub,
+    /// `follows`: in a later part of the message.
+    Follows {
+        /// How many bytes the part has, if that is said.
+        length: Option<u64>,
+        /// Whether the part is compressed.
+        gzip: bool,
+    },
+}
+
+impl Incoming {
+    /// The document that `value` is.
+    ///
+    /// # Errors
+    /// 400, naming what is wrong.
+    pub(crate) fn parse(value: Value) -> Result<Self> {
+        Self::parse_as(None, value)
+    }
+
+    /// The document `id`, whatever `value` says of its id.
+    ///
+    /// # Errors
+    /// 400, naming what is wrong.
+    pub(crate) fn parse_as(id: Option<&str>, value: Value) -> Result<Self> {
+        let Value::Object(mut object) = value else {
+            return Err(Failure::bad_request("Document must be a JSON object"));
+        };
+        if let Some(id) = id {
+            check_id(id)?;
+            object.insert("_id", id);
+        }
+        if object.get("_id").and_then(Value::as_str).is_some_and(|id| id.starts_with("_local/")) {
+            // Their revisions, `0-N`, only count.
+            object.remove("_rev");
+        }
+        let mut document = Incoming::default();
+        let special: Vec<String> = object.names().filter(|name| name.starts_with('_')).map(str::to_owned).collect();
+        for name in special {
+            let value = object.remove(&name).unwrap_or_default();
+            document.take(&name, value)?;
+        }
+        if let (Some(ancestry), Some(revision)) = (&document.ancestry, &document.revision)
+            && ancestry.first() != Some(revision)
+        {
+            return Err(doc_validation("_rev and _revisions name different revisions".to_owned()));
+        }
+        document.body = Value::Object(object);
+        Ok(document)
+    }
+
+    fn take(&mut self, name: &str, value: Value) -> Result<()> {
+        match (name, value) {
+            ("_id", Value::String(id)) => {
+                check_id(&id)?;
+                self.id = Some(id);
+            }
+            ("_id", _) => return Err(illegal_id("Document id must be a string")),
+            ("_rev", Value::String(revision)) => self.revision = Some(parse_revision(&revision)?),
+            ("_rev", Value::Null) => {}
+            ("_rev", _) => return Err(Failure::bad_request("Invalid rev format")),
+            ("_deleted", value) => self.deleted = value == Value::Bool(true),
+            ("_revisions", value) => self.ancestry = Some(ancestry(&value)?),
+            ("_attachments", Value::Object(files)) => {
+                self.files = files.into_iter().map(|(name, file)| incoming_file(name, &file)).collect::<Result<_>>()?;
+            }
+            ("_attachments", _) => return Err(Failure::bad_request("Attachments must be an object")),
+            // What a document that was read shows of itself, and some clients send back.
+            ("_revs_info" | "_conflicts" | "_deleted_conflicts" | "_local_seq" | "_replication_id", _) => {}
+            // What a replicator writes into its documents; ours keeps it apart.
+            (name, _) if name.starts_with("_replication_") => {}
+            (name, _) => return Err(doc_validation(format!("Bad special document member: {name}"))),
+        }
+        Ok(())
+    }
+
+    /// The revision and its ancestors, newest first, of a document that was written elsewhere.
+    ///
+    /// # Errors
+    /// 400 if it does not say.
+    pub(crate) fn history(&self) -> Result<Vec<Revision>> {
+        match (&self.ancestry, &self.revision) {
+            (Some(ancestry), _) => Ok(ancestry.clone()),
+            (None, Some(revision)) => Ok(vec![*revision]),
+            (None, None) => Err(doc_validation("A document with new_edits=false needs a _rev".to_owned())),
+        }
+    }
+}
+
+/// Whether `id` can be a document's.
+///
+/// # Errors
+/// 400 if not.
+pub(crate) fn check_id(id: &str) -> Result<()> {
+    if id.is_empty() {
+        return Err(illegal_id("Document id must not be empty"));
+    }
+    match DocumentId::new(id) {
+        Ok(_) => Ok(()),
+        Err(_) if id.len() > DocumentId::BYTES_MAX => Err(illegal_id("Document id is too long")),
+        Err(_) if matches!(id, "_design/" | "_local/") => Err(illegal_id("Illegal document id `_design/`")),
+        Err(_) => Err(illegal_id("Only reserved document ids may start with underscore.")),
+    }
+}
+
+fn illegal_id(reason: &'static str) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, "illegal_docid", reason)
+}
+
+fn doc_validation(reason: String) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, "doc_validation", reason)
+}
+
+/// The revisions of `{"start": 3, "ids": [...]}`.
+fn ancestry(value: &Value) -> Result<Vec<Revision>> {
+    let wrong = || doc_validation("_revisions must be {\"start\": number, \"ids\": [hashes]}".to_owned());
+    let start = value.get("start").and_then(Value::as_u64).ok_or_else(wrong)?;
+    let ids = value.get("ids").and_then(Value::as_array).ok_or_else(wrong)?;
+    if ids.is_empty() || ids.len() as u64 > start {
+        return Err(wrong());
+    }
+    let revision = |(back, id): (usize, &Value)| {
+        let id = id.as_str().ok_or_else(wrong)?;
+        parse_revision(&format!("{}-{id}", start - back as u64))
+    };
+    ids.iter().enumerate().map(revision).collect()
+}
+
+fn incoming_file(name: String, value: &Value) -> Result<IncomingFile> {
+    if name.starts_with('_') {
+        let reason = "Attachment name starts with prohibited character '_'";
+        return Err(Failure::bad_request(reason));
+    }
+    let object = value.as_object().ok_or_else(|| Failure::bad_request("An attachment must be an object"))?;
+    let is_set = |field: &str| object.get(field) == Some(&Value::Bool(true));
+    let content = if is_set("stub") {
+        Content::Stub
+    } else if is_set("follows") {
+        let gzip = object.get("encoding").and_then(Value::as_str) == Some("gzip");
+        let length = if gzip { object.get("encoded_length") } else { object.get("length") };
+        Content::Follows { length: length.and_then(Value::as_u64), gzip }
+    } else {
+        Content::Inline(inline(object)?)
+    };
+    let content_type = object.get("content_type").and_then(Value::as_str).unwrap_or("application/octet-stream");
+    let revpos = object.get("revpos").and_then(Value::as_u64).and_then(|revpos| u32::try_from(revpos).ok());
+    Ok(IncomingFile {
+        name,
+        content_type: content_type.to_owned(),
+        revpos: revpos.filter(|revpos| *revpos > 0),
+        content,
+    })
+}
+
+fn inline(object: &Object) -> Result<Bytes> {
+    let invalid = || Failure::bad_request("Invalid attachment data: it must be base64");
+    let data = object.get("data").and_then(Value::as_str).ok_or_else(invalid)?;
+    // MIME breaks its lines.
+    let joined;
+    let data = match data.bytes().any(|byte| byte.is_ascii_whitespace()) {
+        true => {
+            joined = data.split_ascii_whitespace().collect::<String>();
+            &joined
+        }
+        false => data,
+    };
+    BASE64_STANDARD.decode(data).map(Bytes::from).map_err(|_| invalid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str) -> Result<Incoming> {
+        Incoming::parse(Value::parse(json.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn members_are_told_from_the_body() {
+        let document = parse(
+            r#"{"_id":"a","_rev":"2-b","n":1,"_revisions":{"start":2,"ids":["b","a"]},"_deleted":true,
+                "_attachments":{"x":{"data":"aGk=","content_type":"text/plain"},"y":{"stub":true,"revpos":1},
+                "z":{"follows":true,"length":3}}}"#,
+        );
+        let document = document.unwrap();
+        assert_eq!((document.id.as_deref(), document.deleted), (Some("a"), true));
+        assert_eq!(document.body.to_json(), r#"{"n":1}"#);
+        let history: Vec<_> = document.history().unwrap().iter().map(Revision::to_string).collect();
+        assert_eq!(history, ["2-b", "1-a"]);
+        let [x, y, z] = &document.files[..] else { panic!("three files") };
+        assert!(matches!(&x.content, Content::Inline(bytes) if &bytes[..] == b"hi") && x.content_type == "text/plain");
+        assert!(matches!(y.content, Content::Stub) && y.revpos == Some(1));
+        assert!(matches!(z.content, Content::Follows { length: Some(3), gzip: false }));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_as_couchdb_does() {
+        for (json, error) in [
+            ("[]", "bad_request"),
+            (r#"{"_foo":1}"#, "doc_validation"),
+            (r#"{"_id":"_x"}"#, "illegal_docid"),
+            (r#"{"_id":3}"#, "illegal_docid"),
+            (r#"{"_rev":"x"}"#, "bad_request"),
+            (r#"{"_rev":"2-c","_revisions":{"start":2,"ids":["b","a"]}}"#, "doc_validation"),
+            (r#"{"_revisions":{"start":1,"ids":["b","a"]}}"#, "doc_validation"),
+            (r#"{"_attachments":{"_x":{"data":""}}}"#, "bad_request"),
+            (r#"{"_attachments":{"x":{"data":"%"}}}"#, "bad_request"),
+        ] {
+            let failure = parse(json).unwrap_err();
+            assert_eq!((failure.status(), failure.error()), (StatusCode::BAD_REQUEST, error), "{json}");
+        }
+    }
+}

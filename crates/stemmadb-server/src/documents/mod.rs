@@ -1,0 +1,13 @@
+//! Documents as the protocol has them: read from JSON, written to JSON, with their revisions and files.
+
+mod files;
+mod incoming;
+mod outgoing;
+mod revs;
+mod write;
+
+pub(crate) use files::{FileView, md5_text};
+pub(crate) use incoming::{Content, Incoming, IncomingFile, check_id};
+pub(crate) use outgoing::{Printer, Show};
+pub(crate) use revs::{OpenRevs, Opened, open_revs, parse_revision, revision_list};
+pub(crate) use write::{Manner, write, write_one};

@@ -1,0 +1,192 @@
+//! A document as a client reads it: printed from the packed record, without a tree in between.
+
+use std::io::Read;
+
+use base64::prelude::BASE64_STANDARD;
+use base64::write::EncoderWriter;
+use stemmadb::{Attachment, Branch, Document, Revision, Snapshot};
+
+use super::files::{FileView, md5_text};
+use crate::directory::Served;
+use crate::error::{Failure, Result};
+use crate::http::write_string;
+
+/// What is shown of a document beside its body.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Show {
+    /// `_revisions`.
+    pub(crate) revs: bool,
+    /// `_revs_info`.
+    pub(crate) revs_info: bool,
+    /// `_conflicts`.
+    pub(crate) conflicts: bool,
+    /// `_deleted_conflicts`.
+    pub(crate) deleted_conflicts: bool,
+    /// `_local_seq`.
+    pub(crate) local_seq: bool,
+    pub(crate) files: FileView,
+}
+
+impl Show {
+    fn needs_branches(&self) -> bool {
+        self.revs || self.revs_info || self.conflicts || self.deleted_conflicts || !self.files.since.is_empty()
+    }
+
+    /// Whether it shows what may change though the revision does not.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.revs_info || self.conflicts || self.deleted_conflicts
+    }
+}
+
+/// Prints documents of one database.
+pub(crate) struct Printer<'a> {
+    pub(crate) served: &'a Served,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) show: &'a Show,
+}
+
+impl Printer<'_> {
+    /// Appends the document as JSON.
+    pub(crate) fn print(&self, document: &Document, out: &mut Vec<u8>) -> Result<()> {
+        let branches = match self.show.needs_branches() {
+            true => self.snapshot.revisions(document.id().as_str())?,
+            false => Vec::new(),
+        };
+        self.print_of(document, &branches, out)
+    }
+
+    /// As [`Printer::print`], of a document whose branches are known.
+    pub(crate) fn print_of(&self, document: &Document, branches: &[Branch], out: &mut Vec<u8>) -> Result<()> {
+        out.extend_from_slice(b"{\"_id\":");
+        write_string(out, document.id().as_str());
+        out.extend_from_slice(b",\"_rev\":\"");
+        push(out, document.revision());
+        out.push(b'"');
+        if document.is_deleted() {
+            out.extend_from_slice(b",\"_deleted\":true");
+        }
+        let before = out.len();
+        out.push(b',');
+        if !document.write_json_fields(out)? {
+            out.truncate(before);
+        }
+        let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
+        self.print_files(document, branch, out)?;
+        self.print_revisions(document, branch, branches, out);
+        out.push(b'}');
+        Ok(())
+    }
+
+    fn print_revisions(&self, document: &Document, branch: Option<&Branch>, branches: &[Branch], out: &mut Vec<u8>) {
+        let own = [*document.revision()];
+        let path = branch.map_or(&own[..], |branch| &branch.revisions);
+        if self.show.revs {
+            out.extend_from_slice(b",\"_revisions\":{\"start\":");
+            push(out, document.revision().generation());
+            out.extend_from_slice(b",\"ids\":");
+            list(out, path, |out, revision| push(out, hash_text(revision)));
+            out.push(b'}');
+        }
+        if self.show.revs_info {
+            out.extend_from_slice(b",\"_revs_info\":[");
+            for (at, revision) in path.iter().enumerate() {
+                // Only of leaves the body is kept.
+                let status = match (at, document.is_deleted()) {
+                    (0, true) => "deleted",
+                    (0, false) => "available",
+                    _ => "missing",
+                };
+                let comma = if at == 0 { "" } else { "," };
+                push(out, format_args!("{comma}{{\"rev\":\"{revision}\",\"status\":\"{status}\"}}"));
+            }
+            out.push(b']');
+        }
+        for (wanted, name, deleted) in
+            [(self.show.conflicts, "_conflicts", false), (self.show.deleted_conflicts, "_deleted_conflicts", true)]
+        {
+            let others: Vec<Revision> = branches
+                .iter()
+                .filter(|branch| wanted && branch.deleted == deleted)
+                .filter_map(|branch| branch.revisions.first().copied())
+                .filter(|revision| revision != document.revision())
+                .collect();
+            if !others.is_empty() {
+                push(out, format_args!(",\"{name}\":"));
+                list(out, &others, |out, revision| push(out, revision));
+            }
+        }
+        if self.show.local_seq {
+            push(out, format_args!(",\"_local_seq\":{}", document.sequence()));
+        }
+    }
+
+    fn print_files(&self, document: &Document, branch: Option<&Branch>, out: &mut Vec<u8>) -> Result<()> {
+        let files = document.attachments()?;
+        if files.is_empty() {
+            return Ok(());
+        }
+        out.extend_from_slice(b",\"_attachments\":{");
+        for (at, file) in files.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            write_string(out, &file.name);
+            out.extend_from_slice(b":{\"content_type\":");
+            write_string(out, &file.content_type);
+            let digest = md5_text(&self.served.md5_of(self.snapshot, document, file)?);
+            push(out, format_args!(",\"revpos\":{},\"digest\":\"{digest}\"", file.generation));
+            match (self.show.files.wants(file, branch), self.show.files.follows) {
+                (false, _) => push(out, format_args!(",\"length\":{},\"stub\":true}}", file.length)),
+                (true, true) => push(out, format_args!(",\"length\":{},\"follows\":true}}", file.length)),
+                (true, false) => {
+                    out.extend_from_slice(b",\"data\":\"");
+                    self.print_content(document, file, out)?;
+                    out.extend_from_slice(b"\"}");
+                }
+            }
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
+    fn print_content(&self, document: &Document, file: &Attachment, out: &mut Vec<u8>) -> Result<()> {
+        let mut content = self
+            .snapshot
+            .open_attachment(document, &file.name)?
+            .ok_or_else(|| Failure::internal("a file is not where its document says"))?;
+        let failed = |error: std::io::Error| Failure::internal(format!("a file can't be read: {error}"));
+        let mut encoder = EncoderWriter::new(out, &BASE64_STANDARD);
+        let mut piece = vec![0; 48 << 10];
+        loop {
+            let count = content.read(&mut piece).map_err(failed)?;
+            if count == 0 {
+                break;
+            }
+            std::io::Write::write_all(&mut encoder, &piece[..count]).map_err(failed)?;
+        }
+        encoder.finish().map_err(failed)?;
+        Ok(())
+    }
+}
+
+fn push(out: &mut Vec<u8>, what: impl std::fmt::Display) {
+    // Writing to memory can't fail.
+    std::io::Write::write_fmt(out, format_args!("{what}")).ok();
+}
+
+/// Appends a JSON list of texts that need no escaping.
+fn list<T>(out: &mut Vec<u8>, entries: &[T], each: impl Fn(&mut Vec<u8>, &T)) {
+    out.push(b'[');
+    for (at, entry) in entries.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"\"" } else { b",\"" });
+        each(out, entry);
+        out.push(b'"');
+    }
+    out.push(b']');
+}
+
+/// A revision without its generation.
+fn hash_text(revision: &Revision) -> String {
+    let text = revision.to_string();
+    text.split_once('-').map_or_else(String::new, |(_, hash)| hash.to_owned())
+}

@@ -1,0 +1,109 @@
+//! Writing what clients send: each document on its own merits, all of them with one flush.
+
+use stemmadb::{DocumentId, Durability, Edit, ErrorKind, File, FileContent};
+use uuid::Uuid;
+
+use super::incoming::{Content, Incoming, IncomingFile};
+use crate::directory::Served;
+use crate::error::{Failure, Result};
+
+/// What became of one document.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) id: String,
+    /// Its new revision.
+    pub(crate) outcome: Result<String>,
+}
+
+/// How documents are written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// Whether they are edits made now, which may conflict; else they were written elsewhere, and are taken as they are.
+    pub(crate) new_edits: bool,
+    pub(crate) durability: Durability,
+}
+
+/// Writes documents; what became of each, in their order. Blocks.
+///
+/// # Errors
+/// Of the whole: 503 if the database can't be written. Of each: 409, 412, 400.
+pub(crate) fn write(served: &Served, documents: Vec<Incoming>, manner: Manner) -> Result<Vec<Written>> {
+    let mut written = Vec::with_capacity(documents.len());
+    let mut edits = Vec::with_capacity(documents.len());
+    let mut places = Vec::with_capacity(documents.len());
+    for mut document in documents {
+        let id = document.id.take().unwrap_or_else(|| Uuid::now_v7().simple().to_string());
+        let outcome = match id.starts_with("_local/") {
+            true => write_local(served, &id, document),
+            false => edit_of(served, &id, document, manner.new_edits).map(|edit| {
+                places.push(written.len());
+                edits.push(edit);
+                String::new()
+            }),
+        };
+        written.push(Written { id, outcome });
+    }
+    let outcomes = served.database().bulk_with(manner.durability, edits)?;
+    for (place, outcome) in places.into_iter().zip(outcomes) {
+        written[place].outcome = outcome.map(|revision| revision.to_string()).map_err(refusal);
+    }
+    Ok(written)
+}
+
+/// Writes one document; returns its id and its revision. Blocks.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn write_one(served: &Served, document: Incoming, manner: Manner) -> Result<(String, String)> {
+    let mut written = write(served, vec![document], manner)?;
+    let written = written.pop().ok_or_else(|| Failure::internal("nothing was written"))?;
+    written.outcome.map(|revision| (written.id, revision))
+}
+
+fn edit_of(served: &Served, id: &str, document: Incoming, new_edits: bool) -> Result<Edit> {
+    let revisions = if new_edits { Vec::new() } else { document.history()? };
+    let Incoming { revision, ancestry, deleted, body, files, .. } = document;
+    let files = files.into_iter().map(|file| file_of(served, file, new_edits)).collect::<Result<_>>()?;
+    let id = DocumentId::new(id)?;
+    Ok(match new_edits {
+        true => {
+            let parent = revision.or_else(|| ancestry.and_then(|ancestry| ancestry.first().copied()));
+            Edit::Put { id, parent, deleted, body, files }
+        }
+        false => Edit::Foreign { id, revisions, deleted, body, files },
+    })
+}
+
+fn file_of(served: &Served, file: IncomingFile, new_edits: bool) -> Result<File> {
+    let IncomingFile { name, content_type, revpos, content } = file;
+    let (blob, md5) = match content {
+        Content::Stub => return Ok(File { name, content: FileContent::Kept }),
+        Content::Inline(bytes) => served.store(&bytes[..])?,
+        Content::Stored { blob, md5 } => (blob, md5),
+        Content::Follows { .. } => {
+            return Err(Failure::bad_request(format!("The content of `{name}` does not follow")));
+        }
+    };
+    let generation = revpos.filter(|_| !new_edits);
+    Ok(File { name, content: FileContent::Stored { content_type, blob, md5: Some(md5), generation } })
+}
+
+/// `_local` documents take whatever is written last, as in CouchDB: they belong to one replicator each.
+fn write_local(served: &Served, id: &str, document: Incoming) -> Result<String> {
+    if document.deleted {
+        served.database().delete_local(id, None)?;
+        return Ok("0-0".to_owned());
+    }
+    let number = served.database().put_local(id, None, &document.body)?;
+    Ok(format!("0-{number}"))
+}
+
+fn refusal(error: stemmadb::Error) -> Failure {
+    match error.kind() {
+        // The only thing an edit may miss.
+        ErrorKind::NotFound => {
+            Failure::new(hyper::StatusCode::PRECONDITION_FAILED, "missing_stub", error.message().to_owned())
+        }
+        _ => error.into(),
+    }
+}

@@ -1,0 +1,232 @@
+//! Documents with their files in one message: what CouchDB's replicator sends and asks for.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
+use hyper::StatusCode;
+use stemmadb::{Branch, Document, Snapshot};
+use uuid::Uuid;
+
+use super::attachment::{Arriving, content_of};
+use super::document::{Wanted, open};
+use crate::directory::Served;
+use crate::documents::{Content, FileView, Incoming, OpenRevs, Opened, Printer, Show, open_revs};
+use crate::error::{Failure, Result};
+use crate::http::{Answer, Call, Parts, Pieces, boundary, next_frame, read_json, streamed};
+
+fn following(show: Show) -> Show {
+    let files = FileView { content: true, follows: true, ..show.files };
+    Show { files, ..show }
+}
+
+/// A document, and the content of its files in parts of their own.
+pub(super) async fn related(
+    call: &Call,
+    served: Arc<Served>,
+    id: String,
+    wanted: Wanted,
+    show: Show,
+) -> Result<Answer> {
+    let show = following(show);
+    let inner = Uuid::new_v4().simple().to_string();
+    let content_type = format!("multipart/related; boundary=\"{inner}\"");
+    streamed(StatusCode::OK, &content_type, call.state.config.limits.stall_timeout, move |out| {
+        let snapshot = served.database().snapshot()?;
+        let document = open(&snapshot, &id, wanted)?;
+        let branches = snapshot.revisions(&id)?;
+        let printer = Printer { served: &served, snapshot: &snapshot, show: &show };
+        write_related(&printer, &document, &branches, &inner, out)
+    })
+    .await
+}
+
+/// Leaves of a document, each a part.
+pub(super) async fn open_revs_mixed(
+    call: &Call,
+    served: Arc<Served>,
+    id: String,
+    wanted: OpenRevs,
+    latest: bool,
+    show: Show,
+) -> Result<Answer> {
+    let show = following(show);
+    let outer = Uuid::new_v4().simple().to_string();
+    let content_type = format!("multipart/mixed; boundary=\"{outer}\"");
+    streamed(StatusCode::OK, &content_type, call.state.config.limits.stall_timeout, move |out| {
+        let snapshot = served.database().snapshot()?;
+        let branches = snapshot.revisions(&id)?;
+        if branches.is_empty() && wanted == OpenRevs::All {
+            return Err(Failure::missing());
+        }
+        let printer = Printer { served: &served, snapshot: &snapshot, show: &show };
+        for (at, opened) in open_revs(&snapshot, &id, &branches, &wanted, latest)?.into_iter().enumerate() {
+            let line_end = if at == 0 { "" } else { "\r\n" };
+            out.buffer.extend_from_slice(format!("{line_end}--{outer}\r\n").as_bytes());
+            match opened {
+                Opened::Document(document) => write_opened(&printer, &document, &branches, out)?,
+                Opened::Missing(revision) => {
+                    let part =
+                        format!("Content-Type: application/json; error=\"true\"\r\n\r\n{{\"missing\":\"{revision}\"}}");
+                    out.buffer.extend_from_slice(part.as_bytes());
+                }
+            }
+            out.flush_if_full()?;
+        }
+        out.buffer.extend_from_slice(format!("\r\n--{outer}--").as_bytes());
+        Ok(())
+    })
+    .await
+}
+
+fn write_opened(printer: &Printer<'_>, document: &Document, branches: &[Branch], out: &mut Pieces) -> Result<()> {
+    let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
+    let files = document.attachments()?;
+    if files.iter().any(|file| printer.show.files.wants(file, branch)) {
+        let inner = Uuid::new_v4().simple().to_string();
+        let head = format!("Content-Type: multipart/related; boundary=\"{inner}\"\r\n\r\n");
+        out.buffer.extend_from_slice(head.as_bytes());
+        write_related(printer, document, branches, &inner, out)
+    } else {
+        out.buffer.extend_from_slice(b"Content-Type: application/json\r\n\r\n");
+        printer.print_of(document, branches, &mut out.buffer)
+    }
+}
+
+fn write_related(
+    printer: &Printer<'_>,
+    document: &Document,
+    branches: &[Branch],
+    boundary: &str,
+    out: &mut Pieces,
+) -> Result<()> {
+    let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
+    out.buffer.extend_from_slice(format!("--{boundary}\r\nContent-Type: application/json\r\n\r\n").as_bytes());
+    printer.print_of(document, branches, &mut out.buffer)?;
+    for file in document.attachments()?.iter().filter(|file| printer.show.files.wants(file, branch)) {
+        // A name with a quote or a line's end in it would end the field.
+        let name: String = file.name.chars().map(|c| if c == '"' || c.is_control() { '_' } else { c }).collect();
+        let kind: String = file.content_type.chars().filter(|c| !c.is_control()).collect();
+        let head = format!(
+            "\r\n--{boundary}\r\nContent-Disposition: attachment; filename=\"{name}\"\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            file.length
+        );
+        out.buffer.extend_from_slice(head.as_bytes());
+        write_content(printer.snapshot, document, file, out)?;
+    }
+    out.buffer.extend_from_slice(format!("\r\n--{boundary}--").as_bytes());
+    Ok(())
+}
+
+fn write_content(
+    snapshot: &Snapshot,
+    document: &Document,
+    file: &stemmadb::Attachment,
+    out: &mut Pieces,
+) -> Result<()> {
+    let mut content = content_of(snapshot, document, file)?;
+    let mut piece = vec![0; 32 << 10];
+    loop {
+        match content.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(count) => out.buffer.extend_from_slice(&piece[..count]),
+            Err(error) => return Err(Failure::internal(format!("a file can't be read: {error}"))),
+        }
+        out.flush_if_full()?;
+    }
+}
+
+/// Reads a document and its files from the parts of a request's body; the files are stored as they arrive.
+pub(super) async fn read_related(
+    call: &mut Call,
+    served: &Arc<Served>,
+    id: &str,
+    content_type: &str,
+) -> Result<Incoming> {
+    let limits = call.state.config.limits.clone();
+    let boundary = boundary(content_type);
+    let boundary = boundary.ok_or_else(|| Failure::bad_request("multipart/related needs a boundary"))?.to_owned();
+    let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
+    let (sender, arriving) = Arriving::new();
+    let (served, id) = (served.clone(), id.to_owned());
+    let (json_max, file_max) = (limits.body_bytes, limits.attachment_bytes);
+    let read = tokio::task::spawn_blocking(move || {
+        let mut parts = Parts::new(arriving, &boundary);
+        let document = read_parts(&mut parts, &served, &id, json_max, file_max)?;
+        // What comes after the last part is of no interest, yet the client wants to be rid of it.
+        std::io::copy(&mut parts.into_inner(), &mut std::io::sink()).ok();
+        Ok(document)
+    });
+    loop {
+        match next_frame(&mut body, limits.stall_timeout).await {
+            Ok(None) => break,
+            Ok(Some(piece)) => {
+                if sender.send(Ok(piece)).await.is_err() {
+                    break;
+                }
+            }
+            Err(failure) => {
+                sender.send(Err(std::io::ErrorKind::UnexpectedEof.into())).await.ok();
+                drop(sender);
+                read.await.ok();
+                return Err(failure);
+            }
+        }
+    }
+    drop(sender);
+    read.await.map_err(|error| Failure::internal(error.to_string()))?
+}
+
+fn broken(error: std::io::Error) -> Failure {
+    Failure::bad_request(format!("invalid multipart body: {error}"))
+}
+
+fn read_parts<R: Read>(
+    parts: &mut Parts<R>,
+    served: &Served,
+    id: &str,
+    json_max: usize,
+    file_max: u64,
+) -> Result<Incoming> {
+    parts.next_part().map_err(broken)?.ok_or_else(|| Failure::bad_request("the first part is missing"))?;
+    let mut json = Vec::new();
+    parts.by_ref().take(json_max as u64 + 1).read_to_end(&mut json).map_err(broken)?;
+    if json.len() > json_max {
+        return Err(Failure::too_large("the document is too large"));
+    }
+    let mut document = Incoming::parse_as(Some(id), read_json(&json)?)?;
+    while let Some(head) = parts.next_part().map_err(broken)? {
+        // By name where the part says it, else in the order of the document.
+        let follows = |content: &Content| matches!(content, Content::Follows { .. });
+        let named = head.file_name().map(str::to_owned);
+        let by_name =
+            document.files.iter().position(|file| follows(&file.content) && Some(&file.name) == named.as_ref());
+        let place = by_name.or_else(|| document.files.iter().position(|file| follows(&file.content)));
+        let Some(file) = place.and_then(|place| document.files.get_mut(place)) else { continue };
+        let Content::Follows { gzip, .. } = file.content else { continue };
+        let body = parts.by_ref();
+        let (blob, md5) = match gzip {
+            true => served.store(BoundedReader { inner: MultiGzDecoder::new(body), left: file_max })?,
+            false => served.store(BoundedReader { inner: body, left: file_max })?,
+        };
+        file.content = Content::Stored { blob, md5 };
+    }
+    Ok(document)
+}
+
+/// A bound on what is stored: what is compressed can be much larger than what was sent.
+struct BoundedReader<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for BoundedReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.left = self
+            .left
+            .checked_sub(count as u64)
+            .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::FileTooLarge, "the attachment is too large"))?;
+        Ok(count)
+    }
+}
