@@ -3,6 +3,7 @@
 mod expiry;
 mod peers;
 mod schemas;
+mod views;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use crate::store::{
 use crate::transact::{self, Attempt, Checking};
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
 use crate::value::Value;
-use crate::view::{DeclaredView, OpenView, View, Views};
+use crate::view::Views;
 use crate::{Error, Result};
 
 /// A database of documents. Cheap to clone; every method may be called from any thread.
@@ -539,47 +540,6 @@ impl Database {
     /// `Invalid` if a pattern is wrong, or there is none.
     pub fn subscribe_paths<P: AsRef<str>>(&self, patterns: impl IntoIterator<Item = P>) -> Result<PathSubscription> {
         PathSubscription::new(self.store(), &self.handle.hub, patterns)
-    }
-
-    /// A view: a summary of documents that is kept, asked for by ranges of keys. Costs nothing but for the first time: its rows are
-    /// made when it is first asked, and from then on brought up to date with what was written since.
-    ///
-    /// # Errors
-    /// `Corrupt` if stored bytes are damaged; `Unavailable` if what an older version left can't be removed.
-    pub fn view<V: View>(&self, view: V) -> Result<OpenView<V>> {
-        self.handle.views.open(view)
-    }
-
-    /// A view that is told as JSON (see [`DeclaredView`]), and written down in a design document under `name`.
-    ///
-    /// # Errors
-    /// `Invalid` if the definition is wrong; `Conflict` if it is to be unique and documents share a key.
-    pub fn define_view<D: Serialize + ?Sized>(&self, name: &str, definition: &D) -> Result<OpenView<DeclaredView>> {
-        self.handle.views.define(name, &Value::from_serialize(definition)?)
-    }
-
-    /// The view whose definition is written down under `name`.
-    ///
-    /// # Errors
-    /// `NotFound` if there is none; `Invalid` if its definition is wrong.
-    pub fn declared_view(&self, name: &str) -> Result<OpenView<DeclaredView>> {
-        self.handle.views.declared(name)
-    }
-
-    /// Names and definitions of the views that are written down.
-    ///
-    /// # Errors
-    /// `Corrupt` if stored bytes are damaged.
-    pub fn declared_views(&self) -> Result<Vec<(String, Value)>> {
-        self.handle.views.definitions()
-    }
-
-    /// Forgets a view: its rows, and its definition if one is written down.
-    ///
-    /// # Errors
-    /// `NotFound` if there is none; `Unavailable` if the tree can't be written.
-    pub fn drop_view(&self, name: &str) -> Result<()> {
-        self.handle.views.forget(name)
     }
 
     /// The newest published sequence.

@@ -65,12 +65,15 @@ struct Live {
 }
 
 /// A view at one moment, to be read.
+#[derive(Clone)]
 pub(super) struct Reading {
     pub(super) snapshot: Snapshot,
     pub(super) rows: Layered,
     pub(super) reducer: Option<Arc<dyn Reducer>>,
     /// Whether documents were changed since, or it is of an older version.
     pub(super) is_stale: bool,
+    /// Everything up to here is in the rows.
+    pub(super) position: Sequence,
 }
 
 /// A state, with the tree beneath it and where it lies there.
@@ -206,6 +209,7 @@ impl Cell {
             rows: Layered::new(tree, slot_prefix, state.overlay.clone()),
             reducer: self.reducer.clone(),
             is_stale,
+            position: state.position,
             snapshot: snapshot.clone(),
         };
         if live.is_ready {

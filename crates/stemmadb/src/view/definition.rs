@@ -6,9 +6,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::reduce::{BuiltIn, Custom, CustomReduce, Reducer};
+use super::layout::KEY_BYTES_MAX;
+use super::reduce::{BuiltIn, Custom, CustomReduce, Reducer, stored_value};
 use crate::store::Document;
 use crate::value::Value;
+use crate::value::collate::key;
 use crate::{Error, Result};
 
 /// A summary of documents that is kept: each document is mapped to rows, rows lie in the order of their keys, and what a range
@@ -201,9 +203,32 @@ pub(super) trait Mapping: Send + Sync {
 
     fn refresh(&self) -> Refresh;
 
-    fn map(&self, document: &Document, rows: &mut Vec<(Value, Value)>) -> Result<()>;
+    /// What each of these documents emits, in their order; or why it can't be mapped. An error of the whole is not the documents'.
+    fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Emitted>>>;
 
     fn reducer(&self) -> Option<Arc<dyn Reducer>>;
+}
+
+/// What one document emits: its rows by key in collation form, in order, with their values as they are stored.
+pub(super) type Emitted = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The rows as they are stored, of keys in the order of all values.
+fn emitted(rows: &[(Value, Value)]) -> Result<Emitted> {
+    let mut emitted = Vec::with_capacity(rows.len());
+    for (emitted_key, value) in rows {
+        let mut bytes = Vec::new();
+        key::encode(emitted_key, &mut bytes);
+        if bytes.len() > KEY_BYTES_MAX {
+            return Err(Error::invalid(format!("a key of {} bytes is too long for a view", bytes.len())).with_hint(
+                format!(
+                    "at most {KEY_BYTES_MAX} bytes are possible: emit the beginning of a long text, or a hash of it"
+                ),
+            ));
+        }
+        emitted.push((bytes, stored_value(value)));
+    }
+    emitted.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(emitted)
 }
 
 /// A program's view as a mapping.
@@ -223,10 +248,15 @@ impl<V: View> Mapping for Typed<V> {
         self.0.refresh()
     }
 
-    fn map(&self, document: &Document, rows: &mut Vec<(Value, Value)>) -> Result<()> {
-        let mut emitter = Emitter { rows, failed: None, types: PhantomData };
-        self.0.map(document, &mut emitter)?;
-        emitter.failed.map_or(Ok(()), Err)
+    fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Emitted>>> {
+        let map = |document: &&Document| {
+            let mut rows = Vec::new();
+            let mut emitter = Emitter { rows: &mut rows, failed: None, types: PhantomData };
+            self.0.map(document, &mut emitter)?;
+            emitter.failed.map_or(Ok(()), Err)?;
+            emitted(&rows)
+        };
+        Ok(documents.iter().map(map).collect())
     }
 
     fn reducer(&self) -> Option<Arc<dyn Reducer>> {

@@ -18,6 +18,7 @@ mod layered;
 mod layout;
 mod merge;
 mod partials;
+mod program;
 mod query;
 mod reduce;
 mod registry;
@@ -27,6 +28,9 @@ mod within;
 
 pub use declared::DeclaredView;
 pub use definition::{Emitter, Reduction, Refresh, View};
+pub use program::{
+    ProgramGroups, ProgramQuery, ProgramReducer, ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice, ViewProgram,
+};
 pub use query::{Access, Groups, OpenView, ViewInfo, ViewQuery, ViewRow, ViewRows};
 pub use reduce::Stats;
 pub(crate) use registry::Views;

@@ -13,6 +13,7 @@ use super::definition::{Mapping, Refresh, Typed, View};
 use super::guard;
 use super::layout::{Phase, SlotNumber, SlotRecord};
 use super::merge::{self, Merge};
+use super::program::{ProgramMapping, ProgramView, ViewProgram};
 use super::query::{Access, OpenView, ViewInfo};
 use crate::store::{CheckReport, Damage, Durability, Store};
 use crate::value::Value;
@@ -48,6 +49,23 @@ impl Views {
             self.begin_guarding(&cell)?;
         }
         Ok(OpenView::new(self.clone(), cell))
+    }
+
+    /// The view of a program.
+    pub(crate) fn open_program(self: &Arc<Self>, program: Arc<dyn ViewProgram>) -> Result<ProgramView> {
+        let cell = self.cell(Arc::new(ProgramMapping::new(program)))?;
+        Ok(ProgramView::new(self.clone(), cell))
+    }
+
+    /// The names of all views that rows are kept of, in order.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let slots = merge::slots(&*self.store()?.parts.tree.read()?)?;
+        let kept = slots.into_iter().filter(|(_, record)| record.phase != Phase::Dropped);
+        let mut names: Vec<String> = kept.map(|(_, record)| record.name.to_string()).collect();
+        names.extend(self.cells.lock().keys().cloned());
+        names.sort();
+        names.dedup();
+        Ok(names)
     }
 
     /// The view that `definition` tells; writes the definition down under its name.

@@ -5,17 +5,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::definition::Mapping;
+use super::definition::{Emitted, Mapping};
 use super::layered::{Layered, Overlay};
-use super::layout::{self, BackReference, KEY_BYTES_MAX};
+use super::layout::{self, BackReference};
 use super::partials;
-use super::reduce::{Reducer, stored_value};
+use super::reduce::Reducer;
 use crate::index::DocumentNumber;
 use crate::revision::Sequence;
 use crate::store::{Document, Snapshot};
 use crate::tree::TreeSnapshot;
-use crate::value::Value;
-use crate::value::collate::key;
 use crate::{Error, Result};
 
 /// What a view says at one sequence, over the tree.
@@ -29,8 +27,13 @@ pub(super) struct State {
     pub(super) failed_count: u64,
 }
 
-/// What one document emits: its rows by key in collation form, in order, with their values as they are stored.
-type Emitted = Vec<(Vec<u8>, Vec<u8>)>;
+/// Documents are mapped at once until they take so much memory.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// Whether a document can have rows at all.
+fn is_mapped(document: &Document) -> bool {
+    !document.is_deleted() && !document.id().is_design()
+}
 
 /// A state that is being brought forward.
 pub(super) struct Working<'a> {
@@ -84,30 +87,70 @@ impl<'a> Working<'a> {
     pub(super) fn follow(&mut self, snapshot: &Snapshot, limit: usize) -> Result<()> {
         let found = snapshot.events_after(self.position, limit)?;
         let numbers: Vec<DocumentNumber> = found.events.iter().map(|(_, number)| *number).collect();
-        snapshot.load(&numbers, &mut |number, document| self.apply(number, Some(&document)))?;
+        let (mut loaded, mut byte_count) = (Vec::with_capacity(numbers.len()), 0);
+        snapshot.load(&numbers, &mut |number, document| {
+            byte_count += document.byte_count();
+            loaded.push((number, document));
+            if byte_count < BATCH_BYTES {
+                return Ok(());
+            }
+            byte_count = 0;
+            self.apply_all(&std::mem::take(&mut loaded))
+        })?;
+        self.apply_all(&loaded)?;
         self.position = found.reached;
+        Ok(())
+    }
+
+    fn apply_all(&mut self, loaded: &[(DocumentNumber, Document)]) -> Result<()> {
+        let (mapped, others): (Vec<_>, Vec<_>) = loaded.iter().partition(|(_, document)| is_mapped(document));
+        others.iter().try_for_each(|(number, _)| self.replace(*number, &[], &BackReference::Rows(Vec::new())))?;
+        let documents: Vec<&Document> = mapped.iter().map(|(_, document)| document).collect();
+        let emitted = self.map(&documents)?;
+        for ((number, document), emitted) in mapped.into_iter().zip(emitted) {
+            self.take(*number, document, emitted)?;
+        }
         Ok(())
     }
 
     /// Replaces the rows of one document by what it emits now.
     pub(super) fn apply(&mut self, number: DocumentNumber, document: Option<&Document>) -> Result<()> {
-        let document = document.filter(|document| !document.is_deleted() && !document.id().is_design());
-        let emitted = document.map_or(Ok(Vec::new()), |document| self.emitted(document));
-        let (emitted, new) = match emitted {
-            Ok(emitted) => {
-                let keys = emitted.iter().map(|(key, _)| key.clone()).collect();
-                (emitted, BackReference::Rows(keys))
-            }
-            Err(error) if self.is_strict || error.kind() == crate::ErrorKind::Corrupt => {
-                let id = document.map(|document| document.id().to_string()).unwrap_or_default();
-                return Err(error.within(format!("view `{}`, document `{id}`", self.mapping.name())));
-            }
-            Err(error) => (Vec::new(), BackReference::Failed(error.message().to_owned())),
+        let Some(document) = document.filter(|document| is_mapped(document)) else {
+            return self.replace(number, &[], &BackReference::Rows(Vec::new()));
         };
-        self.replace(number, &emitted, &new)
+        match self.map(&[document])?.pop() {
+            Some(emitted) => self.take(number, document, emitted),
+            None => Err(self.not_all_mapped()),
+        }
     }
 
-    fn replace(&mut self, number: DocumentNumber, emitted: &Emitted, new: &BackReference) -> Result<()> {
+    fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Emitted>>> {
+        if documents.is_empty() {
+            return Ok(Vec::new());
+        }
+        let emitted = self.mapping.map(documents)?;
+        if emitted.len() == documents.len() { Ok(emitted) } else { Err(self.not_all_mapped()) }
+    }
+
+    fn not_all_mapped(&self) -> Error {
+        Error::internal(format!("view `{}` did not tell of each document what it emits", self.mapping.name()))
+    }
+
+    /// Replaces the rows of one document by what it emitted.
+    fn take(&mut self, number: DocumentNumber, document: &Document, emitted: Result<Emitted>) -> Result<()> {
+        match emitted {
+            Ok(emitted) => {
+                let keys = emitted.iter().map(|(key, _)| key.clone()).collect();
+                self.replace(number, &emitted, &BackReference::Rows(keys))
+            }
+            Err(error) if self.is_strict || error.kind() == crate::ErrorKind::Corrupt => {
+                Err(error.within(format!("view `{}`, document `{}`", self.mapping.name(), document.id())))
+            }
+            Err(error) => self.replace(number, &[], &BackReference::Failed(error.message().to_owned())),
+        }
+    }
+
+    fn replace(&mut self, number: DocumentNumber, emitted: &[(Vec<u8>, Vec<u8>)], new: &BackReference) -> Result<()> {
         let place = layout::document_place(number);
         let old = match self.layered.get(&place)? {
             Some(stored) => BackReference::decode(stored)?,
@@ -137,25 +180,6 @@ impl<'a> Working<'a> {
             self.layered.put(&place, &new.encode())?;
         }
         Ok(())
-    }
-
-    fn emitted(&self, document: &Document) -> Result<Emitted> {
-        let mut rows: Vec<(Value, Value)> = Vec::new();
-        self.mapping.map(document, &mut rows)?;
-        let mut emitted = Vec::with_capacity(rows.len());
-        for (emitted_key, value) in &rows {
-            let mut bytes = Vec::new();
-            key::encode(emitted_key, &mut bytes);
-            if bytes.len() > KEY_BYTES_MAX {
-                return Err(Error::invalid(format!("a key of {} bytes is too long for a view", bytes.len()))
-                    .with_hint(format!(
-                        "at most {KEY_BYTES_MAX} bytes are possible: emit the beginning of a long text, or a hash of it"
-                    )));
-            }
-            emitted.push((bytes, stored_value(value)));
-        }
-        emitted.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(emitted)
     }
 
     /// The rows changed since partial reductions were right.

@@ -78,16 +78,16 @@ pub(super) fn reading<S: ViewSession>(cell: &Cell, session: &mut S) -> Result<Re
     }
     let rows = working.layered().clone();
     drop(working);
-    Ok(Reading { snapshot, rows, reducer: cell.reducer.clone(), is_stale: false })
+    Ok(Reading { snapshot, rows, reducer: cell.reducer.clone(), is_stale: false, position: base.sequence() })
 }
 
 fn has_rows(mapping: &dyn Mapping, document: &Document) -> Result<bool> {
     if document.id().is_design() {
         return Ok(false);
     }
-    let mut rows = Vec::new();
+    let emitted = mapping.map(&[document])?;
     // One that can't be mapped has no rows, but who knows what it will have.
-    Ok(mapping.map(document, &mut rows).is_err() || !rows.is_empty())
+    Ok(emitted.iter().all(|emitted| emitted.as_ref().map_or(true, |rows| !rows.is_empty())))
 }
 
 /// The rows of the documents of `base`; and whether all but those that changed are reduced, or none are.

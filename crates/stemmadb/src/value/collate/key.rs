@@ -85,6 +85,20 @@ fn encode_source<'v, S: Source<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S
     Ok(())
 }
 
+/// Appends the key of an array whose elements' keys `elements` appends.
+pub(crate) fn encode_array(out: &mut Vec<u8>, elements: impl FnOnce(&mut Vec<u8>)) {
+    out.push(Tag::Array as u8);
+    elements(out);
+    out.push(END);
+}
+
+/// Appends the key of an object of which `fields` appends the keys of each name and value.
+pub(crate) fn encode_object(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
+    out.push(Tag::Object as u8);
+    fields(out);
+    out.push(END);
+}
+
 /// Appends the key of `null`.
 pub(crate) fn encode_null(out: &mut Vec<u8>) {
     out.push(Tag::Null as u8);
@@ -146,9 +160,14 @@ const JOINED_BYTES_MAX: usize = if cfg!(test) { 24 } else { 420 };
 /// What holds of bounded strings holds of these: equal keys exactly for equal bytes, and cut keys order rightly against others
 /// but those that share all that is left of them.
 pub(crate) fn encode_joined(bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    encode_joined_within(bytes, JOINED_BYTES_MAX, out)
+}
+
+/// As [`encode_joined`], cut where it takes more than `bytes_max`.
+pub(crate) fn encode_joined_within(bytes: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     push_joined(bytes, out);
-    if out.len() - start <= JOINED_BYTES_MAX {
+    if out.len() - start <= bytes_max {
         out.extend_from_slice(&[END, END]);
         return false;
     }
@@ -157,7 +176,7 @@ pub(crate) fn encode_joined(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let mut escaped_bytes = 1;
     let kept = bytes.iter().take_while(|&&byte| {
         escaped_bytes += if byte == 0 { 2 } else { 1 };
-        escaped_bytes <= JOINED_BYTES_MAX
+        escaped_bytes <= bytes_max
     });
     let kept = kept.count();
     push_joined(&bytes[..kept], out);
@@ -177,6 +196,18 @@ pub(crate) fn joined_bound(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut bound = Vec::new();
     push_joined(bytes, &mut bound);
     (bound.len() <= JOINED_BYTES_MAX).then_some(bound)
+}
+
+/// What every joined key of at most `bytes_max` begins with whose bytes begin as these do, as far as such a key holds them.
+pub(crate) fn joined_beginning_within(bytes: &[u8], bytes_max: usize) -> Vec<u8> {
+    let mut escaped_bytes = 1;
+    let held = bytes.iter().take_while(|&&byte| {
+        escaped_bytes += if byte == 0 { 2 } else { 1 };
+        escaped_bytes <= bytes_max
+    });
+    let mut beginning = Vec::new();
+    push_joined(&bytes[..held.count()], &mut beginning);
+    beginning
 }
 
 /// What every joined key begins with whose bytes begin as these do, as far as a key holds them.

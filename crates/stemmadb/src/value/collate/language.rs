@@ -68,6 +68,23 @@ impl Language {
         }
     }
 
+    /// Appends the key of a value whose strings, names and what lies within others too, are ordered as this language has them.
+    pub(crate) fn encode_within(&self, value: &Value, out: &mut Vec<u8>) {
+        match value {
+            Value::String(text) => self.encode_string(text, out),
+            Value::Array(elements) => key::encode_array(out, |out| {
+                elements.iter().for_each(|element| self.encode_within(element, out));
+            }),
+            Value::Object(fields) => key::encode_object(out, |out| {
+                for (name, value) in fields.iter() {
+                    self.encode_string(name, out);
+                    self.encode_within(value, out);
+                }
+            }),
+            other => key::encode(other, out),
+        }
+    }
+
     fn encode_string(&self, text: &str, out: &mut Vec<u8>) {
         let mut order = Vec::with_capacity(2 * text.len() + 8);
         let Ok(()) = self.collator.write_sort_key_to(text, &mut order);
@@ -127,6 +144,26 @@ mod tests {
             })
             .collect();
         assert!(keys.is_sorted(), "{keys:?}");
+    }
+
+    /// As CouchDB's documentation has it, and what ICU says of punctuation.
+    #[test]
+    fn whole_values_are_ordered_as_in_couchdb() {
+        let ascending = r#"[null, false, true, -1, 0, 1, 2, 3.0, 4, "", "_a", "-a", "a", "A", "aa", "b", "B", "ba", "bb", [], ["a"], ["A"], ["b"],
+            ["b", "c"], ["b", "c", "a"], ["b", "d"], ["b", "d", "e"], [["a"], 1], {}, {"a": 1}, {"a": 2}, {"A": 1}, {"b": 1}, {"b": 2},
+            {"b": 2, "a": 1}, {"b": 2, "c": 2}]"#;
+        let language = Language::new("und").unwrap();
+        let values = Value::parse(ascending).unwrap();
+        let encoded = |value: &Value| {
+            let mut out = Vec::new();
+            language.encode_within(value, &mut out);
+            assert_eq!(key::length(&out).unwrap(), out.len());
+            out
+        };
+        let keys: Vec<Vec<u8>> = values.as_array().unwrap().iter().map(encoded).collect();
+        for (at, pair) in keys.windows(2).enumerate() {
+            assert!(pair[0] < pair[1], "{} and {}", values.as_array().unwrap()[at], values.as_array().unwrap()[at + 1]);
+        }
     }
 
     #[test]

@@ -261,7 +261,7 @@ impl Fold for Statistics {
 }
 
 /// Adds the square of a number without losing a bit of it, but for doubles whose square is beyond the doubles.
-fn add_square(number: Number, squares: &mut ExactSum) {
+pub(in crate::view) fn add_square(number: Number, squares: &mut ExactSum) {
     let mut add = |double: f64| {
         if let Some(number) = Number::from_f64(double) {
             squares.add(number, 1);

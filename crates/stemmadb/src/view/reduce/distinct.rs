@@ -13,7 +13,7 @@ const REGISTERS: usize = 1 << REGISTER_BITS;
 /// Beyond so many entries, all registers are shorter.
 const ENTRIES_MAX: usize = REGISTERS / 3;
 
-pub(super) struct Sketch {
+pub(in crate::view) struct Sketch {
     has_rows: bool,
     ranks: Box<[u8; REGISTERS]>,
 }
@@ -25,7 +25,7 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    pub(super) fn decode(partial: &[u8]) -> Result<Self> {
+    pub(in crate::view) fn decode(partial: &[u8]) -> Result<Self> {
         let mut sketch = Sketch::default();
         sketch.part(partial)?;
         Ok(sketch)
@@ -38,7 +38,7 @@ impl Sketch {
     }
 
     /// About how many distinct keys were added.
-    pub(super) fn estimate(&self) -> u64 {
+    pub(in crate::view) fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let sum: f64 = self.ranks.iter().map(|rank| 2f64.powi(-i32::from(*rank))).sum();
         let raw = 0.7213 / (1.0 + 1.079 / count) * count * count / sum;

@@ -7,9 +7,10 @@ mod built_in;
 mod custom;
 mod distinct;
 
-pub(super) use self::built_in::BuiltIn;
 pub use self::built_in::Stats;
+pub(super) use self::built_in::{BuiltIn, add_square};
 pub(super) use self::custom::{Custom, CustomReduce};
+pub(super) use self::distinct::Sketch;
 use crate::value::Value;
 use crate::{Error, Result};
 

@@ -1,0 +1,406 @@
+//! Views whose functions are given at run time: CouchDB's order, ranges, groups and reducers, beside the same done naively.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value as Json, json};
+use stemmadb::{
+    Access, Database, Document, Error, ErrorKind, ProgramReducer, ProgramRow, ProgramView, Result, RowBound, RowChoice,
+    Value, ViewProgram,
+};
+
+/// Emits what documents have in `rows`: `[[key, value], …]`.
+struct Rows {
+    name: String,
+    reducer: ProgramReducer,
+    mapped: Arc<AtomicUsize>,
+}
+
+impl ViewProgram for Rows {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Vec<(Value, Value)>>>> {
+        self.mapped.fetch_add(documents.len(), Ordering::Relaxed);
+        documents.iter().map(|document| Ok(rows_of(document))).collect()
+    }
+
+    fn reducer(&self) -> ProgramReducer {
+        self.reducer
+    }
+
+    /// Joins keys, ids and values: the order shows.
+    fn reduce(&self, rows: &[ProgramRow]) -> Result<Value> {
+        assert!(!rows.is_empty());
+        let told = rows.iter().map(|row| format!("{}@{}={};", row.key.to_json(), row.id, row.value.to_json()));
+        Ok(told.collect::<String>().into())
+    }
+
+    fn rereduce(&self, parts: &[Value]) -> Result<Value> {
+        assert!(parts.len() > 1);
+        Ok(parts.iter().map(|part| part.as_str().unwrap()).collect::<String>().into())
+    }
+}
+
+fn rows_of(document: &Document) -> Result<Vec<(Value, Value)>> {
+    if document.get("stop")?.is_some() {
+        return Err(Error::invalid("it can't be mapped"));
+    }
+    let rows = document.get("rows")?.unwrap_or_default();
+    let row = |row: &Value| {
+        let row = row.as_array().unwrap();
+        (row[0].clone(), row[1].clone())
+    };
+    Ok(rows.as_array().unwrap_or_default().iter().map(row).collect())
+}
+
+fn view(db: &Database, reducer: ProgramReducer) -> (ProgramView, Arc<AtomicUsize>) {
+    let mapped = Arc::new(AtomicUsize::new(0));
+    let program = Rows { name: format!("rows {reducer:?}"), reducer, mapped: mapped.clone() };
+    (db.program_view(Arc::new(program)).unwrap(), mapped)
+}
+
+fn value(json: &Json) -> Value {
+    Value::parse(json.to_string().as_bytes()).unwrap()
+}
+
+fn told(value: &Value) -> Json {
+    serde_json::from_str(&value.to_json()).unwrap()
+}
+
+fn put(db: &Database, id: &str, rows: &Json) {
+    db.upsert(id, &json!({ "rows": rows })).unwrap();
+}
+
+/// `[key, id, value]` of each row.
+fn rows(view: &ProgramView, choice: RowChoice, descending: bool) -> Vec<Json> {
+    let rows = view.query().among(choice).descending(descending).rows().unwrap();
+    rows.map(|row| row.map(|row| json!([told(&row.key), row.id, told(&row.value)])).unwrap()).collect()
+}
+
+fn bound(key: Json, id: Option<&str>, is_inclusive: bool) -> Option<RowBound> {
+    Some(RowBound { key: value(&key), id: id.map(str::to_owned), is_inclusive })
+}
+
+/// Keys in ascending order; those of one inner list are equal in ICU's eyes.
+fn ascending() -> Vec<Json> {
+    vec![
+        json!(null),
+        json!(false),
+        json!(true),
+        json!(-1e300),
+        json!(-7),
+        json!(0),
+        json!(1.5),
+        json!(2),
+        json!(1e300),
+        json!(""),
+        json!("_"),
+        json!("-"),
+        json!("1"),
+        json!("a"),
+        json!("A"),
+        json!("á"),
+        json!("aa"),
+        json!("Aa"),
+        json!("b"),
+        json!("ba"),
+        json!("z"),
+        json!("Z"),
+        json!("ω"),
+        json!("日"),
+        json!([]),
+        json!([null]),
+        json!(["a"]),
+        json!(["a", "A"]),
+        json!(["A"]),
+        json!([["b"]]),
+        json!({}),
+        json!({"a": "a"}),
+        json!({"a": "A"}),
+        json!({"a": "A", "b": 1}),
+        json!({"B": 1}),
+    ]
+}
+
+#[test]
+fn rows_are_in_the_order_of_icu_and_then_of_ids() {
+    let db = Database::in_memory();
+    let keys = ascending();
+    // Ids against the order in which documents are inserted.
+    for (at, key) in keys.iter().enumerate().rev() {
+        put(&db, &format!("z{at:03}"), &json!([[key, 1]]));
+        put(&db, &format!("b{at:03}"), &json!([[key, 2]]));
+    }
+    let (view, _) = view(&db, ProgramReducer::None);
+    let expected: Vec<Json> = keys
+        .iter()
+        .enumerate()
+        .flat_map(|(at, key)| [json!([key, format!("b{at:03}"), 2]), json!([key, format!("z{at:03}"), 1])])
+        .collect();
+    assert_eq!(rows(&view, RowChoice::All, false), expected);
+    assert_eq!(rows(&view, RowChoice::All, true), expected.iter().rev().cloned().collect::<Vec<_>>());
+    // Every range, in both directions, with bounds within and without.
+    for lower in (0..keys.len()).step_by(3) {
+        for upper in lower..keys.len() {
+            for (from, to) in [(true, true), (true, false), (false, true), (false, false)] {
+                let choice =
+                    RowChoice::Range(bound(keys[lower].clone(), None, from), bound(keys[upper].clone(), None, to));
+                let (first, last) = (2 * (lower + usize::from(!from)), 2 * (upper + usize::from(to)));
+                let wanted = expected.get(first..last).unwrap_or_default();
+                assert_eq!(rows(&view, choice.clone(), false), wanted, "{choice:?}");
+                let answer = view.query().among(choice).rows().unwrap();
+                assert_eq!((answer.total(), answer.offset() as usize), (expected.len() as u64, first));
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_name_documents_too() {
+    let db = Database::in_memory();
+    for id in ["a", "ab", "b", "c\u{0}", "c", "d"] {
+        put(&db, id, &json!([["k", null], ["k", 1], ["l", null]]));
+    }
+    let (view, _) = view(&db, ProgramReducer::None);
+    let ids = |lower, upper, descending| -> Vec<String> {
+        let found = rows(&view, RowChoice::Range(lower, upper), descending);
+        let mut ids: Vec<String> = found.iter().map(|row| row[1].as_str().unwrap().to_owned()).collect();
+        ids.dedup();
+        ids
+    };
+    let at = |id: &str, is_inclusive| bound(json!("k"), Some(id), is_inclusive);
+    assert_eq!(ids(at("ab", true), at("c", true), false), ["ab", "b", "c"]);
+    assert_eq!(ids(at("a", false), at("c\u{0}", true), false), ["ab", "b", "c", "c\u{0}"]);
+    assert_eq!(ids(at("a", true), at("c", false), false), ["a", "ab", "b"]);
+    assert_eq!(ids(at("aa", true), at("bb", true), true), ["b", "ab"]);
+    assert_eq!(ids(at("x", true), bound(json!("l"), Some("a"), true), false), ["a"]);
+}
+
+#[test]
+fn keys_are_answered_in_the_order_they_are_asked() {
+    let db = Database::in_memory();
+    for n in 0..10 {
+        put(&db, &format!("d{n}"), &json!([[n % 3, n], [["x", n % 2], 1]]));
+    }
+    let (view, _) = view(&db, ProgramReducer::Sum);
+    let keys = RowChoice::Keys(vec![value(&json!(2)), value(&json!(7)), value(&json!(0)), value(&json!(2))]);
+    let found = rows(&view, keys.clone(), false);
+    let values: Vec<i64> = found.iter().map(|row| row[2].as_i64().unwrap()).collect();
+    assert_eq!(values, [2, 5, 8, 0, 3, 6, 9, 2, 5, 8]);
+    let groups: Vec<_> = view
+        .query()
+        .among(keys)
+        .groups(None)
+        .unwrap()
+        .map(|group| group.map(|(key, sum)| json!([told(&key), told(&sum)])).unwrap())
+        .collect();
+    assert_eq!(groups, [json!([2, 15]), json!([0, 18]), json!([2, 15])]);
+}
+
+#[test]
+fn reducers_are_those_of_couchdb() {
+    let cases = [
+        (ProgramReducer::Count, json!([null, "x", {}]), json!(3)),
+        (ProgramReducer::Sum, json!([1, 2, 0.5]), json!(3.5)),
+        (ProgramReducer::Sum, json!([[1, 2], [10, 20, 30], 5]), json!([16, 22, 30])),
+        (
+            ProgramReducer::Sum,
+            json!([{"a": 1, "b": {"c": 2}}, {"b": {"c": 3, "d": [1]}}]),
+            json!({"a": 1, "b": {"c": 5, "d": [1]}}),
+        ),
+        (ProgramReducer::Stats, json!([2, 4, -1]), json!({"sum": 5, "count": 3, "min": -1, "max": 4, "sumsqr": 21})),
+        (
+            ProgramReducer::Stats,
+            json!([[1, 2], [3, 4]]),
+            json!([
+            {"sum": 4, "count": 2, "min": 1, "max": 3, "sumsqr": 10}, {"sum": 6, "count": 2, "min": 2, "max": 4, "sumsqr": 20}]),
+        ),
+        (
+            ProgramReducer::Stats,
+            json!([{"sum": 5, "count": 3, "min": -1, "max": 4, "sumsqr": 21}, 7]),
+            json!({"sum": 12, "count": 4, "min": -1, "max": 7, "sumsqr": 70}),
+        ),
+        (ProgramReducer::Custom, json!([1, 2]), json!("0@d=1;1@d=2;")),
+    ];
+    for (reducer, values, expected) in cases {
+        let db = Database::in_memory();
+        let emitted: Vec<Json> =
+            values.as_array().unwrap().iter().enumerate().map(|(at, value)| json!([at, value])).collect();
+        put(&db, "d", &json!(emitted));
+        let (view, _) = view(&db, reducer);
+        assert_eq!(told(&view.query().reduce().unwrap().unwrap()), expected, "{reducer:?} of {values}");
+    }
+    for (reducer, values) in [
+        (ProgramReducer::Sum, json!([1, "x"])),
+        (ProgramReducer::Sum, json!([null])),
+        (ProgramReducer::Sum, json!([{"a": 1}, 2])),
+        (ProgramReducer::Sum, json!([["x"]])),
+        (ProgramReducer::Stats, json!([1, "x"])),
+        (ProgramReducer::Stats, json!([[1], [1, 2]])),
+        (ProgramReducer::Stats, json!([{"sum": 1}])),
+    ] {
+        let db = Database::in_memory();
+        for (at, value) in values.as_array().unwrap().iter().enumerate() {
+            put(&db, &format!("d{at}"), &json!([[at, value]]));
+        }
+        let (view, _) = view(&db, reducer);
+        let told = told(&view.query().reduce().unwrap().unwrap());
+        assert_eq!(told["error"], "builtin_reduce_error", "{reducer:?} of {values}: {told}");
+        assert!(told["reason"].as_str().unwrap().contains("function requires that"), "{told}");
+        // What is no sum can be read as rows all the same.
+        assert_eq!(rows(&view, RowChoice::All, false).len(), values.as_array().unwrap().len());
+    }
+    let db = Database::in_memory();
+    (0..500).for_each(|n| put(&db, &format!("d{n}"), &json!([[n % 100, 0]])));
+    let (view, _) = view(&db, ProgramReducer::ApproxCountDistinct);
+    let about = view.query().reduce().unwrap().unwrap().as_f64().unwrap();
+    assert!((95.0..105.0).contains(&about), "{about}");
+}
+
+#[test]
+fn groups_by_levels_within_ranges_both_ways() {
+    let db = Database::in_memory();
+    let mut expected = std::collections::BTreeMap::new();
+    for n in 0..600_i64 {
+        put(&db, &format!("d{n}"), &json!([[[n % 3, n % 5, n], n], ["text", 1]]));
+        *expected.entry((n % 3, n % 5)).or_insert(0) += n;
+    }
+    let (view, _) = view(&db, ProgramReducer::Sum);
+    let groups = |query: stemmadb::ProgramQuery, level| -> Vec<Json> {
+        query
+            .groups(level)
+            .unwrap()
+            .map(|group| group.map(|(key, sum)| json!([told(&key), told(&sum)])).unwrap())
+            .collect()
+    };
+    let wanted: Vec<Json> = std::iter::once(json!(["text", 600]))
+        .chain(expected.iter().map(|((a, b), sum)| json!([[a, b], sum])))
+        .collect();
+    assert_eq!(groups(view.query(), Some(2)), wanted);
+    assert_eq!(groups(view.query().descending(true), Some(2)), wanted.iter().rev().cloned().collect::<Vec<_>>());
+    assert_eq!(groups(view.query().skip(2).limit(3), Some(2)), wanted[2..5]);
+    assert_eq!(groups(view.query(), Some(1)).len(), 4);
+    assert_eq!(groups(view.query(), None).len(), 601);
+    // A range that cuts groups at both ends.
+    let choice = RowChoice::Range(bound(json!([0, 4, 300]), None, true), bound(json!([1, 1]), None, true));
+    let from = (0..600).filter(|n| n % 3 == 0 && n % 5 == 4 && *n >= 300).sum::<i64>();
+    let cut = groups(view.query().among(choice.clone()), Some(2));
+    assert_eq!(cut, [json!([[0, 4], from]), json!([[1, 0], expected[&(1, 0)]])]);
+    let whole = view.query().among(choice).reduce().unwrap().unwrap();
+    assert_eq!(whole.as_i64().unwrap(), from + expected[&(1, 0)]);
+}
+
+#[test]
+fn only_what_changed_is_mapped_and_custom_reductions_see_all() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("x.stemma");
+    let mut model = std::collections::BTreeMap::new();
+    let mut seed = 7_u64;
+    let mut random = |bound: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % bound
+    };
+    let db = Database::open(&path).unwrap();
+    let (opened, mapped) = view(&db, ProgramReducer::Custom);
+    for round in 0..30 {
+        for _ in 0..40 {
+            let id = format!("d{:03}", random(200));
+            let keys: Vec<Json> = (0..random(3)).map(|_| json!([random(50), random(9)])).collect();
+            put(&db, &id, &json!(keys));
+            model.insert(id, keys);
+        }
+        if round % 7 == 3 {
+            let id = model.keys().next().unwrap().clone();
+            let revision = *db.get(&id).unwrap().unwrap().revision();
+            db.delete(&id, &revision).unwrap();
+            model.remove(&id);
+        }
+        let before = mapped.load(Ordering::Relaxed);
+        let found = rows(&opened, RowChoice::All, false);
+        assert!(mapped.load(Ordering::Relaxed) - before <= 41, "only what changed is mapped");
+        let mut wanted: Vec<(u64, String, u64)> = model
+            .iter()
+            .flat_map(|(id, keys)| {
+                keys.iter().map(move |row| (row[0].as_u64().unwrap(), id.clone(), row[1].as_u64().unwrap()))
+            })
+            .collect();
+        wanted.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        let found: Vec<(u64, String, u64)> = found
+            .iter()
+            .map(|row| (row[0].as_u64().unwrap(), row[1].as_str().unwrap().to_owned(), row[2].as_u64().unwrap()))
+            .collect();
+        let told = |rows: &[(u64, String, u64)]| -> String {
+            rows.iter().map(|(key, id, value)| format!("{key}@{id}={value};")).collect()
+        };
+        let in_order =
+            |rows: &[(u64, String, u64)]| rows.iter().map(|(key, id, _)| (*key, id.clone())).collect::<Vec<_>>();
+        assert_eq!(in_order(&found), in_order(&wanted));
+        let reduced = opened.query().reduce().unwrap();
+        assert_eq!(reduced.map(|told| told.as_str().unwrap().to_owned()).unwrap_or_default(), told(&found));
+        let part: Vec<_> = found.iter().filter(|row| (10..30).contains(&row.0)).cloned().collect();
+        let choice = RowChoice::Range(bound(json!(10), None, true), bound(json!(30), None, false));
+        let reduced = opened.query().among(choice).reduce().unwrap();
+        assert_eq!(reduced.map(|told| told.as_str().unwrap().to_owned()).unwrap_or_default(), told(&part));
+    }
+    let all = rows(&opened, RowChoice::All, false);
+    assert!(db.check(|_| ()).unwrap().damages.is_empty());
+    drop(opened);
+    db.close().unwrap();
+    let db = Database::open(&path).unwrap();
+    let (opened, mapped) = view(&db, ProgramReducer::Custom);
+    assert_eq!(rows(&opened, RowChoice::All, false), all);
+    assert_eq!(mapped.load(Ordering::Relaxed), 0, "nothing is mapped again");
+    assert_eq!(db.view_names().unwrap(), ["rows Custom"]);
+    db.drop_view("rows Custom").unwrap();
+    assert!(db.view_names().unwrap().is_empty());
+    assert!(db.check(|_| ()).unwrap().damages.is_empty());
+}
+
+#[test]
+fn long_keys_have_their_place() {
+    let db = Database::in_memory();
+    let long = |first: &str, last: &str| format!("{first}{}{last}", "x".repeat(2000));
+    put(&db, "1", &json!([[long("a", "1"), 1], [long("a", "2"), 2]]));
+    put(&db, "2", &json!([[long("b", ""), 3], [["p", long("c", ""), "q"], 4], ["b", 5]]));
+    put(&db, &"i".repeat(1000), &json!([["k", 6], [long("k", ""), 7]]));
+    let (view, _) = view(&db, ProgramReducer::Sum);
+    let found = rows(&view, RowChoice::All, false);
+    let values: Vec<i64> = found.iter().map(|row| row[2].as_i64().unwrap()).collect();
+    assert_eq!(values[2..], [5, 3, 6, 7, 4]);
+    assert_eq!(found[3][0], long("b", ""), "the whole key comes back");
+    for (key, sum) in
+        [(json!(long("a", "1")), 1), (json!(long("a", "2")), 2), (json!(["p", long("c", ""), "q"]), 4), (json!("k"), 6)]
+    {
+        let reduced = view.query().among(RowChoice::Keys(vec![value(&key)])).reduce().unwrap();
+        assert_eq!(reduced, Some(sum.into()), "{key}");
+    }
+    assert_eq!(view.query().groups(None).unwrap().count(), 7);
+    assert!(db.check(|_| ()).unwrap().damages.is_empty());
+}
+
+#[test]
+fn what_can_t_be_mapped_has_no_rows_and_a_program_that_fails_keeps_nothing() {
+    let db = Database::in_memory();
+    put(&db, "good", &json!([[1, 1]]));
+    db.insert("bad", &json!({"stop": true})).unwrap();
+    db.insert("_design/x", &json!({"rows": [[2, 2]]})).unwrap();
+    let (opened, _) = view(&db, ProgramReducer::Sum);
+    assert_eq!(rows(&opened, RowChoice::All, false).len(), 1);
+    assert_eq!(opened.info().unwrap().failed_count, 1);
+
+    struct Failing;
+    impl ViewProgram for Failing {
+        fn name(&self) -> &str {
+            "failing"
+        }
+        fn map(&self, _: &[&Document]) -> Result<Vec<Result<Vec<(Value, Value)>>>> {
+            Err(Error::stopped("it took too long"))
+        }
+    }
+    let failing = db.program_view(Arc::new(Failing)).unwrap();
+    assert_eq!(failing.query().rows().err().unwrap().kind(), ErrorKind::Stopped);
+    assert_eq!(failing.query().access(Access::NoUpdate).rows().unwrap().count(), 0);
+    assert!(failing.query().access(Access::NoUpdate).rows().unwrap().is_stale());
+}
