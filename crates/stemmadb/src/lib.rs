@@ -48,7 +48,7 @@ pub use store::{
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};
 pub use view::{
-    Access, DeclaredView, Emitter, Groups, OpenView, ProgramGroups, ProgramQuery, ProgramReducer, ProgramRow,
-    ProgramRows, ProgramView, Reduction, Refresh, RowBound, RowChoice, Stats, View, ViewInfo, ViewProgram, ViewQuery,
-    ViewRow, ViewRows, ViewSession,
+    Access, DeclaredView, EmittedRows, Emitter, Groups, OpenView, ProgramGroups, ProgramQuery, ProgramReducer,
+    ProgramRow, ProgramRows, ProgramView, Reduction, Refresh, RowBound, RowChoice, Stats, View, ViewInfo, ViewProgram,
+    ViewQuery, ViewRow, ViewRows, ViewSession,
 };

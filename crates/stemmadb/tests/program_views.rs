@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value as Json, json};
 use stemmadb::{
-    Access, Database, Document, Error, ErrorKind, ProgramReducer, ProgramRow, ProgramView, Result, RowBound, RowChoice,
-    Value, ViewProgram,
+    Access, Database, Document, EmittedRows, Error, ErrorKind, ProgramReducer, ProgramRow, ProgramView, Result,
+    RowBound, RowChoice, Value, ViewProgram,
 };
 
 /// Emits what documents have in `rows`: `[[key, value], …]`.
@@ -21,7 +21,7 @@ impl ViewProgram for Rows {
         &self.name
     }
 
-    fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Vec<(Value, Value)>>>> {
+    fn map(&self, documents: &[&Document]) -> Result<Vec<Result<EmittedRows>>> {
         self.mapped.fetch_add(documents.len(), Ordering::Relaxed);
         documents.iter().map(|document| Ok(rows_of(document))).collect()
     }
@@ -43,7 +43,7 @@ impl ViewProgram for Rows {
     }
 }
 
-fn rows_of(document: &Document) -> Result<Vec<(Value, Value)>> {
+fn rows_of(document: &Document) -> Result<EmittedRows> {
     if document.get("stop")?.is_some() {
         return Err(Error::invalid("it can't be mapped"));
     }
@@ -395,7 +395,7 @@ fn what_can_t_be_mapped_has_no_rows_and_a_program_that_fails_keeps_nothing() {
         fn name(&self) -> &str {
             "failing"
         }
-        fn map(&self, _: &[&Document]) -> Result<Vec<Result<Vec<(Value, Value)>>>> {
+        fn map(&self, _: &[&Document]) -> Result<Vec<Result<EmittedRows>>> {
             Err(Error::stopped("it took too long"))
         }
     }

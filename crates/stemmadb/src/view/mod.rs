@@ -29,7 +29,8 @@ mod within;
 pub use declared::DeclaredView;
 pub use definition::{Emitter, Reduction, Refresh, View};
 pub use program::{
-    ProgramGroups, ProgramQuery, ProgramReducer, ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice, ViewProgram,
+    EmittedRows, ProgramGroups, ProgramQuery, ProgramReducer, ProgramRow, ProgramRows, ProgramView, RowBound,
+    RowChoice, ViewProgram,
 };
 pub use query::{Access, Groups, OpenView, ViewInfo, ViewQuery, ViewRow, ViewRows};
 pub use reduce::Stats;

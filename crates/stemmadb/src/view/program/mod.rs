@@ -21,6 +21,9 @@ use crate::value::Value;
 pub(super) use mapping::ProgramMapping;
 pub use query::{ProgramGroups, ProgramQuery, ProgramRows, ProgramView, RowBound, RowChoice};
 
+/// What one document emits: keys and values.
+pub type EmittedRows = Vec<(Value, Value)>;
+
 /// The functions of a view, given at run time. Ask for one with [`Database::program_view`](crate::Database::program_view).
 ///
 /// What `map` says must depend on nothing but the document and the name: other functions have another name, since what was made by these
@@ -34,7 +37,7 @@ pub trait ViewProgram: Send + Sync + 'static {
     ///
     /// # Errors
     /// An error of the whole is that of whoever asked: nothing is kept of the batch.
-    fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Vec<(Value, Value)>>>>;
+    fn map(&self, documents: &[&Document]) -> Result<Vec<Result<EmittedRows>>>;
 
     /// How rows are reduced.
     fn reducer(&self) -> ProgramReducer {
