@@ -5,7 +5,8 @@
 //! http        a request and an answer as handlers see them  handlers    what each route does, by topic
 //! directory   which databases there are, and where        auth        who is it, and may they?
 //! script      the functions of design documents, in JavaScript
-//! documents   documents as the protocol has them
+//! documents   documents as the protocol has them      changes     the feed as clients read it
+//! mango       queries as clients write them
 //! ```
 //!
 //! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
@@ -14,12 +15,14 @@
 #![expect(dead_code, reason = "the routes that use the rest are on their way")]
 
 mod auth;
+mod changes;
 mod config;
 mod directory;
 mod documents;
 mod error;
 mod handlers;
 mod http;
+mod mango;
 mod routes;
 pub mod script;
 mod server;

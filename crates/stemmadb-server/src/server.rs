@@ -57,9 +57,10 @@ impl Server {
             .await
             .map_err(|error| Failure::internal(format!("cannot listen on {}: {error}", config.address)))?;
         let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
-        let state = State { config, directory, auth: Auth::new(administrator), started: Instant::now() };
-        let state = Arc::new(state);
         let (stopping, stopped) = watch::channel(false);
+        let auth = Auth::new(administrator);
+        let state = State { config, directory, auth, started: Instant::now(), stopping: stopped.clone() };
+        let state = Arc::new(state);
         let accepting = tokio::spawn(accept(listener, state.clone(), stopped));
         Ok(Server { state, address, generated_password, stopping, accepting })
     }

@@ -27,7 +27,7 @@ pub(super) fn id_of(call: &Call) -> Result<String> {
 }
 
 /// What is to be shown, by the query.
-pub(super) fn show_of(query: &Query) -> Result<Show> {
+pub(crate) fn show_of(query: &Query) -> Result<Show> {
     let meta = query.flag("meta", false)?;
     let since = match query.json("atts_since")? {
         Some(list) => revision_list(&list)?,

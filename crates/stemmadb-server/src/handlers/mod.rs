@@ -2,8 +2,12 @@
 
 pub(crate) mod attachment;
 pub(crate) mod bulk;
+pub(crate) mod changes;
 pub(crate) mod database;
 pub(crate) mod document;
 pub(crate) mod listing;
+pub(crate) mod mango;
 mod multipart;
 pub(crate) mod server;
+
+pub(crate) use document::show_of;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use stemmadb::Value;
+use tokio::sync::watch;
 
 use super::body::{read_all, read_json};
 use super::{Parameters, Query};
@@ -21,6 +22,8 @@ pub(crate) struct State {
     pub(crate) directory: Arc<Directory>,
     pub(crate) auth: Auth,
     pub(crate) started: Instant,
+    /// Becomes true when the server is told to stop.
+    pub(crate) stopping: watch::Receiver<bool>,
 }
 
 /// One request.

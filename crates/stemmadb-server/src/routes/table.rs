@@ -8,7 +8,7 @@ use hyper::Method;
 
 use super::Route;
 use crate::auth::Access;
-use crate::handlers::{attachment, bulk, database, document, listing, server};
+use crate::handlers::{attachment, bulk, changes, database, document, listing, mango, server};
 
 /// A row.
 macro_rules! route {
@@ -32,7 +32,10 @@ fn method(name: &str) -> Method {
 pub(super) fn routes() -> &'static [Route] {
     static ROUTES: OnceLock<Vec<Route>> = OnceLock::new();
     ROUTES.get_or_init(|| {
-        [server_routes(), database_routes(), bulk_routes(), document_routes()].into_iter().flatten().collect()
+        [server_routes(), database_routes(), bulk_routes(), mango_routes(), document_routes()]
+            .into_iter()
+            .flatten()
+            .collect()
     })
 }
 
@@ -74,10 +77,24 @@ fn bulk_routes() -> Vec<Route> {
         route!(POST "/{db}/_missing_revs" Member bulk::missing_revs, "Which revisions are not known here, in an older form."),
         route!(GET "/{db}/_all_docs" Member listing::all_docs, "Documents in the order of their ids."),
         route!(POST "/{db}/_all_docs" Member listing::all_docs, "Documents in the order of their ids, or of the keys sent."),
+        route!(GET "/{db}/_changes" Member changes::changes, "What changed since a sequence, now or as it comes."),
+        route!(POST "/{db}/_changes" Member changes::changes, "What changed since a sequence, filtered by ids or a selector."),
         route!(POST "/{db}/_all_docs/queries" Member listing::queries, "Several listings at once."),
         route!(GET "/{db}/_design_docs" Member listing::design_docs, "Design documents in the order of their ids."),
         route!(POST "/{db}/_design_docs" Member listing::design_docs, "Design documents, or those of the keys sent."),
         route!(GET "/{db}/_local_docs" Member listing::local_docs, "The documents that are not replicated."),
+    ]
+}
+
+fn mango_routes() -> Vec<Route> {
+    vec![
+        route!(POST "/{db}/_find" Member mango::find, "Documents that match a selector."),
+        route!(POST "/{db}/_explain" Member mango::explain, "How a query is answered."),
+        route!(GET "/{db}/_index" Member mango::list, "The indexes that were declared."),
+        route!(POST "/{db}/_index" DatabaseAdmin mango::create, "Declares an index."),
+        route!(POST "/{db}/_index/_bulk_delete" DatabaseAdmin mango::bulk_delete, "Takes indexes away."),
+        route!(DELETE "/{db}/_index/{ddoc}/json/{name}" DatabaseAdmin mango::delete, "Takes an index away."),
+        route!(DELETE "/{db}/_index/_design/{ddoc}/json/{name}" DatabaseAdmin mango::delete, "Takes an index away."),
     ]
 }
 

@@ -121,6 +121,21 @@ impl Changes {
         self.snapshot.sequence()
     }
 
+    /// How many changes there are, whatever they are filtered by, but `count_max` at most: where it doesn't matter whether there are more.
+    /// Costs tens of nanoseconds for each.
+    ///
+    /// # Errors
+    /// `Corrupt` if stored bytes are damaged.
+    pub fn count_up_to(&self, count_max: u64) -> Result<u64> {
+        let (mut position, mut count) = (self.since, 0);
+        while position < self.snapshot.sequence() && count < count_max {
+            let found = self.snapshot.events_after(position, BATCH_COUNT)?;
+            count += found.events.len() as u64;
+            position = found.reached;
+        }
+        Ok(count.min(count_max))
+    }
+
     /// Streams the changes. Costs a look-up for each, and a read of the log where documents or a selector are asked for.
     pub fn run(self) -> impl Iterator<Item = Result<Change>> + use<> {
         let limit = self.limit.unwrap_or(usize::MAX);

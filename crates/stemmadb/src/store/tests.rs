@@ -182,6 +182,23 @@ fn changes(snapshot: &crate::Snapshot) -> Vec<(Sequence, String)> {
 }
 
 #[test]
+fn changes_are_counted_as_they_are_told() {
+    let db = Database::in_memory();
+    for number in 0..700 {
+        db.upsert(&format!("{}", number % 600), &book(number)).unwrap();
+        if number == 300 {
+            db.checkpoint().unwrap();
+        }
+    }
+    for since in [0, 1, 99, 100, 650, 700, 900] {
+        let changes = || db.changes(crate::Sequence::new(since)).unwrap();
+        let told = changes().run().count() as u64;
+        assert_eq!(changes().count_up_to(u64::MAX).unwrap(), told, "since {since}");
+        assert_eq!(changes().count_up_to(10).unwrap(), told.min(10));
+    }
+}
+
+#[test]
 fn a_subscriber_hears_every_document_in_order() {
     let db = Database::in_memory();
     let mut subscription = db.subscribe(Sequence::ZERO);

@@ -1,0 +1,192 @@
+//! Feeds: batches of rows, and the waiting between them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::CONTENT_TYPE;
+use stemmadb::Sequence;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::request::{Feed, Request};
+use super::rows::{Position, next_batch};
+use crate::directory::Served;
+use crate::error::{Failure, Result};
+use crate::http::{Answer, Body, State, blocking, streamed};
+
+/// Changes that were left out are counted so far; beyond, only bounded from above.
+const PENDING_COUNTED: u64 = 10_000;
+
+/// The answer to a request of changes.
+pub(crate) async fn feed(state: Arc<State>, served: Arc<Served>, request: Request) -> Result<Answer> {
+    if request.feed == Feed::Normal {
+        return normal(&state, served, request).await;
+    }
+    let content_type = if request.feed == Feed::EventSource { "text/event-stream" } else { "application/json" };
+    let (sender, from) = mpsc::channel(4);
+    tokio::spawn(async move {
+        let mut live = Live { state, served, request, sender };
+        if let Err(failure) = live.run().await {
+            live.sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
+        }
+    });
+    Ok(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }).with(CONTENT_TYPE, content_type))
+}
+
+async fn normal(state: &State, served: Arc<Served>, request: Request) -> Result<Answer> {
+    streamed(StatusCode::OK, "application/json", state.config.limits.stall_timeout, move |out| {
+        let snapshot = served.database().snapshot()?;
+        out.buffer.extend_from_slice(b"{\"results\":[\n");
+        let mut position = Position { since: request.since, count: 0 };
+        loop {
+            let batch = next_batch(&served, &snapshot, &request, position)?;
+            position = batch.position;
+            out.buffer.extend_from_slice(&batch.text);
+            if batch.is_last {
+                break;
+            }
+            out.flush_if_full()?;
+        }
+        out.buffer.extend_from_slice(ending(&served, &request, position)?.as_bytes());
+        Ok(())
+    })
+    .await
+}
+
+/// What comes after the last row. Blocks.
+fn ending(served: &Served, request: &Request, position: Position) -> Result<String> {
+    let last = served.sequence_text(position.since);
+    let pending = match position.count >= request.limit && !request.descending {
+        true => pending(served, position.since)?,
+        false => 0,
+    };
+    Ok(match request.feed {
+        Feed::Normal | Feed::Longpoll => format!("\n],\n\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
+        Feed::Continuous => format!("{{\"last_seq\":\"{last}\",\"pending\":{pending}}}\n"),
+        Feed::EventSource => String::new(),
+    })
+}
+
+/// How many changes there are after `since`: counted, where they are not too many for that.
+fn pending(served: &Served, since: Sequence) -> Result<u64> {
+    let changes = served.database().changes(since)?;
+    Ok(match changes.count_up_to(PENDING_COUNTED)? {
+        PENDING_COUNTED => changes.last_sequence().get() - since.get(),
+        count => count,
+    })
+}
+
+/// A feed that waits.
+struct Live {
+    state: Arc<State>,
+    served: Arc<Served>,
+    request: Request,
+    sender: mpsc::Sender<std::io::Result<Bytes>>,
+}
+
+/// Why a feed stopped waiting.
+enum Woken {
+    /// There is something new.
+    News,
+    /// It is time to show that the feed lives.
+    Beat,
+    /// It is over.
+    End,
+}
+
+impl Live {
+    async fn run(&mut self) -> Result<()> {
+        let mut published = self.served.published();
+        let mut stopping = self.state.stopping.clone();
+        let mut position = Position { since: self.request.since, count: 0 };
+        if self.request.feed == Feed::Longpoll {
+            self.send("{\"results\":[\n".into()).await?;
+        }
+        let mut idle_since = Instant::now();
+        loop {
+            published.borrow_and_update();
+            let before = position.count;
+            position = self.catch_up(position).await?;
+            if position.count > before {
+                idle_since = Instant::now();
+            }
+            let is_enough =
+                position.count >= self.request.limit || (self.request.feed == Feed::Longpoll && position.count > 0);
+            if is_enough {
+                break;
+            }
+            loop {
+                match self.wait(&mut published, &mut stopping, idle_since).await? {
+                    Woken::News => break,
+                    Woken::Beat => self.beat().await?,
+                    Woken::End => return self.end(position).await,
+                }
+            }
+        }
+        self.end(position).await
+    }
+
+    /// Sends everything there is for now.
+    async fn catch_up(&mut self, mut position: Position) -> Result<Position> {
+        loop {
+            let (served, request) = (self.served.clone(), self.request.clone());
+            let batch = blocking(move || {
+                let snapshot = served.database().snapshot()?;
+                next_batch(&served, &snapshot, &request, position)
+            })
+            .await?;
+            position = batch.position;
+            if !batch.text.is_empty() {
+                self.send(batch.text.into()).await?;
+            }
+            if batch.is_last {
+                return Ok(position);
+            }
+        }
+    }
+
+    async fn wait(
+        &self,
+        published: &mut watch::Receiver<Sequence>,
+        stopping: &mut watch::Receiver<bool>,
+        idle_since: Instant,
+    ) -> Result<Woken> {
+        let next = match self.request.heartbeat {
+            Some(heartbeat) => Instant::now() + heartbeat,
+            None => idle_since + self.request.timeout,
+        };
+        tokio::select! {
+            changed = published.changed() => Ok(if changed.is_ok() { Woken::News } else { Woken::End }),
+            _ = stopping.wait_for(|stopping| *stopping) => Ok(Woken::End),
+            () = sleep_until(next) => Ok(if self.request.heartbeat.is_some() { Woken::Beat } else { Woken::End }),
+            () = self.sender.closed() => Err(gone()),
+        }
+    }
+
+    async fn beat(&self) -> Result<()> {
+        let beat = match self.request.feed {
+            Feed::EventSource => "event: heartbeat\ndata: \n\n",
+            _ => "\n",
+        };
+        self.send(beat.into()).await
+    }
+
+    async fn end(&self, position: Position) -> Result<()> {
+        let (served, request) = (self.served.clone(), self.request.clone());
+        let ending = blocking(move || ending(&served, &request, position)).await?;
+        self.send(ending.into()).await
+    }
+
+    async fn send(&self, piece: Bytes) -> Result<()> {
+        let patience = self.state.config.limits.stall_timeout;
+        match timeout(patience, self.sender.send(Ok(piece))).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(gone()),
+        }
+    }
+}
+
+fn gone() -> Failure {
+    Failure::internal("the client is gone")
+}

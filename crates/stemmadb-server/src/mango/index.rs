@@ -1,0 +1,184 @@
+//! Indexes as clients declare them: design documents of the language `query`.
+
+use hyper::StatusCode;
+use md5::{Digest, Md5};
+use stemmadb::{Document, Object, Value};
+
+use crate::error::{Failure, Result};
+
+/// An index as a client declares it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Definition {
+    /// `[{"field": "asc"}, …]`.
+    fields: Vec<Value>,
+    /// As it was given: fields by name alone, too.
+    given: Value,
+    partial: Value,
+    pub(crate) ddoc: Option<String>,
+    pub(crate) name: String,
+}
+
+fn invalid(reason: impl Into<String>) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, "invalid_index", reason.into())
+}
+
+impl Definition {
+    /// The index that the body of `POST _index` declares.
+    ///
+    /// # Errors
+    /// 400 if it declares none; 501 for a kind that is not here.
+    pub(crate) fn parse(body: &Value) -> Result<Self> {
+        let index = body.get("index").ok_or_else(|| {
+            Failure::new(StatusCode::BAD_REQUEST, "missing_required_key", "Missing required key: index")
+        })?;
+        match body.get("type").and_then(Value::as_str).unwrap_or("json") {
+            "json" => {}
+            kind => return Err(Failure::not_implemented(format!("indexes of the type {kind:?} are not supported"))),
+        }
+        let given = index.get("fields").and_then(Value::as_array).filter(|fields| !fields.is_empty());
+        let given = given.ok_or_else(|| invalid("an index needs `fields`: a list of at least one"))?;
+        let fields = given.iter().map(field_of).collect::<Result<Vec<_>>>()?;
+        let partial = index.get("partial_filter_selector").cloned().unwrap_or_else(|| Object::new().into());
+        let given = Value::Array(given.to_vec());
+        let text = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
+        let ddoc = text("ddoc").map(|ddoc| ddoc.trim_start_matches("_design/").to_owned());
+        let hash = || {
+            let digest = Md5::digest(format!("{}{}", Value::Array(fields.clone()).to_json(), partial.to_json()));
+            digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        let name = text("name").unwrap_or_else(hash);
+        Ok(Definition { fields, given, partial, ddoc, name })
+    }
+
+    /// The id of its design document.
+    pub(crate) fn id(&self) -> String {
+        format!("_design/{}", self.ddoc.as_ref().unwrap_or(&self.name))
+    }
+
+    /// What stands in the design document under its name.
+    fn view(&self) -> Value {
+        let fields: Object =
+            self.fields.iter().filter_map(Value::as_object).flatten().map(|(n, v)| (n, v.clone())).collect();
+        let mut map = Object::new();
+        map.insert("fields", fields);
+        map.insert("partial_filter_selector", self.partial.clone());
+        let mut def = Object::new();
+        def.insert("fields", self.given.clone());
+        if self.partial.as_object().is_some_and(|partial| !partial.is_empty()) {
+            def.insert("partial_filter_selector", self.partial.clone());
+        }
+        let options: Object = [("def", Value::Object(def))].into_iter().collect();
+        let mut view = Object::new();
+        view.insert("map", map);
+        view.insert("reduce", "_count");
+        view.insert("options", options);
+        view.into()
+    }
+}
+
+/// A field and its direction.
+fn field_of(field: &Value) -> Result<Value> {
+    let (name, direction) = match field {
+        Value::String(name) => (name.as_str(), "asc"),
+        Value::Object(object) if object.len() == 1 => match object.iter().next() {
+            Some((name, Value::String(direction))) if matches!(direction.as_str(), "asc" | "desc") => {
+                (name, direction.as_str())
+            }
+            _ => return Err(invalid("a field's direction is \"asc\" or \"desc\"")),
+        },
+        _ => return Err(invalid("a field is a name, or {name: direction}")),
+    };
+    Ok(Value::Object([(name, Value::from(direction))].into_iter().collect()))
+}
+
+/// The body of a design document with one more index; none if it has it already.
+///
+/// # Errors
+/// 400 if the design document is not one of indexes.
+pub(crate) fn design_document(body: Option<Value>, definition: &Definition) -> Result<Option<Value>> {
+    let mut object = match body {
+        Some(Value::Object(object)) => object,
+        _ => [("language", Value::from("query")), ("views", Object::new().into())].into_iter().collect(),
+    };
+    if object.get("language").and_then(Value::as_str) != Some("query") {
+        let reason = "The design document has another language";
+        return Err(Failure::new(StatusCode::BAD_REQUEST, "invalid_design_doc_language", reason));
+    }
+    let view = definition.view();
+    let mut views = object.get("views").and_then(Value::as_object).cloned().unwrap_or_default();
+    if views.get(&definition.name) == Some(&view) {
+        return Ok(None);
+    }
+    views.insert(&definition.name, view);
+    object.insert("views", views);
+    Ok(Some(object.into()))
+}
+
+/// An index of a design document.
+#[derive(Debug, Clone)]
+pub(crate) struct Listed {
+    pub(crate) ddoc: String,
+    pub(crate) name: String,
+    fields: Vec<Value>,
+    partial: Option<Value>,
+}
+
+impl Listed {
+    /// As clients read it.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut def = Object::new();
+        def.insert("fields", Value::Array(self.fields.clone()));
+        if let Some(partial) = &self.partial {
+            def.insert("partial_filter_selector", partial.clone());
+        }
+        let mut listed = Object::new();
+        listed.insert("ddoc", self.ddoc.as_str());
+        listed.insert("name", self.name.as_str());
+        listed.insert("type", "json");
+        listed.insert("partitioned", false);
+        listed.insert("def", def);
+        listed.into()
+    }
+
+    /// The names of its fields.
+    pub(crate) fn field_names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter_map(|field| field.as_object()?.names().next())
+    }
+
+    /// The index that needs no declaration.
+    pub(crate) fn special() -> Value {
+        let id: Object = [("_id", Value::from("asc"))].into_iter().collect();
+        let def: Object = [("fields", Value::Array(vec![id.into()]))].into_iter().collect();
+        let mut listed = Object::new();
+        listed.insert("ddoc", Value::Null);
+        listed.insert("name", "_all_docs");
+        listed.insert("type", "special");
+        listed.insert("def", def);
+        listed.into()
+    }
+}
+
+/// The indexes of a design document.
+pub(crate) fn listed(document: &Document) -> Result<Vec<Listed>> {
+    if document.get("language")? != Some(Value::from("query")) {
+        return Ok(Vec::new());
+    }
+    let views = document.get("views")?;
+    let views = views.as_ref().and_then(Value::as_object).into_iter().flatten();
+    let mut found = Vec::new();
+    for (name, view) in views {
+        let map = view.get("map");
+        let fields = map.and_then(|map| map.get("fields")).and_then(Value::as_object);
+        let Some(fields) = fields else { continue };
+        let fields =
+            fields.iter().map(|(name, direction)| Value::Object([(name, direction.clone())].into_iter().collect()));
+        let partial = map.and_then(|map| map.get("partial_filter_selector")).cloned();
+        found.push(Listed {
+            ddoc: document.id().as_str().to_owned(),
+            name: name.to_owned(),
+            fields: fields.collect(),
+            partial: partial.filter(|partial| partial.as_object().is_some_and(|partial| !partial.is_empty())),
+        });
+    }
+    Ok(found)
+}

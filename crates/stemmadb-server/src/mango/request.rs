@@ -1,0 +1,239 @@
+//! The body of `_find` and `_explain`.
+
+use hyper::StatusCode;
+use stemmadb::{Object, Query, Selector, Sort, Value, all_of, field, not};
+
+use crate::error::{Failure, Result};
+
+/// CouchDB's limit, where none is given.
+const LIMIT: u64 = 25;
+/// The bookmark of an empty page, and what it was made of: everything from the beginning.
+const NIL: &str = "nil";
+/// The bookmark after the last row: nothing is left.
+const END: &str = "end";
+
+/// What was asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) selector: Selector,
+    /// The selector with every condition spelled out.
+    pub(crate) spelled: Value,
+    pub(crate) sort: Option<Value>,
+    pub(crate) limit: u64,
+    pub(crate) skip: u64,
+    pub(crate) fields: Option<Vec<String>>,
+    bookmark: Option<String>,
+    pub(crate) conflicts: bool,
+    pub(crate) execution_stats: bool,
+    pub(crate) use_index: Option<Value>,
+}
+
+fn missing(name: &str) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, "missing_required_key", format!("Missing required key: {name}"))
+}
+
+fn invalid(name: &str, value: &Value) -> Failure {
+    let reason = format!("Invalid value for {name}: {}", value.to_json().chars().take(100).collect::<String>());
+    Failure::new(StatusCode::BAD_REQUEST, "invalid_key", reason)
+}
+
+impl Request {
+    /// The request that `body` is.
+    ///
+    /// # Errors
+    /// 400, with CouchDB's words where it has them.
+    pub(crate) fn parse(body: &Value) -> Result<Self> {
+        let object = body.as_object().ok_or_else(|| Failure::bad_request("Request body must be a JSON object"))?;
+        let selector = object.get("selector").ok_or_else(|| missing("selector"))?;
+        if selector.as_object().is_none() {
+            return Err(invalid("selector", selector));
+        }
+        let mut request = Request {
+            selector: Selector::parse(selector).map_err(selector_refusal)?,
+            spelled: spelled_out(selector),
+            sort: None,
+            limit: LIMIT,
+            skip: 0,
+            fields: None,
+            bookmark: None,
+            conflicts: false,
+            execution_stats: false,
+            use_index: None,
+        };
+        for (name, value) in object {
+            match (name, value) {
+                ("limit", value) => request.limit = value.as_u64().ok_or_else(|| invalid(name, value))?,
+                ("skip", value) => request.skip = value.as_u64().ok_or_else(|| invalid(name, value))?,
+                ("sort", Value::Array(keys)) if keys.is_empty() => {}
+                ("sort", value) => request.sort = Some(value.clone()),
+                ("fields", Value::Array(fields)) => {
+                    let fields = fields.iter().map(|field| field.as_str().map(str::to_owned));
+                    let fields = fields.collect::<Option<Vec<_>>>().ok_or_else(|| invalid(name, value))?;
+                    request.fields = Some(fields).filter(|fields| !fields.is_empty());
+                }
+                ("fields", Value::String(all)) if all == "all_fields" => {}
+                ("fields", value) => return Err(invalid(name, value)),
+                ("bookmark", Value::String(bookmark)) if bookmark.is_empty() || bookmark == NIL => {}
+                ("bookmark", Value::String(bookmark)) => request.bookmark = Some(bookmark.clone()),
+                ("bookmark", Value::Null) => {}
+                ("bookmark", value) => return Err(invalid(name, value)),
+                ("conflicts", value) => request.conflicts = value.as_bool().ok_or_else(|| invalid(name, value))?,
+                ("execution_stats", value) => {
+                    request.execution_stats = value.as_bool().ok_or_else(|| invalid(name, value))?;
+                }
+                ("use_index", value) => request.use_index = Some(value.clone()),
+                // Of clusters, and of indexes that lag behind: ours do neither.
+                _ => {}
+            }
+        }
+        Ok(request)
+    }
+
+    /// Whether nothing is left to be read: the page before was the last.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.bookmark.as_deref() == Some(END)
+    }
+
+    /// The paths that rows are sorted by.
+    fn sort_paths(&self) -> Vec<String> {
+        let keys = self.sort.as_ref().and_then(Value::as_array).unwrap_or_default();
+        let path = |key: &Value| match key {
+            Value::String(path) => Some(path.clone()),
+            key => key.as_object().and_then(|object| object.names().next().map(str::to_owned)),
+        };
+        keys.iter().filter_map(path).collect()
+    }
+
+    /// The query for the library. As in CouchDB, where an index holds no document without its fields, what is sorted by is there; and
+    /// design documents are never found.
+    ///
+    /// # Errors
+    /// 400 for a sort or a bookmark that can't be one.
+    pub(crate) fn query(&self, has_design_documents: bool) -> Result<Query> {
+        let mut parts = vec![self.selector.clone()];
+        parts.extend(self.sort_paths().iter().filter(|path| *path != "_id").map(|path| field(path).exists()));
+        if has_design_documents {
+            parts.push(not(field("_id").begins_with("_design/")));
+        }
+        let selector = if parts.len() == 1 { self.selector.clone() } else { all_of(parts) };
+        let mut query = Query::new(selector).limit(self.limit).skip(self.skip);
+        if let Some(sort) = &self.sort {
+            query = query.order(Sort::parse(sort).map_err(sort_refusal)?);
+        }
+        if let Some(fields) = &self.fields {
+            query = query.fields(fields);
+        }
+        if let Some(bookmark) = &self.bookmark {
+            query = query.after(bookmark.clone());
+        }
+        Ok(query)
+    }
+
+    /// The bookmark of a page of so many rows that ended with the library's token.
+    pub(crate) fn bookmark_of(row_count: u64, token: Option<String>) -> String {
+        match (row_count, token) {
+            (0, _) => NIL.to_owned(),
+            (_, Some(token)) => token,
+            (_, None) => END.to_owned(),
+        }
+    }
+}
+
+/// The selector with every condition spelled out, as CouchDB shows it: equality as `$eq`, several conditions as `$and`, nested fields by
+/// their paths.
+pub(crate) fn spelled_out(selector: &Value) -> Value {
+    let mut conditions = Vec::new();
+    conditions_of(selector, "", &mut conditions);
+    match conditions.len() {
+        0 => Object::new().into(),
+        1 => conditions.remove(0),
+        _ => single("$and", Value::Array(conditions)),
+    }
+}
+
+fn conditions_of(selector: &Value, prefix: &str, out: &mut Vec<Value>) {
+    for (name, value) in selector.as_object().into_iter().flatten() {
+        match (name, value) {
+            ("$and" | "$or" | "$nor", Value::Array(parts)) => {
+                out.push(single(name, Value::Array(parts.iter().map(spelled_out).collect())));
+            }
+            ("$not", part) => out.push(single(name, spelled_out(part))),
+            (name, value) => {
+                let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
+                let names = || value.as_object().into_iter().flat_map(Object::names);
+                match value {
+                    Value::Object(object) if !object.is_empty() && names().all(|name| !name.starts_with('$')) => {
+                        conditions_of(value, &path, out);
+                    }
+                    Value::Object(object) if !object.is_empty() => {
+                        out.extend(
+                            object.iter().map(|(operator, operand)| single(&path, single(operator, operand.clone()))),
+                        );
+                    }
+                    _ => out.push(single(&path, single("$eq", value.clone()))),
+                }
+            }
+        }
+    }
+}
+
+fn single(name: &str, value: Value) -> Value {
+    Value::Object([(name, value)].into_iter().collect())
+}
+
+fn selector_refusal(error: stemmadb::Error) -> Failure {
+    let word = if error.message().contains("operator") { "invalid_operator" } else { "bad_arg" };
+    Failure::new(StatusCode::BAD_REQUEST, word, Failure::from(error).reason().to_owned())
+}
+
+fn sort_refusal(error: stemmadb::Error) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, "invalid_sort_json", Failure::from(error).reason().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_has_couchdbs_words() {
+        for (body, word) in [
+            ("[]", "bad_request"),
+            ("{}", "missing_required_key"),
+            (r#"{"selector": 3}"#, "invalid_key"),
+            (r#"{"selector": {"a": {"$nonsense": 1}}}"#, "invalid_operator"),
+            (r#"{"selector": {}, "limit": -1}"#, "invalid_key"),
+            (r#"{"selector": {}, "fields": 1}"#, "invalid_key"),
+            (r#"{"selector": {}, "bookmark": 1}"#, "invalid_key"),
+        ] {
+            let failure = Request::parse(&Value::parse(body).unwrap()).unwrap_err();
+            assert_eq!((failure.status(), failure.error()), (StatusCode::BAD_REQUEST, word), "{body}");
+        }
+        let wrong = Request::parse(&Value::parse(r#"{"selector": {}, "sort": [{"a": "up"}]}"#).unwrap()).unwrap();
+        assert_eq!(wrong.query(false).unwrap_err().error(), "invalid_sort_json");
+    }
+
+    #[test]
+    fn selectors_are_spelled_out() {
+        for (selector, expected) in [
+            ("{}", "{}"),
+            (r#"{"a":1}"#, r#"{"a":{"$eq":1}}"#),
+            (r#"{"a":{"$gt":1,"$lt":3}}"#, r#"{"$and":[{"a":{"$gt":1}},{"a":{"$lt":3}}]}"#),
+            (
+                r#"{"a":{"b":{"c":1}},"$or":[{"x":1},{"y":{}}]}"#,
+                r#"{"$and":[{"a.b.c":{"$eq":1}},{"$or":[{"x":{"$eq":1}},{"y":{"$eq":{}}}]}]}"#,
+            ),
+            (r#"{"$not":{"a":1}}"#, r#"{"$not":{"a":{"$eq":1}}}"#),
+        ] {
+            assert_eq!(spelled_out(&Value::parse(selector).unwrap()).to_json(), expected);
+        }
+    }
+
+    #[test]
+    fn pages_end() {
+        assert_eq!(Request::bookmark_of(0, None), "nil");
+        assert_eq!(Request::bookmark_of(3, Some("x".to_owned())), "x");
+        let last = Request::bookmark_of(3, None);
+        let body = format!(r#"{{"selector": {{}}, "bookmark": "{last}"}}"#);
+        assert!(Request::parse(&Value::parse(&body).unwrap()).unwrap().is_at_end());
+    }
+}
