@@ -4,6 +4,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
 use hyper::StatusCode;
 use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName};
 use stemmadb::{Attachment, BlobReader, Document, Snapshot, Value};
@@ -177,13 +178,43 @@ impl Read for Arriving {
     }
 }
 
+/// A bound on what is stored: what is compressed can be much larger than what was sent.
+pub(super) struct Bounded<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R> Bounded<R> {
+    pub(super) fn new(inner: R, bytes_max: u64) -> Self {
+        Bounded { inner, left: bytes_max }
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        let too_large = || std::io::Error::new(std::io::ErrorKind::FileTooLarge, "the attachment is too large");
+        self.left = self.left.checked_sub(count as u64).ok_or_else(too_large)?;
+        Ok(count)
+    }
+}
+
+/// Whether a request's body is compressed: files are kept as what they are.
+pub(super) fn is_gzip(call: &Call) -> bool {
+    call.header("content-encoding") == Some("gzip")
+}
+
 /// Stores the body of a request as it arrives.
 async fn store_body(call: &mut Call, served: &Arc<Served>) -> Result<Content> {
     let limits = call.state.config.limits.clone();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
     let (sender, arriving) = Arriving::new();
     let storing = served.clone();
-    let stored = tokio::task::spawn_blocking(move || storing.store(arriving));
+    let (is_gzip, file_max) = (is_gzip(call), limits.attachment_bytes);
+    let stored = tokio::task::spawn_blocking(move || match is_gzip {
+        true => storing.store(Bounded::new(MultiGzDecoder::new(arriving), file_max)),
+        false => storing.store(arriving),
+    });
     let mut count: u64 = 0;
     let failed = loop {
         match next_frame(&mut body, limits.stall_timeout).await {
@@ -217,7 +248,8 @@ pub(crate) async fn put(mut call: Call) -> Result<Answer> {
     let (id, name) = (id_of(&call)?, call.parameter("file")?.to_owned());
     check_id(&id)?;
     let content_type = call.header("content-type").unwrap_or("application/octet-stream").to_owned();
-    let claimed = call.header("content-md5").map(str::to_owned);
+    // Of a compressed body it would be that of what was sent.
+    let claimed = call.header("content-md5").filter(|_| !is_gzip(&call)).map(str::to_owned);
     let parent = parent_of(&call, None)?;
     let content = store_body(&mut call, &served).await?;
     if let (Some(claimed), Content::Stored { md5, .. }) = (claimed, &content)

@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use stemmadb::{Branch, Document, Snapshot};
 use uuid::Uuid;
 
-use super::attachment::{Arriving, content_of};
+use super::attachment::{Arriving, Bounded, content_of, is_gzip};
 use super::document::{Wanted, open};
 use crate::directory::Served;
 use crate::documents::{Content, FileView, Incoming, OpenRevs, Opened, Printer, Show, open_revs};
@@ -150,6 +150,10 @@ pub(super) async fn read_related(
     let (sender, arriving) = Arriving::new();
     let (served, id) = (served.clone(), id.to_owned());
     let (json_max, file_max) = (limits.body_bytes, limits.attachment_bytes);
+    let arriving: Box<dyn Read + Send> = match is_gzip(call) {
+        true => Box::new(MultiGzDecoder::new(arriving)),
+        false => Box::new(arriving),
+    };
     let read = tokio::task::spawn_blocking(move || {
         let mut parts = Parts::new(arriving, &boundary);
         let document = read_parts(&mut parts, &served, &id, json_max, file_max)?;
@@ -206,27 +210,10 @@ fn read_parts<R: Read>(
         let Content::Follows { gzip, .. } = file.content else { continue };
         let body = parts.by_ref();
         let (blob, md5) = match gzip {
-            true => served.store(BoundedReader { inner: MultiGzDecoder::new(body), left: file_max })?,
-            false => served.store(BoundedReader { inner: body, left: file_max })?,
+            true => served.store(Bounded::new(MultiGzDecoder::new(body), file_max))?,
+            false => served.store(Bounded::new(body, file_max))?,
         };
         file.content = Content::Stored { blob, md5 };
     }
     Ok(document)
-}
-
-/// A bound on what is stored: what is compressed can be much larger than what was sent.
-struct BoundedReader<R> {
-    inner: R,
-    left: u64,
-}
-
-impl<R: Read> Read for BoundedReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        self.left = self
-            .left
-            .checked_sub(count as u64)
-            .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::FileTooLarge, "the attachment is too large"))?;
-        Ok(count)
-    }
 }

@@ -1,8 +1,10 @@
 //! Bodies of requests, bounded in size and in time.
 
+use std::io::Read;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use flate2::read::MultiGzDecoder;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use stemmadb::Value;
@@ -32,6 +34,17 @@ pub(crate) async fn read_all(mut body: Incoming, bytes_max: usize, patience: Dur
     Ok(whole.freeze())
 }
 
+/// What a compressed body says, if it is no longer than `bytes_max`.
+pub(crate) fn inflated(compressed: &[u8], bytes_max: usize) -> Result<Bytes> {
+    let mut whole = Vec::new();
+    let read = MultiGzDecoder::new(compressed).take(bytes_max as u64 + 1).read_to_end(&mut whole);
+    match read {
+        Ok(count) if count > bytes_max => Err(Failure::too_large("the request entity is too large")),
+        Ok(_) => Ok(whole.into()),
+        Err(error) => Err(Failure::bad_request(format!("The request's body is not gzip: {error}"))),
+    }
+}
+
 /// The next piece of a body; none at its end.
 pub(crate) async fn next_frame(body: &mut Incoming, patience: Duration) -> Result<Option<Bytes>> {
     loop {
@@ -57,4 +70,21 @@ pub(crate) async fn next_frame(body: &mut Incoming, patience: Duration) -> Resul
 pub(crate) fn read_json(bytes: &[u8]) -> Result<Value> {
     let limits = stemmadb::Limits { bytes: usize::MAX, nodes: NODES_MAX, depth: stemmadb::DEPTH_MAX };
     Value::parse_with(bytes, &limits).map_err(|error| Failure::bad_request(format!("invalid UTF-8 JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn compressed_bodies_are_bounded_too() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(&[b' '; 100_000]).unwrap();
+        let compressed = encoder.finish().unwrap();
+        assert_eq!(inflated(&compressed, 100_000).unwrap().len(), 100_000);
+        assert_eq!(inflated(&compressed, 99_999).unwrap_err().status(), hyper::StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(inflated(b"{}", 10).unwrap_err().status(), hyper::StatusCode::BAD_REQUEST);
+    }
 }

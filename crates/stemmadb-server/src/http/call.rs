@@ -9,7 +9,7 @@ use hyper::http::request::Parts;
 use stemmadb::Value;
 use tokio::sync::watch;
 
-use super::body::{read_all, read_json};
+use super::body::{inflated, read_all, read_json};
 use super::{Parameters, Query};
 use crate::auth::{Auth, User};
 use crate::config::Config;
@@ -61,9 +61,13 @@ impl Call {
     /// 413 if it is larger than is taken; 408 if it stands still.
     pub(crate) async fn bytes(&mut self) -> Result<Bytes> {
         let limits = &self.state.config.limits;
-        match self.body.take() {
-            Some(body) => read_all(body, limits.body_bytes, limits.stall_timeout).await,
-            None => Ok(Bytes::new()),
+        let bytes = match self.body.take() {
+            Some(body) => read_all(body, limits.body_bytes, limits.stall_timeout).await?,
+            None => return Ok(Bytes::new()),
+        };
+        match self.header("content-encoding") {
+            Some("gzip") if !bytes.is_empty() => inflated(&bytes, limits.body_bytes),
+            _ => Ok(bytes),
         }
     }
 

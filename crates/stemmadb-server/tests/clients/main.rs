@@ -48,3 +48,19 @@ fn run_node(suite: &str) {
 fn pouchdb() {
     run_node("pouchdb");
 }
+
+#[test]
+fn nano() {
+    run_node("nano");
+}
+
+#[test]
+fn kivik() {
+    let place = place("kivik");
+    copy_to(&sources("kivik"), &place);
+    let started = Started::new();
+    let mut go = Command::new("go");
+    go.args(["test", "-count=1", "-mod=readonly", "./..."]).current_dir(&place);
+    go.env("STEMMA_URL", started.url());
+    run(&mut go, "Go");
+}
