@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use stemmadb::Durability;
 
+use crate::script::{Bounded, Launch};
+
 /// How a server is run. Every default is meant to be right.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -19,6 +21,10 @@ pub struct Config {
     pub durability: Durability,
     /// What is kept of reads in memory, in bytes, for each open database.
     pub cache_bytes: u64,
+    /// What runs the functions of design documents. None: this program, started with a hidden verb.
+    pub scripts: Option<Launch>,
+    /// What they are bounded by.
+    pub script_bounds: Bounded,
     /// Bounds on what clients may do.
     pub limits: Limits,
 }
@@ -80,6 +86,8 @@ impl Config {
             administrator: None,
             durability: Durability::Sync,
             cache_bytes: 64 << 20,
+            scripts: None,
+            script_bounds: Bounded::default(),
             limits: Limits::default(),
         }
     }

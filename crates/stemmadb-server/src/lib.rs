@@ -4,7 +4,8 @@
 //! server      listen, connections, timeouts, the end      routes      the table of all routes, and their matching
 //! http        a request and an answer as handlers see them  handlers    what each route does, by topic
 //! directory   which databases there are, and where        auth        who is it, and may they?
-//! script      the functions of design documents, in JavaScript
+//! script      the functions of design documents, in    design      what design documents say: views, validations …
+//!             JavaScript
 //! documents   documents as the protocol has them      changes     the feed as clients read it
 //! mango       queries as clients write them
 //! ```
@@ -12,11 +13,10 @@
 //! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
 //! the blocking pool ([`http::blocking`]).
 
-#![expect(dead_code, reason = "the routes that use the rest are on their way")]
-
 mod auth;
 mod changes;
 mod config;
+mod design;
 mod directory;
 mod documents;
 mod error;

@@ -22,6 +22,7 @@ use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, Query, Served, State, blocking, segments};
 use crate::routes::{Found, find};
+use crate::script::{Launch, Scripts};
 
 /// A server that listens. Dropped, it stops without ceremony; [`Server::stop`] ends it in good order.
 pub struct Server {
@@ -57,9 +58,14 @@ impl Server {
             .await
             .map_err(|error| Failure::internal(format!("cannot listen on {}: {error}", config.address)))?;
         let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
+        let launch = match &config.scripts {
+            Some(launch) => launch.clone(),
+            None => Launch::this_program().map_err(|error| Failure::internal(error.to_string()))?,
+        };
+        let scripts = Arc::new(Scripts::new(launch, config.script_bounds));
         let (stopping, stopped) = watch::channel(false);
         let auth = Auth::new(administrator);
-        let state = State { config, directory, auth, started: Instant::now(), stopping: stopped.clone() };
+        let state = State { config, directory, auth, scripts, started: Instant::now(), stopping: stopped.clone() };
         let state = Arc::new(state);
         let accepting = tokio::spawn(accept(listener, state.clone(), stopped));
         Ok(Server { state, address, generated_password, stopping, accepting })

@@ -1,5 +1,6 @@
 //! What was asked of the feed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
@@ -62,14 +63,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 
 impl Request {
-    pub(crate) async fn parse(call: &mut Call, served: &Served) -> Result<Self> {
+    pub(crate) async fn parse(call: &mut Call, served: &Arc<Served>) -> Result<Self> {
         let body = match call.parts.method == Method::POST {
             true => call.json_if_any().await?,
             false => None,
         };
         let query = &call.query;
         let timeout = query.number::<u64>("timeout")?.map_or(TIMEOUT, Duration::from_millis);
-        let filter = Filter::parse(query, body.as_ref())?;
+        let filter = Filter::parse(call, served, body.as_ref()).await?;
         Ok(Request {
             feed: Feed::parse(query.text("feed").unwrap_or("normal"))?,
             since: since(call, served, body.as_ref())?,

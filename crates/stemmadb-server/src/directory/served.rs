@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::catalogue::Entry;
 use crate::auth::Security;
+use crate::design::Validators;
 use crate::error::{Failure, Result};
 
 /// One open database, and what the server keeps beside it.
@@ -25,6 +26,7 @@ pub(crate) struct Served {
     security: RwLock<Arc<Security>>,
     /// Of files that nobody said the MD5 of, since they were not brought over HTTP.
     md5s: Mutex<HashMap<Digest, [u8; 16]>>,
+    validators: Validators,
     /// The newest published sequence, for those who wait for the next.
     published: watch::Receiver<Sequence>,
     is_compacting: AtomicBool,
@@ -55,6 +57,7 @@ impl Served {
             database,
             security,
             md5s,
+            validators: Validators::default(),
             published,
             is_compacting: false.into(),
             _notifier: notifier,
@@ -67,6 +70,16 @@ impl Served {
 
     pub(crate) fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// What tells it from others that had or have its name.
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// What must agree to what is written.
+    pub(crate) fn validators(&self) -> &Validators {
+        &self.validators
     }
 
     /// Tells of each new sequence; its end is that of the database.

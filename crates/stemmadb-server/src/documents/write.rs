@@ -4,6 +4,7 @@ use stemmadb::{DocumentId, Durability, Edit, ErrorKind, File, FileContent};
 use uuid::Uuid;
 
 use super::incoming::{Content, Incoming, IncomingFile};
+use crate::design::Gate;
 use crate::directory::Served;
 use crate::error::{Failure, Result};
 
@@ -16,8 +17,10 @@ pub(crate) struct Written {
 }
 
 /// How documents are written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Manner {
+    /// What must agree.
+    pub(crate) gate: Gate,
     /// Whether they are edits made now, which may conflict; else they were written elsewhere, and are taken as they are.
     pub(crate) new_edits: bool,
     pub(crate) durability: Durability,
@@ -27,12 +30,22 @@ pub(crate) struct Manner {
 ///
 /// # Errors
 /// Of the whole: 503 if the database can't be written. Of each: 409, 412, 400.
-pub(crate) fn write(served: &Served, documents: Vec<Incoming>, manner: Manner) -> Result<Vec<Written>> {
+pub(crate) fn write(served: &Served, documents: Vec<Incoming>, manner: &Manner) -> Result<Vec<Written>> {
     let mut written = Vec::with_capacity(documents.len());
     let mut edits = Vec::with_capacity(documents.len());
     let mut places = Vec::with_capacity(documents.len());
-    for mut document in documents {
+    let named = |mut document: Incoming| {
         let id = document.id.take().unwrap_or_else(|| Uuid::now_v7().simple().to_string());
+        (id, document)
+    };
+    let documents: Vec<(String, Incoming)> = documents.into_iter().map(named).collect();
+    let judged: Vec<_> = documents.iter().map(|(id, document)| (id.as_str(), document)).collect();
+    let verdicts = manner.gate.judge(served, &judged)?;
+    for ((id, document), verdict) in documents.into_iter().zip(verdicts) {
+        if let Err(refused) = verdict {
+            written.push(Written { id, outcome: Err(refused) });
+            continue;
+        }
         let outcome = match id.starts_with("_local/") {
             true => write_local(served, &id, document),
             false => edit_of(served, &id, document, manner.new_edits).map(|edit| {
@@ -54,7 +67,7 @@ pub(crate) fn write(served: &Served, documents: Vec<Incoming>, manner: Manner) -
 ///
 /// # Errors
 /// As [`write`].
-pub(crate) fn write_one(served: &Served, document: Incoming, manner: Manner) -> Result<(String, String)> {
+pub(crate) fn write_one(served: &Served, document: Incoming, manner: &Manner) -> Result<(String, String)> {
     let mut written = write(served, vec![document], manner)?;
     let written = written.pop().ok_or_else(|| Failure::internal("nothing was written"))?;
     written.outcome.map(|revision| (written.id, revision))

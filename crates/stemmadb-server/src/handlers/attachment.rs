@@ -311,7 +311,7 @@ async fn change(
         });
         let files = kept.chain(file).collect();
         let changed = Incoming { id: Some(id), revision: parent, body, files, ..Incoming::default() };
-        write_one(&served, changed, manner)
+        write_one(&served, changed, &manner)
     })
     .await?;
     let status = match written_status(&call) {

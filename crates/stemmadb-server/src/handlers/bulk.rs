@@ -43,7 +43,7 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<Answer> {
     let status = written_status(&call);
     blocking(move || {
         let documents = documents.into_iter().map(Incoming::parse).collect::<Result<Vec<_>>>()?;
-        let written = write(&served, documents, manner)?;
+        let written = write(&served, documents, &manner)?;
         let rows: Vec<_> = written
             .iter()
             .filter_map(|written| match &written.outcome {

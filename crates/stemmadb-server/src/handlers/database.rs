@@ -90,12 +90,6 @@ pub(crate) async fn compact_views(call: Call) -> Result<Answer> {
     Ok(Answer::done(StatusCode::ACCEPTED))
 }
 
-/// `POST /{db}/_view_cleanup`
-pub(crate) async fn view_cleanup(call: Call) -> Result<Answer> {
-    call.database().await?;
-    Ok(Answer::done(StatusCode::ACCEPTED))
-}
-
 /// `GET /{db}/_revs_limit`
 pub(crate) async fn revs_limit(call: Call) -> Result<Answer> {
     Answer::ok(&call.database().await?.database().revs_limit())

@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 use stemmadb::{Durability, Revision, Snapshot, Value};
 
+use crate::design::Gate;
 use crate::directory::Served;
 use crate::documents::{
     FileView, Incoming, Manner, OpenRevs, Opened, Printer, Show, check_id, open_revs, parse_revision, revision_list,
@@ -167,7 +168,8 @@ pub(super) fn manner_of(call: &Call) -> Result<Manner> {
     let is_batch = call.query.text("batch") == Some("ok");
     // Who asks for a batch wants to be told at once, and takes the risk.
     let durability = if is_batch { Durability::None } else { call.state.config.durability };
-    Ok(Manner { new_edits: call.query.flag("new_edits", true)?, durability })
+    let gate = Gate { user: call.user.clone(), scripts: call.state.scripts.clone() };
+    Ok(Manner { gate, new_edits: call.query.flag("new_edits", true)?, durability })
 }
 
 /// The status of a write that succeeded.
@@ -225,7 +227,7 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
 async fn written(call: &Call, served: Arc<Served>, document: Incoming) -> Result<Answer> {
     let manner = manner_of(call)?;
     let database = served.name().to_owned();
-    let (id, revision) = blocking(move || write_one(&served, document, manner)).await?;
+    let (id, revision) = blocking(move || write_one(&served, document, &manner)).await?;
     answer_written(call, written_status(call), &database, &id, &revision)
 }
 
@@ -286,7 +288,7 @@ pub(crate) async fn delete(call: Call) -> Result<Answer> {
         }
         let body = Value::Object(Default::default());
         let document = Incoming { id: Some(id), revision: parent, deleted: true, body, ..Incoming::default() };
-        write_one(&served, document, manner)
+        write_one(&served, document, &manner)
     })
     .await?;
     answer_written(&call, status, &database, &id, &revision)
@@ -306,7 +308,7 @@ pub(crate) async fn copy(call: Call) -> Result<Answer> {
         let files = super::attachment::all_of(&served, &snapshot, &source)?;
         let body = source.value()?;
         let copy = Incoming { id: Some(target), revision: parent, body, files, ..Incoming::default() };
-        write_one(&served, copy, manner)
+        write_one(&served, copy, &manner)
     })
     .await?;
     answer_written(&call, written_status(&call), &database, &id, &revision)

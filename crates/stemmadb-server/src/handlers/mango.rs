@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hyper::StatusCode;
 use serde_json::json;
-use stemmadb::{Document, Durability, Object, Snapshot, Value};
+use stemmadb::{Document, Object, Snapshot, Value};
 
 use crate::directory::Served;
 use crate::documents::{Incoming, Manner, Printer, Show, write_one};
@@ -173,7 +173,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer> {
 pub(crate) async fn create(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let definition = Definition::parse(&call.json().await?)?;
-    let manner = Manner { new_edits: true, durability: call.state.config.durability };
+    let manner = super::document::manner_of(&call)?;
     blocking(move || {
         let (id, name) = (definition.id(), definition.name.clone());
         let current = served.database().get(&id)?;
@@ -183,7 +183,7 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer> {
             Some(body) => {
                 let revision = current.map(|document| *document.revision());
                 let document = Incoming { id: Some(id.clone()), revision, body, ..Incoming::default() };
-                write_one(&served, document, manner)?;
+                write_one(&served, document, &manner)?;
                 "created"
             }
         };
@@ -197,16 +197,16 @@ pub(crate) async fn delete(call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let id = format!("_design/{}", call.parameter("ddoc")?.trim_start_matches("_design/"));
     let name = call.parameter("name")?.to_owned();
-    let durability = call.state.config.durability;
+    let manner = super::document::manner_of(&call)?;
     blocking(move || {
-        remove(&served, &id, Some(&name), durability)?;
+        remove(&served, &id, Some(&name), &manner)?;
         Ok(Answer::done(StatusCode::OK))
     })
     .await
 }
 
 /// Takes an index out of its design document, or all of them; a design document without any is deleted.
-fn remove(served: &Served, id: &str, name: Option<&str>, durability: Durability) -> Result<()> {
+fn remove(served: &Served, id: &str, name: Option<&str>, manner: &Manner) -> Result<()> {
     let document = served.database().get(id)?.ok_or_else(Failure::missing)?;
     let mut known = listed(&document)?;
     let before = known.len();
@@ -224,7 +224,7 @@ fn remove(served: &Served, id: &str, name: Option<&str>, durability: Durability)
     let body = if deleted { Object::new().into() } else { body };
     let revision = Some(*document.revision());
     let document = Incoming { id: Some(id.to_owned()), revision, deleted, body, ..Incoming::default() };
-    write_one(served, document, Manner { new_edits: true, durability })?;
+    write_one(served, document, manner)?;
     Ok(())
 }
 
@@ -235,12 +235,12 @@ pub(crate) async fn bulk_delete(mut call: Call) -> Result<Answer> {
     let ids = body.get("docids").and_then(Value::as_array);
     let ids = ids.ok_or_else(|| Failure::bad_request("`docids` should be an array"))?;
     let ids: Vec<String> = ids.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect();
-    let durability = call.state.config.durability;
+    let manner = super::document::manner_of(&call)?;
     blocking(move || {
         let (mut success, mut fail) = (Vec::new(), Vec::new());
         for id in ids {
             let id = format!("_design/{}", id.trim_start_matches("_design/"));
-            match remove(&served, &id, None, durability) {
+            match remove(&served, &id, None, &manner) {
                 Ok(()) => success.push(json!({"id": id, "ok": true})),
                 Err(failure) => fail.push(json!({"id": id, "error": failure.error()})),
             }

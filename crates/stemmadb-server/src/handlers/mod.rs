@@ -9,5 +9,7 @@ pub(crate) mod listing;
 pub(crate) mod mango;
 mod multipart;
 pub(crate) mod server;
+pub(crate) mod update;
+pub(crate) mod view;
 
 pub(crate) use document::show_of;

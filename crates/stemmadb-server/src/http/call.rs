@@ -15,12 +15,14 @@ use crate::auth::{Auth, User};
 use crate::config::Config;
 use crate::directory::{Directory, Served};
 use crate::error::{Failure, Result};
+use crate::script::Scripts;
 
 /// What all requests share.
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) directory: Arc<Directory>,
     pub(crate) auth: Auth,
+    pub(crate) scripts: Arc<Scripts>,
     pub(crate) started: Instant,
     /// Becomes true when the server is told to stop.
     pub(crate) stopping: watch::Receiver<bool>,

@@ -8,7 +8,7 @@ use hyper::Method;
 
 use super::Route;
 use crate::auth::Access;
-use crate::handlers::{attachment, bulk, changes, database, document, listing, mango, server};
+use crate::handlers::{attachment, bulk, changes, database, document, listing, mango, server, update, view};
 
 /// A row.
 macro_rules! route {
@@ -32,7 +32,7 @@ fn method(name: &str) -> Method {
 pub(super) fn routes() -> &'static [Route] {
     static ROUTES: OnceLock<Vec<Route>> = OnceLock::new();
     ROUTES.get_or_init(|| {
-        [server_routes(), database_routes(), bulk_routes(), mango_routes(), document_routes()]
+        [server_routes(), database_routes(), bulk_routes(), mango_routes(), document_routes(), design_routes()]
             .into_iter()
             .flatten()
             .collect()
@@ -63,7 +63,7 @@ fn database_routes() -> Vec<Route> {
         route!(POST "/{db}/_ensure_full_commit" Member database::ensure_full_commit, "Nothing: what was acknowledged is as durable as the server says."),
         route!(POST "/{db}/_compact" DatabaseAdmin database::compact, "Gives back space now; it is given back anyway."),
         route!(POST "/{db}/_compact/{ddoc}" DatabaseAdmin database::compact_views, "Nothing: views are compacted by themselves."),
-        route!(POST "/{db}/_view_cleanup" DatabaseAdmin database::view_cleanup, "Nothing: what no design document names is removed by itself."),
+        route!(POST "/{db}/_view_cleanup" DatabaseAdmin view::cleanup, "Removes the rows of views that no design document tells any more."),
         route!(GET "/{db}/_revs_limit" Member database::revs_limit, "How many revisions of a line of descent are remembered."),
         route!(PUT "/{db}/_revs_limit" DatabaseAdmin database::set_revs_limit, "Sets how many revisions are remembered."),
     ]
@@ -95,6 +95,17 @@ fn mango_routes() -> Vec<Route> {
         route!(POST "/{db}/_index/_bulk_delete" DatabaseAdmin mango::bulk_delete, "Takes indexes away."),
         route!(DELETE "/{db}/_index/{ddoc}/json/{name}" DatabaseAdmin mango::delete, "Takes an index away."),
         route!(DELETE "/{db}/_index/_design/{ddoc}/json/{name}" DatabaseAdmin mango::delete, "Takes an index away."),
+    ]
+}
+
+fn design_routes() -> Vec<Route> {
+    vec![
+        route!(GET "/{db}/_design/{ddoc}/_info" Member view::info, "What is known of a design document's views."),
+        route!(GET "/{db}/_design/{ddoc}/_view/{view}" Member view::get, "The rows of a view, or what they come to."),
+        route!(POST "/{db}/_design/{ddoc}/_view/{view}" Member view::get, "The rows of a view, or what they come to."),
+        route!(POST "/{db}/_design/{ddoc}/_view/{view}/queries" Member view::queries, "Several questions to a view at once."),
+        route!(POST "/{db}/_design/{ddoc}/_update/{function}" Member update::update, "A function writes a document with a new id, and answers."),
+        route!(PUT "/{db}/_design/{ddoc}/_update/{function}/{doc}" Member update::update, "A function writes a document, and answers."),
     ]
 }
 

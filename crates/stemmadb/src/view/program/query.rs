@@ -51,6 +51,16 @@ pub enum RowChoice {
     Keys(Vec<Value>),
 }
 
+impl RowChoice {
+    /// Whether it is a range whose lower key comes after the upper one, so that no row can be in it.
+    pub fn is_reversed(&self) -> bool {
+        match self {
+            RowChoice::Range(Some(lower), Some(upper)) => keys::key_bytes(&lower.key) > keys::key_bytes(&upper.key),
+            _ => false,
+        }
+    }
+}
+
 /// A question to a program's view. Nothing is read before it is asked.
 #[must_use = "a query does nothing until it is run"]
 #[derive(Clone)]

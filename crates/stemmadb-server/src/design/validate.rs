@@ -1,0 +1,158 @@
+//! May this be written? What every design document's `validate_doc_update` says of a document, before it is.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stemmadb::{Document, Object, Revision, Snapshot, Value};
+
+use super::functions::{Functions, document_json, user_context};
+use crate::auth::User;
+use crate::directory::Served;
+use crate::documents::Incoming;
+use crate::error::{Failure, Result};
+use crate::script::{Scripts, Verb};
+
+/// The validations of a database, kept until a design document changes.
+#[derive(Default)]
+pub(crate) struct Validators(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// The design documents that they were found in.
+    designs: Vec<(String, Revision)>,
+    functions: Arc<Vec<Functions>>,
+}
+
+impl Validators {
+    /// Those of the state `snapshot`.
+    fn of(&self, served: &Served, scripts: &Arc<Scripts>, snapshot: &Snapshot) -> Result<Arc<Vec<Functions>>> {
+        let (first, last) = (std::ops::Bound::Included("_design/"), std::ops::Bound::Excluded("_design0"));
+        let mut designs = Vec::new();
+        for listed in snapshot.list().from(first).to(last).run() {
+            let listed = listed?;
+            designs.push((listed.id.as_str().to_owned(), listed.revision));
+        }
+        let mut known = self.0.lock();
+        if known.designs != designs {
+            let mut functions = Vec::new();
+            for design in super::all(snapshot)? {
+                if design.get("validate_doc_update")?.is_some() && super::is_javascript(&design.value()?) {
+                    functions.push(Functions::new(served, scripts, &design)?);
+                }
+            }
+            *known = Known { designs, functions: Arc::new(functions) };
+        }
+        Ok(known.functions.clone())
+    }
+}
+
+/// Who writes, and what must agree to it.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    pub(crate) user: User,
+    pub(crate) scripts: Arc<Scripts>,
+}
+
+/// What functions see of a document that is to be written.
+fn incoming_json(id: &str, document: &Incoming) -> String {
+    let mut shown = Object::new();
+    shown.insert("_id", id);
+    if let Some(revision) = &document.revision {
+        shown.insert("_rev", revision.to_string());
+    }
+    if document.deleted {
+        shown.insert("_deleted", true);
+    }
+    if let Some(ancestry) = document.ancestry.as_ref().filter(|ancestry| !ancestry.is_empty()) {
+        let hash = |revision: &Revision| {
+            let text = revision.to_string();
+            Value::from(text.split_once('-').map_or("", |(_, hash)| hash))
+        };
+        let mut revisions = Object::new();
+        revisions.insert("start", ancestry[0].generation());
+        revisions.insert("ids", ancestry.iter().map(hash).collect::<Vec<_>>());
+        shown.insert("_revisions", revisions);
+    }
+    if !document.files.is_empty() {
+        let mut files = Object::new();
+        for file in &document.files {
+            let mut told = Object::new();
+            told.insert("content_type", file.content_type.as_str());
+            told.insert("stub", true);
+            files.insert(&file.name, told);
+        }
+        shown.insert("_attachments", files);
+    }
+    let body = document.body.as_object().into_iter().flat_map(Object::iter);
+    body.for_each(|(name, value)| drop(shown.insert(name, value.clone())));
+    Value::Object(shown).to_json()
+}
+
+impl Gate {
+    /// For each document, in their order, why it may not be written, if so. `_local` documents are nobody's business.
+    ///
+    /// # Errors
+    /// 500 if a function can't be called: then nothing is written.
+    pub(crate) fn judge(&self, served: &Served, documents: &[(&str, &Incoming)]) -> Result<Vec<Result<()>>> {
+        let security = served.security();
+        let is_admin = security.is_admin(&self.user);
+        let mut verdicts: Vec<Result<()>> = documents.iter().map(|(id, _)| self.may_touch(id, is_admin)).collect();
+        let snapshot = served.database().snapshot()?;
+        let validators = served.validators().of(served, &self.scripts, &snapshot)?;
+        if validators.is_empty() {
+            return Ok(verdicts);
+        }
+        let judged: Vec<usize> = (0..documents.len())
+            .filter(|at| {
+                verdicts[*at].is_ok()
+                    && !documents[*at].0.starts_with("_design/")
+                    && !documents[*at].0.starts_with("_local/")
+            })
+            .collect();
+        let user = user_context(served, &self.user).to_json();
+        let security = security.value().to_json();
+        let call = |at: &usize| {
+            let (id, document) = documents[*at];
+            let before = before(&snapshot, id, document)?;
+            let before = before.map(|before| document_json(served, &before)).transpose()?.unwrap_or_default();
+            Ok([incoming_json(id, document), before, user.clone(), security.clone()])
+        };
+        let calls = judged.iter().map(call).collect::<Result<Vec<_>>>()?;
+        for functions in &*validators {
+            if calls.is_empty() {
+                break;
+            }
+            let answers = functions.call(Verb::Validate, &["validate_doc_update"], &calls)?;
+            for (at, answer) in judged.iter().zip(answers) {
+                if let (true, Err(thrown)) = (verdicts[*at].is_ok(), answer) {
+                    verdicts[*at] = Err(super::thrown_failure(thrown));
+                }
+            }
+        }
+        Ok(verdicts)
+    }
+
+    /// Design documents are for administrators, by whichever route they come.
+    fn may_touch(&self, id: &str, is_admin: bool) -> Result<()> {
+        match (id.starts_with("_design/") && !is_admin, &self.user.name) {
+            (false, _) => Ok(()),
+            (true, None) => Err(Failure::unauthorized("You are not a db or server admin.")),
+            (true, Some(_)) => Err(Failure::forbidden("You are not a db or server admin.")),
+        }
+    }
+}
+
+/// The revision that a document succeeds: the one it names, else the newest of its ancestors that is there.
+fn before(snapshot: &Snapshot, id: &str, document: &Incoming) -> Result<Option<Document>> {
+    if let Some(revision) = &document.revision
+        && let Some(found) = snapshot.get_revision(id, revision)?
+    {
+        return Ok(Some(found));
+    }
+    for ancestor in document.ancestry.iter().flatten() {
+        if let Some(found) = snapshot.get_revision(id, ancestor)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}

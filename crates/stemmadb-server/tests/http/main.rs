@@ -1,0 +1,6 @@
+//! The server over HTTP, on a loopback port: what design documents do, and who may do what.
+
+mod client;
+mod filters;
+mod validations;
+mod views;

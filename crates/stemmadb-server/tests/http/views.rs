@@ -1,0 +1,274 @@
+//! Views of design documents: every parameter, CouchDB's order, reductions, and functions that are wrong.
+
+use serde_json::{Value, json};
+
+use crate::client::{ADMIN, Answer, Started};
+
+const BOOKS: &str = "function(doc) { if (doc.author) emit([doc.author, doc.year], doc.sold); }";
+
+fn library() -> Started {
+    let server = Started::new();
+    let books = [
+        json!({"_id": "c", "author": "Lem", "year": 1961, "sold": 5}),
+        json!({"_id": "a", "author": "Lem", "year": 1986, "sold": 2}),
+        json!({"_id": "b", "author": "lem", "year": 1961, "sold": 1}),
+        json!({"_id": "d", "author": "Strugatsky", "year": 1972, "sold": 9}),
+        json!({"_id": "e", "author": "Lem", "year": 1961, "sold": 4}),
+        json!({"_id": "x", "title": "nobody's"}),
+    ];
+    server.database("db", &books);
+    server.design("db", "d", json!({"views": {
+        "books": {"map": BOOKS, "reduce": "_sum"},
+        "plain": {"map": "function(doc) { emit(doc._id, null) }"},
+        "stats": {"map": BOOKS, "reduce": "_stats"},
+        "count": {"map": BOOKS, "reduce": "_count"},
+        "own": {"map": BOOKS, "reduce": "function(keys, values, rereduce) { return rereduce ? Math.max.apply(null, values) : Math.max.apply(null, values) }"},
+        "links": {"map": "function(doc) { emit(doc._id, {_id: doc._id === 'a' ? 'd' : 'nothing'}) }"},
+    }}));
+    server
+}
+
+fn encoded(json: &Value) -> String {
+    json.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+fn view(server: &Started, view: &str, query: &[(&str, Value)]) -> Answer {
+    let query: Vec<String> = query
+        .iter()
+        .map(|(name, value)| {
+            format!(
+                "{name}={}",
+                match value {
+                    Value::String(text) if !name.contains("key") || name.contains("doc") => text.clone(),
+                    value => encoded(value),
+                }
+            )
+        })
+        .collect();
+    server.get(&format!("/db/_design/d/_view/{view}?{}", query.join("&")))
+}
+
+fn ids(answer: &Answer) -> String {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["id"].as_str().unwrap())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn rows(answer: &Answer) -> Vec<Value> {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["rows"].as_array().unwrap().iter().map(|row| json!([row["key"], row["value"]])).collect()
+}
+
+#[test]
+fn rows_come_in_couchdb_s_order_and_by_every_parameter() {
+    let server = library();
+    let plain = view(&server, "books", &[("reduce", json!(false))]);
+    assert_eq!(ids(&plain), "b c e a d", "lower case before upper, then ids");
+    let told = plain.json();
+    assert_eq!((&told["total_rows"], &told["offset"]), (&json!(5), &json!(0)));
+    assert_eq!(told["rows"][0], json!({"id": "b", "key": ["lem", 1961], "value": 1}));
+    let no_reduce = ("reduce", json!(false));
+    let ask = |query: &[(&str, Value)]| {
+        let query: Vec<_> = [no_reduce.clone()].into_iter().chain(query.iter().cloned()).collect();
+        ids(&view(&server, "books", &query))
+    };
+    assert_eq!(ask(&[("key", json!(["Lem", 1961]))]), "c e");
+    assert_eq!(ask(&[("keys", json!([["Strugatsky", 1972], ["nobody"], ["Lem", 1961]]))]), "d c e");
+    assert_eq!(ask(&[("startkey", json!(["Lem", 1961])), ("endkey", json!(["Lem", {}]))]), "c e a");
+    assert_eq!(
+        ask(&[("start_key", json!(["Lem", 1961])), ("end_key", json!(["Lem", 1986])), ("inclusive_end", json!(false))]),
+        "c e"
+    );
+    assert_eq!(ask(&[("startkey", json!(["Lem", 1961])), ("startkey_docid", json!("d"))]), "e a d");
+    assert_eq!(ask(&[("endkey", json!(["Lem", 1961])), ("end_key_doc_id", json!("c"))]), "b c");
+    assert_eq!(ask(&[("descending", json!(true))]), "d a e c b");
+    assert_eq!(
+        ask(&[("descending", json!(true)), ("startkey", json!(["Lem", 1986])), ("endkey", json!(["Lem", 1961]))]),
+        "a e c"
+    );
+    assert_eq!(ask(&[("limit", json!(2)), ("skip", json!(1))]), "c e");
+    assert_eq!(ask(&[("limit", json!(0))]), "");
+    let skipped =
+        view(&server, "books", &[no_reduce.clone(), ("startkey", json!(["Lem", 1961])), ("skip", json!(1))]).json();
+    assert_eq!((&skipped["total_rows"], &skipped["offset"]), (&json!(5), &json!(2)));
+    // The same in a body.
+    let posted =
+        server.post("/db/_design/d/_view/books?reduce=false", &json!({"keys": [["Lem", 1986], ["lem", 1961]]}));
+    assert_eq!(ids(&posted), "a b");
+    let posted = server.post(
+        "/db/_design/d/_view/books",
+        &json!({"reduce": false, "start_key": ["Lem", 1986], "limit": 1, "descending": true}),
+    );
+    assert_eq!(ids(&posted), "a");
+}
+
+#[test]
+fn documents_come_along() {
+    let server = library();
+    let with = view(&server, "plain", &[("include_docs", json!(true)), ("key", json!("a"))]).json();
+    assert_eq!((&with["rows"][0]["doc"]["year"], &with["rows"][0]["doc"]["_id"]), (&json!(1986), &json!("a")));
+    assert!(with["rows"][0]["doc"]["_rev"].as_str().unwrap().starts_with("1-"));
+    let linked = view(&server, "links", &[("include_docs", json!(true)), ("limit", json!(2))]).json();
+    assert_eq!((&linked["rows"][0]["doc"]["_id"], &linked["rows"][1]["doc"]), (&json!("d"), &Value::Null));
+    let sequence = view(&server, "plain", &[("update_seq", json!(true)), ("sorted", json!(false))]).json();
+    assert!(sequence["update_seq"].is_string() && sequence["total_rows"].is_null());
+}
+
+#[test]
+fn reductions_and_groups() {
+    let server = library();
+    assert_eq!(rows(&view(&server, "books", &[])), [json!([null, 21])]);
+    assert_eq!(server.get("/db/_design/d/_view/books").json(), json!({"rows": [{"key": null, "value": 21}]}));
+    assert_eq!(rows(&view(&server, "count", &[("startkey", json!(["Lem"]))])), [json!([null, 4])]);
+    assert_eq!(
+        rows(&view(&server, "stats", &[("key", json!(["Lem", 1961]))])),
+        [json!([null, {"sum": 9, "count": 2, "min": 4, "max": 5, "sumsqr": 41}])]
+    );
+    assert_eq!(rows(&view(&server, "own", &[])), [json!([null, 9])]);
+    assert_eq!(
+        rows(&view(&server, "own", &[("group_level", json!(1))])),
+        [json!([["lem"], 1]), json!([["Lem"], 5]), json!([["Strugatsky"], 9])]
+    );
+    assert_eq!(
+        rows(&view(&server, "books", &[("group", json!(true))])),
+        [
+            json!([["lem", 1961], 1]),
+            json!([["Lem", 1961], 9]),
+            json!([["Lem", 1986], 2]),
+            json!([["Strugatsky", 1972], 9])
+        ]
+    );
+    assert_eq!(
+        rows(&view(&server, "books", &[("group_level", json!(1)), ("descending", json!(true)), ("limit", json!(2))])),
+        [json!([["Strugatsky"], 9]), json!([["Lem"], 11])]
+    );
+    assert_eq!(
+        rows(&view(&server, "books", &[("group", json!(true)), ("keys", json!([["Lem", 1986], ["Lem", 1961]]))])),
+        [json!([["Lem", 1986], 2]), json!([["Lem", 1961], 9])]
+    );
+    assert_eq!(rows(&view(&server, "books", &[("key", json!("nobody"))])), Vec::<Value>::new());
+}
+
+#[test]
+fn several_questions_at_once() {
+    let server = library();
+    let answer = server.post(
+        "/db/_design/d/_view/books/queries",
+        &json!({"queries": [
+            {"reduce": false, "limit": 1}, {"group_level": 1, "key": ["Strugatsky", 1972]}, {},
+        ]}),
+    );
+    let results = answer.json()["results"].clone();
+    assert_eq!(results[0]["rows"][0]["id"], "b");
+    assert_eq!(results[1]["rows"], json!([{"key": ["Strugatsky"], "value": 9}]));
+    assert_eq!(results[2]["rows"], json!([{"key": null, "value": 21}]));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let server = library();
+    let refused = |view_name: &str, query: &[(&str, Value)], reason: &str| {
+        let answer = view(&server, view_name, query);
+        assert_eq!((answer.status, &answer.json()["error"]), (400, &json!("query_parse_error")), "{answer:?}");
+        assert!(answer.json()["reason"].as_str().unwrap().contains(reason), "{answer:?}");
+    };
+    refused("plain", &[("reduce", json!(true))], "Reduce is invalid for map-only views.");
+    refused("plain", &[("group", json!(true))], "Invalid use of grouping on a map view.");
+    refused("books", &[("include_docs", json!(true))], "`include_docs` is invalid for reduce");
+    refused("books", &[("keys", json!([1, 2]))], "Multi-key fetches for reduce views must use `group=true`");
+    refused("plain", &[("keys", json!([1])), ("key", json!(1))], "incompatible");
+    refused("plain", &[("startkey", json!("b")), ("endkey", json!("a"))], "No rows can match your key range");
+    refused("plain", &[("limit", json!(-1))], "limit");
+    refused("plain", &[("descending", json!("perhaps"))], "boolean");
+    refused("plain", &[("update", json!("never"))], "update");
+    assert_eq!(view(&server, "nothing", &[]).status, 404);
+    assert_eq!(view(&server, "nothing", &[]).json()["reason"], "missing_named_view");
+    assert_eq!(server.get("/db/_design/nothing/_view/v").status, 404);
+    assert_eq!(server.get("/nothing/_design/d/_view/v").status, 404);
+}
+
+#[test]
+fn a_view_follows_its_documents_and_its_functions() {
+    let server = library();
+    assert_eq!(ids(&view(&server, "plain", &[])), "a b c d e x");
+    server.put("/db/aa", &json!({"author": "Lem", "year": 2000, "sold": 3}));
+    let revision = server.get("/db/b").json()["_rev"].as_str().unwrap().to_owned();
+    server.ask_as(ADMIN, "DELETE", &format!("/db/b?rev={revision}"), None);
+    assert_eq!(ids(&view(&server, "plain", &[("update", json!("false"))])), "a b c d e x");
+    assert_eq!(ids(&view(&server, "plain", &[("stale", json!("ok"))])), "a b c d e x");
+    assert_eq!(ids(&view(&server, "plain", &[])), "a aa c d e x");
+    assert_eq!(rows(&view(&server, "books", &[])), [json!([null, 23])]);
+    let info = server.get("/db/_design/d/_info").json();
+    assert_eq!((&info["name"], &info["view_index"]["language"]), (&json!("d"), &json!("javascript")));
+    server.design("db", "d", json!({"views": {"plain": {"map": "function(doc) { emit(doc._id + '!') }"}}}));
+    assert_eq!(rows(&view(&server, "plain", &[("limit", json!(1))])), [json!(["a!", null])]);
+    assert_eq!(server.post("/db/_view_cleanup", &json!({})).status, 202);
+    assert_eq!(rows(&view(&server, "plain", &[("limit", json!(1))])), [json!(["a!", null])]);
+}
+
+#[test]
+fn functions_that_are_wrong_are_told() {
+    let server = library();
+    server.design(
+        "db",
+        "d",
+        json!({"views": {
+            "broken": {"map": "function(doc) { emit(1"},
+            "nofunction": {"map": "17"},
+            "nomap": {"reduce": "_count"},
+            "unknown": {"map": "function(doc) {}", "reduce": "_nothing"},
+            "throws": {"map": "function(doc) { if (doc._id == 'a') throw 'x'; emit(doc._id) }"},
+            "badsum": {"map": "function(doc) { emit(1, 'text') }", "reduce": "_sum"},
+            "throwing": {"map": "function(doc) { emit(1) }", "reduce": "function() { throw 1 }"},
+        }}),
+    );
+    for name in ["broken", "nofunction"] {
+        let answer = view(&server, name, &[]);
+        assert_eq!((answer.status, &answer.json()["error"]), (500, &json!("compilation_error")), "{answer:?}");
+    }
+    assert_eq!(view(&server, "nomap", &[]).status, 404);
+    assert_eq!(view(&server, "unknown", &[]).status, 400);
+    assert_eq!(ids(&view(&server, "throws", &[])), "b c d e x");
+    let answer = view(&server, "badsum", &[]).json();
+    assert_eq!(answer["rows"][0]["value"]["error"], "builtin_reduce_error", "{answer}");
+    assert_eq!(rows(&view(&server, "throwing", &[])), [json!([null, null])]);
+}
+
+#[test]
+fn a_view_that_never_ends_harms_nobody() {
+    let server = Started::with(|mut config| {
+        config.script_bounds.time = std::time::Duration::from_millis(300);
+        config
+    });
+    server.database("db", &[json!({"_id": "a"})]);
+    server.design(
+        "db",
+        "d",
+        json!({"views": {
+            "loop": {"map": "function(doc) { while (true); }"},
+            "bomb": {"map": "function(doc) { var a = []; while (true) a.push(new Array(10000).fill(1)) }"},
+            "good": {"map": "function(doc) { emit(doc._id) }"},
+        }}),
+    );
+    let answer = view(&server, "loop", &[]);
+    assert_eq!((answer.status, &answer.json()["error"]), (500, &json!("os_process_timeout")), "{answer:?}");
+    let answer = view(&server, "bomb", &[]);
+    assert_eq!(answer.status, 500, "{answer:?}");
+    assert_eq!(ids(&view(&server, "good", &[])), "a");
+}
+
+#[test]
+fn modules_and_the_design_document_s_own_rows() {
+    let server = library();
+    server.design("db", "d", json!({"views": {
+        "lib": {"names": "exports.upper = function(text) { return text.toUpperCase() }"},
+        "upper": {"map": "function(doc) { if (doc.author) emit(require('views/lib/names').upper(doc.author)) }", "reduce": "_count"},
+    }}));
+    assert_eq!(rows(&view(&server, "upper", &[("group", json!(true))])), [json!(["LEM", 4]), json!(["STRUGATSKY", 1])]);
+    assert_eq!(view(&server, "lib", &[]).status, 404);
+}
