@@ -13,6 +13,7 @@ mod keys;
 mod log;
 mod memtable;
 mod query;
+mod replicate;
 mod revision;
 mod schema;
 mod store;
@@ -38,6 +39,9 @@ pub use log::{Blob, BlobReader, Digest};
 pub use query::{
     Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
     field, not,
+};
+pub use replicate::{
+    Content, Leaves, Page, Peer, Replicated, Replication, Running, Selection, Transfer, TransferFile, Wanted,
 };
 pub use revision::{DocumentId, Missing, Revision, Sequence};
 pub use schema::{Foreign, Schema};

@@ -1,0 +1,149 @@
+//! A database of this process as a peer.
+
+use std::io::Read;
+use std::time::Duration;
+
+use super::peer::{Content, Leaves, Page, Peer, Selection, Transfer, TransferFile, Wanted};
+use crate::changes::Changes;
+use crate::database::Database;
+use crate::query::Selector;
+use crate::revision::{Revision, Sequence};
+use crate::store::{Attachment, Document, Edit, File, FileContent, Snapshot};
+use crate::value::Value;
+use crate::{Error, Result};
+
+impl Peer for Database {
+    fn identity(&self) -> Result<String> {
+        let id = self.store().parts.log.database_id();
+        Ok(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn get_checkpoint(&self, id: &str) -> Result<Option<Value>> {
+        Ok(self.get_local(id)?.map(|(_, body)| body))
+    }
+
+    fn put_checkpoint(&self, id: &str, body: &Value) -> Result<()> {
+        self.flush()?;
+        self.put_local(id, None, body).map(|_| ())
+    }
+
+    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> Result<Page> {
+        let since = sequence(since)?;
+        let changes = self.changes(since)?;
+        // Checkpoints move the newest sequence too: where nothing else happened, it is as if nothing did.
+        if changes.count_up_to(1)? == 0 {
+            return Ok(Page { leaves: Vec::new(), position: Value::from(since.get()), is_last: true });
+        }
+        let changes = selected(changes, selection)?.limit(count);
+        let newest = changes.last_sequence();
+        let (mut leaves, mut reached) = (Vec::new(), newest);
+        for change in changes.run() {
+            let change = change?;
+            reached = change.sequence;
+            leaves.push(Leaves { id: change.id, revisions: change.leaves });
+        }
+        let is_last = leaves.len() < count;
+        let position = if is_last { newest } else { reached };
+        Ok(Page { leaves, position: Value::from(position.get()), is_last })
+    }
+
+    fn lacking(&self, leaves: &[Leaves]) -> Result<Vec<Wanted>> {
+        let snapshot = self.snapshot()?;
+        let mut wanted = Vec::new();
+        for leaves in leaves {
+            let missing = snapshot.missing(leaves.id.as_str(), &leaves.revisions)?;
+            if !missing.missing.is_empty() {
+                let (revisions, known) = (missing.missing, missing.possible_ancestors);
+                wanted.push(Wanted { id: leaves.id.clone(), revisions, known });
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
+        let snapshot = self.snapshot()?;
+        for wanted in wanted {
+            let branches = snapshot.revisions(wanted.id.as_str())?;
+            for revision in &wanted.revisions {
+                let Some(document) = snapshot.get_revision(wanted.id.as_str(), revision)? else { continue };
+                let branch = branches.iter().find(|branch| branch.revisions.first() == Some(revision));
+                let path = branch.map_or_else(|| vec![*revision], |branch| branch.revisions.clone());
+                take(transfer(&snapshot, &document, path)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, transfers: Vec<Transfer>) -> Result<Vec<Error>> {
+        let mut edits = Vec::with_capacity(transfers.len());
+        for transfer in transfers {
+            let Transfer { id, revisions, deleted, body, files, .. } = transfer;
+            let files = files.into_iter().map(|file| self.stored(file)).collect::<Result<_>>()?;
+            edits.push(Edit::Foreign { id, revisions, deleted, body, files });
+        }
+        Ok(self.bulk(edits)?.into_iter().filter_map(Result::err).collect())
+    }
+
+    fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
+        let mut subscription = self.subscribe(sequence(Some(since))?);
+        subscription.next_within(patience).map(|_| ())
+    }
+}
+
+impl Database {
+    fn stored(&self, file: TransferFile) -> Result<File> {
+        let TransferFile { name, content_type, generation, md5, open, .. } = file;
+        let blob = self.store_content(open()?)?;
+        let generation = Some(generation);
+        Ok(File { name, content: FileContent::Stored { content_type, blob, md5, generation } })
+    }
+}
+
+/// The sequence that a position names.
+fn sequence(position: Option<&Value>) -> Result<Sequence> {
+    match position {
+        None => Ok(Sequence::ZERO),
+        Some(position) => position.as_u64().map(Sequence::new).ok_or_else(|| {
+            Error::invalid(format!("`{}` is not a position in this database's feed", position.to_json()))
+        }),
+    }
+}
+
+fn selected(changes: Changes, selection: &Selection) -> Result<Changes> {
+    match selection {
+        Selection::All => Ok(changes),
+        Selection::Ids(ids) => Ok(changes.ids(ids.iter().cloned())),
+        Selection::Selector(selector) => changes.selector(&Selector::parse(selector)?),
+        Selection::Filter(name, _) => Err(Error::invalid(format!("the filter `{name}` can't be run here"))
+            .with_hint("use a selector; filters of design documents are run by the server")),
+    }
+}
+
+fn transfer(snapshot: &Snapshot, document: &Document, revisions: Vec<Revision>) -> Result<Transfer> {
+    let files = document.attachments()?.into_iter().map(|file| file_of(snapshot, document, file)).collect();
+    let body = document.value()?;
+    Ok(Transfer {
+        id: document.id().clone(),
+        revisions,
+        deleted: document.is_deleted(),
+        body,
+        files,
+        byte_count: document.byte_count(),
+    })
+}
+
+fn file_of(snapshot: &Snapshot, document: &Document, file: Attachment) -> TransferFile {
+    let (snapshot, document, name) = (snapshot.clone(), document.clone(), file.name.clone());
+    let open: Content = Box::new(move || match snapshot.open_attachment(&document, &name)? {
+        Some(content) => Ok(Box::new(content) as Box<dyn Read + Send>),
+        None => Err(Error::corrupt(format!("the file `{name}` of `{}` is lost", document.id()))),
+    });
+    TransferFile {
+        name: file.name,
+        content_type: file.content_type,
+        generation: file.generation,
+        length: file.length,
+        md5: file.md5,
+        open,
+    }
+}

@@ -1,0 +1,198 @@
+//! Two databases come to agree: every leaf, every file, whichever way and however often it is interrupted.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::time::Duration;
+
+use serde_json::json;
+use stemmadb::testing::Random;
+use stemmadb::{
+    Cancellation, Database, Edit, ErrorKind, Leaves, Page, Peer, Replication, Result, Schema, Selection, Sequence,
+    Transfer, Value, Wanted,
+};
+
+/// Every leaf of every document, with its ancestry, body and files.
+fn state(db: &Database) -> BTreeMap<String, Vec<String>> {
+    let mut state = BTreeMap::new();
+    for change in db.changes(Sequence::ZERO).unwrap().run() {
+        let id = change.unwrap().id.as_str().to_owned();
+        let leaves = db.revisions(&id).unwrap().into_iter().map(|branch| {
+            let document = db.get_revision(&id, &branch.revisions[0]).unwrap().unwrap();
+            let files = document.attachments().unwrap();
+            format!("{:?} {} {files:?}", branch, document.to_json().unwrap())
+        });
+        state.insert(id.clone(), leaves.collect());
+    }
+    state
+}
+
+fn write_at_random(db: &Database, random: &mut Random, count: usize) {
+    for _ in 0..count {
+        let id = format!("d{}", random.below(60));
+        let current = db.get(&id).unwrap();
+        match (current, random.below(10)) {
+            (Some(document), 0) => drop(db.delete(&id, document.revision()).unwrap()),
+            (Some(document), 1 | 2) => {
+                let content = format!("content {}", random.below(5));
+                db.attach(&id, document.revision(), "file", "text/plain", content.as_bytes()).unwrap();
+            }
+            _ => drop(db.upsert(&id, &json!({"n": random.below(1000)})).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn replicas_converge_whoever_writes_what() {
+    let mut random = Random::new(3);
+    let databases = [Database::in_memory(), Database::in_memory(), Database::in_memory()];
+    for _ in 0..8 {
+        for db in &databases {
+            write_at_random(db, &mut random, 40);
+        }
+        // Round and round, in a chain that closes.
+        for _ in 0..2 {
+            for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+                databases[from].replicate_to(&databases[to]).unwrap();
+            }
+        }
+        let states = databases.each_ref().map(state);
+        assert_eq!(states[0], states[1]);
+        assert_eq!(states[1], states[2]);
+        assert!(states[0].values().any(|leaves| leaves.len() > 1), "there are conflicts");
+    }
+    for db in &databases {
+        assert!(db.check(|_| ()).unwrap().is_sound());
+    }
+    let mut content = String::new();
+    let with_file = state(&databases[0]).into_keys().find_map(|id| databases[2].attachment(&id, "file").unwrap());
+    with_file.unwrap().read_to_string(&mut content).unwrap();
+    assert!(content.starts_with("content "));
+}
+
+#[test]
+fn what_was_done_is_not_done_again() {
+    let (here, there) = (Database::in_memory(), Database::in_memory());
+    for n in 0..1200 {
+        here.insert(&format!("{n}"), &json!({"n": n})).unwrap();
+    }
+    let first = here.replicate_to(&there).unwrap();
+    assert_eq!((first.written_count, first.failed_count, first.checked_count), (1200, 0, 1200));
+    let second = here.replicate_to(&there).unwrap();
+    assert_eq!((second.checked_count, second.read_count), (0, 0));
+    here.upsert("7", &json!({"n": -7})).unwrap();
+    let third = there.replicate_from(&here).unwrap();
+    assert_eq!((third.checked_count, third.written_count), (1, 1));
+    // Another selection has a checkpoint of its own.
+    let ids = Selection::Ids(["1", "2"].map(str::to_owned).into());
+    let narrowed = Replication::new(&here, &Database::in_memory()).only(ids).run().unwrap();
+    assert_eq!(narrowed.written_count, 2);
+    let other = Database::in_memory();
+    let selector = Selection::Selector(Value::parse(r#"{"n": {"$lt": 10}}"#).unwrap());
+    let selected = Replication::new(&here, &other).only(selector).batch(3).run().unwrap();
+    assert_eq!((selected.written_count, other.get("7").unwrap().is_some()), (10, true));
+}
+
+/// A peer that breaks off after so many writes.
+struct Breaking<'a> {
+    inner: &'a Database,
+    left: std::sync::atomic::AtomicUsize,
+}
+
+impl Peer for Breaking<'_> {
+    fn identity(&self) -> Result<String> {
+        self.inner.identity()
+    }
+    fn get_checkpoint(&self, id: &str) -> Result<Option<Value>> {
+        self.inner.get_checkpoint(id)
+    }
+    fn put_checkpoint(&self, id: &str, body: &Value) -> Result<()> {
+        self.inner.put_checkpoint(id, body)
+    }
+    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> Result<Page> {
+        Peer::changes(self.inner, since, count, selection)
+    }
+    fn lacking(&self, leaves: &[Leaves]) -> Result<Vec<Wanted>> {
+        self.inner.lacking(leaves)
+    }
+    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
+        self.inner.read(wanted, take)
+    }
+    fn write(&self, transfers: Vec<Transfer>) -> Result<Vec<stemmadb::Error>> {
+        let left = &self.left;
+        let is_over =
+            left.fetch_update(std::sync::atomic::Ordering::SeqCst, std::sync::atomic::Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            });
+        match is_over {
+            Ok(_) => Peer::write(self.inner, transfers),
+            Err(_) => Err(stemmadb::Error::unavailable("the connection broke")),
+        }
+    }
+    fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
+        self.inner.wait(since, patience)
+    }
+}
+
+#[test]
+fn a_replication_that_breaks_off_goes_on_where_it_was() {
+    let (here, there) = (Database::in_memory(), Database::in_memory());
+    for n in 0..1000 {
+        here.insert(&format!("{n}"), &json!({"n": n})).unwrap();
+    }
+    let breaking = Breaking { inner: &there, left: 3.into() };
+    let error = Replication::new(&here, &breaking).batch(100).run().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let rest = Replication::new(&here, &there).batch(100).run().unwrap();
+    assert_eq!((rest.checked_count, rest.written_count), (700, 700));
+    assert_eq!(state(&here), state(&there));
+}
+
+#[test]
+fn a_running_replication_follows_the_source_and_can_be_cancelled() {
+    let (here, there) = (Database::in_memory(), Database::in_memory());
+    let cancellation = Cancellation::new();
+    let (source, target, given) = (here.clone(), there.clone(), cancellation.clone());
+    let running = std::thread::spawn(move || {
+        let mut running = Replication::new(&source, &target).cancelled_by(&given).begin().unwrap();
+        loop {
+            match running.catch_up() {
+                Ok(_) => running.wait(Duration::from_secs(30)).unwrap(),
+                Err(error) => return error.kind(),
+            }
+        }
+    });
+    for n in 0..20 {
+        here.insert(&format!("{n}"), &json!({})).unwrap();
+        let mut arrived = there.subscribe(Sequence::ZERO).ids([format!("{n}")]);
+        assert!(arrived.next_within(Duration::from_secs(30)).unwrap().is_some());
+    }
+    cancellation.cancel();
+    here.insert("last", &json!({})).unwrap();
+    assert_eq!(running.join().unwrap(), ErrorKind::Stopped);
+    assert!(there.get("last").unwrap().is_none());
+}
+
+#[test]
+fn what_a_schema_refuses_is_counted_and_does_not_stop_the_rest() {
+    let (here, there) = (Database::in_memory(), Database::in_memory());
+    there.require_schema("books", Schema::new(&json!({"required": ["title"]})).unwrap()).unwrap();
+    here.insert("books:1", &json!({"title": "Solaris"})).unwrap();
+    here.insert("books:2", &json!({})).unwrap();
+    here.insert("other", &json!({})).unwrap();
+    let done = here.replicate_to(&there).unwrap();
+    assert_eq!((done.written_count, done.failed_count), (2, 1));
+}
+
+#[test]
+fn local_documents_stay_and_deletions_travel() {
+    let (here, there) = (Database::in_memory(), Database::in_memory());
+    here.put_local("_local/own", None, &json!({})).unwrap();
+    let body = Value::parse(r#"{"why": "moved"}"#).unwrap();
+    let first = here.insert("a", &json!({"n": 1})).unwrap();
+    let deletion = Edit::Put { id: "a".parse().unwrap(), parent: Some(first), deleted: true, body, files: vec![] };
+    let second = here.edit(deletion).unwrap();
+    here.replicate_to(&there).unwrap();
+    let found = there.get_revision("a", &second).unwrap().unwrap();
+    assert!(found.is_deleted() && found.to_json().unwrap() == r#"{"why":"moved"}"#);
+    assert!(there.get_local("_local/own").unwrap().is_none());
+}
