@@ -26,9 +26,11 @@ pub use declared::{Index, IndexPath};
 pub use expiry::Expiry;
 pub(crate) use expiry::{Rule, end_key, end_of_key};
 pub(crate) use histogram::Histogram;
-pub(crate) use number::{DocumentNumber, PathNumber, ordered, take_ordered};
+pub(crate) use number::{DocumentNumber, PathNumber, Window, ordered, take_ordered};
 pub(crate) use paths::{KeptStep, PathEntry, Paths, Step};
 pub use policy::Policy;
-pub(crate) use posting::{PostingKey, Presence, after_postings, first_posting, posting_key};
+pub(crate) use posting::{
+    PostingKey, Presence, after_postings, after_window, first_of_window, first_posting, posting_key,
+};
 pub(crate) use set::{DocumentSet, Union};
 pub(crate) use terms::{DocumentTerms, TermDifference, difference, document_terms};

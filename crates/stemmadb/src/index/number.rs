@@ -27,6 +27,42 @@ impl DocumentNumber {
     }
 }
 
+/// How many chunks the second window of a search has.
+const WINDOW_GROWTH: u64 = 8;
+
+/// Consecutive chunks of document numbers: from `start` up to `end`, without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl Window {
+    /// How many numbers a chunk has.
+    pub(crate) const CHUNK_LENGTH: u64 = 1 << 16;
+
+    pub(crate) const ALL: Window = Window { start: 0, end: u64::MAX };
+
+    /// One chunk alone.
+    pub(crate) const fn of(chunk: u64) -> Self {
+        Window { start: chunk, end: chunk + 1 }
+    }
+
+    /// The window after this one, larger, if the search must go on; none after the last.
+    pub(crate) const fn following(self) -> Option<Self> {
+        let length = self.end - self.start;
+        match self.end {
+            u64::MAX => None,
+            start if length == 1 => Some(Window { start, end: start + WINDOW_GROWTH }),
+            start => Some(Window { start, end: u64::MAX }),
+        }
+    }
+
+    pub(crate) const fn has(self, chunk: u64) -> bool {
+        self.start <= chunk && chunk < self.end
+    }
+}
+
 /// A path that some document has, counted from its first use; see [`Paths`](super::Paths).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PathNumber(pub(crate) u32);

@@ -9,7 +9,7 @@
 //! The value under such a key is a stored [`Container`](super::Container). All documents of a term are neighbours, all values of a path
 //! are in their order.
 
-use super::number::{PathNumber, put_ordered, take_ordered};
+use super::number::{PathNumber, Window, put_ordered, take_ordered};
 use crate::value::Kind;
 use crate::value::collate::key;
 use crate::{Error, Result};
@@ -126,6 +126,16 @@ pub(crate) fn after_postings(path: PathNumber, value: &[u8]) -> Vec<u8> {
     let mut out = first_posting(path, value);
     out.push(BEYOND);
     out
+}
+
+/// Not after any key of this term within a window; `value` is whole.
+pub(crate) fn first_of_window(path: PathNumber, value: &[u8], window: Window) -> Vec<u8> {
+    if window.start == 0 { first_posting(path, value) } else { posting_key(path, value, window.start) }
+}
+
+/// After every key of this term within a window, and not after the first beyond it; `value` is whole.
+pub(crate) fn after_window(path: PathNumber, value: &[u8], window: Window) -> Vec<u8> {
+    if window.end == u64::MAX { after_postings(path, value) } else { posting_key(path, value, window.end) }
 }
 
 fn damaged() -> Error {

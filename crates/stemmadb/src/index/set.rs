@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::container::Container;
-use super::number::DocumentNumber;
+use super::number::{DocumentNumber, Window};
 pub(crate) use union::Union;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,6 +194,11 @@ impl DocumentSet {
             }
             !chunk.members.is_empty()
         });
+    }
+
+    /// The members within a window; large chunks are shared.
+    pub(crate) fn within(&self, window: Window) -> DocumentSet {
+        DocumentSet { chunks: self.chunks.iter().filter(|chunk| window.has(chunk.number)).cloned().collect() }
     }
 
     /// The members in ascending order; reversible.

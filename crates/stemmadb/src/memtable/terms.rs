@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::Memtable;
-use crate::index::{DocumentNumber, PathNumber, Presence};
+use crate::index::{DocumentNumber, PathNumber, Presence, Window};
 use crate::revision::Sequence;
 
 use crate::tree::Direction;
@@ -79,9 +79,11 @@ impl Overlay {
         self.changes.is_empty()
     }
 
-    /// Forgets what it says of other documents.
-    pub(crate) fn retain(&mut self, keep: impl Fn(DocumentNumber) -> bool) {
-        self.changes.retain(|change| keep(change.0));
+    /// Forgets what it says of documents outside a window.
+    pub(crate) fn narrow(&mut self, window: Window) {
+        if window != Window::ALL {
+            self.changes.retain(|(number, _)| window.has(number.chunk()));
+        }
     }
 
     /// Puts a newer overlay on top of this one.

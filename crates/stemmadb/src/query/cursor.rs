@@ -17,7 +17,7 @@ use super::collect::{self, Collector};
 use super::declared::IndexWalk;
 use super::document::Document;
 use super::estimate::spares_filter;
-use super::evaluate::{Answer, READ_COST, Trace, evaluate, evaluate_within};
+use super::evaluate::{Answer, READ_COST, Trace, evaluate, evaluate_in, evaluate_within, is_of_terms};
 use super::facts::Facts;
 pub(crate) use super::hit::{Batch, Hit, Need, Place};
 use super::matcher;
@@ -26,10 +26,10 @@ use super::ranked::Ranked;
 use super::request::Prepared;
 use super::sort::{SortPath, Sorted};
 use super::source::Source;
-use super::stream::Stream;
+use super::stream::{ByChunk, Others, Stream};
 use super::token::Position;
 use super::walk::ValueWalk;
-use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
+use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Window};
 use crate::store::Document as StoredDocument;
 use crate::{Error, Result};
 
@@ -80,8 +80,9 @@ pub(super) enum Known {
 }
 
 enum State {
-    /// By number: the candidates from `next` on; where there are none apart, what is known to match.
-    Insertion { candidates: Option<DocumentSet>, next: Option<DocumentNumber> },
+    /// By number: the candidates from `next` on; where there are none apart, what is known to match. Unless it is none, `window` is
+    /// what the filter is evaluated for next.
+    Insertion { candidates: Option<DocumentSet>, next: Option<DocumentNumber>, window: Option<Window> },
     /// By number: the documents of one term, from `next` on, as far as they are `found`.
     Term { path: PathNumber, key: Vec<u8>, next: Option<DocumentNumber>, found: DocumentSet, has_more: bool },
     /// All hits, collected and sorted.
@@ -119,9 +120,9 @@ impl<S: Source> Cursor<S> {
     /// What comes next, at most about `want`; nothing at the end.
     pub(crate) fn next_batch(&mut self, want: usize) -> Result<Batch> {
         let hits = match &mut self.order {
-            State::Insertion { candidates, next } => {
+            State::Insertion { candidates, next, window } => loop {
                 let Some(from) = *next else { return Ok(Batch::Hits(Vec::new())) };
-                let batch = match (candidates, &self.filtered.known) {
+                let batch = match (candidates.as_ref(), &self.filtered.known) {
                     (Some(candidates), _) => {
                         let numbers = candidates.range(from, DocumentNumber::MAX).take(want);
                         Batch::Hits(numbers.map(|number| self.filtered.hit(number)).collect())
@@ -129,9 +130,16 @@ impl<S: Source> Cursor<S> {
                     (None, Known::Answer(answer)) => Batch::Sure(answer.certain.first_from(from, want)),
                     _ => Batch::Hits(Vec::new()),
                 };
+                if let (0, Some(searched)) = (batch.len(), *window) {
+                    let answer = evaluate_in(&self.filtered.plan.filter, &self.filtered.source, searched)?;
+                    self.filtered.know(answer);
+                    *candidates = self.filtered.candidates();
+                    *window = searched.following();
+                    continue;
+                }
                 *next = batch.last_number().and_then(after);
                 return Ok(batch);
-            }
+            },
             State::Term { path, key, next, found, has_more } => loop {
                 let Some(from) = *next else { return Ok(Batch::Hits(Vec::new())) };
                 let numbers = found.first_from(from, want);
@@ -468,8 +476,8 @@ impl<S: Source> Filtered<S> {
             }
             return Ok(State::Collected(collector.finish()));
         }
-        if let Some((drive, after)) = self.streamable(prepared, wanted, &mut trace)? {
-            return Ok(State::Streaming(Box::new(Stream::start(self, drive, after))));
+        if let Some(stream) = self.stream(prepared, wanted, &mut trace)? {
+            return Ok(State::Streaming(Box::new(stream)));
         }
         let next = match &prepared.after {
             Some(Position::Number(number)) => after(*number),
@@ -485,8 +493,17 @@ impl<S: Source> Filtered<S> {
             };
             return Ok(State::Term { path, key, next, found, has_more });
         }
+        if wanted.is_some_and(|wanted| wanted <= STREAM_MAX)
+            && self.overflow.is_empty()
+            && trace.is_none()
+            && is_of_terms(&self.plan.filter)
+        {
+            self.known = Known::Answer(Answer::default());
+            let window = next.map(|next| Window::of(next.chunk()));
+            return Ok(State::Insertion { candidates: None, next, window });
+        }
         self.filter(trace)?;
-        Ok(State::Insertion { candidates: self.candidates(), next })
+        Ok(State::Insertion { candidates: self.candidates(), next, window: None })
     }
 
     /// The order by places in a column, if there is one for it.
@@ -522,14 +539,13 @@ impl<S: Source> Filtered<S> {
         Ok(Some(drive))
     }
 
-    /// The condition whose values are worth walking until enough rows are found, and where to go on.
-    #[expect(clippy::type_complexity, reason = "a position has two parts")]
-    fn streamable(
+    /// A walk over the values of one condition, if it finds enough rows at less cost than the sets of all conditions.
+    fn stream(
         &mut self,
         prepared: &Prepared,
         wanted: Option<u64>,
         trace: &mut Option<&mut Trace>,
-    ) -> Result<Option<(Drive, Option<(Arc<[u8]>, DocumentNumber)>)>> {
+    ) -> Result<Option<Stream>> {
         let position = match &prepared.after {
             None => None,
             Some(Position::Value { ordinal, key, number }) => Some((*ordinal, key.clone(), *number)),
@@ -551,7 +567,14 @@ impl<S: Source> Filtered<S> {
         let after = position.map(|(_, key, number)| (key, number));
         if drive.rest == Node::All {
             self.known = Known::Everything;
-            return Ok(Some((drive, after)));
+            return Ok(Some(Stream::start(drive, after, Others::All)));
+        }
+        if self.overflow.is_empty() && trace.is_none() && is_of_terms(&drive.rest) {
+            let others = ByChunk::default();
+            if after.is_some() || self.pays(others.estimate(&drive.rest, &self.source)?, wanted)? {
+                self.known = Known::Everything;
+                return Ok(Some(Stream::start(drive, after, Others::ByChunk(others))));
+            }
         }
         match evaluate_within(&drive.rest, &self.source, STREAM_MAX, trace.as_deref_mut())? {
             // Documents are read until it is known how many that takes.
@@ -564,7 +587,8 @@ impl<S: Source> Filtered<S> {
                 self.know(rest);
             }
         }
-        Ok(Some((drive, after)))
+        let others = self.documents().map_or(Others::All, Others::Known);
+        Ok(Some(Stream::start(drive, after, others)))
     }
 
     /// Whether walking a declared index costs less than reading all candidates, which are known otherwise.

@@ -10,7 +10,7 @@ use super::estimate::expected;
 use super::interval::{KeyRange, plain_text};
 use super::plan::{Node, ValueTest};
 use super::source::{Source, VisitValue};
-use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Union};
+use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Union, Window};
 use crate::tree::Direction;
 use crate::value::Value;
 use crate::value::collate::key;
@@ -25,6 +25,8 @@ const VALUES_GROWTH: u64 = 16;
 const HOPELESS: u64 = 4;
 /// More documents are never read to spare the index.
 const READ_MAX: u64 = 4096;
+/// So many terms of one list are looked up window by window.
+const WINDOW_KEYS_MAX: usize = 16;
 
 /// The documents of a node.
 #[derive(Clone, Debug, Default)]
@@ -68,10 +70,46 @@ pub(crate) fn evaluate_within(
     values_max: u64,
     trace: Option<&mut Trace>,
 ) -> Result<Option<Answer>> {
-    let Some(trace) = trace else { return evaluate_node(node, source, values_max, &mut Tracer(None)) };
+    evaluate_bounded(node, source, Bounds { values_max, window: Window::ALL }, trace)
+}
+
+/// What a node gives within a window. Costs little of what the whole costs only if the node [is made of terms](is_of_terms).
+pub(super) fn evaluate_in(node: &Node, source: &impl Source, window: Window) -> Result<Answer> {
+    let found = evaluate_bounded(node, source, Bounds { values_max: u64::MAX, window }, None)?;
+    found.ok_or_else(|| Error::internal("an evaluation without a bound met it"))
+}
+
+/// Whether a node asks the index for a few terms only, which lie there by document number.
+pub(super) fn is_of_terms(node: &Node) -> bool {
+    match node {
+        Node::Empty | Node::All | Node::Equal { .. } | Node::Presence { .. } => true,
+        Node::EqualAny { keys, .. } => keys.len() <= WINDOW_KEYS_MAX,
+        Node::Union(nodes) | Node::Intersection(nodes) => nodes.iter().all(is_of_terms),
+        Node::Difference(from, without) => is_of_terms(from) && is_of_terms(without),
+        Node::Check(inner) => is_of_terms(inner),
+        Node::Range { .. } | Node::Matching { .. } | Node::Ids(_) | Node::IdRange { .. } => false,
+    }
+}
+
+/// What an evaluation is kept to.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// It gives up once more distinct values would have to be visited.
+    values_max: u64,
+    /// Documents elsewhere are left out.
+    window: Window,
+}
+
+fn evaluate_bounded(
+    node: &Node,
+    source: &impl Source,
+    bounds: Bounds,
+    trace: Option<&mut Trace>,
+) -> Result<Option<Answer>> {
+    let Some(trace) = trace else { return evaluate_node(node, source, bounds, &mut Tracer(None)) };
     let started = Instant::now();
     trace.children = node.children().iter().map(|_| Trace::default()).collect();
-    let answer = evaluate_node(node, source, values_max, &mut Tracer(Some(&mut trace.children)))?;
+    let answer = evaluate_node(node, source, bounds, &mut Tracer(Some(&mut trace.children)))?;
     trace.measured = answer.as_ref().map(|answer| Measured {
         certain_count: answer.certain.len(),
         maybe_count: answer.maybe.len(),
@@ -90,43 +128,44 @@ impl Tracer<'_> {
     }
 }
 
-fn evaluate_node(
-    node: &Node,
-    source: &impl Source,
-    values_max: u64,
-    tracer: &mut Tracer<'_>,
-) -> Result<Option<Answer>> {
+fn evaluate_node(node: &Node, source: &impl Source, bounds: Bounds, tracer: &mut Tracer<'_>) -> Result<Option<Answer>> {
+    let Bounds { values_max, window } = bounds;
     Ok(Some(match node {
         Node::Empty => Answer::default(),
-        Node::All => Answer::certain(source.presence(PathNumber::ROOT, &[Presence::Object])?),
-        Node::Equal { path, key } => Answer::certain(source.equal(*path, key)?),
+        Node::All => Answer::certain(source.presence_in(PathNumber::ROOT, &[Presence::Object], window)?),
+        Node::Equal { path, key } => Answer::certain(source.equal_in(*path, key, window)?),
         Node::EqualAny { keys, .. } if keys.len() as u64 > values_max => return Ok(None),
-        Node::EqualAny { path, keys } => Answer::certain(source.equal_any(*path, keys)?),
+        Node::EqualAny { path, keys } => Answer::certain(source.equal_any(*path, keys, window)?),
         Node::Range { path, range } => {
             let Some(found) = source.range_within(*path, range, values_max)? else { return Ok(None) };
-            Answer::certain(found)
+            Answer::certain(found).within(window)
         }
-        Node::Presence { path, kinds } => Answer::certain(source.presence(*path, kinds)?),
-        Node::Matching { path, range, test } => return matching(source, *path, range, test, values_max),
+        Node::Presence { path, kinds } => Answer::certain(source.presence_in(*path, kinds, window)?),
+        Node::Matching { path, range, test } => {
+            let Some(found) = matching(source, *path, range, test, values_max)? else { return Ok(None) };
+            found.within(window)
+        }
         Node::Ids(ids) if ids.len() as u64 > values_max => return Ok(None),
-        Node::Ids(ids) => Answer::certain(numbers_of(source, ids)?),
+        Node::Ids(ids) => Answer::certain(numbers_of(source, ids)?).within(window),
         Node::IdRange { .. } if values_max < u64::MAX => return Ok(None),
-        Node::IdRange { lower, upper } => Answer::certain(source.ids_in_range(as_str(lower), as_str(upper))?),
-        Node::Union(nodes) => return union(nodes, source, values_max, tracer),
-        Node::Intersection(nodes) => return intersection(nodes, source, values_max, tracer),
-        Node::Difference(from, without) => return difference(from, without, source, values_max, tracer),
+        Node::IdRange { lower, upper } => {
+            Answer::certain(source.ids_in_range(as_str(lower), as_str(upper))?).within(window)
+        }
+        Node::Union(nodes) => return union(nodes, source, bounds, tracer),
+        Node::Intersection(nodes) => return intersection(nodes, source, bounds, tracer),
+        Node::Difference(from, without) => return difference(from, without, source, bounds, tracer),
         Node::Check(inner) => {
-            let Some(answer) = evaluate_within(inner, source, values_max, tracer.child(0))? else { return Ok(None) };
+            let Some(answer) = evaluate_bounded(inner, source, bounds, tracer.child(0))? else { return Ok(None) };
             let is_undecided = answer.is_undecided;
             Answer { certain: DocumentSet::new(), maybe: answer.possible(), is_undecided }
         }
     }))
 }
 
-fn union(nodes: &[Node], source: &impl Source, values_max: u64, tracer: &mut Tracer<'_>) -> Result<Option<Answer>> {
+fn union(nodes: &[Node], source: &impl Source, bounds: Bounds, tracer: &mut Tracer<'_>) -> Result<Option<Answer>> {
     let (mut certain, mut maybe, mut is_undecided) = (Union::new(), Union::new(), false);
     for (at, node) in nodes.iter().enumerate() {
-        let Some(answer) = evaluate_within(node, source, values_max, tracer.child(at))? else { return Ok(None) };
+        let Some(answer) = evaluate_bounded(node, source, bounds, tracer.child(at))? else { return Ok(None) };
         certain.add_set(&answer.certain);
         maybe.add_set(&answer.maybe);
         is_undecided |= answer.is_undecided;
@@ -142,7 +181,7 @@ fn union(nodes: &[Node], source: &impl Source, values_max: u64, tracer: &mut Tra
 fn intersection(
     nodes: &[Node],
     source: &impl Source,
-    values_max: u64,
+    bounds: Bounds,
     tracer: &mut Tracer<'_>,
 ) -> Result<Option<Answer>> {
     let mut waiting: Vec<usize> = (0..nodes.len()).collect();
@@ -156,12 +195,14 @@ fn intersection(
             waiting.sort_by_cached_key(|at| expected(&nodes[*at], source).map(|expected| expected.documents));
         }
         for at in waiting {
-            let most = turn.min(worth(all.as_ref())).min(values_max);
+            let most = turn.min(worth(all.as_ref())).min(bounds.values_max);
             if values > FIRST_VALUES && is_hopeless(&nodes[at], source, most) {
                 too_long.push(at);
                 continue;
             }
-            let Some(answer) = evaluate_within(&nodes[at], source, most, tracer.child(at))? else {
+            let Some(answer) =
+                evaluate_bounded(&nodes[at], source, Bounds { values_max: most, ..bounds }, tracer.child(at))?
+            else {
                 too_long.push(at);
                 continue;
             };
@@ -176,8 +217,8 @@ fn intersection(
         }
         waiting = too_long;
         let worth = worth(all.as_ref());
-        if !waiting.is_empty() && turn >= worth.min(values_max) {
-            return Ok(if worth <= values_max { all.map(Answer::undecided) } else { None });
+        if !waiting.is_empty() && turn >= worth.min(bounds.values_max) {
+            return Ok(if worth <= bounds.values_max { all.map(Answer::undecided) } else { None });
         }
         values = values.saturating_mul(VALUES_GROWTH);
     }
@@ -202,14 +243,14 @@ fn difference(
     from: &Node,
     without: &Node,
     source: &impl Source,
-    values_max: u64,
+    bounds: Bounds,
     tracer: &mut Tracer<'_>,
 ) -> Result<Option<Answer>> {
-    let Some(from) = evaluate_within(from, source, values_max, tracer.child(0))? else { return Ok(None) };
+    let Some(from) = evaluate_bounded(from, source, bounds, tracer.child(0))? else { return Ok(None) };
     if from.is_empty() {
         return Ok(Some(from));
     }
-    let Some(without) = evaluate_within(without, source, values_max, tracer.child(1))? else { return Ok(None) };
+    let Some(without) = evaluate_bounded(without, source, bounds, tracer.child(1))? else { return Ok(None) };
     let is_undecided = from.is_undecided || without.is_undecided;
     let mut maybe = from.certain.and(&without.maybe);
     maybe.or_with(&from.maybe.and_not(&without.certain));
@@ -258,12 +299,11 @@ fn matching(
         }
         Ok(ControlFlow::Continue(()))
     };
-    match test {
-        ValueTest::Regex(pattern) if let Some(literal) = pattern.literal() => {
-            source.walk_holding(path, range, literal, visit)?;
-        }
-        _ => source.walk(path, range, Direction::Ascending, visit)?,
-    }
+    let literal = match test {
+        ValueTest::Regex(pattern) => pattern.literal(),
+        ValueTest::Modulo { .. } => None,
+    };
+    source.walk_holding(path, range, Direction::Ascending, literal, visit)?;
     if left.is_none() {
         return Ok(None);
     }
@@ -314,8 +354,24 @@ fn as_str(bound: &Bound<String>) -> Bound<&str> {
 }
 
 impl Answer {
-    fn certain(certain: DocumentSet) -> Self {
+    /// Documents that match, whatever else is asked.
+    pub(super) fn certain(certain: DocumentSet) -> Self {
         Answer { certain, maybe: DocumentSet::new(), is_undecided: false }
+    }
+
+    /// What of it lies within a window.
+    pub(super) fn within(self, window: Window) -> Self {
+        if window == Window::ALL {
+            return self;
+        }
+        Answer { certain: self.certain.within(window), maybe: self.maybe.within(window), ..self }
+    }
+
+    /// Adds what lies in later chunks.
+    pub(super) fn append(&mut self, later: Answer) {
+        self.certain.or_with(&later.certain);
+        self.maybe.or_with(&later.maybe);
+        self.is_undecided |= later.is_undecided;
     }
 
     /// All of it may match, but the whole selector must be asked.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::interval::KeyRange;
 use super::source::{Source, VisitValue};
-use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence};
+use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Window};
 use crate::revision::DocumentId;
 use crate::store::{Column, Document};
 use crate::tree::Direction;
@@ -142,9 +142,9 @@ impl<S: Source> Source for Guarded<S> {
         self.inner.declared()
     }
 
-    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
+    fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
         self.proceed()?;
-        self.held(self.inner.equal(path, key)?)
+        self.held(self.inner.equal_in(path, key, window)?)
     }
 
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
@@ -156,24 +156,18 @@ impl<S: Source> Source for Guarded<S> {
         found.ok_or_else(|| Error::internal("a range of more values than there can be"))
     }
 
-    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
-        if self.guard.is_none() {
-            return self.inner.walk(path, range, direction, visit);
-        }
-        self.inner.walk(path, range, direction, &mut |key, documents| {
-            self.proceed()?;
-            visit(key, documents)
-        })
-    }
-
     fn walk_holding(
         &self,
         path: PathNumber,
         range: &KeyRange,
-        literal: &str,
+        direction: Direction,
+        literal: Option<&str>,
         visit: &mut VisitValue<'_>,
     ) -> Result<()> {
-        self.inner.walk_holding(path, range, literal, &mut |key, documents| {
+        if self.guard.is_none() {
+            return self.inner.walk_holding(path, range, direction, literal, visit);
+        }
+        self.inner.walk_holding(path, range, direction, literal, &mut |key, documents| {
             self.proceed()?;
             visit(key, documents)
         })
@@ -188,9 +182,9 @@ impl<S: Source> Source for Guarded<S> {
         self.inner.spend(path, row_count);
     }
 
-    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+    fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
         self.proceed()?;
-        self.held(self.inner.presence(path, kinds)?)
+        self.held(self.inner.presence_in(path, kinds, window)?)
     }
 
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
@@ -222,9 +216,9 @@ impl<S: Source> Source for Guarded<S> {
         })
     }
 
-    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
+    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
         self.proceed()?;
-        self.held(self.inner.equal_any(path, keys)?)
+        self.held(self.inner.equal_any(path, keys, window)?)
     }
 
     fn proceed(&self) -> Result<()> {

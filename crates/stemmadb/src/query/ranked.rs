@@ -218,11 +218,14 @@ impl Ranked {
             Some(rank) => match self.places.column.documents(rank) {
                 [only] => {
                     let only = DocumentNumber(u64::from(*only));
-                    if members.has(only) && self.after.as_ref().is_none_or(|after| after.place != place) {
+                    if !members.has(only) {
+                        return Ok(true);
+                    }
+                    if self.after.as_ref().is_none_or(|after| after.place != place) {
                         self.ready.push_back(only);
                         return Ok(true);
                     }
-                    if members.has(only) { vec![only] } else { return Ok(true) }
+                    vec![only]
                 }
                 several => {
                     let numbers = several.iter().map(|number| DocumentNumber(u64::from(*number)));
@@ -300,14 +303,11 @@ impl Places {
         if *key == [MISSING] {
             return After { place: self.missing(), id: Some(after.id.clone()) };
         }
-        let below_count = self.column.rank_of_key(&key);
-        let is_there = below_count < self.column.len() && self.column.key(below_count) == key;
-        let below_count = below_count as u32;
-        match (is_there, self.is_descending) {
-            (true, _) => After { place: self.of_rank(below_count), id: Some(after.id.clone()) },
+        match (self.column.find(&key), self.is_descending) {
+            (Ok(rank), _) => After { place: self.of_rank(rank as u32), id: Some(after.id.clone()) },
             // The first place whose value is above it, or below it.
-            (false, false) => After { place: below_count + 1, id: None },
-            (false, true) => After { place: self.value_count() - below_count, id: None },
+            (Err(below_count), false) => After { place: below_count as u32 + 1, id: None },
+            (Err(below_count), true) => After { place: self.value_count() - below_count as u32, id: None },
         }
     }
 }

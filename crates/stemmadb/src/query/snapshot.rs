@@ -8,7 +8,9 @@ use std::sync::Arc;
 use super::interval::KeyRange;
 use super::source::{Posting, Source, VisitValue};
 use crate::Result;
-use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
+use crate::index::{
+    Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union, Window,
+};
 use crate::revision::DocumentId;
 use crate::store::{Column, Document, Snapshot, Term, TermWalk};
 use crate::tree::Direction;
@@ -26,33 +28,28 @@ impl Source for Snapshot {
         Snapshot::declared(self)
     }
 
-    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
-        self.without_ended(self.postings(path, key)?)
+    fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
+        self.without_ended(self.postings_in(path, key, window)?)
     }
 
-    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
-        self.without_ended(self.any_postings(path, keys)?)
+    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
+        self.without_ended(self.any_postings(path, keys, window)?)
     }
 
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
         self.without_ended(Snapshot::range(self, path, &range.lower, &range.upper)?)
     }
 
-    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
-        let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
-        visit_terms(self, path, Snapshot::walk_holding(self, path, lower, upper, direction, None)?, visit)
-    }
-
     fn walk_holding(
         &self,
         path: PathNumber,
         range: &KeyRange,
-        literal: &str,
+        direction: Direction,
+        literal: Option<&str>,
         visit: &mut VisitValue<'_>,
     ) -> Result<()> {
         let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
-        let literal = Some(literal.as_bytes());
-        let walk = Snapshot::walk_holding(self, path, lower, upper, Direction::Ascending, literal)?;
+        let walk = Snapshot::walk_holding(self, path, lower, upper, direction, literal.map(str::as_bytes))?;
         visit_terms(self, path, walk, visit)
     }
 
@@ -65,8 +62,8 @@ impl Source for Snapshot {
         Snapshot::spend(self, path, row_count);
     }
 
-    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
-        self.without_ended(Snapshot::presence(self, path, kinds)?)
+    fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
+        self.without_ended(Snapshot::presence_in(self, path, kinds, window)?)
     }
 
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
@@ -170,6 +167,10 @@ impl Posting for Term<'_, '_> {
 
     fn take(&mut self) -> Result<DocumentSet> {
         Term::take(self)
+    }
+
+    fn take_some(&mut self, from: DocumentNumber, count: u64) -> Result<(DocumentSet, bool)> {
+        Term::take_some(self, from, count)
     }
 
     fn add_to(&mut self, union: &mut Union) -> Result<()> {

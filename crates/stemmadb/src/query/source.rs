@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::interval::KeyRange;
 use crate::Result;
-use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union};
+use crate::index::{
+    Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union, Window,
+};
 use crate::revision::DocumentId;
 use crate::store::{Column, Document};
 use crate::tree::Direction;
@@ -23,6 +25,13 @@ pub(crate) trait Posting {
 
     /// Takes them.
     fn take(&mut self) -> Result<DocumentSet>;
+
+    /// Takes some of them, by number: at least `count` from chunk to chunk, unless there are no more from `from` on, and whether there
+    /// may be more. Asked again, it goes on with those.
+    fn take_some(&mut self, from: DocumentNumber, count: u64) -> Result<(DocumentSet, bool)> {
+        let _ = (from, count);
+        Ok((self.take()?, false))
+    }
 
     /// Adds them to a union.
     fn add_to(&mut self, union: &mut Union) -> Result<()> {
@@ -52,25 +61,26 @@ pub(crate) trait Source {
     /// The declared indexes.
     fn declared(&self) -> &Declared;
 
-    /// The documents with this term.
-    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet>;
+    /// The documents of a window with this term.
+    fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet>;
 
     /// The documents with a term in the range.
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet>;
 
-    /// Calls `visit` with each distinct value's key and its documents, in the order of keys, until it breaks.
-    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()>;
-
-    /// As [`Source::walk`] upwards, but values whose text does not hold `literal`, which has no zero in it, may be left out.
+    /// Calls `visit` with each distinct value's key and its documents, in the order of keys, until it breaks. Values whose text does not
+    /// hold `literal`, which has no zero in it, may be left out.
     fn walk_holding(
         &self,
         path: PathNumber,
         range: &KeyRange,
-        literal: &str,
+        direction: Direction,
+        literal: Option<&str>,
         visit: &mut VisitValue<'_>,
-    ) -> Result<()> {
-        let _ = literal;
-        self.walk(path, range, Direction::Ascending, visit)
+    ) -> Result<()>;
+
+    /// As [`Source::walk_holding`], whatever the values hold.
+    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
+        self.walk_holding(path, range, direction, None, visit)
     }
 
     /// All scalars at a path in memory, if it was asked so often that they are kept.
@@ -84,9 +94,9 @@ pub(crate) trait Source {
         let _ = (path, row_count);
     }
 
-    /// The documents with a value of one of these kinds at the path. At [`PathNumber::ROOT`], `Object` is every live
-    /// document, and `Overflow` those whose terms are incomplete.
-    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet>;
+    /// The documents of a window with a value of one of these kinds at the path. At [`PathNumber::ROOT`], `Object` is every
+    /// live document, and `Overflow` those whose terms are incomplete.
+    fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet>;
 
     /// The live document with this id.
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>>;
@@ -104,11 +114,21 @@ pub(crate) trait Source {
         visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()>;
 
-    /// The documents with one of these terms; `keys` are sorted.
-    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
+    /// The documents with this term.
+    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
+        self.equal_in(path, key, Window::ALL)
+    }
+
+    /// As [`Source::presence_in`], of all documents.
+    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+        self.presence_in(path, kinds, Window::ALL)
+    }
+
+    /// The documents of a window with one of these terms; `keys` are sorted.
+    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
         let mut union = Union::new();
         for key in keys {
-            union.add_set(&self.equal(path, key)?);
+            union.add_set(&self.equal_in(path, key, window)?);
         }
         Ok(union.finish())
     }
@@ -210,26 +230,23 @@ impl<T: Source> Source for &T {
         (**self).declared()
     }
 
-    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
-        (**self).equal(path, key)
+    fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
+        (**self).equal_in(path, key, window)
     }
 
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
         (**self).range(path, range)
     }
 
-    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
-        (**self).walk(path, range, direction, visit)
-    }
-
     fn walk_holding(
         &self,
         path: PathNumber,
         range: &KeyRange,
-        literal: &str,
+        direction: Direction,
+        literal: Option<&str>,
         visit: &mut VisitValue<'_>,
     ) -> Result<()> {
-        (**self).walk_holding(path, range, literal, visit)
+        (**self).walk_holding(path, range, direction, literal, visit)
     }
 
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
@@ -240,8 +257,8 @@ impl<T: Source> Source for &T {
         (**self).spend(path, row_count);
     }
 
-    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
-        (**self).presence(path, kinds)
+    fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
+        (**self).presence_in(path, kinds, window)
     }
 
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
@@ -264,8 +281,8 @@ impl<T: Source> Source for &T {
         (**self).load(numbers, visit)
     }
 
-    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
-        (**self).equal_any(path, keys)
+    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
+        (**self).equal_any(path, keys, window)
     }
 
     fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {

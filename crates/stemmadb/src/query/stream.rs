@@ -4,17 +4,19 @@
 //! Documents come value by value, those of one value by number; at last, by number, those that meet the condition with
 //! something that is not walked (arrays, objects) and those whose terms are incomplete.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::cursor::{Filtered, Hit, Need, Place};
-use super::evaluate::{Answer, evaluate};
+use super::evaluate::{Answer, evaluate, evaluate_in};
 use super::interval::KeyRange;
-use super::plan::Drive;
+use super::plan::{Drive, Node};
 use super::source::Source;
 use super::values;
 use crate::Result;
-use crate::index::{DocumentNumber, DocumentSet};
+use crate::index::{DocumentNumber, DocumentSet, Window};
 use crate::tree::Direction;
 
 /// Stands for the documents after all values: above every value's key.
@@ -25,26 +27,33 @@ pub(super) struct Stream {
     drive: Drive,
     /// What was returned last, or passed over.
     after: Option<(Arc<[u8]>, DocumentNumber)>,
-    /// What the other conditions leave; none if they are not known, or leave everything.
-    documents: Option<DocumentSet>,
+    others: Others,
     tail: Option<Answer>,
     is_finished: bool,
 }
 
+/// What the conditions leave whose values are not walked.
+pub(super) enum Others {
+    /// Everything, or it is not known.
+    All,
+    Known(DocumentSet),
+    ByChunk(ByChunk),
+}
+
+/// Conditions that are evaluated for a chunk when documents of it are met.
+#[derive(Default)]
+pub(super) struct ByChunk(RefCell<HashMap<u64, Answer>>);
+
 impl Stream {
     /// Gets ready to walk, after a position. Reads nothing.
-    pub(super) fn start(
-        filtered: &Filtered<impl Source>,
-        drive: Drive,
-        after: Option<(Arc<[u8]>, DocumentNumber)>,
-    ) -> Self {
-        Stream { drive, after, documents: filtered.documents(), tail: None, is_finished: false }
+    pub(super) fn start(drive: Drive, after: Option<(Arc<[u8]>, DocumentNumber)>, others: Others) -> Self {
+        Stream { drive, after, others, tail: None, is_finished: false }
     }
 
     /// The next hits, at most `want`; none at the end.
     pub(super) fn next_hits(&mut self, filtered: &mut Filtered<impl Source>, want: usize) -> Result<Vec<Hit>> {
         if filtered.settle(&self.drive.rest)? {
-            self.documents = filtered.documents();
+            self.others = filtered.documents().map_or(Others::All, Others::Known);
             // It was collected before the other conditions were known.
             self.tail = None;
         }
@@ -66,41 +75,38 @@ impl Stream {
         let all = KeyRange::of_scalars();
         let lower = self.after.as_ref().map_or(all.lower, |(key, _)| key.to_vec());
         let within = KeyRange { lower, upper: all.upper };
-        let ordinal = self.drive.ordinal;
-        let (drive, documents, after) = (&self.drive, &self.documents, &mut self.after);
-        let looked_at = values::walk(
-            &filtered.source,
-            drive.path,
-            &drive.values,
-            &within,
-            Direction::Ascending,
-            &mut |key, posting, is_sure| {
-                let mut members = posting.take()?;
+        let (drive, others, after) = (&self.drive, &self.others, &mut self.after);
+        let visit: &mut values::Visit<'_> = &mut |key, posting, is_sure| {
+            let from = match after {
+                Some((last, number)) if **last == *key => match number.0.checked_add(1) {
+                    Some(next) => DocumentNumber(next),
+                    None => return Ok(ControlFlow::Continue(())),
+                },
+                _ => DocumentNumber::MIN,
+            };
+            let key: Arc<[u8]> = key.into();
+            let least = if is_sure { Need::Nothing } else { Need::Residual };
+            let place = Place::Value { ordinal: drive.ordinal, key: key.clone() };
+            let mut has_more = true;
+            while has_more {
+                let mut members;
+                (members, has_more) = posting.take_some(from, (want - hits.len()) as u64)?;
                 members.and_not_with(filtered.overflow());
-                if let Some(documents) = documents {
-                    members.and_with(documents);
-                }
-                let from = match after {
-                    Some((last, number)) if **last == *key => match number.0.checked_add(1) {
-                        Some(next) => DocumentNumber(next),
-                        None => return Ok(ControlFlow::Continue(())),
-                    },
-                    _ => DocumentNumber::MIN,
-                };
-                let key: Arc<[u8]> = key.into();
-                for number in members.range(from, DocumentNumber::MAX) {
-                    let hit = filtered.hit(number);
-                    let need = if is_sure { hit.need } else { hit.need.max(Need::Residual) };
-                    hits.push(Hit { number, need, place: Place::Value { ordinal, key: key.clone() } });
+                let members = others.narrow(Answer::certain(members), filtered, &drive.rest)?;
+                for number in members.clone().possible().range(from, DocumentNumber::MAX) {
+                    let need = need(filtered, &members, number).max(least);
+                    hits.push(Hit { number, need, place: place.clone() });
                     if hits.len() >= want {
                         *after = Some((key, number));
                         return Ok(ControlFlow::Break(()));
                     }
                 }
-                *after = Some((key, DocumentNumber::MAX));
-                Ok(ControlFlow::Continue(()))
-            },
-        )?;
+            }
+            *after = Some((key, DocumentNumber::MAX));
+            Ok(ControlFlow::Continue(()))
+        };
+        let direction = Direction::Ascending;
+        let looked_at = values::walk(&filtered.source, drive.path, &drive.values, &within, direction, visit)?;
         filtered.walked(looked_at);
         Ok(())
     }
@@ -112,11 +118,7 @@ impl Stream {
                 let mut tail = evaluate(&self.drive.others, &filtered.source, None)?;
                 tail.certain.and_not_with(filtered.overflow());
                 tail.maybe.and_not_with(filtered.overflow());
-                if let Some(documents) = &self.documents {
-                    tail.certain.and_with(documents);
-                    tail.maybe.and_with(documents);
-                }
-                tail
+                self.others.narrow(tail, filtered, &self.drive.rest)?
             }
         };
         let mut candidates = tail.clone().possible();
@@ -127,14 +129,8 @@ impl Stream {
         };
         let key: Arc<[u8]> = TAIL.into();
         for number in from.iter().flat_map(|from| candidates.range(*from, DocumentNumber::MAX)).take(want) {
-            let need = match tail.has(number) {
-                None => Need::Whole,
-                Some(false) => filtered.hit(number).need,
-                Some(true) => {
-                    filtered.hit(number).need.max(if tail.is_undecided { Need::Whole } else { Need::Residual })
-                }
-            };
-            hits.push(Hit { number, need, place: Place::Value { ordinal: self.drive.ordinal, key: key.clone() } });
+            let place = Place::Value { ordinal: self.drive.ordinal, key: key.clone() };
+            hits.push(Hit { number, need: need(filtered, &tail, number), place });
         }
         match hits.last() {
             Some(last) => self.after = Some((key, last.number)),
@@ -142,5 +138,58 @@ impl Stream {
         }
         self.tail = Some(tail);
         Ok(())
+    }
+}
+
+/// What is still to be checked on a document that the walk met among `members`, or that has incomplete terms.
+fn need(filtered: &Filtered<impl Source>, members: &Answer, number: DocumentNumber) -> Need {
+    match members.has(number) {
+        None => Need::Whole,
+        Some(false) => filtered.hit(number).need,
+        Some(true) => filtered.hit(number).need.max(if members.is_undecided { Need::Whole } else { Need::Residual }),
+    }
+}
+
+impl Others {
+    /// What is left of documents that were met.
+    fn narrow(&self, met: Answer, filtered: &Filtered<impl Source>, rest: &Node) -> Result<Answer> {
+        match self {
+            Others::All => Ok(met),
+            Others::Known(documents) => {
+                let Answer { mut certain, mut maybe, is_undecided } = met;
+                certain.and_with(documents);
+                maybe.and_with(documents);
+                Ok(Answer { certain, maybe, is_undecided })
+            }
+            Others::ByChunk(others) => others.narrow(met, rest, &filtered.source),
+        }
+    }
+}
+
+impl ByChunk {
+    /// About how many documents meet the conditions, if those of the first chunk are like the others.
+    pub(super) fn estimate(&self, rest: &Node, source: &impl Source) -> Result<u64> {
+        let first = self.of(0, rest, source)?;
+        let chunk_count = source.live_len()?.div_ceil(Window::CHUNK_LENGTH);
+        Ok((first.certain.len() + first.maybe.len()) * chunk_count)
+    }
+
+    fn of(&self, chunk: u64, rest: &Node, source: &impl Source) -> Result<Answer> {
+        if let Some(known) = self.0.borrow().get(&chunk) {
+            return Ok(known.clone());
+        }
+        let answer = evaluate_in(rest, source, Window::of(chunk))?;
+        self.0.borrow_mut().insert(chunk, answer.clone());
+        Ok(answer)
+    }
+
+    fn narrow(&self, met: Answer, rest: &Node, source: &impl Source) -> Result<Answer> {
+        let met_chunks = met.clone().possible();
+        let mut left = Answer::default();
+        for (chunk, _) in met_chunks.chunks() {
+            let met = met.clone().within(Window::of(chunk));
+            left.append(met.and(self.of(chunk, rest, source)?));
+        }
+        Ok(left)
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! Concurrency: any number of readers; one column is made at a time, and whoever finds one in the making reads the tree.
 
+use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -127,31 +128,33 @@ impl Column {
         &self.documents[end(ranks.start)..end(ranks.end)]
     }
 
-    /// How many values are below a key.
-    pub(crate) fn rank_of_key(&self, key: &[u8]) -> usize {
+    /// The rank of the value with a key, or how many values are below it if there is none.
+    pub(crate) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
-            if self.key(middle) < key { low = middle + 1 } else { high = middle }
+            match self.key(middle).cmp(key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok(middle),
+                Ordering::Greater => high = middle,
+            }
         }
-        low
+        Err(low)
     }
 
     /// The values between two keys.
     pub(crate) fn span(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Range<usize> {
-        let after = |key: &[u8]| {
-            let rank = self.rank_of_key(key);
-            if rank < self.len() && self.key(rank) == key { rank + 1 } else { rank }
-        };
+        let below = |key: &[u8]| self.find(key).unwrap_or_else(|below| below);
+        let up_to = |key: &[u8]| self.find(key).map_or_else(|below| below, |rank| rank + 1);
         let start = match lower {
             Bound::Unbounded => 0,
-            Bound::Included(key) => self.rank_of_key(key),
-            Bound::Excluded(key) => after(key),
+            Bound::Included(key) => below(key),
+            Bound::Excluded(key) => up_to(key),
         };
         let end = match upper {
             Bound::Unbounded => self.len(),
-            Bound::Included(key) => after(key),
-            Bound::Excluded(key) => self.rank_of_key(key),
+            Bound::Included(key) => up_to(key),
+            Bound::Excluded(key) => below(key),
         };
         start..end.max(start)
     }

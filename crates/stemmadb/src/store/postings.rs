@@ -8,6 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use crate::Result;
 use crate::index::{
     self, Container, Declared, DocumentNumber, DocumentSet, PathNumber, Paths, Policy, PostingKey, Presence, Union,
+    Window,
 };
 use crate::memtable::{Overlay, Walk};
 use crate::store::columns::Column;
@@ -46,39 +47,52 @@ impl Snapshot {
 
     /// The documents that have the term (`path`, `key`).
     pub(crate) fn postings(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
-        let mut set = self.tree_postings(path, key)?;
+        self.postings_in(path, key, Window::ALL)
+    }
+
+    /// As [`Snapshot::postings`], of one window.
+    pub(crate) fn postings_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
+        let mut set = self.tree_postings(path, key, window)?;
         let mut overlay = Overlay::default();
         self.memtables.iter().for_each(|memtable| memtable.term(path, key, self.at, &mut overlay));
         overlay.settle();
+        overlay.narrow(window);
         lay_over(&mut set, &overlay);
         Ok(set)
     }
 
     /// The documents that have something of one of these kinds at `path`.
     pub(crate) fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+        self.presence_in(path, kinds, Window::ALL)
+    }
+
+    /// As [`Snapshot::presence`], of one window.
+    pub(crate) fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
         if !self.has_memory() {
-            return self.stored_presence(path, kinds);
+            return self.stored_presence(path, kinds, window);
         }
         let mut union = Union::new();
         for kind in kinds {
-            let mut set = self.stored_presence(path, &[*kind])?;
-            lay_over(&mut set, &self.presence_overlay(path, *kind));
+            let mut set = self.stored_presence(path, &[*kind], window)?;
+            let mut overlay = self.presence_overlay(path, *kind);
+            overlay.narrow(window);
+            lay_over(&mut set, &overlay);
             union.add_set(&set);
         }
         Ok(union.finish())
     }
 
     /// One scan: the kinds of a path lie together.
-    fn stored_presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+    fn stored_presence(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
         let keys = kinds.iter().map(|kind| kind.key());
         let (Some(first), Some(last)) = (keys.clone().min(), keys.clone().max()) else { return Ok(DocumentSet::new()) };
-        let (lower, upper) = (index::first_posting(path, &first), index::after_postings(path, &last));
+        let (lower, upper) = (index::first_of_window(path, &first, window), index::after_window(path, &last, window));
         let mut rows =
             self.tree.scan(Table::Postings, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
         let mut union = Union::new();
         while let Some((row_key, container)) = rows.next()? {
             let PostingKey { value, chunk, .. } = PostingKey::decode(row_key)?;
-            if keys.clone().any(|key| key == value) {
+            if window.has(chunk) && keys.clone().any(|key| key == value) {
                 union.add_stored(chunk, container)?;
             }
         }
@@ -111,7 +125,7 @@ impl Snapshot {
         if overlay.is_empty() {
             return self.stored_count(&index::first_posting(path, key), &index::after_postings(path, key), |_| true);
         }
-        let mut set = self.tree_postings(path, key)?;
+        let mut set = self.tree_postings(path, key, Window::ALL)?;
         lay_over(&mut set, &overlay);
         Ok(set.len())
     }
@@ -140,7 +154,7 @@ impl Snapshot {
             }
         };
         for (key, overlay) in &changed {
-            let mut set = self.tree_postings(path, key)?;
+            let mut set = self.tree_postings(path, key, Window::ALL)?;
             lay_over(&mut set, overlay);
             count += set.len();
         }
@@ -187,8 +201,7 @@ impl Snapshot {
             let chunk = PostingKey::decode(row_key)?.chunk;
             if set.len() >= count.saturating_add(lost) {
                 // Nothing beyond this chunk is known, so nothing that memtables say of it may be told.
-                let told = DocumentNumber::from_parts(chunk, 0);
-                overlay.retain(|number| number < told);
+                overlay.narrow(Window { start: 0, end: chunk });
                 lay_over(&mut set, &overlay);
                 return Ok((set, true));
             }
@@ -198,8 +211,8 @@ impl Snapshot {
         Ok((set, false))
     }
 
-    pub(super) fn tree_postings(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
-        let (lower, upper) = (index::first_posting(path, key), index::after_postings(path, key));
+    pub(super) fn tree_postings(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
+        let (lower, upper) = (index::first_of_window(path, key, window), index::after_window(path, key, window));
         let mut rows =
             self.tree.scan(Table::Postings, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
         let mut set = DocumentSet::new();
@@ -219,7 +232,7 @@ impl Snapshot {
     ) -> Result<TermWalk<'_>> {
         let (from, to) = posting_bounds(path, lower, upper);
         let rows = self.tree.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), direction)?;
-        let terms = Terms::Tree(TreeTerms::begin(rows)?);
+        let terms = Terms::Tree(TreeTerms::begin(rows, direction)?);
         Ok(self.walk_over(terms, path, lower, upper, direction))
     }
 
@@ -270,20 +283,19 @@ impl Snapshot {
         if self.memtables.iter().any(|memtable| memtable.has_terms(path)) { Ok(None) } else { self.column(path) }
     }
 
-    /// The documents that have one of these terms, whose keys ascend.
-    pub(crate) fn any_postings(&self, path: PathNumber, keys: &[Vec<u8>]) -> Result<DocumentSet> {
+    /// The documents of a window that have one of these terms, whose keys ascend.
+    pub(crate) fn any_postings(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
         let mut union = Union::new();
-        if let Some(column) = self.whole_column(path)? {
-            for key in keys {
-                let rank = column.rank_of_key(key);
-                if rank < column.len() && column.key(rank) == key {
-                    union.add_listed(column.documents(rank));
-                }
+        if window == Window::ALL
+            && let Some(column) = self.whole_column(path)?
+        {
+            for rank in keys.iter().filter_map(|key| column.find(key).ok()) {
+                union.add_listed(column.documents(rank));
             }
             return Ok(union.finish());
         }
         for key in keys {
-            union.add_set(&self.postings(path, key)?);
+            union.add_set(&self.postings_in(path, key, window)?);
         }
         self.spend(path, keys.len() as u64);
         Ok(union.finish())
@@ -311,7 +323,7 @@ impl Snapshot {
             None => self.add_rows(path, (lower, upper), &changed, &mut union)?,
         }
         for (key, overlay) in &changed {
-            let mut set = self.tree_postings(path, key)?;
+            let mut set = self.tree_postings(path, key, Window::ALL)?;
             lay_over(&mut set, overlay);
             union.add_set(&set);
         }

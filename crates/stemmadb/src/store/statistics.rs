@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use crate::Result;
-use crate::index::{self, Container, Histogram, PathNumber, PostingKey};
+use crate::index::{self, Container, Histogram, PathNumber, PostingKey, Window};
 use crate::store::snapshot::Snapshot;
 use crate::store::{StoreParts, meta};
 use crate::tree::{Direction, Rows, Table, TreeSnapshot, TreeTransaction};
@@ -171,7 +171,7 @@ impl Snapshot {
             return Ok(count + changed.len() as u64);
         }
         for (key, overlay) in &changed {
-            let before = self.tree_postings(path, key)?;
+            let before = self.tree_postings(path, key, Window::ALL)?;
             let is_there = if before.is_empty() {
                 overlay.changes().iter().any(|(_, gained)| *gained)
             } else {

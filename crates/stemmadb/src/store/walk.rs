@@ -1,10 +1,10 @@
 //! The distinct values of a path in order: the tree's rows, or their copy in memory, and the memtables' terms, merged. The documents
 //! of a value are only decoded if they are asked for.
 
-use smallvec::SmallVec;
-
 use std::ops::Range;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::Result;
 use crate::index::{Container, DocumentNumber, DocumentSet, PostingKey, Union};
@@ -81,20 +81,36 @@ impl<'a> Terms<'a> {
             Terms::Column(terms) => terms.peek(),
         }
     }
+
+    /// The documents of the value that was taken last.
+    fn documents(&mut self) -> Documents<'_, 'a> {
+        match self {
+            Terms::Tree(terms) => Documents::Stored(terms),
+            Terms::Column(terms) => Documents::Listed(terms.column.documents_within(&terms.taken)),
+        }
+    }
 }
 
 /// The tree's rows of one path, a term at a time.
 pub(super) struct TreeTerms<'a> {
     rows: Rows<'a>,
+    direction: Direction,
     /// The row that is next: its chunk and container; none at the end.
     next: Option<(u64, &'a [u8])>,
     /// The key of its value.
     next_key: Vec<u8>,
+    /// The key of the value that was taken last.
+    key: Vec<u8>,
+    /// Its containers by chunk, as far as they were read, in the order of the walk.
+    read: SmallVec<[(u64, &'a [u8]); 4]>,
+    /// How many of them were handed out.
+    given_count: usize,
 }
 
 impl<'a> TreeTerms<'a> {
-    pub(super) fn begin(rows: Rows<'a>) -> Result<Self> {
-        let mut terms = TreeTerms { rows, next: None, next_key: Vec::new() };
+    pub(super) fn begin(rows: Rows<'a>, direction: Direction) -> Result<Self> {
+        let (next_key, key) = (Vec::new(), Vec::new());
+        let mut terms = TreeTerms { rows, direction, next: None, next_key, key, read: SmallVec::new(), given_count: 0 };
         terms.advance()?;
         Ok(terms)
     }
@@ -115,22 +131,63 @@ impl<'a> TreeTerms<'a> {
         self.next.map(|_| self.next_key.as_slice())
     }
 
-    /// Collects the containers of the value `key`, if it is next, by chunk.
-    fn take(&mut self, key: &[u8], direction: Direction, chunks: &mut Chunks<'a>) -> Result<()> {
-        chunks.clear();
-        while let Some(next) = self.next.filter(|_| self.next_key == key) {
-            chunks.push(next);
-            self.advance()?;
+    /// Begins with the value `key`; it has no documents here if it is not next.
+    fn take(&mut self, key: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.read.clear();
+        self.given_count = 0;
+    }
+
+    /// Reads the next row of the value taken; false if it has no more.
+    fn read_row(&mut self) -> Result<bool> {
+        match self.next {
+            Some(row) if self.next_key == self.key => self.read.push(row),
+            _ => return Ok(false),
         }
-        if direction == Direction::Descending {
-            chunks.reverse();
+        self.advance()?;
+        Ok(true)
+    }
+
+    /// All containers of the value taken.
+    fn read_all(&mut self) -> Result<&[(u64, &'a [u8])]> {
+        while self.read_row()? {}
+        Ok(&self.read)
+    }
+
+    fn set(&mut self) -> Result<DocumentSet> {
+        let is_reversed = self.direction == Direction::Descending;
+        let read = self.read_all()?;
+        let mut set = DocumentSet::new();
+        for at in 0..read.len() {
+            let (chunk, stored) = read[if is_reversed { read.len() - 1 - at } else { at }];
+            set.push(chunk, Container::decode(stored)?);
         }
-        Ok(())
+        Ok(set)
+    }
+
+    /// Whole chunks of the value taken until there are `count` documents in them, those before `from`'s left out; and whether there are more.
+    /// Each chunk is given once.
+    fn some(&mut self, from: DocumentNumber, count: u64) -> Result<(DocumentSet, bool)> {
+        if self.direction == Direction::Descending {
+            return Ok((self.set()?, false));
+        }
+        let mut set = DocumentSet::new();
+        loop {
+            if self.given_count == self.read.len() && !self.read_row()? {
+                return Ok((set, false));
+            }
+            if set.len() >= count {
+                return Ok((set, true));
+            }
+            let (chunk, stored) = self.read[self.given_count];
+            self.given_count += 1;
+            if chunk >= from.chunk() {
+                set.push(chunk, Container::decode(stored)?);
+            }
+        }
     }
 }
-
-/// Stored containers by chunk.
-type Chunks<'a> = SmallVec<[(u64, &'a [u8]); 4]>;
 
 /// Walks the distinct values of a path in order.
 pub(crate) struct TermWalk<'a> {
@@ -141,10 +198,9 @@ pub(crate) struct TermWalk<'a> {
     /// The lower bound, when it is itself excluded.
     excluded: Option<Vec<u8>>,
     key: Vec<u8>,
-    chunks: Chunks<'a>,
 }
 
-/// A value and its documents.
+/// A value and its documents, which are read when they are asked for, once.
 pub(crate) struct Term<'w, 'a> {
     pub(crate) key: &'w [u8],
     documents: Documents<'w, 'a>,
@@ -152,7 +208,7 @@ pub(crate) struct Term<'w, 'a> {
 
 enum Documents<'w, 'a> {
     /// As the tree has them: at least one.
-    Stored(&'w Chunks<'a>),
+    Stored(&'w mut TreeTerms<'a>),
     /// As a column has them: at least one.
     Listed(&'w [u32]),
     /// With what memtables change.
@@ -161,10 +217,10 @@ enum Documents<'w, 'a> {
 
 impl Term<'_, '_> {
     /// How many documents have it.
-    pub(crate) fn len(&self) -> Result<u64> {
-        match &self.documents {
-            Documents::Stored(chunks) => {
-                chunks.iter().map(|(_, stored)| Container::stored_len(stored).map(u64::from)).sum()
+    pub(crate) fn len(&mut self) -> Result<u64> {
+        match &mut self.documents {
+            Documents::Stored(terms) => {
+                terms.read_all()?.iter().map(|(_, stored)| Container::stored_len(stored).map(u64::from)).sum()
             }
             Documents::Listed(numbers) => Ok(numbers.len() as u64),
             Documents::Made(set) => Ok(set.len()),
@@ -173,39 +229,41 @@ impl Term<'_, '_> {
 
     /// The documents that have it; to be asked once.
     pub(crate) fn take(&mut self) -> Result<DocumentSet> {
+        self.documents.take()
+    }
+
+    /// Some of them by number: at least `count` from the chunk of `from` on, unless there are no more; and whether there may be more, which
+    /// are given when it is asked again.
+    pub(crate) fn take_some(&mut self, from: DocumentNumber, count: u64) -> Result<(DocumentSet, bool)> {
         match &mut self.documents {
-            Documents::Stored(chunks) => set_of(chunks),
-            Documents::Listed(numbers) => Ok(set_of_listed(numbers)),
-            Documents::Made(set) => Ok(std::mem::take(set)),
+            Documents::Stored(terms) => terms.some(from, count),
+            others => Ok((others.take()?, false)),
         }
     }
 
     /// Adds the documents that have it.
-    pub(crate) fn add_to(&self, union: &mut Union) -> Result<()> {
-        match &self.documents {
-            Documents::Stored(chunks) => chunks.iter().try_for_each(|(chunk, stored)| union.add_stored(*chunk, stored)),
+    pub(crate) fn add_to(&mut self, union: &mut Union) -> Result<()> {
+        match &mut self.documents {
+            Documents::Stored(terms) => {
+                terms.read_all()?.iter().try_for_each(|(chunk, stored)| union.add_stored(*chunk, stored))?;
+            }
+            Documents::Listed(numbers) => union.add_listed(numbers),
+            Documents::Made(set) => union.add_set(set),
+        }
+        Ok(())
+    }
+}
+
+impl Documents<'_, '_> {
+    fn take(&mut self) -> Result<DocumentSet> {
+        match self {
+            Documents::Stored(terms) => terms.set(),
             Documents::Listed(numbers) => {
-                numbers.iter().for_each(|number| union.add(DocumentNumber(u64::from(*number))));
-                Ok(())
+                Ok(DocumentSet::from_sorted(numbers.iter().map(|number| DocumentNumber(u64::from(*number)))))
             }
-            Documents::Made(set) => {
-                union.add_set(set);
-                Ok(())
-            }
+            Documents::Made(set) => Ok(std::mem::take(set)),
         }
     }
-}
-
-fn set_of(chunks: &Chunks<'_>) -> Result<DocumentSet> {
-    let mut set = DocumentSet::new();
-    for (chunk, stored) in chunks {
-        set.push(*chunk, Container::decode(stored)?);
-    }
-    Ok(set)
-}
-
-fn set_of_listed(numbers: &[u32]) -> DocumentSet {
-    DocumentSet::from_sorted(numbers.iter().map(|number| DocumentNumber(u64::from(*number))))
 }
 
 impl<'a> TermWalk<'a> {
@@ -215,7 +273,7 @@ impl<'a> TermWalk<'a> {
         direction: Direction,
         excluded: Option<Vec<u8>>,
     ) -> Self {
-        TermWalk { terms, memtables, direction, excluded, key: Vec::new(), chunks: Chunks::new() }
+        TermWalk { terms, memtables, direction, excluded, key: Vec::new() }
     }
 
     /// Whether it reads the tree, not a column.
@@ -225,10 +283,16 @@ impl<'a> TermWalk<'a> {
 
     /// The next value that some document has.
     pub(crate) fn next_term(&mut self) -> Result<Option<Term<'_, 'a>>> {
-        let mut made = DocumentSet::new();
-        while self.find_key() {
+        loop {
+            if let Terms::Tree(terms) = &mut self.terms {
+                // What nobody asked for of the value before.
+                terms.read_all()?;
+            }
+            if !self.find_key() {
+                return Ok(None);
+            }
             match &mut self.terms {
-                Terms::Tree(terms) => terms.take(&self.key, self.direction, &mut self.chunks)?,
+                Terms::Tree(terms) => terms.take(&self.key),
                 Terms::Column(terms) => terms.take(&self.key),
             }
             let mut overlay = Overlay::default();
@@ -241,22 +305,14 @@ impl<'a> TermWalk<'a> {
                 continue;
             }
             if overlay.is_empty() {
-                let documents = match &self.terms {
-                    Terms::Tree(_) => Documents::Stored(&self.chunks),
-                    Terms::Column(terms) => Documents::Listed(terms.column.documents_within(&terms.taken)),
-                };
-                return Ok(Some(Term { key: &self.key, documents }));
+                return Ok(Some(Term { key: &self.key, documents: self.terms.documents() }));
             }
-            made = match &self.terms {
-                Terms::Tree(_) => set_of(&self.chunks)?,
-                Terms::Column(terms) => set_of_listed(terms.column.documents_within(&terms.taken)),
-            };
+            let mut made = self.terms.documents().take()?;
             lay_over(&mut made, &overlay);
             if !made.is_empty() {
-                break;
+                return Ok(Some(Term { key: &self.key, documents: Documents::Made(made) }));
             }
         }
-        Ok((!made.is_empty()).then_some(Term { key: &self.key, documents: Documents::Made(made) }))
     }
 
     /// Finds the nearest key that the tree or a memtable has; false at the end.

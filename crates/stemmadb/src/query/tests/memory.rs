@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::super::interval::KeyRange;
 use super::super::source::{Source, VisitValue};
 use crate::index::{
-    Declared, DocumentNumber, DocumentSet, Histogram, Index, PathNumber, Paths, Policy, Presence, Union, document_terms,
+    Declared, DocumentNumber, DocumentSet, Histogram, Index, PathNumber, Paths, Policy, Presence, Union, Window,
+    document_terms,
 };
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::Document;
@@ -119,8 +120,8 @@ impl Source for MemorySource {
         &self.declared
     }
 
-    fn equal(&self, path: PathNumber, key: &[u8]) -> Result<DocumentSet> {
-        Ok(self.terms.get(&(path, key.to_vec())).map(set).unwrap_or_default())
+    fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
+        Ok(self.terms.get(&(path, key.to_vec())).map(set).unwrap_or_default().within(window))
     }
 
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
@@ -147,7 +148,14 @@ impl Source for MemorySource {
         Ok((DocumentSet::from_sorted(some), !rest.is_empty()))
     }
 
-    fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
+    fn walk_holding(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        direction: Direction,
+        _: Option<&str>,
+        visit: &mut VisitValue<'_>,
+    ) -> Result<()> {
         let bounds = (path, range.lower.clone())..(path, range.upper.clone());
         let mut found: Vec<_> = self.terms.range(bounds).filter(|(_, documents)| !documents.is_empty()).collect();
         if direction == Direction::Descending {
@@ -161,14 +169,14 @@ impl Source for MemorySource {
         Ok(())
     }
 
-    fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
+    fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
         let mut union = Union::new();
         for kind in kinds {
             if let Some(documents) = self.presence.get(&(path, *kind)) {
                 union.add_set(&set(documents));
             }
         }
-        Ok(union.finish())
+        Ok(union.finish().within(window))
     }
 
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
