@@ -1,13 +1,18 @@
 //! Documents read lately, found by id or, as rows of queries, by number: a hot read is a hash look-up and touches neither
 //! memtable, tree nor log.
 //!
-//! Invariant: an entry answers only while no write has touched its id since the snapshot it was loaded from. Each write
-//! stamps its sequence into the slot of its id's hash *before* it is published; a reader accepts an entry whose snapshot
-//! is at least as new as the slot's stamp. Two ids in one slot can only cause a miss.
+//! Invariant: an entry answers only while no write has touched its document since the snapshot it was loaded from. Each write
+//! stamps its sequence into the slots of its id's hash and of its number *before* it is published; a reader accepts an entry
+//! whose snapshot is at least as new as the slot's stamp. Two documents in one slot can only cause a miss.
+//!
+//! A document that is read both ways is kept twice.
+
+mod numbered;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use numbered::NumberedCache;
 use quick_cache::{Equivalent, Weighter, sync::Cache};
 
 use crate::index::DocumentNumber;
@@ -21,9 +26,10 @@ const STAMP_COUNT: usize = 1 << 16;
 const ENTRY_OVERHEAD_BYTES: u64 = 160;
 
 pub(super) struct DocumentCache {
-    entries: Cache<Key, Entry, ByBytes>,
+    by_id: Cache<DocumentId, Entry, ByBytes>,
     stamps: Box<[AtomicU64]>,
     hasher: hashbrown::DefaultHashBuilder,
+    by_number: NumberedCache,
     enabled: bool,
 }
 
@@ -37,86 +43,75 @@ struct Entry {
 #[derive(Clone)]
 struct ByBytes;
 
-/// A document that is read both ways is kept twice.
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Key {
-    Id(DocumentId),
-    Number(DocumentNumber),
-}
-
-/// A borrowed [`Key`], with the same hash.
+/// A borrowed id, with the same hash.
 #[derive(Hash)]
-enum Sought<'a> {
-    Id(&'a str),
-    Number(DocumentNumber),
-}
+struct Sought<'a>(&'a str);
 
-impl Equivalent<Key> for Sought<'_> {
-    fn equivalent(&self, key: &Key) -> bool {
-        match (self, key) {
-            (Sought::Id(sought), Key::Id(id)) => *sought == id.as_str(),
-            (Sought::Number(sought), Key::Number(number)) => sought == number,
-            _ => false,
-        }
+impl Equivalent<DocumentId> for Sought<'_> {
+    fn equivalent(&self, id: &DocumentId) -> bool {
+        self.0 == id.as_str()
     }
 }
 
-impl Weighter<Key, Entry> for ByBytes {
-    fn weight(&self, _: &Key, entry: &Entry) -> u64 {
+impl Weighter<DocumentId, Entry> for ByBytes {
+    fn weight(&self, _: &DocumentId, entry: &Entry) -> u64 {
         ENTRY_OVERHEAD_BYTES + entry.document.id().as_str().len() as u64 + entry.document.byte_count() as u64
     }
 }
 
 impl DocumentCache {
-    /// A cache of at most `bytes`; zero turns it off.
+    /// A cache of at most `bytes`, a third for documents by id; zero turns it off.
     pub(super) fn new(bytes: u64) -> Self {
-        let expected_count = usize::try_from(bytes / 512).unwrap_or(usize::MAX).clamp(16, 10_000_000);
+        let by_id = bytes / 3;
+        let expected_count = usize::try_from(by_id / 512).unwrap_or(usize::MAX).clamp(16, 10_000_000);
         DocumentCache {
-            entries: Cache::with_weighter(expected_count, bytes.max(1), ByBytes),
+            by_id: Cache::with_weighter(expected_count, by_id.max(1), ByBytes),
             stamps: (0..STAMP_COUNT).map(|_| AtomicU64::new(0)).collect(),
             hasher: hashbrown::DefaultHashBuilder::default(),
+            by_number: NumberedCache::new(bytes - by_id),
             enabled: bytes > 0,
         }
     }
 
     /// The document `id` as of the snapshot `at`, if an entry can tell.
     pub(super) fn get(&self, id: &str, at: Sequence) -> Option<Document> {
-        self.find(&Sought::Id(id), at)
-    }
-
-    /// The document `number` as of the snapshot `at`, if an entry can tell.
-    pub(super) fn get_by_number(&self, number: DocumentNumber, at: Sequence) -> Option<Document> {
-        self.find(&Sought::Number(number), at)
-    }
-
-    fn find(&self, sought: &Sought<'_>, at: Sequence) -> Option<Document> {
         if !self.enabled {
             return None;
         }
-        let Entry { document, as_of } = self.entries.get(sought)?;
-        let is_fresh = self.stamp(document.id().as_str()).load(Ordering::Acquire) <= as_of.0;
+        let Entry { document, as_of } = self.by_id.get(&Sought(id))?;
+        let is_fresh = self.stamp(id).load(Ordering::Acquire) <= as_of.0;
         (is_fresh && document.sequence() <= at).then_some(document)
     }
 
     /// Keeps `document`, which was read from a snapshot at `as_of`, to be found by its id.
     pub(super) fn put(&self, document: &Document, as_of: Sequence) {
-        self.keep(Key::Id(document.id().clone()), document, as_of);
-    }
-
-    /// Keeps `document`, which was read from a snapshot at `as_of`, to be found by its number.
-    pub(super) fn put_by_number(&self, number: DocumentNumber, document: &Document, as_of: Sequence) {
-        self.keep(Key::Number(number), document, as_of);
-    }
-
-    fn keep(&self, key: Key, document: &Document, as_of: Sequence) {
         if self.enabled && self.stamp(document.id().as_str()).load(Ordering::Acquire) <= as_of.0 {
-            self.entries.insert(key, Entry { document: document.clone(), as_of });
+            self.by_id.insert(document.id().clone(), Entry { document: document.clone(), as_of });
         }
     }
 
-    /// Notes that a write at `sequence` touches `id`; to be called before that write is published.
-    pub(super) fn touch(&self, id: &str, sequence: Sequence) {
+    /// Adds to `documents` what is kept of `numbers` as of the snapshot `at`, each at its place.
+    pub(super) fn get_numbers(&self, numbers: &[DocumentNumber], at: Sequence, documents: &mut [Option<Document>]) {
+        if self.enabled {
+            self.by_number.get(numbers, at, documents);
+        }
+    }
+
+    /// Keeps documents, which were read from a snapshot at `as_of`, to be found by their numbers.
+    pub(super) fn put_numbers<'d>(
+        &self,
+        documents: impl Iterator<Item = (DocumentNumber, &'d Document)>,
+        as_of: Sequence,
+    ) {
+        if self.enabled {
+            self.by_number.put(documents, as_of);
+        }
+    }
+
+    /// Notes that a write at `sequence` touches a document; to be called before that write is published.
+    pub(super) fn touch(&self, id: &str, number: DocumentNumber, sequence: Sequence) {
         self.stamp(id).fetch_max(sequence.0, Ordering::AcqRel);
+        self.by_number.touch(number, sequence);
     }
 
     fn stamp(&self, id: &str) -> &AtomicU64 {

@@ -12,6 +12,7 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use memchr::memmem;
@@ -31,6 +32,11 @@ const ROWS_A_WALK: u64 = 64;
 const DOCUMENTS_A_VALUE: u64 = 8;
 /// What making a column is taken to cost where nothing is known of its path.
 const UNKNOWN_PRICE: u64 = 1 << 16;
+/// About what copying a row takes.
+const ROW_NANOS: u64 = 60;
+/// A column may be made when so small a part of its price was spent, if the last was made so many times as long ago as this one takes.
+const IDLE_DISCOUNT: u64 = 32;
+const IDLE_SHARE: u64 = 20;
 /// The rank of documents that have no scalar at the path.
 const NO_RANK: u32 = u32::MAX;
 
@@ -111,8 +117,7 @@ impl Column {
     /// The key of a value.
     #[inline]
     pub(crate) fn key(&self, rank: usize) -> &[u8] {
-        let start = if rank == 0 { 0 } else { self.key_ends[rank - 1] };
-        &self.keys[start as usize..self.key_ends[rank] as usize]
+        &self.keys[start(&self.key_ends, rank)..start(&self.key_ends, rank + 1)]
     }
 
     /// The documents that have a value, by number.
@@ -124,8 +129,7 @@ impl Column {
     /// The documents that have one of some values, value after value.
     #[inline]
     pub(crate) fn documents_within(&self, ranks: &Range<usize>) -> &[u32] {
-        let end = |rank: usize| if rank == 0 { 0 } else { self.ends[rank - 1] as usize };
-        &self.documents[end(ranks.start)..end(ranks.end)]
+        &self.documents[start(&self.ends, ranks.start)..start(&self.ends, ranks.end)]
     }
 
     /// The rank of the value with a key, or how many values are below it if there is none.
@@ -179,8 +183,7 @@ impl Column {
 
     /// The values among `ranks` whose text may hold `literal`, which has no zero byte: all that do, and few others.
     pub(crate) fn holding(&self, literal: &[u8], ranks: &Range<usize>) -> Vec<u32> {
-        let start_of = |rank: usize| if rank == 0 { 0 } else { self.key_ends[rank - 1] as usize };
-        let (mut at, end) = (start_of(ranks.start), start_of(ranks.end));
+        let (mut at, end) = (start(&self.key_ends, ranks.start), start(&self.key_ends, ranks.end));
         let finder = memmem::Finder::new(literal);
         // What was cut may have been the literal.
         let mut found: Vec<u32> = self.cut.iter().copied().filter(|rank| ranks.contains(&(*rank as usize))).collect();
@@ -196,10 +199,16 @@ impl Column {
     }
 }
 
+/// Where what belongs to a value starts, given where that of each ends.
+#[inline]
+fn start(ends: &[u32], rank: usize) -> usize {
+    if rank == 0 { 0 } else { ends[rank - 1] as usize }
+}
+
 /// The columns of one state of the tree.
 #[derive(Debug)]
 pub(super) struct Columns {
-    bytes_max: u64,
+    budget: Arc<Budget>,
     paths: RwLock<HashMap<PathNumber, Standing>>,
     /// Held by whoever makes a column: what all take together.
     byte_count: Mutex<u64>,
@@ -219,13 +228,13 @@ enum Standing {
 }
 
 impl Columns {
-    fn new(bytes_max: u64) -> Self {
-        Columns { bytes_max: bytes_max.min(u64::from(u32::MAX)), paths: RwLock::default(), byte_count: Mutex::new(0) }
+    fn new(budget: Arc<Budget>) -> Self {
+        Columns { budget, paths: RwLock::default(), byte_count: Mutex::new(0) }
     }
 
     /// Notes that so many rows of a path were read, at once.
     pub(super) fn spend(&self, path: PathNumber, row_count: u64) {
-        if self.bytes_max == 0 {
+        if self.budget.bytes_max == 0 {
             return;
         }
         let row_count = row_count.saturating_add(ROWS_A_WALK);
@@ -241,9 +250,9 @@ impl Columns {
         &self,
         tree: &dyn TreeSnapshot,
         path: PathNumber,
-        price_max: u64,
         histogram: impl FnOnce() -> Option<Arc<Histogram>>,
     ) -> Result<Option<Arc<Column>>> {
+        let price_max = self.budget.price_max;
         let (rows, price) = match self.paths.read().get(&path) {
             Some(Standing::Ready(column)) => return Ok(Some(Arc::clone(column))),
             Some(Standing::Spent { rows, price }) if *rows >= SPENT_MIN.min(price_max) => (*rows, *price),
@@ -257,7 +266,7 @@ impl Columns {
             self.paths.write().insert(path, Standing::Spent { rows, price: Some(price) });
             price
         });
-        if rows < price {
+        if !self.budget.allows(rows, price) {
             return Ok(None);
         }
         let Some(mut byte_count) = self.byte_count.try_lock() else { return Ok(None) };
@@ -266,8 +275,9 @@ impl Columns {
             Some(Standing::Refused) => return Ok(None),
             _ => {}
         }
-        let room = self.bytes_max.saturating_sub(*byte_count);
+        let room = self.budget.bytes_max.saturating_sub(*byte_count);
         let made = Column::read(tree, path, room)?.map(Arc::new);
+        self.budget.note_made();
         let standing = match &made {
             Some(column) => {
                 *byte_count += column.byte_count();
@@ -280,9 +290,37 @@ impl Columns {
     }
 }
 
+/// What columns may take and cost.
+#[derive(Debug)]
+struct Budget {
+    bytes_max: u64,
+    /// No column is taken to cost more.
+    price_max: u64,
+    /// When one was made last, of whichever state; at first, when the database was opened.
+    last_made: Mutex<Instant>,
+}
+
+impl Budget {
+    /// Whether a column may be made now, at a price: once as much was spent without it, or a part of that if little time goes into
+    /// columns as it is.
+    fn allows(&self, spent_rows: u64, price: u64) -> bool {
+        spent_rows >= price
+            || spent_rows >= price / IDLE_DISCOUNT
+                && self.last_made.lock().elapsed()
+                    >= Duration::from_nanos(ROW_NANOS.saturating_mul(IDLE_SHARE).saturating_mul(price))
+    }
+
+    fn note_made(&self) {
+        *self.last_made.lock() = Instant::now();
+    }
+}
+
 /// The columns of the tree's newest state.
-#[derive(Debug, Default)]
-pub(super) struct NewestColumns(RwLock<Option<OfState>>);
+#[derive(Debug)]
+pub(super) struct NewestColumns {
+    budget: Arc<Budget>,
+    newest: RwLock<Option<OfState>>,
+}
 
 /// The columns of a state. Weak, so that they don't keep it.
 #[derive(Debug)]
@@ -292,15 +330,22 @@ struct OfState {
 }
 
 impl NewestColumns {
+    /// Columns of at most `bytes_max`, none of which is taken to cost more than `price_max` rows.
+    pub(super) fn new(bytes_max: u64, price_max: u64) -> Self {
+        let bytes_max = bytes_max.min(u64::from(u32::MAX));
+        let budget = Budget { bytes_max, price_max, last_made: Mutex::new(Instant::now()) };
+        NewestColumns { budget: Arc::new(budget), newest: RwLock::new(None) }
+    }
+
     /// Those of `tree`, which is the newest state.
-    pub(super) fn of(&self, tree: &Arc<dyn TreeSnapshot>, bytes_max: u64) -> Arc<Columns> {
-        if let Some(known) = &*self.0.read()
+    pub(super) fn of(&self, tree: &Arc<dyn TreeSnapshot>) -> Arc<Columns> {
+        if let Some(known) = &*self.newest.read()
             && std::ptr::addr_eq(known.tree.as_ptr(), Arc::as_ptr(tree))
         {
             return Arc::clone(&known.columns);
         }
-        let columns = Arc::new(Columns::new(bytes_max));
-        *self.0.write() = Some(OfState { tree: Arc::downgrade(tree), columns: Arc::clone(&columns) });
+        let columns = Arc::new(Columns::new(Arc::clone(&self.budget)));
+        *self.newest.write() = Some(OfState { tree: Arc::downgrade(tree), columns: Arc::clone(&columns) });
         columns
     }
 }

@@ -110,13 +110,16 @@ impl Snapshot {
         numbers: &[DocumentNumber],
         visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()> {
-        let mut documents = Vec::with_capacity(numbers.len());
-        let has_memory = self.has_memory();
-        for number in numbers {
-            documents.push(match has_memory.then(|| self.state_in_memory(*number)).flatten() {
-                Some(state) => Some(self.winner(&state)?),
-                None => self.cached(*number),
-            });
+        let mut documents = vec![None; numbers.len()];
+        if self.is_published {
+            self.parts.cache.get_numbers(numbers, self.at, &mut documents);
+        }
+        if self.has_memory() {
+            for (number, document) in numbers.iter().zip(&mut documents) {
+                if let Some(state) = self.state_in_memory(*number) {
+                    *document = Some(self.winner(&state)?);
+                }
+            }
         }
         if documents.iter().any(Option::is_none) {
             self.read_missing(numbers, &mut documents)?;
@@ -125,10 +128,6 @@ impl Snapshot {
             visit(*number, document.ok_or_else(|| layout::damaged(Table::Docs))?)?;
         }
         Ok(())
-    }
-
-    fn cached(&self, number: DocumentNumber) -> Option<Document> {
-        if self.is_published { self.parts.cache.get_by_number(number, self.at) } else { None }
     }
 
     /// The state of a document that a memtable knows.
@@ -141,7 +140,7 @@ impl Snapshot {
         let keys: Vec<_> = missing.iter().map(|index| layout::number_key(numbers[*index].0)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
         let mut places = Vec::with_capacity(missing.len());
-        for (index, row) in missing.into_iter().zip(self.tree.get_many(Table::Docs, &keys)?) {
+        for (index, row) in missing.iter().copied().zip(self.tree.get_many(Table::Docs, &keys)?) {
             let DocumentRow { id, sequence, position, length, .. } =
                 DocumentRow::decode(row.ok_or_else(|| layout::damaged(Table::Docs))?)?;
             places.push(Place { index, number: numbers[index], id, sequence, position, length });
@@ -159,12 +158,13 @@ impl Snapshot {
                 let record = &bytes[start..start + place.length as usize];
                 let id = DocumentId::from_stored(place.id)?;
                 let document = self.decode_record(record.into(), place.position, id, place.number, place.sequence)?;
-                if self.is_published {
-                    self.parts.cache.put_by_number(place.number, &document, self.at);
-                }
                 documents[place.index] = Some(document);
             }
             rest = far;
+        }
+        if self.is_published {
+            let read = missing.into_iter().filter_map(|index| Some((numbers[index], documents[index].as_ref()?)));
+            self.parts.cache.put_numbers(read, self.at);
         }
         Ok(())
     }

@@ -237,7 +237,7 @@ impl Store {
         let view = self.view.read();
         let declared = self.parts.declared();
         let tree = self.parts.tree.read()?;
-        let columns = self.parts.columns.of(&tree, self.parts.options.cache_bytes / 2);
+        let columns = self.parts.columns.of(&tree);
         let is_published = at.is_none();
         let at = at.unwrap_or_else(|| self.parts.publisher.published());
         let mut memtables: SmallVec<[Arc<Memtable>; 4]> =

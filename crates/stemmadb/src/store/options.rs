@@ -103,8 +103,9 @@ impl Options {
         self
     }
 
-    /// The bound on what is kept of reads, in bytes: a quarter for documents read lately, a quarter for the ids of a query's rows, half
-    /// of it for the values of paths that queries keep coming back to. Zero keeps nothing. Default: 256 MiB.
+    /// The bound on what is kept of reads, in bytes: an eighth for documents read by id, a quarter for those that were rows of queries, an
+    /// eighth for the ids of such rows, half of it for the values of paths that queries keep coming back to. Zero keeps nothing.
+    /// Default: 256 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;

@@ -275,7 +275,7 @@ impl Snapshot {
 
     /// The values of a path in memory, if the tree's state has been asked enough of it.
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
-        self.columns.get(&*self.tree, path, self.parts.options.column_price_max, || self.histogram(path))
+        self.columns.get(&*self.tree, path, || self.histogram(path))
     }
 
     /// As [`Snapshot::column`], if no memtable changes the path, so that it holds all there is.

@@ -136,9 +136,9 @@ impl Store {
         options: crate::store::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
-            cache: cache::DocumentCache::new(options.cache_bytes / 4),
-            directory: directory::IdDirectory::new(options.cache_bytes / 4),
-            columns: columns::NewestColumns::default(),
+            cache: cache::DocumentCache::new(options.cache_bytes / 8 * 3),
+            directory: directory::IdDirectory::new(options.cache_bytes / 8),
+            columns: columns::NewestColumns::new(options.cache_bytes / 2, options.column_price_max),
             statistics: statistics::Kept::default(),
             log,
             blobs,

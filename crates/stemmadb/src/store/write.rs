@@ -609,7 +609,7 @@ impl<'a> Transaction<'a> {
                 }
             }
             last_sequence = staged.state.sequence;
-            parts.cache.touch(staged.state.id.as_str(), last_sequence);
+            parts.cache.touch(staged.state.id.as_str(), staged.state.number, last_sequence);
             if let Some(written) = &mut written {
                 written.extend(staged.written(moment.as_ref(), &parts.shapes));
             }

@@ -197,9 +197,11 @@ fn it_is_built_while_others_write() {
             }
         });
         let mut shown = Vec::new();
-        db.create_index_showing(Index::on("email").unique(), |progress| shown.push(progress)).unwrap();
-        db.create_index(Index::on("a").then_descending("b")).unwrap();
+        let unique = db.create_index_showing(Index::on("email").unique(), |progress| shown.push(progress));
+        let sorted = db.create_index(Index::on("a").then_descending("b"));
         is_done.store(true, Ordering::Release);
+        unique.unwrap();
+        sorted.unwrap();
         assert!(shown.len() > 5 && shown.last().unwrap().done == shown.last().unwrap().total);
     });
     assert!(db.indexes().iter().all(|index| index.state == IndexState::Ready));
