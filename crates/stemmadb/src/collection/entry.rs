@@ -19,9 +19,6 @@ pub struct Entry<T> {
     pub content: T,
 }
 
-/// What stands between the name of a collection and a key.
-pub(super) const SEPARATOR: char = ':';
-
 /// How members come by their keys when they give none.
 #[derive(Debug, Clone)]
 pub(super) enum Keys {

@@ -17,12 +17,13 @@ use serde::de::DeserializeOwned;
 
 use crate::query::{Query, Selector, field};
 use crate::revision::{DocumentId, Revision, Sequence};
+use crate::schema::{COLLECTION_END, check_collection_name};
 use crate::store::Edit;
 use crate::value::{Path, Value};
 use crate::{Database, Error, Result};
 
 pub use entry::Entry;
-use entry::{Keys, SEPARATOR, body_of, entry};
+use entry::{Keys, body_of, entry};
 pub use find::{FindEntries, FoundEntries};
 pub use follow::{EntryChange, EntryDelta, EntryEvent, EntrySubscription, WatchEntries};
 pub use session::Session;
@@ -79,11 +80,8 @@ impl Database {
     /// # Errors
     /// `Invalid` if the name is empty, begins with `_` or has a colon in it.
     pub fn collection<T>(&self, name: &str) -> Result<Collection<T>> {
-        if name.is_empty() || name.starts_with('_') || name.contains(SEPARATOR) {
-            return Err(Error::invalid(format!("`{}` can't be the name of a collection", name.escape_debug()))
-                .with_hint("ids of members are the name, a colon and the key: give a name like `books`"));
-        }
-        let prefix = format!("{name}{SEPARATOR}");
+        check_collection_name(name)?;
+        let prefix = format!("{name}{COLLECTION_END}");
         Ok(Collection { db: self.clone(), prefix, keys: Keys::Generated, content: PhantomData })
     }
 }
@@ -100,7 +98,7 @@ impl<T> Collection<T> {
 
     /// Its name.
     pub fn name(&self) -> &str {
-        self.prefix.strip_suffix(SEPARATOR).unwrap_or(&self.prefix)
+        self.prefix.strip_suffix(COLLECTION_END).unwrap_or(&self.prefix)
     }
 
     /// The id of the document that is the member `key`.

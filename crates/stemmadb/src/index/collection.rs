@@ -1,7 +1,7 @@
 //! Of which collection is a document? Its id says so, up to the first colon; that is a term at the root, so the members of a collection
 //! are one set.
 
-use super::expiry::COLLECTION_END;
+use crate::schema::{COLLECTION_END, collection_of};
 use crate::value::collate::key;
 
 /// Longer names have no term.
@@ -9,8 +9,7 @@ const NAME_BYTES_MAX: usize = 100;
 
 /// The key of the term that the document `id` has at the root, if its id names a collection.
 pub(crate) fn collection_key(id: &str) -> Option<Vec<u8>> {
-    let (name, _) = id.split_once(COLLECTION_END)?;
-    key_of_name(name)
+    key_of_name(collection_of(id)?)
 }
 
 /// The key of the term that exactly the documents have whose ids begin with `prefix`, if there is one.

@@ -5,12 +5,10 @@
 
 use std::fmt;
 
+use crate::schema::{check_collection_name, collection_of};
 use crate::value::collate::key;
 use crate::value::{Number, Numeric, Object, Packed, PackedValue, Path, Value};
 use crate::{Error, Result};
-
-/// What divides the name of a collection from the rest of an id.
-pub(crate) const COLLECTION_END: char = ':';
 
 /// When documents end: at the time that stands at a path of theirs.
 ///
@@ -58,11 +56,10 @@ impl Expiry {
     #[must_use]
     pub fn of_collection(mut self, name: impl AsRef<str>) -> Self {
         let name = name.as_ref();
-        if name.is_empty() || name.starts_with('_') || name.contains(COLLECTION_END) {
-            let error = Error::invalid(format!("`{}` can't be the name of a collection", name.escape_debug()));
-            self.rule = self.rule.and(Err(std::sync::Arc::new(error)));
-        } else if let Ok(rule) = &mut self.rule {
-            rule.collection = Some(name.into());
+        match (&mut self.rule, check_collection_name(name)) {
+            (Ok(rule), Ok(())) => rule.collection = Some(name.into()),
+            (rule @ Ok(_), Err(error)) => *rule = Err(std::sync::Arc::new(error)),
+            (Err(_), _) => {}
         }
         self
     }
@@ -116,8 +113,7 @@ impl Rule {
 
     /// Whether it is for the document `id`.
     pub(crate) fn is_for(&self, id: &str) -> bool {
-        let rest = self.collection.as_deref().map(|name| id.strip_prefix(name));
-        rest.is_none_or(|rest| rest.is_some_and(|rest| rest.starts_with(COLLECTION_END)))
+        self.collection.as_deref().is_none_or(|name| collection_of(id) == Some(name))
     }
 
     /// From which millisecond since 1970 on the document is gone; none if it never ends.

@@ -69,7 +69,7 @@ impl<'k> Collector<'k> {
         }
     }
 
-    /// How many documents it was given, kept or not.
+    /// How many documents after the position it was given, kept or not.
     pub(super) fn met_count(&self) -> u64 {
         self.met_count
     }

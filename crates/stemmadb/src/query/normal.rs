@@ -193,7 +193,7 @@ fn leaf(place: &Place, test: &Test, negated: bool) -> Result<Normal> {
         Test::Type(kind) => (negated, Check::Type(*kind)),
         Test::BeginsWith(prefix) => (negated, Check::BeginsWith(prefix.clone())),
         Test::Regex(pattern) => match pattern.only_prefix() {
-            Some(prefix) => (negated, Check::BeginsWith(prefix)),
+            Some(prefix) => (negated, Check::BeginsWith(prefix.into())),
             None => (negated, Check::Regex(pattern.clone())),
         },
         Test::Modulo { divisor, remainder } => (negated, Check::Modulo { divisor: *divisor, remainder: *remainder }),

@@ -71,6 +71,15 @@ pub(crate) struct Pattern {
     text: Arc<str>,
     regex: Regex,
     literal: Option<Arc<str>>,
+    prefix: Option<Prefix>,
+}
+
+/// How every string begins in which a pattern is found.
+#[derive(Clone)]
+struct Prefix {
+    literal: Arc<str>,
+    /// Whether nothing is asked of what follows it.
+    is_all: bool,
 }
 
 fn parse(pattern: &str) -> Option<Hir> {
@@ -86,6 +95,26 @@ fn longest_literal(part: &Hir) -> Option<&[u8]> {
         HirKind::Concat(parts) => parts.iter().filter_map(longest_literal).max_by_key(|literal| literal.len()),
         _ => None,
     }
+}
+
+/// The literal after a `^`.
+fn prefix(tree: &Hir) -> Option<Prefix> {
+    let HirKind::Concat(parts) = tree.kind() else { return None };
+    let mut parts = parts.iter().peekable();
+    // In multi-line mode `^` is another look, which lines within the string also meet.
+    if *parts.next()?.kind() != HirKind::Look(Look::Start) {
+        return None;
+    }
+    let mut text = String::new();
+    while let Some(HirKind::Literal(literal)) = parts.peek().map(|part| part.kind()) {
+        text.push_str(std::str::from_utf8(&literal.0).ok()?);
+        parts.next();
+    }
+    let asks_nothing = |part: &Hir| {
+        let properties = part.properties();
+        properties.minimum_len() == Some(0) && properties.look_set().is_empty()
+    };
+    (!text.is_empty()).then(|| Prefix { literal: text.into(), is_all: parts.all(asks_nothing) })
 }
 
 impl Pattern {
@@ -108,7 +137,8 @@ impl Pattern {
         let literal = tree.as_ref().and_then(longest_literal).filter(|literal| literal.len() >= LITERAL_BYTES_MIN);
         let literal =
             literal.filter(|literal| !literal.contains(&0)).and_then(|literal| std::str::from_utf8(literal).ok());
-        Ok(Pattern { text: text.into(), regex, literal: literal.map(Arc::from) })
+        let prefix = tree.as_ref().and_then(prefix);
+        Ok(Pattern { text: text.into(), regex, literal: literal.map(Arc::from), prefix })
     }
 
     /// The pattern as it was written.
@@ -117,34 +147,13 @@ impl Pattern {
     }
 
     /// What every string begins with in which the pattern is found; none if it may be found anywhere.
-    pub(crate) fn literal_prefix(&self) -> Option<String> {
-        self.anchored().map(|(prefix, _)| prefix)
+    pub(crate) fn literal_prefix(&self) -> Option<&str> {
+        self.prefix.as_ref().map(|prefix| &*prefix.literal)
     }
 
     /// The beginning that the pattern asks for, if it asks for nothing else: `^John.*`.
-    pub(crate) fn only_prefix(&self) -> Option<String> {
-        self.anchored().and_then(|(prefix, is_all)| is_all.then_some(prefix))
-    }
-
-    /// The literal after a `^`, and whether nothing is asked of what follows it.
-    fn anchored(&self) -> Option<(String, bool)> {
-        let HirKind::Concat(parts) = parse(&self.text)?.into_kind() else { return None };
-        let mut parts = parts.into_iter().peekable();
-        // In multi-line mode `^` is another look, which lines within the string also meet.
-        if *parts.next()?.kind() != HirKind::Look(Look::Start) {
-            return None;
-        }
-        let mut prefix = String::new();
-        while let Some(part) = parts.next_if(|part| matches!(part.kind(), HirKind::Literal(_))) {
-            if let HirKind::Literal(literal) = part.kind() {
-                prefix.push_str(std::str::from_utf8(&literal.0).ok()?);
-            }
-        }
-        let asks_nothing = |part: Hir| {
-            let properties = part.properties();
-            properties.minimum_len() == Some(0) && properties.look_set().is_empty()
-        };
-        (!prefix.is_empty()).then(|| (prefix, parts.all(asks_nothing)))
+    pub(crate) fn only_prefix(&self) -> Option<&str> {
+        self.prefix.as_ref().filter(|prefix| prefix.is_all).map(|prefix| &*prefix.literal)
     }
 
     /// The longest text that every string holds in which the pattern is found, if there is one worth looking for.

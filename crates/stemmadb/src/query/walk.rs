@@ -21,8 +21,7 @@ use super::values;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
 use crate::tree::Direction;
-use crate::value::collate::key;
-use crate::value::collate::key::is_cut;
+use crate::value::collate::key::{self, is_cut};
 use crate::value::{Kind, Path, Value};
 
 /// A walk under way.

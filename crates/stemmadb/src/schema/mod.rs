@@ -4,6 +4,8 @@
 //!
 //! It knows neither revisions nor files: what is asked to meet a schema, and when, is the store's to say.
 
+mod member;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,9 +14,8 @@ use serde::Serialize;
 
 use crate::value::{Object, Value};
 use crate::{Error, Result};
+pub(crate) use member::{COLLECTION_END, check_collection_name, collection_of};
 
-/// What divides the name of a collection from the rest of an id.
-const COLLECTION_END: char = ':';
 /// How large a schema may be, in bytes of JSON.
 const BYTES_MAX: usize = 1 << 20;
 /// So much is shown of what is wrong with a document.
@@ -181,7 +182,7 @@ impl Schemas {
     /// # Errors
     /// `Invalid` if the document `id` breaks the schema of its collection, and is not to be taken all the same.
     pub(crate) fn check(&self, id: &str, body: &Value, is_foreign: bool) -> Result<()> {
-        let Some((name, _)) = id.split_once(COLLECTION_END).filter(|_| !self.is_empty()) else { return Ok(()) };
+        let Some(name) = collection_of(id).filter(|_| !self.is_empty()) else { return Ok(()) };
         let Some(schema) = self.of_collection(name) else { return Ok(()) };
         if is_foreign && schema.foreign == Foreign::Accept {
             return Ok(());

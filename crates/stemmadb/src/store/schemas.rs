@@ -8,7 +8,7 @@ use std::ops::Bound;
 use crate::index::{Declared, DocumentNumber};
 use crate::log::Level;
 use crate::revision::{DocumentId, Sequence};
-use crate::schema::Schema;
+use crate::schema::{Schema, check_collection_name, collection_of};
 use crate::store::Store;
 use crate::store::snapshot::Snapshot;
 use crate::{Error, Result};
@@ -28,7 +28,7 @@ struct Found {
 impl Store {
     /// Gives a collection a schema; whether it had another one.
     pub(crate) fn require_schema(&self, collection: &str, schema: Schema) -> Result<()> {
-        refuse_name(collection)?;
+        check_collection_name(collection)?;
         let mut seen = Sequence::ZERO;
         if !schema.is_for_new_writes() {
             let snapshot = self.snapshot()?;
@@ -101,8 +101,7 @@ impl Snapshot {
             let mut numbers = Vec::new();
             for (_, number) in batch.events {
                 let state = self.state(number)?.filter(|state| state.is_live());
-                let rest = state.as_ref().and_then(|state| state.id.as_str().strip_prefix(collection));
-                if rest.is_some_and(|rest| rest.starts_with(':')) {
+                if state.is_some_and(|state| collection_of(state.id.as_str()) == Some(collection)) {
                     numbers.push(number);
                 }
             }
@@ -122,13 +121,6 @@ impl Snapshot {
             Ok(())
         })
     }
-}
-
-fn refuse_name(collection: &str) -> Result<()> {
-    if collection.is_empty() || collection.starts_with('_') || collection.contains(':') {
-        return Err(Error::invalid(format!("`{}` can't be the name of a collection", collection.escape_debug())));
-    }
-    Ok(())
 }
 
 fn refuse(collection: &str, found: &Found) -> Result<()> {

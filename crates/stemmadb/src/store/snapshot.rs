@@ -69,7 +69,7 @@ impl Snapshot {
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
         let document = self.get_kept(id)?;
         match &document {
-            Some(found) if self.moment.is_some() && self.has_ended(found)? => Ok(None),
+            Some(found) if self.has_ended(found)? => Ok(None),
             _ => Ok(document),
         }
     }

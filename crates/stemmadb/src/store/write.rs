@@ -124,6 +124,14 @@ struct Staged {
     is_judged: bool,
 }
 
+impl Staged {
+    /// An edit that changes no winner.
+    fn new(state: DocumentState, path: SmallVec<[Revision; 2]>, deleted: bool, body: Body) -> Self {
+        let (old, old_terms, risen, new_terms) = (None, None, None, None);
+        Staged { state, path, deleted, body, old, old_terms, risen, new_terms, is_judged: true }
+    }
+}
+
 struct StagedLocal {
     id: String,
     generation: u64,
@@ -428,18 +436,7 @@ impl<'a> Transaction<'a> {
             self.next_number = DocumentNumber(number.0 + 1);
             let state = DocumentState { number, id: id.clone(), sequence, tree, body: Some(body.packed.clone()) };
             let new_terms = (!deleted).then_some(body.terms);
-            let body = body.packed;
-            return Ok(Some(Staged {
-                state,
-                path,
-                deleted,
-                body,
-                old: None,
-                old_terms: None,
-                risen: None,
-                new_terms,
-                is_judged: true,
-            }));
+            return Ok(Some(Staged { new_terms, ..Staged::new(state, path, deleted, body.packed) }));
         };
         let mut tree = old.tree.clone();
         if matches!(tree.merge(&path, deleted, unwritten)?.outcome, Outcome::Known) {
@@ -451,19 +448,7 @@ impl<'a> Transaction<'a> {
         let new_winner = state.tree.winner().map(|leaf| leaf.revision);
         if new_winner == old_winner {
             state.body = old.body.clone();
-            let body = body.packed;
-            let (old_terms, new_terms) = (None, None);
-            return Ok(Some(Staged {
-                state,
-                path,
-                deleted,
-                body,
-                old: None,
-                old_terms,
-                risen: None,
-                new_terms,
-                is_judged: true,
-            }));
+            return Ok(Some(Staged::new(state, path, deleted, body.packed)));
         }
         let old = if old.is_live() { Some(self.winner(&old)?) } else { None };
         let old_terms = old.as_ref().map(|old| self.terms_of(old)).transpose()?;
@@ -479,7 +464,7 @@ impl<'a> Transaction<'a> {
                 risen = Some(winner);
             }
         }
-        Ok(Some(Staged { state, path, deleted, body: body.packed, old, old_terms, risen, new_terms, is_judged: true }))
+        Ok(Some(Staged { old, old_terms, risen, new_terms, ..Staged::new(state, path, deleted, body.packed) }))
     }
 
     /// The document of a leaf, which this transaction may have written itself.

@@ -20,6 +20,7 @@ use crate::store::{Document, Durability, Edit, Store, Transaction};
 use crate::value::Value;
 use crate::{Error, Result};
 use reads::Reads;
+pub(crate) use reads::Test;
 
 /// So often code runs before its transaction is given up.
 const ATTEMPTS_MAX: u32 = 100;

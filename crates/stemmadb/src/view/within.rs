@@ -13,10 +13,7 @@ use super::state::{State, Working};
 use crate::Result;
 use crate::revision::Sequence;
 use crate::store::{Document, Snapshot, Transaction};
-use crate::transact::Attempt;
-
-/// Says whether a document was read.
-type Test = Box<dyn Fn(&Document) -> Result<bool>>;
+use crate::transact::{Attempt, Test};
 
 /// Documents mapped at once.
 const BATCH_COUNT: usize = 512;

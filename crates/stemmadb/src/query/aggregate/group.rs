@@ -14,8 +14,7 @@ use super::{Summary, Summing, VALUE_BYTES, path_of};
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, Presence};
 use crate::tree::Direction;
-use crate::value::collate::key;
-use crate::value::collate::key::is_cut;
+use crate::value::collate::key::{self, is_cut};
 use crate::value::{Kind, Path, Value};
 
 /// About what a summary takes.

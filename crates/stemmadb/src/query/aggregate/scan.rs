@@ -18,8 +18,7 @@ use super::super::source::Source;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
 use crate::tree::Direction;
-use crate::value::collate::key;
-use crate::value::collate::key::is_cut;
+use crate::value::collate::key::{self, is_cut};
 use crate::value::{Kind, Path, Value};
 
 /// So few documents are read at once: their values are found sooner than the index is asked for any.

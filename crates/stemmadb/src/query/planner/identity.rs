@@ -55,7 +55,7 @@ fn string_check(check: &Check, is_id: bool) -> Node {
             if ids.is_empty() { Node::Empty } else { Node::Ids(ids) }
         }
         Check::Regex(pattern) if is_id => Node::check(match pattern.literal_prefix() {
-            Some(prefix) => prefix_range(&prefix),
+            Some(prefix) => prefix_range(prefix),
             None => Node::All,
         }),
         Check::Compare(..) | Check::OneOf(_) | Check::In(_) | Check::BeginsWith(_) | Check::Regex(_) => {

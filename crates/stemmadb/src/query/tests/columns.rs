@@ -4,20 +4,13 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::Selector;
+use super::steps::{Step, apply, pages, step};
 use crate::database::Database;
 use crate::index::Policy;
 use crate::store::Options;
 use crate::value::{Path, Value, collate};
 
 const DOCUMENT_COUNT: usize = 40;
-
-/// What is done to the database before it is asked.
-#[derive(Clone, Debug)]
-enum Step {
-    Write(usize, Value),
-    Delete(usize),
-    Checkpoint,
-}
 
 fn value() -> BoxedStrategy<Option<serde_json::Value>> {
     let texts = vec!["ab", "abc", "xab", "b", "", "ab\u{0}c", "zz"];
@@ -53,15 +46,6 @@ fn body() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-fn step() -> BoxedStrategy<Step> {
-    prop_oneof![
-        20 => (0..DOCUMENT_COUNT, body()).prop_map(|(at, body)| Step::Write(at, body)),
-        2 => (0..DOCUMENT_COUNT).prop_map(Step::Delete),
-        1 => Just(Step::Checkpoint),
-    ]
-    .boxed()
-}
-
 fn condition() -> BoxedStrategy<serde_json::Value> {
     let field = || prop::sample::select(vec!["a", "b", "c"]);
     let compare = prop::sample::select(vec!["$eq", "$lt", "$lte", "$gt", "$gte"]);
@@ -92,19 +76,9 @@ fn id(at: usize) -> String {
     format!("{}{at}", ["b", "a", "c"][at % 3])
 }
 
-/// What the documents of the database are afterwards.
-fn apply(db: &Database, steps: &[Step]) -> Vec<(String, Value)> {
-    for step in steps {
-        match step {
-            Step::Write(at, body) => _ = db.upsert(&id(*at), body).expect("a good document"),
-            Step::Delete(at) => {
-                if let Some(found) = db.get(&id(*at)).expect("sound") {
-                    db.delete(&id(*at), found.revision()).expect("no conflict");
-                }
-            }
-            Step::Checkpoint => db.checkpoint().expect("in memory"),
-        }
-    }
+/// Does the steps; what the documents are afterwards.
+fn documents_after(db: &Database, steps: &[Step]) -> Vec<(String, Value)> {
+    apply(db, steps, id);
     let found = |at| db.get(&id(at)).expect("sound").map(|found| (id(at), found.value().expect("sound")));
     (0..DOCUMENT_COUNT).filter_map(found).collect()
 }
@@ -114,9 +88,9 @@ proptest! {
 
     #[test]
     fn answers_from_columns_are_those_of_the_naive_evaluator(
-        steps in prop::collection::vec(step(), 0..120),
+        steps in prop::collection::vec(step(DOCUMENT_COUNT, 20, body()), 0..120),
         is_merged in prop::bool::weighted(0.8),
-        later in prop::collection::vec(step(), 0..3),
+        later in prop::collection::vec(step(DOCUMENT_COUNT, 20, body()), 0..3),
         selectors in prop::collection::vec(selector(), 1..5),
         path in prop::sample::select(vec!["a", "b", "c", "none"]),
         descending in any::<bool>(),
@@ -127,12 +101,12 @@ proptest! {
         options.column_price_max = price_max;
         let policy = Policy::default().with_text_bytes_max(16).expect("a good bound");
         let db = Database::in_memory_with(options.index(policy)).expect("in memory");
-        let mut documents = apply(&db, &steps);
+        let mut documents = documents_after(&db, &steps);
         if is_merged {
             db.checkpoint().expect("in memory");
         }
         if !later.is_empty() {
-            documents = apply(&db, &later);
+            documents = documents_after(&db, &later);
         }
         let sort_path = Path::parse(path).expect("a good path");
         for selector in selectors {
@@ -158,16 +132,7 @@ proptest! {
             let few: Vec<&str> = expected.iter().copied().take(limit as usize).collect();
             prop_assert_eq!(&found(sorted().limit(limit)), &few, "{}", &selector);
             prop_assert_eq!(db.find(selector.clone()).count().expect("good"), expected.len() as u64, "{}", &selector);
-            let (mut pages, mut token) = (Vec::new(), None::<String>);
-            loop {
-                let mut page = token.into_iter().fold(sorted().limit(limit), crate::Find::after).ids().expect("good");
-                pages.extend(page.by_ref().map(|id| id.expect("sound").to_string()));
-                token = page.token().expect("good");
-                if token.is_none() {
-                    break;
-                }
-            }
-            prop_assert_eq!(&pages, &expected, "{}", &selector);
+            prop_assert_eq!(&pages(|| sorted().limit(limit)), &expected, "{}", &selector);
             let mut all = found(db.find(selector.clone()));
             all.sort();
             let mut expected: Vec<&str> = expected;

@@ -1,6 +1,7 @@
 //! Tests of what was asked and what came back: selectors by example, and everything against the naive evaluator.
 
 pub(super) mod arbitrary;
+mod chunks;
 mod collections;
 mod columns;
 mod declared;
@@ -10,6 +11,7 @@ pub(super) mod memory;
 mod plans;
 mod queries;
 mod selectors;
+mod steps;
 mod stored;
 
 pub(super) use queries::{filled, policy};

@@ -5,44 +5,20 @@ use proptest::prelude::*;
 use super::super::{Selector, field};
 use super::arbitrary;
 use super::queries::policy;
+use super::steps::{Step, apply, pages, step};
 use crate::database::Database;
 use crate::store::Options;
 use crate::value::{Object, Path, Value, collate};
 
-/// What is done to the database before it is asked.
-#[derive(Clone, Debug)]
-enum Step {
-    Write(usize, Value),
-    Delete(usize),
-    Checkpoint,
-}
-
-fn step() -> BoxedStrategy<Step> {
-    prop_oneof![
-        8 => (0usize..12, arbitrary::body()).prop_map(|(at, body)| Step::Write(at, body)),
-        2 => (0usize..12).prop_map(Step::Delete),
-        1 => Just(Step::Checkpoint),
-    ]
-    .boxed()
-}
+const DOCUMENT_COUNT: usize = 12;
 
 fn id(at: usize) -> String {
     format!("{}{at}", ["b:", "a:", "c"][at % 3])
 }
 
-/// What the documents of the database are, with their own fields.
-fn apply(db: &Database, steps: &[Step]) -> Vec<Value> {
-    for step in steps {
-        match step {
-            Step::Write(at, body) => _ = db.upsert(&id(*at), body).expect("a good document"),
-            Step::Delete(at) => {
-                if let Some(found) = db.get(&id(*at)).expect("sound") {
-                    db.delete(&id(*at), found.revision()).expect("no conflict");
-                }
-            }
-            Step::Checkpoint => db.checkpoint().expect("in memory"),
-        }
-    }
+/// Does the steps; what the documents are afterwards, with their own fields.
+fn documents_after(db: &Database, steps: &[Step]) -> Vec<Value> {
+    apply(db, steps, id);
     let whole = |at: usize| {
         let found = db.get(&id(at)).expect("sound")?;
         let mut whole = Object::new();
@@ -52,7 +28,7 @@ fn apply(db: &Database, steps: &[Step]) -> Vec<Value> {
         whole.extend(body);
         Some(Value::Object(whole))
     };
-    (0..12).filter_map(whole).collect()
+    (0..DOCUMENT_COUNT).filter_map(whole).collect()
 }
 
 fn id_of(whole: &Value) -> String {
@@ -65,7 +41,7 @@ proptest! {
     #[test]
     fn answers_do_not_depend_on_where_documents_are(
         policy in policy(),
-        steps in prop::collection::vec(step(), 0..24),
+        steps in prop::collection::vec(step(DOCUMENT_COUNT, 8, arbitrary::body()), 0..24),
         selectors in prop::collection::vec(arbitrary::selector(), 1..6),
         path in arbitrary::sort_path(),
         descending in any::<bool>(),
@@ -76,7 +52,7 @@ proptest! {
         let mut options = Options::new().background(false).index(policy);
         options.column_price_max = if has_columns { 0 } else { u64::MAX };
         let db = Database::in_memory_with(options).expect("in memory");
-        let documents = apply(&db, &steps);
+        let documents = documents_after(&db, &steps);
         if is_merged {
             db.checkpoint().expect("in memory");
         }
@@ -110,34 +86,15 @@ proptest! {
             prop_assert_eq!(db.find(selector.clone()).count().expect("good"), expected.len() as u64);
             prop_assert_eq!(db.find(selector.clone()).exists().expect("good"), !expected.is_empty());
 
-            // Page by page.
-            let (mut pages, mut token) = (Vec::new(), None::<String>);
-            loop {
-                let page = sorted(db.find(selector.clone())).limit(limit);
-                let mut page = token.into_iter().fold(page, crate::Find::after).ids().expect("good");
-                pages.extend(page.by_ref().map(|id| id.expect("sound").to_string()));
-                token = page.token().expect("good");
-                if token.is_none() {
-                    break;
-                }
-            }
-            prop_assert_eq!(&pages, &expected, "{} {}", &selector, plan());
+            let found = pages(|| sorted(db.find(selector.clone())).limit(limit));
+            prop_assert_eq!(&found, &expected, "{} {}", &selector, plan());
 
-            // In no order, page by page.
-            let (mut pages, mut token) = (Vec::new(), None::<String>);
-            loop {
-                let page = db.find(selector.clone()).limit(limit);
-                let mut page = token.into_iter().fold(page, crate::Find::after).ids().expect("good");
-                pages.extend(page.by_ref().map(|id| id.expect("sound").to_string()));
-                token = page.token().expect("good");
-                if token.is_none() {
-                    break;
-                }
-            }
-            pages.sort();
+            // In no order.
+            let mut found = pages(|| db.find(selector.clone()).limit(limit));
+            found.sort();
             let mut all = expected.clone();
             all.sort();
-            prop_assert_eq!(&pages, &all, "{}", &selector);
+            prop_assert_eq!(&found, &all, "{}", &selector);
 
             let matching: Vec<&Value> = documents.iter().filter(|whole| all.contains(&id_of(whole))).collect();
             let values = || matching.iter().filter_map(|whole| sort_path.get(whole));

@@ -158,7 +158,7 @@ mod tests {
     use crate::value::{Body, Shapes};
 
     fn document(number: u64, sequence: u64) -> Document {
-        let id = DocumentId::new(&format!("{number}")).unwrap();
+        let id = DocumentId::new(format!("{number}")).unwrap();
         let revision = Revision::of_edit(None, false, b"{}");
         Document::new(id, revision, Sequence(sequence), false, Body::new(vec![0; 100]), Arc::new(Shapes::default()))
     }

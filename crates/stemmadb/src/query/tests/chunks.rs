@@ -1,0 +1,87 @@
+//! Limits over more documents than one chunk has: what is found chunk by chunk is what is found at once.
+
+use super::steps::pages;
+use crate::store::Options;
+use crate::{Database, Edit, Find, Selector, all_of, any_of, field, not};
+
+const COUNT: u64 = 150_000;
+
+/// Documents whose `rare` begins in the second chunk, with the last of them changed after a checkpoint.
+fn filled() -> Database {
+    let db = Database::in_memory_with(Options::new().background(false)).unwrap();
+    let write = |numbers: std::ops::Range<u64>| {
+        let edits = numbers.map(|n| {
+            let body = if n < 100_000 {
+                serde_json::json!({"seven": n % 7, "two": n % 2, "even": n % 200})
+            } else {
+                serde_json::json!({"seven": n % 7, "two": n % 2, "even": n % 200, "rare": n % 5})
+            };
+            let body = crate::Value::from_serialize(&body).unwrap();
+            Edit::Insert { id: crate::DocumentId::new(format!("{n:06}")).unwrap(), body }
+        });
+        db.bulk(edits.collect()).unwrap().into_iter().for_each(|outcome| _ = outcome.unwrap());
+    };
+    write(0..COUNT - 1_000);
+    db.checkpoint().unwrap();
+    write(COUNT - 1_000..COUNT);
+    for n in [3, 10, 70_001, 140_003] {
+        let id = format!("{n:06}");
+        db.delete(&id, db.get(&id).unwrap().unwrap().revision()).unwrap();
+    }
+    db
+}
+
+fn ids(find: Find) -> Vec<String> {
+    find.ids().unwrap().map(|id| id.unwrap().to_string()).collect()
+}
+
+#[test]
+fn a_limit_finds_the_first_of_what_is_found_without() {
+    let db = filled();
+    let seven = |n: i64| field("seven").eq(n);
+    let selectors: Vec<Selector> = vec![
+        all_of([seven(3), field("two").eq(1)]),
+        all_of([seven(3), field("rare").eq(2)]),
+        all_of([field("two").eq(1), not(seven(2))]),
+        any_of([field("rare").eq(4), all_of([seven(0), field("even").eq(0)])]),
+        field("rare").exists(),
+        not(field("rare").exists()),
+        all_of([seven(3), field("none").eq(1)]),
+        Selector::everything(),
+    ];
+    for selector in selectors {
+        let all = ids(db.find(selector.clone()));
+        assert_eq!(all.len() as u64, db.find(selector.clone()).count().unwrap(), "{selector}");
+        for limit in [1, 10, 3_000] {
+            let found = ids(db.find(selector.clone()).limit(limit));
+            assert_eq!(found, all[..all.len().min(limit as usize)], "{selector}");
+            let skipped = ids(db.find(selector.clone()).skip(all.len() as u64 / 2).limit(limit));
+            assert_eq!(skipped, all[all.len() / 2..][..limit.min(all.len().div_ceil(2) as u64) as usize], "{selector}");
+        }
+        assert_eq!(pages(|| db.find(selector.clone()).limit(4_000)), all, "{selector}");
+    }
+}
+
+#[test]
+fn pages_of_a_range_have_each_document_once() {
+    let db = filled();
+    let selectors: Vec<Selector> = vec![
+        field("even").ge(150),
+        all_of([field("even").ge(150), field("two").eq(1)]),
+        all_of([field("even").ge(20), field("rare").eq(1)]),
+        all_of([field("even").ge(198), any_of([field("rare").eq(1), field("seven").eq(1)])]),
+        all_of([field("even").lt(3), field("none").eq(1)]),
+    ];
+    for selector in selectors {
+        let mut all = ids(db.find(selector.clone()));
+        all.sort();
+        for limit in [700, 4_000] {
+            let mut found = pages(|| db.find(selector.clone()).limit(limit));
+            found.sort();
+            assert_eq!(found, all, "{selector}");
+        }
+        let few = ids(db.find(selector.clone()).limit(10));
+        assert_eq!(few.len(), all.len().min(10), "{selector}");
+        assert!(few.iter().all(|id| all.binary_search(id).is_ok()), "{selector}");
+    }
+}
