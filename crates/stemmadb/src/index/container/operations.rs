@@ -10,6 +10,9 @@ use super::{ARRAY_MAX, Array, Container, Form, RUNS_MAX, Run, Runs, runs_contain
 
 /// An array this many times shorter than another is looked up in it, member by member.
 const SEARCH_RATIO: usize = 32;
+/// An array this many times shorter is looked up in blocks of the other.
+const BLOCK_RATIO: usize = 4;
+const BLOCK: usize = 16;
 /// Longer arrays are not merged but marked in a bitmap.
 const MERGED_MAX: usize = 512;
 /// A longer array is not swept as intervals but set bit by bit.
@@ -174,6 +177,16 @@ fn and_arrays(a: &[u16], b: &[u16]) -> Array {
         return filter(short, |value| {
             rest = &rest[rest.partition_point(|&member| member < value)..];
             rest.first() == Some(&value)
+        });
+    }
+    if short.len() * BLOCK_RATIO < long.len() {
+        let mut rest = long;
+        return filter(short, |value| {
+            while rest.get(BLOCK - 1).is_some_and(|last| *last < value) {
+                rest = &rest[BLOCK..];
+            }
+            // All of them, so that they are compared at once.
+            rest[..rest.len().min(BLOCK)].iter().fold(false, |found, member| found | (*member == value))
         });
     }
     if short.len() > MERGED_MAX {
