@@ -185,10 +185,13 @@ impl Bench {
     }
 }
 
+/// As much as SQLite is given for its pages.
+const QUERIES_CACHE_BYTES: u64 = 1 << 30;
+
 /// A Stemma database of a corpus, closed and opened again: everything is merged.
 fn load_stemma(path: &Path, corpus: &Corpus) -> Result<Stemma> {
     bulk::load_stemma(path, corpus)?;
-    Stemma::open(path, false, Caching::Default)
+    Stemma::open(path, false, Caching::Bytes(QUERIES_CACHE_BYTES))
 }
 
 /// SQLite with every field indexed, as Stemma has them.
