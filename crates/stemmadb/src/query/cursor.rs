@@ -27,6 +27,7 @@ use super::request::Prepared;
 use super::sort::{SortPath, Sorted};
 use super::source::Source;
 use super::stream::{ByChunk, Others, Stream};
+use super::tally;
 use super::token::Position;
 use super::walk::ValueWalk;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Window};
@@ -213,24 +214,10 @@ pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
     let facts = Facts::of(&source);
     let plan = prepared.plan(false, facts);
     let mut filtered = Filtered::new(source, plan)?;
-    if filtered.overflow.is_empty() {
-        match &filtered.plan.filter {
-            Node::Empty => return Ok(0),
-            Node::All => return filtered.source.live_len(),
-            Node::Equal { path, key } => return filtered.source.equal_len(*path, key),
-            Node::Intersection(nodes)
-                if let [a @ Node::Equal { .. }, b @ (Node::Equal { .. } | Node::Presence { .. })] =
-                    nodes.as_slice() =>
-            {
-                let set = |node| evaluate(node, &filtered.source, None).map(|answer| answer.certain);
-                return Ok(set(a)?.and_len(&set(b)?));
-            }
-            node => {
-                if let Some(count) = super::tally::disjoint_len(node, &filtered.source)? {
-                    return Ok(count);
-                }
-            }
-        }
+    if filtered.overflow.is_empty()
+        && let Some(count) = tally::len(&filtered.plan.filter, &filtered.source)?
+    {
+        return Ok(count);
     }
     filtered.filter(None)?;
     filtered.count()

@@ -3,6 +3,7 @@
 //! Every node gives what certainly matches and, apart from it, what may match. Joins evaluate what is likely to be small
 //! first, stop when nothing is left, and leave to the documents what costs more to ask of the index.
 
+use std::borrow::Cow;
 use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
 
@@ -387,6 +388,11 @@ impl Answer {
         let mut possible = self.certain;
         possible.or_with(&self.maybe);
         possible
+    }
+
+    /// As [`Answer::possible`], without making a set where there is one.
+    pub(super) fn candidates(&self) -> Cow<'_, DocumentSet> {
+        if self.maybe.is_empty() { Cow::Borrowed(&self.certain) } else { Cow::Owned(self.clone().possible()) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::cursor::{Filtered, Hit, Need, Place};
 use super::evaluate::{Answer, evaluate, evaluate_in};
 use super::interval::KeyRange;
@@ -93,7 +95,7 @@ impl Stream {
                 (members, has_more) = posting.take_some(from, (want - hits.len()) as u64)?;
                 members.and_not_with(filtered.overflow());
                 let members = others.narrow(Answer::certain(members), filtered, &drive.rest)?;
-                for number in members.clone().possible().range(from, DocumentNumber::MAX) {
+                for number in members.candidates().range(from, DocumentNumber::MAX) {
                     let need = need(filtered, &members, number).max(least);
                     hits.push(Hit { number, need, place: place.clone() });
                     if hits.len() >= want {
@@ -121,7 +123,7 @@ impl Stream {
                 self.others.narrow(tail, filtered, &self.drive.rest)?
             }
         };
-        let mut candidates = tail.clone().possible();
+        let mut candidates = tail.candidates().into_owned();
         candidates.or_with(filtered.overflow());
         let from = match &self.after {
             Some((key, number)) if **key == *TAIL => number.0.checked_add(1).map(DocumentNumber),
@@ -143,6 +145,9 @@ impl Stream {
 
 /// What is still to be checked on a document that the walk met among `members`, or that has incomplete terms.
 fn need(filtered: &Filtered<impl Source>, members: &Answer, number: DocumentNumber) -> Need {
+    if members.maybe.is_empty() && filtered.overflow().is_empty() {
+        return filtered.hit(number).need;
+    }
     match members.has(number) {
         None => Need::Whole,
         Some(false) => filtered.hit(number).need,
@@ -184,9 +189,12 @@ impl ByChunk {
     }
 
     fn narrow(&self, met: Answer, rest: &Node, source: &impl Source) -> Result<Answer> {
-        let met_chunks = met.clone().possible();
+        let chunks: SmallVec<[u64; 8]> = met.candidates().chunks().map(|(chunk, _)| chunk).collect();
+        if let [only] = *chunks {
+            return Ok(met.and(self.of(only, rest, source)?));
+        }
         let mut left = Answer::default();
-        for (chunk, _) in met_chunks.chunks() {
+        for chunk in chunks {
             let met = met.clone().within(Window::of(chunk));
             left.append(met.and(self.of(chunk, rest, source)?));
         }

@@ -1,5 +1,8 @@
-//! Counts without sets: what the index keeps apart is counted apart, from the lengths of stored containers.
+//! Counts without sets, where that can be: what the index keeps apart is counted apart, from the lengths of stored containers.
 
+use smallvec::SmallVec;
+
+use super::evaluate::evaluate;
 use super::interval::{KeyRange, successor};
 use super::plan::Node;
 use super::source::Source;
@@ -7,9 +10,44 @@ use crate::Result;
 use crate::index::{PathNumber, Presence};
 use crate::value::Kind;
 
+/// How many documents a node gives, as far as the index tells that at little cost, where all terms are complete.
+pub(super) fn len(node: &Node, source: &impl Source) -> Result<Option<u64>> {
+    match node {
+        Node::Empty => Ok(Some(0)),
+        Node::All => source.live_len().map(Some),
+        Node::Equal { path, key } => source.equal_len(*path, key).map(Some),
+        Node::Intersection(nodes) => joined_len(nodes, source),
+        node => disjoint_len(node, source),
+    }
+}
+
+fn joined_len(nodes: &[Node], source: &impl Source) -> Result<Option<u64>> {
+    let live_len = source.live_len()?;
+    let mut asking: SmallVec<[&Node; 4]> = SmallVec::new();
+    for node in nodes {
+        // What every document meets asks nothing.
+        let asks_nothing = match node {
+            Node::Equal { path, key } => source.equal_len(*path, key)? == live_len,
+            _ => false,
+        };
+        if !asks_nothing {
+            asking.push(node);
+        }
+    }
+    match *asking {
+        [] => Ok(Some(live_len)),
+        [one] => len(one, source),
+        [a @ Node::Equal { .. }, b @ (Node::Equal { .. } | Node::Presence { .. })] => {
+            let set = |node| evaluate(node, source, None).map(|answer| answer.certain);
+            Ok(Some(set(a)?.and_len(&set(b)?)))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// How many documents a node gives, if it asks for values of one path of which a document has only one, so that their documents
 /// can be counted value by value.
-pub(super) fn disjoint_len(node: &Node, source: &impl Source) -> Result<Option<u64>> {
+fn disjoint_len(node: &Node, source: &impl Source) -> Result<Option<u64>> {
     let parts = match node {
         Node::Union(parts) => parts.as_slice(),
         one => std::slice::from_ref(one),
