@@ -7,7 +7,7 @@
 //! script      the functions of design documents, in    design      what design documents say: views, validations …
 //!             JavaScript
 //! documents   documents as the protocol has them      changes     the feed as clients read it
-//! mango       queries as clients write them
+//! mango       queries as clients write them           replicator  the server as a replicator
 //! ```
 //!
 //! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
@@ -25,6 +25,7 @@ mod error;
 mod handlers;
 mod http;
 mod mango;
+mod replicator;
 mod routes;
 pub mod script;
 mod server;

@@ -21,6 +21,7 @@ use crate::config::{Administrator, Config};
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, Query, Served, State, blocking, segments};
+use crate::replicator::{Jobs, follow};
 use crate::routes::{Found, find};
 use crate::script::{Launch, Scripts};
 
@@ -65,8 +66,17 @@ impl Server {
         let scripts = Arc::new(Scripts::new(launch, config.script_bounds));
         let (stopping, stopped) = watch::channel(false);
         let auth = Auth::new(administrator);
-        let state = State { config, directory, auth, scripts, started: Instant::now(), stopping: stopped.clone() };
+        let state = State {
+            config,
+            directory,
+            auth,
+            scripts,
+            jobs: Jobs::default(),
+            started: Instant::now(),
+            stopping: stopped.clone(),
+        };
         let state = Arc::new(state);
+        tokio::spawn(follow(state.clone()));
         let accepting = tokio::spawn(accept(listener, state.clone(), stopped));
         Ok(Server { state, address, generated_password, stopping, accepting })
     }
@@ -85,9 +95,10 @@ impl Server {
     pub async fn stop(self) {
         self.stopping.send_replace(true);
         self.accepting.await.ok();
-        let directory = self.state.directory.clone();
+        let (state, runtime) = (self.state.clone(), tokio::runtime::Handle::current());
         let closed = blocking(move || {
-            directory.close();
+            state.jobs.stop(&runtime, state.config.limits.grace);
+            state.directory.close();
             Ok(())
         });
         closed.await.ok();

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use stemmadb::Options;
+use tokio::sync::watch;
 
 use crate::auth::Security;
 use crate::config::Config;
@@ -32,6 +33,8 @@ pub(crate) struct Directory {
     options: Options,
     catalogue: Catalogue,
     places: RwLock<BTreeMap<String, Arc<Place>>>,
+    /// Counts databases that were made or deleted.
+    changed: watch::Sender<u64>,
 }
 
 /// Where a database lies, and the open database if it was asked for.
@@ -65,7 +68,7 @@ impl Directory {
         }
         let places = catalogue.entries()?.into_iter().map(|entry| (entry.name.clone(), Place::new(entry))).collect();
         let options = Options::new().durability(config.durability).cache_bytes(config.cache_bytes);
-        Ok(Directory { path, options, catalogue, places: RwLock::new(places) })
+        Ok(Directory { path, options, catalogue, places: RwLock::new(places), changed: watch::channel(0).0 })
     }
 
     /// What tells this server from others: the same for as long as its directory is.
@@ -76,6 +79,11 @@ impl Directory {
     /// The names, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.places.read().keys().cloned().collect()
+    }
+
+    /// Tells when databases are made or deleted.
+    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
@@ -136,7 +144,9 @@ impl Directory {
             let place = Place::new(entry);
             places.insert(name, place.clone());
             drop(places);
-            this.open_blocking(&place).map(|_| ())
+            this.open_blocking(&place)?;
+            this.changed.send_modify(|count| *count += 1);
+            Ok(())
         })
         .await
     }
@@ -153,6 +163,7 @@ impl Directory {
             this.catalogue.remove(&place.entry)?;
             places.remove(&name);
             drop(places);
+            this.changed.send_modify(|count| *count += 1);
             if let Some(served) = place.opened.lock().take() {
                 served.close();
             }

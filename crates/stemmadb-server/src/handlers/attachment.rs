@@ -15,7 +15,7 @@ use super::document::{answer_written, has_etag, id_of, manner_of, open, parent_o
 use crate::directory::Served;
 use crate::documents::{Content, Incoming, IncomingFile, check_id, md5_text, write_one};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Body, Call, blocking, next_frame};
+use crate::http::{Answer, Arriving, Body, Call, blocking, next_frame};
 
 /// Content is read and sent in pieces of this size.
 const PIECE_BYTES: usize = 64 << 10;
@@ -148,34 +148,6 @@ fn sent(call: &Call, mut content: BlobReader, range: std::ops::Range<u64>) -> Bo
         }
     });
     Body::Pieces { from, length: Some(length) }
-}
-
-/// Reads what arrives on a channel: the bridge between a body that arrives and a library that reads.
-pub(super) struct Arriving {
-    from: mpsc::Receiver<Result<Bytes, std::io::Error>>,
-    piece: Bytes,
-}
-
-impl Arriving {
-    /// A reader, and what to send it: pieces, and at last their end by dropping it.
-    pub(super) fn new() -> (mpsc::Sender<Result<Bytes, std::io::Error>>, Self) {
-        let (sender, from) = mpsc::channel(4);
-        (sender, Arriving { from, piece: Bytes::new() })
-    }
-}
-
-impl Read for Arriving {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        while self.piece.is_empty() {
-            match self.from.blocking_recv() {
-                Some(piece) => self.piece = piece?,
-                None => return Ok(0),
-            }
-        }
-        let count = buffer.len().min(self.piece.len());
-        buffer[..count].copy_from_slice(&self.piece.split_to(count));
-        Ok(count)
-    }
 }
 
 /// A bound on what is stored: what is compressed can be much larger than what was sent.

@@ -8,12 +8,12 @@ use hyper::StatusCode;
 use stemmadb::{Branch, Document, Snapshot};
 use uuid::Uuid;
 
-use super::attachment::{Arriving, Bounded, content_of, is_gzip};
+use super::attachment::{Bounded, content_of, is_gzip};
 use super::document::{Wanted, open};
 use crate::directory::Served;
 use crate::documents::{Content, FileView, Incoming, OpenRevs, Opened, Printer, Show, open_revs};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Parts, Pieces, boundary, next_frame, read_json, streamed};
+use crate::http::{Answer, Arriving, Call, Parts, Pieces, boundary, next_frame, read_json, streamed};
 
 fn following(show: Show) -> Show {
     let files = FileView { content: true, follows: true, ..show.files };

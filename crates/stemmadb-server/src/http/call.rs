@@ -15,6 +15,7 @@ use crate::auth::{Auth, User};
 use crate::config::Config;
 use crate::directory::{Directory, Served};
 use crate::error::{Failure, Result};
+use crate::replicator::Jobs;
 use crate::script::Scripts;
 
 /// What all requests share.
@@ -23,6 +24,7 @@ pub(crate) struct State {
     pub(crate) directory: Arc<Directory>,
     pub(crate) auth: Auth,
     pub(crate) scripts: Arc<Scripts>,
+    pub(crate) jobs: Jobs,
     pub(crate) started: Instant,
     /// Becomes true when the server is told to stop.
     pub(crate) stopping: watch::Receiver<bool>,

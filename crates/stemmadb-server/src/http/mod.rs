@@ -1,6 +1,7 @@
 //! A request and an answer as handlers see them.
 
 mod answer;
+mod arriving;
 mod body;
 mod call;
 mod multipart;
@@ -9,7 +10,8 @@ mod query;
 mod stream;
 
 pub(crate) use answer::{Answer, Body, Served};
-pub(crate) use body::{next_frame, read_json};
+pub(crate) use arriving::Arriving;
+pub(crate) use body::{next_frame, read_all, read_json};
 pub(crate) use call::{Call, State, blocking};
 pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};

@@ -8,7 +8,7 @@ use hyper::Method;
 
 use super::Route;
 use crate::auth::Access;
-use crate::handlers::{attachment, bulk, changes, database, document, listing, mango, server, update, view};
+use crate::handlers::{attachment, bulk, changes, database, document, listing, mango, replicate, server, update, view};
 
 /// A row.
 macro_rules! route {
@@ -32,10 +32,18 @@ fn method(name: &str) -> Method {
 pub(super) fn routes() -> &'static [Route] {
     static ROUTES: OnceLock<Vec<Route>> = OnceLock::new();
     ROUTES.get_or_init(|| {
-        [server_routes(), database_routes(), bulk_routes(), mango_routes(), document_routes(), design_routes()]
-            .into_iter()
-            .flatten()
-            .collect()
+        [
+            server_routes(),
+            replicator_routes(),
+            database_routes(),
+            bulk_routes(),
+            mango_routes(),
+            document_routes(),
+            design_routes(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     })
 }
 
@@ -49,6 +57,17 @@ fn server_routes() -> Vec<Route> {
         route!(POST "/_dbs_info" ServerAdmin server::dbs_info, "Counts and sizes of the databases named."),
         route!(GET "/_active_tasks" ServerAdmin server::active_tasks, "What the server does in the background."),
         route!(GET "/_membership" ServerAdmin server::membership, "The nodes of the server: one."),
+    ]
+}
+
+fn replicator_routes() -> Vec<Route> {
+    vec![
+        route!(POST "/_replicate" ServerAdmin replicate::replicate, "Replicates once, or begins to."),
+        route!(GET "/_scheduler/jobs" ServerAdmin replicate::jobs, "The replications that go on."),
+        route!(GET "/_scheduler/jobs/{job}" ServerAdmin replicate::job, "One of the replications that go on."),
+        route!(GET "/_scheduler/docs" ServerAdmin replicate::documents, "What became of the documents of `_replicator`."),
+        route!(GET "/_scheduler/docs/{replicator}" ServerAdmin replicate::documents, "What became of the documents of `_replicator`."),
+        route!(GET "/_scheduler/docs/{replicator}/{id}" ServerAdmin replicate::document, "What became of one document of `_replicator`."),
     ]
 }
 

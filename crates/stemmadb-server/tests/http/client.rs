@@ -16,6 +16,7 @@ pub(crate) struct Started {
     runtime: Runtime,
     server: Option<Server>,
     address: SocketAddr,
+    config: Config,
     _directory: tempfile::TempDir,
 }
 
@@ -59,9 +60,36 @@ impl Started {
             scripts: Some(Launch { program: worker, arguments: Vec::new() }),
             ..Config::new(directory.path())
         });
-        let server = runtime.block_on(Server::start(config)).unwrap();
+        let server = runtime.block_on(Server::start(config.clone())).unwrap();
         let address = server.address();
-        Started { runtime, server: Some(server), address, _directory: directory }
+        Started { runtime, server: Some(server), address, config, _directory: directory }
+    }
+
+    /// Stops the server and starts another one in its place, with the same directory.
+    pub(crate) fn restart(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop());
+        }
+        let config = Config { address: self.address, ..self.config.clone() };
+        self.server = Some(self.runtime.block_on(Server::start(config)).unwrap());
+    }
+
+    /// The address of a database, with credentials.
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("http://admin:secret@{}/{database}", self.address)
+    }
+
+    /// Deletes what a path names, as the administrator.
+    pub(crate) fn delete(&self, path: &str) -> Answer {
+        self.ask_as(ADMIN, "DELETE", path, None)
+    }
+
+    /// Sends bytes as the administrator.
+    pub(crate) fn send_as_admin(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let credentials = basic("admin", "secret");
+        let mut all = vec![("Authorization", credentials.as_str())];
+        all.extend_from_slice(headers);
+        self.send(method, path, &all, body)
     }
 
     /// Sends a request with these headers; nothing is added but what HTTP needs.
@@ -85,6 +113,16 @@ impl Started {
         let body = if answer.header("transfer-encoding") == Some("chunked") { unchunked(body) } else { body.to_vec() };
         answer.text = String::from_utf8_lossy(&body).into_owned();
         answer
+    }
+
+    /// What comes back for a request with so long a head. The server may hang up before it has read all of it.
+    pub(crate) fn answer_to_a_head_of(&self, bytes: usize) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {}\r\n\r\n", "x".repeat(bytes));
+        stream.write_all(head.as_bytes()).ok();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok();
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     /// Asks as somebody, with JSON.

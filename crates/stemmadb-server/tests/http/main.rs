@@ -2,5 +2,7 @@
 
 mod client;
 mod filters;
+mod protocol;
+mod replication;
 mod validations;
 mod views;

@@ -1,0 +1,268 @@
+//! Jobs: each a replication on a thread of its own, tried again, less and less often, as long as it is wanted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use stemmadb::{Cancellation, ErrorKind, Peer, Replicated, Replication};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::local::Local;
+use super::remote::{Remote, Shared, refused};
+use super::request::{Endpoint, Request};
+use crate::auth::User;
+use crate::design::Gate;
+use crate::documents::Manner;
+use crate::error::{Failure, Result};
+use crate::http::State;
+
+/// The first pause after a failure; each further one is twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// How long a job waits for the source at once.
+const WAIT: Duration = Duration::from_secs(30);
+/// Events of a job that are remembered.
+const HISTORY_COUNT: usize = 20;
+/// Jobs at once: each is a thread.
+const JOBS_MAX: usize = 500;
+
+/// Who wants a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Whoever asked `_replicate`.
+    Request,
+    /// A document of `_replicator`.
+    Document(String),
+}
+
+/// How a job stands.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outcome {
+    pub(crate) done: Replicated,
+    /// `running`, `crashing`, `completed` or `failed`.
+    pub(crate) state: &'static str,
+    pub(crate) error: Option<String>,
+    pub(crate) error_count: u64,
+    /// What happened, newest first: when, in seconds since 1970, and what.
+    pub(crate) history: Vec<(u64, &'static str)>,
+}
+
+/// A replication that goes on.
+pub(crate) struct Job {
+    pub(crate) id: String,
+    pub(crate) request: Request,
+    pub(crate) owner: Owner,
+    pub(crate) started: u64,
+    outcome: Mutex<Outcome>,
+    cancellation: Cancellation,
+    cancelled: watch::Sender<bool>,
+    ended: watch::Sender<bool>,
+}
+
+/// The jobs of a server.
+#[derive(Default)]
+pub(crate) struct Jobs(Mutex<BTreeMap<String, Arc<Job>>>);
+
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+impl Job {
+    /// How it stands now.
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.outcome.lock().clone()
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&self) -> Outcome {
+        let mut ended = self.ended.subscribe();
+        ended.wait_for(|ended| *ended).await.ok();
+        self.outcome()
+    }
+
+    fn cancel(&self) {
+        self.cancellation.cancel();
+        self.cancelled.send_replace(true);
+    }
+
+    fn note(&self, what: &'static str) {
+        let mut outcome = self.outcome.lock();
+        outcome.history.insert(0, (now(), what));
+        outcome.history.truncate(HISTORY_COUNT);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancellation.is_cancelled()
+    }
+}
+
+impl Jobs {
+    /// Begins a replication, or returns the one that goes on already.
+    ///
+    /// # Errors
+    /// 503 if there are too many.
+    pub(crate) fn start(&self, state: &Arc<State>, request: Request, owner: Owner) -> Result<Arc<Job>> {
+        let id = request.id();
+        let mut jobs = self.0.lock();
+        if let Some(known) = jobs.get(&id).filter(|known| !*known.ended.borrow()) {
+            return Ok(known.clone());
+        }
+        jobs.retain(|_, job| !*job.ended.borrow() || job.owner != Owner::Request);
+        if jobs.len() >= JOBS_MAX {
+            let reason = format!("there are {JOBS_MAX} replications already");
+            return Err(Failure::new(hyper::StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason));
+        }
+        let outcome = Outcome { state: "running", history: vec![(now(), "added")], ..Outcome::default() };
+        let job = Arc::new(Job {
+            id: id.clone(),
+            request,
+            owner,
+            started: now(),
+            outcome: Mutex::new(outcome),
+            cancellation: Cancellation::new(),
+            cancelled: watch::channel(false).0,
+            ended: watch::channel(false).0,
+        });
+        let (state, driven, runtime) = (state.clone(), job.clone(), Handle::current());
+        let thread = std::thread::Builder::new().name(format!("replicate-{}", &id[..8]));
+        thread
+            .spawn(move || drive(&state, &driven, &runtime))
+            .map_err(|error| Failure::internal(format!("a replication has no thread: {error}")))?;
+        jobs.insert(id, job.clone());
+        Ok(job)
+    }
+
+    /// Ends a job; whether there was one.
+    pub(crate) fn cancel(&self, id: &str) -> bool {
+        let job = self.0.lock().remove(id);
+        job.is_some_and(|job| {
+            job.cancel();
+            true
+        })
+    }
+
+    /// Ends the job that a document of `_replicator` wanted.
+    pub(super) fn cancel_of(&self, document: &str) {
+        let owner = Owner::Document(document.to_owned());
+        let of_it = self.all().into_iter().filter(|job| job.owner == owner);
+        of_it.for_each(|job| {
+            self.cancel(&job.id);
+        });
+    }
+
+    /// All jobs, those that ended too, by id.
+    pub(crate) fn all(&self) -> Vec<Arc<Job>> {
+        self.0.lock().values().cloned().collect()
+    }
+
+    /// Ends all, and waits until they did. Blocks.
+    pub(crate) fn stop(&self, runtime: &Handle, patience: Duration) {
+        let jobs = self.all();
+        jobs.iter().for_each(|job| job.cancel());
+        for job in jobs {
+            runtime.block_on(async { tokio::time::timeout(patience, job.ended()).await.ok() });
+        }
+    }
+}
+
+/// Runs a job to its end.
+fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
+    let mut pause = PAUSE;
+    loop {
+        job.note("started");
+        job.outcome.lock().state = "running";
+        let Err(error) = attempt(state, job, runtime) else {
+            job.outcome.lock().state = "completed";
+            job.note("completed");
+            break;
+        };
+        if job.is_cancelled() {
+            job.outcome.lock().state = "failed";
+            job.note("cancelled");
+            break;
+        }
+        let is_hopeless = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound);
+        let is_over = !job.request.continuous && (job.owner == Owner::Request || is_hopeless);
+        {
+            let mut outcome = job.outcome.lock();
+            outcome.error = Some(error.message().to_owned());
+            outcome.error_count += 1;
+            outcome.state = if is_over { "failed" } else { "crashing" };
+        }
+        job.note("crashed");
+        if is_over {
+            break;
+        }
+        let mut cancelled = job.cancelled.subscribe();
+        // Whoever cancels it wakes it.
+        runtime.block_on(async {
+            tokio::time::timeout(pause, cancelled.wait_for(|cancelled| *cancelled)).await.ok().map(|_| ())
+        });
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    job.ended.send_replace(true);
+}
+
+/// Replicates once; or, if it is continuous, until something fails.
+fn attempt(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) -> stemmadb::Result<()> {
+    let request = &job.request;
+    let source = peer(state, job, runtime, &request.source, false)?;
+    let target = peer(state, job, runtime, &request.target, request.create_target)?;
+    let mut replication =
+        Replication::new(&*source, &*target).only(request.selection.clone()).cancelled_by(&job.cancellation);
+    if let Some(since) = &request.since {
+        replication = replication.since(since.clone());
+    }
+    if let Some(count) = request.batch_count {
+        replication = replication.batch(count);
+    }
+    let mut running = replication.begin()?;
+    loop {
+        let done = running.catch_up()?.clone();
+        {
+            let mut outcome = job.outcome.lock();
+            outcome.done = done;
+            outcome.error = None;
+        }
+        if !request.continuous {
+            return Ok(());
+        }
+        running.wait(WAIT)?;
+    }
+}
+
+fn peer(
+    state: &Arc<State>,
+    job: &Job,
+    runtime: &Handle,
+    endpoint: &Endpoint,
+    create: bool,
+) -> stemmadb::Result<Shared> {
+    match endpoint {
+        Endpoint::Remote { url, headers } => {
+            let cancelled = job.cancelled.subscribe();
+            let remote = Remote::new(url.clone(), headers.clone(), runtime.clone(), cancelled);
+            if create {
+                remote.create()?;
+            }
+            Ok(Arc::new(remote) as Arc<dyn Peer>)
+        }
+        Endpoint::Local(name) => {
+            let opened = runtime.block_on(async {
+                if create && !state.directory.contains(name) {
+                    state.directory.create(name).await?;
+                }
+                state.directory.open_served(name).await
+            });
+            let served = opened.map_err(|failure| refused(&failure))?;
+            let user = User { name: None, roles: vec![crate::auth::ADMIN_ROLE.to_owned()] };
+            let gate = Gate { user, scripts: state.scripts.clone() };
+            let manner = Manner { gate, new_edits: false, durability: state.config.durability };
+            let published = Mutex::new(served.published());
+            let (runtime, cancelled) = (runtime.clone(), job.cancelled.subscribe());
+            Ok(Arc::new(Local { served, manner, runtime, cancelled, published }))
+        }
+    }
+}

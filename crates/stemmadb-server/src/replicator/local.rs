@@ -1,0 +1,88 @@
+//! A database of this server as a peer: it is written as clients write it, so that its validations are asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stemmadb::{
+    Content as Opened, Error, Leaves, Page, Peer, Selection, Sequence, Transfer, TransferFile, Value, Wanted,
+};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::remote::refused;
+use crate::directory::Served;
+use crate::documents::{Content, Incoming, IncomingFile, Manner, write};
+
+/// A database of this server as a peer.
+pub(super) struct Local {
+    pub(super) served: Arc<Served>,
+    pub(super) manner: Manner,
+    pub(super) runtime: Handle,
+    /// Becomes true when the job is cancelled.
+    pub(super) cancelled: watch::Receiver<bool>,
+    /// What was published when it was last looked at. Checkpoints are published too, so it is news that counts, not the sequence.
+    pub(super) published: Mutex<watch::Receiver<Sequence>>,
+}
+
+impl Local {
+    fn incoming(&self, transfer: Transfer) -> stemmadb::Result<Incoming> {
+        let Transfer { id, revisions, deleted, body, files, .. } = transfer;
+        let files = files.into_iter().map(|file| self.stored(file)).collect::<stemmadb::Result<_>>()?;
+        let revision = revisions.first().copied();
+        let (id, ancestry) = (Some(id.as_str().to_owned()), Some(revisions));
+        Ok(Incoming { id, revision, ancestry, deleted, body, files })
+    }
+
+    fn stored(&self, file: TransferFile) -> stemmadb::Result<IncomingFile> {
+        let TransferFile { name, content_type, generation, open, .. } = file;
+        let content: Opened = open;
+        let (blob, md5) = self.served.store(content()?).map_err(|failure| refused(&failure))?;
+        Ok(IncomingFile { name, content_type, revpos: Some(generation), content: Content::Stored { blob, md5 } })
+    }
+}
+
+impl Peer for Local {
+    fn identity(&self) -> stemmadb::Result<String> {
+        self.served.database().identity()
+    }
+
+    fn get_checkpoint(&self, id: &str) -> stemmadb::Result<Option<Value>> {
+        self.served.database().get_checkpoint(id)
+    }
+
+    fn put_checkpoint(&self, id: &str, body: &Value) -> stemmadb::Result<()> {
+        self.served.database().put_checkpoint(id, body)
+    }
+
+    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> stemmadb::Result<Page> {
+        self.published.lock().borrow_and_update();
+        Peer::changes(self.served.database(), since, count, selection)
+    }
+
+    fn lacking(&self, leaves: &[Leaves]) -> stemmadb::Result<Vec<Wanted>> {
+        self.served.database().lacking(leaves)
+    }
+
+    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> stemmadb::Result<()>) -> stemmadb::Result<()> {
+        self.served.database().read(wanted, take)
+    }
+
+    fn write(&self, transfers: Vec<Transfer>) -> stemmadb::Result<Vec<stemmadb::Error>> {
+        let documents = transfers.into_iter().map(|transfer| self.incoming(transfer));
+        let documents = documents.collect::<stemmadb::Result<Vec<_>>>()?;
+        let written = write(&self.served, documents, &self.manner).map_err(|failure| refused(&failure))?;
+        Ok(written.into_iter().filter_map(|written| written.outcome.err()).map(|failure| refused(&failure)).collect())
+    }
+
+    fn wait(&self, _since: &Value, patience: Duration) -> stemmadb::Result<()> {
+        let (mut published, mut cancelled) = (self.published.lock().clone(), self.cancelled.clone());
+        self.runtime.block_on(async {
+            tokio::select! {
+                changed = published.changed() => changed.map_err(|_| Error::closed("the database is closed")),
+                _ = cancelled.wait_for(|cancelled| *cancelled) => Err(Error::stopped("the replication was cancelled")),
+                () = tokio::time::sleep(patience) => Ok(()),
+            }
+        })
+    }
+}

@@ -1,0 +1,468 @@
+//! A database that is reached over HTTP, as a peer. Its calls block the job's thread; a cancelled job's end at once.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Incoming as Arrived;
+use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::{Method, Request as HttpRequest, Response, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use stemmadb::{
+    DocumentId, Error, Leaves, Object, Page, Peer, Revision, Selection, Transfer, TransferFile, Value, Wanted,
+};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+use crate::documents::{Incoming, parse_revision};
+use crate::error::Failure;
+use crate::http::{Arriving, Body, next_frame, read_all, read_json};
+
+/// What a path's segment may not have as it is.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Documents asked for at once.
+const READ_COUNT: usize = 50;
+/// The largest answer that is held, in bytes: a page of documents.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// How long an answer may stand still.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A database that is reached over HTTP.
+pub(super) struct Remote {
+    client: Client<HttpConnector, Body>,
+    url: String,
+    headers: Vec<(String, String)>,
+    runtime: Handle,
+    /// Becomes true when the job is cancelled.
+    cancelled: watch::Receiver<bool>,
+    /// Revisions of checkpoints, which some servers want to be told.
+    checkpoints: Mutex<Vec<(String, String)>>,
+}
+
+/// What a refusal by a server, or here, is to the library.
+pub(super) fn refused(failure: &Failure) -> Error {
+    let message = format!("{}: {}", failure.error(), failure.reason());
+    match failure.status().as_u16() {
+        404 => Error::not_found(message),
+        409 => Error::conflict(message),
+        400..=499 => Error::invalid(message),
+        _ => Error::unavailable(message),
+    }
+}
+
+fn broken(what: impl std::fmt::Display) -> Error {
+    Error::unavailable(what.to_string())
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, SEGMENT).to_string()
+}
+
+/// The path of a document: `_design/` and `_local/` keep their slash.
+fn document_path(id: &str) -> String {
+    match id.split_once('/') {
+        Some((kind @ ("_design" | "_local"), name)) => format!("{kind}/{}", encoded(name)),
+        _ => encoded(id),
+    }
+}
+
+fn json_body(value: &Value) -> Body {
+    Body::Whole(Some(value.to_json().into_bytes().into()))
+}
+
+impl Remote {
+    pub(super) fn new(
+        url: String,
+        headers: Vec<(String, String)>,
+        runtime: Handle,
+        cancelled: watch::Receiver<bool>,
+    ) -> Self {
+        let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+        Remote { client, url, headers, runtime, cancelled, checkpoints: Mutex::default() }
+    }
+
+    /// Runs a future to its end, or until the job is cancelled.
+    fn wait_for<T>(&self, work: impl Future<Output = stemmadb::Result<T>>) -> stemmadb::Result<T> {
+        let mut cancelled = self.cancelled.clone();
+        self.runtime.block_on(async {
+            tokio::select! {
+                result = work => result,
+                _ = cancelled.wait_for(|cancelled| *cancelled) => Err(Error::stopped("the replication was cancelled")),
+            }
+        })
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: Option<&str>,
+        body: Body,
+        patience: Duration,
+    ) -> stemmadb::Result<Response<Arrived>> {
+        let mut request = HttpRequest::builder().method(method.clone()).uri(format!("{}{path}", self.url));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        request = request.header(ACCEPT, "application/json");
+        if let Some(content_type) = content_type {
+            request = request.header(CONTENT_TYPE, content_type);
+        }
+        if let Body::Pieces { length: Some(length), .. } = &body {
+            request = request.header(CONTENT_LENGTH, *length);
+        }
+        let request = request.body(body).map_err(broken)?;
+        let answered = tokio::time::timeout(patience, self.client.request(request)).await;
+        let answered = answered.map_err(|_| broken(format!("{} did not answer in time", self.url)))?;
+        answered.map_err(|error| broken(format!("{method} {}: {error}", self.url)).with_source(error))
+    }
+
+    /// The JSON that a request is answered with.
+    async fn told(response: Response<Arrived>) -> stemmadb::Result<Value> {
+        let status = response.status();
+        let bytes =
+            read_all(response.into_body(), ANSWER_BYTES_MAX, PATIENCE).await.map_err(|error| refused(&error))?;
+        if status.is_success() {
+            return read_json(&bytes).map_err(|error| broken(error.reason()));
+        }
+        let told = read_json(&bytes).unwrap_or_default();
+        let text = |name: &str| told.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
+        Err(refused(&Failure::new(status, text("error"), text("reason"))))
+    }
+
+    fn ask(&self, method: Method, path: &str, body: Option<&Value>, patience: Duration) -> stemmadb::Result<Value> {
+        let content_type = body.map(|_| "application/json");
+        let body = body.map_or(Body::Whole(None), json_body);
+        self.wait_for(async {
+            let response = self.send(method, path, content_type, body, patience).await?;
+            Self::told(response).await
+        })
+    }
+
+    /// Makes the database, if there is none.
+    pub(super) fn create(&self) -> stemmadb::Result<()> {
+        let created = self.wait_for(self.send(Method::PUT, "", None, Body::Whole(None), PATIENCE))?;
+        match created.status() {
+            StatusCode::PRECONDITION_FAILED => Ok(()),
+            _ => self.wait_for(Self::told(created)).map(|_| ()),
+        }
+    }
+
+    fn feed(&self, parameters: &str, selection: &Selection, patience: Duration) -> stemmadb::Result<Value> {
+        let (more, body) = match selection {
+            Selection::All => (String::new(), None),
+            Selection::Ids(ids) => {
+                let ids = ids.iter().map(Value::from).collect();
+                ("&filter=_doc_ids".to_owned(), Some(single("doc_ids", Value::Array(ids))))
+            }
+            Selection::Selector(selector) => {
+                ("&filter=_selector".to_owned(), Some(single("selector", selector.clone())))
+            }
+            Selection::Filter(name, parameters) => {
+                let parameters =
+                    parameters.iter().map(|(name, value)| format!("&{}={}", encoded(name), encoded(value)));
+                (format!("&filter={}{}", encoded(name), parameters.collect::<String>()), None)
+            }
+        };
+        let method = if body.is_some() { Method::POST } else { Method::GET };
+        self.ask(method, &format!("/_changes?style=all_docs{parameters}{more}"), body.as_ref(), patience)
+    }
+
+    /// A file's content, read as it arrives.
+    fn open_file(&self, id: &str, revision: &Revision, name: &str) -> stemmadb::Content {
+        let path = format!("/{}/{}?rev={revision}", document_path(id), encoded(name));
+        let remote = self.another();
+        Box::new(move || {
+            let response = remote.wait_for(remote.send(Method::GET, &path, None, Body::Whole(None), PATIENCE))?;
+            if !response.status().is_success() {
+                remote.wait_for(Self::told(response))?;
+                return Err(broken("a file could not be read"));
+            }
+            let (sender, arriving) = Arriving::new();
+            remote.runtime.spawn(async move {
+                let mut body = response.into_body();
+                loop {
+                    let piece = match next_frame(&mut body, PATIENCE).await {
+                        Ok(None) => break,
+                        Ok(Some(piece)) => Ok(piece),
+                        Err(failure) => Err(std::io::Error::other(failure.to_string())),
+                    };
+                    let is_end = piece.is_err();
+                    if sender.send(piece).await.is_err() || is_end {
+                        break;
+                    }
+                }
+            });
+            Ok(Box::new(arriving) as Box<dyn Read + Send>)
+        })
+    }
+
+    fn another(&self) -> Remote {
+        Remote {
+            client: self.client.clone(),
+            url: self.url.clone(),
+            headers: self.headers.clone(),
+            runtime: self.runtime.clone(),
+            cancelled: self.cancelled.clone(),
+            checkpoints: Mutex::default(),
+        }
+    }
+
+    fn transfer(&self, id: &DocumentId, document: Value) -> stemmadb::Result<Transfer> {
+        let stubs = document.get("_attachments").and_then(Value::as_object).cloned().unwrap_or_default();
+        let byte_count = document.to_json().len();
+        let read = Incoming::parse_as(Some(id.as_str()), document).map_err(|error| broken(error.reason()))?;
+        let revisions = read.history().map_err(|error| broken(error.reason()))?;
+        let revision = revisions[0];
+        let file = |(name, stub): (&str, &Value)| {
+            let number = |field: &str| stub.get(field).and_then(Value::as_u64);
+            let text = |field: &str| stub.get(field).and_then(Value::as_str).map(str::to_owned);
+            TransferFile {
+                name: name.to_owned(),
+                content_type: text("content_type").unwrap_or_else(|| "application/octet-stream".to_owned()),
+                generation: number("revpos").and_then(|revpos| u32::try_from(revpos).ok()).unwrap_or(1),
+                length: number("length").unwrap_or(0),
+                md5: None,
+                open: self.open_file(id.as_str(), &revision, name),
+            }
+        };
+        let files = stubs.iter().map(file).collect();
+        Ok(Transfer { id: id.clone(), revisions, deleted: read.deleted, body: read.body, files, byte_count })
+    }
+
+    /// Writes a document with its files, in one message of several parts, as they are read.
+    fn put_with_files(&self, transfer: Transfer) -> stemmadb::Result<()> {
+        let boundary = uuid::Uuid::new_v4().simple().to_string();
+        let path = format!("/{}?new_edits=false", document_path(transfer.id.as_str()));
+        let json = document_json(&transfer).to_json();
+        let first = format!("--{boundary}\r\nContent-Type: application/json\r\n\r\n{json}");
+        let head = |file: &TransferFile| format!("\r\n--{boundary}\r\nContent-Length: {}\r\n\r\n", file.length);
+        let last = format!("\r\n--{boundary}--");
+        let heads: Vec<String> = transfer.files.iter().map(head).collect();
+        let lengths: u64 = transfer.files.iter().zip(&heads).map(|(file, head)| file.length + head.len() as u64).sum();
+        let length = first.len() as u64 + lengths + last.len() as u64;
+        let (sender, from) = mpsc::channel(4);
+        let files = transfer.files;
+        self.runtime.spawn_blocking(move || {
+            let sent = send_parts(&sender, first, heads.into_iter().zip(files), last);
+            if let Err(error) = sent {
+                sender.blocking_send(Err(std::io::Error::other(error.to_string()))).ok();
+            }
+        });
+        let content_type = format!("multipart/related; boundary=\"{boundary}\"");
+        let body = Body::Pieces { from, length: Some(length) };
+        self.wait_for(async {
+            // However long the files are: what stands still is noticed by the server.
+            let patience = Duration::from_secs(24 * 3600);
+            let response = self.send(Method::PUT, &path, Some(&content_type), body, patience).await?;
+            Self::told(response).await
+        })
+        .map(|_| ())
+    }
+}
+
+fn send_parts(
+    sender: &mpsc::Sender<std::io::Result<Bytes>>,
+    first: String,
+    files: impl Iterator<Item = (String, TransferFile)>,
+    last: String,
+) -> stemmadb::Result<()> {
+    let gone = |_| broken("the connection is gone");
+    sender.blocking_send(Ok(first.into())).map_err(gone)?;
+    for (head, file) in files {
+        sender.blocking_send(Ok(head.into())).map_err(gone)?;
+        let mut content = (file.open)()?;
+        loop {
+            let mut piece = vec![0; 64 << 10];
+            let count = content.read(&mut piece).map_err(broken)?;
+            if count == 0 {
+                break;
+            }
+            piece.truncate(count);
+            sender.blocking_send(Ok(piece.into())).map_err(gone)?;
+        }
+    }
+    sender.blocking_send(Ok(last.into())).map_err(gone)
+}
+
+fn single(name: &str, value: Value) -> Value {
+    Value::Object([(name, value)].into_iter().collect())
+}
+
+fn texts(revisions: &[Revision]) -> Value {
+    Value::Array(revisions.iter().map(|revision| Value::from(revision.to_string())).collect())
+}
+
+/// A document as another server takes it.
+fn document_json(transfer: &Transfer) -> Value {
+    let mut object = Object::new();
+    object.insert("_id", transfer.id.as_str());
+    if let Some(revision) = transfer.revisions.first() {
+        object.insert("_rev", revision.to_string());
+        let hash = |revision: &Revision| {
+            let text = revision.to_string();
+            Value::from(text.split_once('-').map_or("", |(_, hash)| hash))
+        };
+        let mut revisions = Object::new();
+        revisions.insert("start", revision.generation());
+        revisions.insert("ids", Value::Array(transfer.revisions.iter().map(hash).collect()));
+        object.insert("_revisions", revisions);
+    }
+    if transfer.deleted {
+        object.insert("_deleted", true);
+    }
+    if !transfer.files.is_empty() {
+        let mut files = Object::new();
+        for file in &transfer.files {
+            let mut told = Object::new();
+            told.insert("content_type", file.content_type.as_str());
+            told.insert("revpos", file.generation);
+            told.insert("length", file.length);
+            told.insert("follows", true);
+            files.insert(&file.name, told);
+        }
+        object.insert("_attachments", files);
+    }
+    object.extend(transfer.body.as_object().into_iter().flatten().map(|(name, value)| (name, value.clone())));
+    object.into()
+}
+
+impl Peer for Remote {
+    fn identity(&self) -> stemmadb::Result<String> {
+        Ok(self.url.clone())
+    }
+
+    fn get_checkpoint(&self, id: &str) -> stemmadb::Result<Option<Value>> {
+        match self.ask(Method::GET, &format!("/{}", document_path(id)), None, PATIENCE) {
+            Err(error) if error.kind() == stemmadb::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(mut body) => {
+                if let Some(object) = body.as_object_mut() {
+                    object.remove("_id");
+                    if let Some(Value::String(revision)) = object.remove("_rev") {
+                        *self.checkpoints.lock() = vec![(id.to_owned(), revision)];
+                    }
+                }
+                Ok(Some(body))
+            }
+        }
+    }
+
+    fn put_checkpoint(&self, id: &str, body: &Value) -> stemmadb::Result<()> {
+        self.ask(Method::POST, "/_ensure_full_commit", Some(&Object::new().into()), PATIENCE)?;
+        let mut body = body.clone();
+        let known = self.checkpoints.lock().iter().find(|(known, _)| known == id).map(|(_, revision)| revision.clone());
+        if let (Some(object), Some(revision)) = (body.as_object_mut(), known) {
+            object.insert("_rev", revision);
+        }
+        let told = self.ask(Method::PUT, &format!("/{}", document_path(id)), Some(&body), PATIENCE)?;
+        if let Some(revision) = told.get("rev").and_then(Value::as_str) {
+            *self.checkpoints.lock() = vec![(id.to_owned(), revision.to_owned())];
+        }
+        Ok(())
+    }
+
+    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> stemmadb::Result<Page> {
+        let since = since.map_or_else(|| "0".to_owned(), sequence_text);
+        let told = self.feed(&format!("&limit={count}&since={}", encoded(&since)), selection, PATIENCE)?;
+        let wrong = || broken(format!("{} answers with a feed that is none", self.url));
+        let rows = told.get("results").and_then(Value::as_array).ok_or_else(wrong)?;
+        let mut leaves = Vec::with_capacity(rows.len());
+        for row in rows {
+            let id = row.get("id").and_then(Value::as_str).ok_or_else(wrong)?;
+            let changes = row.get("changes").and_then(Value::as_array).ok_or_else(wrong)?;
+            let revision = |change: &Value| {
+                let text = change.get("rev").and_then(Value::as_str).ok_or_else(wrong)?;
+                parse_revision(text).map_err(|failure| refused(&failure))
+            };
+            let revisions = changes.iter().map(revision).collect::<stemmadb::Result<_>>()?;
+            leaves.push(Leaves { id: DocumentId::new(id)?, revisions });
+        }
+        let is_last = leaves.len() < count;
+        let position = told.get("last_seq").cloned().ok_or_else(wrong)?;
+        Ok(Page { leaves, position, is_last })
+    }
+
+    fn lacking(&self, leaves: &[Leaves]) -> stemmadb::Result<Vec<Wanted>> {
+        let asked: Object = leaves.iter().map(|leaves| (leaves.id.as_str(), texts(&leaves.revisions))).collect();
+        let told = self.ask(Method::POST, "/_revs_diff", Some(&asked.into()), PATIENCE)?;
+        let list = |value: Option<&Value>| {
+            let texts = value.and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str);
+            texts.filter_map(|text| text.parse().ok()).collect::<Vec<Revision>>()
+        };
+        let wanted = told.as_object().into_iter().flatten().map(|(id, difference)| {
+            let known = list(difference.get("possible_ancestors"));
+            Ok(Wanted { id: DocumentId::new(id)?, revisions: list(difference.get("missing")), known })
+        });
+        wanted.collect()
+    }
+
+    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> stemmadb::Result<()>) -> stemmadb::Result<()> {
+        let all: Vec<_> =
+            wanted.iter().flat_map(|wanted| wanted.revisions.iter().map(move |rev| (&wanted.id, rev))).collect();
+        for some in all.chunks(READ_COUNT) {
+            let asked = some.iter().map(|(id, revision)| {
+                let mut row = Object::new();
+                row.insert("id", id.as_str());
+                row.insert("rev", revision.to_string());
+                Value::Object(row)
+            });
+            let asked = single("docs", Value::Array(asked.collect()));
+            let told =
+                self.ask(Method::POST, "/_bulk_get?revs=true&latest=true&attachments=false", Some(&asked), PATIENCE)?;
+            let rows = told.get("results").and_then(Value::as_array).unwrap_or_default();
+            for (row, (id, _)) in rows.iter().zip(some) {
+                let documents = row.get("docs").and_then(Value::as_array).unwrap_or_default();
+                for document in documents.iter().filter_map(|document| document.get("ok")) {
+                    take(self.transfer(id, document.clone())?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, transfers: Vec<Transfer>) -> stemmadb::Result<Vec<Error>> {
+        let (with_files, plain): (Vec<_>, Vec<_>) =
+            transfers.into_iter().partition(|transfer| !transfer.files.is_empty());
+        let mut refusals = Vec::new();
+        if !plain.is_empty() {
+            let mut body = Object::new();
+            body.insert("new_edits", false);
+            body.insert("docs", Value::Array(plain.iter().map(document_json).collect()));
+            let told = self.ask(Method::POST, "/_bulk_docs", Some(&body.into()), PATIENCE)?;
+            for row in told.as_array().unwrap_or_default().iter().filter(|row| row.get("error").is_some()) {
+                let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("unknown");
+                refusals.push(Error::invalid(format!("{}: {}: {}", text("id"), text("error"), text("reason"))));
+            }
+        }
+        for transfer in with_files {
+            match self.put_with_files(transfer) {
+                Err(error) if matches!(error.kind(), stemmadb::ErrorKind::Invalid | stemmadb::ErrorKind::Conflict) => {
+                    refusals.push(error);
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(refusals)
+    }
+
+    fn wait(&self, since: &Value, patience: Duration) -> stemmadb::Result<()> {
+        let parameters =
+            format!("&feed=longpoll&limit=1&timeout={}&since={}", patience.as_millis(), encoded(&sequence_text(since)));
+        self.feed(&parameters, &Selection::All, patience + PATIENCE).map(|_| ())
+    }
+}
+
+/// A position as it stands in a URL.
+fn sequence_text(position: &Value) -> String {
+    position.as_str().map_or_else(|| position.to_json(), str::to_owned)
+}
+
+/// Kept by those who share it.
+pub(super) type Shared = Arc<dyn Peer>;

@@ -1,0 +1,182 @@
+//! What is to be replicated: the body of `_replicate`, or a document of `_replicator`.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hyper::StatusCode;
+use percent_encoding::percent_decode_str;
+use stemmadb::{Selection, Value};
+
+use crate::error::{Failure, Result};
+
+/// What is to be replicated.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Request {
+    pub(crate) source: Endpoint,
+    pub(crate) target: Endpoint,
+    pub(crate) continuous: bool,
+    pub(crate) create_target: bool,
+    pub(crate) selection: Selection,
+    pub(crate) since: Option<Value>,
+    pub(crate) batch_count: Option<usize>,
+}
+
+/// One side of a replication.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Endpoint {
+    /// A database of this server.
+    Local(String),
+    /// One that is reached over HTTP.
+    Remote {
+        /// Its address, without credentials and without a slash at the end.
+        url: String,
+        /// Sent with each request; credentials among them.
+        headers: Vec<(String, String)>,
+    },
+}
+
+impl Endpoint {
+    /// As it may be shown: without credentials.
+    pub(crate) fn shown(&self) -> &str {
+        match self {
+            Endpoint::Local(name) => name,
+            Endpoint::Remote { url, .. } => url,
+        }
+    }
+
+    fn parse(value: &Value, which: &str) -> Result<Self> {
+        let wrong = |reason: &str| Failure::bad_request(format!("`{which}` {reason}"));
+        let (text, object) = match value {
+            Value::String(text) => (text.as_str(), None),
+            Value::Object(object) => {
+                let url = object.get("url").and_then(Value::as_str);
+                (url.ok_or_else(|| wrong("needs a `url`"))?, Some(object))
+            }
+            _ => return Err(wrong("is a database's name, a URL, or an object with a `url`")),
+        };
+        if !text.contains("://") {
+            return Ok(Endpoint::Local(text.to_owned()));
+        }
+        let rest = text.strip_prefix("http://").ok_or_else(|| {
+            Failure::not_implemented(format!("`{which}`: only http:// can be reached by the replicator so far"))
+        })?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (credentials, host) = authority.rsplit_once('@').map_or((None, authority), |(c, h)| (Some(c), h));
+        let mut headers = Vec::new();
+        if let Some(credentials) = credentials {
+            let decoded = percent_decode_str(credentials).decode_utf8_lossy().into_owned();
+            headers.push(basic(&decoded));
+        }
+        if let Some(object) = object {
+            let given = object.get("headers").and_then(Value::as_object).into_iter().flatten();
+            headers.extend(
+                given.filter_map(|(name, value)| Some((name.to_ascii_lowercase(), value.as_str()?.to_owned()))),
+            );
+            let auth = object.get("auth").and_then(|auth| auth.get("basic"));
+            let text = |name: &str| auth.and_then(|auth| auth.get(name)).and_then(Value::as_str);
+            if let (Some(name), Some(password)) = (text("username"), text("password")) {
+                headers.push(basic(&format!("{name}:{password}")));
+            }
+        }
+        let url = format!("http://{host}/{}", path.trim_end_matches('/'));
+        Ok(Endpoint::Remote { url, headers })
+    }
+}
+
+fn basic(credentials: &str) -> (String, String) {
+    ("authorization".to_owned(), format!("Basic {}", BASE64_STANDARD.encode(credentials)))
+}
+
+impl Request {
+    /// The request that `body` is.
+    ///
+    /// # Errors
+    /// 400 if it is none; 501 for what can't be done.
+    pub(crate) fn parse(body: &Value) -> Result<Self> {
+        let side = |which: &str| {
+            let value = body.get(which).ok_or_else(|| Failure::bad_request(format!("`{which}` is missing")))?;
+            Endpoint::parse(value, which)
+        };
+        let flag = |name: &str| body.get(name).and_then(Value::as_bool).unwrap_or(false);
+        Ok(Request {
+            source: side("source")?,
+            target: side("target")?,
+            continuous: flag("continuous"),
+            create_target: flag("create_target"),
+            selection: selection(body)?,
+            since: body.get("since_seq").cloned(),
+            batch_count: body
+                .get("worker_batch_size")
+                .and_then(Value::as_u64)
+                .and_then(|count| usize::try_from(count).ok()),
+        })
+    }
+
+    /// What it is known by: the same for the same replication.
+    pub(crate) fn id(&self) -> String {
+        let text =
+            format!("{}\n{}\n{:?}\n{}", self.source.shown(), self.target.shown(), self.selection, self.create_target);
+        let hash = blake3::hash(text.as_bytes()).to_hex();
+        format!("{}{}", &hash[..32], if self.continuous { "+continuous" } else { "" })
+    }
+}
+
+fn selection(body: &Value) -> Result<Selection> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_json(), str::to_owned);
+    let given = (body.get("doc_ids"), body.get("selector"), body.get("filter"));
+    match given {
+        (None, None, None) => Ok(Selection::All),
+        (Some(ids), None, None) => {
+            let ids = ids.as_array().ok_or_else(|| Failure::bad_request("`doc_ids` is a list"))?;
+            Ok(Selection::Ids(ids.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect()))
+        }
+        (None, Some(selector), None) => Ok(Selection::Selector(selector.clone())),
+        (None, None, Some(name)) => {
+            let name = name.as_str().ok_or_else(|| Failure::bad_request("`filter` is a name"))?;
+            let parameters = body.get("query_params").and_then(Value::as_object).into_iter().flatten();
+            let parameters = parameters.map(|(name, value)| (name.to_owned(), text(value))).collect();
+            Ok(Selection::Filter(name.to_owned(), parameters))
+        }
+        _ => {
+            let reason = "`doc_ids`, `filter`, `selector` are mutually exclusive options";
+            Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", reason))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str) -> Result<Request> {
+        Request::parse(&Value::parse(json).unwrap())
+    }
+
+    #[test]
+    fn credentials_are_taken_apart_and_never_shown() {
+        let request = parse(
+            r#"{"source": "http://ada:s%40cret@host:5984/db%2Fx/", "target": {"url": "http://h/db",
+            "auth": {"basic": {"username": "a", "password": "b"}}, "headers": {"X-One": "1"}}, "continuous": true}"#,
+        );
+        let request = request.unwrap();
+        assert_eq!((request.source.shown(), request.target.shown()), ("http://host:5984/db%2Fx", "http://h/db"));
+        let Endpoint::Remote { headers, .. } = &request.source else { panic!("remote") };
+        assert_eq!(headers, &[basic("ada:s@cret")]);
+        let Endpoint::Remote { headers, .. } = &request.target else { panic!("remote") };
+        assert_eq!(headers, &[("x-one".to_owned(), "1".to_owned()), basic("a:b")]);
+        assert!(request.id().ends_with("+continuous"));
+    }
+
+    #[test]
+    fn what_cant_be_done_is_refused() {
+        for (json, status) in [
+            (r#"{"source": "a"}"#, 400),
+            (r#"{"source": 1, "target": "b"}"#, 400),
+            (r#"{"source": "https://x/y", "target": "b"}"#, 501),
+            (r#"{"source": "a", "target": "b", "doc_ids": [], "selector": {}}"#, 400),
+        ] {
+            assert_eq!(parse(json).unwrap_err().status().as_u16(), status, "{json}");
+        }
+        let ids = parse(r#"{"source": "a", "target": "b", "doc_ids": ["x"]}"#).unwrap();
+        assert_ne!(ids.id(), parse(r#"{"source": "a", "target": "b"}"#).unwrap().id());
+    }
+}

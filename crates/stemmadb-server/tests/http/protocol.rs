@@ -1,0 +1,257 @@
+//! What CouchDB's clients and its replicator rely on, that the clients' own suites don't show.
+
+use serde_json::{Value, json};
+
+use crate::client::{ADMIN, Answer, Started};
+
+fn revision(answer: &Answer) -> String {
+    answer.json()["rev"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+}
+
+/// Status and word of a refusal.
+fn refusal(answer: &Answer) -> (u16, String) {
+    (answer.status, answer.json()["error"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn databases_have_couchdbs_statuses() {
+    let server = Started::new();
+    let put = |path: &str| server.ask_as(ADMIN, "PUT", path, None);
+    assert_eq!(put("/db/").status, 201);
+    assert_eq!(refusal(&put("/db")), (412, "file_exists".to_owned()));
+    assert_eq!(refusal(&put("/Upper")), (400, "illegal_database_name".to_owned()));
+    assert_eq!(put("/a%2Fb").header("location"), Some("/a/b"));
+    assert_eq!(server.get("/_all_dbs").json(), json!(["a/b", "db"]));
+    assert_eq!(server.get("/_all_dbs?descending=true&limit=1").json(), json!(["db"]));
+    let info = server.get("/db").json();
+    assert_eq!(info["db_name"], "db");
+    let infos = server.post("/_dbs_info", &json!({"keys": ["db", "nothing"]})).json();
+    assert_eq!((&infos[0]["info"], &infos[1]["error"]), (&info, &json!("not_found")));
+    let committed = server.post("/db/_ensure_full_commit", &json!({}));
+    assert_eq!((committed.status, &committed.json()["instance_start_time"]), (201, &info["instance_start_time"]));
+    assert_eq!(server.ask_as(ADMIN, "HEAD", "/db", None).status, 200);
+    assert_eq!(server.ask_as(ADMIN, "HEAD", "/nothing", None).status, 404);
+    assert_eq!(refusal(&server.ask_as(ADMIN, "PATCH", "/db", None)).0, 405);
+    assert_eq!(server.get("/db/_revs_limit").json(), 1000);
+    assert_eq!(server.send_as_admin("PUT", "/db/_revs_limit", &[], b"5").status, 200);
+    assert_eq!(server.get("/db/_revs_limit").json(), 5);
+    assert_eq!(server.delete("/db/").json(), json!({"ok": true}));
+    assert_eq!(refusal(&server.delete("/db")), (404, "not_found".to_owned()));
+}
+
+#[test]
+fn documents_have_couchdbs_statuses_and_tags() {
+    let server = Started::new();
+    server.database("db", &[]);
+    let first = server.put("/db/a", &json!({"n": 1}));
+    assert_eq!(first.status, 201);
+    let tag = format!("\"{}\"", revision(&first));
+    assert_eq!(first.header("etag"), Some(tag.as_str()));
+    let read = server.get("/db/a");
+    assert_eq!(read.header("etag"), Some(tag.as_str()));
+    let unchanged = server.send_as_admin("GET", "/db/a", &[("If-None-Match", &tag)], b"");
+    assert_eq!((unchanged.status, unchanged.text.as_str()), (304, ""));
+    assert_eq!(refusal(&server.put("/db/a", &json!({"n": 2}))), (409, "conflict".to_owned()));
+    let json_type = ("Content-Type", "application/json");
+    let second = server.send_as_admin("PUT", "/db/a", &[json_type, ("If-Match", &revision(&first))], b"{\"n\":2}");
+    assert_eq!(second.status, 201, "{second:?}");
+    let both = format!("/db/a?rev={}", revision(&first));
+    let differ = server.put(&both, &json!({"_rev": revision(&second)}));
+    assert_eq!(refusal(&differ), (400, "bad_request".to_owned()));
+    for (path, body, expected) in [
+        ("/db/_x", json!({}), (400, "illegal_docid")),
+        ("/db/b", json!({"_bad": 1}), (400, "doc_validation")),
+        ("/db/b", json!([]), (400, "bad_request")),
+        ("/db/b", json!({"_rev": "1-a"}), (409, "conflict")),
+        ("/db/b", json!({"_rev": "wrong"}), (400, "bad_request")),
+        ("/db/b", json!({"_attachments": {"x": {"stub": true}}}), (412, "missing_stub")),
+    ] {
+        assert_eq!(refusal(&server.put(path, &body)), (expected.0, expected.1.to_owned()), "{path} {body}");
+    }
+    let wrong_type = server.send_as_admin("PUT", "/db/b", &[("Content-Type", "text/plain")], b"{}");
+    assert_eq!(wrong_type.status, 415);
+    assert_eq!(server.send_as_admin("PUT", "/db/b", &[json_type], b"{broken").status, 400);
+    assert_eq!(server.put("/db/b?batch=ok", &json!({})).status, 202);
+    assert_eq!(refusal(&server.delete("/db/a")), (409, "conflict".to_owned()));
+    assert_eq!(refusal(&server.delete("/db/nothing?rev=1-a")), (404, "not_found".to_owned()));
+    let gone = server.delete(&format!("/db/a?rev={}", revision(&second)));
+    assert_eq!(gone.status, 200);
+    assert_eq!(server.get("/db/a").json()["reason"], "deleted");
+    let tombstone = server.get(&format!("/db/a?rev={}", revision(&gone))).json();
+    assert_eq!(tombstone["_deleted"], true);
+}
+
+#[test]
+fn listings_answer_every_way_of_asking() {
+    let server = Started::new();
+    server.database("db", &["a", "b", "c", "_design/x"].map(|id| json!({ "_id": id })));
+    let ids = |path: &str| {
+        let rows = server.get(path).json()["rows"].as_array().unwrap().clone();
+        rows.iter().map(|row| row["id"].as_str().unwrap_or("?").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("/db/_all_docs"), ["_design/x", "a", "b", "c"]);
+    assert_eq!(ids("/db/_design_docs"), ["_design/x"]);
+    assert_eq!(ids("/db/_all_docs?start_key=%22b%22&end_key=%22c%22&inclusive_end=false"), ["b"]);
+    assert_eq!(ids("/db/_all_docs?key=%22b%22"), ["b"]);
+    assert_eq!(ids("/db/_all_docs?keys=%5B%22c%22,%22z%22%5D"), ["c", "?"]);
+    assert_eq!(ids("/db/_all_docs?descending=true&skip=1&limit=1"), ["b"]);
+    let several = server.post("/db/_all_docs/queries", &json!({"queries": [{"keys": ["a"]}, {"limit": 1, "skip": 2}]}));
+    let results = several.json();
+    assert_eq!(
+        (&results["results"][0]["rows"][0]["id"], &results["results"][1]["rows"][0]["id"]),
+        (&json!("a"), &json!("b"))
+    );
+    let sequence = server.get("/db/_all_docs?update_seq=true").json()["update_seq"].clone();
+    assert_eq!(sequence, server.get("/db").json()["update_seq"]);
+    server.put("/db/_local/x", &json!({"n": 1}));
+    assert_eq!(ids("/db/_local_docs"), ["_local/x"]);
+}
+
+#[test]
+fn ranges_of_files_and_their_tags() {
+    let server = Started::new();
+    server.database("db", &[]);
+    let content: Vec<u8> = (b'a'..=b'z').collect();
+    let put = server.send_as_admin("PUT", "/db/doc/file", &[("Content-Type", "text/plain")], &content);
+    assert_eq!(put.status, 201, "{put:?}");
+    let whole = server.get("/db/doc/file");
+    assert_eq!((whole.header("accept-ranges"), whole.header("content-length")), (Some("bytes"), Some("26")));
+    let tag = whole.header("etag").unwrap().to_owned();
+    assert_eq!(whole.header("content-md5").map(|md5| format!("\"{md5}\"")), Some(tag.clone()));
+    assert_eq!(server.send_as_admin("GET", "/db/doc/file", &[("If-None-Match", &tag)], b"").status, 304);
+    for (range, status, text, shown) in [
+        ("bytes=0-2", 206, "abc", Some("bytes 0-2/26")),
+        ("bytes=23-", 206, "xyz", Some("bytes 23-25/26")),
+        ("bytes=-2", 206, "yz", Some("bytes 24-25/26")),
+        ("bytes=24-99", 206, "yz", Some("bytes 24-25/26")),
+        ("bytes=0-1,4-5", 200, "abcdefghijklmnopqrstuvwxyz", None),
+        ("lines=1-2", 200, "abcdefghijklmnopqrstuvwxyz", None),
+    ] {
+        let answer = server.send_as_admin("GET", "/db/doc/file", &[("Range", range)], b"");
+        let found = (answer.status, answer.text.as_str(), answer.header("content-range"));
+        assert_eq!(found, (status, text, shown), "{range}");
+    }
+    let beyond = server.send_as_admin("GET", "/db/doc/file", &[("Range", "bytes=26-")], b"");
+    assert_eq!((beyond.status, beyond.header("content-range")), (416, Some("bytes */26")));
+    let head = server.ask_as(ADMIN, "HEAD", "/db/doc/file", None);
+    assert_eq!((head.status, head.header("content-length"), head.text.as_str()), (200, Some("26"), ""));
+    let corrupt = [("Content-MD5", "AAAAAAAAAAAAAAAAAAAAAA==")];
+    assert_eq!(server.send_as_admin("PUT", "/db/other/file", &corrupt, &content).status, 400);
+    assert_eq!(server.get("/db/doc/nothing").status, 404);
+}
+
+#[test]
+fn a_replicator_reads_and_writes_documents_in_parts() {
+    let server = Started::new();
+    server.database("db", &[]);
+    let body = concat!(
+        "--x\r\nContent-Type: application/json\r\n\r\n",
+        r#"{"_id":"d","_rev":"2-b","_revisions":{"start":2,"ids":["b","a"]},"n":1,"_attachments":{"#,
+        r#""one":{"content_type":"text/plain","revpos":1,"length":3,"follows":true},"#,
+        r#""two":{"content_type":"text/css","revpos":2,"length":4,"follows":true}}}"#,
+        "\r\n--x\r\n\r\n\r\n-\r\n--x\r\nContent-Disposition: attachment; filename=\"two\"\r\n\r\ntwo!\r\n--x--",
+    );
+    let headers = [("Content-Type", "multipart/related; boundary=\"x\"")];
+    let put = server.send_as_admin("PUT", "/db/d?new_edits=false", &headers, body.as_bytes());
+    assert_eq!((put.status, revision(&put).as_str()), (201, "2-b"), "{put:?}");
+    assert_eq!(server.get("/db/d/one").text, "\r\n-");
+    let stubs = server.get("/db/d").json()["_attachments"].clone();
+    assert_eq!((&stubs["one"]["revpos"], &stubs["two"]["revpos"]), (&json!(1), &json!(2)));
+    // As it is read again: leaves in parts, those with files in parts of their own, what is missing marked as an error.
+    let path = "/db/d?revs=true&latest=true&open_revs=%5B%222-b%22,%225-z%22%5D";
+    let mixed = server.send_as_admin("GET", path, &[("Accept", "multipart/mixed")], b"");
+    let kind = mixed.header("content-type").unwrap().to_owned();
+    assert!(kind.starts_with("multipart/mixed; boundary="), "{kind}");
+    assert!(mixed.text.contains("Content-Type: multipart/related; boundary=\""), "{}", mixed.text);
+    assert!(mixed.text.contains("\r\n\r\ntwo!\r\n--"), "{}", mixed.text);
+    assert!(mixed.text.contains("application/json; error=\"true\"\r\n\r\n{\"missing\":\"5-z\"}"), "{}", mixed.text);
+    // What the peer has already stays behind.
+    let since = server.send_as_admin(
+        "GET",
+        &format!("{path}&atts_since=%5B%221-a%22%5D"),
+        &[("Accept", "multipart/mixed")],
+        b"",
+    );
+    assert!(since.text.contains("two!") && !since.text.contains("\r\n\r\n\r\n-\r\n"), "{}", since.text);
+    let json = server.get(path).json();
+    assert_eq!((&json[0]["ok"]["_rev"], &json[1]["missing"]), (&json!("2-b"), &json!("5-z")));
+    let short = server.send_as_admin(
+        "PUT",
+        "/db/e",
+        &headers,
+        b"--x\r\n\r\n{\"_attachments\":{\"y\":{\"follows\":true}}}\r\n--x--",
+    );
+    assert_eq!(short.status, 400, "{short:?}");
+}
+
+#[test]
+fn bulk_reads_answer_row_by_row_in_the_order_asked() {
+    let server = Started::new();
+    server.database("db", &[]);
+    let doc =
+        |rev: &str, ids: &[&str]| json!({"_id": "d", "_rev": rev, "_revisions": {"start": ids.len(), "ids": ids}});
+    let docs = [doc("2-b", &["b", "a"]), doc("2-c", &["c", "a"])];
+    assert_eq!(server.post("/db/_bulk_docs", &json!({"docs": docs, "new_edits": false})).json(), json!([]));
+    let asked = json!({"docs": [{"id": "d", "rev": "2-c"}, {"id": "x"}, {"id": "d", "rev": "2-b"}, {"id": "d", "rev": "1-a"}, {"id": "d", "rev": "?"}]});
+    let plain = server.post("/db/_bulk_get?revs=true", &asked).json();
+    assert_eq!(plain.as_object().unwrap().keys().collect::<Vec<_>>(), ["results"]);
+    let rows: Vec<&Value> = plain["results"].as_array().unwrap().iter().collect();
+    assert_eq!(rows.iter().map(|row| row["id"].as_str().unwrap()).collect::<Vec<_>>(), ["d", "x", "d", "d", "d"]);
+    assert_eq!(rows[0]["docs"][0]["ok"]["_revisions"], json!({"start": 2, "ids": ["c", "a"]}));
+    assert_eq!(rows[1]["docs"][0]["error"]["error"], "not_found");
+    assert_eq!(rows[3]["docs"][0]["error"]["rev"], "1-a");
+    assert_eq!(rows[4]["docs"][0]["error"]["error"], "bad_request");
+    let latest = server.post("/db/_bulk_get?latest=true", &json!({"docs": [{"id": "d", "rev": "1-a"}]})).json();
+    let found: Vec<_> =
+        latest["results"][0]["docs"].as_array().unwrap().iter().map(|doc| doc["ok"]["_rev"].clone()).collect();
+    assert_eq!(found, [json!("2-c"), json!("2-b")]);
+    let missing = server.post("/db/_missing_revs", &json!({"d": ["2-b", "3-x"]})).json();
+    assert_eq!(missing, json!({"missing_revs": {"d": ["3-x"]}}));
+    for (body, status) in [(json!({}), 400), (json!({"docs": 1}), 400), (json!({"docs": [1]}), 400)] {
+        assert_eq!(server.post("/db/_bulk_docs", &body).status, status, "{body}");
+    }
+}
+
+#[test]
+fn the_feed_says_how_much_is_left_and_lives_on_beats() {
+    let server = Started::new();
+    let docs: Vec<_> = (0..20).map(|n| json!({"_id": format!("{n:02}")})).collect();
+    server.database("db", &docs);
+    let part = server.get("/db/_changes?limit=5").json();
+    assert_eq!((part["results"].as_array().unwrap().len(), &part["pending"]), (5, &json!(15)));
+    let nothing = server.get("/db/_changes?limit=0&since=0").json();
+    assert_eq!((nothing["results"].as_array().unwrap().len(), &nothing["pending"]), (0, &json!(20)));
+    let sparse = server.get("/db/_changes?seq_interval=10").json();
+    let told = sparse["results"].as_array().unwrap().iter().filter(|row| !row["seq"].is_null()).count();
+    assert_eq!(told, 2);
+    let waited = server.get("/db/_changes?feed=longpoll&since=now&timeout=50").json();
+    assert_eq!(waited["results"], json!([]));
+    let lines = server.get("/db/_changes?feed=continuous&limit=3&heartbeat=20").text;
+    assert_eq!(lines.lines().filter(|line| line.contains("\"id\"")).count(), 3);
+    let ended = server.get("/db/_changes?feed=continuous&since=now&timeout=50").text;
+    assert!(ended.trim().starts_with("{\"last_seq\":"), "{ended}");
+    let events = server.get("/db/_changes?feed=eventsource&limit=2&timeout=50");
+    assert_eq!(events.header("content-type"), Some("text/event-stream"));
+    assert_eq!(events.text.matches("\nid: ").count(), 2, "{}", events.text);
+    // A position of a database that was there before is the beginning of this one.
+    let before = server.get("/db").json()["update_seq"].as_str().unwrap().to_owned();
+    server.delete("/db");
+    server.database("db", &docs[..1]);
+    assert_eq!(server.get(&format!("/db/_changes?since={before}")).json()["results"].as_array().unwrap().len(), 1);
+    assert_eq!(server.get("/db/_changes?since=x").status, 400);
+    assert_eq!(server.get("/db/_changes?heartbeat=x").status, 400);
+}
+
+#[test]
+fn bodies_and_heads_are_bounded() {
+    let server = Started::with(|mut config| {
+        config.limits.body_bytes = 1000;
+        config.limits.attachment_bytes = 2000;
+        config
+    });
+    server.database("db", &[]);
+    assert_eq!(server.put("/db/a", &json!({"text": "x".repeat(2000)})).status, 413);
+    assert_eq!(server.send_as_admin("PUT", "/db/a/f", &[], &[b'x'; 3000]).status, 413);
+    assert_eq!(server.send_as_admin("PUT", "/db/a/f", &[], &[b'x'; 2000]).status, 201);
+    assert!(!server.answer_to_a_head_of(300_000).contains("200 OK"));
+}
