@@ -21,6 +21,19 @@ pub struct Config {
     pub durability: Durability,
     /// What is kept of reads in memory, in bytes, for each open database.
     pub cache_bytes: u64,
+    /// Names that this server is known by, beside numbers and `localhost`. None: it is known by these only, if only this machine is
+    /// listened to, else by any.
+    pub hosts: Vec<String>,
+    /// Pages of which sites may use the server from a browser. None: only its own.
+    pub cors: Option<Cors>,
+    /// Whose tokens are trusted.
+    pub jwt_keys: Vec<JwtKey>,
+    /// How long a session lasts without a request.
+    pub session_timeout: Duration,
+    /// Whether everybody has to say who they are, but for logging in and for asking whether the server is up.
+    pub require_valid_user: bool,
+    /// With what the server proves who it is. None: it speaks without encryption.
+    pub tls: Option<Tls>,
     /// What runs the functions of design documents. None: this program, started with a hidden verb.
     pub scripts: Option<Launch>,
     /// What they are bounded by.
@@ -42,6 +55,55 @@ impl std::fmt::Debug for Administrator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Administrator").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// Pages of which sites may use the server from a browser.
+#[derive(Debug, Clone, Default)]
+pub struct Cors {
+    /// Their origins, as `https://example.org`; `*` for all, which counts only without credentials.
+    pub origins: Vec<String>,
+    /// Whether they may send cookies and passwords.
+    pub credentials: bool,
+}
+
+/// A key by which tokens of somebody who is trusted are signed.
+#[derive(Clone)]
+pub struct JwtKey {
+    /// What tokens call it by (`kid`); none for those that name no key.
+    pub id: Option<String>,
+    /// The one algorithm that it is used with.
+    pub algorithm: JwtAlgorithm,
+    /// A secret of at least 32 bytes, or a public key as PEM.
+    pub key: Vec<u8>,
+}
+
+impl std::fmt::Debug for JwtKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JwtKey").field("id", &self.id).field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}
+
+/// How a token is signed.
+#[expect(missing_docs, reason = "they are the names of RFC 7518")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JwtAlgorithm {
+    Hs256,
+    Hs384,
+    Hs512,
+    Rs256,
+    Rs384,
+    Rs512,
+    Es256,
+    Es384,
+}
+
+/// With what the server proves who it is. The files are read again when they change.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// The certificate and those that it stands on, as PEM.
+    pub certificate: PathBuf,
+    /// Its private key, as PEM.
+    pub key: PathBuf,
 }
 
 /// Bounds on what clients may do. hyper has none of its own.
@@ -86,6 +148,12 @@ impl Config {
             administrator: None,
             durability: Durability::Sync,
             cache_bytes: 64 << 20,
+            hosts: Vec::new(),
+            cors: None,
+            jwt_keys: Vec::new(),
+            session_timeout: Duration::from_secs(600),
+            require_valid_user: false,
+            tls: None,
             scripts: None,
             script_bounds: Bounded::default(),
             limits: Limits::default(),

@@ -31,7 +31,7 @@ pub mod script;
 mod server;
 
 pub use auth::Access;
-pub use config::{Administrator, Config, Limits};
+pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Tls};
 pub use error::{Failure, Result};
 pub use routes::{Described, described};
 pub use server::Server;

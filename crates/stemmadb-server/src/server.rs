@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hyper::Request;
 use hyper::body::Incoming;
-use hyper::header::{HeaderName, SERVER, WWW_AUTHENTICATE};
+use hyper::header::{HeaderName, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Method, Request};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
@@ -16,8 +16,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::auth::{Access, Auth, authorize};
-use crate::config::{Administrator, Config};
+use crate::auth::{
+    Access, Auth, Credential, Identity, PREFLIGHT, User, authorize, check_host, check_origin, cors_headers, users,
+};
+use crate::config::Config;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, Query, Served, State, blocking, segments};
@@ -46,15 +48,13 @@ impl Server {
                 config.address
             )));
         }
-        let generated_password = config.administrator.is_none().then(|| Uuid::new_v4().simple().to_string());
-        let administrator = match (&config.administrator, &generated_password) {
-            (Some(administrator), _) => administrator.clone(),
-            (None, password) => {
-                Administrator { name: "admin".to_owned(), password: password.clone().unwrap_or_default() }
-            }
-        };
         let opened = config.clone();
-        let directory = Arc::new(blocking(move || Directory::open(&opened)).await?);
+        let (directory, auth, generated_password) = blocking(move || {
+            let directory = Arc::new(Directory::open(&opened)?);
+            let (auth, generated_password) = identify(&opened, &directory)?;
+            Ok((directory, auth, generated_password))
+        })
+        .await?;
         let listener = TcpListener::bind(config.address)
             .await
             .map_err(|error| Failure::internal(format!("cannot listen on {}: {error}", config.address)))?;
@@ -65,7 +65,6 @@ impl Server {
         };
         let scripts = Arc::new(Scripts::new(launch, config.script_bounds));
         let (stopping, stopped) = watch::channel(false);
-        let auth = Auth::new(administrator);
         let state = State {
             config,
             directory,
@@ -103,6 +102,34 @@ impl Server {
         });
         closed.await.ok();
     }
+}
+
+/// Who administers the server: whom the configuration names; else `admin`, with a password that is made up at the first start, told once, and
+/// kept as a hash.
+fn identify(config: &Config, directory: &Directory) -> Result<(Auth, Option<String>)> {
+    let (kept, _) = directory.kept("secret", || {
+        let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        Ok(serde_json::json!({ "secret": secret }))
+    })?;
+    let secret = kept.get("secret").and_then(stemmadb::Value::as_str).unwrap_or_default().as_bytes().to_vec();
+    if secret.len() < 64 {
+        return Err(Failure::internal("the server's secret in the catalogue is damaged"));
+    }
+    if let Some(administrator) = &config.administrator {
+        let credential = Credential::new(&administrator.password)?;
+        return Ok((Auth::new(config, administrator.name.clone(), credential, secret)?, None));
+    }
+    let mut generated = None;
+    let (kept, _) = directory.kept("administrator", || {
+        let password = Uuid::new_v4().simple().to_string();
+        let mut object = stemmadb::Object::new();
+        Credential::new(&password)?.put(&mut object);
+        generated = Some(password);
+        Ok(stemmadb::Value::Object(object).deserialize_into()?)
+    })?;
+    let credential = Credential::of_user(&kept);
+    let credential = credential.ok_or_else(|| Failure::internal("the administrator in the catalogue is damaged"))?;
+    Ok((Auth::new(config, "admin".to_owned(), credential, secret)?, generated))
 }
 
 async fn accept(listener: TcpListener, state: Arc<State>, mut stopped: watch::Receiver<bool>) {
@@ -157,31 +184,85 @@ fn connection(
 
 async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {
     let id = Uuid::new_v4().simple().to_string();
+    let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).map(str::to_owned);
+    let for_pages = cors_headers(&state.config, origin.as_deref());
     let answer = answer(state, request).await.unwrap_or_else(|failure| {
         let challenges = failure.status() == hyper::StatusCode::UNAUTHORIZED;
         let answer = Answer::from(failure);
         if challenges { answer.with(WWW_AUTHENTICATE, "Basic realm=\"server\"") } else { answer }
     });
-    let answer = answer
+    let mut answer = answer
         .with(SERVER, concat!("Stemma/", env!("CARGO_PKG_VERSION")))
         .with(HeaderName::from_static("x-couch-request-id"), &id[..10]);
+    for (name, value) in for_pages {
+        answer = answer.with(HeaderName::from_static(name), &value);
+    }
     Ok(answer.into_response())
 }
 
 async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer> {
     let (parts, body) = request.into_parts();
+    check_host(&state.config, &parts)?;
+    if let Some(answer) = preflight(&state.config, &parts) {
+        return Ok(answer);
+    }
     let path = segments(parts.uri.path())?;
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-    let user = state.auth.authenticate(&parts)?;
     let (route, parameters) = match find(&parts.method, &path) {
         Found::Route(route, parameters) => (route, parameters),
-        Found::Methods(methods) => return Err(Failure::method_not_allowed(&methods)),
-        Found::Nothing => return Err(Failure::missing()),
+        found => {
+            // What there is, is told to those who are who they say.
+            let Identity { user, .. } = state.auth.authenticate(&state.directory, &parts).await?;
+            require_user(&state.config, &user, "")?;
+            return Err(match found {
+                Found::Methods(methods) => Failure::method_not_allowed(&methods),
+                _ => Failure::missing(),
+            });
+        }
     };
+    // Whoever logs in, or out, may still have a session of somebody.
+    let identity = match (route.path, &parts.method) {
+        ("/_session", &Method::POST | &Method::DELETE) => Identity { user: User::default(), cookie: None },
+        _ => state.auth.authenticate(&state.directory, &parts).await?,
+    };
+    let Identity { user, cookie } = identity;
+    require_user(&state.config, &user, route.path)?;
+    if user.how == Some("cookie") || route.path == "/_session" {
+        check_origin(&state.config, &parts)?;
+    }
     let security = match (route.access, parameters.get("db")) {
         (Access::Member | Access::DatabaseAdmin, Some(name)) => Some(state.directory.security(name).await?),
         _ => None,
     };
-    authorize(&user, route.access, security.as_deref())?;
-    (route.handler)(Call { state, parts, parameters, query, user, body: Some(body) }).await
+    let is_of_users = parameters.get("db") == Some(users::DATABASE) && route.access == Access::Member;
+    if is_of_users && !security.as_deref().is_some_and(|security| security.is_admin(&user)) {
+        users::authorize(&user, parts.method.as_str(), route.path, parameters.get("doc"))?;
+    } else {
+        authorize(&user, route.access, security.as_deref())?;
+    }
+    let answer = (route.handler)(Call { state, parts, parameters, query, user, body: Some(body) }).await?;
+    Ok(match cookie {
+        Some(cookie) => answer.with(SET_COOKIE, &cookie),
+        None => answer,
+    })
+}
+
+/// Where everybody has to say who they are: refuses those who did not, but for what they need for it.
+fn require_user(config: &Config, user: &User, path: &str) -> Result<()> {
+    let is_refused = config.require_valid_user && user.name.is_none() && !matches!(path, "/_session" | "/_up");
+    if is_refused { Err(Failure::unauthorized("Authentication required.")) } else { Ok(()) }
+}
+
+/// What a browser is answered that asks, before a page's request, whether it may make it.
+fn preflight(config: &Config, parts: &hyper::http::request::Parts) -> Option<Answer> {
+    let asks = parts.method == Method::OPTIONS && parts.headers.contains_key("access-control-request-method");
+    let origin = parts.headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()).filter(|_| asks)?;
+    if cors_headers(config, Some(origin)).is_empty() {
+        return None;
+    }
+    let mut answer = Answer::empty(hyper::StatusCode::NO_CONTENT);
+    for (name, value) in PREFLIGHT {
+        answer = answer.with(HeaderName::from_static(name), value);
+    }
+    Some(answer)
 }

@@ -1,17 +1,32 @@
 //! Who is it, and may they?
 
+mod cookie;
+mod jwt;
+mod login;
+mod password;
 mod security;
+mod site;
+pub(crate) mod users;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use hyper::header::{AUTHORIZATION, COOKIE};
 use hyper::http::request::Parts;
 use serde::Serialize;
-use subtle::ConstantTimeEq;
 
-use crate::config::Administrator;
+use crate::config::Config;
+use crate::directory::Directory;
 use crate::error::{Failure, Result};
+use cookie::Claimed;
+use jwt::JwtKeys;
+use login::Logins;
 
+pub(crate) use password::Credential;
 pub(crate) use security::Security;
+pub(crate) use site::{PREFLIGHT, check_host, check_origin, cors_headers};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -35,6 +50,9 @@ pub(crate) struct User {
     /// None: nobody said.
     pub(crate) name: Option<String>,
     pub(crate) roles: Vec<String>,
+    /// How they said who they are.
+    #[serde(skip)]
+    pub(crate) how: Option<&'static str>,
 }
 
 /// The role of those who may do everything.
@@ -46,37 +64,134 @@ impl User {
     }
 }
 
+/// Who makes a request, and what is sent back with whatever is answered.
+pub(crate) struct Identity {
+    pub(crate) user: User,
+    /// Another cookie, if it is time for one.
+    pub(crate) cookie: Option<String>,
+}
+
 /// Tells who makes a request.
-#[derive(Debug)]
 pub(crate) struct Auth {
-    administrator: Administrator,
+    administrator: String,
+    credential: Credential,
+    secret: Vec<u8>,
+    logins: Logins,
+    jwt_keys: JwtKeys,
+    session_timeout: Duration,
+    is_secure: bool,
+}
+
+/// Who has a name here.
+struct Known {
+    roles: Vec<String>,
+    credential: Credential,
+}
+
+fn wrong() -> Failure {
+    Failure::unauthorized("Name or password is incorrect.")
 }
 
 impl Auth {
-    pub(crate) fn new(administrator: Administrator) -> Self {
-        Auth { administrator }
+    /// With the administrator's name and what is kept of the password, and the secret that cookies are made with.
+    ///
+    /// # Errors
+    /// 400 if a key of the configuration is none.
+    pub(crate) fn new(config: &Config, administrator: String, credential: Credential, secret: Vec<u8>) -> Result<Self> {
+        Ok(Auth {
+            administrator,
+            credential,
+            secret,
+            logins: Logins::new(),
+            jwt_keys: JwtKeys::new(&config.jwt_keys)?,
+            session_timeout: config.session_timeout,
+            is_secure: config.tls.is_some(),
+        })
     }
 
     /// Who makes this request.
     ///
     /// # Errors
-    /// 401 if they say who they are, and it is not so.
-    pub(crate) fn authenticate(&self, parts: &Parts) -> Result<User> {
-        let Some(header) = parts.headers.get(hyper::header::AUTHORIZATION) else { return Ok(User::default()) };
-        let wrong = || Failure::unauthorized("Name or password is incorrect.");
+    /// 401 if they say who they are, and it is not so. A session that is over is as none.
+    pub(crate) async fn authenticate(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
+        let Some(header) = parts.headers.get(AUTHORIZATION) else { return self.by_cookie(directory, parts).await };
         let text = header.to_str().map_err(|_| wrong())?;
-        let encoded = text.strip_prefix("Basic ").ok_or_else(wrong)?;
-        let decoded = BASE64_STANDARD.decode(encoded.trim()).map_err(|_| wrong())?;
-        let decoded = String::from_utf8(decoded).map_err(|_| wrong())?;
-        let (name, password) = decoded.split_once(':').ok_or_else(wrong)?;
-        let known = &self.administrator;
-        let is_right =
-            name.as_bytes().ct_eq(known.name.as_bytes()) & password.as_bytes().ct_eq(known.password.as_bytes());
-        match bool::from(is_right) {
-            true => Ok(User { name: Some(name.to_owned()), roles: vec![ADMIN_ROLE.to_owned()] }),
+        let (scheme, rest) = text.split_once(' ').ok_or_else(wrong)?;
+        let user = if scheme.eq_ignore_ascii_case("basic") {
+            let decoded = BASE64_STANDARD.decode(rest.trim()).map_err(|_| wrong())?;
+            let decoded = String::from_utf8(decoded).map_err(|_| wrong())?;
+            let (name, password) = decoded.split_once(':').ok_or_else(wrong)?;
+            User { how: Some("default"), ..self.log_in(directory, name, password).await? }
+        } else if scheme.eq_ignore_ascii_case("bearer") {
+            let refused = || Failure::unauthorized("The token is not valid.");
+            self.jwt_keys.user(rest.trim()).ok_or_else(refused)?
+        } else {
+            return Err(wrong());
+        };
+        Ok(Identity { user, cookie: None })
+    }
+
+    async fn by_cookie(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
+        let nobody = || Ok(Identity { user: User::default(), cookie: None });
+        let Some(claimed) = cookie_of(parts).and_then(Claimed::parse) else { return nobody() };
+        let known = self.known(directory, &claimed.name).await?;
+        let Some(Known { roles, credential }) = known else { return nobody() };
+        let mark = credential.mark();
+        let Some(is_old) = claimed.verify(&self.secret, &mark, self.session_timeout) else { return nobody() };
+        let cookie = is_old.then(|| self.cookie(&cookie::make(&self.secret, &mark, &claimed.name)));
+        Ok(Identity { user: User { name: Some(claimed.name), roles, how: Some("cookie") }, cookie })
+    }
+
+    async fn known(&self, directory: &Arc<Directory>, name: &str) -> Result<Option<Known>> {
+        if name == self.administrator {
+            return Ok(Some(Known { roles: vec![ADMIN_ROLE.to_owned()], credential: self.credential.clone() }));
+        }
+        if !directory.contains(users::DATABASE) {
+            return Ok(None);
+        }
+        let served = directory.open_served(users::DATABASE).await?;
+        let account = users::account(&served, name)?;
+        Ok(account.map(|account| Known { roles: account.roles, credential: account.credential }))
+    }
+
+    /// The user with this name and password.
+    ///
+    /// # Errors
+    /// 401 if there is none.
+    pub(crate) async fn log_in(&self, directory: &Arc<Directory>, name: &str, password: &str) -> Result<User> {
+        let known = self.known(directory, name).await?;
+        let (roles, credential) = match known {
+            Some(known) => (known.roles, Some(known.credential)),
+            None => (Vec::new(), None),
+        };
+        match self.logins.is_right(name, password, credential).await? {
+            true => Ok(User { name: Some(name.to_owned()), roles, how: None }),
             false => Err(wrong()),
         }
     }
+
+    /// A `Set-Cookie` that begins a session of `name`.
+    pub(crate) async fn session(&self, directory: &Arc<Directory>, name: &str) -> Result<String> {
+        let known = self.known(directory, name).await?.ok_or_else(wrong)?;
+        Ok(self.cookie(&cookie::make(&self.secret, &known.credential.mark(), name)))
+    }
+
+    fn cookie(&self, value: &str) -> String {
+        let seconds = if value.is_empty() { 0 } else { self.session_timeout.as_secs() };
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        format!("{}={value}; Version=1; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}", cookie::NAME)
+    }
+
+    /// A `Set-Cookie` that ends a session.
+    pub(crate) fn no_session(&self) -> String {
+        self.cookie("")
+    }
+}
+
+fn cookie_of(parts: &Parts) -> Option<&str> {
+    let cookies = parts.headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.into_iter().find(|(name, value)| *name == cookie::NAME && !value.is_empty()).map(|(_, value)| value)
 }
 
 /// Whether `user` may use a route; `security` is that of the database it is about, if it is about one.

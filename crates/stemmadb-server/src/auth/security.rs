@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn user(name: Option<&str>, roles: &[&str]) -> User {
-        User { name: name.map(str::to_owned), roles: roles.iter().map(|role| (*role).to_owned()).collect() }
+        User { name: name.map(str::to_owned), roles: roles.iter().map(|role| (*role).to_owned()).collect(), how: None }
     }
 
     #[test]

@@ -86,6 +86,17 @@ impl Catalogue {
         Ok(Catalogue { database, server_id })
     }
 
+    /// What the server keeps for itself under `name`; made by `make` the first time.
+    pub(super) fn kept(&self, name: &str, make: impl FnOnce() -> Result<serde_json::Value>) -> Result<(Value, bool)> {
+        let id = format!("_local/{name}");
+        if let Some((_, value)) = self.database.get_local(&id)? {
+            return Ok((value, false));
+        }
+        let made = make()?;
+        self.database.put_local(&id, None, &made)?;
+        Ok((Value::from_serialize(&made)?, true))
+    }
+
     pub(super) fn server_id(&self) -> &str {
         &self.server_id
     }

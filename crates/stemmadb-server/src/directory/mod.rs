@@ -76,6 +76,15 @@ impl Directory {
         self.catalogue.server_id()
     }
 
+    /// What the server keeps for itself under `name`, and whether `make` has just made it. Blocks.
+    pub(crate) fn kept(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<serde_json::Value>,
+    ) -> Result<(stemmadb::Value, bool)> {
+        self.catalogue.kept(name, make)
+    }
+
     /// The names, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.places.read().keys().cloned().collect()

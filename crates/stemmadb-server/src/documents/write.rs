@@ -4,6 +4,7 @@ use stemmadb::{DocumentId, Durability, Edit, ErrorKind, File, FileContent};
 use uuid::Uuid;
 
 use super::incoming::{Content, Incoming, IncomingFile};
+use crate::auth::users;
 use crate::design::Gate;
 use crate::directory::Served;
 use crate::error::{Failure, Result};
@@ -36,13 +37,26 @@ pub(crate) fn write(served: &Served, documents: Vec<Incoming>, manner: &Manner) 
     let mut places = Vec::with_capacity(documents.len());
     let named = |mut document: Incoming| {
         let id = document.id.take().unwrap_or_else(|| Uuid::now_v7().simple().to_string());
-        (id, document)
+        let ready = match served.name() == users::DATABASE {
+            true => users::prepare(served, &id, &mut document, &manner.gate.user),
+            false => Ok(()),
+        };
+        (id, document, ready)
     };
-    let documents: Vec<(String, Incoming)> = documents.into_iter().map(named).collect();
+    let named: Vec<_> = documents.into_iter().map(named).collect();
+    let mut documents = Vec::with_capacity(named.len());
+    let mut unready = Vec::new();
+    for (id, document, ready) in named {
+        match ready {
+            Ok(()) => unready.push(None),
+            Err(refused) => unready.push(Some(refused)),
+        }
+        documents.push((id, document));
+    }
     let judged: Vec<_> = documents.iter().map(|(id, document)| (id.as_str(), document)).collect();
     let verdicts = manner.gate.judge(served, &judged)?;
-    for ((id, document), verdict) in documents.into_iter().zip(verdicts) {
-        if let Err(refused) = verdict {
+    for (((id, document), verdict), unready) in documents.into_iter().zip(verdicts).zip(unready) {
+        if let Some(refused) = unready.or(verdict.err()) {
             written.push(Written { id, outcome: Err(refused) });
             continue;
         }

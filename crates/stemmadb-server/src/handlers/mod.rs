@@ -10,6 +10,7 @@ pub(crate) mod mango;
 mod multipart;
 pub(crate) mod replicate;
 pub(crate) mod server;
+pub(crate) mod session;
 pub(crate) mod update;
 pub(crate) mod view;
 

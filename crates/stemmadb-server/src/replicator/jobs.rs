@@ -257,7 +257,7 @@ fn peer(
                 state.directory.open_served(name).await
             });
             let served = opened.map_err(|failure| refused(&failure))?;
-            let user = User { name: None, roles: vec![crate::auth::ADMIN_ROLE.to_owned()] };
+            let user = User { roles: vec![crate::auth::ADMIN_ROLE.to_owned()], ..User::default() };
             let gate = Gate { user, scripts: state.scripts.clone() };
             let manner = Manner { gate, new_edits: false, durability: state.config.durability };
             let published = Mutex::new(served.published());

@@ -8,7 +8,9 @@ use hyper::Method;
 
 use super::Route;
 use crate::auth::Access;
-use crate::handlers::{attachment, bulk, changes, database, document, listing, mango, replicate, server, update, view};
+use crate::handlers::{
+    attachment, bulk, changes, database, document, listing, mango, replicate, server, session, update, view,
+};
 
 /// A row.
 macro_rules! route {
@@ -52,6 +54,9 @@ fn server_routes() -> Vec<Route> {
         route!(GET "/" Anonymous server::welcome, "Who the server is, and which version."),
         route!(GET "/_up" Anonymous server::up, "Whether the server can answer."),
         route!(GET "/_uuids" Anonymous server::uuids, "Fresh random ids."),
+        route!(GET "/_session" Anonymous session::get, "Who makes the request, and how that is known."),
+        route!(POST "/_session" Anonymous session::post, "Begins a session."),
+        route!(DELETE "/_session" Anonymous session::delete, "Ends a session."),
         route!(GET "/_all_dbs" ServerAdmin server::all_dbs, "The names of the databases, in order."),
         route!(GET "/_dbs_info" ServerAdmin server::dbs_info, "Counts and sizes of all databases."),
         route!(POST "/_dbs_info" ServerAdmin server::dbs_info, "Counts and sizes of the databases named."),

@@ -1,7 +1,9 @@
 //! The server over HTTP, on a loopback port: what design documents do, and who may do what.
 
+mod auth;
 mod client;
 mod filters;
+mod matrix;
 mod protocol;
 mod replication;
 mod validations;

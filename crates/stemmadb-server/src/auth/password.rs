@@ -1,0 +1,205 @@
+//! Passwords: what is kept of them, and whether one is right.
+//!
+//! New ones are kept by Argon2id. What CouchDB keeps (PBKDF2 with SHA-1 or SHA-256) is verified too, so that users can be brought along.
+//! A document says what its verification costs, so the costs that are accepted are bounded.
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use sha1::Sha1;
+use sha2::Sha256;
+use stemmadb::{Object, Value};
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+use crate::error::{Failure, Result};
+
+/// Longer ones are refused: they would only cost time.
+pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
+
+/// OWASP's first recommendation: 19 MiB, two passes.
+const MEMORY_KIB: u32 = 19_456;
+const PASSES: u32 = 2;
+const MEMORY_KIB_MAX: u32 = 256 << 10;
+const PASSES_MAX: u32 = 16;
+/// CouchDB's default is 600,000.
+const ITERATIONS_MAX: u32 = 2_000_000;
+const KEY_BYTES: usize = 32;
+
+/// What is kept of a password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Credential {
+    scheme: Scheme,
+    salt: String,
+    derived: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Argon2id { memory_kib: u32, passes: u32 },
+    Pbkdf2Sha1 { iterations: u32 },
+    Pbkdf2Sha256 { iterations: u32 },
+}
+
+impl Credential {
+    /// What is to be kept of a new password. Takes some tens of milliseconds.
+    ///
+    /// # Errors
+    /// 400 if it is too long.
+    pub(crate) fn new(password: &str) -> Result<Self> {
+        if password.len() > PASSWORD_BYTES_MAX {
+            let reason = format!("a password has at most {PASSWORD_BYTES_MAX} bytes");
+            return Err(Failure::bad_request(reason));
+        }
+        let scheme = Scheme::Argon2id { memory_kib: MEMORY_KIB, passes: PASSES };
+        let salt = Uuid::new_v4().simple().to_string();
+        let derived = scheme.derive(password, &salt, KEY_BYTES);
+        let derived = derived.ok_or_else(|| Failure::internal("a password could not be hashed"))?;
+        Ok(Credential { scheme, salt, derived })
+    }
+
+    /// Something of nobody's, to be verified where there is no such user: that takes as long.
+    pub(crate) fn nobody() -> Self {
+        let scheme = Scheme::Argon2id { memory_kib: MEMORY_KIB, passes: PASSES };
+        Credential { scheme, salt: Uuid::new_v4().simple().to_string(), derived: vec![0; KEY_BYTES] }
+    }
+
+    /// Of a user's document; none if it has none that is accepted.
+    pub(crate) fn of_user(user: &Value) -> Option<Self> {
+        let text = |name: &str| user.get(name).and_then(Value::as_str);
+        let number = |name: &str| user.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
+        let scheme = match (text("password_scheme")?, text("pbkdf2_prf").unwrap_or("sha")) {
+            ("argon2id", _) => Scheme::Argon2id { memory_kib: number("memory_kib")?, passes: number("passes")? },
+            ("pbkdf2", "sha256") => Scheme::Pbkdf2Sha256 { iterations: number("iterations")? },
+            ("pbkdf2", "sha") => Scheme::Pbkdf2Sha1 { iterations: number("iterations")? },
+            _ => return None,
+        };
+        let derived = from_hex(text("derived_key")?)?;
+        let is_accepted = scheme.is_bounded() && (16..=64).contains(&derived.len());
+        is_accepted.then(|| Credential { scheme, salt: text("salt").unwrap_or_default().to_owned(), derived })
+    }
+
+    /// Writes it into a user's document.
+    pub(crate) fn put(&self, user: &mut Object) {
+        for name in ["iterations", "pbkdf2_prf", "memory_kib", "passes"] {
+            user.remove(name);
+        }
+        match self.scheme {
+            Scheme::Argon2id { memory_kib, passes } => {
+                user.insert("password_scheme", "argon2id");
+                user.insert("memory_kib", memory_kib);
+                user.insert("passes", passes);
+            }
+            Scheme::Pbkdf2Sha1 { iterations } | Scheme::Pbkdf2Sha256 { iterations } => {
+                let prf = if matches!(self.scheme, Scheme::Pbkdf2Sha1 { .. }) { "sha" } else { "sha256" };
+                user.insert("password_scheme", "pbkdf2");
+                user.insert("pbkdf2_prf", prf);
+                user.insert("iterations", iterations);
+            }
+        }
+        user.insert("salt", self.salt.as_str());
+        user.insert("derived_key", to_hex(&self.derived));
+    }
+
+    /// Whether this is the password. Takes as long as the scheme is meant to.
+    pub(crate) fn is(&self, password: &str) -> bool {
+        let shown = if password.len() > PASSWORD_BYTES_MAX { "" } else { password };
+        let derived = self.scheme.derive(shown, &self.salt, self.derived.len()).unwrap_or_default();
+        bool::from(derived.ct_eq(&self.derived)) && password.len() <= PASSWORD_BYTES_MAX
+    }
+
+    /// Differs when the password was changed.
+    pub(crate) fn mark(&self) -> String {
+        format!("{}{}", self.salt, to_hex(&self.derived))
+    }
+}
+
+impl Scheme {
+    fn is_bounded(self) -> bool {
+        match self {
+            Scheme::Argon2id { memory_kib, passes } => {
+                (8..=MEMORY_KIB_MAX).contains(&memory_kib) && (1..=PASSES_MAX).contains(&passes)
+            }
+            Scheme::Pbkdf2Sha1 { iterations } | Scheme::Pbkdf2Sha256 { iterations } => {
+                (1..=ITERATIONS_MAX).contains(&iterations)
+            }
+        }
+    }
+
+    fn derive(self, password: &str, salt: &str, byte_count: usize) -> Option<Vec<u8>> {
+        let mut derived = vec![0; byte_count];
+        let (password, salt) = (password.as_bytes(), salt.as_bytes());
+        match self {
+            Scheme::Argon2id { memory_kib, passes } => {
+                let params = Params::new(memory_kib, passes, 1, Some(byte_count)).ok()?;
+                let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+                argon2.hash_password_into(password, salt, &mut derived).ok()?;
+            }
+            Scheme::Pbkdf2Sha1 { iterations } => {
+                pbkdf2::pbkdf2_hmac::<Sha1>(password, salt, iterations, &mut derived);
+            }
+            Scheme::Pbkdf2Sha256 { iterations } => {
+                pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut derived);
+            }
+        }
+        Some(derived)
+    }
+}
+
+pub(super) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |[high, low]: &[u8; 2]| Some((digit(*high)? * 16 + digit(*low)?) as u8);
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(json: &str) -> Value {
+        Value::parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_new_password_is_kept_and_known() {
+        let credential = Credential::new("secret").unwrap();
+        assert!(credential.is("secret") && !credential.is("Secret") && !credential.is(""));
+        let mut object = Object::new();
+        credential.put(&mut object);
+        let read = Credential::of_user(&object.into()).unwrap();
+        assert_eq!(read, credential);
+        assert!(!Credential::nobody().is("secret"));
+        assert!(Credential::new(&"x".repeat(2000)).is_err());
+        assert!(!credential.is(&"x".repeat(2000)));
+    }
+
+    /// By RFC 6070 and by the vectors published for SHA-256, with the salt as text as CouchDB has it.
+    #[test]
+    fn what_couchdb_keeps_is_verified() {
+        let sha1 = r#"{"password_scheme": "pbkdf2", "iterations": 2, "salt": "salt", "derived_key": "ea6c014dc72d6f8ffd08a0b0e2f7d2cf8ed4a8f1"}"#;
+        let published =
+            sha1.replace("ea6c014dc72d6f8ffd08a0b0e2f7d2cf8ed4a8f1", "ea6c014dc72d6f8ccd1ed92ace1d41f0d8de8957");
+        assert!(Credential::of_user(&user(&published)).unwrap().is("password"));
+        assert!(!Credential::of_user(&user(sha1)).unwrap().is("password"));
+        let sha256 = r#"{"password_scheme": "pbkdf2", "pbkdf2_prf": "sha256", "iterations": 2, "salt": "salt",
+            "derived_key": "ae4d0c95af6b46d32d0adff928f06dd02a303f8ef3c251dfd6e2d85a95474c43"}"#;
+        assert!(Credential::of_user(&user(sha256)).unwrap().is("password"));
+    }
+
+    #[test]
+    fn what_would_cost_too_much_is_not_accepted() {
+        for text in [
+            r#"{"password_scheme": "pbkdf2", "iterations": 1000000000, "salt": "s", "derived_key": "00000000000000000000000000000000"}"#,
+            r#"{"password_scheme": "pbkdf2", "iterations": 10, "salt": "s", "derived_key": ""}"#,
+            r#"{"password_scheme": "pbkdf2", "iterations": 10, "salt": "s", "derived_key": "xx"}"#,
+            r#"{"password_scheme": "argon2id", "memory_kib": 4000000000, "passes": 1, "salt": "s", "derived_key": "00000000000000000000000000000000"}"#,
+            r#"{"password_scheme": "plain", "derived_key": "00000000000000000000000000000000"}"#,
+            r#"{"password_scheme": "simple", "password_sha": "00"}"#,
+        ] {
+            assert_eq!(Credential::of_user(&user(text)), None, "{text}");
+        }
+    }
+}

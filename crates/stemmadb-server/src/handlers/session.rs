@@ -1,0 +1,73 @@
+//! `_session`: saying who you are, once.
+
+use hyper::StatusCode;
+use hyper::header::{LOCATION, SET_COOKIE};
+use serde_json::json;
+use stemmadb::Value;
+
+use crate::error::{Failure, Result};
+use crate::http::{Answer, Call, Query, read_json};
+
+/// `GET /_session`
+pub(crate) async fn get(call: Call) -> Result<Answer> {
+    let user = &call.user;
+    let mut info = json!({
+        "authentication_db": crate::auth::users::DATABASE,
+        "authentication_handlers": ["jwt", "cookie", "default"],
+    });
+    if let Some(how) = user.how {
+        info["authenticated"] = how.into();
+    }
+    Answer::ok(&json!({"ok": true, "userCtx": user, "info": info}))
+}
+
+/// What was sent to log in: a form or JSON.
+async fn credentials(call: &mut Call) -> Result<(String, String)> {
+    let content_type = call.header("content-type").unwrap_or_default().to_ascii_lowercase();
+    let bytes = call.bytes().await?;
+    let (name, password) = if content_type.starts_with("application/json") {
+        let sent = read_json(&bytes)?;
+        let text = |name: &str| sent.get(name).and_then(Value::as_str).map(str::to_owned);
+        (text("name").or_else(|| text("username")), text("password"))
+    } else {
+        let text = String::from_utf8(bytes.to_vec()).map_err(|_| Failure::bad_request("the form is no text"))?;
+        let form = Query::parse(&text)?;
+        let text = |name: &str| form.text(name).map(str::to_owned);
+        (text("name").or_else(|| text("username")), text("password"))
+    };
+    match (name, password) {
+        (Some(name), Some(password)) => Ok((name, password)),
+        _ => Err(Failure::bad_request("request body must contain a username and a password")),
+    }
+}
+
+/// `POST /_session`
+pub(crate) async fn post(mut call: Call) -> Result<Answer> {
+    let (name, password) = credentials(&mut call).await?;
+    let (auth, directory) = (&call.state.auth, &call.state.directory);
+    let user = auth.log_in(directory, &name, &password).await?;
+    let cookie = auth.session(directory, &name).await?;
+    let body = json!({"ok": true, "name": user.name, "roles": user.roles});
+    let answer = match next(&call) {
+        Some(next) => Answer::json(StatusCode::FOUND, &body)?.with(LOCATION, &next),
+        None => Answer::ok(&body)?,
+    };
+    Ok(answer.with(SET_COOKIE, &cookie))
+}
+
+/// Where `?next=` leads, if that is a path of this server.
+fn next(call: &Call) -> Option<String> {
+    let next = call.query.text("next")?;
+    let is_path = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n', '\t']);
+    is_path.then(|| next.to_owned())
+}
+
+/// `DELETE /_session`
+pub(crate) async fn delete(call: Call) -> Result<Answer> {
+    let cookie = call.state.auth.no_session();
+    let answer = match next(&call) {
+        Some(next) => Answer::json(StatusCode::FOUND, &json!({"ok": true}))?.with(LOCATION, &next),
+        None => Answer::done(StatusCode::OK),
+    };
+    Ok(answer.with(SET_COOKIE, &cookie))
+}

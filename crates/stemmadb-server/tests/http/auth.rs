@@ -1,0 +1,411 @@
+//! Sessions, passwords, tokens, users, and pages of other sites.
+
+use serde_json::{Value, json};
+use stemmadb_server::{Cors, JwtAlgorithm, JwtKey};
+
+use crate::client::{ADMIN, Answer, Started, basic};
+
+const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
+
+fn with_users() -> Started {
+    let server = Started::new();
+    prepare(&server);
+    server
+}
+
+fn prepare(server: &Started) {
+    server.database("_users", &[]);
+    server.database("db", &[json!({"_id": "d"})]);
+    for (name, roles) in [("ann", json!(["staff"])), ("eve", json!([]))] {
+        let user = json!({"name": name, "type": "user", "roles": roles, "password": format!("{name}'s")});
+        assert_eq!(server.put(&format!("/_users/org.couchdb.user:{name}"), &user).status, 201);
+    }
+    let security = json!({"members": {"names": ["ann"], "roles": []}, "admins": {"names": [], "roles": ["staff"]}});
+    assert_eq!(server.put("/db/_security", &security).status, 200);
+}
+
+fn log_in(server: &Started, name: &str, password: &str) -> Answer {
+    let body = json!({"name": name, "password": password}).to_string();
+    server.send("POST", "/_session", &[("Content-Type", "application/json")], body.as_bytes())
+}
+
+/// The cookie that an answer sets, as it is sent back.
+fn cookie(answer: &Answer) -> String {
+    answer.header("set-cookie").unwrap_or_else(|| panic!("{answer:?}")).split(';').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_session_begins_lasts_and_ends() {
+    let server = with_users();
+    let answer = log_in(&server, "ann", "ann's");
+    assert_eq!((answer.status, answer.json()), (200, json!({"ok": true, "name": "ann", "roles": ["staff"]})));
+    let set = answer.header("set-cookie").unwrap();
+    assert!(
+        set.contains("Max-Age=600")
+            && set.contains("Path=/")
+            && set.contains("HttpOnly")
+            && set.contains("SameSite=Lax"),
+        "{set}"
+    );
+    let cookie = cookie(&answer);
+    let session = server.send("GET", "/_session", &[("Cookie", &cookie)], b"").json();
+    assert_eq!(session["userCtx"], json!({"name": "ann", "roles": ["staff"]}));
+    assert_eq!((&session["info"]["authenticated"], &session["ok"]), (&json!("cookie"), &json!(true)));
+    assert_eq!(server.send("GET", "/db/d", &[("Cookie", &format!("other=1; {cookie}"))], b"").status, 200);
+    let ended = server.send("DELETE", "/_session", &[("Cookie", &cookie)], b"");
+    assert!(ended.header("set-cookie").unwrap().starts_with("AuthSession=; "), "{ended:?}");
+    assert_eq!(server.send("GET", "/db/d", &[], b"").status, 401);
+    let nobody = server.send("GET", "/_session", &[], b"").json();
+    assert_eq!((&nobody["userCtx"]["name"], &nobody["info"]["authenticated"]), (&Value::Null, &Value::Null));
+    // A form, as CouchDB's replicator sends it, and the administrator.
+    let form = server.send(
+        "POST",
+        "/_session",
+        &[("Content-Type", "application/x-www-form-urlencoded")],
+        b"name=admin&password=secret",
+    );
+    assert_eq!((form.status, &form.json()["roles"]), (200, &json!(["_admin"])));
+    assert_eq!(server.send("GET", "/_all_dbs", &[("Cookie", &self::cookie(&form))], b"").status, 200);
+    for (name, password) in [("ann", "eve's"), ("ann", ""), ("nobody", "x"), ("admin", "x"), ("", "")] {
+        let refused = log_in(&server, name, password);
+        assert_eq!(
+            (refused.status, refused.json()["reason"].as_str()),
+            (401, Some("Name or password is incorrect.")),
+            "{name}"
+        );
+    }
+    assert_eq!(server.send("POST", "/_session", &[("Content-Type", "application/json")], b"{}").status, 400);
+}
+
+#[test]
+fn a_session_is_over_with_its_time_its_password_and_its_user() {
+    let server = Started::with(|config| stemmadb_server::Config {
+        session_timeout: std::time::Duration::from_secs(1),
+        ..config
+    });
+    prepare(&server);
+    let short = cookie(&log_in(&server, "ann", "ann's"));
+    let status = |cookie: &str| server.send("GET", "/db/d", &[("Cookie", cookie)], b"").status;
+    let started = std::time::Instant::now();
+    while status(&short) == 200 {
+        assert!(started.elapsed().as_secs() < 20, "the session never ends");
+        std::thread::yield_now();
+    }
+    assert_eq!(status(&short), 401);
+
+    let server = with_users();
+    let status = |cookie: &str| server.send("GET", "/db/d", &[("Cookie", cookie)], b"").status;
+    let before = cookie(&log_in(&server, "ann", "ann's"));
+    assert_eq!(status(&before), 200);
+    let mut user = server.get("/_users/org.couchdb.user:ann").json();
+    user["password"] = json!("another");
+    assert_eq!(server.put("/_users/org.couchdb.user:ann", &user).status, 201);
+    assert_eq!(status(&before), 401, "the password was changed");
+    assert_eq!(log_in(&server, "ann", "ann's").status, 401);
+    let after = cookie(&log_in(&server, "ann", "another"));
+    assert_eq!(status(&after), 200);
+    let mut tampered = after.clone().into_bytes();
+    let last = tampered.len() - 4;
+    tampered[last] = if tampered[last] == b'A' { b'B' } else { b'A' };
+    assert_eq!(status(std::str::from_utf8(&tampered).unwrap()), 401);
+    let revision = server.get("/_users/org.couchdb.user:ann").json()["_rev"].as_str().unwrap().to_owned();
+    server.ask_as(ADMIN, "DELETE", &format!("/_users/org.couchdb.user:ann?rev={revision}"), None);
+    assert_eq!(status(&after), 401, "the user is gone");
+}
+
+#[test]
+fn where_one_is_led_after_logging_in_is_here() {
+    let server = with_users();
+    let body = json!({"name": "ann", "password": "ann's"}).to_string();
+    let led = |next: &str| {
+        let answer = server.send(
+            "POST",
+            &format!("/_session?next={next}"),
+            &[("Content-Type", "application/json")],
+            body.as_bytes(),
+        );
+        (answer.status, answer.header("location").map(str::to_owned))
+    };
+    assert_eq!(led("/db/_all_docs"), (302, Some("/db/_all_docs".to_owned())));
+    for elsewhere in [
+        "https://evil.example",
+        "//evil.example",
+        "/%5Cevil.example",
+        "%5C%5Cevil.example",
+        "/x%0D%0ASet-Cookie:a",
+        "javascript:alert(1)",
+    ] {
+        assert_eq!(led(elsewhere), (200, None), "{elsewhere}");
+    }
+}
+
+#[test]
+fn users_see_and_change_themselves_only() {
+    let server = with_users();
+    let (ann, eve) = (Some(("ann", "ann's")), Some(("eve", "eve's")));
+    let own = server.ask_as(ann, "GET", "/_users/org.couchdb.user:ann", None);
+    assert_eq!(
+        (own.status, &own.json()["password_scheme"], &own.json()["password"]),
+        (200, &json!("argon2id"), &Value::Null)
+    );
+    assert!(!own.text.contains("ann's"));
+    assert_eq!(server.ask_as(ann, "GET", "/_users/org.couchdb.user:eve", None).status, 404);
+    assert_eq!(server.ask_as(None, "GET", "/_users/org.couchdb.user:eve", None).status, 401);
+    for path in
+        ["/_users", "/_users/_all_docs", "/_users/_changes", "/_users/_design_docs", "/_users/org.couchdb.user:ann/x"]
+    {
+        assert_eq!(server.ask_as(ann, "GET", path, None).status, 403, "{path}");
+    }
+    for path in ["/_users/_bulk_docs", "/_users/_bulk_get", "/_users/_find", "/_users", "/_users/_all_docs"] {
+        assert_eq!(server.ask_as(ann, "POST", path, Some(&json!({"docs": []}))).status, 403, "{path}");
+    }
+    let mut user = own.json();
+    user["colour"] = json!("red");
+    assert_eq!(server.ask_as(ann, "PUT", "/_users/org.couchdb.user:ann", Some(&user)).status, 201);
+    assert_eq!(server.ask_as(eve, "PUT", "/_users/org.couchdb.user:ann", Some(&user)).status, 404);
+    let mut user = server.ask_as(ann, "GET", "/_users/org.couchdb.user:ann", None).json();
+    user["roles"] = json!(["staff", "boss"]);
+    let refused = server.ask_as(ann, "PUT", "/_users/org.couchdb.user:ann", Some(&user));
+    assert_eq!((refused.status, refused.json()["reason"].as_str()), (403, Some("Only _admin may edit roles")));
+    let mut user = server.ask_as(eve, "GET", "/_users/org.couchdb.user:eve", None).json();
+    user["password"] = json!("new");
+    assert_eq!(server.ask_as(eve, "PUT", "/_users/org.couchdb.user:eve", Some(&user)).status, 201);
+    assert_eq!(
+        (server.ask_as(eve, "GET", "/", None).status, server.ask_as(Some(("eve", "new")), "GET", "/", None).status),
+        (401, 200)
+    );
+    // Nobody becomes an administrator so, and no document is half a user's.
+    for (id, user) in [
+        ("x", json!({"name": "x", "type": "user", "roles": ["_admin"], "password": "x"})),
+        ("x", json!({"name": "y", "type": "user", "roles": [], "password": "x"})),
+        ("x", json!({"name": "x", "type": "robot", "roles": []})),
+        ("x", json!({"name": "x", "type": "user", "roles": "staff"})),
+        ("a%3Ab", json!({"name": "a:b", "type": "user", "roles": []})),
+        (
+            "x",
+            json!({"name": "x", "type": "user", "roles": [], "password_scheme": "pbkdf2", "iterations": 1_000_000_000, "derived_key": "00", "salt": ""}),
+        ),
+    ] {
+        assert_eq!(server.put(&format!("/_users/org.couchdb.user:{id}"), &user).status, 403, "{user}");
+    }
+}
+
+#[test]
+fn users_of_couchdb_are_brought_along() {
+    let server = with_users();
+    // What CouchDB 3.5 keeps, with few iterations; made by RFC 2898.
+    let user = json!({"_id": "org.couchdb.user:old", "name": "old", "type": "user", "roles": ["staff"], "password_scheme": "pbkdf2",
+        "pbkdf2_prf": "sha256", "iterations": 2, "salt": "salt", "derived_key": "ae4d0c95af6b46d32d0adff928f06dd02a303f8ef3c251dfd6e2d85a95474c43"});
+    let replicated = json!({"new_edits": false, "docs": [user.clone().as_object_mut().map(|user| {
+        user.insert("_rev".to_owned(), json!("1-00000000000000000000000000000001"));
+        Value::Object(user.clone())
+    }).unwrap()]});
+    assert_eq!(server.post("/_users/_bulk_docs", &replicated).json(), json!([]));
+    assert_eq!(server.ask_as(Some(("old", "password")), "GET", "/db/d", None).status, 200);
+    assert_eq!(server.ask_as(Some(("old", "passwort")), "GET", "/db/d", None).status, 401);
+}
+
+fn token(claims: &Value, algorithm: jsonwebtoken::Algorithm, id: Option<&str>, secret: &[u8]) -> String {
+    let header = jsonwebtoken::Header { kid: id.map(str::to_owned), ..jsonwebtoken::Header::new(algorithm) };
+    jsonwebtoken::encode(&header, claims, &jsonwebtoken::EncodingKey::from_secret(secret)).unwrap()
+}
+
+#[test]
+fn tokens_are_trusted_by_their_key_algorithm_and_end() {
+    let server = Started::with(|mut config| {
+        let key = |id: Option<&str>, key: &[u8]| JwtKey {
+            id: id.map(str::to_owned),
+            algorithm: JwtAlgorithm::Hs256,
+            key: key.to_vec(),
+        };
+        config.jwt_keys = vec![key(None, SECRET), key(Some("k"), &[7; 40])];
+        config
+    });
+    prepare(&server);
+    use jsonwebtoken::Algorithm::{HS256, HS512};
+    let status =
+        |token: &str| server.send("GET", "/db/d", &[("Authorization", &format!("Bearer {token}"))], b"").status;
+    let claims = json!({"sub": "ann", "exp": 4_000_000_000_u64});
+    assert_eq!(status(&token(&claims, HS256, None, SECRET)), 200);
+    assert_eq!(status(&token(&claims, HS256, Some("k"), &[7; 40])), 200);
+    let staff = json!({"sub": "robot", "exp": 4_000_000_000_u64, "_couchdb.roles": ["staff"]});
+    assert_eq!(status(&token(&staff, HS256, None, SECRET)), 200);
+    assert_eq!(status(&token(&json!({"sub": "eve", "exp": 4_000_000_000_u64}), HS256, None, SECRET)), 403);
+    let without = |text: &str| text.rsplit_once('.').unwrap().0.to_owned() + ".";
+    let none = {
+        use base64::Engine;
+        let encode = |value: Value| base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+        format!("{}.{}.", encode(json!({"alg": "none", "typ": "JWT"})), encode(claims.clone()))
+    };
+    for (bad, why) in [
+        (token(&json!({"sub": "ann", "exp": 1_000_000_000}), HS256, None, SECRET), "it is over"),
+        (token(&json!({"sub": "ann"}), HS256, None, SECRET), "it has no end"),
+        (token(&json!({"exp": 4_000_000_000_u64}), HS256, None, SECRET), "it is of nobody"),
+        (token(&json!({"sub": "", "exp": 4_000_000_000_u64}), HS256, None, SECRET), "it is of nobody"),
+        (
+            token(&json!({"sub": "ann", "exp": 4_000_000_000_u64, "nbf": 3_900_000_000_u64}), HS256, None, SECRET),
+            "it is not yet",
+        ),
+        (token(&claims, HS512, None, SECRET), "another algorithm"),
+        (token(&claims, HS256, Some("other"), SECRET), "an unknown key"),
+        (token(&claims, HS256, Some("k"), SECRET), "another key's"),
+        (token(&claims, HS256, None, b"another secret of thirty-two bytes or more"), "a forged one"),
+        (without(&token(&claims, HS256, None, SECRET)), "no signature"),
+        (none, "no algorithm"),
+        ("x.y.z".to_owned(), "nothing"),
+        (String::new(), "nothing"),
+    ] {
+        assert_eq!(status(&bad), 401, "{why}");
+    }
+    let short = JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: b"short".to_vec() };
+    let place = tempfile::tempdir().unwrap();
+    let config = stemmadb_server::Config {
+        jwt_keys: vec![short],
+        address: ([127, 0, 0, 1], 0).into(),
+        ..stemmadb_server::Config::new(place.path())
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    assert!(runtime.block_on(stemmadb_server::Server::start(config)).is_err());
+}
+
+#[test]
+fn other_names_for_this_server_are_refused() {
+    let server = with_users();
+    let status = |server: &Started, host: &str| server.send("GET", "/", &[("Host", host)], b"").status;
+    for host in ["localhost", "localhost:5984", "127.0.0.1", "127.0.0.1:80", "[::1]:5984", "LOCALHOST"] {
+        assert_eq!(status(&server, host), 200, "{host}");
+    }
+    for host in [
+        "evil.example",
+        "evil.example:5984",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "evil.example:localhost",
+    ] {
+        assert_eq!(status(&server, host), 403, "{host}");
+    }
+    let named = Started::with(|config| stemmadb_server::Config { hosts: vec!["db.example".to_owned()], ..config });
+    assert_eq!((status(&named, "db.example:80"), status(&named, "other.example")), (200, 403));
+}
+
+#[test]
+fn pages_of_other_sites_do_nothing_with_a_session() {
+    let server = with_users();
+    let cookie = cookie(&log_in(&server, "ann", "ann's"));
+    let put = |headers: &[(&str, &str)]| {
+        let mut all = vec![("Cookie", cookie.as_str()), ("Content-Type", "application/json")];
+        all.extend_from_slice(headers);
+        server.send("PUT", &format!("/db/{}", uuid_like()), &all, b"{}").status
+    };
+    assert_eq!(put(&[]), 201);
+    assert_eq!(put(&[("Origin", "http://localhost")]), 201);
+    assert_eq!(put(&[("Sec-Fetch-Site", "same-origin")]), 201);
+    for headers in [
+        ("Origin", "https://evil.example"),
+        ("Origin", "null"),
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Site", "same-site"),
+    ] {
+        assert_eq!(put(&[headers]), 403, "{headers:?}");
+    }
+    let evil = [("Cookie", cookie.as_str()), ("Origin", "https://evil.example")];
+    assert_eq!(server.send("DELETE", "/db/d?rev=1-x", &evil, b"").status, 403);
+    // What a form can send is no JSON.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""] {
+        let answer = server.send("POST", "/db", &[("Cookie", &cookie), ("Content-Type", kind)], b"{}");
+        assert_eq!(answer.status, 415, "{kind}: {answer:?}");
+    }
+}
+
+fn uuid_like() -> String {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("n{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[test]
+fn sites_that_were_named_may_use_the_server() {
+    let ask = |cors: Option<Cors>, method: &str, origin: &str| {
+        let server = Started::with(|config| stemmadb_server::Config { cors, ..config });
+        let credentials = basic("admin", "secret");
+        let mut headers = vec![("Origin", origin), ("Access-Control-Request-Method", "PUT")];
+        if method != "OPTIONS" {
+            headers.push(("Authorization", &credentials));
+        }
+        let answer = server.send(method, "/_all_dbs", &headers, b"");
+        let allowed = answer.header("access-control-allow-origin").map(str::to_owned);
+        (answer.status, allowed, answer.header("access-control-allow-credentials").is_some())
+    };
+    let site = "https://app.example";
+    let cors = |origins: &[&str], credentials| {
+        Some(Cors { origins: origins.iter().map(|origin| (*origin).to_owned()).collect(), credentials })
+    };
+    assert_eq!(ask(None, "GET", site), (200, None, false));
+    assert_eq!(ask(None, "OPTIONS", site).1, None);
+    assert_eq!(ask(cors(&[site], true), "GET", site), (200, Some(site.to_owned()), true));
+    assert_eq!(ask(cors(&[site], true), "OPTIONS", site), (204, Some(site.to_owned()), true));
+    assert_eq!(ask(cors(&[site], true), "GET", "https://evil.example"), (200, None, false));
+    assert_eq!(ask(cors(&["*"], false), "GET", site), (200, Some("*".to_owned()), false));
+    assert_eq!(ask(cors(&["*"], true), "GET", site), (200, None, false), "never all with credentials");
+}
+
+#[test]
+fn everybody_may_have_to_say_who_they_are() {
+    let server = Started::with(|config| stemmadb_server::Config { require_valid_user: true, ..config });
+    prepare(&server);
+    for (path, status) in
+        [("/", 401), ("/_up", 200), ("/_session", 200), ("/_uuids", 401), ("/nothing/x", 401), ("/db", 401)]
+    {
+        assert_eq!(server.ask_as(None, "GET", path, None).status, status, "{path}");
+    }
+    assert_eq!(server.ask_as(Some(("eve", "eve's")), "GET", "/", None).status, 200);
+}
+
+#[test]
+fn a_password_is_made_up_once_and_kept() {
+    let place = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let start = || {
+        let config = stemmadb_server::Config {
+            address: ([127, 0, 0, 1], 0).into(),
+            ..stemmadb_server::Config::new(place.path())
+        };
+        runtime.block_on(stemmadb_server::Server::start(config)).unwrap()
+    };
+    let first = start();
+    let password = first.generated_password().unwrap().to_owned();
+    let kept = password.clone();
+    assert!(password.len() >= 32);
+    runtime.block_on(first.stop());
+    let second = start();
+    assert_eq!(second.generated_password(), None);
+    let address = second.address();
+    let asked = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let credentials = basic("admin", &password);
+        write!(
+            stream,
+            "GET /_all_dbs HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    assert!(asked.join().unwrap().starts_with("HTTP/1.1 200"));
+    runtime.block_on(second.stop());
+    let mut files = vec![place.path().to_owned()];
+    let mut read_count = 0;
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(path.read_dir().unwrap().flatten().map(|entry| entry.path()));
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            let is_in_it = bytes.windows(kept.len()).any(|window| window == kept.as_bytes());
+            assert!(!is_in_it, "{} has the password", path.display());
+            read_count += 1;
+        }
+    }
+    assert!(read_count > 1);
+}

@@ -1,0 +1,213 @@
+//! Who may do what: every route of the table, by everybody. A route that has no row here fails.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use stemmadb_server::{Access, described};
+
+use crate::client::{ADMIN, Started, basic};
+
+/// Every route and who may use it, written down apart from the table: a new one is thought about twice.
+fn expected() -> BTreeMap<(&'static str, &'static str), Access> {
+    use Access::{Anonymous, DatabaseAdmin, Member, ServerAdmin};
+    let rows = include_str!("matrix.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let row = |line: &'static str| {
+        let mut words = line.split_whitespace();
+        let (access, method, path) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let access = match access {
+            "anonymous" => Anonymous,
+            "member" => Member,
+            "db-admin" => DatabaseAdmin,
+            "server-admin" => ServerAdmin,
+            other => panic!("nobody is {other}"),
+        };
+        ((method, path), access)
+    };
+    rows.map(row).collect()
+}
+
+#[test]
+fn every_route_has_a_row() {
+    let expected = expected();
+    let found: BTreeMap<_, _> =
+        described().into_iter().map(|route| ((route.method, route.path), route.access)).collect();
+    for (route, access) in &found {
+        assert_eq!(expected.get(route), Some(access), "{route:?}: write it into matrix.txt, if that is meant");
+    }
+    for route in expected.keys() {
+        assert!(found.contains_key(route), "{route:?} is in matrix.txt and not in the table");
+    }
+}
+
+/// Who asks: a name, the headers they send, and what they may.
+struct Somebody {
+    name: &'static str,
+    headers: Vec<(&'static str, String)>,
+    /// None: they are not who they say.
+    rank: Option<u8>,
+}
+
+/// How much somebody must be.
+fn needed(access: Access) -> u8 {
+    match access {
+        Access::Anonymous => 0,
+        Access::User => 1,
+        Access::Member => 2,
+        Access::DatabaseAdmin => 3,
+        Access::ServerAdmin => 4,
+    }
+}
+
+fn everybody(server: &Started) -> Vec<Somebody> {
+    let by_password = |name: &'static str, user: &str, password: &str, rank| Somebody {
+        name,
+        headers: vec![("Authorization", basic(user, password))],
+        rank,
+    };
+    let session = |user: &str, password: &str| {
+        let body = json!({"name": user, "password": password}).to_string();
+        let answer = server.send("POST", "/_session", &[("Content-Type", "application/json")], body.as_bytes());
+        answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
+    };
+    let by_cookie = |name, cookie: String, rank| Somebody { name, headers: vec![("Cookie", cookie)], rank };
+    let bearer =
+        |name, token: &str| Somebody { name, headers: vec![("Authorization", format!("Bearer {token}"))], rank: None };
+    let mut forged = session("root-like", "root's").into_bytes();
+    let at = forged.len() - 8;
+    forged[at] = if forged[at] == b'x' { b'y' } else { b'x' };
+    vec![
+        Somebody { name: "anonymous", headers: Vec::new(), rank: Some(0) },
+        by_password("wrong password", "member", "wrong", None),
+        by_password("wrong password of the administrator", "admin", "wrong", None),
+        by_password("unknown user", "nobody", "x", None),
+        bearer(
+            "forged token",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiIsImV4cCI6NDAwMDAwMDAwMCwiX2NvdWNoZGIucm9sZXMiOlsiX2FkbWluIl19.AAAA",
+        ),
+        bearer(
+            "token without algorithm",
+            "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImV4cCI6NDAwMDAwMDAwMCwiX2NvdWNoZGIucm9sZXMiOlsiX2FkbWluIl19.",
+        ),
+        // A session that is none, or over, is as nothing.
+        by_cookie("forged cookie", String::from_utf8(forged).unwrap(), Some(0)),
+        by_cookie(
+            "expired cookie",
+            "AuthSession=YWRtaW46NUMwMDAwMDA6AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".to_owned(),
+            Some(0),
+        ),
+        Somebody {
+            name: "headers of a proxy",
+            headers: vec![
+                ("X-Auth-CouchDB-UserName", "admin".to_owned()),
+                ("X-Auth-CouchDB-Roles", "_admin".to_owned()),
+            ],
+            rank: Some(0),
+        },
+        by_password("not a member", "stranger", "stranger's", Some(1)),
+        by_cookie("not a member, by cookie", session("stranger", "stranger's"), Some(1)),
+        by_password("member", "member", "member's", Some(2)),
+        by_cookie("member, by cookie", session("member", "member's"), Some(2)),
+        by_password("database administrator", "boss", "boss's", Some(3)),
+        by_password("server administrator", "admin", "secret", Some(4)),
+    ]
+}
+
+fn prepare(server: &Started) {
+    server.database("_users", &[]);
+    for name in ["stranger", "member", "boss", "root-like"] {
+        let user = json!({"name": name, "type": "user", "roles": [], "password": format!("{}'s", name.trim_end_matches("-like"))});
+        assert_eq!(server.put(&format!("/_users/org.couchdb.user:{name}"), &user).status, 201);
+    }
+}
+
+fn make_database(server: &Started) {
+    if server.get("/matrix").status == 200 {
+        return;
+    }
+    server.database("matrix", &[json!({"_id": "doc"})]);
+    let security = json!({"members": {"names": ["member"], "roles": []}, "admins": {"names": ["boss"], "roles": []}});
+    assert_eq!(server.put("/matrix/_security", &security).status, 200);
+}
+
+#[test]
+fn everybody_at_every_route() {
+    let server = Started::new();
+    prepare(&server);
+    let everybody = everybody(&server);
+    let mut count = 0;
+    for route in described() {
+        let path = route.path.replace("{db}", "matrix").replace("{doc}", "doc").replace(['{', '}', '*'], "");
+        // A feed of the server's databases would wait for the next.
+        let path = if path.ends_with("_updates") { format!("{path}?feed=normal") } else { path };
+        for somebody in &everybody {
+            make_database(&server);
+            let mut methods = vec![route.method];
+            methods.extend((route.method == "GET").then_some("HEAD"));
+            for method in methods {
+                let mut headers: Vec<(&str, &str)> =
+                    somebody.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                // No JSON: whoever may is told that it is wrong, and does no harm.
+                headers.push(("Content-Type", "application/json"));
+                let answer = server.send(method, &path, &headers, b"[");
+                let is_refused = matches!(answer.status, 401 | 403);
+                let told = format!("{} at {method} {path}: {}", somebody.name, answer.status);
+                match somebody.rank {
+                    // Logging in and out asks nobody who they were.
+                    None if route.path == "/_session" && method != "GET" && method != "HEAD" => {
+                        assert!(!is_refused, "{told}")
+                    }
+                    None => assert_eq!(answer.status, 401, "{told}"),
+                    Some(rank) if rank >= needed(route.access) => assert!(!is_refused, "{told}: {}", answer.text),
+                    Some(0) => assert_eq!(answer.status, 401, "{told}"),
+                    Some(_) => assert_eq!(answer.status, 403, "{told}"),
+                }
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= described().len() * everybody.len());
+    assert_eq!(server.ask_as(ADMIN, "GET", "/_up", None).status, 200);
+}
+
+#[test]
+fn other_ways_to_write_a_path_lead_to_the_same_rule() {
+    let server = Started::new();
+    prepare(&server);
+    make_database(&server);
+    for path in [
+        "/matrix/",
+        "/matrix/doc",
+        "/matrix/_all_docs/",
+        "/matrix/_all_docs",
+        "/%6Datrix/doc",
+        "/matrix/%5Fall_docs",
+        "/matrix/_design%2Fx",
+        "/matrix/_changes",
+        "/matrix/_local%2Fx",
+    ] {
+        for method in ["GET", "HEAD", "PUT", "POST", "DELETE", "COPY"] {
+            let status = server.send(method, path, &[], b"").status;
+            assert!(matches!(status, 401 | 405), "{method} {path}: {status}");
+        }
+    }
+    for path in [
+        "//matrix/doc",
+        "/matrix//doc",
+        "/./matrix/doc",
+        "/x/../matrix/doc",
+        "/MATRIX/doc",
+        "/matrix/doc/../doc",
+        "/_UP/../matrix",
+    ] {
+        let status = server.send("GET", path, &[], b"").status;
+        assert!(matches!(status, 400 | 401 | 404 | 405), "{path}: {status}");
+    }
+    // A header that asks to be another method is not listened to.
+    let answer = server.send(
+        "GET",
+        "/matrix/doc",
+        &[("X-HTTP-Method-Override", "DELETE"), ("Authorization", &basic("member", "member's"))],
+        b"",
+    );
+    assert_eq!(answer.status, 200);
+}
