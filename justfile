@@ -24,6 +24,10 @@ bench-queries scale="small":
 bench-commerce scale="small":
     cargo run --release -p stemmadb-bench -- commerce --scale {{scale}} --markdown docs/benchmarks-commerce.md
 
+# The server, with clients beside it.
+bench-http scale="full":
+    cargo run --release -p stemmadb-bench -- http --scale {{scale}} --markdown docs/benchmarks-http.md
+
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
 nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views
 

@@ -21,6 +21,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use experiments::{Bench, commerce};
 use harness::{Clock, Machine, Place, Results};
+use stemmadb_server::script;
 
 /// What stops a run.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -46,6 +47,11 @@ enum Experiment {
     Views(Run),
     /// A shop: what its customers do, beside PostgreSQL 15 and SQLite, durable everywhere
     Commerce(Run),
+    /// The server: requests in a second with 1 to 256 clients, writes beside the disk's flushes, views in JavaScript, memory
+    Http(Run),
+    /// A server of the databases in a directory, until its input ends
+    #[command(hide = true)]
+    ServeChild { directory: PathBuf },
     /// One import, for its memory
     #[command(hide = true)]
     ImportChild { path: PathBuf, count: u64 },
@@ -87,6 +93,11 @@ enum ClockChoice {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(script::WORKER_VERB) {
+        // The server that is measured starts its workers from this program.
+        return script::run_worker(&arguments.collect::<Vec<_>>());
+    }
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -110,6 +121,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         Experiment::Queries(run) => measure(run, &QUERIES),
         Experiment::Views(run) => measure(run, &VIEWS),
         Experiment::Commerce(run) => measure(run, &COMMERCE),
+        Experiment::Http(run) => measure(run, &HTTP),
+        Experiment::ServeChild { directory } => experiments::serve_child(directory.clone()),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
 }
@@ -145,6 +158,17 @@ const COMMERCE: Command = Command {
     opening: include_str!("pages/commerce.md"),
     page: commerce::page,
     plot: commerce::write_plots,
+};
+
+const HTTP: Command = Command {
+    name: "http",
+    run: Bench::http,
+    settings: || {
+        "the server as it starts, `Durability::Sync`; clients are threads beside it that keep their connections"
+            .to_owned()
+    },
+    opening: include_str!("pages/http.md"),
+    ..CORE
 };
 
 fn measure(run: &Run, experiment: &Command) -> Result<()> {

@@ -6,6 +6,7 @@ mod bulk;
 pub(crate) mod commerce;
 mod find;
 mod get;
+mod http;
 mod import;
 mod live;
 mod patterns;
@@ -19,6 +20,7 @@ use crate::engine::{Caching, Layout, Stemma};
 use crate::harness::{Clock, Heading, Place, Results, Row, Unit};
 use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records};
 
+pub(crate) use http::run_child as serve_child;
 pub(crate) use import::run_child as import_child;
 
 /// How much is measured.
@@ -139,6 +141,11 @@ impl Bench {
     /// The rows of `commerce`: a shop, durable.
     pub(crate) fn commerce(&mut self) -> Result<()> {
         commerce::run(self)
+    }
+
+    /// The rows of `http`: the server, with clients beside it.
+    pub(crate) fn http(&mut self) -> Result<()> {
+        http::run(self)
     }
 
     fn wants(&self, row: &str) -> bool {

@@ -237,6 +237,11 @@ fn bare_flushes(path: &Path, count: usize) -> Result<Inserted> {
     Ok(Inserted { flush_count: count as u64, ..Inserted::new(begin, latencies) })
 }
 
+/// What each of `count` writes takes that are flushed one after the other, in nanoseconds.
+pub(super) fn flush_bare(path: &Path, count: usize) -> Result<Vec<f64>> {
+    Ok(bare_flushes(path, count)?.latencies)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

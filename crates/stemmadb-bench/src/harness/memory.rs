@@ -53,7 +53,12 @@ impl MemoryWatch {
 }
 
 fn status_kib(name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    process_kib(std::process::id(), name)
+}
+
+/// What a process holds, as its `/proc/…/status` has it under this name, in KiB.
+pub(crate) fn process_kib(process: u32, name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     field(&status, name).and_then(|value| kibibytes(&value))
 }
 

@@ -16,7 +16,7 @@ mod table;
 pub(crate) use contest::{Contender, alternate, hold};
 pub(crate) use histogram::Histogram;
 pub(crate) use machine::{Machine, commit};
-pub(crate) use memory::MemoryWatch;
+pub(crate) use memory::{MemoryWatch, process_kib};
 pub(crate) use place::{Place, allocated_bytes, remove, settle};
 pub(crate) use plot::{Axis, Figure, Panel, Scale, Series};
 pub(crate) use processor::processor_ns;

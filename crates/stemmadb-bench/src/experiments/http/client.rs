@@ -1,0 +1,142 @@
+//! A client that costs little, so that the server has the processor: one connection that is kept, requests made beforehand.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::Result;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection that is kept.
+pub(super) struct Connection {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Vec<u8>,
+}
+
+/// Where an answer's body ends.
+enum Extent {
+    Length(usize),
+    Chunks,
+}
+
+/// A request, ready to be sent.
+pub(super) fn request(authorization: &str, method: &str, path: &str, body: Option<&str>) -> Vec<u8> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n");
+    if let Some(body) = body {
+        head.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
+    }
+    head.push_str("\r\n");
+    head.push_str(body.unwrap_or_default());
+    head.into_bytes()
+}
+
+impl Connection {
+    pub(super) fn open(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Connection { stream, bytes: Vec::new() })
+    }
+
+    /// Sends a request and takes its answer.
+    pub(super) fn ask(&mut self, request: &[u8]) -> Result<Answer> {
+        self.stream.write_all(request)?;
+        self.bytes.clear();
+        let head_end = loop {
+            if let Some(at) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            self.read_more()?;
+        };
+        let head = std::str::from_utf8(&self.bytes[..head_end])?;
+        let status = head.get(9..12).ok_or("an answer without a status")?.parse()?;
+        let body = match extent(head)? {
+            Extent::Length(length) => {
+                while self.bytes.len() < head_end + length {
+                    self.read_more()?;
+                }
+                self.bytes[head_end..].to_vec()
+            }
+            Extent::Chunks => loop {
+                if let Some(body) = joined(&self.bytes[head_end..])? {
+                    break body;
+                }
+                self.read_more()?;
+            },
+        };
+        Ok(Answer { status, body })
+    }
+
+    fn read_more(&mut self) -> Result<()> {
+        let mut more = [0; 64 << 10];
+        match self.stream.read(&mut more)? {
+            0 => Err("the server closed the connection".into()),
+            count => {
+                self.bytes.extend_from_slice(&more[..count]);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn extent(head: &str) -> Result<Extent> {
+    for line in head.lines().skip(1) {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        if name.eq_ignore_ascii_case("content-length") {
+            return Ok(Extent::Length(value.trim().parse()?));
+        }
+        if name.eq_ignore_ascii_case("transfer-encoding") {
+            return Ok(Extent::Chunks);
+        }
+    }
+    Ok(Extent::Length(0))
+}
+
+/// The bytes of all chunks; none if the last is not there yet.
+fn joined(mut bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut body = Vec::new();
+    loop {
+        let Some(line_end) = bytes.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
+        let length = usize::from_str_radix(std::str::from_utf8(&bytes[..line_end])?, 16)?;
+        let rest = &bytes[line_end + 2..];
+        if rest.len() < length + 2 {
+            return Ok(None);
+        }
+        if length == 0 {
+            return Ok(Some(body));
+        }
+        body.extend_from_slice(&rest[..length]);
+        bytes = &rest[length + 2..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_joined_once_all_are_there() {
+        let all = b"3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n";
+        assert_eq!(joined(all).unwrap().as_deref(), Some(&b"abc0123456789"[..]));
+        for end in 0..all.len() {
+            assert_eq!(joined(&all[..end]).unwrap(), None, "of the first {end} bytes");
+        }
+    }
+
+    #[test]
+    fn an_answers_extent_is_told_by_its_head() {
+        let head = |line: &str| format!("HTTP/1.1 200 OK\r\n{line}\r\n\r\n");
+        assert!(matches!(extent(&head("content-length: 12")).unwrap(), Extent::Length(12)));
+        assert!(matches!(extent(&head("Transfer-Encoding: chunked")).unwrap(), Extent::Chunks));
+        assert!(matches!(extent(&head("ETag: x")).unwrap(), Extent::Length(0)));
+    }
+}

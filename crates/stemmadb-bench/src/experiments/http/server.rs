@@ -1,0 +1,75 @@
+//! The server as a process of its own, so that its memory is its own and clients are beside it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use stemmadb_server::{Administrator, Config, Server};
+
+use crate::Result;
+use crate::harness::process_kib;
+
+const NAME: &str = "bench";
+const PASSWORD: &str = "measured";
+
+/// A server that runs. It ends with this.
+pub(super) struct Served {
+    child: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Served {
+    /// Starts a server of the databases in `directory`.
+    pub(super) fn start(directory: &Path) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("serve-child")
+            .arg(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let output = child.stdout.take().ok_or("the server has no output")?;
+        BufReader::new(output).read_line(&mut line)?;
+        let address = line.trim().parse().map_err(|_| format!("the server did not start: {line:?}"))?;
+        Ok(Served { child, address })
+    }
+
+    /// What a request of its administrator says who asks.
+    pub(super) fn authorization() -> String {
+        use base64::Engine;
+        let pair = base64::engine::general_purpose::STANDARD.encode(format!("{NAME}:{PASSWORD}"));
+        format!("Basic {pair}")
+    }
+
+    /// What the process holds, as `/proc` has it under this name, in KiB.
+    pub(super) fn memory_kib(&self, name: &str) -> Result<u64> {
+        process_kib(self.child.id(), name)
+            .ok_or_else(|| "the system does not say how much memory the server has".into())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It stops when nobody is left to write to it.
+        drop(self.child.stdin.take());
+        _ = self.child.wait();
+    }
+}
+
+/// The child: serves until its input ends.
+pub(crate) fn run_child(directory: PathBuf) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let config = Config {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            administrator: Some(Administrator { name: NAME.to_owned(), password: PASSWORD.to_owned() }),
+            ..Config::new(directory)
+        };
+        let server = Server::start(config).await.map_err(|failure| failure.reason().to_owned())?;
+        println!("{}", server.address());
+        tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
+        server.stop().await;
+        Ok(())
+    })
+}
