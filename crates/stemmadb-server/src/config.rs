@@ -117,6 +117,8 @@ pub struct Limits {
     pub head_bytes: usize,
     /// How long a request's head may take, and how long a connection may be idle.
     pub head_timeout: Duration,
+    /// How long it may take to agree on encryption.
+    pub handshake_timeout: Duration,
     /// How long a body may stand still, in either direction.
     pub stall_timeout: Duration,
     /// Connections at once; more wait to be accepted.
@@ -132,6 +134,7 @@ impl Default for Limits {
             attachment_bytes: 4 << 30,
             head_bytes: 64 << 10,
             head_timeout: Duration::from_secs(75),
+            handshake_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
             connection_count: 4096,
             grace: Duration::from_secs(5),

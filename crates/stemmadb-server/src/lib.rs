@@ -29,6 +29,7 @@ mod replicator;
 mod routes;
 pub mod script;
 mod server;
+mod tls;
 
 pub use auth::Access;
 pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Tls};

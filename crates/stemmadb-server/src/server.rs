@@ -11,9 +11,11 @@ use hyper::service::service_fn;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::auth::{
@@ -55,6 +57,7 @@ impl Server {
             Ok((directory, auth, generated_password))
         })
         .await?;
+        let tls = config.tls.as_ref().map(crate::tls::acceptor).transpose()?;
         let listener = TcpListener::bind(config.address)
             .await
             .map_err(|error| Failure::internal(format!("cannot listen on {}: {error}", config.address)))?;
@@ -76,7 +79,7 @@ impl Server {
         };
         let state = Arc::new(state);
         tokio::spawn(follow(state.clone()));
-        let accepting = tokio::spawn(accept(listener, state.clone(), stopped));
+        let accepting = tokio::spawn(accept(listener, tls, state.clone(), stopped));
         Ok(Server { state, address, generated_password, stopping, accepting })
     }
 
@@ -132,7 +135,12 @@ fn identify(config: &Config, directory: &Directory) -> Result<(Auth, Option<Stri
     Ok((Auth::new(config, "admin".to_owned(), credential, secret)?, generated))
 }
 
-async fn accept(listener: TcpListener, state: Arc<State>, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    state: Arc<State>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let connections = GracefulShutdown::new();
     let room = Arc::new(Semaphore::new(state.config.limits.connection_count));
     loop {
@@ -149,10 +157,19 @@ async fn accept(listener: TcpListener, state: Arc<State>, mut stopped: watch::Re
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             continue;
         };
-        let connection = connections.watch(connection(stream, &state));
+        stream.set_nodelay(true).ok();
+        let (watcher, state, tls) = (connections.watcher(), state.clone(), tls.clone());
         tokio::spawn(async move {
             // A connection that breaks is the client's affair.
-            connection.await.ok();
+            match tls {
+                None => drop(watcher.watch(connection(stream, &state)).await),
+                Some(tls) => {
+                    let shaken = timeout(state.config.limits.handshake_timeout, tls.accept(stream)).await;
+                    if let Ok(Ok(stream)) = shaken {
+                        drop(watcher.watch(connection(stream, &state)).await);
+                    }
+                }
+            }
             drop(place);
         });
     }
@@ -160,20 +177,19 @@ async fn accept(listener: TcpListener, state: Arc<State>, mut stopped: watch::Re
     timeout(state.config.limits.grace, connections.shutdown()).await.ok();
 }
 
-fn connection(
-    stream: TcpStream,
+fn connection<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    stream: S,
     state: &Arc<State>,
 ) -> http1::Connection<
-    TokioIo<TcpStream>,
+    TokioIo<S>,
     impl hyper::service::Service<
         Request<Incoming>,
         Response = hyper::Response<crate::http::Body>,
         Error = std::convert::Infallible,
         Future: Send,
-    > + use<>,
+    > + use<S>,
 > {
     let limits = &state.config.limits;
-    stream.set_nodelay(true).ok();
     let state = state.clone();
     http1::Builder::new()
         .timer(TokioTimer::new())

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stemmadb::Durability;
+use stemmadb_server::script::Launch;
 use stemmadb_server::{Administrator, Config, Server};
 use tokio::runtime::Runtime;
 
@@ -24,6 +25,10 @@ impl Started {
             administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
             // What a suite shows does not depend on it, and a thousand flushes take a while.
             durability: Durability::None,
+            scripts: Some(Launch {
+                program: PathBuf::from(env!("CARGO_BIN_EXE_stemma-script-worker")),
+                arguments: Vec::new(),
+            }),
             ..Config::new(directory.path().join("databases"))
         };
         std::fs::create_dir(directory.path().join("local")).unwrap();

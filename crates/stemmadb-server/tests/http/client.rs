@@ -92,6 +92,11 @@ impl Started {
         self.send(method, path, &all, body)
     }
 
+    /// Where the server listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Sends a request with these headers; nothing is added but what HTTP needs.
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();

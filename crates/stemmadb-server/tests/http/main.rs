@@ -6,5 +6,6 @@ mod filters;
 mod matrix;
 mod protocol;
 mod replication;
+mod tls;
 mod validations;
 mod views;

@@ -333,3 +333,5 @@ test('Mango: indexes, queries, pages, explanations', async () => {
   assert.equal((await db.getIndexes()).total_rows, 2);
   await assert.rejects(db.find({ selector: { n: { $nonsense: 1 } } }), { status: 400 });
 });
+
+require('./views.js')({ remote, local });

@@ -1,0 +1,102 @@
+//! Encryption: the certificate, read again when its file changes, so that it can be renewed while the server runs.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::crypto::ring::{default_provider, sign::any_supported_type};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::Tls;
+use crate::error::{Failure, Result};
+
+/// The files are looked at no more often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What accepts encrypted connections, of TLS 1.2 and later.
+///
+/// # Errors
+/// 400 if certificate or key can't be read, or don't belong together.
+pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
+    let provider = Arc::new(default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| Failure::internal(error.to_string()))?;
+    let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(Renewed::new(tls)?));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The certificate that the files have.
+#[derive(Debug)]
+struct Renewed {
+    files: Tls,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    key: Arc<CertifiedKey>,
+    /// When the files were changed last.
+    changed: Changed,
+    looked: Instant,
+}
+
+type Changed = (Option<SystemTime>, Option<SystemTime>);
+
+impl Renewed {
+    fn new(files: &Tls) -> Result<Self> {
+        let changed = changed(files);
+        let current = Current { key: read(files)?, changed, looked: Instant::now() };
+        Ok(Renewed { files: files.clone(), current: Mutex::new(current) })
+    }
+
+    fn key(&self) -> Arc<CertifiedKey> {
+        let mut current = self.current.lock();
+        if current.looked.elapsed() >= LOOK_EVERY {
+            current.looked = Instant::now();
+            let changed = changed(&self.files);
+            if changed != current.changed {
+                match read(&self.files) {
+                    Ok(key) => (current.key, current.changed) = (key, changed),
+                    // Perhaps one file was written and the other not yet: the old ones do, and it is tried again.
+                    Err(failure) => {
+                        tracing::warn!(target: "stemma::tls", "the new certificate can't be used: {failure}")
+                    }
+                }
+            }
+        }
+        current.key.clone()
+    }
+}
+
+impl ResolvesServerCert for Renewed {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.key())
+    }
+}
+
+fn changed(files: &Tls) -> Changed {
+    let of = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    (of(&files.certificate), of(&files.key))
+}
+
+fn read(files: &Tls) -> Result<Arc<CertifiedKey>> {
+    let wrong = |path: &Path, why: &dyn std::fmt::Display| Failure::bad_request(format!("{}: {why}", path.display()));
+    let certificates = CertificateDer::pem_file_iter(&files.certificate)
+        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
+        .map_err(|error| wrong(&files.certificate, &error))?;
+    if certificates.is_empty() {
+        return Err(wrong(&files.certificate, &"there is no certificate in it"));
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, &error))?;
+    let key = any_supported_type(&key).map_err(|error| wrong(&files.key, &error))?;
+    let certified = CertifiedKey::new(certificates, key);
+    certified.keys_match().map_err(|error| wrong(&files.key, &error))?;
+    Ok(Arc::new(certified))
+}
