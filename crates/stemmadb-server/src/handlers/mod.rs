@@ -8,6 +8,7 @@ pub(crate) mod document;
 pub(crate) mod listing;
 pub(crate) mod mango;
 mod multipart;
+pub(crate) mod refused;
 pub(crate) mod replicate;
 pub(crate) mod server;
 pub(crate) mod session;

@@ -9,7 +9,7 @@ use hyper::Method;
 use super::Route;
 use crate::auth::Access;
 use crate::handlers::{
-    attachment, bulk, changes, database, document, listing, mango, replicate, server, session, update, view,
+    attachment, bulk, changes, database, document, listing, mango, refused, replicate, server, session, update, view,
 };
 
 /// A row.
@@ -41,6 +41,7 @@ pub(super) fn routes() -> &'static [Route] {
             bulk_routes(),
             mango_routes(),
             document_routes(),
+            refused_routes(),
             design_routes(),
         ]
         .into_iter()
@@ -152,5 +153,35 @@ fn document_routes() -> Vec<Route> {
         route!(GET "/{db}/_design/{ddoc}/{file*}" Member attachment::get, "Reads a file of a design document."),
         route!(PUT "/{db}/_design/{ddoc}/{file*}" DatabaseAdmin attachment::put, "Gives a design document a file."),
         route!(DELETE "/{db}/_design/{ddoc}/{file*}" DatabaseAdmin attachment::delete, "Takes a file away from a design document."),
+    ]
+}
+
+/// Routes of CouchDB that are not here: refused by name, so that nobody takes them for a document.
+fn refused_routes() -> Vec<Route> {
+    vec![
+        route!(POST "/{db}/_purge" DatabaseAdmin refused::purge, "Refused: revisions are not purged."),
+        route!(GET "/{db}/_purged_infos" Member refused::purge, "Refused: revisions are not purged."),
+        route!(GET "/{db}/_purged_infos_limit" Member refused::purge, "Refused: revisions are not purged."),
+        route!(PUT "/{db}/_purged_infos_limit" DatabaseAdmin refused::purge, "Refused: revisions are not purged."),
+        route!(GET "/{db}/_shards" Member refused::shards, "Refused: there are no shards."),
+        route!(GET "/{db}/_shards/{doc}" Member refused::shards, "Refused: there are no shards."),
+        route!(POST "/{db}/_sync_shards" DatabaseAdmin refused::shards, "Refused: there are no shards."),
+        route!(GET "/_reshard/{rest*}" ServerAdmin refused::shards, "Refused: there are no shards."),
+        route!(GET "/{db}/_partition/{rest*}" Member refused::partition, "Refused: databases are not partitioned."),
+        route!(POST "/{db}/_partition/{rest*}" Member refused::partition, "Refused: databases are not partitioned."),
+        route!(GET "/{db}/_design/{ddoc}/_search/{index}" Member refused::search, "Refused: no full-text index yet."),
+        route!(POST "/{db}/_design/{ddoc}/_search/{index}" Member refused::search, "Refused: no full-text index yet."),
+        route!(GET "/{db}/_design/{ddoc}/_nouveau/{index}" Member refused::search, "Refused: no full-text index yet."),
+        route!(POST "/{db}/_design/{ddoc}/_nouveau/{index}" Member refused::search, "Refused: no full-text index yet."),
+        route!(POST "/_search_analyze" ServerAdmin refused::search, "Refused: no full-text index yet."),
+        route!(POST "/_nouveau_analyze" ServerAdmin refused::search, "Refused: no full-text index yet."),
+        route!(GET "/_cluster_setup" ServerAdmin refused::cluster, "Refused: the server is one node."),
+        route!(POST "/_cluster_setup" ServerAdmin refused::cluster, "Refused: the server is one node."),
+        route!(GET "/{db}/_design/{ddoc}/_show/{rest*}" Member refused::rendering, "Refused: shows are deprecated."),
+        route!(POST "/{db}/_design/{ddoc}/_show/{rest*}" Member refused::rendering, "Refused: shows are deprecated."),
+        route!(GET "/{db}/_design/{ddoc}/_list/{rest*}" Member refused::rendering, "Refused: lists are deprecated."),
+        route!(POST "/{db}/_design/{ddoc}/_list/{rest*}" Member refused::rendering, "Refused: lists are deprecated."),
+        route!(GET "/{db}/_design/{ddoc}/_rewrite/{rest*}" Member refused::rendering, "Refused: rewrites are deprecated."),
+        route!(POST "/{db}/_temp_view" Member refused::temp_view, "Gone, as in CouchDB 3."),
     ]
 }

@@ -255,3 +255,19 @@ fn bodies_and_heads_are_bounded() {
     assert_eq!(server.send_as_admin("PUT", "/db/a/f", &[], &[b'x'; 2000]).status, 201);
     assert!(!server.answer_to_a_head_of(300_000).contains("200 OK"));
 }
+
+#[test]
+fn what_is_not_here_is_refused_by_name() {
+    let server = Started::new();
+    server.database("db", &[]);
+    let refused = stemmadb_server::described().into_iter().filter(|route| route.about.starts_with("Refused:"));
+    let mut count = 0;
+    for route in refused {
+        let path = route.path.replace("{db}", "db").replace(['{', '}', '*'], "");
+        let answer = server.ask_as(ADMIN, route.method, &path, None);
+        assert_eq!(refusal(&answer), (501, "not_implemented".to_owned()), "{} {path}", route.method);
+        count += 1;
+    }
+    assert!(count > 10, "the refused routes were not found");
+    assert_eq!(refusal(&server.post("/db/_temp_view", &json!({}))), (410, "gone".to_owned()));
+}
