@@ -9,6 +9,7 @@
 mod catalogue;
 mod name;
 mod served;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use crate::http::blocking;
 use catalogue::{Catalogue, Entry};
 
 pub(crate) use served::Served;
+pub(crate) use updates::{Update, Updates};
 
 /// All databases of a server.
 pub(crate) struct Directory {
@@ -35,6 +37,7 @@ pub(crate) struct Directory {
     places: RwLock<BTreeMap<String, Arc<Place>>>,
     /// Counts databases that were made or deleted.
     changed: watch::Sender<u64>,
+    updates: Arc<Updates>,
 }
 
 /// Where a database lies, and the open database if it was asked for.
@@ -67,8 +70,9 @@ impl Directory {
             catalogue.add(&Entry::adopted(&name))?;
         }
         let places = catalogue.entries()?.into_iter().map(|entry| (entry.name.clone(), Place::new(entry))).collect();
+        let updates = Arc::new(Updates::new());
         let options = Options::new().durability(config.durability).cache_bytes(config.cache_bytes);
-        Ok(Directory { path, options, catalogue, places: RwLock::new(places), changed: watch::channel(0).0 })
+        Ok(Directory { path, options, catalogue, places: RwLock::new(places), changed: watch::channel(0).0, updates })
     }
 
     /// What tells this server from others: the same for as long as its directory is.
@@ -93,6 +97,11 @@ impl Directory {
     /// Tells when databases are made or deleted.
     pub(crate) fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// What happened to the databases.
+    pub(crate) fn updates(&self) -> &Updates {
+        &self.updates
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
@@ -132,7 +141,7 @@ impl Directory {
         if !self.contains(&place.entry.name) {
             return Err(Failure::no_database());
         }
-        let served = Served::open(&place.entry, &self.path, self.options.clone())?;
+        let served = Served::open(&place.entry, &self.path, self.options.clone(), &self.updates)?;
         Ok(opened.insert(Arc::new(served)).clone())
     }
 
@@ -154,6 +163,7 @@ impl Directory {
             places.insert(name, place.clone());
             drop(places);
             this.open_blocking(&place)?;
+            this.updates.note(&place.entry.name, "created");
             this.changed.send_modify(|count| *count += 1);
             Ok(())
         })
@@ -172,6 +182,7 @@ impl Directory {
             this.catalogue.remove(&place.entry)?;
             places.remove(&name);
             drop(places);
+            this.updates.note(&name, "deleted");
             this.changed.send_modify(|count| *count += 1);
             if let Some(served) = place.opened.lock().take() {
                 served.close();

@@ -12,6 +12,7 @@ use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, 
 use tokio::sync::watch;
 
 use super::catalogue::Entry;
+use super::updates::Updates;
 use crate::auth::Security;
 use crate::design::Validators;
 use crate::error::{Failure, Result};
@@ -37,15 +38,18 @@ pub(crate) struct Served {
 const MD5S_MAX: usize = 100_000;
 
 impl Served {
-    pub(super) fn open(entry: &Entry, directory: &Path, options: Options) -> Result<Self> {
+    pub(super) fn open(entry: &Entry, directory: &Path, options: Options, updates: &Arc<Updates>) -> Result<Self> {
         let database = Database::open_with(directory.join(&entry.directory), options)?;
         let security = RwLock::new(Arc::new(entry.security.clone()));
         if let Some(revs_limit) = entry.revs_limit {
             database.set_revs_limit(revs_limit);
         }
         let (sender, published) = watch::channel(database.sequence());
+        let (updates, told) = (updates.clone(), entry.name.clone());
         let notifier = database.notify(move |sequence| {
-            sender.send_replace(sequence);
+            if sender.send_replace(sequence) < sequence {
+                updates.note(&told, "updated");
+            }
         });
         let md5s = Mutex::default();
         let (name, created) = (entry.name.clone(), entry.created);

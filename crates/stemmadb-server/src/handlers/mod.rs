@@ -13,6 +13,7 @@ pub(crate) mod replicate;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod update;
+pub(crate) mod updates;
 pub(crate) mod view;
 
 pub(crate) use document::show_of;

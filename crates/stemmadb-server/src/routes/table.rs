@@ -9,7 +9,7 @@ use hyper::Method;
 use super::Route;
 use crate::auth::Access;
 use crate::handlers::{
-    attachment, bulk, changes, database, document, listing, mango, refused, replicate, server, session, update, view,
+    attachment, bulk, changes, database, document, listing, mango, refused, replicate, server, session, update, updates, view,
 };
 
 /// A row.
@@ -61,6 +61,7 @@ fn server_routes() -> Vec<Route> {
         route!(GET "/_all_dbs" ServerAdmin server::all_dbs, "The names of the databases, in order."),
         route!(GET "/_dbs_info" ServerAdmin server::dbs_info, "Counts and sizes of all databases."),
         route!(POST "/_dbs_info" ServerAdmin server::dbs_info, "Counts and sizes of the databases named."),
+        route!(GET "/_db_updates" ServerAdmin updates::updates, "What happens to databases, now or as it comes."),
         route!(GET "/_active_tasks" ServerAdmin server::active_tasks, "What the server does in the background."),
         route!(GET "/_membership" ServerAdmin server::membership, "The nodes of the server: one."),
     ]

@@ -271,3 +271,73 @@ fn what_is_not_here_is_refused_by_name() {
     assert!(count > 10, "the refused routes were not found");
     assert_eq!(refusal(&server.post("/db/_temp_view", &json!({}))), (410, "gone".to_owned()));
 }
+
+#[test]
+fn what_administrators_and_dashboards_ask_is_answered() {
+    let server = Started::new();
+    server.database("db", &[]);
+    assert_eq!(server.get("/_active_tasks").json(), json!([]));
+    assert_eq!(server.get("/_membership").json()["all_nodes"], server.get("/_membership").json()["cluster_nodes"]);
+    assert_eq!(server.post("/db/_compact/x", &json!({})).status, 202);
+    let design = server.send_as_admin("PUT", "/db/_design/x/a%2Fb.css", &[("Content-Type", "text/css")], b"p {}");
+    assert_eq!(design.status, 201, "{design:?}");
+    let read = server.get("/db/_design/x/a/b.css");
+    assert_eq!((read.text.as_str(), read.header("content-type")), ("p {}", Some("text/css")));
+    let gone = server.delete(&format!("/db/_design%2Fx/a/b.css?rev={}", revision(&design)));
+    assert_eq!(gone.status, 200, "{gone:?}");
+    for name in ["one", "two"] {
+        let made = server.post("/db/_index", &json!({"index": {"fields": [name]}, "ddoc": name, "name": name}));
+        assert_eq!(made.json()["result"], "created");
+    }
+    let told = server.post("/db/_index/_bulk_delete", &json!({"docids": ["_design/one", "_design/nothing"]})).json();
+    assert_eq!((&told["success"][0]["id"], &told["fail"][0]["error"]), (&json!("_design/one"), &json!("not_found")));
+    assert_eq!(server.get("/db/_index").json()["total_rows"], 2);
+    server.database("copy", &[]);
+    let wanted = json!({"source": "db", "target": "copy", "continuous": true});
+    let job = server.post("/_replicate", &wanted).json()["_local_id"].as_str().unwrap().to_owned();
+    let told = server.get(&format!("/_scheduler/jobs/{}", job.replace('+', "%2B"))).json();
+    assert_eq!((&told["id"], &told["source"], &told["target"]), (&json!(job), &json!("db"), &json!("copy")));
+    assert_eq!(server.get("/_scheduler/jobs/nothing").status, 404);
+}
+
+/// Nobody but the administrator does anything, where nothing else was said.
+#[test]
+fn every_route_but_the_open_ones_asks_who_it_is() {
+    let server = Started::new();
+    server.database("db", &[json!({"_id": "doc"})]);
+    for route in stemmadb_server::described() {
+        let path = route.path.replace(['{', '}', '*'], "");
+        let anonymous = server.ask_as(None, route.method, &path, None);
+        let wrong = server.ask_as(Some(("admin", "wrong")), route.method, &path, None);
+        let is_open = route.access == stemmadb_server::Access::Anonymous;
+        assert_eq!(anonymous.status != 401, is_open, "{} {path} {anonymous:?}", route.method);
+        assert_eq!(wrong.status, 401, "{} {path}", route.method);
+    }
+    assert_eq!(server.get("/db/doc").status, 200);
+}
+
+#[test]
+fn what_happens_to_databases_is_told() {
+    let server = Started::new();
+    server.database("a", &[]);
+    server.database("b", &[]);
+    let told = |path: &str| {
+        let answer = server.get(path).json();
+        let rows = answer["results"].as_array().unwrap().iter();
+        let rows = rows.map(|row| format!("{} {}", row["db_name"].as_str().unwrap(), row["type"].as_str().unwrap()));
+        (rows.collect::<Vec<_>>(), answer["last_seq"].as_str().unwrap().to_owned())
+    };
+    let (rows, last) = told("/_db_updates");
+    assert_eq!(rows, ["a created", "b created"]);
+    server.delete("/b");
+    assert_eq!(told(&format!("/_db_updates?since={last}")).0, ["b deleted"]);
+    let (_, last) = told("/_db_updates?since=now");
+    std::thread::scope(|threads| {
+        let waiting = threads.spawn(|| told(&format!("/_db_updates?feed=longpoll&since={last}&timeout=30000")));
+        server.database("c", &[]);
+        assert_eq!(waiting.join().unwrap().0, ["c created"]);
+    });
+    let lines = server.get("/_db_updates?feed=continuous&limit=1&heartbeat=20").text;
+    assert!(lines.contains("\"db_name\":\"a\"") && lines.contains("\"last_seq\""), "{lines}");
+    assert!(server.get("/_db_updates?feed=eventsource&limit=1").text.starts_with("data: {"));
+}
