@@ -9,7 +9,8 @@ use hyper::Method;
 use super::Route;
 use crate::auth::Access;
 use crate::handlers::{
-    attachment, bulk, changes, database, document, listing, mango, refused, replicate, server, session, update, updates, view,
+    attachment, bulk, changes, database, document, listing, mango, refused, replicate, server, session, update,
+    updates, view,
 };
 
 /// A row.
