@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE};
@@ -104,6 +104,11 @@ impl Server {
             Ok(())
         });
         closed.await.ok();
+        // What still runs lets go soon; until then the directory is not another server's to open.
+        let deadline = Instant::now() + self.state.config.limits.grace;
+        while Arc::strong_count(&self.state) > 1 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 }
 

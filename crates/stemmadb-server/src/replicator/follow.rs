@@ -87,9 +87,9 @@ async fn want(state: &Arc<State>, served: &Arc<Served>, change: Change) -> Resul
         }
     };
     let job = state.jobs.start(state, request, Owner::Document(id))?;
-    let served = served.clone();
-    let mut stopping = state.stopping.clone();
+    let (served, state) = (served.clone(), state.clone());
     tokio::spawn(async move {
+        let mut stopping = state.stopping.clone();
         let outcome = tokio::select! {
             outcome = job.ended() => outcome,
             _ = stopping.wait_for(|stopping| *stopping) => return,
