@@ -4,17 +4,18 @@
 //! nothing in memtables. Documents of one value stand by id.
 //!
 //! Two ways: the documents that match are known and brought into order, or the column is walked in order and its documents are tested,
-//! whichever costs less. A walk tests ranges against other columns, so that a short result needs no set of them.
+//! whichever costs less. A walk tests ranges against other columns, and terms chunk by chunk, so that a short result needs no set of them.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use super::cursor::{Filtered, Known};
-use super::evaluate::{Trace, evaluate};
+use super::evaluate::{Trace, evaluate, is_of_terms};
 use super::plan::Node;
 use super::sort::{self, MISSING, SortPath, Sorted, VALUE_BYTES_MAX};
 use super::source::Source;
+use super::stream::ByChunk;
 use super::token::Position;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
 use crate::store::Column;
@@ -65,6 +66,8 @@ enum Members {
     Set(DocumentSet),
     /// Those that pass all tests.
     Tested(Vec<Test>),
+    /// Those that meet the filter, which is evaluated for the chunks of those that are met.
+    ByChunk(ByChunk),
 }
 
 enum Test {
@@ -101,9 +104,9 @@ impl Ranked {
         let is_short = wanted.is_some_and(|wanted| wanted <= TESTED_ROWS_MAX) && trace.is_none();
         if filtered.plan.filter == Node::All {
             filtered.known = Known::Everything;
-        } else if let Some(tests) = if is_short { tests(filtered)? } else { None } {
+        } else if let Some(members) = if is_short { ranked.testable(filtered)? } else { None } {
             filtered.known = Known::Everything;
-            ranked.way = walk(Members::Tested(tests));
+            ranked.way = walk(members);
         } else {
             filtered.filter(trace)?;
             let Some(matching) = filtered.exact() else { return Ok(None) };
@@ -119,8 +122,11 @@ impl Ranked {
         want: usize,
     ) -> Result<Vec<DocumentNumber>> {
         while self.ready.len() < want {
-            if let Way::Walk { members: Members::Tested(_), next, tested_count: tested_count @ TESTED_MAX.. } =
-                &mut self.way
+            if let Way::Walk {
+                members: Members::Tested(_) | Members::ByChunk(_),
+                next,
+                tested_count: tested_count @ TESTED_MAX..,
+            } = &mut self.way
             {
                 let next = *next;
                 *tested_count = 0;
@@ -144,6 +150,19 @@ impl Ranked {
         sort::append_encoded(&mut key, self.places.key(place), self.places.is_descending);
         let id = source.ids(&[number])?.pop().ok_or_else(|| Error::internal("a row without an id"))?;
         Ok(Position::Sorted(Sorted { key: key.into(), id }))
+    }
+
+    /// How documents are tested on the walk; none if that would cost more than it spares.
+    fn testable(&self, filtered: &Filtered<impl Source>) -> Result<Option<Members>> {
+        let filter = &filtered.plan.filter;
+        if !is_of_terms(filter) || !filter.is_exact() {
+            return Ok(tests(filtered)?.map(Members::Tested));
+        }
+        let by_chunk = ByChunk::default();
+        let matching = by_chunk.estimate(filter, &filtered.source)?;
+        let wanted = self.wanted.unwrap_or(u64::MAX);
+        let tested = self.places.column.document_count().saturating_mul(wanted) / matching.max(1);
+        Ok((tested <= TESTED_MAX as u64 / 4).then_some(Members::ByChunk(by_chunk)))
     }
 
     /// Goes on with documents that are known to match, from a place on.
@@ -218,7 +237,7 @@ impl Ranked {
             Some(rank) => match self.places.column.documents(rank) {
                 [only] => {
                     let only = DocumentNumber(u64::from(*only));
-                    if !members.has(only) {
+                    if !members.has(filtered, only)? {
                         return Ok(true);
                     }
                     if self.after.as_ref().is_none_or(|after| after.place != place) {
@@ -229,7 +248,7 @@ impl Ranked {
                 }
                 several => {
                     let numbers = several.iter().map(|number| DocumentNumber(u64::from(*number)));
-                    numbers.filter(|number| members.has(*number)).collect()
+                    members.among(filtered, numbers)?
                 }
             },
             None => members.missing(filtered, self.places.path)?,
@@ -314,22 +333,39 @@ impl Places {
 
 impl Members {
     #[inline]
-    fn has(&self, number: DocumentNumber) -> bool {
-        match self {
+    fn has(&self, filtered: &Filtered<impl Source>, number: DocumentNumber) -> Result<bool> {
+        Ok(match self {
             Members::All => true,
             Members::Set(set) => set.contains(number),
             Members::Tested(tests) => tests.iter().all(|test| test.passes(number)),
+            Members::ByChunk(by_chunk) => by_chunk.has(number, &filtered.plan.filter, &filtered.source)?,
+        })
+    }
+
+    fn among(
+        &self,
+        filtered: &Filtered<impl Source>,
+        numbers: impl Iterator<Item = DocumentNumber>,
+    ) -> Result<Vec<DocumentNumber>> {
+        let mut members = Vec::new();
+        for number in numbers {
+            if self.has(filtered, number)? {
+                members.push(number);
+            }
         }
+        Ok(members)
     }
 
     /// Those that have nothing at a path.
     fn missing(&self, filtered: &Filtered<impl Source>, path: PathNumber) -> Result<Vec<DocumentNumber>> {
         let mut missing = match self {
             Members::Set(set) => set.clone(),
-            Members::All | Members::Tested(_) => filtered.source.presence(PathNumber::ROOT, &[Presence::Object])?,
+            Members::All | Members::Tested(_) | Members::ByChunk(_) => {
+                filtered.source.presence(PathNumber::ROOT, &[Presence::Object])?
+            }
         };
         missing.and_not_with(&filtered.source.presence(path, &Presence::ALL)?);
-        Ok(missing.iter().filter(|number| self.has(*number)).collect())
+        self.among(filtered, missing.iter())
     }
 }
 

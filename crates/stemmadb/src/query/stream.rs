@@ -179,6 +179,14 @@ impl ByChunk {
         Ok((first.certain.len() + first.maybe.len()) * chunk_count)
     }
 
+    /// Whether a document certainly meets the conditions.
+    pub(super) fn has(&self, number: DocumentNumber, rest: &Node, source: &impl Source) -> Result<bool> {
+        if let Some(known) = self.0.borrow().get(&number.chunk()) {
+            return Ok(known.certain.contains(number));
+        }
+        Ok(self.of(number.chunk(), rest, source)?.certain.contains(number))
+    }
+
     fn of(&self, chunk: u64, rest: &Node, source: &impl Source) -> Result<Answer> {
         if let Some(known) = self.0.borrow().get(&chunk) {
             return Ok(known.clone());

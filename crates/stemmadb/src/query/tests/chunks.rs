@@ -8,7 +8,11 @@ const COUNT: u64 = 150_000;
 
 /// Documents whose `rare` begins in the second chunk, with the last of them changed after a checkpoint.
 fn filled() -> Database {
-    let db = Database::in_memory_with(Options::new().background(false)).unwrap();
+    filled_with(Options::new().background(false))
+}
+
+fn filled_with(options: Options) -> Database {
+    let db = Database::in_memory_with(options).unwrap();
     let write = |numbers: std::ops::Range<u64>| {
         let edits = numbers.map(|n| {
             let body = if n < 100_000 {
@@ -83,5 +87,39 @@ fn pages_of_a_range_have_each_document_once() {
         let few = ids(db.find(selector.clone()).limit(10));
         assert_eq!(few.len(), all.len().min(10), "{selector}");
         assert!(few.iter().all(|id| all.binary_search(id).is_ok()), "{selector}");
+    }
+}
+
+#[test]
+fn a_sorted_limit_has_the_first_rows_of_the_order() {
+    let mut options = Options::new().background(false);
+    options.column_price_max = 0;
+    let db = filled_with(options);
+    db.checkpoint().unwrap();
+    let selectors: Vec<Selector> = vec![
+        field("seven").eq(3),
+        all_of([field("seven").eq(3), field("rare").eq(2)]),
+        not(field("two").eq(1)),
+        any_of([field("rare").eq(4), field("seven").eq(5)]),
+        field("none").eq(1),
+    ];
+    for selector in selectors {
+        for path in ["even", "rare"] {
+            let ascending = || db.find(selector.clone()).sort(path);
+            let descending = || db.find(selector.clone()).sort_descending(path);
+            let orders: [&dyn Fn() -> Find; 2] = [&ascending, &descending];
+            for sorted in orders {
+                let all = ids(sorted());
+                let few = ids(sorted().limit(10));
+                assert_eq!(few, all[..all.len().min(10)], "{selector} by {path}");
+                let token = {
+                    let mut first = sorted().limit(10).ids().unwrap();
+                    first.by_ref().for_each(|id| _ = id.unwrap());
+                    first.token().unwrap()
+                };
+                let second = token.map(|token| ids(sorted().limit(10).after(token))).unwrap_or_default();
+                assert_eq!(second, all[few.len()..all.len().min(20)], "{selector} by {path}");
+            }
+        }
     }
 }
