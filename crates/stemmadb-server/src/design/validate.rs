@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stemmadb::{Document, Object, Revision, Snapshot, Value};
+use stemmadb::{Document, Object, Revision, Sequence, Snapshot, Value};
 
 use super::functions::{Functions, document_json, user_context};
 use crate::auth::User;
@@ -12,12 +12,17 @@ use crate::documents::Incoming;
 use crate::error::{Failure, Result};
 use crate::script::{Scripts, Verb};
 
+/// After more changes design documents are listed instead of looking at each change.
+const CHANGES_MAX: usize = 10_000;
+
 /// The validations of a database, kept until a design document changes.
 #[derive(Default)]
 pub(crate) struct Validators(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
+    /// The state that they were looked for in; none if they were not yet.
+    at: Option<Sequence>,
     /// The design documents that they were found in.
     designs: Vec<(String, Revision)>,
     functions: Arc<Vec<Functions>>,
@@ -26,23 +31,49 @@ struct Known {
 impl Validators {
     /// Those of the state `snapshot`.
     fn of(&self, served: &Served, scripts: &Arc<Scripts>, snapshot: &Snapshot) -> Result<Arc<Vec<Functions>>> {
+        let at = snapshot.sequence();
+        let mut known = self.0.lock();
+        if known.is_stale(served)? {
+            known.look(served, scripts, snapshot)?;
+        }
+        known.at = known.at.max(Some(at));
+        Ok(known.functions.clone())
+    }
+}
+
+impl Known {
+    /// Whether a design document may have changed. Costs a look at each write since.
+    fn is_stale(&self, served: &Served) -> Result<bool> {
+        let Some(since) = self.at else { return Ok(true) };
+        let mut left = CHANGES_MAX;
+        for change in served.database().changes(since)?.run() {
+            // Those after `at` as well: each document comes up once, where it changed last.
+            left -= 1;
+            if left == 0 || change?.id.as_str().starts_with("_design/") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn look(&mut self, served: &Served, scripts: &Arc<Scripts>, snapshot: &Snapshot) -> Result<()> {
         let (first, last) = (std::ops::Bound::Included("_design/"), std::ops::Bound::Excluded("_design0"));
         let mut designs = Vec::new();
         for listed in snapshot.list().from(first).to(last).run() {
             let listed = listed?;
             designs.push((listed.id.as_str().to_owned(), listed.revision));
         }
-        let mut known = self.0.lock();
-        if known.designs != designs {
-            let mut functions = Vec::new();
-            for design in super::all(snapshot)? {
-                if design.get("validate_doc_update")?.is_some() && super::is_javascript(&design.value()?) {
-                    functions.push(Functions::new(served, scripts, &design)?);
-                }
-            }
-            *known = Known { designs, functions: Arc::new(functions) };
+        if self.designs == designs {
+            return Ok(());
         }
-        Ok(known.functions.clone())
+        let mut functions = Vec::new();
+        for design in super::all(snapshot)? {
+            if design.get("validate_doc_update")?.is_some() && super::is_javascript(&design.value()?) {
+                functions.push(Functions::new(served, scripts, &design)?);
+            }
+        }
+        (self.designs, self.functions) = (designs, Arc::new(functions));
+        Ok(())
     }
 }
 
