@@ -5,10 +5,10 @@
 //! something that is not walked (arrays, objects) and those whose terms are incomplete.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::cursor::{Filtered, Hit, Need, Place};
