@@ -69,7 +69,9 @@ impl Pieces {
             (None, Err(failure)) => {
                 let error = std::io::Error::other(failure.to_string());
                 if let Some(sender) = &self.sender {
-                    sender.try_send(Err(error)).ok();
+                    // It must arrive: an answer that just ends would look whole.
+                    let sent = async { timeout(self.patience, sender.send(Err(error))).await };
+                    Handle::current().block_on(sent).ok();
                 }
             }
         }
