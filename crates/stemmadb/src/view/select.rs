@@ -9,6 +9,7 @@ use super::cell::Reading;
 use super::layout::{self, RowKey, end_of};
 use super::partials;
 use crate::index::DocumentNumber;
+use crate::revision::Sequence;
 use crate::tree::Direction;
 use crate::value::collate::key;
 use crate::value::{Kind, Value};
@@ -255,12 +256,22 @@ pub(super) struct RawGroups {
 impl RawGroups {
     /// The next group: its key and what its rows come to.
     pub(super) fn next(&mut self) -> Result<Option<(Value, Value)>> {
+        self.next_by(|first, _, level| Ok((group_key(first, level)?, group_prefix(first, level)?)))
+    }
+
+    /// As [`RawGroups::next`], where `group_of` tells from a row's key and value, and the level, its group's key, and what the keys of all
+    /// rows of that group begin with.
+    pub(super) fn next_by(
+        &mut self,
+        group_of: impl Fn(&[u8], &[u8], Option<usize>) -> Result<(Value, Vec<u8>)>,
+    ) -> Result<Option<(Value, Value)>> {
         while self.left > 0 {
             let Some((from, to)) = self.ranges.pop_front() else { break };
-            let Some(first) = self.first_key(&from, to.as_deref())? else { continue };
-            let prefix = group_prefix(&first, self.level)?;
-            let group_from = prefix.clone().max(from.clone());
-            let group_to = match (end_of(&prefix), &to) {
+            let of_row = |key: &[u8], value: &[u8]| group_of(key, value, self.level);
+            let Some((key, prefix)) = self.first(&from, to.as_deref(), of_row)? else { continue };
+            let end = end_of(&prefix);
+            let group_from = prefix.max(from.clone());
+            let group_to = match (end, &to) {
                 (Some(end), Some(to)) => Some(end.min(to.clone())),
                 (end, to) => end.or(to.clone()),
             };
@@ -276,9 +287,14 @@ impl RawGroups {
             self.left -= 1;
             let reducer = self.reading.reducer()?;
             let partial = partials::reduce_range(&self.reading.rows, reducer, &group_from, group_to.as_deref())?;
-            return Ok(Some((group_key(&first, self.level)?, reducer.result(&partial)?)));
+            return Ok(Some((key, reducer.result(&partial)?)));
         }
         Ok(None)
+    }
+
+    /// Everything written up to here is in the groups.
+    pub(super) fn position(&self) -> Sequence {
+        self.reading.position
     }
 
     /// There are to be no further groups.
@@ -286,8 +302,13 @@ impl RawGroups {
         self.left = 0;
     }
 
-    /// The key of the first row of the range, in the order of the answer.
-    fn first_key(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+    /// What `of_row` says of the first row of the range, in the order of the answer.
+    fn first<T>(
+        &self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        of_row: impl Fn(&[u8], &[u8]) -> Result<T>,
+    ) -> Result<Option<T>> {
         if to.is_some_and(|to| from >= to) {
             return Ok(None);
         }
@@ -295,9 +316,9 @@ impl RawGroups {
         let direction = if self.descending { Direction::Descending } else { Direction::Ascending };
         let mut scan = self.reading.rows.scan(Bound::Included(&lower), Bound::Excluded(&upper), direction)?;
         match scan.next()? {
-            Some((place, _)) => {
+            Some((place, value)) => {
                 let row = layout::row_of_place(place).unwrap_or_default();
-                Ok(Some(RowKey::decode(row)?.key.to_vec()))
+                of_row(RowKey::decode(row)?.key, value).map(Some)
             }
             None => Ok(None),
         }

@@ -1,6 +1,5 @@
 //! A question to a program's view.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::mapping::read;
@@ -15,7 +14,7 @@ use crate::view::layout::end_of;
 use crate::view::partials;
 use crate::view::query::{Access, ViewInfo};
 use crate::view::registry::Views;
-use crate::view::select::{RawRow, RawRows, RowRange, Select};
+use crate::view::select::{RawGroups, RawRow, RawRows, RowRange, Select};
 
 /// Failures that are told.
 const FAILURES_MAX: usize = 10;
@@ -190,14 +189,8 @@ impl ProgramQuery {
     /// As [`ProgramQuery::rows`].
     pub fn groups(self, level: Option<usize>) -> Result<ProgramGroups> {
         let reading = self.reading()?;
-        Ok(ProgramGroups {
-            ranges: self.ranges().into(),
-            reading,
-            descending: self.select.descending,
-            skip: self.select.skip,
-            left: self.select.limit.unwrap_or(u64::MAX),
-            level,
-        })
+        let select = Select { ranges: Some(self.ranges()), ..self.select };
+        Ok(ProgramGroups(select.groups(reading, level)))
     }
 }
 
@@ -277,82 +270,38 @@ impl Iterator for ProgramRows {
 }
 
 /// The groups of an answer, in order: key and reduction. After an error there are no further groups.
-pub struct ProgramGroups {
-    reading: Reading,
-    ranges: VecDeque<RowRange>,
-    descending: bool,
-    skip: u64,
-    left: u64,
-    level: Option<usize>,
-}
+pub struct ProgramGroups(RawGroups);
 
 impl ProgramGroups {
     /// Everything written up to here is in the groups.
     pub fn sequence(&self) -> Sequence {
-        self.reading.position
+        self.0.position()
     }
+}
 
-    /// The key of the group of a row's key, and what the keys of its rows begin with.
-    fn group_of(&self, emitted: Value) -> (Value, Vec<u8>) {
-        match (self.level, emitted) {
-            (Some(level), Value::Array(mut elements)) if level < elements.len() => {
-                elements.truncate(level);
-                let beginning = keys::beginning_with(&elements);
-                (elements.into(), beginning)
-            }
-            (_, emitted) => {
-                let beginning = keys::beginning(&keys::key_bytes(&emitted));
-                (emitted, beginning)
-            }
+/// The key of the group of a row with this value, and what the keys of its rows begin with.
+fn group_of(value: &[u8], level: Option<usize>) -> Result<(Value, Vec<u8>)> {
+    let (emitted, _) = read(value)?;
+    Ok(match (level, emitted) {
+        (Some(level), Value::Array(mut elements)) if level < elements.len() => {
+            elements.truncate(level);
+            let beginning = keys::beginning_with(&elements);
+            (elements.into(), beginning)
         }
-    }
-
-    fn first_key(&self, range: &RowRange) -> Result<Option<Value>> {
-        if range.1.as_ref().is_some_and(|to| range.0 >= *to) {
-            return Ok(None);
+        (_, emitted) => {
+            let beginning = keys::beginning(&keys::key_bytes(&emitted));
+            (emitted, beginning)
         }
-        let select = Select { ranges: Some(vec![range.clone()]), descending: self.descending, limit: Some(1), skip: 0 };
-        let row = select.rows(self.reading.clone()).next()?;
-        row.map(|row| read(&row.value).map(|(key, _)| key)).transpose()
-    }
-
-    fn read(&mut self) -> Result<Option<(Value, Value)>> {
-        while self.left > 0 {
-            let Some(range) = self.ranges.pop_front() else { break };
-            let Some(first) = self.first_key(&range)? else { continue };
-            let (from, to) = range;
-            let (key, beginning) = self.group_of(first);
-            let end = end_of(&beginning);
-            let group_from = beginning.max(from.clone());
-            let group_to = match (end, &to) {
-                (Some(end), Some(to)) => Some(end.min(to.clone())),
-                (end, to) => end.or(to.clone()),
-            };
-            if self.descending {
-                self.ranges.push_front((from, Some(group_from.clone())));
-            } else if let Some(next) = &group_to {
-                self.ranges.push_front((next.clone(), to));
-            }
-            if self.skip > 0 {
-                self.skip -= 1;
-                continue;
-            }
-            self.left -= 1;
-            let reducer = self.reading.reducer()?;
-            let partial = partials::reduce_range(&self.reading.rows, reducer, &group_from, group_to.as_deref())?;
-            return Ok(Some((key, reducer.result(&partial)?)));
-        }
-        Ok(None)
-    }
+    })
 }
 
 impl Iterator for ProgramGroups {
     type Item = Result<(Value, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let read = self.read();
+        let read = self.0.next_by(|_, value, level| group_of(value, level));
         if read.is_err() {
-            self.left = 0;
+            self.0.end();
         }
         read.transpose()
     }
