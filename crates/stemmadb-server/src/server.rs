@@ -19,7 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::auth::{
-    Access, Auth, Credential, Identity, PREFLIGHT, User, authorize, check_host, check_origin, cors_headers, users,
+    Access, Auth, Credential, Identity, PREFLIGHT, User, authorize, check_host, check_origin, cors_headers,
+    is_of_script, users,
 };
 use crate::config::Config;
 use crate::directory::Directory;
@@ -207,8 +208,9 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {
     let id = Uuid::new_v4().simple().to_string();
     let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).map(str::to_owned);
     let for_pages = cors_headers(&state.config, origin.as_deref());
+    let can_be_challenged = !is_of_script(request.headers());
     let answer = answer(state, request).await.unwrap_or_else(|failure| {
-        let challenges = failure.status() == hyper::StatusCode::UNAUTHORIZED;
+        let challenges = can_be_challenged && failure.status() == hyper::StatusCode::UNAUTHORIZED;
         let answer = Answer::from(failure);
         if challenges { answer.with(WWW_AUTHENTICATE, "Basic realm=\"server\"") } else { answer }
     });

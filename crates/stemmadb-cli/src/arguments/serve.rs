@@ -20,6 +20,9 @@ pub(crate) struct Serve {
     /// Where to listen
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5984")]
     pub(crate) listen: SocketAddr,
+    /// A site whose pages may use the server, with passwords; may be given several times
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) cors_origin: Vec<String>,
     #[command(flatten)]
     pub(crate) durability: DurabilityArgument,
 }

@@ -1,6 +1,6 @@
 //! `stemma serve`: every database in a directory, over HTTP, until interrupted.
 
-use stemmadb_server::{Administrator, Config, Server};
+use stemmadb_server::{Administrator, Config, Cors, Server};
 
 use super::Session;
 use crate::arguments::Serve;
@@ -15,7 +15,9 @@ pub(super) fn run(serve: &Serve, session: Session<'_>) -> Result<()> {
         return Err(Failure::usage("a server can't be run from the shell").with_hint("leave the shell first"));
     }
     let administrator = administrator(std::env::var(ADMIN).ok())?;
+    let origins = serve.cors_origin.clone();
     let config = Config {
+        cors: (!origins.is_empty()).then_some(Cors { origins, credentials: true }),
         address: serve.listen,
         administrator,
         durability: durability_of(serve.durability.durability),

@@ -26,7 +26,7 @@ use login::Logins;
 
 pub(crate) use password::Credential;
 pub(crate) use security::Security;
-pub(crate) use site::{PREFLIGHT, check_host, check_origin, cors_headers};
+pub(crate) use site::{PREFLIGHT, check_host, check_origin, cors_headers, is_of_script};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

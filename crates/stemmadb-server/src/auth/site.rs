@@ -61,6 +61,15 @@ pub(crate) fn check_origin(config: &Config, parts: &Parts) -> Result<()> {
     }
 }
 
+/// Whether a script of a page makes a request. It handles a refusal itself: a challenge would have the browser ask the user for a password,
+/// and the script wait for it.
+pub(crate) fn is_of_script(headers: &HeaderMap) -> bool {
+    match text(headers, "sec-fetch-mode") {
+        Some(mode) => mode != "navigate",
+        None => headers.contains_key("origin"),
+    }
+}
+
 /// What is answered of a site that may use the server: its own name, or `*` where all may and none with credentials.
 pub(crate) fn allowed_origin(config: &Config, origin: &str) -> Option<String> {
     let cors = config.cors.as_ref()?;

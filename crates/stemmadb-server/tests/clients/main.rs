@@ -1,6 +1,6 @@
 //! Suites of our own, in the languages of the clients, run with the clients themselves against a server on a loopback port.
 //!
-//! They need `node` and `npm`, and `go`; their packages are installed below cargo's target directory, by lock files without addresses,
+//! They need `node` and `npm`, `go`, and Chromium; their packages are installed below cargo's target directory, by lock files without addresses,
 //! so from whichever registry is set up. A missing tool is a failure that says what to install.
 
 mod suites;
@@ -8,7 +8,8 @@ mod suites;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use suites::{Started, copy_to, run};
+use stemmadb_server::{Config, Cors};
+use suites::{Beside, Started, copy_to, program, run};
 
 /// The sources of a suite.
 fn sources(suite: &str) -> PathBuf {
@@ -20,10 +21,9 @@ fn place(suite: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients").join(suite)
 }
 
-/// Installs a suite in JavaScript, if that was not done with this lock file, and runs it.
-fn run_node(suite: &str) {
-    let place = place(suite);
-    copy_to(&sources(suite), &place);
+/// Copies a package in JavaScript to `place`, and installs what it needs, if that was not done with this lock file.
+fn install(sources: &Path, place: &Path) {
+    copy_to(sources, place);
     let lock = std::fs::read_to_string(place.join("package-lock.json")).unwrap();
     assert!(
         !lock.contains("\"resolved\""),
@@ -32,26 +32,31 @@ fn run_node(suite: &str) {
     let stamp = place.join("installed");
     if std::fs::read_to_string(&stamp).ok().as_ref() != Some(&lock) {
         run(
-            Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&place),
+            Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(place),
             "Node.js with npm",
         );
         std::fs::write(&stamp, &lock).unwrap();
     }
-    let started = Started::new();
+}
+
+/// A suite in JavaScript, installed, and told where the server is.
+fn node(suite: &str, started: &Started) -> Command {
+    let place = place(suite);
+    install(&sources(suite), &place);
     let mut node = Command::new("node");
     node.args(["--test", "--test-reporter=spec", "suite.js"]).current_dir(&place);
     node.env("STEMMA_URL", started.url()).env("SUITE_DIR", started.local());
-    run(&mut node, "Node.js");
+    node
 }
 
 #[test]
 fn pouchdb() {
-    run_node("pouchdb");
+    run(&mut node("pouchdb", &Started::new()), "Node.js");
 }
 
 #[test]
 fn nano() {
-    run_node("nano");
+    run(&mut node("nano", &Started::new()), "Node.js");
 }
 
 #[test]
@@ -63,4 +68,23 @@ fn kivik() {
     go.args(["test", "-count=1", "-mod=readonly", "./..."]).current_dir(&place);
     go.env("STEMMA_URL", started.url());
     run(&mut go, "Go");
+}
+
+/// The browsers that are looked for where `CHROMIUM` names none.
+const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+#[test]
+fn browser() {
+    let chromium = std::env::var_os("CHROMIUM").map(PathBuf::from).or_else(|| program(&BROWSERS));
+    let chromium = chromium.expect(
+        "there is no Chromium: install it (on Debian: apt-get install --no-install-recommends chromium), or name its program in CHROMIUM",
+    );
+    let example = place("example");
+    install(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/browser"), &example);
+    // What the example's README says, on a free port.
+    let mut pages = Command::new("node");
+    let (_pages, page) = Beside::start(pages.args(["serve.js", "0"]).current_dir(&example), "Node.js");
+    let cors = Cors { origins: vec![page.clone()], credentials: true };
+    let started = Started::with(|config| Config { cors: Some(cors), ..config });
+    run(node("browser", &started).env("PAGE_URL", page).env("CHROMIUM", chromium), "Node.js");
 }

@@ -1,8 +1,9 @@
-//! What every suite needs: a server, a place, and a process that is waited for.
+//! What every suite needs: a server, a place, and processes that are waited for.
 
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use stemmadb::Durability;
 use stemmadb_server::script::Launch;
@@ -18,9 +19,14 @@ pub(crate) struct Started {
 
 impl Started {
     pub(crate) fn new() -> Self {
+        Self::with(|config| config)
+    }
+
+    /// A server whose configuration is changed first.
+    pub(crate) fn with(change: impl FnOnce(Config) -> Config) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let config = Config {
+        let config = change(Config {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
             // What a suite shows does not depend on it, and a thousand flushes take a while.
@@ -30,7 +36,7 @@ impl Started {
                 arguments: Vec::new(),
             }),
             ..Config::new(directory.path().join("databases"))
-        };
+        });
         std::fs::create_dir(directory.path().join("local")).unwrap();
         let server = Some(runtime.block_on(Server::start(config)).unwrap());
         Started { runtime, server, directory }
@@ -72,4 +78,35 @@ pub(crate) fn run(command: &mut Command, needs: &str) {
     };
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?} failed:\n{out}\n{err}");
+}
+
+/// A program that goes on beside a suite; ended when this is dropped.
+pub(crate) struct Beside(Child);
+
+impl Beside {
+    /// Starts a program, and waits for the first line that it prints.
+    pub(crate) fn start(command: &mut Command, needs: &str) -> (Self, String) {
+        let mut child = match command.stdout(Stdio::piped()).spawn() {
+            Ok(child) => child,
+            Err(error) => panic!("{command:?} can't be run: {error}. Install {needs} to run this test"),
+        };
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (Beside(child), line.trim().to_owned())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The first of these programs that there is.
+pub(crate) fn program(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories: Vec<_> = std::env::split_paths(&path).collect();
+    names.iter().find_map(|name| directories.iter().map(|directory| directory.join(name)).find(|path| path.is_file()))
 }

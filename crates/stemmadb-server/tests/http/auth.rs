@@ -409,3 +409,18 @@ fn a_password_is_made_up_once_and_kept() {
     }
     assert!(read_count > 1);
 }
+
+#[test]
+fn people_are_asked_for_a_password_and_scripts_of_pages_are_not() {
+    let server = Started::new();
+    let challenge = |headers: &[(&str, &str)]| {
+        let refused = server.send("GET", "/_all_dbs", headers, b"");
+        assert_eq!(refused.status, 401, "{refused:?}");
+        refused.header("www-authenticate").map(str::to_owned)
+    };
+    let asked = Some("Basic realm=\"server\"".to_owned());
+    assert_eq!(challenge(&[]), asked);
+    assert_eq!(challenge(&[("Sec-Fetch-Mode", "navigate")]), asked);
+    assert_eq!(challenge(&[("Sec-Fetch-Mode", "cors")]), None);
+    assert_eq!(challenge(&[("Origin", "http://localhost:1")]), None);
+}
