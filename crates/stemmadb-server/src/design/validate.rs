@@ -29,6 +29,11 @@ struct Known {
 }
 
 impl Validators {
+    /// Whether there may be functions to ask: those that the last write knew, or somebody is looking for them now.
+    pub(crate) fn may_be_any(&self) -> bool {
+        self.0.try_lock().is_none_or(|known| !known.functions.is_empty())
+    }
+
     /// Those of the state `snapshot`.
     fn of(&self, served: &Served, scripts: &Arc<Scripts>, snapshot: &Snapshot) -> Result<Arc<Vec<Functions>>> {
         let at = snapshot.sequence();

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use md5::{Digest as _, Md5};
 use parking_lot::{Mutex, RwLock};
 use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, Sequence, Snapshot};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 
 use super::catalogue::Entry;
@@ -16,6 +18,7 @@ use super::updates::Updates;
 use crate::auth::Security;
 use crate::design::Validators;
 use crate::error::{Failure, Result};
+use crate::http::blocking;
 
 /// One open database, and what the server keeps beside it.
 pub(crate) struct Served {
@@ -31,11 +34,17 @@ pub(crate) struct Served {
     /// The newest published sequence, for those who wait for the next.
     published: watch::Receiver<Sequence>,
     is_compacting: AtomicBool,
+    writer_count: AtomicUsize,
+    /// Whether the last write of one who wrote alone took less than [`QUICK_WRITE`].
+    was_write_quick: AtomicBool,
     _notifier: Notifier,
 }
 
 /// MD5s that are kept; beyond, all are forgotten.
 const MD5S_MAX: usize = 100_000;
+
+/// For so long a thread that serves connections may wait for the disk: about what a query takes.
+const QUICK_WRITE: Duration = Duration::from_micros(300);
 
 impl Served {
     pub(super) fn open(entry: &Entry, directory: &Path, options: Options, updates: &Arc<Updates>) -> Result<Self> {
@@ -64,6 +73,8 @@ impl Served {
             validators: Validators::default(),
             published,
             is_compacting: false.into(),
+            writer_count: 0.into(),
+            was_write_quick: false.into(),
             _notifier: notifier,
         })
     }
@@ -137,6 +148,32 @@ impl Served {
         Ok(md5)
     }
 
+    /// Runs a short write. Who comes while others write waits on the blocking pool, where the next flush serves all. Who writes alone does it
+    /// on this thread: to wake another, and to be woken by it, takes about as long as a flush. While flushes are slow the thread's other work
+    /// goes on elsewhere meanwhile; and where functions have to agree, which may take seconds.
+    pub(crate) async fn writing<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Served) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let writer = Writer::of(self.clone());
+        if !writer.is_alone || Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
+            return blocking(move || work(&writer.served)).await;
+        }
+        let start = Instant::now();
+        let is_quick = self.was_write_quick.load(Ordering::Relaxed) && !self.validators.may_be_any();
+        let result = match is_quick {
+            true => work(self),
+            false => tokio::task::block_in_place(|| work(self)),
+        };
+        self.was_write_quick.store(start.elapsed() < QUICK_WRITE, Ordering::Relaxed);
+        result
+    }
+
+    /// A design document was written: the next write may have to ask its functions.
+    pub(crate) fn design_changed(&self) {
+        self.was_write_quick.store(false, Ordering::Relaxed);
+    }
+
     /// Gives back space in the background, if that is not going on already.
     pub(crate) fn compact(self: &Arc<Self>) {
         if self.is_compacting.swap(true, Ordering::AcqRel) {
@@ -173,6 +210,25 @@ impl Served {
         if let Err(error) = self.database.clone().close() {
             eprintln!("closing {}: {error}", self.name);
         }
+    }
+}
+
+/// Somebody who writes, counted as long as they do.
+struct Writer {
+    served: Arc<Served>,
+    is_alone: bool,
+}
+
+impl Writer {
+    fn of(served: Arc<Served>) -> Self {
+        let is_alone = served.writer_count.fetch_add(1, Ordering::AcqRel) == 0;
+        Writer { served, is_alone }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.served.writer_count.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -227,7 +227,11 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
 async fn written(call: &Call, served: Arc<Served>, document: Incoming) -> Result<Answer> {
     let manner = manner_of(call)?;
     let database = served.name().to_owned();
-    let (id, revision) = blocking(move || write_one(&served, document, &manner)).await?;
+    // Files may be long.
+    let (id, revision) = match document.files.is_empty() {
+        true => served.writing(move |served| write_one(served, document, &manner)).await?,
+        false => blocking(move || write_one(&served, document, &manner)).await?,
+    };
     answer_written(call, written_status(call), &database, &id, &revision)
 }
 
@@ -275,7 +279,7 @@ pub(crate) async fn delete(call: Call) -> Result<Answer> {
     let manner = manner_of(&call)?;
     let status = if written_status(&call) == StatusCode::ACCEPTED { StatusCode::ACCEPTED } else { StatusCode::OK };
     let database = served.name().to_owned();
-    let (id, revision) = blocking(move || {
+    let deleting = served.writing(move |served| {
         // Whether there is anything to delete is asked first: 404 rather than 409.
         let snapshot = served.database().snapshot()?;
         let is_there = match &parent {
@@ -288,9 +292,9 @@ pub(crate) async fn delete(call: Call) -> Result<Answer> {
         }
         let body = Value::Object(Default::default());
         let document = Incoming { id: Some(id), revision: parent, deleted: true, body, ..Incoming::default() };
-        write_one(&served, document, &manner)
-    })
-    .await?;
+        write_one(served, document, &manner)
+    });
+    let (id, revision) = deleting.await?;
     answer_written(&call, status, &database, &id, &revision)
 }
 
@@ -352,9 +356,9 @@ pub(crate) async fn get_local(call: Call) -> Result<Answer> {
 pub(crate) async fn delete_local(call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let id = id_of(&call)?;
-    blocking(move || {
+    let deleting = served.writing(move |served| {
         served.database().delete_local(&id, None)?;
         Answer::ok(&json!({"ok": true, "id": id, "rev": "0-0"}))
-    })
-    .await
+    });
+    deleting.await
 }
