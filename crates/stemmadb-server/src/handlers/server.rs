@@ -27,6 +27,11 @@ pub(crate) async fn up(call: Call) -> Result<Answer> {
     Answer::ok(&json!({"status": "ok", "seeds": {}, "uptime": seconds}))
 }
 
+/// `GET /_openapi`
+pub(crate) async fn openapi(_call: Call) -> Result<Answer> {
+    Ok(Answer::text(StatusCode::OK, "application/json", crate::routes::openapi()))
+}
+
 /// The most ids given at once, as in CouchDB.
 const UUID_COUNT_MAX: usize = 1000;
 

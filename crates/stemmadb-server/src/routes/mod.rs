@@ -1,6 +1,9 @@
 //! Which request is whose? The table of all routes, and how one is found.
 
 mod matching;
+mod openapi;
+mod parameters;
+mod shape;
 mod table;
 
 use std::pin::Pin;
@@ -13,6 +16,8 @@ use crate::error::Result;
 use crate::http::{Answer, Call};
 
 pub(crate) use matching::{Found, find};
+pub(crate) use openapi::openapi;
+use shape::Shape;
 
 /// What answers a request.
 type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
@@ -27,6 +32,8 @@ pub(crate) struct Route {
     pub(crate) handler: Handler,
     /// What it does, in one sentence.
     about: &'static str,
+    /// What it takes and gives.
+    shape: Shape,
 }
 
 /// A route as it is described to others: to tests, and to the OpenAPI document.

@@ -4,6 +4,7 @@ mod auth;
 mod client;
 mod filters;
 mod matrix;
+mod openapi;
 mod protocol;
 mod replication;
 mod tls;
