@@ -114,6 +114,7 @@ fn run(command: &str, directory: &Path) -> Vec<String> {
         .env("LC_ALL", "C.UTF-8")
         .env_remove("CLICOLOR_FORCE")
         .env_remove("RUST_BACKTRACE")
+        .env_remove("STEMMA_BLESS")
         .stdin(Stdio::null())
         .output()
         .unwrap();

@@ -8,6 +8,7 @@
 //!             JavaScript
 //! documents   documents as the protocol has them      changes     the feed as clients read it
 //! mango       queries as clients write them           replicator  the server as a replicator
+//! settings    how the server is set: file, environment, flags
 //! ```
 //!
 //! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
@@ -29,6 +30,7 @@ mod replicator;
 mod routes;
 pub mod script;
 mod server;
+pub mod settings;
 mod tls;
 
 pub use auth::Access;

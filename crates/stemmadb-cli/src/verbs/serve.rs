@@ -1,56 +1,72 @@
 //! `stemma serve`: every database in a directory, over HTTP, until interrupted.
 
-use stemmadb_server::{Administrator, Config, Cors, Server};
+use std::io::Write as _;
+
+use stemmadb_server::settings::{Gathered, Sources, Wrong};
+use stemmadb_server::{Config, Server};
 
 use super::Session;
 use crate::arguments::Serve;
-use crate::face::durability_of;
 use crate::failure::{Exit, Failure, Result, remark};
-
-/// Where the administrator's name and password are looked for: not among the arguments, which other users of the machine can read.
-const ADMIN: &str = "STEMMA_ADMIN";
 
 pub(super) fn run(serve: &Serve, session: Session<'_>) -> Result<()> {
     if session.open.is_some() {
         return Err(Failure::usage("a server can't be run from the shell").with_hint("leave the shell first"));
     }
-    let administrator = administrator(std::env::var(ADMIN).ok())?;
-    let origins = serve.cors_origin.clone();
-    let config = Config {
-        cors: (!origins.is_empty()).then_some(Cors { origins, credentials: true }),
-        address: serve.listen,
-        administrator,
-        durability: durability_of(serve.durability.durability),
-        ..Config::new(&serve.directory)
-    };
+    let gathered = gather(serve)?;
+    gathered.remarks.iter().for_each(|told| remark(format_args!("{told}")));
+    if serve.print_config {
+        return write!(std::io::stdout().lock(), "{}", gathered.told()).map_err(Failure::output);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Exit::Unavailable, format!("cannot start threads: {error}")))?;
-    runtime.block_on(until_interrupted(config))
+    runtime.block_on(until_interrupted(gathered.config))
+}
+
+/// What the command line, the environment and the file say.
+fn gather(serve: &Serve) -> Result<Gathered> {
+    let sources = Sources {
+        directory: serve.directory.clone(),
+        file: serve.config.clone(),
+        flags: serve.settings.0.clone(),
+        environment: std::env::vars_os()
+            .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
+            .collect(),
+    };
+    sources.gather().map_err(|Wrong { message, hint }| {
+        let failure = Failure::usage(message);
+        match hint {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        }
+    })
 }
 
 async fn until_interrupted(config: Config) -> Result<()> {
-    let durability = config.durability;
+    let (durability, scheme) = (config.durability, if config.tls.is_some() { "https" } else { "http" });
     let server = Server::start(config).await.map_err(|failure| Failure::new(Exit::Unavailable, failure.reason()))?;
-    remark(format_args!("listening on http://{} (durability: {durability})", server.address()));
+    remark(format_args!("listening on {scheme}://{} (durability: {durability})", server.address()));
     if let Some(password) = server.generated_password() {
         remark(format_args!(
-            "administrator for this run: admin, password {password} (set {ADMIN}=NAME:PASSWORD for one that stays)"
+            "administrator: admin, password {password} (made up now and told once; STEMMA_ADMIN_PASSWORD sets another)"
         ));
     }
-    let interrupted = tokio::signal::ctrl_c().await;
-    interrupted.map_err(|error| Failure::new(Exit::Unavailable, format!("cannot wait for signals: {error}")))?;
+    let told = told_to_stop().await;
+    told.map_err(|error| Failure::new(Exit::Unavailable, format!("cannot wait for signals: {error}")))?;
     server.stop().await;
     Ok(())
 }
 
-/// The administrator that `NAME:PASSWORD` is.
-fn administrator(text: Option<String>) -> Result<Option<Administrator>> {
-    let Some(text) = text else { return Ok(None) };
-    match text.split_once(':') {
-        Some((name, password)) if !name.is_empty() && !password.is_empty() => {
-            Ok(Some(Administrator { name: name.to_owned(), password: password.to_owned() }))
+/// Waits for Ctrl-C, or for what ends a service.
+async fn told_to_stop() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => interrupted,
+            _ = terminated.recv() => Ok(()),
         }
-        _ => Err(Failure::usage(format!("{ADMIN} is not NAME:PASSWORD"))
-            .with_hint(format!("for example {ADMIN}=ada:secret"))),
     }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
 }
