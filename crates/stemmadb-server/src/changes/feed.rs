@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::request::{Feed, Request};
-use super::rows::{Position, next_batch};
+use super::rows::{Position, Rows};
 use crate::directory::Served;
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Body, State, blocking, streamed};
@@ -20,6 +20,7 @@ const PENDING_COUNTED: u64 = 10_000;
 
 /// The answer to a request of changes.
 pub(crate) async fn feed(state: Arc<State>, served: Arc<Served>, request: Request) -> Result<Answer> {
+    let request = Arc::new(request);
     if request.feed == Feed::Normal {
         return normal(&state, served, request).await;
     }
@@ -34,21 +35,14 @@ pub(crate) async fn feed(state: Arc<State>, served: Arc<Served>, request: Reques
     Ok(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }).with(CONTENT_TYPE, content_type))
 }
 
-async fn normal(state: &State, served: Arc<Served>, request: Request) -> Result<Answer> {
-    streamed(StatusCode::OK, "application/json", state.config.limits.stall_timeout, move |out| {
-        let snapshot = served.database().snapshot()?;
+async fn normal(state: &State, served: Arc<Served>, request: Arc<Request>) -> Result<Answer> {
+    streamed(StatusCode::OK, "application/json", state.config.limits.stall_timeout, move |mut out| async move {
         out.buffer.extend_from_slice(b"{\"results\":[\n");
-        let mut position = Position { since: request.since, count: 0 };
-        loop {
-            let batch = next_batch(&served, &snapshot, &request, position)?;
-            position = batch.position;
-            out.buffer.extend_from_slice(&batch.text);
-            if batch.is_last {
-                break;
-            }
-            out.flush_if_full()?;
+        let mut rows = Rows::new(&served, &request, Position { since: request.since, count: 0 })?;
+        while rows.write_batch(&mut out.buffer)? {
+            out.flush_if_full().await;
         }
-        out.buffer.extend_from_slice(ending(&served, &request, position)?.as_bytes());
+        out.buffer.extend_from_slice(ending(&served, &request, rows.position())?.as_bytes());
         Ok(())
     })
     .await
@@ -81,7 +75,7 @@ fn pending(served: &Served, since: Sequence) -> Result<u64> {
 struct Live {
     state: Arc<State>,
     served: Arc<Served>,
-    request: Request,
+    request: Arc<Request>,
     sender: mpsc::Sender<std::io::Result<Bytes>>,
 }
 
@@ -128,20 +122,27 @@ impl Live {
     }
 
     /// Sends everything there is for now.
-    async fn catch_up(&mut self, mut position: Position) -> Result<Position> {
+    async fn catch_up(&mut self, position: Position) -> Result<Position> {
+        let (served, request) = (self.served.clone(), self.request.clone());
+        let mut rows = blocking(move || Rows::new(&served, &request, position)).await?;
         loop {
+            let (batch, has_more);
             let (served, request) = (self.served.clone(), self.request.clone());
-            let batch = blocking(move || {
-                let snapshot = served.database().snapshot()?;
-                next_batch(&served, &snapshot, &request, position)
+            (rows, batch, has_more) = blocking(move || {
+                // Whoever reads slowly holds no state for long; only downwards there is no position to go on from.
+                if !request.descending {
+                    rows = Rows::new(&served, &request, rows.position())?;
+                }
+                let mut batch = Vec::new();
+                let has_more = rows.write_batch(&mut batch)?;
+                Ok((rows, batch, has_more))
             })
             .await?;
-            position = batch.position;
-            if !batch.text.is_empty() {
-                self.send(batch.text.into()).await?;
+            if !batch.is_empty() {
+                self.send(batch.into()).await?;
             }
-            if batch.is_last {
-                return Ok(position);
+            if !has_more {
+                return Ok(rows.position());
             }
         }
     }

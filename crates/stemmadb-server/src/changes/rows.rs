@@ -1,5 +1,8 @@
 //! Rows of the feed, a batch at a time.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use stemmadb::{Change, Sequence, Snapshot};
 
 use super::request::{Feed, Request};
@@ -17,55 +20,79 @@ pub(super) struct Position {
     pub(super) count: u64,
 }
 
-/// A batch of rows.
-pub(super) struct Batch {
-    pub(super) text: Vec<u8>,
-    pub(super) position: Position,
-    /// Whether there was nothing more for now.
-    pub(super) is_last: bool,
-}
-
-/// A batch ends when it has so much text.
+/// Rows end a batch when they are so much text.
 const TEXT_BYTES: usize = 64 << 10;
 
 /// Changes that a filter looks at together.
 const LOOKED_AT: usize = 256;
 
-/// The next rows, up to the size of a batch. Blocks.
-pub(super) fn next_batch(served: &Served, snapshot: &Snapshot, request: &Request, from: Position) -> Result<Batch> {
-    let with_documents = request.documents || request.filter.needs_documents();
-    let changes = served.database().changes(from.since)?.documents(with_documents);
-    let newest = changes.last_sequence();
-    let mut batch = Batch { text: Vec::new(), position: from, is_last: true };
-    let mut changes = request.filter.narrow(changes)?.descending(request.descending).run();
-    // Where no function looks at them, one after the other: a feed with a limit reads no further than it tells.
-    let together = if request.filter.needs_documents() { LOOKED_AT } else { 1 };
-    loop {
-        let looked_at = changes.by_ref().take(together).collect::<stemmadb::Result<Vec<_>>>()?;
-        if looked_at.is_empty() {
-            break;
-        }
-        let kept = request.filter.keep(served, &looked_at)?;
-        for (change, is_kept) in looked_at.iter().zip(kept) {
-            if batch.position.count >= request.limit {
-                return Ok(batch);
+/// The rows of one state of a database, read a batch at a time.
+pub(super) struct Rows {
+    served: Arc<Served>,
+    snapshot: Snapshot,
+    request: Arc<Request>,
+    changes: Box<dyn Iterator<Item = stemmadb::Result<Change>> + Send>,
+    /// Changes that were looked at and not told yet, and whether each is wanted.
+    ahead: VecDeque<(Change, bool)>,
+    newest: Sequence,
+    position: Position,
+}
+
+impl Rows {
+    /// Those from a position on, in the state as it is now. Blocks.
+    pub(super) fn new(served: &Arc<Served>, request: &Arc<Request>, from: Position) -> Result<Self> {
+        let snapshot = served.database().snapshot()?;
+        let with_documents = request.documents || request.filter.needs_documents();
+        let changes = served.database().changes(from.since)?.documents(with_documents);
+        let newest = changes.last_sequence();
+        let changes = request.filter.narrow(changes)?.descending(request.descending).run();
+        Ok(Rows {
+            served: served.clone(),
+            snapshot,
+            request: request.clone(),
+            changes: Box::new(changes),
+            ahead: VecDeque::new(),
+            newest,
+            position: from,
+        })
+    }
+
+    /// Where they have come to.
+    pub(super) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Writes the next rows, up to the size of a batch; whether there may be more. Blocks.
+    pub(super) fn write_batch(&mut self, out: &mut Vec<u8>) -> Result<bool> {
+        while out.len() < TEXT_BYTES {
+            if self.position.count >= self.request.limit {
+                return Ok(false);
             }
-            batch.position.since = change.sequence;
+            let Some((change, is_kept)) = self.next()? else {
+                if !self.request.descending {
+                    self.position.since = self.newest.max(self.position.since);
+                }
+                return Ok(false);
+            };
+            self.position.since = change.sequence;
             if is_kept {
-                write_row(served, snapshot, request, change, batch.position.count, &mut batch.text)?;
-                batch.position.count += 1;
+                write_row(&self.served, &self.snapshot, &self.request, &change, self.position.count, out)?;
+                self.position.count += 1;
             }
         }
-        // Downwards there is no position to go on from: all of it is one batch.
-        if batch.text.len() >= TEXT_BYTES && !request.descending {
-            batch.is_last = false;
-            return Ok(batch);
+        Ok(true)
+    }
+
+    fn next(&mut self) -> Result<Option<(Change, bool)>> {
+        if self.ahead.is_empty() {
+            // Where no function looks at them, one after the other: a feed with a limit reads no further than it tells.
+            let together = if self.request.filter.needs_documents() { LOOKED_AT } else { 1 };
+            let looked_at = self.changes.by_ref().take(together).collect::<stemmadb::Result<Vec<_>>>()?;
+            let kept = self.request.filter.keep(&self.served, &looked_at)?;
+            self.ahead.extend(looked_at.into_iter().zip(kept));
         }
+        Ok(self.ahead.pop_front())
     }
-    if batch.position.count < request.limit && !request.descending {
-        batch.position.since = newest.max(from.since);
-    }
-    Ok(batch)
 }
 
 fn write_row(

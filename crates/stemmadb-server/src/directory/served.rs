@@ -48,11 +48,12 @@ const QUICK_WRITE: Duration = Duration::from_micros(300);
 
 impl Served {
     pub(super) fn open(entry: &Entry, directory: &Path, options: Options, updates: &Arc<Updates>) -> Result<Self> {
+        let options = match entry.revs_limit {
+            Some(revs_limit) => options.revs_limit(revs_limit),
+            None => options,
+        };
         let database = Database::open_with(directory.join(&entry.directory), options)?;
         let security = RwLock::new(Arc::new(entry.security.clone()));
-        if let Some(revs_limit) = entry.revs_limit {
-            database.set_revs_limit(revs_limit);
-        }
         let (sender, published) = watch::channel(database.sequence());
         let (updates, told) = (updates.clone(), entry.name.clone());
         let notifier = database.notify(move |sequence| {

@@ -2,6 +2,8 @@
 
 use stemmadb::{Branch, Document, Revision, Snapshot, Value};
 
+use super::outgoing::{Printer, Show};
+use crate::directory::Served;
 use crate::error::{Failure, Result};
 
 /// The revision that `text` names.
@@ -33,6 +35,46 @@ pub(crate) enum OpenRevs {
 pub(crate) enum Opened {
     Document(Box<Document>),
     Missing(Revision),
+}
+
+/// Which leaves of a document are asked for, and what is shown of them.
+pub(crate) struct Leaves {
+    pub(crate) id: String,
+    pub(crate) wanted: OpenRevs,
+    /// Whether what descends from a revision is meant, too.
+    pub(crate) latest: bool,
+    pub(crate) show: Show,
+}
+
+/// Leaves of a document in one state.
+pub(crate) struct OpenedLeaves<'a> {
+    served: &'a Served,
+    show: &'a Show,
+    snapshot: Snapshot,
+    pub(crate) branches: Vec<Branch>,
+}
+
+impl Leaves {
+    /// Opens them, as they are now. Blocks.
+    ///
+    /// # Errors
+    /// 404 if all are wanted, and there are none.
+    pub(crate) fn open<'a>(&'a self, served: &'a Served) -> Result<(OpenedLeaves<'a>, Vec<Opened>)> {
+        let snapshot = served.database().snapshot()?;
+        let branches = snapshot.revisions(&self.id)?;
+        if branches.is_empty() && self.wanted == OpenRevs::All {
+            return Err(Failure::missing());
+        }
+        let opened = open_revs(&snapshot, &self.id, &branches, &self.wanted, self.latest)?;
+        Ok((OpenedLeaves { served, show: &self.show, snapshot, branches }, opened))
+    }
+}
+
+impl OpenedLeaves<'_> {
+    /// What prints them.
+    pub(crate) fn printer(&self) -> Printer<'_> {
+        Printer { served: self.served, snapshot: &self.snapshot, show: self.show }
+    }
 }
 
 /// Opens revisions of the document `id`: those named, or, if `latest`, the leaves that descend from them. A leaf that descends from

@@ -3,22 +3,19 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use hyper::StatusCode;
 use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName};
 use stemmadb::{Attachment, BlobReader, Document, Snapshot, Value};
-use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 
 use super::document::{answer_written, has_etag, id_of, manner_of, open, parent_of, wanted_revision, written_status};
 use crate::directory::Served;
 use crate::documents::{Content, Incoming, IncomingFile, check_id, md5_text, write_one};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Arriving, Body, Call, blocking, next_frame};
+use crate::http::{Answer, Arriving, Body, Call, blocking, next_frame, streamed_bytes};
 
 /// Content is read and sent in pieces of this size.
-const PIECE_BYTES: usize = 64 << 10;
+const PIECE_BYTES: u64 = 64 << 10;
 
 /// All files of a document, to be written again.
 pub(super) fn all_of(served: &Served, snapshot: &Snapshot, document: &Document) -> Result<Vec<IncomingFile>> {
@@ -110,44 +107,23 @@ fn range_of(call: &Call, length: u64) -> Option<Option<std::ops::Range<u64>>> {
     Some((range.start < range.end).then_some(range))
 }
 
-/// The bytes of `range`, read on the blocking pool as the client takes them.
+/// The bytes of `range`, read as the client takes them.
 fn sent(call: &Call, mut content: BlobReader, range: std::ops::Range<u64>) -> Body {
     let length = range.end - range.start;
-    let patience = call.state.config.limits.stall_timeout;
-    let (sender, from) = mpsc::channel(4);
-    tokio::task::spawn_blocking(move || {
-        let send = |piece: std::io::Result<Bytes>| {
-            Handle::current().block_on(async {
-                tokio::time::timeout(patience, sender.send(piece)).await.is_ok_and(|sent| sent.is_ok())
-            })
-        };
-        if let Err(error) = content.seek(SeekFrom::Start(range.start)) {
-            send(Err(error));
-            return;
-        }
+    streamed_bytes(length, call.state.config.limits.stall_timeout, move |mut out| async move {
+        let unread = |error: std::io::Error| Failure::internal(format!("a file can't be read: {error}"));
+        content.seek(SeekFrom::Start(range.start)).map_err(unread)?;
         let mut left = length;
         while left > 0 {
-            let mut piece = vec![0; usize::try_from(left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)];
-            let read = content.read(&mut piece).and_then(|count| match count {
-                0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
-                count => Ok(count),
-            });
-            match read {
-                Ok(count) => {
-                    piece.truncate(count);
-                    left -= count as u64;
-                    if !send(Ok(piece.into())) {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    send(Err(error));
-                    return;
-                }
+            let count = content.by_ref().take(left.min(PIECE_BYTES)).read_to_end(&mut out.buffer).map_err(unread)?;
+            if count == 0 {
+                return Err(unread(std::io::ErrorKind::UnexpectedEof.into()));
             }
+            left -= count as u64;
+            out.flush_if_full().await;
         }
-    });
-    Body::Pieces { from, length: Some(length) }
+        Ok(())
+    })
 }
 
 /// A bound on what is stored: what is compressed can be much larger than what was sent.

@@ -88,15 +88,15 @@ pub(crate) async fn bulk_get(mut call: Call) -> Result<Answer> {
     let asked = asked.ok_or_else(|| Failure::bad_request("Missing JSON list of 'docs'."))?;
     let asked = asked.iter().map(Asked::parse).collect::<Result<Vec<_>>>()?;
     let patience = call.state.config.limits.stall_timeout;
-    streamed(StatusCode::OK, "application/json", patience, move |out| {
+    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         out.buffer.extend_from_slice(b"{\"results\": [");
         for (at, asked) in asked.into_iter().enumerate() {
             if at > 0 {
                 out.buffer.push(b',');
             }
-            got(&served, &snapshot, asked, latest, &show, out)?;
-            out.flush_if_full()?;
+            got(&served, &snapshot, asked, latest, &show, &mut out)?;
+            out.flush_if_full().await;
         }
         out.buffer.extend_from_slice(b"]}\n");
         Ok(())

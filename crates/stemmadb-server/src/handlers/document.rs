@@ -11,8 +11,8 @@ use stemmadb::{Durability, Revision, Snapshot, Value};
 use crate::design::Gate;
 use crate::directory::Served;
 use crate::documents::{
-    FileView, Incoming, Manner, OpenRevs, Opened, Printer, Show, check_id, open_revs, parse_revision, revision_list,
-    write_one,
+    FileView, Incoming, Leaves, Manner, OpenRevs, Opened, Printer, Show, check_id, open_revs, parse_revision,
+    revision_list, write_one,
 };
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, Query, blocking, read_json, streamed, write_string};
@@ -56,10 +56,10 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
             "all" => OpenRevs::All,
             text => OpenRevs::These(revision_list(&read_json(text.as_bytes())?)?),
         };
-        let latest = call.query.flag("latest", false)?;
+        let leaves = Leaves { id, wanted, latest: call.query.flag("latest", false)?, show };
         return match accept.contains("multipart/mixed") {
-            true => super::multipart::open_revs_mixed(&call, served, id, wanted, latest, show).await,
-            false => open_revs_json(&call, served, id, wanted, latest, show).await,
+            true => super::multipart::open_revs_mixed(&call, served, leaves).await,
+            false => open_revs_json(&call, served, leaves).await,
         };
     }
     if show.files.content && accept.contains("multipart/related") {
@@ -121,29 +121,17 @@ pub(super) fn open(snapshot: &Snapshot, id: &str, wanted: Wanted) -> Result<stem
     }
 }
 
-async fn open_revs_json(
-    call: &Call,
-    served: Arc<Served>,
-    id: String,
-    wanted: OpenRevs,
-    latest: bool,
-    show: Show,
-) -> Result<Answer> {
+async fn open_revs_json(call: &Call, served: Arc<Served>, leaves: Leaves) -> Result<Answer> {
     let patience = call.state.config.limits.stall_timeout;
-    streamed(StatusCode::OK, "application/json", patience, move |out| {
-        let snapshot = served.database().snapshot()?;
-        let branches = snapshot.revisions(&id)?;
-        if branches.is_empty() && wanted == OpenRevs::All {
-            return Err(Failure::missing());
-        }
-        let printer = Printer { served: &served, snapshot: &snapshot, show: &show };
+    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
+        let (leaves, opened) = leaves.open(&served)?;
         let mut before = b'[';
-        for opened in open_revs(&snapshot, &id, &branches, &wanted, latest)? {
+        for opened in opened {
             out.buffer.push(std::mem::replace(&mut before, b','));
             match opened {
                 Opened::Document(document) => {
                     out.buffer.extend_from_slice(b"{\"ok\":");
-                    printer.print_of(&document, &branches, &mut out.buffer)?;
+                    leaves.printer().print_of(&document, &leaves.branches, &mut out.buffer)?;
                     out.buffer.push(b'}');
                 }
                 Opened::Missing(revision) => {
@@ -152,7 +140,7 @@ async fn open_revs_json(
                     out.buffer.push(b'}');
                 }
             }
-            out.flush_if_full()?;
+            out.flush_if_full().await;
         }
         if before == b'[' {
             out.buffer.push(b'[');

@@ -122,12 +122,12 @@ pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
     let wanted = queries.iter().map(|query| Wanted::parse(&call.query, Some(query))).collect::<Result<Vec<_>>>()?;
     let served = call.database().await?;
     let show = show_of(&call.query)?;
-    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |out| {
+    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         out.buffer.extend_from_slice(b"{\"results\":[");
         for (at, wanted) in wanted.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            write_listing(&served, &snapshot, wanted, &show, out)?;
+            write_listing(&served, &snapshot, wanted, &show, &mut out).await?;
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -138,16 +138,16 @@ pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
 async fn list(call: &Call, wanted: Wanted) -> Result<Answer> {
     let served = call.database().await?;
     let show = show_of(&call.query)?;
-    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |out| {
+    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
-        write_listing(&served, &snapshot, &wanted, &show, out)?;
+        write_listing(&served, &snapshot, &wanted, &show, &mut out).await?;
         out.buffer.push(b'\n');
         Ok(())
     })
     .await
 }
 
-fn write_listing(
+async fn write_listing(
     served: &Arc<Served>,
     snapshot: &Snapshot,
     wanted: &Wanted,
@@ -172,12 +172,12 @@ fn write_listing(
     let mut separator: &[u8] = b"\n";
     match &wanted.keys {
         Some(keys) => {
-            let keys: Box<dyn Iterator<Item = &Value>> =
+            let keys: Box<dyn Iterator<Item = &Value> + Send> =
                 if wanted.descending { Box::new(keys.iter().rev()) } else { Box::new(keys.iter()) };
             for key in keys.skip(skip).take(limit) {
                 out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
                 write_key(&printer, key, wanted.documents, out)?;
-                out.flush_if_full()?;
+                out.flush_if_full().await;
             }
         }
         None => {
@@ -186,7 +186,7 @@ fn write_listing(
             for listed in listing.run().skip(skip).take(limit) {
                 out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
                 write_row(&printer, &listed?, out)?;
-                out.flush_if_full()?;
+                out.flush_if_full().await;
             }
         }
     }
@@ -272,13 +272,13 @@ fn write_nothing(key: &Value, out: &mut Pieces) -> Result<()> {
 pub(crate) async fn local_docs(call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let documents = call.query.flag("include_docs", false)?;
-    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |out| {
+    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         out.buffer.extend_from_slice(b"{\"total_rows\":null,\"offset\":null,\"rows\":[");
         let mut separator: &[u8] = b"\n";
         for (id, _) in served.database().locals("_local/")? {
             let Some((number, body)) = served.database().get_local(&id)? else { continue };
             out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-            write_head(&id, out);
+            write_head(&id, &mut out);
             out.buffer.extend_from_slice(format!(",\"value\":{{\"rev\":\"0-{number}\"}}").as_bytes());
             if documents {
                 out.buffer.extend_from_slice(b",\"doc\":");
@@ -289,7 +289,7 @@ pub(crate) async fn local_docs(call: Call) -> Result<Answer> {
                 Value::Object(shown).write_json(&mut out.buffer);
             }
             out.buffer.push(b'}');
-            out.flush_if_full()?;
+            out.flush_if_full().await;
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())

@@ -23,19 +23,19 @@ const WARNING: &str = "The number of documents examined is high in proportion to
 pub(crate) async fn find(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let request = Request::parse(&call.json().await?)?;
-    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |out| {
-        write_found(&served, &request, out)
+    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
+        write_found(&served, &request, &mut out).await
     })
     .await
 }
 
-fn write_found(served: &Arc<Served>, request: &Request, out: &mut Pieces) -> Result<()> {
+async fn write_found(served: &Arc<Served>, request: &Request, out: &mut Pieces) -> Result<()> {
     let begun = Instant::now();
     let snapshot = served.database().snapshot()?;
     out.buffer.extend_from_slice(b"{\"docs\":[");
     let (row_count, token, documents_read) = match request.is_at_end() {
         true => (0, None, 0),
-        false => write_rows(served, &snapshot, request, out)?,
+        false => write_rows(served, &snapshot, request, out).await?,
     };
     out.buffer.extend_from_slice(b"\n],\n\"bookmark\":");
     out.string(&Request::bookmark_of(row_count, token));
@@ -59,7 +59,7 @@ fn write_found(served: &Arc<Served>, request: &Request, out: &mut Pieces) -> Res
 }
 
 /// Writes the rows; how many there are, the token that goes on after the last, and how many documents were read to decide.
-fn write_rows(
+async fn write_rows(
     served: &Arc<Served>,
     snapshot: &Snapshot,
     request: &Request,
@@ -73,7 +73,7 @@ fn write_rows(
             out.buffer.extend_from_slice(if count == 0 { b"\n" } else { b",\n" });
             value?.write_json(&mut out.buffer);
             count += 1;
-            out.flush_if_full()?;
+            out.flush_if_full().await;
         }
         return Ok((count, found.token()?, found.documents_read().saturating_sub(count)));
     }
@@ -84,7 +84,7 @@ fn write_rows(
         out.buffer.extend_from_slice(if count == 0 { b"\n" } else { b",\n" });
         printer.print(&document?, &mut out.buffer)?;
         count += 1;
-        out.flush_if_full()?;
+        out.flush_if_full().await;
     }
     Ok((count, found.token()?, found.documents_read().saturating_sub(count)))
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::attachment::{Bounded, content_of, is_gzip};
 use super::document::{Wanted, open};
 use crate::directory::Served;
-use crate::documents::{Content, FileView, Incoming, OpenRevs, Opened, Printer, Show, open_revs};
+use crate::documents::{Content, FileView, Incoming, Leaves, Opened, Printer, Show};
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Arriving, Call, Parts, Pieces, boundary, next_frame, read_json, streamed};
 
@@ -31,47 +31,37 @@ pub(super) async fn related(
     let show = following(show);
     let inner = Uuid::new_v4().simple().to_string();
     let content_type = format!("multipart/related; boundary=\"{inner}\"");
-    streamed(StatusCode::OK, &content_type, call.state.config.limits.stall_timeout, move |out| {
+    streamed(StatusCode::OK, &content_type, call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         let document = open(&snapshot, &id, wanted)?;
         let branches = snapshot.revisions(&id)?;
         let printer = Printer { served: &served, snapshot: &snapshot, show: &show };
-        write_related(&printer, &document, &branches, &inner, out)
+        write_related(&printer, &document, &branches, &inner, &mut out).await
     })
     .await
 }
 
 /// Leaves of a document, each a part.
-pub(super) async fn open_revs_mixed(
-    call: &Call,
-    served: Arc<Served>,
-    id: String,
-    wanted: OpenRevs,
-    latest: bool,
-    show: Show,
-) -> Result<Answer> {
-    let show = following(show);
+pub(super) async fn open_revs_mixed(call: &Call, served: Arc<Served>, leaves: Leaves) -> Result<Answer> {
+    let leaves = Leaves { show: following(leaves.show), ..leaves };
     let outer = Uuid::new_v4().simple().to_string();
     let content_type = format!("multipart/mixed; boundary=\"{outer}\"");
-    streamed(StatusCode::OK, &content_type, call.state.config.limits.stall_timeout, move |out| {
-        let snapshot = served.database().snapshot()?;
-        let branches = snapshot.revisions(&id)?;
-        if branches.is_empty() && wanted == OpenRevs::All {
-            return Err(Failure::missing());
-        }
-        let printer = Printer { served: &served, snapshot: &snapshot, show: &show };
-        for (at, opened) in open_revs(&snapshot, &id, &branches, &wanted, latest)?.into_iter().enumerate() {
+    streamed(StatusCode::OK, &content_type, call.state.config.limits.stall_timeout, move |mut out| async move {
+        let (leaves, opened) = leaves.open(&served)?;
+        for (at, opened) in opened.into_iter().enumerate() {
             let line_end = if at == 0 { "" } else { "\r\n" };
             out.buffer.extend_from_slice(format!("{line_end}--{outer}\r\n").as_bytes());
             match opened {
-                Opened::Document(document) => write_opened(&printer, &document, &branches, out)?,
+                Opened::Document(document) => {
+                    write_opened(&leaves.printer(), &document, &leaves.branches, &mut out).await?
+                }
                 Opened::Missing(revision) => {
                     let part =
                         format!("Content-Type: application/json; error=\"true\"\r\n\r\n{{\"missing\":\"{revision}\"}}");
                     out.buffer.extend_from_slice(part.as_bytes());
                 }
             }
-            out.flush_if_full()?;
+            out.flush_if_full().await;
         }
         out.buffer.extend_from_slice(format!("\r\n--{outer}--").as_bytes());
         Ok(())
@@ -79,21 +69,21 @@ pub(super) async fn open_revs_mixed(
     .await
 }
 
-fn write_opened(printer: &Printer<'_>, document: &Document, branches: &[Branch], out: &mut Pieces) -> Result<()> {
+async fn write_opened(printer: &Printer<'_>, document: &Document, branches: &[Branch], out: &mut Pieces) -> Result<()> {
     let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
     let files = document.attachments()?;
     if files.iter().any(|file| printer.show.files.wants(file, branch)) {
         let inner = Uuid::new_v4().simple().to_string();
         let head = format!("Content-Type: multipart/related; boundary=\"{inner}\"\r\n\r\n");
         out.buffer.extend_from_slice(head.as_bytes());
-        write_related(printer, document, branches, &inner, out)
+        write_related(printer, document, branches, &inner, out).await
     } else {
         out.buffer.extend_from_slice(b"Content-Type: application/json\r\n\r\n");
         printer.print_of(document, branches, &mut out.buffer)
     }
 }
 
-fn write_related(
+async fn write_related(
     printer: &Printer<'_>,
     document: &Document,
     branches: &[Branch],
@@ -112,13 +102,13 @@ fn write_related(
             file.length
         );
         out.buffer.extend_from_slice(head.as_bytes());
-        write_content(printer.snapshot, document, file, out)?;
+        write_content(printer.snapshot, document, file, out).await?;
     }
     out.buffer.extend_from_slice(format!("\r\n--{boundary}--").as_bytes());
     Ok(())
 }
 
-fn write_content(
+async fn write_content(
     snapshot: &Snapshot,
     document: &Document,
     file: &stemmadb::Attachment,
@@ -132,7 +122,7 @@ fn write_content(
             Ok(count) => out.buffer.extend_from_slice(&piece[..count]),
             Err(error) => return Err(Failure::internal(format!("a file can't be read: {error}"))),
         }
-        out.flush_if_full()?;
+        out.flush_if_full().await;
     }
 }
 

@@ -216,9 +216,9 @@ pub(crate) async fn get(mut call: Call) -> Result<Answer> {
     let show = show_of(&call.query)?;
     let Named { served, scripts, design, view } = named(&call).await?;
     let patience = call.state.config.limits.stall_timeout;
-    streamed(StatusCode::OK, "application/json", patience, move |out| {
+    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
         let asked = open(served, &scripts, &design, &view)?;
-        write_answer(&asked, &wanted, &show, out)?;
+        write_answer(&asked, &wanted, &show, &mut out).await?;
         out.buffer.push(b'\n');
         Ok(())
     })
@@ -234,14 +234,14 @@ pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
     let show = show_of(&call.query)?;
     let Named { served, scripts, design, view } = named(&call).await?;
     let patience = call.state.config.limits.stall_timeout;
-    streamed(StatusCode::OK, "application/json", patience, move |out| {
+    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
         let asked = open(served, &scripts, &design, &view)?;
         // What doesn't fit the view is refused before anything is sent.
         wanted.iter().try_for_each(|wanted| wanted.is_reduced(asked.can_reduce).map(|_| ()))?;
         out.buffer.extend_from_slice(b"{\"results\":[");
         for (at, wanted) in wanted.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            write_answer(&asked, wanted, &show, out)?;
+            write_answer(&asked, wanted, &show, &mut out).await?;
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -249,11 +249,11 @@ pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
     .await
 }
 
-fn write_answer(asked: &Asked, wanted: &Wanted, show: &Show, out: &mut Pieces) -> Result<()> {
+async fn write_answer(asked: &Asked, wanted: &Wanted, show: &Show, out: &mut Pieces) -> Result<()> {
     if wanted.is_reduced(asked.can_reduce)? {
-        write_groups(asked, wanted, out)
+        write_groups(asked, wanted, out).await
     } else {
-        write_rows(asked, wanted, show, out)
+        write_rows(asked, wanted, show, out).await
     }
 }
 
@@ -265,7 +265,7 @@ fn write_sequence(asked: &Asked, wanted: &Wanted, sequence: Sequence, out: &mut 
     }
 }
 
-fn write_rows(asked: &Asked, wanted: &Wanted, show: &Show, out: &mut Pieces) -> Result<()> {
+async fn write_rows(asked: &Asked, wanted: &Wanted, show: &Show, out: &mut Pieces) -> Result<()> {
     let mut rows = wanted.query(&asked.view).rows().map_err(view_failure)?;
     out.buffer.push(b'{');
     write_sequence(asked, wanted, rows.sequence(), out);
@@ -289,7 +289,7 @@ fn write_rows(asked: &Asked, wanted: &Wanted, show: &Show, out: &mut Pieces) -> 
             write_document(asked, &rows, &row, show, out)?;
         }
         out.buffer.push(b'}');
-        out.flush_if_full()?;
+        out.flush_if_full().await;
     }
     out.buffer.extend_from_slice(b"\n]}");
     Ok(())
@@ -315,7 +315,7 @@ fn write_document(asked: &Asked, rows: &ProgramRows, row: &ProgramRow, show: &Sh
     }
 }
 
-fn write_groups(asked: &Asked, wanted: &Wanted, out: &mut Pieces) -> Result<()> {
+async fn write_groups(asked: &Asked, wanted: &Wanted, out: &mut Pieces) -> Result<()> {
     let query = wanted.query(&asked.view);
     out.buffer.push(b'{');
     let write = |separator: &[u8], key: &Value, value: &Value, out: &mut Pieces| {
@@ -334,7 +334,7 @@ fn write_groups(asked: &Asked, wanted: &Wanted, out: &mut Pieces) -> Result<()> 
             for (at, group) in groups.enumerate() {
                 let (key, value) = group.map_err(view_failure)?;
                 write(if at == 0 { b"\n" } else { b",\n" }, &key, &value, out);
-                out.flush_if_full()?;
+                out.flush_if_full().await;
             }
         }
         None => {

@@ -16,4 +16,4 @@ pub(crate) use call::{Call, State, blocking};
 pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use query::Query;
-pub(crate) use stream::{Pieces, streamed, write_string};
+pub(crate) use stream::{Pieces, streamed, streamed_bytes, write_string};

@@ -7,6 +7,7 @@ mod matrix;
 mod openapi;
 mod protocol;
 mod replication;
+mod slow;
 mod tls;
 mod validations;
 mod views;

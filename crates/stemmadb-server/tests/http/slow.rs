@@ -1,0 +1,70 @@
+//! Clients that read slowly: they hold nobody up.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+
+use crate::client::{Started, basic};
+
+/// More than tokio's blocking pool has threads.
+const READER_COUNT: usize = 600;
+
+/// A database whose listing is longer than what sockets take before anybody reads.
+fn filled() -> Started {
+    let server = Started::new();
+    let docs: Vec<Value> =
+        (0..100).map(|n| json!({"_id": format!("{n:03}"), "n": n, "text": "x".repeat(80_000)})).collect();
+    server.database("slow", &docs);
+    server
+}
+
+/// A client that has read the beginning of an answer, and reads no more.
+fn slow_reader(server: &Started, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let credentials = basic("admin", "secret");
+    let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut begun = [0; 12];
+    stream.read_exact(&mut begun).unwrap();
+    assert_eq!(&begun, b"HTTP/1.1 200");
+    stream
+}
+
+#[test]
+fn slow_readers_hold_nobody_up() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    let server = filled();
+    let paths = ["/slow/_all_docs?include_docs=true", "/slow/_changes?include_docs=true&descending=true"];
+    let mut readers: Vec<_> = (0..READER_COUNT).map(|n| slow_reader(&server, paths[n % 2])).collect();
+    assert_eq!(server.put("/slow/new", &json!({"n": 1})).status, 201);
+    assert_eq!(server.get("/slow/new").json()["n"], 1);
+    let written = server.post("/slow/_bulk_docs", &json!({"docs": [{"_id": "a"}, {"_id": "b"}]}));
+    assert_eq!(written.status, 201);
+    let listed = server.get("/slow/_all_docs?startkey=%22a%22&include_docs=true").json();
+    assert_eq!(listed["rows"].as_array().unwrap().len(), 3);
+    // Whoever goes on reading gets all of what there was when they began.
+    let mut rest = String::new();
+    let mut reader = readers.swap_remove(0);
+    reader.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    reader.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("\"id\":\"000\"") && rest.contains("\"id\":\"099\"") && rest.contains("\n]}"));
+    assert!(!rest.contains("\"id\":\"new\""));
+}
+
+#[test]
+fn changes_downwards_are_those_upwards() {
+    let server = filled();
+    let rows = |path: &str| server.get(path).json()["results"].as_array().unwrap().clone();
+    let upwards = rows("/slow/_changes?include_docs=true");
+    let mut downwards = rows("/slow/_changes?include_docs=true&descending=true");
+    assert_eq!(upwards.len(), 100);
+    assert_eq!(rows("/slow/_changes?descending=true&limit=3").len(), 3);
+    assert_eq!(downwards[0]["id"], "099");
+    downwards.reverse();
+    assert_eq!(upwards, downwards);
+}
