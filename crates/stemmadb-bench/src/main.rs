@@ -49,9 +49,22 @@ enum Experiment {
     Commerce(Run),
     /// The server: requests in a second with 1 to 256 clients, writes beside the disk's flushes, views in JavaScript, memory
     Http(Run),
+    /// CouchDB's experiment: documents one by one beside many at once, 1 to 256 writers with and without group commit, system calls
+    Batches(Run),
+    /// DODB's experiment: cars found by a unique value, a colour, a keyword; uncached, cached, in memory only; beside files and links
+    Caches(Run),
     /// A server of the databases in a directory, until its input ends
     #[command(hide = true)]
     ServeChild { directory: PathBuf },
+    /// One crowd of writers, for its system calls
+    #[command(hide = true)]
+    BatchChild {
+        path: PathBuf,
+        count: usize,
+        writer_count: usize,
+        #[arg(action = clap::ArgAction::Set)]
+        shares_flushes: bool,
+    },
     /// One import, for its memory
     #[command(hide = true)]
     ImportChild { path: PathBuf, count: u64 },
@@ -122,6 +135,11 @@ fn run(arguments: &Arguments) -> Result<()> {
         Experiment::Views(run) => measure(run, &VIEWS),
         Experiment::Commerce(run) => measure(run, &COMMERCE),
         Experiment::Http(run) => measure(run, &HTTP),
+        Experiment::Batches(run) => measure(run, &BATCHES),
+        Experiment::BatchChild { path, count, writer_count, shares_flushes } => {
+            experiments::batch_child(path.clone(), *count, *writer_count, *shares_flushes)
+        }
+        Experiment::Caches(run) => measure(run, &CACHES),
         Experiment::ServeChild { directory } => experiments::serve_child(directory.clone()),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
@@ -151,6 +169,10 @@ const LIVE: Command = Command { name: "live", run: Bench::live, ..CORE };
 const QUERIES: Command =
     Command { name: "queries", run: Bench::queries, opening: include_str!("pages/queries.md"), ..CORE };
 const VIEWS: Command = Command { name: "views", run: Bench::views, opening: include_str!("pages/views.md"), ..CORE };
+const BATCHES: Command =
+    Command { name: "batches", run: Bench::batches, opening: include_str!("pages/batches.md"), ..CORE };
+const CACHES: Command =
+    Command { name: "caches", run: Bench::caches, opening: include_str!("pages/caches.md"), ..CORE };
 const COMMERCE: Command = Command {
     name: "commerce",
     run: Bench::commerce,

@@ -2,7 +2,9 @@
 
 mod ask;
 mod barrel;
+mod batches;
 mod bulk;
+mod caches;
 pub(crate) mod commerce;
 mod find;
 mod get;
@@ -20,6 +22,7 @@ use crate::engine::{Caching, Layout, Stemma};
 use crate::harness::{Clock, Heading, Place, Results, Row, Unit};
 use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records};
 
+pub(crate) use batches::run_child as batch_child;
 pub(crate) use http::run_child as serve_child;
 pub(crate) use import::run_child as import_child;
 
@@ -47,6 +50,8 @@ pub(crate) struct Scale {
     pub(crate) query_turn_ms: u64,
     /// Shoppers of each run of the shop.
     pub(crate) shopper_count: usize,
+    /// Sizes at which cars are looked for.
+    pub(crate) car_counts: &'static [u64],
 }
 
 /// A look at everything, in minutes.
@@ -64,6 +69,7 @@ pub(crate) const SMALL: Scale = Scale {
     view_counts: &[1_000, 10_000, 100_000],
     query_turn_ms: 20,
     shopper_count: 100,
+    car_counts: &[1_000, 10_000],
 };
 
 /// What the targets are about.
@@ -81,6 +87,7 @@ pub(crate) const FULL: Scale = Scale {
     view_counts: &[1_000, 10_000, 100_000, 1_000_000],
     query_turn_ms: 50,
     shopper_count: 1_000,
+    car_counts: &[1_000, 10_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 250_000],
 };
 
 /// One run of the bench.
@@ -146,6 +153,16 @@ impl Bench {
     /// The rows of `http`: the server, with clients beside it.
     pub(crate) fn http(&mut self) -> Result<()> {
         http::run(self)
+    }
+
+    /// The rows of `batches`: many documents at once.
+    pub(crate) fn batches(&mut self) -> Result<()> {
+        batches::run(self)
+    }
+
+    /// The rows of `caches`: what is found with nothing cached, everything, and no disk.
+    pub(crate) fn caches(&mut self) -> Result<()> {
+        caches::run(self)
     }
 
     fn wants(&self, row: &str) -> bool {
@@ -231,6 +248,7 @@ pub(crate) mod tests {
         view_counts: &[1_000],
         query_turn_ms: 1,
         shopper_count: 10,
+        car_counts: &[200],
     };
 
     #[test]
@@ -272,6 +290,28 @@ pub(crate) mod tests {
         let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
         bench.live().unwrap();
         assert_eq!(bench.results.rows().len(), 13);
+    }
+
+    #[test]
+    fn batches_and_crowds_write_everything() {
+        let place = Place::new(None).unwrap();
+        let machine = Machine::look(place.path(), String::new(), String::new());
+        let results = Results::new(machine, "none".to_owned(), None);
+        // System calls are those of a process of its own, which a test is not.
+        let groups = ["at once", "writers"].map(str::to_owned).to_vec();
+        let mut bench = Bench::new(TINY, place, results, Clock::Wall, groups);
+        bench.batches().unwrap();
+        assert_eq!(bench.results.rows().len(), 12 + 27);
+    }
+
+    #[test]
+    fn every_mode_finds_the_same_cars() {
+        let place = Place::new(None).unwrap();
+        let machine = Machine::look(place.path(), String::new(), String::new());
+        let results = Results::new(machine, "none".to_owned(), None);
+        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        bench.caches().unwrap();
+        assert_eq!(bench.results.rows().len(), 11);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is it measured on? Documents and questions as data, and the truth about them.
 
+mod cars;
 mod corpus;
 mod people;
 mod question;
@@ -8,6 +9,7 @@ pub(crate) mod shop;
 mod truth;
 mod users;
 
+pub(crate) use cars::{COLOR, Car, Cars, KEYWORD, name as car_name};
 pub(crate) use corpus::Corpus;
 pub(crate) use people::{GROUPS, People};
 pub(crate) use question::{Condition, Pattern, Question, Test, Wanted};

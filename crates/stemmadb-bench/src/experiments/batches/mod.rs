@@ -1,0 +1,231 @@
+//! COUCHDB-1023: what it saves to write many documents at once. Transactions of many documents beside as many of one; writers that share
+//! flushes beside writers that take turns; and what the system is asked for each document.
+
+mod calls;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::{Bench, SEED};
+use crate::Result;
+use crate::engine::{Caching, Stemma};
+use crate::harness::{Contender, Heading, Random, Row, Samples, Unit, hold};
+
+pub(crate) use calls::run_child;
+
+/// How many documents of how many bytes: what CouchDB's developers tried first, then a sweep.
+const BATCHES: [(usize, usize); 6] = [(30, 1_000), (30, 4_000), (10, 1_000), (100, 1_000), (1_000, 1_000), (30, 100)];
+/// What was published of the first two: how many times faster one write was than thirty.
+const PUBLISHED: [f64; 2] = [1_920.0 / 344.0, 2_002.0 / 700.0];
+const WRITER_COUNTS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// The size of what writers write.
+const DOCUMENT_BYTES: usize = 1_000;
+/// Bytes of a record beside its text.
+const FRAME_BYTES: usize = 60;
+
+pub(super) fn run(bench: &mut Bench) -> Result<()> {
+    for (at, (count, bytes)) in BATCHES.into_iter().enumerate() {
+        for synced in [true, false] {
+            batch(bench, count, bytes, synced, PUBLISHED.get(at).copied())?;
+        }
+    }
+    for writer_count in WRITER_COUNTS {
+        writers(bench, writer_count)?;
+    }
+    calls::run(bench)
+}
+
+/// Documents of so many bytes of JSON, their ids beside them.
+struct Documents(Vec<(String, String)>);
+
+impl Documents {
+    fn make(count: usize, bytes: usize) -> Self {
+        let document = |number: usize| {
+            let mut random = Random::at(SEED, number as u64);
+            let head = format!(r#"{{"number":{number},"text":""#);
+            let letter = |_| char::from(b'a' + random.below(26) as u8);
+            let text: String = (head.len() + 2..bytes).map(letter).collect();
+            (format!("{number:08}"), format!("{head}{text}\"}}"))
+        };
+        Documents((0..count).map(document).collect())
+    }
+
+    fn all(&self) -> Vec<(&str, &str)> {
+        self.0.iter().map(|(id, json)| (id.as_str(), json.as_str())).collect()
+    }
+}
+
+fn heading(bench: &Bench, row: &str, documents: usize, synced: bool, unit: Unit) -> Heading {
+    Heading { experiment: "batches", ..bench.heading(row, documents as u64, synced, unit) }
+}
+
+/// One transaction of `count` documents, beside as many of one document, and beside the file that both would need at least.
+fn batch(bench: &mut Bench, count: usize, bytes: usize, synced: bool, published: Option<f64>) -> Result<()> {
+    let name = format!("{count} documents of {bytes} bytes at once");
+    if !bench.wants(&name) {
+        return Ok(());
+    }
+    let documents = Documents::make(count, bytes);
+    let document_count = documents.0.len();
+    let place = &bench.place;
+    // Each turn writes to databases that are new, and checks that all of it is there.
+    let stemma = |at_once: bool, samples: &mut Samples| -> Result<()> {
+        let stemma = Stemma::open(&place.fresh("batch.stemma")?, synced, Caching::Default)?;
+        let documents = documents.all();
+        let start = Instant::now();
+        match at_once {
+            true => stemma.insert(&documents)?,
+            false => documents.iter().try_for_each(|one| stemma.insert(&[*one]))?,
+        }
+        samples.push(start.elapsed().as_nanos() as f64);
+        check(&stemma, document_count)?;
+        stemma.close()
+    };
+    let file = |at_once: bool, samples: &mut Samples| {
+        let path = place.fresh("batch.file")?;
+        samples.push(bare(&path, &documents, at_once, synced)?);
+        Ok(())
+    };
+    let contenders = vec![
+        Contender::new("stemma", |_, samples| stemma(true, samples)),
+        Contender::new("one-by-one", |_, samples| stemma(false, samples)),
+        Contender::new("file", |_, samples| file(true, samples)),
+        Contender::new("file-one-by-one", |_, samples| file(false, samples)),
+    ];
+    let mut heading = heading(bench, &name, document_count, synced, Unit::Microseconds);
+    heading.note = published.map(|ratio| format!("file writes, published by CouchDB: {ratio:.1} times"));
+    let row = hold(heading, bench.scale.repetition_count, contenders)?;
+    bench.push(row)
+}
+
+/// The same bytes into a preallocated file: in one write, or in one for each, flushed at the end or each.
+fn bare(path: &Path, documents: &Documents, at_once: bool, synced: bool) -> Result<f64> {
+    let records: Vec<Vec<u8>> =
+        documents.0.iter().map(|(_, json)| [json.as_bytes(), &[0; FRAME_BYTES]].concat()).collect();
+    let length: usize = records.iter().map(Vec::len).sum();
+    let file = File::create(path)?;
+    file.write_all_at(&vec![0; length], 0)?;
+    file.sync_all()?;
+    let flush = || if synced { file.sync_data() } else { Ok(()) };
+    let whole = records.concat();
+    let start = Instant::now();
+    if at_once {
+        file.write_all_at(&whole, 0)?;
+        flush()?;
+    } else {
+        let mut position = 0;
+        for record in &records {
+            file.write_all_at(record, position)?;
+            flush()?;
+            position += record.len() as u64;
+        }
+    }
+    let elapsed = start.elapsed();
+    let mut written = vec![1; length];
+    file.read_exact_at(&mut written, 0).or_else(|_| File::open(path)?.read_exact_at(&mut written, 0))?;
+    if written != whole {
+        return Err("the file does not have what was written to it".into());
+    }
+    Ok(elapsed.as_nanos() as f64)
+}
+
+fn check(stemma: &Stemma, count: usize) -> Result<()> {
+    let found = stemma.document_count()?;
+    if found == count as u64 { Ok(()) } else { Err(format!("{found} documents instead of {count}").into()) }
+}
+
+/// What writers came to: nanoseconds for each document, what each insert took, and documents per flush.
+struct Written {
+    each: f64,
+    latencies: Vec<f64>,
+    per_flush: f64,
+}
+
+/// So many writers at the same time, each inserting documents one by one, durable: sharing flushes, or each with one of its own.
+fn writers(bench: &mut Bench, writer_count: usize) -> Result<()> {
+    let rate = format!("{writer_count} writers");
+    if !bench.wants(&rate) {
+        return Ok(());
+    }
+    let each_count = (bench.scale.synced_count / writer_count).max(4);
+    let documents = Documents::make(each_count * writer_count, DOCUMENT_BYTES);
+    let [mut ours, mut alone] = [(); 2].map(|()| [(); 3].map(|()| Samples::default()));
+    for _ in 0..bench.scale.repetition_count {
+        for (shared, samples) in [(true, &mut ours), (false, &mut alone)] {
+            let written = crowd(&bench.place.fresh("writers.stemma")?, &documents, writer_count, shared)?;
+            samples[0].push_repetition(written.each);
+            samples[1].begin_repetition();
+            written.latencies.into_iter().for_each(|latency| samples[1].push(latency));
+            samples[2].push_repetition(written.per_flush);
+        }
+    }
+    let rows = [
+        (rate.clone(), Unit::PerSecond("documents/s")),
+        (format!("{rate}: an insert"), Unit::Microseconds),
+        (format!("{rate}: documents per flush"), Unit::Share("documents/flush")),
+    ];
+    for ((name, unit), (ours, alone)) in rows.into_iter().zip(ours.iter().zip(&alone)) {
+        let heading = heading(bench, &name, documents.0.len(), true, unit);
+        bench.push(Row::new(heading, ours, &[("no-group-commit", alone)]))?;
+    }
+    Ok(())
+}
+
+/// Inserts `documents` by so many writers; who shares nothing waits until the one before is flushed.
+fn crowd(path: &Path, documents: &Documents, writer_count: usize, shares_flushes: bool) -> Result<Written> {
+    let stemma = Stemma::open(path, true, Caching::Default)?;
+    let turn = Mutex::new(());
+    let all = documents.all();
+    let flushed_before = stemma.flush_count()?;
+    let insert = |document: (&str, &str)| -> Result<f64> {
+        let start = Instant::now();
+        let turn = (!shares_flushes).then(|| turn.lock());
+        stemma.insert(&[document])?;
+        drop(turn);
+        Ok(start.elapsed().as_nanos() as f64)
+    };
+    let begin = Instant::now();
+    let latencies = std::thread::scope(|scope| {
+        let insert = &insert;
+        let parts = all.chunks(all.len().div_ceil(writer_count));
+        let threads: Vec<_> = parts
+            .map(|part| scope.spawn(move || part.iter().map(|one| insert(*one)).collect::<Result<Vec<_>>>()))
+            .collect();
+        let mut latencies = Vec::with_capacity(all.len());
+        for thread in threads {
+            latencies.extend(thread.join().map_err(|_| "a writer failed")??);
+        }
+        Ok::<_, crate::Failure>(latencies)
+    })?;
+    let each = begin.elapsed().as_nanos() as f64 / all.len() as f64;
+    let flushes = stemma.flush_count()? - flushed_before;
+    check(&stemma, all.len())?;
+    stemma.close()?;
+    Ok(Written { each, latencies, per_flush: all.len() as f64 / flushes.max(1) as f64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::Place;
+
+    #[test]
+    fn documents_have_the_bytes_that_their_row_says() {
+        for bytes in [100, 1_000, 4_000] {
+            assert!(Documents::make(30, bytes).0.iter().all(|(_, json)| json.len() == bytes));
+        }
+    }
+
+    #[test]
+    fn who_takes_turns_shares_no_flush() {
+        let place = Place::new(None).unwrap();
+        let documents = Documents::make(64, 200);
+        let alone = crowd(&place.fresh("alone").unwrap(), &documents, 8, false).unwrap();
+        assert_eq!((alone.latencies.len(), alone.per_flush), (64, 1.0));
+        let shared = crowd(&place.fresh("shared").unwrap(), &documents, 8, true).unwrap();
+        assert!(shared.per_flush >= 1.0, "{}", shared.per_flush);
+    }
+}
