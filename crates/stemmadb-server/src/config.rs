@@ -30,6 +30,8 @@ pub struct Config {
     pub jwt_keys: Vec<JwtKey>,
     /// How long a session lasts without a request.
     pub session_timeout: Duration,
+    /// What wrong passwords cost.
+    pub lockout: Lockout,
     /// Whether everybody has to say who they are, but for logging in and for asking whether the server is up.
     pub require_valid_user: bool,
     /// With what the server proves who it is. None: it speaks without encryption.
@@ -97,6 +99,21 @@ pub enum JwtAlgorithm {
     Es384,
 }
 
+/// What wrong passwords cost: after some of one name from one address it has to wait there, twice as long after each.
+#[derive(Debug, Clone)]
+pub struct Lockout {
+    /// So many are free.
+    pub tries: usize,
+    /// The longest wait.
+    pub wait_max: Duration,
+}
+
+impl Default for Lockout {
+    fn default() -> Self {
+        Lockout { tries: 5, wait_max: Duration::from_secs(300) }
+    }
+}
+
 /// With what the server proves who it is. The files are read again when they change.
 #[derive(Debug, Clone)]
 pub struct Tls {
@@ -123,6 +140,8 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// Connections at once; more wait to be accepted.
     pub connection_count: usize,
+    /// Connections at once of one address; more are closed.
+    pub connection_count_per_address: usize,
     /// How long requests may go on after the server was told to stop.
     pub grace: Duration,
 }
@@ -137,6 +156,7 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
             connection_count: 4096,
+            connection_count_per_address: 1024,
             grace: Duration::from_secs(5),
         }
     }
@@ -155,6 +175,7 @@ impl Config {
             cors: None,
             jwt_keys: Vec::new(),
             session_timeout: Duration::from_secs(600),
+            lockout: Lockout::default(),
             require_valid_user: false,
             tls: None,
             scripts: None,

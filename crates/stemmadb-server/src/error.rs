@@ -1,8 +1,10 @@
 //! What went wrong, as a client reads it: a status, CouchDB's word for it, and a sentence.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use hyper::StatusCode;
+use hyper::header::{ALLOW, HeaderName, RETRY_AFTER};
 use serde::Serialize;
 use stemmadb::ErrorKind;
 
@@ -15,8 +17,8 @@ pub struct Failure {
     status: StatusCode,
     error: Cow<'static, str>,
     reason: Cow<'static, str>,
-    /// The methods a path has, where another was asked.
-    allow: Option<String>,
+    /// A header that goes with it.
+    header: Option<(HeaderName, String)>,
 }
 
 /// The body of a refusal.
@@ -29,7 +31,7 @@ pub(crate) struct Told<'a> {
 impl Failure {
     /// A failure with a status, CouchDB's word for it, and what a person should read.
     pub fn new(status: StatusCode, error: impl Into<Cow<'static, str>>, reason: impl Into<Cow<'static, str>>) -> Self {
-        Failure { status, error: error.into(), reason: reason.into(), allow: None }
+        Failure { status, error: error.into(), reason: reason.into(), header: None }
     }
 
     /// 400: the request is wrong.
@@ -76,7 +78,15 @@ impl Failure {
     pub fn method_not_allowed(methods: &str) -> Self {
         let reason = format!("Only {methods} allowed");
         let failure = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
-        Failure { allow: Some(methods.to_owned()), ..failure }
+        Failure { header: Some((ALLOW, methods.to_owned())), ..failure }
+    }
+
+    /// 429: come back after a while.
+    pub fn too_many(reason: impl Into<Cow<'static, str>>, wait: Duration) -> Self {
+        // Whole seconds, and none too few.
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let failure = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", reason);
+        Failure { header: Some((RETRY_AFTER, seconds.to_string())), ..failure }
     }
 
     /// 413: more than is taken.
@@ -109,8 +119,8 @@ impl Failure {
         &self.reason
     }
 
-    pub(crate) fn allow(&self) -> Option<&str> {
-        self.allow.as_deref()
+    pub(crate) fn header(&self) -> Option<&(HeaderName, String)> {
+        self.header.as_ref()
     }
 
     pub(crate) fn told(&self) -> Told<'_> {

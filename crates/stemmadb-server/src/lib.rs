@@ -19,6 +19,7 @@
 mod auth;
 mod changes;
 mod config;
+mod connections;
 mod design;
 mod directory;
 mod documents;
@@ -34,7 +35,7 @@ pub mod settings;
 mod tls;
 
 pub use auth::Access;
-pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Tls};
+pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, Tls};
 pub use error::{Failure, Result};
 pub use routes::{Described, described};
 pub use server::Server;

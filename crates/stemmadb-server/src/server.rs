@@ -19,8 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::auth::{
-    Access, Auth, Credential, Identity, PREFLIGHT, User, authorize, check_host, check_origin, cors_headers,
-    is_of_script, users,
+    Access, Auth, Credential, Identity, PREFLIGHT, Peer, Tokens, User, authorize, check_host, check_origin,
+    cors_headers, is_of_script, users,
 };
 use crate::config::Config;
 use crate::directory::Directory;
@@ -75,6 +75,7 @@ impl Server {
             auth,
             scripts,
             jobs: Jobs::default(),
+            connections: Arc::default(),
             started: Instant::now(),
             stopping: stopped.clone(),
         };
@@ -124,9 +125,10 @@ fn identify(config: &Config, directory: &Directory) -> Result<(Auth, Option<Stri
     if secret.len() < 64 {
         return Err(Failure::internal("the server's secret in the catalogue is damaged"));
     }
+    let tokens = Tokens::load(directory)?;
     if let Some(administrator) = &config.administrator {
         let credential = Credential::new(&administrator.password)?;
-        return Ok((Auth::new(config, administrator.name.clone(), credential, secret)?, None));
+        return Ok((Auth::new(config, administrator.name.clone(), credential, secret, tokens)?, None));
     }
     let mut generated = None;
     let (kept, _) = directory.kept("administrator", || {
@@ -138,7 +140,7 @@ fn identify(config: &Config, directory: &Directory) -> Result<(Auth, Option<Stri
     })?;
     let credential = Credential::of_user(&kept);
     let credential = credential.ok_or_else(|| Failure::internal("the administrator in the catalogue is damaged"))?;
-    Ok((Auth::new(config, "admin".to_owned(), credential, secret)?, generated))
+    Ok((Auth::new(config, "admin".to_owned(), credential, secret, tokens)?, generated))
 }
 
 async fn accept(
@@ -158,25 +160,27 @@ async fn accept(
             } => accepted,
         };
         let (Ok(place), accepted) = accepted else { break };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             // Out of descriptors, mostly: those who are served give some back.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             continue;
         };
+        let count_max = state.config.limits.connection_count_per_address;
+        let Some(connected) = state.connections.admit(peer.ip(), count_max) else { continue };
         stream.set_nodelay(true).ok();
         let (watcher, state, tls) = (connections.watcher(), state.clone(), tls.clone());
         tokio::spawn(async move {
             // A connection that breaks is the client's affair.
             match tls {
-                None => drop(watcher.watch(connection(stream, &state)).await),
+                None => drop(watcher.watch(connection(stream, peer, &state)).await),
                 Some(tls) => {
                     let shaken = timeout(state.config.limits.handshake_timeout, tls.accept(stream)).await;
                     if let Ok(Ok(stream)) = shaken {
-                        drop(watcher.watch(connection(stream, &state)).await);
+                        drop(watcher.watch(connection(stream, peer, &state)).await);
                     }
                 }
             }
-            drop(place);
+            drop((connected, place));
         });
     }
     drop(listener);
@@ -185,6 +189,7 @@ async fn accept(
 
 fn connection<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     stream: S,
+    peer: SocketAddr,
     state: &Arc<State>,
 ) -> http1::Connection<
     TokioIo<S>,
@@ -201,7 +206,13 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)
         .max_buf_size(limits.head_bytes.max(8192))
-        .serve_connection(TokioIo::new(stream), service_fn(move |request| serve(state.clone(), request)))
+        .serve_connection(
+            TokioIo::new(stream),
+            service_fn(move |mut request| {
+                request.extensions_mut().insert(Peer(peer));
+                serve(state.clone(), request)
+            }),
+        )
 }
 
 async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {
@@ -245,13 +256,16 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer>
     };
     // Whoever logs in, or out, may still have a session of somebody.
     let identity = match (route.path, &parts.method) {
-        ("/_session", &Method::POST | &Method::DELETE) => Identity { user: User::default(), cookie: None },
+        ("/_session", &Method::POST | &Method::DELETE) => Identity::of(User::default()),
         _ => state.auth.authenticate(&state.directory, &parts).await?,
     };
-    let Identity { user, cookie } = identity;
+    let Identity { user, scope, cookie } = identity;
     require_user(&state.config, &user, route.path)?;
     if user.how == Some("cookie") || route.path == "/_session" {
         check_origin(&state.config, &parts)?;
+    }
+    if let Some(scope) = scope {
+        scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;
     }
     let security = match (route.access, parameters.get("db")) {
         (Access::Member | Access::DatabaseAdmin, Some(name)) => Some(state.directory.security(name).await?),

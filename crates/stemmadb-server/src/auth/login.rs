@@ -1,12 +1,14 @@
 //! Is the password right? Verified passwords are remembered for a short while, and few are verified at once.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
+use super::lockout::Lockout;
 use super::password::Credential;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
@@ -27,22 +29,30 @@ pub(super) struct Logins {
     known: Mutex<HashMap<[u8; 32], Instant>>,
     working: Semaphore,
     waiting: Semaphore,
+    lockout: Lockout,
 }
 
 impl Logins {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(lockout: Lockout) -> Self {
         let mut key = [0; 32];
         key[..16].copy_from_slice(Uuid::new_v4().as_bytes());
         key[16..].copy_from_slice(Uuid::new_v4().as_bytes());
         let (known, working, waiting) = (Mutex::default(), Semaphore::new(AT_ONCE), Semaphore::new(WAITING_MAX));
-        Logins { key, known, working, waiting }
+        Logins { key, known, working, waiting, lockout }
     }
 
     /// Whether `password` is that of `name`, who has `credential`; none: there is no such user, which takes as long to find out.
     ///
     /// # Errors
-    /// 503 if very many are logging in.
-    pub(super) async fn is_right(&self, name: &str, password: &str, credential: Option<Credential>) -> Result<bool> {
+    /// 429 if there were too many wrong ones; 503 if very many are logging in.
+    pub(super) async fn is_right(
+        &self,
+        address: IpAddr,
+        name: &str,
+        password: &str,
+        credential: Option<Credential>,
+    ) -> Result<bool> {
+        self.check_lockout(address, name)?;
         let exists = credential.is_some();
         let credential = credential.unwrap_or_else(Credential::nobody);
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
@@ -63,12 +73,24 @@ impl Logins {
         };
         let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
         let _working = self.working.acquire().await.map_err(|_| busy())?;
+        // Those who waited with this one may have been wrong.
+        self.check_lockout(address, name)?;
         let password = password.to_owned();
         let is_right = blocking(move || Ok(credential.is(&password))).await? && exists;
         if is_right {
+            self.lockout.succeed(address, name);
             self.remember(hash);
+        } else {
+            self.lockout.fail(address, name, Instant::now());
         }
         Ok(is_right)
+    }
+
+    fn check_lockout(&self, address: IpAddr, name: &str) -> Result<()> {
+        match self.lockout.wait(address, name, Instant::now()) {
+            None => Ok(()),
+            Some(wait) => Err(Failure::too_many("Too many wrong passwords; wait a while.", wait)),
+        }
     }
 
     fn remember(&self, hash: [u8; 32]) {

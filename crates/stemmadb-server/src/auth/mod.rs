@@ -2,12 +2,15 @@
 
 mod cookie;
 mod jwt;
+mod lockout;
 mod login;
 mod password;
 mod security;
 mod site;
+mod token;
 pub(crate) mod users;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,11 +25,14 @@ use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use cookie::Claimed;
 use jwt::JwtKeys;
+use lockout::Lockout;
 use login::Logins;
 
+pub(crate) use lockout::site;
 pub(crate) use password::Credential;
 pub(crate) use security::Security;
 pub(crate) use site::{PREFLIGHT, check_host, check_origin, cors_headers, is_of_script};
+pub(crate) use token::{Scope, Tokens, Wanted};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -67,8 +73,29 @@ impl User {
 /// Who makes a request, and what is sent back with whatever is answered.
 pub(crate) struct Identity {
     pub(crate) user: User,
+    /// What a token is bound to, if it was one.
+    pub(crate) scope: Option<Scope>,
     /// Another cookie, if it is time for one.
     pub(crate) cookie: Option<String>,
+}
+
+/// The address that a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+impl Peer {
+    /// That of a request.
+    pub(crate) fn of(parts: &Parts) -> IpAddr {
+        // Every connection notes it; one that did not would share its lockout with all such.
+        parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip())
+    }
+}
+
+impl Identity {
+    /// Somebody without a token, and without another cookie.
+    pub(crate) fn of(user: User) -> Self {
+        Identity { user, scope: None, cookie: None }
+    }
 }
 
 /// Tells who makes a request.
@@ -78,6 +105,7 @@ pub(crate) struct Auth {
     secret: Vec<u8>,
     logins: Logins,
     jwt_keys: JwtKeys,
+    tokens: Tokens,
     session_timeout: Duration,
     is_secure: bool,
 }
@@ -97,13 +125,20 @@ impl Auth {
     ///
     /// # Errors
     /// 400 if a key of the configuration is none.
-    pub(crate) fn new(config: &Config, administrator: String, credential: Credential, secret: Vec<u8>) -> Result<Self> {
+    pub(crate) fn new(
+        config: &Config,
+        administrator: String,
+        credential: Credential,
+        secret: Vec<u8>,
+        tokens: Tokens,
+    ) -> Result<Self> {
         Ok(Auth {
             administrator,
             credential,
             secret,
-            logins: Logins::new(),
+            logins: Logins::new(Lockout::new(config.lockout.tries, config.lockout.wait_max)),
             jwt_keys: JwtKeys::new(&config.jwt_keys)?,
+            tokens,
             session_timeout: config.session_timeout,
             is_secure: config.tls.is_some(),
         })
@@ -121,25 +156,46 @@ impl Auth {
             let decoded = BASE64_STANDARD.decode(rest.trim()).map_err(|_| wrong())?;
             let decoded = String::from_utf8(decoded).map_err(|_| wrong())?;
             let (name, password) = decoded.split_once(':').ok_or_else(wrong)?;
-            User { how: Some("default"), ..self.log_in(directory, name, password).await? }
+            User { how: Some("default"), ..self.log_in(directory, Peer::of(parts), name, password).await? }
         } else if scheme.eq_ignore_ascii_case("bearer") {
             let refused = || Failure::unauthorized("The token is not valid.");
+            if rest.trim().starts_with(token::PREFIX) {
+                return self.by_token(directory, rest.trim()).await?.ok_or_else(refused);
+            }
             self.jwt_keys.user(rest.trim()).ok_or_else(refused)?
         } else {
             return Err(wrong());
         };
-        Ok(Identity { user, cookie: None })
+        Ok(Identity::of(user))
+    }
+
+    /// Who makes requests with a token; none if it is not, or not any more.
+    async fn by_token(&self, directory: &Arc<Directory>, text: &str) -> Result<Option<Identity>> {
+        let Some(token) = self.tokens.verify(text) else { return Ok(None) };
+        let user = match &token.user {
+            None => token.itself(),
+            Some(name) => {
+                let Some(known) = self.known(directory, name).await? else { return Ok(None) };
+                User { name: Some(name.clone()), roles: known.roles, how: Some("token") }
+            }
+        };
+        Ok(Some(Identity { user, scope: Some(token.scope.clone()), cookie: None }))
+    }
+
+    /// All tokens.
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     async fn by_cookie(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
-        let nobody = || Ok(Identity { user: User::default(), cookie: None });
+        let nobody = || Ok(Identity::of(User::default()));
         let Some(claimed) = cookie_of(parts).and_then(Claimed::parse) else { return nobody() };
         let known = self.known(directory, &claimed.name).await?;
         let Some(Known { roles, credential }) = known else { return nobody() };
         let mark = credential.mark();
         let Some(is_old) = claimed.verify(&self.secret, &mark, self.session_timeout) else { return nobody() };
         let cookie = is_old.then(|| self.cookie(&cookie::make(&self.secret, &mark, &claimed.name)));
-        Ok(Identity { user: User { name: Some(claimed.name), roles, how: Some("cookie") }, cookie })
+        Ok(Identity { cookie, ..Identity::of(User { name: Some(claimed.name), roles, how: Some("cookie") }) })
     }
 
     async fn known(&self, directory: &Arc<Directory>, name: &str) -> Result<Option<Known>> {
@@ -157,14 +213,20 @@ impl Auth {
     /// The user with this name and password.
     ///
     /// # Errors
-    /// 401 if there is none.
-    pub(crate) async fn log_in(&self, directory: &Arc<Directory>, name: &str, password: &str) -> Result<User> {
+    /// 401 if there is none; 429 if there were too many wrong passwords from this address.
+    pub(crate) async fn log_in(
+        &self,
+        directory: &Arc<Directory>,
+        address: IpAddr,
+        name: &str,
+        password: &str,
+    ) -> Result<User> {
         let known = self.known(directory, name).await?;
         let (roles, credential) = match known {
             Some(known) => (known.roles, Some(known.credential)),
             None => (Vec::new(), None),
         };
-        match self.logins.is_right(name, password, credential).await? {
+        match self.logins.is_right(address, name, password, credential).await? {
             true => Ok(User { name: Some(name.to_owned()), roles, how: None }),
             false => Err(wrong()),
         }

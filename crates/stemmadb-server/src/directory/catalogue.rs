@@ -167,6 +167,31 @@ impl Catalogue {
         self.change(name, |row| row.revs_limit = Some(revs_limit))
     }
 
+    /// What the server keeps for itself of a kind: names and values.
+    pub(super) fn records(&self, kind: &str) -> Result<Vec<(String, Value)>> {
+        let mut records = Vec::new();
+        for document in self.documents()? {
+            let name = document.id().as_str().strip_prefix(kind).and_then(|rest| rest.strip_prefix(':'));
+            if let Some(name) = name {
+                records.push((name.to_owned(), document.value()?));
+            }
+        }
+        Ok(records)
+    }
+
+    pub(super) fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()> {
+        self.database.upsert(&format!("{kind}:{name}"), value)?;
+        Ok(())
+    }
+
+    pub(super) fn remove_record(&self, kind: &str, name: &str) -> Result<()> {
+        let id = format!("{kind}:{name}");
+        if let Some(document) = self.database.get(&id)? {
+            self.database.delete(&id, document.revision())?;
+        }
+        Ok(())
+    }
+
     fn change(&self, name: &str, change: impl FnOnce(&mut Row)) -> Result<()> {
         let id = database_id(name);
         let document = self.database.get(&id)?.ok_or_else(Failure::no_database)?;

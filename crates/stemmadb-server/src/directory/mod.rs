@@ -89,6 +89,21 @@ impl Directory {
         self.catalogue.kept(name, make)
     }
 
+    /// What the server keeps for itself of a kind: names and values. Blocks.
+    pub(crate) fn records(&self, kind: &str) -> Result<Vec<(String, stemmadb::Value)>> {
+        self.catalogue.records(kind)
+    }
+
+    /// Keeps a value of a kind under a name, in place of the one that is there. Blocks until it is flushed.
+    pub(crate) fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()> {
+        self.catalogue.put_record(kind, name, value)
+    }
+
+    /// Forgets what is kept under a name, if there is anything. Blocks until that is flushed.
+    pub(crate) fn remove_record(&self, kind: &str, name: &str) -> Result<()> {
+        self.catalogue.remove_record(kind, name)
+    }
+
     /// The names, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.places.read().keys().cloned().collect()

@@ -12,6 +12,7 @@ pub(crate) mod refused;
 pub(crate) mod replicate;
 pub(crate) mod server;
 pub(crate) mod session;
+pub(crate) mod token;
 pub(crate) mod update;
 pub(crate) mod updates;
 pub(crate) mod view;

@@ -5,6 +5,7 @@ use hyper::header::{LOCATION, SET_COOKIE};
 use serde_json::json;
 use stemmadb::Value;
 
+use crate::auth::Peer;
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, Query, read_json};
 
@@ -13,7 +14,7 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
     let user = &call.user;
     let mut info = json!({
         "authentication_db": crate::auth::users::DATABASE,
-        "authentication_handlers": ["jwt", "cookie", "default"],
+        "authentication_handlers": ["token", "jwt", "cookie", "default"],
     });
     if let Some(how) = user.how {
         info["authenticated"] = how.into();
@@ -45,7 +46,7 @@ async fn credentials(call: &mut Call) -> Result<(String, String)> {
 pub(crate) async fn post(mut call: Call) -> Result<Answer> {
     let (name, password) = credentials(&mut call).await?;
     let (auth, directory) = (&call.state.auth, &call.state.directory);
-    let user = auth.log_in(directory, &name, &password).await?;
+    let user = auth.log_in(directory, Peer::of(&call.parts), &name, &password).await?;
     let cookie = auth.session(directory, &name).await?;
     let body = json!({"ok": true, "name": user.name, "roles": user.roles});
     let answer = match next(&call) {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -87,8 +87,8 @@ impl From<Failure> for Answer {
     fn from(failure: Failure) -> Self {
         let answer = Answer::json(failure.status(), &failure.told())
             .unwrap_or_else(|_| Answer::empty(StatusCode::INTERNAL_SERVER_ERROR));
-        match failure.allow() {
-            Some(methods) => answer.with(ALLOW, methods),
+        match failure.header() {
+            Some((name, value)) => answer.with(name.clone(), value),
             None => answer,
         }
     }

@@ -13,6 +13,7 @@ use super::body::{inflated, read_all, read_json};
 use super::{Parameters, Query};
 use crate::auth::{Auth, User};
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::directory::{Directory, Served};
 use crate::error::{Failure, Result};
 use crate::replicator::Jobs;
@@ -25,6 +26,7 @@ pub(crate) struct State {
     pub(crate) auth: Auth,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) jobs: Jobs,
+    pub(crate) connections: Arc<Connections>,
     pub(crate) started: Instant,
     /// Becomes true when the server is told to stop.
     pub(crate) stopping: watch::Receiver<bool>,

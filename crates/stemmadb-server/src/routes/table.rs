@@ -14,7 +14,7 @@ use super::parameters::{
 use super::shape::{gives, gives_bytes, refuses};
 use crate::auth::Access;
 use crate::handlers::{
-    attachment, bulk, changes, database, document, listing, mango, refused, replicate, server, session, update,
+    attachment, bulk, changes, database, document, listing, mango, refused, replicate, server, session, token, update,
     updates, view,
 };
 
@@ -43,6 +43,7 @@ pub(super) fn routes() -> &'static [Route] {
     ROUTES.get_or_init(|| {
         [
             server_routes(),
+            token_routes(),
             replicator_routes(),
             database_routes(),
             bulk_routes(),
@@ -80,6 +81,15 @@ fn server_routes() -> Vec<Route> {
         route!(GET "/_active_tasks" ServerAdmin server::active_tasks, "What the server does in the background.",
             gives("Objects")),
         route!(GET "/_membership" ServerAdmin server::membership, "The nodes of the server: one.", gives("Membership")),
+    ]
+}
+
+fn token_routes() -> Vec<Route> {
+    vec![
+        route!(GET "/_tokens" ServerAdmin token::list, "The API tokens there are, without what they are.", gives("Tokens")),
+        route!(POST "/_tokens" ServerAdmin token::create, "Makes an API token, which is told this once.",
+            gives("NewToken").takes("WantedToken").status(201)),
+        route!(DELETE "/_tokens/{token}" ServerAdmin token::revoke, "Takes an API token back, by its name.", gives("Ok")),
     ]
 }
 

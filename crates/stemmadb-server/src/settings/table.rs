@@ -156,6 +156,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         },
         show: |config| config.tls.iter().map(|tls| tls.key.display().to_string()).collect(),
     },
+    setting!("lockout.tries" Count lockout.tries, "Wrong passwords of one name from one address before it has to wait there, twice as long after each"),
+    setting!("lockout.wait_max" Duration lockout.wait_max, "The longest such wait"),
     setting!("scripts.time" Duration script_bounds.time, "How long one call of a design document's function may take"),
     setting!("scripts.memory_bytes" Bytes script_bounds.memory_bytes, "How much memory one engine of such functions may take"),
     Setting {
@@ -169,6 +171,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("limits.handshake_timeout" Duration limits.handshake_timeout, "How long it may take to agree on encryption"),
     setting!("limits.stall_timeout" Duration limits.stall_timeout, "How long a body may stand still, in either direction"),
     setting!("limits.connection_count" Count limits.connection_count, "Connections at once; more wait to be accepted"),
+    setting!("limits.connection_count_per_address" Count limits.connection_count_per_address, "Connections at once of one address; more are closed"),
     setting!("limits.grace" Duration limits.grace, "How long requests may go on after the server was told to stop"),
 ];
 

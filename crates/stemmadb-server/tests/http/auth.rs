@@ -1,11 +1,9 @@
 //! Sessions, passwords, tokens, users, and pages of other sites.
 
 use serde_json::{Value, json};
-use stemmadb_server::{Cors, JwtAlgorithm, JwtKey};
+use stemmadb_server::{Config, Cors, Lockout};
 
 use crate::client::{ADMIN, Answer, Started, basic};
-
-const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
 
 fn with_users() -> Started {
     let server = Started::new();
@@ -13,7 +11,7 @@ fn with_users() -> Started {
     server
 }
 
-fn prepare(server: &Started) {
+pub(crate) fn prepare(server: &Started) {
     server.database("_users", &[]);
     server.database("db", &[json!({"_id": "d"})]);
     for (name, roles) in [("ann", json!(["staff"])), ("eve", json!([]))] {
@@ -205,69 +203,6 @@ fn users_of_couchdb_are_brought_along() {
     assert_eq!(server.ask_as(Some(("old", "passwort")), "GET", "/db/d", None).status, 401);
 }
 
-fn token(claims: &Value, algorithm: jsonwebtoken::Algorithm, id: Option<&str>, secret: &[u8]) -> String {
-    let header = jsonwebtoken::Header { kid: id.map(str::to_owned), ..jsonwebtoken::Header::new(algorithm) };
-    jsonwebtoken::encode(&header, claims, &jsonwebtoken::EncodingKey::from_secret(secret)).unwrap()
-}
-
-#[test]
-fn tokens_are_trusted_by_their_key_algorithm_and_end() {
-    let server = Started::with(|mut config| {
-        let key = |id: Option<&str>, key: &[u8]| JwtKey {
-            id: id.map(str::to_owned),
-            algorithm: JwtAlgorithm::Hs256,
-            key: key.to_vec(),
-        };
-        config.jwt_keys = vec![key(None, SECRET), key(Some("k"), &[7; 40])];
-        config
-    });
-    prepare(&server);
-    use jsonwebtoken::Algorithm::{HS256, HS512};
-    let status =
-        |token: &str| server.send("GET", "/db/d", &[("Authorization", &format!("Bearer {token}"))], b"").status;
-    let claims = json!({"sub": "ann", "exp": 4_000_000_000_u64});
-    assert_eq!(status(&token(&claims, HS256, None, SECRET)), 200);
-    assert_eq!(status(&token(&claims, HS256, Some("k"), &[7; 40])), 200);
-    let staff = json!({"sub": "robot", "exp": 4_000_000_000_u64, "_couchdb.roles": ["staff"]});
-    assert_eq!(status(&token(&staff, HS256, None, SECRET)), 200);
-    assert_eq!(status(&token(&json!({"sub": "eve", "exp": 4_000_000_000_u64}), HS256, None, SECRET)), 403);
-    let without = |text: &str| text.rsplit_once('.').unwrap().0.to_owned() + ".";
-    let none = {
-        use base64::Engine;
-        let encode = |value: Value| base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
-        format!("{}.{}.", encode(json!({"alg": "none", "typ": "JWT"})), encode(claims.clone()))
-    };
-    for (bad, why) in [
-        (token(&json!({"sub": "ann", "exp": 1_000_000_000}), HS256, None, SECRET), "it is over"),
-        (token(&json!({"sub": "ann"}), HS256, None, SECRET), "it has no end"),
-        (token(&json!({"exp": 4_000_000_000_u64}), HS256, None, SECRET), "it is of nobody"),
-        (token(&json!({"sub": "", "exp": 4_000_000_000_u64}), HS256, None, SECRET), "it is of nobody"),
-        (
-            token(&json!({"sub": "ann", "exp": 4_000_000_000_u64, "nbf": 3_900_000_000_u64}), HS256, None, SECRET),
-            "it is not yet",
-        ),
-        (token(&claims, HS512, None, SECRET), "another algorithm"),
-        (token(&claims, HS256, Some("other"), SECRET), "an unknown key"),
-        (token(&claims, HS256, Some("k"), SECRET), "another key's"),
-        (token(&claims, HS256, None, b"another secret of thirty-two bytes or more"), "a forged one"),
-        (without(&token(&claims, HS256, None, SECRET)), "no signature"),
-        (none, "no algorithm"),
-        ("x.y.z".to_owned(), "nothing"),
-        (String::new(), "nothing"),
-    ] {
-        assert_eq!(status(&bad), 401, "{why}");
-    }
-    let short = JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: b"short".to_vec() };
-    let place = tempfile::tempdir().unwrap();
-    let config = stemmadb_server::Config {
-        jwt_keys: vec![short],
-        address: ([127, 0, 0, 1], 0).into(),
-        ..stemmadb_server::Config::new(place.path())
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    assert!(runtime.block_on(stemmadb_server::Server::start(config)).is_err());
-}
-
 #[test]
 fn other_names_for_this_server_are_refused() {
     let server = with_users();
@@ -423,4 +358,62 @@ fn people_are_asked_for_a_password_and_scripts_of_pages_are_not() {
     assert_eq!(challenge(&[("Sec-Fetch-Mode", "navigate")]), asked);
     assert_eq!(challenge(&[("Sec-Fetch-Mode", "cors")]), None);
     assert_eq!(challenge(&[("Origin", "http://localhost:1")]), None);
+}
+
+/// Asks with a password, and returns the status and what is said of waiting.
+fn tried(server: &Started, name: &str, password: &str) -> (u16, bool) {
+    let answer = server.ask_as(Some((name, password)), "GET", "/_session", None);
+    (answer.status, answer.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().unwrap() > 0))
+}
+
+#[test]
+fn wrong_passwords_make_a_name_wait_and_nobody_else() {
+    let lockout = Lockout { tries: 3, wait_max: std::time::Duration::from_secs(3600) };
+    let server = Started::with(|config| Config { lockout, ..config });
+    prepare(&server);
+    let session = cookie(&log_in(&server, "ann", "ann's"));
+    let made = server.post("/_tokens", &json!({"name": "t", "user": "ann"})).json();
+    let bearer = format!("Bearer {}", made["token"].as_str().unwrap());
+    // Who is there and who is not are answered alike.
+    for name in ["ann", "nobody"] {
+        let mut answers: Vec<_> = (0..3).map(|_| tried(&server, name, "wrong")).collect();
+        assert_eq!(answers, [(401, false); 3], "{name}");
+        // Each wait is twice as long as the one before: after some, no test is slow enough to see its end.
+        let started = std::time::Instant::now();
+        let mut count = 3;
+        while count < 10 {
+            assert!(started.elapsed().as_secs() < 200, "{answers:?}");
+            let answer = tried(&server, name, "wrong");
+            count += usize::from(answer.0 == 401);
+            answers.push(answer);
+            if answer == (429, true) && count >= 5 {
+                break;
+            }
+        }
+        assert!(answers.iter().all(|answer| matches!(answer, (401, false) | (429, true))), "{answers:?}");
+    }
+    assert_eq!(tried(&server, "ann", "ann's"), (429, true), "also with the password");
+    let refused = log_in(&server, "ann", "ann's");
+    assert_eq!((refused.status, refused.json()["error"].as_str()), (429, Some("too_many_requests")));
+    assert_eq!(server.send("GET", "/db/d", &[("Cookie", &session)], b"").status, 200, "a session goes on");
+    assert_eq!(server.send("GET", "/db/d", &[("Authorization", &bearer)], b"").status, 200, "and so does a token");
+    assert_eq!(tried(&server, "eve", "eve's"), (200, false));
+    assert_eq!(tried(&server, "admin", "secret"), (200, false));
+}
+
+#[test]
+fn guesses_made_at_once_are_counted_as_if_one_after_the_other() {
+    let lockout = Lockout { tries: 3, wait_max: std::time::Duration::from_secs(3600) };
+    let server = Started::with(|config| Config { lockout, ..config });
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let ask = |at: usize| {
+            let server = &server;
+            scope.spawn(move || tried(server, "admin", &format!("guess {at}")).0)
+        };
+        let asking: Vec<_> = (0..40).map(ask).collect();
+        asking.into_iter().map(|asked| asked.join().unwrap()).collect()
+    });
+    let verified = statuses.iter().filter(|status| **status == 401).count();
+    assert!((3..=8).contains(&verified), "{verified} of 40 guesses were looked at: {statuses:?}");
+    assert!(statuses.iter().all(|status| matches!(status, 401 | 429)), "{statuses:?}");
 }

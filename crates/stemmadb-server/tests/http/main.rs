@@ -3,11 +3,13 @@
 mod auth;
 mod client;
 mod filters;
+mod jwt;
 mod matrix;
 mod openapi;
 mod protocol;
 mod replication;
 mod slow;
 mod tls;
+mod tokens;
 mod validations;
 mod views;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use stemmadb_server::{Access, described};
+use stemmadb_server::{Access, Config, Lockout, described};
 
 use crate::client::{ADMIN, Started, basic};
 
@@ -72,6 +72,20 @@ fn everybody(server: &Started) -> Vec<Somebody> {
     let by_cookie = |name, cookie: String, rank| Somebody { name, headers: vec![("Cookie", cookie)], rank };
     let bearer =
         |name, token: &str| Somebody { name, headers: vec![("Authorization", format!("Bearer {token}"))], rank: None };
+    let token = |name: &str, asked: serde_json::Value| {
+        let mut asked = asked;
+        asked["name"] = json!(name);
+        let made = server.post("/_tokens", &asked);
+        assert_eq!(made.status, 201, "{made:?}");
+        made.json()["token"].as_str().unwrap().to_owned()
+    };
+    let admin_token = token("root", json!({"roles": ["_admin"]}));
+    let revoked = token("revoked", json!({"roles": ["_admin"]}));
+    assert_eq!(server.delete("/_tokens/revoked").status, 200);
+    let mut forged_token = admin_token.clone();
+    let last = forged_token.pop().unwrap();
+    forged_token.push(if last == '0' { '1' } else { '0' });
+    let by_token = |name, token: &str, rank| Somebody { rank: Some(rank), ..bearer(name, token) };
     let mut forged = session("root-like", "root's").into_bytes();
     let at = forged.len() - 8;
     forged[at] = if forged[at] == b'x' { b'y' } else { b'x' };
@@ -88,6 +102,13 @@ fn everybody(server: &Started) -> Vec<Somebody> {
             "token without algorithm",
             "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImV4cCI6NDAwMDAwMDAwMCwiX2NvdWNoZGIucm9sZXMiOlsiX2FkbWluIl19.",
         ),
+        bearer("forged API token", &forged_token),
+        bearer("expired API token", &token("expired", json!({"roles": ["_admin"], "expires_in_seconds": 0}))),
+        bearer("revoked API token", &revoked),
+        bearer("API token of nobody", &token("nobody", json!({"user": "nobody"}))),
+        by_token("API token of a stranger", &token("stranger", json!({"roles": ["staff"]})), 1),
+        by_token("API token of a member", &token("member", json!({"user": "member"})), 2),
+        by_token("API token of the server's administrator", &admin_token, 4),
         // A session that is none, or over, is as nothing.
         by_cookie("forged cookie", String::from_utf8(forged).unwrap(), Some(0)),
         by_cookie(
@@ -131,7 +152,9 @@ fn make_database(server: &Started) {
 
 #[test]
 fn everybody_at_every_route() {
-    let server = Started::new();
+    // Wrong passwords are tried at every route.
+    let lockout = Lockout { tries: usize::MAX, ..Lockout::default() };
+    let server = Started::with(|config| Config { lockout, ..config });
     prepare(&server);
     let everybody = everybody(&server);
     let mut count = 0;

@@ -1,0 +1,29 @@
+//! `_tokens`: API tokens are made, listed and taken back.
+
+use hyper::StatusCode;
+use serde_json::json;
+
+use crate::auth::Wanted;
+use crate::error::Result;
+use crate::http::{Answer, Call, blocking};
+
+/// `GET /_tokens`
+pub(crate) async fn list(call: Call) -> Result<Answer> {
+    Answer::ok(&json!({"tokens": call.state.auth.tokens().list()}))
+}
+
+/// `POST /_tokens`
+pub(crate) async fn create(mut call: Call) -> Result<Answer> {
+    let wanted = Wanted::parse(call.json().await?)?;
+    let state = call.state.clone();
+    let (listed, text) = blocking(move || state.auth.tokens().create(&state.directory, wanted)).await?;
+    Answer::json(StatusCode::CREATED, &json!({"ok": true, "token": text, "info": listed}))
+}
+
+/// `DELETE /_tokens/{token}`
+pub(crate) async fn revoke(call: Call) -> Result<Answer> {
+    let name = call.parameter("token")?.to_owned();
+    let state = call.state.clone();
+    blocking(move || state.auth.tokens().revoke(&state.directory, &name)).await?;
+    Ok(Answer::done(StatusCode::OK))
+}
