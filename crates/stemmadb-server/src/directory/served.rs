@@ -19,6 +19,7 @@ use crate::auth::Security;
 use crate::design::Validators;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
+use crate::mango::PreparedQueries;
 
 /// One open database, and what the server keeps beside it.
 pub(crate) struct Served {
@@ -31,6 +32,7 @@ pub(crate) struct Served {
     /// Of files that nobody said the MD5 of, since they were not brought over HTTP.
     md5s: Mutex<HashMap<Digest, [u8; 16]>>,
     validators: Validators,
+    prepared: PreparedQueries,
     /// The newest published sequence, for those who wait for the next.
     published: watch::Receiver<Sequence>,
     is_compacting: AtomicBool,
@@ -72,6 +74,7 @@ impl Served {
             security,
             md5s,
             validators: Validators::default(),
+            prepared: PreparedQueries::default(),
             published,
             is_compacting: false.into(),
             writer_count: 0.into(),
@@ -96,6 +99,11 @@ impl Served {
     /// What must agree to what is written.
     pub(crate) fn validators(&self) -> &Validators {
         &self.validators
+    }
+
+    /// The queries that clients have prepared.
+    pub(crate) fn prepared(&self) -> &PreparedQueries {
+        &self.prepared
     }
 
     /// Tells of each new sequence; its end is that of the database.

@@ -35,28 +35,8 @@ pub(crate) fn write(served: &Served, documents: Vec<Incoming>, manner: &Manner) 
     let mut written = Vec::with_capacity(documents.len());
     let mut edits = Vec::with_capacity(documents.len());
     let mut places = Vec::with_capacity(documents.len());
-    let named = |mut document: Incoming| {
-        let id = document.id.take().unwrap_or_else(|| Uuid::now_v7().simple().to_string());
-        let ready = match served.name() == users::DATABASE {
-            true => users::prepare(served, &id, &mut document, &manner.gate.user),
-            false => Ok(()),
-        };
-        (id, document, ready)
-    };
-    let named: Vec<_> = documents.into_iter().map(named).collect();
-    let mut documents = Vec::with_capacity(named.len());
-    let mut unready = Vec::new();
-    for (id, document, ready) in named {
-        match ready {
-            Ok(()) => unready.push(None),
-            Err(refused) => unready.push(Some(refused)),
-        }
-        documents.push((id, document));
-    }
-    let judged: Vec<_> = documents.iter().map(|(id, document)| (id.as_str(), document)).collect();
-    let verdicts = manner.gate.judge(served, &judged)?;
-    for (((id, document), verdict), unready) in documents.into_iter().zip(verdicts).zip(unready) {
-        if let Some(refused) = unready.or(verdict.err()) {
+    for (id, document, verdict) in admitted(served, documents, manner)? {
+        if let Err(refused) = verdict {
             written.push(Written { id, outcome: Err(refused) });
             continue;
         }
@@ -80,6 +60,31 @@ pub(crate) fn write(served: &Served, documents: Vec<Incoming>, manner: &Manner) 
     Ok(written)
 }
 
+/// Documents with their ids, ready to be written, each with why it may not be, if so. Blocks for what validations take.
+///
+/// # Errors
+/// 500 if a validation can't be called.
+pub(super) fn admitted(
+    served: &Served,
+    documents: Vec<Incoming>,
+    manner: &Manner,
+) -> Result<Vec<(String, Incoming, Result<()>)>> {
+    let mut named = Vec::with_capacity(documents.len());
+    let mut ready = Vec::with_capacity(documents.len());
+    for mut document in documents {
+        let id = document.id.take().unwrap_or_else(|| Uuid::now_v7().simple().to_string());
+        ready.push(match served.name() == users::DATABASE {
+            true => users::prepare(served, &id, &mut document, &manner.gate.user),
+            false => Ok(()),
+        });
+        named.push((id, document));
+    }
+    let judged: Vec<_> = named.iter().map(|(id, document)| (id.as_str(), document)).collect();
+    let verdicts = manner.gate.judge(served, &judged)?;
+    let verdicts = ready.into_iter().zip(verdicts).map(|(ready, verdict)| ready.and(verdict));
+    Ok(named.into_iter().zip(verdicts).map(|((id, document), verdict)| (id, document, verdict)).collect())
+}
+
 /// Writes one document; returns its id and its revision. Blocks.
 ///
 /// # Errors
@@ -90,7 +95,7 @@ pub(crate) fn write_one(served: &Served, document: Incoming, manner: &Manner) ->
     written.outcome.map(|revision| (written.id, revision))
 }
 
-fn edit_of(served: &Served, id: &str, document: Incoming, new_edits: bool) -> Result<Edit> {
+pub(super) fn edit_of(served: &Served, id: &str, document: Incoming, new_edits: bool) -> Result<Edit> {
     let revisions = if new_edits { Vec::new() } else { document.history()? };
     let Incoming { revision, ancestry, deleted, body, files, .. } = document;
     let files = files.into_iter().map(|file| file_of(served, file, new_edits)).collect::<Result<_>>()?;
@@ -128,7 +133,7 @@ fn write_local(served: &Served, id: &str, document: Incoming) -> Result<String> 
     Ok(format!("0-{number}"))
 }
 
-fn refusal(error: stemmadb::Error) -> Failure {
+pub(super) fn refusal(error: stemmadb::Error) -> Failure {
     match error.kind() {
         // The only thing an edit may miss.
         ErrorKind::NotFound => {

@@ -23,7 +23,13 @@ const WARNING: &str = "The number of documents examined is high in proportion to
 pub(crate) async fn find(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let request = Request::parse(&call.json().await?)?;
-    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
+    found(&call, served, request).await
+}
+
+/// What a query finds.
+pub(super) async fn found(call: &Call, served: Arc<Served>, request: Request) -> Result<Answer> {
+    let patience = call.state.config.limits.stall_timeout;
+    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
         write_found(&served, &request, &mut out).await
     })
     .await

@@ -1,5 +1,6 @@
 //! What does each route do? One module a topic; each handler reads its parameters, asks the library, and prints what it says.
 
+pub(crate) mod aggregate;
 pub(crate) mod attachment;
 pub(crate) mod bulk;
 pub(crate) mod changes;
@@ -8,11 +9,13 @@ pub(crate) mod document;
 pub(crate) mod listing;
 pub(crate) mod mango;
 mod multipart;
+pub(crate) mod prepared;
 pub(crate) mod refused;
 pub(crate) mod replicate;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod token;
+pub(crate) mod transact;
 pub(crate) mod update;
 pub(crate) mod updates;
 pub(crate) mod view;

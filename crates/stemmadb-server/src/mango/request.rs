@@ -1,8 +1,9 @@
 //! The body of `_find` and `_explain`.
 
 use hyper::StatusCode;
-use stemmadb::{Object, Query, Selector, Sort, Value, all_of, field, not};
+use stemmadb::{Database, Object, Query, Selector, Sort, Value, all_of, field};
 
+use super::plain;
 use crate::error::{Failure, Result};
 
 /// CouchDB's limit, where none is given.
@@ -26,6 +27,8 @@ pub(crate) struct Request {
     pub(crate) conflicts: bool,
     pub(crate) execution_stats: bool,
     pub(crate) use_index: Option<Value>,
+    /// Selector and order, if the library keeps what is made of them.
+    ready: Option<Query>,
 }
 
 fn missing(name: &str) -> Failure {
@@ -35,6 +38,15 @@ fn missing(name: &str) -> Failure {
 fn invalid(name: &str, value: &Value) -> Failure {
     let reason = format!("Invalid value for {name}: {}", value.to_json().chars().take(100).collect::<String>());
     Failure::new(StatusCode::BAD_REQUEST, "invalid_key", reason)
+}
+
+fn bookmark(value: &Value) -> Result<Option<String>> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(bookmark) if bookmark.is_empty() || bookmark == NIL => Ok(None),
+        Value::String(bookmark) => Ok(Some(bookmark.clone())),
+        value => Err(invalid("bookmark", value)),
+    }
 }
 
 impl Request {
@@ -59,6 +71,7 @@ impl Request {
             conflicts: false,
             execution_stats: false,
             use_index: None,
+            ready: None,
         };
         for (name, value) in object {
             match (name, value) {
@@ -73,10 +86,7 @@ impl Request {
                 }
                 ("fields", Value::String(all)) if all == "all_fields" => {}
                 ("fields", value) => return Err(invalid(name, value)),
-                ("bookmark", Value::String(bookmark)) if bookmark.is_empty() || bookmark == NIL => {}
-                ("bookmark", Value::String(bookmark)) => request.bookmark = Some(bookmark.clone()),
-                ("bookmark", Value::Null) => {}
-                ("bookmark", value) => return Err(invalid(name, value)),
+                ("bookmark", value) => request.bookmark = bookmark(value)?,
                 ("conflicts", value) => request.conflicts = value.as_bool().ok_or_else(|| invalid(name, value))?,
                 ("execution_stats", value) => {
                     request.execution_stats = value.as_bool().ok_or_else(|| invalid(name, value))?;
@@ -110,16 +120,11 @@ impl Request {
     /// # Errors
     /// 400 for a sort or a bookmark that can't be one.
     pub(crate) fn query(&self, has_design_documents: bool) -> Result<Query> {
-        let mut parts = vec![self.selector.clone()];
-        parts.extend(self.sort_paths().iter().filter(|path| *path != "_id").map(|path| field(path).exists()));
-        if has_design_documents {
-            parts.push(not(field("_id").begins_with("_design/")));
-        }
-        let selector = if parts.len() == 1 { self.selector.clone() } else { all_of(parts) };
-        let mut query = Query::new(selector).limit(self.limit).skip(self.skip);
-        if let Some(sort) = &self.sort {
-            query = query.order(Sort::parse(sort).map_err(sort_refusal)?);
-        }
+        let query = match &self.ready {
+            Some(ready) => ready.clone(),
+            None => self.ordered(has_design_documents)?,
+        };
+        let mut query = query.limit(self.limit).skip(self.skip);
         if let Some(fields) = &self.fields {
             query = query.fields(fields);
         }
@@ -127,6 +132,45 @@ impl Request {
             query = query.after(bookmark.clone());
         }
         Ok(query)
+    }
+
+    /// Selector and order.
+    fn ordered(&self, has_design_documents: bool) -> Result<Query> {
+        let mut parts = vec![self.selector.clone()];
+        parts.extend(self.sort_paths().iter().filter(|path| *path != "_id").map(|path| field(path).exists()));
+        let selector = if parts.len() == 1 { self.selector.clone() } else { all_of(parts) };
+        let query = Query::new(if has_design_documents { plain(selector) } else { selector });
+        match &self.sort {
+            Some(sort) => Ok(query.order(Sort::parse(sort).map_err(sort_refusal)?)),
+            None => Ok(query),
+        }
+    }
+
+    /// The same, with what the library makes of it kept, to be asked again and again.
+    ///
+    /// # Errors
+    /// 400 for what can't be asked.
+    pub(super) fn prepared(mut self, database: &Database) -> Result<Self> {
+        self.ready = Some(database.prepare(self.ordered(true)?)?);
+        Ok(self)
+    }
+
+    /// The page of it that `body` asks for, which may say what is no part of selector and order.
+    ///
+    /// # Errors
+    /// 400 for anything else, or what can't be.
+    pub(super) fn page(&self, body: &Object) -> Result<Self> {
+        let mut page = self.clone();
+        for (name, value) in body.iter() {
+            match name {
+                "limit" => page.limit = value.as_u64().ok_or_else(|| invalid(name, value))?,
+                "skip" => page.skip = value.as_u64().ok_or_else(|| invalid(name, value))?,
+                "bookmark" => page.bookmark = bookmark(value)?,
+                "execution_stats" => page.execution_stats = value.as_bool().ok_or_else(|| invalid(name, value))?,
+                _ => return Err(Failure::bad_request(format!("A prepared query does not take `{name}`"))),
+            }
+        }
+        Ok(page)
     }
 
     /// The bookmark of a page of so many rows that ended with the library's token.

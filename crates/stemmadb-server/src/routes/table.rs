@@ -14,8 +14,8 @@ use super::parameters::{
 use super::shape::{gives, gives_bytes, refuses};
 use crate::auth::Access;
 use crate::handlers::{
-    attachment, bulk, changes, database, document, listing, mango, refused, replicate, server, session, token, update,
-    updates, view,
+    aggregate, attachment, bulk, changes, database, document, listing, mango, prepared, refused, replicate, server,
+    session, token, transact, update, updates, view,
 };
 
 /// A row.
@@ -48,6 +48,7 @@ pub(super) fn routes() -> &'static [Route] {
             database_routes(),
             bulk_routes(),
             mango_routes(),
+            stemma_routes(),
             document_routes(),
             refused_routes(),
             design_routes(),
@@ -177,6 +178,21 @@ fn mango_routes() -> Vec<Route> {
             gives("Ok")),
         route!(DELETE "/{db}/_index/_design/{ddoc}/json/{name}" DatabaseAdmin mango::delete, "Takes an index away.",
             gives("Ok")),
+    ]
+}
+
+/// What CouchDB does not have.
+fn stemma_routes() -> Vec<Route> {
+    vec![
+        route!(POST "/{db}/_transact" Member transact::post, "Writes several documents, all or none, if what was read still holds.",
+            gives("Transacted").status(201).takes("Transaction").with(&[BULK])),
+        route!(POST "/{db}/_aggregate" Member aggregate::post, "Counts, sums, extremes and distinct values of what matches, or of its groups.",
+            gives("Aggregated").takes("Aggregate")),
+        route!(POST "/{db}/_prepare" Member prepared::prepare, "Checks a query, and keeps it to be asked again.",
+            gives("Prepared").status(201).takes("Find")),
+        route!(POST "/{db}/_prepared/{handle}" Member prepared::ask, "Documents that match a prepared query.",
+            gives("Found").takes("PreparedPage")),
+        route!(DELETE "/{db}/_prepared/{handle}" Member prepared::forget, "Forgets a prepared query.", gives("Ok")),
     ]
 }
 

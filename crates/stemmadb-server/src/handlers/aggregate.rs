@@ -1,0 +1,27 @@
+//! `_aggregate`: what matching documents come to.
+
+use hyper::StatusCode;
+use stemmadb::Value;
+
+use crate::error::Result;
+use crate::http::{Answer, Call, blocking};
+use crate::mango::Aggregate;
+
+/// `POST /{db}/_aggregate`
+pub(crate) async fn post(mut call: Call) -> Result<Answer> {
+    let served = call.database().await?;
+    let asked = Aggregate::parse(&call.json().await?)?;
+    blocking(move || {
+        let mut text = b"{\"rows\":[".to_vec();
+        for (at, (key, figures)) in asked.rows(&served.database().snapshot()?)?.into_iter().enumerate() {
+            text.extend_from_slice(if at == 0 { b"\n{\"key\":" } else { b",\n{\"key\":" });
+            key.write_json(&mut text);
+            text.extend_from_slice(b",\"value\":");
+            Value::Object(figures).write_json(&mut text);
+            text.push(b'}');
+        }
+        text.extend_from_slice(b"\n]}\n");
+        Ok(Answer::text(StatusCode::OK, "application/json", text))
+    })
+    .await
+}

@@ -1,0 +1,145 @@
+//! `_aggregate` and prepared queries.
+
+use serde_json::{Value, json};
+
+use crate::client::{ADMIN, Started};
+
+fn shop() -> Started {
+    let server = Started::new();
+    let order = |id: &str, city: &str, price: Value| json!({"_id": id, "city": city, "price": price});
+    let docs = [
+        order("1", "Lviv", json!(12)),
+        order("2", "Warsaw", json!(2.5)),
+        order("3", "Lviv", json!(5)),
+        order("4", "Oslo", json!("free")),
+        json!({"_id": "5", "price": 100}),
+    ];
+    server.database("shop", &docs);
+    server.design("shop", "x", json!({"city": "Lviv", "price": 1000, "language": "query"}));
+    server
+}
+
+fn rows(server: &Started, body: &Value) -> Value {
+    let answer = server.post("/shop/_aggregate", body);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["rows"].clone()
+}
+
+#[test]
+fn figures_of_all_that_matches() {
+    let server = shop();
+    let figures = json!({
+        "n": "count", "total": {"sum": "price"}, "mean": {"average": "price"}, "least": {"min": "price"},
+        "most": {"max": "price"}, "cities": {"distinct": "city"}, "city_count": {"count_distinct": "city"},
+    });
+    let lviv = rows(&server, &json!({"selector": {"city": "Lviv"}, "figures": figures}));
+    let expected =
+        json!({"n": 2, "total": 17, "mean": 8.5, "least": 5, "most": 12, "cities": ["Lviv"], "city_count": 1});
+    assert_eq!(lviv, json!([{"key": null, "value": expected}]));
+    let all = rows(&server, &json!({"figures": figures}));
+    assert_eq!(all[0]["value"]["n"], 5, "design documents are not counted");
+    assert_eq!((&all[0]["value"]["total"], &all[0]["value"]["most"]), (&json!(119.5), &json!("free")));
+    assert_eq!(all[0]["value"]["cities"], json!(["Lviv", "Oslo", "Warsaw"]));
+    let none = rows(&server, &json!({"selector": {"city": "Rome"}, "figures": figures}));
+    assert_eq!((&none[0]["value"]["n"], &none[0]["value"]["mean"]), (&json!(0), &Value::Null));
+}
+
+#[test]
+fn figures_of_groups_in_any_order() {
+    let server = shop();
+    let figures = json!({"n": "count", "total": {"sum": "price"}, "most": {"max": "price"}});
+    let grouped = rows(&server, &json!({"group_by": "city", "figures": figures}));
+    let expected = json!([
+        {"key": "Lviv", "value": {"n": 2, "total": 17, "most": 12}},
+        {"key": "Oslo", "value": {"n": 1, "total": 0, "most": null}},
+        {"key": "Warsaw", "value": {"n": 1, "total": 2.5, "most": 2.5}},
+    ]);
+    assert_eq!(grouped, expected);
+    let top = json!({"group_by": "city", "figures": figures, "order_by": "total", "descending": true, "limit": 2});
+    let top = rows(&server, &top);
+    let keys: Vec<_> = top.as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["Lviv", "Warsaw"]);
+    for wrong in [
+        json!({}),
+        json!({"figures": {}}),
+        json!({"figures": {"x": "sum"}}),
+        json!({"figures": {"x": {"median": "price"}}}),
+        json!({"figures": {"x": {"sum": 1}}}),
+        json!({"figures": {"x": "count"}, "order_by": "y"}),
+        json!({"figures": {"x": {"distinct": "price"}}, "group_by": "city"}),
+        json!({"figures": {"x": "count"}, "selector": {"a": {"$huh": 1}}}),
+        json!({"figures": {"x": "count"}, "sort": []}),
+    ] {
+        assert_eq!(server.post("/shop/_aggregate", &wrong).status, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn a_prepared_query_is_asked_again_with_other_parameters() {
+    let mut server = shop();
+    let query = json!({
+        "selector": {"city": {"$param": "city"}, "price": {"$gte": {"$param": "least"}}},
+        "sort": [{"price": "asc"}], "fields": ["_id"],
+    });
+    let prepared = server.post("/shop/_prepare", &query);
+    assert_eq!(prepared.status, 201, "{prepared:?}");
+    assert_eq!(prepared.json()["parameters"], json!(["city", "least"]));
+    let path = format!("/shop/_prepared/{}", prepared.json()["handle"].as_str().unwrap());
+    let ids = |body: Value| {
+        let answer = server.post(&path, &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let docs = answer.json()["docs"].as_array().unwrap().clone();
+        docs.iter().map(|doc| doc["_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(json!({"parameters": {"city": "Lviv", "least": 0}})), ["3", "1"]);
+    assert_eq!(ids(json!({"parameters": {"city": "Lviv", "least": 6}})), ["1"]);
+    assert_eq!(ids(json!({"parameters": {"city": "Warsaw", "least": 0}})), ["2"]);
+    // A value is a value, whatever it looks like.
+    assert_eq!(ids(json!({"parameters": {"city": {"$gt": null}, "least": 0}})), [""; 0]);
+    // It sees what was written since, and pages go on.
+    assert_eq!(server.put("/shop/6", &json!({"city": "Lviv", "price": 7})).status, 201);
+    let page = json!({"parameters": {"city": "Lviv", "least": 0}, "limit": 2});
+    assert_eq!(ids(page.clone()), ["3", "6"]);
+    let mut next = page.clone();
+    next["bookmark"] = server.post(&path, &page).json()["bookmark"].clone();
+    assert_eq!(ids(next), ["1"]);
+    for wrong in [
+        json!({}),
+        json!({"parameters": {"city": "Lviv"}}),
+        json!({"parameters": {"city": "Lviv", "least": 0, "most": 1}}),
+        json!({"parameters": []}),
+        json!({"parameters": {"city": "Lviv", "least": 0}, "selector": {}}),
+        json!([]),
+    ] {
+        assert_eq!(server.post(&path, &wrong).status, 400, "{wrong}");
+    }
+    // It is its maker's, and forgotten with the server.
+    assert_eq!(server.post("/shop/_prepared/x", &page).json()["error"], "unknown_query");
+    server.restart();
+    let unknown = server.post(&path, &page);
+    assert_eq!((unknown.status, unknown.json()["error"].as_str()), (404, Some("unknown_query")));
+}
+
+#[test]
+fn a_prepared_query_is_checked_at_once_and_is_its_makers() {
+    let server = shop();
+    for wrong in [
+        json!({}),
+        json!({"selector": {"$param": "all"}}),
+        json!({"selector": {"a": {"$huh": {"$param": "x"}}}}),
+        json!({"selector": {"$and": {"$param": "parts"}}}),
+        json!({"selector": {}, "sort": [{"a": "up"}]}),
+    ] {
+        assert_eq!(server.post("/shop/_prepare", &wrong).status, 400, "{wrong}");
+    }
+    let long = json!({"selector": {"a": "x".repeat(70_000)}});
+    assert_eq!(server.post("/shop/_prepare", &long).status, 413);
+    server.put("/shop/_security", &json!({"members": {"names": [], "roles": []}}));
+    let prepared = server.ask_as(None, "POST", "/shop/_prepare", Some(&json!({"selector": {"city": "Oslo"}})));
+    let path = format!("/shop/_prepared/{}", prepared.json()["handle"].as_str().unwrap());
+    let found = server.ask_as(None, "POST", &path, Some(&json!({})));
+    assert_eq!(found.json()["docs"][0]["_id"], "4");
+    assert_eq!(server.ask_as(ADMIN, "POST", &path, Some(&json!({}))).status, 404);
+    assert_eq!(server.ask_as(None, "DELETE", &path, None).status, 200);
+    assert_eq!(server.ask_as(None, "POST", &path, Some(&json!({}))).status, 404);
+}
