@@ -51,6 +51,8 @@ enum Experiment {
     Http(Run),
     /// CouchDB's experiment: documents one by one beside many at once, 1 to 256 writers with and without group commit, system calls
     Batches(Run),
+    /// BoltDB's study: six ways to keep a record, on bbolt and LMDB, beside Stemma's packed records
+    Encodings(Run),
     /// DODB's experiment: cars found by a unique value, a colour, a keyword; uncached, cached, in memory only; beside files and links
     Caches(Run),
     /// A server of the databases in a directory, until its input ends
@@ -139,6 +141,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Experiment::BatchChild { path, count, writer_count, shares_flushes } => {
             experiments::batch_child(path.clone(), *count, *writer_count, *shares_flushes)
         }
+        Experiment::Encodings(run) => measure(run, &ENCODINGS),
         Experiment::Caches(run) => measure(run, &CACHES),
         Experiment::ServeChild { directory } => experiments::serve_child(directory.clone()),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
@@ -173,6 +176,8 @@ const BATCHES: Command =
     Command { name: "batches", run: Bench::batches, opening: include_str!("pages/batches.md"), ..CORE };
 const CACHES: Command =
     Command { name: "caches", run: Bench::caches, opening: include_str!("pages/caches.md"), ..CORE };
+const ENCODINGS: Command =
+    Command { name: "encodings", run: Bench::encodings, opening: include_str!("pages/encodings.md"), ..CORE };
 const COMMERCE: Command = Command {
     name: "commerce",
     run: Bench::commerce,

@@ -6,6 +6,7 @@ mod batches;
 mod bulk;
 mod caches;
 pub(crate) mod commerce;
+mod encodings;
 mod find;
 mod get;
 mod http;
@@ -52,6 +53,8 @@ pub(crate) struct Scale {
     pub(crate) shopper_count: usize,
     /// Sizes at which cars are looked for.
     pub(crate) car_counts: &'static [u64],
+    /// How many records are encoded.
+    pub(crate) record_counts: &'static [u64],
 }
 
 /// A look at everything, in minutes.
@@ -70,6 +73,7 @@ pub(crate) const SMALL: Scale = Scale {
     query_turn_ms: 20,
     shopper_count: 100,
     car_counts: &[1_000, 10_000],
+    record_counts: &[1_000, 10_000],
 };
 
 /// What the targets are about.
@@ -88,6 +92,7 @@ pub(crate) const FULL: Scale = Scale {
     query_turn_ms: 50,
     shopper_count: 1_000,
     car_counts: &[1_000, 10_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 250_000],
+    record_counts: &[10, 100, 1_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000],
 };
 
 /// One run of the bench.
@@ -158,6 +163,11 @@ impl Bench {
     /// The rows of `batches`: many documents at once.
     pub(crate) fn batches(&mut self) -> Result<()> {
         batches::run(self)
+    }
+
+    /// The rows of `encodings`: in which form a record is best kept.
+    pub(crate) fn encodings(&mut self) -> Result<()> {
+        encodings::run(self)
     }
 
     /// The rows of `caches`: what is found with nothing cached, everything, and no disk.
@@ -249,6 +259,7 @@ pub(crate) mod tests {
         query_turn_ms: 1,
         shopper_count: 10,
         car_counts: &[200],
+        record_counts: &[100],
     };
 
     #[test]
@@ -302,6 +313,18 @@ pub(crate) mod tests {
         let mut bench = Bench::new(TINY, place, results, Clock::Wall, groups);
         bench.batches().unwrap();
         assert_eq!(bench.results.rows().len(), 12 + 27);
+    }
+
+    #[test]
+    fn every_strategy_finds_the_same_records() {
+        let place = Place::new(None).unwrap();
+        let machine = Machine::look(place.path(), String::new(), String::new());
+        let results = Results::new(machine, "none".to_owned(), None);
+        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        bench.encodings().unwrap();
+        let rows = bench.results.rows();
+        assert_eq!(rows.len(), 12);
+        assert!(rows.iter().all(|row| row.peers.len() >= 12));
     }
 
     #[test]

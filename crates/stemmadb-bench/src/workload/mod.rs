@@ -1,5 +1,6 @@
 //! What is it measured on? Documents and questions as data, and the truth about them.
 
+mod accounts;
 mod cars;
 mod corpus;
 mod people;
@@ -9,6 +10,7 @@ pub(crate) mod shop;
 mod truth;
 mod users;
 
+pub(crate) use accounts::Account;
 pub(crate) use cars::{COLOR, Car, Cars, KEYWORD, name as car_name};
 pub(crate) use corpus::Corpus;
 pub(crate) use people::{GROUPS, People};
