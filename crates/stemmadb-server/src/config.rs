@@ -1,11 +1,13 @@
 //! How a server is run.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use stemmadb::Durability;
 
+use crate::log::Log;
 use crate::script::{Bounded, Launch};
 
 /// How a server is run. Every default is meant to be right.
@@ -24,6 +26,10 @@ pub struct Config {
     /// Names that this server is known by, beside numbers and `localhost`. None: it is known by these only, if only this machine is
     /// listened to, else by any.
     pub hosts: Vec<String>,
+    /// What is logged, and how: for whoever installs it ([`Log::install`]).
+    pub log: Log,
+    /// Settings that were given by name, and where: they are not changed over HTTP.
+    pub given: BTreeMap<&'static str, String>,
     /// Pages of which sites may use the server from a browser. None: only its own.
     pub cors: Option<Cors>,
     /// Whose tokens are trusted.
@@ -60,12 +66,20 @@ impl std::fmt::Debug for Administrator {
 }
 
 /// Pages of which sites may use the server from a browser.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Cors {
+    /// Whether they may at all.
+    pub enabled: bool,
     /// Their origins, as `https://example.org`; `*` for all, which counts only without credentials.
     pub origins: Vec<String>,
     /// Whether they may send cookies and passwords.
     pub credentials: bool,
+}
+
+impl Default for Cors {
+    fn default() -> Self {
+        Cors { enabled: true, origins: Vec::new(), credentials: false }
+    }
 }
 
 /// A key by which tokens of somebody who is trusted are signed.
@@ -172,6 +186,8 @@ impl Config {
             durability: Durability::Sync,
             cache_bytes: 64 << 20,
             hosts: Vec::new(),
+            log: Log::default(),
+            given: BTreeMap::new(),
             cors: None,
             jwt_keys: Vec::new(),
             session_timeout: Duration::from_secs(600),

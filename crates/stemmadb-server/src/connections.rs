@@ -32,6 +32,11 @@ impl Connections {
         *count += 1;
         Some(Connected { connections: self.clone(), site })
     }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.counts.lock().values().sum()
+    }
 }
 
 impl Drop for Connected {

@@ -9,6 +9,7 @@
 //! documents   documents as the protocol has them      changes     the feed as clients read it
 //! mango       queries as clients write them           replicator  the server as a replicator
 //! settings    how the server is set: file, environment, flags
+//! metrics     what is counted                         log         a line for each request
 //! ```
 //!
 //! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
@@ -26,7 +27,9 @@ mod documents;
 mod error;
 mod handlers;
 mod http;
+mod log;
 mod mango;
+mod metrics;
 mod replicator;
 mod routes;
 pub mod script;
@@ -37,6 +40,7 @@ mod tls;
 pub use auth::Access;
 pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, Tls};
 pub use error::{Failure, Result};
+pub use log::{Format, Level, Log};
 pub use routes::{Described, described};
 pub use server::Server;
 

@@ -19,16 +19,17 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::auth::{
-    Access, Auth, Credential, Identity, PREFLIGHT, Peer, Tokens, User, authorize, check_host, check_origin,
+    Access, Administrators, Auth, Identity, PREFLIGHT, Peer, Tokens, User, authorize, check_host, check_origin,
     cors_headers, is_of_script, users,
 };
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Query, Served, State, blocking, segments};
+use crate::http::{Answer, Call, Query, Served, State, Watch, Watched, blocking, segments};
 use crate::replicator::{Jobs, follow};
 use crate::routes::{Found, find};
 use crate::script::{Launch, Scripts};
+use crate::settings::Live;
 
 /// A server that listens. Dropped, it stops without ceremony; [`Server::stop`] ends it in good order.
 pub struct Server {
@@ -52,10 +53,11 @@ impl Server {
             )));
         }
         let opened = config.clone();
-        let (directory, auth, generated_password) = blocking(move || {
+        let (directory, live, auth, generated_password) = blocking(move || {
             let directory = Arc::new(Directory::open(&opened)?);
-            let (auth, generated_password) = identify(&opened, &directory)?;
-            Ok((directory, auth, generated_password))
+            let live = Arc::new(Live::load(&opened, &directory)?);
+            let (auth, generated_password) = identify(&live, &directory)?;
+            Ok((directory, live, auth, generated_password))
         })
         .await?;
         let tls = config.tls.as_ref().map(crate::tls::acceptor).transpose()?;
@@ -71,6 +73,8 @@ impl Server {
         let (stopping, stopped) = watch::channel(false);
         let state = State {
             config,
+            live,
+            metrics: Arc::default(),
             directory,
             auth,
             scripts,
@@ -114,9 +118,8 @@ impl Server {
     }
 }
 
-/// Who administers the server: whom the configuration names; else `admin`, with a password that is made up at the first start, told once, and
-/// kept as a hash.
-fn identify(config: &Config, directory: &Directory) -> Result<(Auth, Option<String>)> {
+/// What tells who is who: administrators, tokens, and the secret of cookies. The password that was made up, if there was none.
+fn identify(live: &Arc<Live>, directory: &Directory) -> Result<(Auth, Option<String>)> {
     let (kept, _) = directory.kept("secret", || {
         let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         Ok(serde_json::json!({ "secret": secret }))
@@ -125,22 +128,8 @@ fn identify(config: &Config, directory: &Directory) -> Result<(Auth, Option<Stri
     if secret.len() < 64 {
         return Err(Failure::internal("the server's secret in the catalogue is damaged"));
     }
-    let tokens = Tokens::load(directory)?;
-    if let Some(administrator) = &config.administrator {
-        let credential = Credential::new(&administrator.password)?;
-        return Ok((Auth::new(config, administrator.name.clone(), credential, secret, tokens)?, None));
-    }
-    let mut generated = None;
-    let (kept, _) = directory.kept("administrator", || {
-        let password = Uuid::new_v4().simple().to_string();
-        let mut object = stemmadb::Object::new();
-        Credential::new(&password)?.put(&mut object);
-        generated = Some(password);
-        Ok(stemmadb::Value::Object(object).deserialize_into()?)
-    })?;
-    let credential = Credential::of_user(&kept);
-    let credential = credential.ok_or_else(|| Failure::internal("the administrator in the catalogue is damaged"))?;
-    Ok((Auth::new(config, "admin".to_owned(), credential, secret, tokens)?, generated))
+    let (administrators, generated) = Administrators::load(&live.config(), directory)?;
+    Ok((Auth::new(live.clone(), administrators, Tokens::load(directory)?, secret)?, generated))
 }
 
 async fn accept(
@@ -195,7 +184,7 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     TokioIo<S>,
     impl hyper::service::Service<
         Request<Incoming>,
-        Response = hyper::Response<crate::http::Body>,
+        Response = hyper::Response<Watched>,
         Error = std::convert::Infallible,
         Future: Send,
     > + use<S>,
@@ -216,28 +205,31 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + 'static>(
 }
 
 async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {
-    let id = Uuid::new_v4().simple().to_string();
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+    let mut watch = Watch::begin(state.metrics.clone(), request.method().clone(), peer);
     let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).map(str::to_owned);
-    let for_pages = cors_headers(&state.config, origin.as_deref());
+    let for_pages = cors_headers(&state.live.config(), origin.as_deref());
     let can_be_challenged = !is_of_script(request.headers());
-    let answer = answer(state, request).await.unwrap_or_else(|failure| {
+    let answer = answer(state, request, &mut watch).await.unwrap_or_else(|failure| {
+        watch.refused(&failure);
         let challenges = can_be_challenged && failure.status() == hyper::StatusCode::UNAUTHORIZED;
         let answer = Answer::from(failure);
         if challenges { answer.with(WWW_AUTHENTICATE, "Basic realm=\"server\"") } else { answer }
     });
     let mut answer = answer
         .with(SERVER, concat!("Stemma/", env!("CARGO_PKG_VERSION")))
-        .with(HeaderName::from_static("x-couch-request-id"), &id[..10]);
+        .with(HeaderName::from_static("x-couch-request-id"), &watch.id);
     for (name, value) in for_pages {
         answer = answer.with(HeaderName::from_static(name), &value);
     }
-    Ok(answer.into_response())
+    Ok(watch.answered(answer))
 }
 
-async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer> {
+async fn answer(state: Arc<State>, request: Request<Incoming>, watch: &mut Watch) -> Result<Answer> {
+    let config = state.live.config();
     let (parts, body) = request.into_parts();
-    check_host(&state.config, &parts)?;
-    if let Some(answer) = preflight(&state.config, &parts) {
+    check_host(&config, &parts)?;
+    if let Some(answer) = preflight(&config, &parts) {
         return Ok(answer);
     }
     let path = segments(parts.uri.path())?;
@@ -247,22 +239,25 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer>
         found => {
             // What there is, is told to those who are who they say.
             let Identity { user, .. } = state.auth.authenticate(&state.directory, &parts).await?;
-            require_user(&state.config, &user, "")?;
+            watch.user = user.name.clone();
+            require_user(&config, &user, "")?;
             return Err(match found {
                 Found::Methods(methods) => Failure::method_not_allowed(&methods),
                 _ => Failure::missing(),
             });
         }
     };
+    watch.route = route.path;
     // Whoever logs in, or out, may still have a session of somebody.
     let identity = match (route.path, &parts.method) {
         ("/_session", &Method::POST | &Method::DELETE) => Identity::of(User::default()),
         _ => state.auth.authenticate(&state.directory, &parts).await?,
     };
     let Identity { user, scope, cookie } = identity;
-    require_user(&state.config, &user, route.path)?;
+    watch.user = user.name.clone();
+    require_user(&config, &user, route.path)?;
     if user.how == Some("cookie") || route.path == "/_session" {
-        check_origin(&state.config, &parts)?;
+        check_origin(&config, &parts)?;
     }
     if let Some(scope) = scope {
         scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use stemmadb_server::settings::{Gathered, Sources, Wrong};
-use stemmadb_server::{Config, Server};
+use stemmadb_server::{Config, Format, Server};
 
 use super::Session;
 use crate::arguments::Serve;
@@ -43,9 +43,15 @@ fn gather(serve: &Serve) -> Result<Gathered> {
 }
 
 async fn until_interrupted(config: Config) -> Result<()> {
-    let (durability, scheme) = (config.durability, if config.tls.is_some() { "https" } else { "http" });
+    let (log, durability, scheme) =
+        (config.log, config.durability, if config.tls.is_some() { "https" } else { "http" });
+    log.install(std::io::stderr).map_err(|failure| Failure::new(Exit::Internal, failure.reason()))?;
     let server = Server::start(config).await.map_err(|failure| Failure::new(Exit::Unavailable, failure.reason()))?;
-    remark(format_args!("listening on {scheme}://{} (durability: {durability})", server.address()));
+    let address = server.address();
+    match log.format {
+        Format::Text => remark(format_args!("listening on {scheme}://{address} (durability: {durability})")),
+        Format::Json => tracing::info!(target: "stemma", scheme, %address, %durability, "listening"),
+    }
     if let Some(password) = server.generated_password() {
         remark(format_args!(
             "administrator: admin, password {password} (made up now and told once; STEMMA_ADMIN_PASSWORD sets another)"

@@ -1,5 +1,6 @@
 //! Who is it, and may they?
 
+mod administrators;
 mod cookie;
 mod jwt;
 mod lockout;
@@ -20,14 +21,15 @@ use hyper::header::{AUTHORIZATION, COOKIE};
 use hyper::http::request::Parts;
 use serde::Serialize;
 
-use crate::config::Config;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
+use crate::settings::Live;
 use cookie::Claimed;
 use jwt::JwtKeys;
 use lockout::Lockout;
 use login::Logins;
 
+pub(crate) use administrators::Administrators;
 pub(crate) use lockout::site;
 pub(crate) use password::Credential;
 pub(crate) use security::Security;
@@ -46,6 +48,8 @@ pub enum Access {
     Member,
     /// Administrators of the database, and of the server.
     DatabaseAdmin,
+    /// Whoever has the role `_metrics`, and administrators of the server.
+    Metrics,
     /// Administrators of the server.
     ServerAdmin,
 }
@@ -61,6 +65,8 @@ pub(crate) struct User {
     pub(crate) how: Option<&'static str>,
 }
 
+/// The role of those who may look at numbers; a user's document can't give it.
+const METRICS_ROLE: &str = "_metrics";
 /// The role of those who may do everything.
 pub(crate) const ADMIN_ROLE: &str = "_admin";
 
@@ -100,13 +106,12 @@ impl Identity {
 
 /// Tells who makes a request.
 pub(crate) struct Auth {
-    administrator: String,
-    credential: Credential,
+    administrators: Administrators,
     secret: Vec<u8>,
     logins: Logins,
     jwt_keys: JwtKeys,
     tokens: Tokens,
-    session_timeout: Duration,
+    live: Arc<Live>,
     is_secure: bool,
 }
 
@@ -121,27 +126,35 @@ fn wrong() -> Failure {
 }
 
 impl Auth {
-    /// With the administrator's name and what is kept of the password, and the secret that cookies are made with.
+    /// With administrators and tokens, and the secret that cookies are made with.
     ///
     /// # Errors
     /// 400 if a key of the configuration is none.
     pub(crate) fn new(
-        config: &Config,
-        administrator: String,
-        credential: Credential,
-        secret: Vec<u8>,
+        live: Arc<Live>,
+        administrators: Administrators,
         tokens: Tokens,
+        secret: Vec<u8>,
     ) -> Result<Self> {
+        let config = live.config();
         Ok(Auth {
-            administrator,
-            credential,
+            administrators,
             secret,
             logins: Logins::new(Lockout::new(config.lockout.tries, config.lockout.wait_max)),
             jwt_keys: JwtKeys::new(&config.jwt_keys)?,
             tokens,
-            session_timeout: config.session_timeout,
             is_secure: config.tls.is_some(),
+            live,
         })
+    }
+
+    /// Administrators of the server.
+    pub(crate) fn administrators(&self) -> &Administrators {
+        &self.administrators
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.live.config().session_timeout
     }
 
     /// Who makes this request.
@@ -193,14 +206,14 @@ impl Auth {
         let known = self.known(directory, &claimed.name).await?;
         let Some(Known { roles, credential }) = known else { return nobody() };
         let mark = credential.mark();
-        let Some(is_old) = claimed.verify(&self.secret, &mark, self.session_timeout) else { return nobody() };
+        let Some(is_old) = claimed.verify(&self.secret, &mark, self.session_timeout()) else { return nobody() };
         let cookie = is_old.then(|| self.cookie(&cookie::make(&self.secret, &mark, &claimed.name)));
         Ok(Identity { cookie, ..Identity::of(User { name: Some(claimed.name), roles, how: Some("cookie") }) })
     }
 
     async fn known(&self, directory: &Arc<Directory>, name: &str) -> Result<Option<Known>> {
-        if name == self.administrator {
-            return Ok(Some(Known { roles: vec![ADMIN_ROLE.to_owned()], credential: self.credential.clone() }));
+        if let Some(credential) = self.administrators.credential(name) {
+            return Ok(Some(Known { roles: vec![ADMIN_ROLE.to_owned()], credential }));
         }
         if !directory.contains(users::DATABASE) {
             return Ok(None);
@@ -239,7 +252,7 @@ impl Auth {
     }
 
     fn cookie(&self, value: &str) -> String {
-        let seconds = if value.is_empty() { 0 } else { self.session_timeout.as_secs() };
+        let seconds = if value.is_empty() { 0 } else { self.session_timeout().as_secs() };
         let secure = if self.is_secure { "; Secure" } else { "" };
         format!("{}={value}; Version=1; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}", cookie::NAME)
     }
@@ -269,13 +282,18 @@ pub(crate) fn authorize(user: &User, access: Access, security: Option<&Security>
         Access::User => user.name.is_some(),
         Access::Member => security.is_some_and(|security| security.is_member(user)),
         Access::DatabaseAdmin => security.is_some_and(|security| security.is_admin(user)),
+        Access::Metrics => user.roles.iter().any(|role| role == METRICS_ROLE),
         Access::ServerAdmin => false,
     };
     match (is_allowed, &user.name, access) {
         (true, _, _) => Ok(()),
-        (false, None, Access::ServerAdmin) => Err(Failure::unauthorized("You are not a server admin.")),
+        (false, None, Access::Metrics | Access::ServerAdmin) => {
+            Err(Failure::unauthorized("You are not a server admin."))
+        }
         (false, None, _) => Err(Failure::unauthorized("You are not authorized to access this db.")),
-        (false, Some(_), Access::ServerAdmin) => Err(Failure::forbidden("You are not a server admin.")),
+        (false, Some(_), Access::Metrics | Access::ServerAdmin) => {
+            Err(Failure::forbidden("You are not a server admin."))
+        }
         (false, Some(_), _) => Err(Failure::forbidden("You are not allowed to access this db.")),
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn is_of_script(headers: &HeaderMap) -> bool {
 
 /// What is answered of a site that may use the server: its own name, or `*` where all may and none with credentials.
 pub(crate) fn allowed_origin(config: &Config, origin: &str) -> Option<String> {
-    let cors = config.cors.as_ref()?;
+    let cors = config.cors.as_ref().filter(|cors| cors.enabled)?;
     if cors.origins.iter().any(|known| known == origin) {
         return Some(origin.to_owned());
     }

@@ -31,6 +31,7 @@ const TOKENS_MAX: usize = 10_000;
 /// Routes that read, though they are asked by POST.
 pub(super) const READING_POSTS: &[&str] = &[
     "/_dbs_info",
+    "/{db}/_aggregate",
     "/{db}/_all_docs",
     "/{db}/_all_docs/queries",
     "/{db}/_bulk_get",
@@ -41,6 +42,8 @@ pub(super) const READING_POSTS: &[&str] = &[
     "/{db}/_explain",
     "/{db}/_find",
     "/{db}/_missing_revs",
+    "/{db}/_prepare",
+    "/{db}/_prepared/{handle}",
     "/{db}/_revs_diff",
 ];
 

@@ -238,6 +238,13 @@ impl Directory {
         .await
     }
 
+    /// Databases that are open.
+    pub(crate) fn opened(&self) -> Vec<Arc<Served>> {
+        // One that is being opened or closed is not.
+        let opened = |place: &Arc<Place>| place.opened.try_lock().and_then(|opened| opened.clone());
+        self.places.read().values().filter_map(opened).collect()
+    }
+
     /// Closes every database. Blocks.
     pub(crate) fn close(&self) {
         for place in self.places.read().values() {

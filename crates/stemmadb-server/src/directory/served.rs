@@ -191,7 +191,7 @@ impl Served {
         let this = self.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = this.database.compact() {
-                eprintln!("compacting {}: {error}", this.name);
+                tracing::error!(target: "stemma::database", "compacting {}: {error}", this.name);
             }
             this.is_compacting.store(false, Ordering::Release);
         });
@@ -217,7 +217,7 @@ impl Served {
     /// Closes the database; who still reads it is told so.
     pub(super) fn close(&self) {
         if let Err(error) = self.database.clone().close() {
-            eprintln!("closing {}: {error}", self.name);
+            tracing::error!(target: "stemma::database", "closing {}: {error}", self.name);
         }
     }
 }

@@ -9,6 +9,8 @@ pub(crate) mod document;
 pub(crate) mod listing;
 pub(crate) mod mango;
 mod multipart;
+pub(crate) mod node;
+pub(crate) mod node_config;
 pub(crate) mod prepared;
 pub(crate) mod refused;
 pub(crate) mod replicate;

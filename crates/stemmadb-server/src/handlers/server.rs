@@ -6,6 +6,7 @@ use serde_json::json;
 use stemmadb::Value;
 use uuid::Uuid;
 
+use super::node::NODE;
 use crate::PROTOCOL_VERSION;
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call};
@@ -103,5 +104,5 @@ pub(crate) async fn active_tasks(_call: Call) -> Result<Answer> {
 
 /// `GET /_membership`
 pub(crate) async fn membership(_call: Call) -> Result<Answer> {
-    Answer::ok(&json!({"all_nodes": ["nonode@nohost"], "cluster_nodes": ["nonode@nohost"]}))
+    Answer::ok(&json!({"all_nodes": [NODE], "cluster_nodes": [NODE]}))
 }

@@ -122,4 +122,4 @@ impl hyper::body::Body for Body {
 }
 
 /// What a connection is served with can't fail: refusals are answers too.
-pub(crate) type Served = std::result::Result<Response<Body>, Infallible>;
+pub(crate) type Served = std::result::Result<Response<super::Watched>, Infallible>;

@@ -16,12 +16,18 @@ use crate::config::Config;
 use crate::connections::Connections;
 use crate::directory::{Directory, Served};
 use crate::error::{Failure, Result};
+use crate::metrics::Metrics;
 use crate::replicator::Jobs;
 use crate::script::Scripts;
+use crate::settings::Live;
 
 /// What all requests share.
 pub(crate) struct State {
+    /// As the server was started.
     pub(crate) config: Config,
+    /// As it is in force, with what was changed since.
+    pub(crate) live: Arc<Live>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) auth: Auth,
     pub(crate) scripts: Arc<Scripts>,

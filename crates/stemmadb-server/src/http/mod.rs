@@ -8,6 +8,7 @@ mod multipart;
 mod path;
 mod query;
 mod stream;
+mod watched;
 
 pub(crate) use answer::{Answer, Body, Served};
 pub(crate) use arriving::Arriving;
@@ -17,3 +18,4 @@ pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use query::Query;
 pub(crate) use stream::{Pieces, streamed, streamed_bytes, write_string};
+pub(crate) use watched::{Watch, Watched};

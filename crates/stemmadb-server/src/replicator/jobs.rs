@@ -153,6 +153,15 @@ impl Jobs {
     }
 
     /// All jobs, those that ended too, by id.
+    /// How many there are, by how they stand.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for job in self.all() {
+            *counts.entry(job.outcome.lock().state).or_default() += 1;
+        }
+        counts
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<Job>> {
         self.0.lock().values().cloned().collect()
     }

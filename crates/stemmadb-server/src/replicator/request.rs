@@ -59,6 +59,9 @@ impl Endpoint {
         let rest = text.strip_prefix("http://").ok_or_else(|| {
             Failure::not_implemented(format!("`{which}`: only http:// can be reached by the replicator so far"))
         })?;
+        if rest.contains(['?', '#']) {
+            return Err(wrong("is the URL of a database, which ends with its name"));
+        }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (credentials, host) = authority.rsplit_once('@').map_or((None, authority), |(c, h)| (Some(c), h));
         let mut headers = Vec::new();
@@ -171,6 +174,7 @@ mod tests {
         for (json, status) in [
             (r#"{"source": "a"}"#, 400),
             (r#"{"source": 1, "target": "b"}"#, 400),
+            (r#"{"source": "http://x/y?token=z", "target": "b"}"#, 400),
             (r#"{"source": "https://x/y", "target": "b"}"#, 501),
             (r#"{"source": "a", "target": "b", "doc_ids": [], "selector": {}}"#, 400),
         ] {

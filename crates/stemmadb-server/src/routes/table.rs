@@ -14,8 +14,8 @@ use super::parameters::{
 use super::shape::{gives, gives_bytes, refuses};
 use crate::auth::Access;
 use crate::handlers::{
-    aggregate, attachment, bulk, changes, database, document, listing, mango, prepared, refused, replicate, server,
-    session, token, transact, update, updates, view,
+    aggregate, attachment, bulk, changes, database, document, listing, mango, node, node_config, prepared, refused,
+    replicate, server, session, token, transact, update, updates, view,
 };
 
 /// A row.
@@ -44,6 +44,7 @@ pub(super) fn routes() -> &'static [Route] {
         [
             server_routes(),
             token_routes(),
+            node_routes(),
             replicator_routes(),
             database_routes(),
             bulk_routes(),
@@ -82,6 +83,26 @@ fn server_routes() -> Vec<Route> {
         route!(GET "/_active_tasks" ServerAdmin server::active_tasks, "What the server does in the background.",
             gives("Objects")),
         route!(GET "/_membership" ServerAdmin server::membership, "The nodes of the server: one.", gives("Membership")),
+    ]
+}
+
+fn node_routes() -> Vec<Route> {
+    vec![
+        route!(GET "/_metrics" Metrics node::metrics, "What is counted, for Prometheus.", gives_bytes()),
+        route!(GET "/_node/{node}" ServerAdmin node::name, "The name of a node.", gives("Object")),
+        route!(GET "/_node/{node}/_config" ServerAdmin node_config::all, "Settings, in the sections that CouchDB has.", gives("Object")),
+        route!(GET "/_node/{node}/_config/{section}" ServerAdmin node_config::of_section, "The settings of a section.", gives("Object")),
+        route!(GET "/_node/{node}/_config/{section}/{key}" ServerAdmin node_config::get, "A setting.", gives("Setting")),
+        route!(PUT "/_node/{node}/_config/{section}/{key}" ServerAdmin node_config::put, "Changes a setting, or makes an administrator; answers what was there before.",
+            gives("Setting").takes("Setting")),
+        route!(DELETE "/_node/{node}/_config/{section}/{key}" ServerAdmin node_config::delete, "Takes back a change of a setting, or an administrator; answers what was there before.",
+            gives("Setting")),
+        route!(GET "/_node/{node}/_prometheus" Metrics node::prometheus, "What is counted, for Prometheus.", gives_bytes()),
+        route!(GET "/_node/{node}/_stats" Metrics node::stats, "What is counted, in CouchDB's form.", gives("Object")),
+        route!(GET "/_node/{node}/_stats/{rest*}" Metrics node::stat, "One thing of what is counted.", gives("Object")),
+        route!(GET "/_node/{node}/_system" Metrics node::system, "Numbers of the process.", gives("Object")),
+        route!(GET "/_node/{node}/_versions" ServerAdmin node::versions, "What the server is made of.", gives("Object")),
+        route!(POST "/_node/{node}/_restart" ServerAdmin node::restart, "Refused: what started a server restarts it.", refuses()),
     ]
 }
 

@@ -85,7 +85,8 @@ impl Sources {
                 (setting.apply)(&mut config, &value.texts).map_err(|why| wrong(setting, value, &why))?;
             }
         }
-        check(&mut config, &given)?;
+        check(&config, &given)?;
+        config.given = given.iter().map(|(name, given)| (*name, given.origin.to_string())).collect();
         remarks.extend(exposed(&given));
         Ok(Gathered { config, given, remarks })
     }
@@ -162,7 +163,7 @@ fn wrong(setting: &Setting, given: &Given, why: &str) -> Wrong {
 }
 
 /// What belongs together is there together.
-fn check(config: &mut Config, given: &BTreeMap<&'static str, Given>) -> Result<(), Wrong> {
+fn check(config: &Config, given: &BTreeMap<&'static str, Given>) -> Result<(), Wrong> {
     let from = |name: &str| given.get(name).map(|given| format!(" (from {})", given.origin)).unwrap_or_default();
     if given.contains_key("admin.password") && given.contains_key("admin.password_file") {
         let message = format!(
@@ -181,9 +182,6 @@ fn check(config: &mut Config, given: &BTreeMap<&'static str, Given>) -> Result<(
         if let Some((name, _)) = missing.into_iter().find(|(_, path)| path.as_os_str().is_empty()) {
             return Err(Wrong::new(format!("{name} is missing: a certificate and its key belong together")));
         }
-    }
-    if config.cors.as_ref().is_some_and(|cors| cors.origins.is_empty()) {
-        config.cors = None;
     }
     Ok(())
 }

@@ -23,6 +23,10 @@ pub enum Kind {
     Flag,
     /// A key by which tokens are signed, in a file. There may be several.
     Keys,
+    /// How much is logged.
+    Level,
+    /// How a line of the log looks.
+    Format,
     /// Texts, none or several.
     List,
     /// A file.
@@ -44,6 +48,8 @@ impl Kind {
             Kind::Duration => "a time, such as 75s (ms, s, min, h)",
             Kind::Flag => "true or false",
             Kind::Keys => "ALGORITHM=FILE or ALGORITHM:ID=FILE, such as ES256:2026=keys/partner.pem",
+            Kind::Level => "off, error, warn, info or debug",
+            Kind::Format => "text or json",
             Kind::List => "texts with commas between them; a list in a file",
             Kind::Path => "a file",
             Kind::Secret | Kind::Text => "a text",
@@ -60,6 +66,8 @@ impl Kind {
             Kind::Duration => "TIME",
             Kind::Flag => "BOOL",
             Kind::Keys => "ALGORITHM[:ID]=FILE",
+            Kind::Level => "LEVEL",
+            Kind::Format => "FORMAT",
             Kind::List => "LIST",
             Kind::Path => "FILE",
             Kind::Secret | Kind::Text => "TEXT",
@@ -194,6 +202,26 @@ impl Written<bool> for Flag {
         value.to_string()
     }
 }
+
+/// What is written as Rust has it.
+macro_rules! by_name {
+    ($kind:ident) => {
+        pub(super) struct $kind;
+
+        impl Written<crate::log::$kind> for $kind {
+            fn read(text: &str) -> Option<crate::log::$kind> {
+                text.parse().ok()
+            }
+
+            fn write(value: &crate::log::$kind) -> String {
+                value.to_string()
+            }
+        }
+    };
+}
+
+by_name!(Level);
+by_name!(Format);
 
 /// A path that is not empty.
 pub(super) fn path(text: &str) -> Option<PathBuf> {

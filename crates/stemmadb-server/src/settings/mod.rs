@@ -4,12 +4,14 @@
 //! ```text
 //! table   all settings                     kind    how values are written
 //! gather  where each value comes from      file    a file's keys
+//! live    what is changed over HTTP
 //! told    what is in force, and the guide's table
 //! ```
 
 mod file;
 mod gather;
 mod kind;
+mod live;
 mod table;
 mod told;
 
@@ -17,6 +19,7 @@ use crate::config::Config;
 
 pub use gather::{Gathered, Given, Origin, Sources};
 pub use kind::Kind;
+pub(crate) use live::Live;
 pub use told::guide;
 
 /// What the variables of the environment begin with.

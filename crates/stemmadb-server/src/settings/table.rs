@@ -39,6 +39,10 @@ fn one(texts: &[String]) -> Result<&str, String> {
     }
 }
 
+fn flag(texts: &[String]) -> Result<bool, String> {
+    texts.first().and_then(|text| kind::Flag::read(text)).ok_or_else(|| not_of(Kind::Flag))
+}
+
 /// Every setting, in the order in which they are told.
 pub(super) static SETTINGS: &[Setting] = &[
     setting!("listen" Address address, "Where to listen; port 0 takes any free one"),
@@ -101,6 +105,17 @@ pub(super) static SETTINGS: &[Setting] = &[
         show: |_| Vec::new(),
     },
     Setting {
+        name: "cors.enabled",
+        kind: Kind::Flag,
+        help: "Whether the sites of cors.origins may use the server",
+        default_told: None,
+        apply: |config, texts| {
+            cors(config).enabled = flag(texts)?;
+            Ok(())
+        },
+        show: |config| vec![kind::Flag::write(&config.cors.clone().unwrap_or_default().enabled)],
+    },
+    Setting {
         name: "cors.origins",
         kind: Kind::List,
         help: "Pages of which sites may use the server from a browser: https://example.org, or * for all (without credentials)",
@@ -117,8 +132,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         help: "Whether they may send cookies and passwords",
         default_told: None,
         apply: |config, texts| {
-            let read = texts.first().and_then(|text| kind::Flag::read(text));
-            cors(config).credentials = read.ok_or_else(|| not_of(Kind::Flag))?;
+            cors(config).credentials = flag(texts)?;
             Ok(())
         },
         show: |config| vec![kind::Flag::write(&config.cors.as_ref().is_some_and(|cors| cors.credentials))],
@@ -164,6 +178,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         default_told: Some("2 for each processor, 2 to 16"),
         ..setting!("scripts.worker_count" Count script_bounds.worker_count, "How many processes run such functions at most")
     },
+    setting!("log.level" Level log.level, "How much is logged: each request with info"),
+    setting!("log.format" Format log.format, "How a line of the log looks"),
     setting!("limits.body_bytes" Bytes limits.body_bytes, "The largest JSON body"),
     setting!("limits.attachment_bytes" Bytes limits.attachment_bytes, "The largest file"),
     setting!("limits.head_bytes" Bytes limits.head_bytes, "The largest head of a request"),

@@ -84,7 +84,7 @@ fn browser() {
     // What the example's README says, on a free port.
     let mut pages = Command::new("node");
     let (_pages, page) = Beside::start(pages.args(["serve.js", "0"]).current_dir(&example), "Node.js");
-    let cors = Cors { origins: vec![page.clone()], credentials: true };
+    let cors = Cors { origins: vec![page.clone()], credentials: true, ..Cors::default() };
     let started = Started::with(|config| Config { cors: Some(cors), ..config });
     run(node("browser", &started).env("PAGE_URL", page).env("CHROMIUM", chromium), "Node.js");
 }

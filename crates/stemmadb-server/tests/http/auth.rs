@@ -273,7 +273,11 @@ fn sites_that_were_named_may_use_the_server() {
     };
     let site = "https://app.example";
     let cors = |origins: &[&str], credentials| {
-        Some(Cors { origins: origins.iter().map(|origin| (*origin).to_owned()).collect(), credentials })
+        Some(Cors {
+            origins: origins.iter().map(|origin| (*origin).to_owned()).collect(),
+            credentials,
+            ..Cors::default()
+        })
     };
     assert_eq!(ask(None, "GET", site), (200, None, false));
     assert_eq!(ask(None, "OPTIONS", site).1, None);

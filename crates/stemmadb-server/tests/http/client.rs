@@ -92,6 +92,11 @@ impl Started {
         self.send(method, path, &all, body)
     }
 
+    /// The administrator's password, if it was made up.
+    pub(crate) fn generated_password(&self) -> Option<String> {
+        self.server.as_ref()?.generated_password().map(str::to_owned)
+    }
+
     /// Where the server listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address

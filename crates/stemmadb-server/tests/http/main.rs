@@ -5,6 +5,7 @@ mod client;
 mod filters;
 mod jwt;
 mod matrix;
+mod node;
 mod openapi;
 mod protocol;
 mod questions;

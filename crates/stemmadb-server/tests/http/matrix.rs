@@ -9,7 +9,7 @@ use crate::client::{ADMIN, Started, basic};
 
 /// Every route and who may use it, written down apart from the table: a new one is thought about twice.
 fn expected() -> BTreeMap<(&'static str, &'static str), Access> {
-    use Access::{Anonymous, DatabaseAdmin, Member, ServerAdmin};
+    use Access::{Anonymous, DatabaseAdmin, Member, Metrics, ServerAdmin};
     let rows = include_str!("matrix.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let row = |line: &'static str| {
         let mut words = line.split_whitespace();
@@ -18,6 +18,7 @@ fn expected() -> BTreeMap<(&'static str, &'static str), Access> {
             "anonymous" => Anonymous,
             "member" => Member,
             "db-admin" => DatabaseAdmin,
+            "metrics" => Metrics,
             "server-admin" => ServerAdmin,
             other => panic!("nobody is {other}"),
         };
@@ -47,6 +48,9 @@ struct Somebody {
     rank: Option<u8>,
 }
 
+/// Who may look at numbers, and is nobody else.
+const WATCHER: &str = "API token of who may look at numbers";
+
 /// How much somebody must be.
 fn needed(access: Access) -> u8 {
     match access {
@@ -54,7 +58,7 @@ fn needed(access: Access) -> u8 {
         Access::User => 1,
         Access::Member => 2,
         Access::DatabaseAdmin => 3,
-        Access::ServerAdmin => 4,
+        Access::Metrics | Access::ServerAdmin => 4,
     }
 }
 
@@ -107,6 +111,7 @@ fn everybody(server: &Started) -> Vec<Somebody> {
         bearer("revoked API token", &revoked),
         bearer("API token of nobody", &token("nobody", json!({"user": "nobody"}))),
         by_token("API token of a stranger", &token("stranger", json!({"roles": ["staff"]})), 1),
+        by_token(WATCHER, &token("watcher", json!({"roles": ["_metrics"]})), 1),
         by_token("API token of a member", &token("member", json!({"user": "member"})), 2),
         by_token("API token of the server's administrator", &admin_token, 4),
         // A session that is none, or over, is as nothing.
@@ -159,7 +164,12 @@ fn everybody_at_every_route() {
     let everybody = everybody(&server);
     let mut count = 0;
     for route in described() {
-        let path = route.path.replace("{db}", "matrix").replace("{doc}", "doc").replace(['{', '}', '*'], "");
+        let path = route
+            .path
+            .replace("{db}", "matrix")
+            .replace("{doc}", "doc")
+            .replace("{node}", "_local")
+            .replace(['{', '}', '*'], "");
         // A feed of the server's databases would wait for the next.
         let path = if path.ends_with("_updates") { format!("{path}?feed=normal") } else { path };
         for somebody in &everybody {
@@ -180,6 +190,9 @@ fn everybody_at_every_route() {
                         assert!(!is_refused, "{told}")
                     }
                     None => assert_eq!(answer.status, 401, "{told}"),
+                    Some(_) if somebody.name == WATCHER && route.access == Access::Metrics => {
+                        assert!(!is_refused, "{told}: {}", answer.text)
+                    }
                     Some(rank) if rank >= needed(route.access) => assert!(!is_refused, "{told}: {}", answer.text),
                     Some(0) => assert_eq!(answer.status, 401, "{told}"),
                     Some(_) => assert_eq!(answer.status, 403, "{told}"),

@@ -1,0 +1,127 @@
+//! One request from its arrival to the last byte of its answer: what is counted and logged of it.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::Method;
+use hyper::body::{Frame, SizeHint};
+use uuid::Uuid;
+
+use super::{Answer, Body};
+use crate::error::Failure;
+use crate::metrics::{Metrics, NO_ROUTE};
+
+/// What is known of a request so far.
+pub(crate) struct Watch {
+    /// What the answer and the log call it.
+    pub(crate) id: String,
+    pub(crate) route: &'static str,
+    /// Who makes it, if that was verified.
+    pub(crate) user: Option<String>,
+    metrics: Arc<Metrics>,
+    method: Method,
+    peer: Option<SocketAddr>,
+    started: Instant,
+    status: u16,
+    byte_count: u64,
+    /// What is told of it, if it was refused.
+    failure: Option<Failure>,
+}
+
+/// How many digits a request's id has.
+const ID_DIGITS: usize = 10;
+
+impl Watch {
+    pub(crate) fn begin(metrics: Arc<Metrics>, method: Method, peer: Option<SocketAddr>) -> Self {
+        let mut id = Uuid::new_v4().simple().to_string();
+        id.truncate(ID_DIGITS);
+        let started = Instant::now();
+        Watch {
+            id,
+            route: NO_ROUTE,
+            user: None,
+            metrics,
+            method,
+            peer,
+            started,
+            status: 0,
+            byte_count: 0,
+            failure: None,
+        }
+    }
+
+    /// Notes why it is refused.
+    pub(crate) fn refused(&mut self, failure: &Failure) {
+        self.failure = Some(failure.clone());
+    }
+
+    /// Counts the answer, and watches it until it was sent.
+    pub(crate) fn answered(mut self, answer: Answer) -> hyper::Response<Watched> {
+        let response = answer.into_response();
+        self.status = response.status().as_u16();
+        self.metrics.note(self.route, &self.method, self.status, self.started.elapsed());
+        response.map(|body| Watched { body, watch: self })
+    }
+
+    /// Writes the line about it.
+    fn log(&self) {
+        let Watch { id, route, status, byte_count, .. } = self;
+        let (method, user) = (self.method.as_str(), self.user.as_deref().unwrap_or_default());
+        let ms = self.started.elapsed().as_micros() as f64 / 1000.0;
+        let peer = self.peer.map(|peer| peer.to_string()).unwrap_or_default();
+        let error = self.failure.as_ref().map(Failure::error).unwrap_or_default();
+        // What a request is refused with may repeat what was sent; what goes wrong here has to be known.
+        match self.failure.as_ref().filter(|failure| failure.status().is_server_error()) {
+            None => tracing::info!(
+                target: "stemma::request",
+                id, method, route, status, ms, bytes = byte_count, user, peer, error
+            ),
+            Some(failure) => tracing::warn!(
+                target: "stemma::request",
+                id, method, route, status, ms, bytes = byte_count, user, peer, error, reason = failure.reason()
+            ),
+        }
+    }
+}
+
+impl Drop for Watch {
+    /// Also where nobody waited for the answer: its status is 0 then.
+    fn drop(&mut self) {
+        self.log();
+    }
+}
+
+/// The body of an answer, with what watches it until it is gone.
+pub(crate) struct Watched {
+    body: Body,
+    watch: Watch,
+}
+
+impl hyper::body::Body for Watched {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            this.watch.byte_count += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,161 @@
+//! What is counted: requests by route, and how long they take; printed in Prometheus's text format with what is looked up then.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use hyper::Method;
+use parking_lot::Mutex;
+
+/// Bounds of the histogram, in seconds.
+const BOUNDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+
+/// What stands for a path that no route has.
+pub(crate) const NO_ROUTE: &str = "none";
+
+/// Counters of requests.
+#[derive(Default)]
+pub(crate) struct Metrics(Mutex<Counted>);
+
+#[derive(Default)]
+struct Counted {
+    /// By route, method and status. All three come from short lists, whatever clients send.
+    requests: BTreeMap<(&'static str, &'static str, u16), u64>,
+    times: BTreeMap<(&'static str, &'static str), Histogram>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Histogram {
+    /// Not cumulative; the last is for what is longer than all bounds.
+    counts: [u64; BOUNDS.len() + 1],
+    sum: f64,
+}
+
+impl Metrics {
+    /// Counts a request that was answered, after so long.
+    pub(crate) fn note(&self, route: &'static str, method: &Method, status: u16, time: Duration) {
+        let method = known(method);
+        let seconds = time.as_secs_f64();
+        let mut counted = self.0.lock();
+        *counted.requests.entry((route, method, status)).or_default() += 1;
+        let histogram = counted.times.entry((route, method)).or_default();
+        histogram.counts[BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len())] += 1;
+        histogram.sum += seconds;
+    }
+
+    /// How many requests were answered, by method and by status.
+    pub(crate) fn totals(&self) -> (BTreeMap<&'static str, u64>, BTreeMap<u16, u64>) {
+        let (mut methods, mut statuses) = (BTreeMap::new(), BTreeMap::new());
+        for ((_, method, status), count) in &self.0.lock().requests {
+            *methods.entry(*method).or_default() += count;
+            *statuses.entry(*status).or_default() += count;
+        }
+        (methods, statuses)
+    }
+
+    /// How many requests were answered, and how long that took together, in seconds.
+    pub(crate) fn times(&self) -> (u64, f64) {
+        let counted = self.0.lock();
+        let count = counted.times.values().flat_map(|histogram| histogram.counts).sum();
+        (count, counted.times.values().map(|histogram| histogram.sum).sum())
+    }
+
+    /// Prints all of them.
+    pub(crate) fn print(&self, page: &mut Page) {
+        let counted = self.0.lock();
+        page.family("stemma_requests_total", "counter", "Requests that were answered.");
+        for ((route, method, status), count) in &counted.requests {
+            let status = status.to_string();
+            let labels = [("route", *route), ("method", *method), ("status", &status)];
+            page.sample("stemma_requests_total", &labels, *count as f64);
+        }
+        page.family("stemma_request_seconds", "histogram", "How long requests took until their answer began.");
+        for ((route, method), histogram) in &counted.times {
+            let mut count = 0;
+            let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+            for (bound, in_bucket) in bounds.zip(histogram.counts) {
+                count += in_bucket;
+                let labels = [("route", *route), ("method", *method), ("le", &bound)];
+                page.sample("stemma_request_seconds_bucket", &labels, count as f64);
+            }
+            let labels = [("route", *route), ("method", *method)];
+            page.sample("stemma_request_seconds_sum", &labels, histogram.sum);
+            page.sample("stemma_request_seconds_count", &labels, count as f64);
+        }
+    }
+}
+
+/// A method from a short list: clients can make up others.
+fn known(method: &Method) -> &'static str {
+    let all = ["GET", "HEAD", "PUT", "POST", "DELETE", "COPY", "OPTIONS"];
+    all.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")
+}
+
+/// A page in Prometheus's text format.
+#[derive(Default)]
+pub(crate) struct Page(String);
+
+impl Page {
+    /// Begins a family of samples.
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string can't fail.
+        writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").ok();
+    }
+
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels: Vec<_> = labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        writeln!(self.0, "{name}{labels} {value}").ok();
+    }
+
+    /// A family of one sample without labels.
+    pub(crate) fn single(&mut self, name: &str, kind: &str, help: &str, value: f64) {
+        self.family(name, kind, help);
+        self.sample(name, &[], value);
+    }
+
+    pub(crate) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_and_printed() {
+        let metrics = Metrics::default();
+        for millis in [1, 3, 3, 9000] {
+            metrics.note("/{db}", &Method::GET, 200, Duration::from_millis(millis));
+        }
+        metrics.note(NO_ROUTE, &Method::from_bytes(b"BREW").unwrap(), 404, Duration::ZERO);
+        let mut page = Page::default();
+        metrics.print(&mut page);
+        page.single("x", "gauge", "A \"thing\".", 1.5);
+        let text = page.into_text();
+        for line in [
+            "stemma_requests_total{route=\"/{db}\",method=\"GET\",status=\"200\"} 4",
+            "stemma_requests_total{route=\"none\",method=\"other\",status=\"404\"} 1",
+            "stemma_request_seconds_bucket{route=\"/{db}\",method=\"GET\",le=\"0.0005\"} 0",
+            "stemma_request_seconds_bucket{route=\"/{db}\",method=\"GET\",le=\"0.001\"} 1",
+            "stemma_request_seconds_bucket{route=\"/{db}\",method=\"GET\",le=\"0.005\"} 3",
+            "stemma_request_seconds_bucket{route=\"/{db}\",method=\"GET\",le=\"5\"} 3",
+            "stemma_request_seconds_bucket{route=\"/{db}\",method=\"GET\",le=\"+Inf\"} 4",
+            "stemma_request_seconds_count{route=\"/{db}\",method=\"GET\"} 4",
+            "# TYPE stemma_request_seconds histogram",
+            "x 1.5",
+        ] {
+            assert!(text.lines().any(|known| known == line), "{line} is not in\n{text}");
+        }
+        assert_eq!(metrics.totals().1, [(200, 4), (404, 1)].into_iter().collect());
+    }
+
+    #[test]
+    fn labels_can_hold_anything() {
+        let mut page = Page::default();
+        page.sample("x", &[("l", "a\"b\\c\nd")], 1.0);
+        assert_eq!(page.into_text(), "x{l=\"a\\\"b\\\\c\\nd\"} 1\n");
+    }
+}

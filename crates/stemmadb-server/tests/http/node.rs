@@ -1,0 +1,205 @@
+//! `_node/…` and `_metrics`: settings that clients change, and numbers that monitoring asks.
+
+use serde_json::{Value, json};
+use stemmadb_server::Config;
+
+use crate::client::{ADMIN, Started, basic};
+
+fn ask(server: &Started, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    let answer = server.ask_as(ADMIN, method, path, body.as_ref());
+    (answer.status, answer.json())
+}
+
+/// The origin that a page of a site is told it may use the server from.
+fn allowed(server: &Started, site: &str) -> Option<String> {
+    let answer = server.send("GET", "/_up", &[("Origin", site)], b"");
+    answer.header("access-control-allow-origin").map(str::to_owned)
+}
+
+#[test]
+fn settings_are_read_and_changed_as_clients_do() {
+    let mut server = Started::new();
+    assert_eq!(ask(&server, "GET", "/_node/_local", None), (200, json!({"name": "nonode@nohost"})));
+    let (status, all) = ask(&server, "GET", "/_node/nonode@nohost/_config", None);
+    assert_eq!((status, &all["couchdb"]["uuid"]), (200, &server.get("/").json()["uuid"]));
+    assert_eq!((&all["cors"]["credentials"], &all["chttpd_auth"]["timeout"]), (&json!("false"), &json!("600")));
+    assert_eq!(ask(&server, "GET", "/_node/_local/_config/cors", None).1["origins"], json!(""));
+    assert_eq!(ask(&server, "GET", "/_node/_local/_config/chttpd/port", None).0, 200);
+    let missing = ask(&server, "GET", "/_node/_local/_config/cors/nothing", None);
+    assert_eq!((missing.0, &missing.1["reason"]), (404, &json!("unknown_config_value")));
+    assert_eq!(ask(&server, "GET", "/_node/elsewhere/_config", None).0, 404);
+    // What add-cors-to-couchdb and Fauxton send; a site is named, and not all.
+    let site = "https://app.example";
+    assert_eq!(allowed(&server, site), None);
+    for (path, value, before) in [
+        ("httpd/enable_cors", "true", "true"),
+        ("cors/origins", "https://app.example, https://b.example", ""),
+        ("cors/credentials", "true", "false"),
+        ("cors/methods", "GET, PUT, POST, HEAD, DELETE", "GET, HEAD, PUT, POST, DELETE, COPY, OPTIONS"),
+        ("couch_httpd_auth/timeout", "1200", "600"),
+    ] {
+        let path = format!("/_node/_local/_config/{path}");
+        assert_eq!(ask(&server, "PUT", &path, Some(json!(value))), (200, json!(before)), "{path}");
+    }
+    assert_eq!(allowed(&server, site).as_deref(), Some(site));
+    let cookie = |server: &Started| {
+        let body = json!({"name": "admin", "password": "secret"}).to_string();
+        let answer = server.send("POST", "/_session", &[("Content-Type", "application/json")], body.as_bytes());
+        answer.header("set-cookie").unwrap().to_owned()
+    };
+    assert!(cookie(&server).contains("Max-Age=1200"));
+    server.restart();
+    assert_eq!(allowed(&server, "https://b.example").as_deref(), Some("https://b.example"), "it is kept");
+    assert!(cookie(&server).contains("Max-Age=1200"));
+    assert_eq!(
+        ask(&server, "PUT", "/_node/_local/_config/chttpd/enable_cors", Some(json!("false"))),
+        (200, json!("true"))
+    );
+    assert_eq!(allowed(&server, site), None);
+    let before = (200, json!("https://app.example,https://b.example"));
+    assert_eq!(ask(&server, "DELETE", "/_node/_local/_config/cors/origins", None), before);
+    assert_eq!(ask(&server, "GET", "/_node/_local/_config/cors/origins", None), (200, json!("")));
+    let path = "/_node/_local/_config/chttpd/require_valid_user";
+    assert_eq!(ask(&server, "PUT", path, Some(json!(true))), (200, json!("false")));
+    assert_eq!(server.ask_as(None, "GET", "/", None).status, 401);
+}
+
+#[test]
+fn what_cant_be_changed_is_told() {
+    let given = [("session_timeout", "--session-timeout".to_owned())].into_iter().collect();
+    let server = Started::with(|config| Config { given, ..config });
+    let put = |path: &str, value: Value| ask(&server, "PUT", &format!("/_node/_local/_config/{path}"), Some(value));
+    for (path, value, told) in [
+        ("chttpd/port", json!("1234"), "can't be changed while the server runs"),
+        ("couchdb/max_dbs_open", json!("1"), "can't be changed while the server runs"),
+        ("cors/methods", json!("GET, BREW"), "can't be changed while the server runs"),
+        ("couch_httpd_auth/timeout", json!("1"), "session_timeout is set by --session-timeout"),
+        ("admins/admin", json!("other"), "The configuration names this administrator"),
+    ] {
+        let (status, answer) = put(path, value);
+        assert_eq!(status, 403, "{path}: {answer}");
+        assert!(answer["reason"].as_str().unwrap().contains(told), "{path}: {answer}");
+    }
+    for (path, value) in [
+        ("chttpd/require_valid_user", json!("maybe")),
+        ("chttpd/require_valid_user", json!(["true"])),
+        ("admins/x", json!("")),
+        ("admins/x", json!("-pbkdf2-abc,def,10")),
+        ("admins/a%3Ab", json!("x")),
+    ] {
+        assert_eq!(put(path, value.clone()).0, 400, "{path} {value}");
+    }
+    // Any site could act as its visitor.
+    assert_eq!(put("cors/origins", json!("*")).0, 200);
+    let (status, answer) = put("cors/credentials", json!("true"));
+    assert_eq!(status, 400, "{answer}");
+    assert_eq!(ask(&server, "GET", "/_node/_local/_config/cors/credentials", None).1, json!("false"));
+    assert_eq!(ask(&server, "DELETE", "/_node/_local/_config/admins/nobody", None).0, 404);
+    assert_eq!(ask(&server, "POST", "/_node/_local/_restart", None).0, 501);
+}
+
+#[test]
+fn administrators_are_made_and_taken_off() {
+    let mut server = Started::new();
+    let path = "/_node/_local/_config/admins/ada";
+    let as_ada =
+        |server: &Started, password: &str| server.ask_as(Some(("ada", password)), "GET", "/_all_dbs", None).status;
+    assert_eq!(ask(&server, "PUT", path, Some(json!("first"))), (200, json!("")));
+    assert_eq!(as_ada(&server, "first"), 200);
+    let shown = ask(&server, "GET", "/_node/_local/_config/admins", None).1;
+    assert_eq!(shown, json!({"ada": "-hidden-", "admin": "-hidden-"}));
+    let body = json!({"name": "ada", "password": "first"}).to_string();
+    let session = server.send("POST", "/_session", &[("Content-Type", "application/json")], body.as_bytes());
+    let cookie = session.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    server.restart();
+    assert_eq!(as_ada(&server, "first"), 200, "it is kept");
+    assert_eq!(ask(&server, "PUT", path, Some(json!("second"))).0, 200);
+    assert_eq!((as_ada(&server, "first"), as_ada(&server, "second")), (401, 200));
+    assert_eq!(server.send("GET", "/_all_dbs", &[("Cookie", &cookie)], b"").status, 401, "the password changed");
+    assert_eq!(ask(&server, "DELETE", path, None).0, 200);
+    assert_eq!(as_ada(&server, "second"), 401);
+}
+
+#[test]
+fn there_is_always_an_administrator() {
+    let server = Started::with(|config| Config { administrator: None, ..config });
+    let password = server.generated_password().unwrap();
+    let me = Some(("admin", password.as_str()));
+    assert_eq!(server.ask_as(me, "DELETE", "/_node/_local/_config/admins/admin", None).status, 403);
+    let changed = server.ask_as(me, "PUT", "/_node/_local/_config/admins/admin", Some(&json!("chosen")));
+    assert_eq!(changed.status, 200, "{changed:?}");
+    assert_eq!(server.ask_as(Some(("admin", "chosen")), "GET", "/_all_dbs", None).status, 200);
+}
+
+/// The value of a sample, by its beginning.
+fn sample(page: &str, beginning: &str) -> Option<f64> {
+    let line = page.lines().find(|line| line.strip_prefix(beginning).is_some_and(|rest| rest.starts_with(' ')));
+    line.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn metrics_count_what_was_done() {
+    let server = Started::new();
+    server.database("db", &[json!({"_id": "a"}), json!({"_id": "b"})]);
+    assert_eq!(server.get("/db/a").status, 200);
+    assert_eq!(server.get("/db/a").status, 200);
+    assert_eq!(server.get("/db/secret-name").status, 404);
+    assert_eq!(server.get("/no/such/route/at/all").status, 404);
+    let answer = server.get("/_metrics");
+    assert!(answer.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"), "{answer:?}");
+    let page = answer.text;
+    for (beginning, value) in [
+        ("stemma_requests_total{route=\"/{db}/{doc}\",method=\"GET\",status=\"200\"}", 2.0),
+        ("stemma_requests_total{route=\"/{db}/{doc}\",method=\"GET\",status=\"404\"}", 1.0),
+        ("stemma_request_seconds_count{route=\"/{db}/{doc}\",method=\"GET\"}", 3.0),
+        ("stemma_databases", 1.0),
+        ("stemma_databases_open", 1.0),
+        ("stemma_script_workers", 0.0),
+        ("stemma_changes_total", 2.0),
+    ] {
+        assert_eq!(sample(&page, beginning), Some(value), "{beginning} in\n{page}");
+    }
+    assert!(sample(&page, "stemma_log_writes_total").unwrap() >= 1.0, "{page}");
+    assert!(sample(&page, "stemma_connections").unwrap() >= 1.0, "{page}");
+    assert!(!page.contains("secret-name"), "what clients send is no label");
+    // Every line is a comment or a sample of a family that was begun.
+    let mut families = Vec::new();
+    for line in page.lines() {
+        match line.strip_prefix("# TYPE ") {
+            Some(family) => families.push(family.split(' ').next().unwrap()),
+            None if line.starts_with("# HELP ") => {}
+            None => {
+                let name = line.split(['{', ' ']).next().unwrap();
+                assert!(families.iter().any(|family| name.starts_with(family)), "{line}");
+                assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
+            }
+        }
+    }
+    let by_node = server.get("/_node/_local/_prometheus");
+    assert!(sample(&by_node.text, "stemma_databases") == Some(1.0), "{by_node:?}");
+    let stats = server.get("/_node/_local/_stats").json();
+    assert_eq!(stats["couchdb"]["httpd_status_codes"]["404"]["value"], json!(2));
+    assert_eq!(server.get("/_node/_local/_stats/couchdb/open_databases").json()["value"], json!(1));
+    assert_eq!(server.get("/_node/_local/_stats/couchdb/nothing").status, 404);
+    assert!(server.get("/_node/_local/_system").json()["uptime"].is_u64());
+}
+
+#[test]
+fn who_may_only_look_at_numbers_may_do_nothing_else() {
+    let server = Started::new();
+    server.database("db", &[]);
+    let made = server.post("/_tokens", &json!({"name": "prometheus", "roles": ["_metrics"], "read_only": true}));
+    let bearer = format!("Bearer {}", made.json()["token"].as_str().unwrap());
+    let status = |path: &str| server.send("GET", path, &[("Authorization", &bearer)], b"").status;
+    for path in ["/_metrics", "/_node/_local/_prometheus", "/_node/_local/_stats", "/_node/_local/_system"] {
+        assert_eq!(status(path), 200, "{path}");
+    }
+    for path in ["/_all_dbs", "/db", "/_node/_local/_config", "/_tokens"] {
+        assert_eq!(status(path), 403, "{path}");
+    }
+    // A user's document can't give that role.
+    server.database("_users", &[]);
+    let user = json!({"name": "eve", "type": "user", "roles": ["_metrics"], "password": "x"});
+    assert_eq!(server.put("/_users/org.couchdb.user:eve", &user).status, 403);
+    assert_eq!(server.send("GET", "/_metrics", &[("Authorization", &basic("eve", "x"))], b"").status, 401);
+}
