@@ -32,6 +32,8 @@ pub struct Config {
     pub given: BTreeMap<&'static str, String>,
     /// Pages of which sites may use the server from a browser. None: only its own.
     pub cors: Option<Cors>,
+    /// A directory with the files of a dashboard, to be shown at `/_utils`: those that Fauxton is built to. None: a page that says how.
+    pub dashboard: Option<PathBuf>,
     /// Whose tokens are trusted.
     pub jwt_keys: Vec<JwtKey>,
     /// How long a session lasts without a request.
@@ -189,6 +191,7 @@ impl Config {
             log: Log::default(),
             given: BTreeMap::new(),
             cors: None,
+            dashboard: None,
             jwt_keys: Vec::new(),
             session_timeout: Duration::from_secs(600),
             lockout: Lockout::default(),

@@ -25,6 +25,7 @@ use crate::auth::{
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
+use crate::handlers::dashboard::Dashboard;
 use crate::http::{Answer, Call, Query, Served, State, Watch, Watched, blocking, segments};
 use crate::replicator::{Jobs, follow};
 use crate::routes::{Found, find};
@@ -60,6 +61,7 @@ impl Server {
             Ok((directory, live, auth, generated_password))
         })
         .await?;
+        let dashboard = Dashboard::open(config.dashboard.as_deref())?;
         let tls = config.tls.as_ref().map(crate::tls::acceptor).transpose()?;
         let listener = TcpListener::bind(config.address)
             .await
@@ -80,6 +82,7 @@ impl Server {
             scripts,
             jobs: Jobs::default(),
             connections: Arc::default(),
+            dashboard,
             started: Instant::now(),
             stopping: stopped.clone(),
         };

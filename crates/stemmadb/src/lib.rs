@@ -25,7 +25,7 @@ mod value;
 mod view;
 
 pub use changes::{
-    Change, Changes, Delta, Event, PathChange, PathEvent, PathSubscription, Subscription, Suspended, Watch,
+    Change, Changes, Delta, Event, FeedPlan, PathChange, PathEvent, PathSubscription, Subscription, Suspended, Watch,
 };
 pub use collection::{
     Collection, Entry, EntryChange, EntryDelta, EntryEvent, EntrySubscription, FindEntries, FoundEntries, Session,

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value as Json, json};
 use stemmadb::{
-    Access, Database, Document, EmittedRows, Error, ErrorKind, ProgramReducer, ProgramRow, ProgramView, Result,
-    RowBound, RowChoice, Value, ViewProgram,
+    Access, Database, Document, EmittedRows, Error, ErrorKind, ProgramReducer, ProgramRow, ProgramView, Reduction,
+    Result, RowBound, RowChoice, Value, ViewProgram,
 };
 
 /// Emits what documents have in `rows`: `[[key, value], …]`.
@@ -222,6 +222,17 @@ fn reducers_are_those_of_couchdb() {
             json!([{"sum": 5, "count": 3, "min": -1, "max": 4, "sumsqr": 21}, 7]),
             json!({"sum": 12, "count": 4, "min": -1, "max": 7, "sumsqr": 70}),
         ),
+        (ProgramReducer::First, json!([null, 2, 3]), json!(null)),
+        (ProgramReducer::First, json!([{"a": 1}, 2]), json!({"a": 1})),
+        (ProgramReducer::Last, json!([1, 2, [3]]), json!([3])),
+        (ProgramReducer::Top(3), json!([5, "b", 7, "a", null, 5, 7, "A"]), json!(["b", "A", "a"])),
+        (ProgramReducer::Bottom(4), json!([5, "b", 7, "a", null, 5.0, 7, "A"]), json!([null, 5, 7, "a"])),
+        (ProgramReducer::Bottom(9), json!([2, 1, 2]), json!([1, 2])),
+        (ProgramReducer::Typed(Reduction::Sum), json!([1, "x", 2]), json!(3)),
+        (ProgramReducer::Typed(Reduction::Average), json!([1, "x", 2]), json!(1.5)),
+        (ProgramReducer::Typed(Reduction::Min), json!([3, null, "x"]), json!(null)),
+        (ProgramReducer::Typed(Reduction::Max), json!([3, null, "x"]), json!("x")),
+        (ProgramReducer::Typed(Reduction::Count), json!([3, null]), json!(2)),
         (ProgramReducer::Custom, json!([1, 2]), json!("0@d=1;1@d=2;")),
     ];
     for (reducer, values, expected) in cases {
@@ -257,6 +268,63 @@ fn reducers_are_those_of_couchdb() {
     let (view, _) = view(&db, ProgramReducer::ApproxCountDistinct);
     let about = view.query().reduce().unwrap().unwrap().as_f64().unwrap();
     assert!((95.0..105.0).contains(&about), "{about}");
+}
+
+#[test]
+fn ends_and_ranks_are_those_of_any_range_however_many_rows_there_are() {
+    let db = Database::in_memory();
+    let numbers: Vec<i64> = (0..3000).map(|n| (n * 7919) % 1009).collect();
+    for (at, number) in numbers.iter().enumerate() {
+        put(&db, &format!("d{at:04}"), &json!([[at, number]]));
+    }
+    for (from, to) in [(0, 2999), (0, 0), (17, 18), (1, 2998), (1000, 2500), (2999, 2999)] {
+        let mut wanted: Vec<i64> = numbers[from..=to].to_vec();
+        let ends = (wanted[0], *wanted.last().unwrap());
+        wanted.sort_unstable();
+        wanted.dedup();
+        let least: Vec<_> = wanted.iter().take(5).copied().collect();
+        let greatest: Vec<_> = wanted.iter().rev().take(100).copied().collect();
+        for (reducer, expected) in [
+            (ProgramReducer::First, json!(ends.0)),
+            (ProgramReducer::Last, json!(ends.1)),
+            (ProgramReducer::Bottom(5), json!(least)),
+            (ProgramReducer::Top(100), json!(greatest)),
+        ] {
+            let choice = RowChoice::Range(bound(json!(from), None, true), bound(json!(to), None, true));
+            let reduced = view(&db, reducer).0.query().among(choice).reduce().unwrap().unwrap();
+            assert_eq!(told(&reduced), expected, "{reducer:?} of {from} to {to}");
+        }
+    }
+    for (name, expected) in [
+        ("_first", Some(ProgramReducer::First)),
+        ("_top_1", Some(ProgramReducer::Top(1))),
+        ("_bottom_100", Some(ProgramReducer::Bottom(100))),
+        ("_top_0", None),
+        ("_top_101", None),
+        ("_top_x", None),
+        ("_min", None),
+    ] {
+        assert_eq!(ProgramReducer::built_in(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn sums_that_grow_with_the_view_are_refused() {
+    let db = Database::in_memory();
+    let counted = |n: usize| json!([[n, {format!("name {n} of a hundred and more letters {}", "x".repeat(100)): 1}]]);
+    (0..20).for_each(|n| put(&db, &format!("d{n}"), &counted(n)));
+    let (view, _) = view(&db, ProgramReducer::Sum);
+    let sum = || told(&view.query().reduce().unwrap().unwrap());
+    assert_eq!(sum().as_object().unwrap().len(), 20);
+    (20..200).for_each(|n| put(&db, &format!("d{n}"), &counted(n)));
+    assert_eq!(sum()["error"], "builtin_reduce_error");
+    assert!(sum()["reason"].as_str().unwrap().contains("must shrink more rapidly"), "{}", sum());
+    // Large sums of much larger input are what they are for.
+    let wide = |n: usize| json!([[n, {"a": vec![n; 2000]}]]);
+    let db = Database::in_memory();
+    (0..20).for_each(|n| put(&db, &format!("d{n}"), &wide(n)));
+    let (view, _) = self::view(&db, ProgramReducer::Sum);
+    assert_eq!(told(&view.query().reduce().unwrap().unwrap())["a"], json!(vec![190; 2000]));
 }
 
 #[test]

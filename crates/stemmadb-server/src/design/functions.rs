@@ -68,8 +68,13 @@ impl Functions {
 
 /// A document as functions get it, as JSON.
 pub(crate) fn document_json(served: &Served, document: &Document) -> LibraryResult<String> {
+    document_json_as(served, document, &Show::default())
+}
+
+/// As [`document_json`], with what else is to be shown.
+pub(super) fn document_json_as(served: &Served, document: &Document, show: &Show) -> LibraryResult<String> {
     let snapshot = served.database().snapshot()?;
-    let printer = Printer { served, snapshot: &snapshot, show: &Show::default() };
+    let printer = Printer { served, snapshot: &snapshot, show };
     let mut text = Vec::with_capacity(512);
     let printed = printer.print_of(document, &[], &mut text);
     printed.map_err(|failure| stemmadb::Error::internal(failure.reason().to_owned()))?;

@@ -42,6 +42,13 @@ pub(crate) fn is_javascript(design: &Value) -> bool {
     design.get("language").and_then(Value::as_str).is_none_or(|language| language == "javascript")
 }
 
+/// The names of a design document's views that can be asked.
+pub(crate) fn view_names(design: &Value) -> Vec<String> {
+    let views = design.get("views").and_then(Value::as_object).filter(|_| program::has_views(design));
+    let names = views.into_iter().flat_map(|views| views.names());
+    names.filter(|name| !(*name == "lib" && is_javascript(design))).map(str::to_owned).collect()
+}
+
 /// What a client is told of functions that could not be called.
 pub(crate) fn script_failure(error: &ScriptError) -> Failure {
     let internal = hyper::StatusCode::INTERNAL_SERVER_ERROR;

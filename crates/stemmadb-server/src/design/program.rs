@@ -1,25 +1,59 @@
-//! A design document's view as the library's program: its functions run in a worker.
+//! A design document's view as the library's program: its functions run in a worker; or it is told by paths, as the library's own views are,
+//! and needs none.
 
 use std::sync::{Arc, Weak};
 
-use stemmadb::{Document, EmittedRows, Error, ProgramReducer, ProgramRow, Result, Value, ViewProgram};
+use stemmadb::{
+    DeclaredView, Document, EmittedRows, Error, ProgramReducer, ProgramRow, Reduction, Result, Value, View, ViewProgram,
+};
 
-use super::functions::document_json;
+use super::functions::document_json_as;
 use crate::directory::Served;
+use crate::documents::Show;
 use crate::error::Failure;
 use crate::script::{Context, ScriptError, Scripts, Thrown, Verb};
 
 /// What the names of views begin with that are of design documents.
 pub(crate) const PROGRAM_PREFIX: &str = "script/";
 
-/// The functions of one view.
+/// One view of a design document.
 pub(crate) struct DesignView {
     /// Weak, since the library keeps this with the database.
     served: Weak<Served>,
-    scripts: Arc<Scripts>,
     name: String,
-    context: Context,
+    told: Told,
     reducer: ProgramReducer,
+    options: Options,
+}
+
+/// How it is told what its rows are.
+enum Told {
+    /// By functions.
+    Functions { scripts: Arc<Scripts>, context: Context },
+    /// By paths, as the library's own views are.
+    Paths(Box<DeclaredView>),
+}
+
+/// The `options` of a design document.
+#[derive(Debug, Clone, Copy, Default)]
+struct Options {
+    include_design: bool,
+    local_seq: bool,
+}
+
+impl Options {
+    fn of(design: &Value) -> Self {
+        let is_set = |name| design.get("options").and_then(|options| options.get(name)) == Some(&true.into());
+        Options { include_design: is_set("include_design"), local_seq: is_set("local_seq") }
+    }
+}
+
+/// The `language` of design documents with views of the library.
+const LANGUAGE_OF_PATHS: &str = "stemma";
+
+/// Whether its views can be asked: those of other languages are indexes, or not for this server.
+pub(super) fn has_views(design: &Value) -> bool {
+    super::is_javascript(design) || design.get("language").and_then(Value::as_str) == Some(LANGUAGE_OF_PATHS)
 }
 
 impl DesignView {
@@ -33,30 +67,29 @@ impl DesignView {
         design: &Value,
         view: &str,
     ) -> crate::error::Result<Self> {
-        let definition = design.get("views").and_then(|views| views.get(view)).filter(|_| view != "lib");
-        let definition = definition.ok_or_else(|| Failure::not_found("missing_named_view"))?;
-        if !super::is_javascript(design) {
-            return Err(Failure::bad_request("The design document's language is not javascript."));
-        }
-        let reduce = definition.get("reduce").and_then(Value::as_str).map(str::trim);
-        let reducer = match reduce {
-            None | Some("") => ProgramReducer::None,
-            Some(name) if name.starts_with('_') => ProgramReducer::built_in(name).ok_or_else(|| {
-                let reason = format!("`{name}` is not a supported reduce function.");
-                Failure::new(hyper::StatusCode::BAD_REQUEST, "invalid_design_doc", reason)
-            })?,
-            Some(_) => ProgramReducer::Custom,
-        };
+        let missing = || Failure::not_found("missing_named_view");
+        let definition = design.get("views").and_then(|views| views.get(view)).ok_or_else(missing)?;
         let seen = seen_by(design, view);
-        let signature = signature(&seen);
-        let key = format!("{} view {signature}", served.mark());
-        Ok(DesignView {
-            served: Arc::downgrade(served),
-            scripts: scripts.clone(),
-            name: format!("{PROGRAM_PREFIX}{signature}"),
-            context: Context { key: key.into(), design: seen.into() },
-            reducer,
-        })
+        let (told, reducer) = match design.get("language").and_then(Value::as_str) {
+            None | Some("javascript") if view == "lib" => return Err(missing()),
+            None | Some("javascript") => {
+                let key = format!("{} view {}", served.mark(), signature(&seen));
+                let context = Context { key: key.into(), design: seen.as_str().into() };
+                (Told::Functions { scripts: scripts.clone(), context }, reducer_of(definition)?)
+            }
+            Some(LANGUAGE_OF_PATHS) => {
+                let declared = DeclaredView::parse(view, definition).map_err(Failure::from)?;
+                let reducer = match declared.reduction() {
+                    Reduction::None => ProgramReducer::None,
+                    reduction => ProgramReducer::Typed(reduction),
+                };
+                (Told::Paths(Box::new(declared)), reducer)
+            }
+            Some(_) => return Err(Failure::bad_request("The design document's language is not javascript.")),
+        };
+        let name = format!("{PROGRAM_PREFIX}{}", signature(&seen));
+        let options = Options::of(design);
+        Ok(DesignView { served: Arc::downgrade(served), name, told, reducer, options })
     }
 
     /// What tells its functions from others.
@@ -65,7 +98,10 @@ impl DesignView {
     }
 
     fn call<A: AsRef<[B]>, B: AsRef<str>>(&self, verb: Verb, function: &str, calls: &[A]) -> Result<Vec<Answer>> {
-        self.scripts.call(&self.context, verb, &["views", VIEW, function], calls).map_err(stopped)
+        let Told::Functions { scripts, context } = &self.told else {
+            return Err(Error::internal("a view that is told by paths has no functions"));
+        };
+        scripts.call(context, verb, &["views", VIEW, function], calls).map_err(stopped)
     }
 }
 
@@ -74,11 +110,29 @@ type Answer = std::result::Result<String, Thrown>;
 /// What the view is called in the context: its own name is not among what its functions depend on.
 const VIEW: &str = "view";
 
-/// What a view's functions see of the design document: themselves, and the library beside them.
+/// The reducer that a view names, or has as a function.
+fn reducer_of(definition: &Value) -> crate::error::Result<ProgramReducer> {
+    match definition.get("reduce").and_then(Value::as_str).map(str::trim) {
+        None | Some("") => Ok(ProgramReducer::None),
+        Some(name) if name.starts_with('_') => ProgramReducer::built_in(name).ok_or_else(|| {
+            let reason = format!("`{name}` is not a supported reduce function.");
+            Failure::new(hyper::StatusCode::BAD_REQUEST, "invalid_design_doc", reason)
+        }),
+        Some(_) => Ok(ProgramReducer::Custom),
+    }
+}
+
+/// What a view's rows depend on: of functions, themselves and the library beside them, which is also what they see of the design document.
 fn seen_by(design: &Value, view: &str) -> String {
     let views = design.get("views");
     let part = |name: &str| views.and_then(|views| views.get(name)).map_or_else(|| "null".to_owned(), Value::to_json);
-    format!("{{\"views\":{{\"{VIEW}\":{},\"lib\":{}}}}}", part(view), part("lib"))
+    let mut seen = format!("{{\"views\":{{\"{VIEW}\":{},\"lib\":{}}}", part(view), part("lib"));
+    for name in ["language", "options"] {
+        if let Some(value) = design.get(name) {
+            seen.push_str(&format!(",\"{name}\":{}", value.to_json()));
+        }
+    }
+    seen + "}"
 }
 
 fn signature(seen: &str) -> String {
@@ -90,9 +144,7 @@ pub(crate) fn declared_signatures(designs: &[Document]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for design in designs {
         let design = design.value()?;
-        let names: Vec<&str> =
-            design.get("views").and_then(Value::as_object).into_iter().flat_map(|views| views.names()).collect();
-        found.extend(names.into_iter().filter(|name| *name != "lib").map(|name| signature(&seen_by(&design, name))));
+        found.extend(super::view_names(&design).iter().map(|name| signature(&seen_by(&design, name))));
     }
     Ok(found)
 }
@@ -126,10 +178,18 @@ impl ViewProgram for DesignView {
     }
 
     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<EmittedRows>>> {
+        if let Told::Paths(declared) = &self.told {
+            return Ok(documents.iter().map(|document| declared.rows_of(document)).collect());
+        }
         let served = self.served.upgrade().ok_or_else(|| Error::closed("the database is closed"))?;
-        let calls =
-            documents.iter().map(|document| Ok([document_json(&served, document)?])).collect::<Result<Vec<_>>>()?;
+        let show = Show { local_seq: self.options.local_seq, ..Show::default() };
+        let calls = documents.iter().map(|document| Ok([document_json_as(&served, document, &show)?]));
+        let calls = calls.collect::<Result<Vec<_>>>()?;
         Ok(self.call(Verb::Map, "map", &calls)?.into_iter().map(rows_of).collect())
+    }
+
+    fn includes_design_documents(&self) -> bool {
+        self.options.include_design
     }
 
     fn reducer(&self) -> ProgramReducer {
@@ -144,20 +204,35 @@ impl ViewProgram for DesignView {
             values.push_str(comma);
             values.push_str(&row.value.to_json());
         }
-        self.reduced(Verb::Reduce, &[[keys + "]", values + "]"]])
+        self.reduced(Verb::Reduce, rows.len(), &[[keys + "]", values + "]"]])
     }
 
     fn rereduce(&self, parts: &[Value]) -> Result<Value> {
+        if let Some(overflow) = parts.iter().find(|part| part.get(OVERFLOW).is_some()) {
+            return Ok(overflow.clone());
+        }
         let parts: Vec<String> = parts.iter().map(Value::to_json).collect();
-        self.reduced(Verb::Rereduce, &[[format!("[{}]", parts.join(","))]])
+        self.reduced(Verb::Rereduce, parts.len(), &[[format!("[{}]", parts.join(","))]])
     }
 }
 
+/// What a reduction is told by that is too large.
+const OVERFLOW: &str = "reduce_overflow_error";
+/// CouchDB's `reduce_limit`: a reduction of several rows to more bytes than these, and of more than half of what it is made of, would grow with the view.
+const OVERFLOW_BYTES: usize = 4906;
+
 impl DesignView {
-    /// What a reduction came to: null, as in CouchDB, if it threw.
-    fn reduced<const N: usize>(&self, verb: Verb, call: &[[String; N]; 1]) -> Result<Value> {
+    /// What a reduction of so many rows or parts came to: null, as in CouchDB, if it threw.
+    fn reduced<const N: usize>(&self, verb: Verb, count: usize, call: &[[String; N]; 1]) -> Result<Value> {
         match self.call(verb, "reduce", call)?.pop() {
-            Some(Ok(json)) => parsed(&json),
+            Some(Ok(json)) => {
+                let (taken, made) = (call[0].iter().map(String::len).sum::<usize>(), json.len());
+                if count < 2 || made <= OVERFLOW_BYTES || made * 2 <= taken {
+                    return parsed(&json);
+                }
+                let why = format!("Reduce output must shrink more rapidly: input size: {taken} output size: {made}");
+                Ok(Value::Object([(OVERFLOW, Value::from(why))].into_iter().collect()))
+            }
             Some(Err(thrown)) => {
                 tracing::warn!(target: "stemma::script", "{} failed to reduce: {}: {}", self.name, thrown.error, thrown.reason);
                 Ok(Value::Null)

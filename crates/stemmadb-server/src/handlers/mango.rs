@@ -1,18 +1,19 @@
 //! Routes of Mango.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::StatusCode;
 use serde_json::json;
-use stemmadb::{Document, Object, Snapshot, Value};
+use stemmadb::{Document, ErrorKind, Index, Object, Snapshot, Value};
 
 use crate::directory::Served;
 use crate::documents::{Incoming, Manner, Printer, Show, write_one};
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, Pieces, blocking, streamed};
-use crate::mango::{Definition, Listed, Request, design_document, listed};
+use crate::mango::{Definition, LIBRARY_PREFIX, Listed, Request, design_document, listed};
 
 /// More documents read for each row that is found than this, and a client is told.
 const EXAMINED_PER_ROW_MAX: u64 = 10;
@@ -113,6 +114,32 @@ fn indexes(snapshot: &Snapshot) -> Result<Vec<Listed>> {
     Ok(found)
 }
 
+/// Declares the indexes of the library that serve those of design documents, and takes away those that serve none any more. One that comes by
+/// replication is declared at the next occasion; queries are answered without it, too.
+pub(super) fn keep_indexes(served: &Served) -> Result<()> {
+    let database = served.database();
+    let mut wanted: BTreeMap<String, Index> = BTreeMap::new();
+    for index in indexes(&database.snapshot()?)?.iter().filter_map(Listed::of_library) {
+        wanted.insert(index.name(), index);
+    }
+    for known in database.indexes().into_iter().filter(|known| known.name.starts_with(LIBRARY_PREFIX)) {
+        if wanted.remove(&known.name).is_none() {
+            database.drop_index(&known.name)?;
+        }
+    }
+    for (name, index) in wanted {
+        match database.create_index(index) {
+            Ok(()) => {}
+            // The library orders nothing by paths such as `_id`, or by very many.
+            Err(error) if error.kind() == ErrorKind::Invalid => {
+                tracing::debug!("the index `{name}` is not declared: {error}")
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// `POST /{db}/_explain`
 pub(crate) async fn explain(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
@@ -193,6 +220,7 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer> {
                 "created"
             }
         };
+        keep_indexes(&served)?;
         Answer::ok(&json!({"result": result, "id": id, "name": name}))
     })
     .await
@@ -206,6 +234,7 @@ pub(crate) async fn delete(call: Call) -> Result<Answer> {
     let manner = super::document::manner_of(&call)?;
     blocking(move || {
         remove(&served, &id, Some(&name), &manner)?;
+        keep_indexes(&served)?;
         Ok(Answer::done(StatusCode::OK))
     })
     .await
@@ -251,6 +280,7 @@ pub(crate) async fn bulk_delete(mut call: Call) -> Result<Answer> {
                 Err(failure) => fail.push(json!({"id": id, "error": failure.error()})),
             }
         }
+        keep_indexes(&served)?;
         Answer::ok(&json!({"success": success, "fail": fail}))
     })
     .await

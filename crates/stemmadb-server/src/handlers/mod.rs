@@ -4,6 +4,7 @@ pub(crate) mod aggregate;
 pub(crate) mod attachment;
 pub(crate) mod bulk;
 pub(crate) mod changes;
+pub(crate) mod dashboard;
 pub(crate) mod database;
 pub(crate) mod document;
 pub(crate) mod listing;

@@ -102,6 +102,11 @@ pub(crate) async fn active_tasks(_call: Call) -> Result<Answer> {
     Answer::ok(&json!([]))
 }
 
+/// `GET /_cluster_setup`
+pub(crate) async fn cluster_setup(_call: Call) -> Result<Answer> {
+    Answer::ok(&json!({"state": "single_node_enabled"}))
+}
+
 /// `GET /_membership`
 pub(crate) async fn membership(_call: Call) -> Result<Answer> {
     Answer::ok(&json!({"all_nodes": [NODE], "cluster_nodes": [NODE]}))

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use hyper::header::ETAG;
 use serde_json::json;
-use stemmadb::{Access, ProgramQuery, ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice, Sequence, Value};
+use stemmadb::{
+    Access, ProgramGroups, ProgramQuery, ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice, Sequence, Value,
+};
 
-use super::document::show_of;
+use super::document::{has_etag, show_of};
 use crate::design::{self, DesignView, PROGRAM_PREFIX, declared_signatures, view_failure};
 use crate::directory::Served;
 use crate::documents::{Printer, Show};
@@ -215,14 +218,32 @@ pub(crate) async fn get(mut call: Call) -> Result<Answer> {
     let wanted = Wanted::parse(&call.query, body.as_ref())?;
     let show = show_of(&call.query)?;
     let Named { served, scripts, design, view } = named(&call).await?;
-    let patience = call.state.config.limits.stall_timeout;
-    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
+    let (asked, wanted, found) = blocking(move || {
         let asked = open(served, &scripts, &design, &view)?;
-        write_answer(&asked, &wanted, &show, &mut out).await?;
+        let found = Found::of(&asked, &wanted)?;
+        Ok((asked, wanted, found))
+    })
+    .await?;
+    let etag = etag(&asked, &found, &call, body.as_ref());
+    if call.header("if-none-match").is_some_and(|tags| has_etag(tags, &etag)) {
+        return Ok(Answer::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
+    }
+    let patience = call.state.config.limits.stall_timeout;
+    let answer = streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
+        write_found(&asked, found, &wanted, &show, &mut out).await?;
         out.buffer.push(b'\n');
         Ok(())
-    })
-    .await
+    });
+    Ok(answer.await?.with(ETAG, &etag))
+}
+
+/// A tag that is another one wherever the answer may be: for another question, other functions, or another state of the database.
+fn etag(asked: &Asked, found: &Found, call: &Call, body: Option<&Value>) -> String {
+    let (rows, documents) = found.sequences();
+    let question = call.parts.uri.path_and_query().map_or("", |path| path.as_str());
+    let body = body.map(Value::to_json).unwrap_or_default();
+    let state = format!("{} {} {rows} {documents}\n{question}\n{body}", asked.served.mark(), asked.signature);
+    format!("\"{}\"", &blake3::hash(state.as_bytes()).to_hex()[..32])
 }
 
 /// `POST /{db}/_design/{ddoc}/_view/{view}/queries`
@@ -241,7 +262,7 @@ pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
         out.buffer.extend_from_slice(b"{\"results\":[");
         for (at, wanted) in wanted.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            write_answer(&asked, wanted, &show, &mut out).await?;
+            write_found(&asked, Found::of(&asked, wanted)?, wanted, &show, &mut out).await?;
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -249,11 +270,54 @@ pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
     .await
 }
 
-async fn write_answer(asked: &Asked, wanted: &Wanted, show: &Show, out: &mut Pieces) -> Result<()> {
-    if wanted.is_reduced(asked.can_reduce)? {
-        write_groups(asked, wanted, out).await
-    } else {
-        write_rows(asked, wanted, show, out).await
+/// What answers a question, before it is written.
+enum Found {
+    Rows(ProgramRows),
+    Groups(ProgramGroups),
+    /// What all rows come to, and up to when.
+    Whole(Option<Value>, Sequence),
+}
+
+impl Found {
+    fn of(asked: &Asked, wanted: &Wanted) -> Result<Self> {
+        let query = wanted.query(&asked.view);
+        if !wanted.is_reduced(asked.can_reduce)? {
+            return Ok(Found::Rows(query.rows().map_err(view_failure)?));
+        }
+        match wanted.group {
+            Some(level) => Ok(Found::Groups(query.groups(level).map_err(view_failure)?)),
+            None => {
+                let whole = query.reduce().map_err(view_failure)?;
+                Ok(Found::Whole(whole, asked.view.info()?.sequence))
+            }
+        }
+    }
+
+    /// Up to when the rows are told, and the documents beside them.
+    fn sequences(&self) -> (Sequence, Sequence) {
+        match self {
+            Found::Rows(rows) => (rows.sequence(), rows.snapshot().sequence()),
+            Found::Groups(groups) => (groups.sequence(), groups.sequence()),
+            Found::Whole(_, sequence) => (*sequence, *sequence),
+        }
+    }
+}
+
+async fn write_found(asked: &Asked, found: Found, wanted: &Wanted, show: &Show, out: &mut Pieces) -> Result<()> {
+    match found {
+        Found::Rows(rows) => write_rows(asked, rows, wanted, show, out).await,
+        Found::Groups(groups) => write_groups(asked, groups, wanted, out).await,
+        Found::Whole(whole, sequence) => {
+            out.buffer.push(b'{');
+            write_sequence(asked, wanted, sequence, out);
+            out.buffer.extend_from_slice(b"\"rows\":[");
+            // One row, which may be left out as any other.
+            if let Some(value) = whole.filter(|_| wanted.skip == 0 && wanted.limit != Some(0)) {
+                write_group(b"\n", &Value::Null, &value, out);
+            }
+            out.buffer.extend_from_slice(b"\n]}");
+            Ok(())
+        }
     }
 }
 
@@ -265,8 +329,13 @@ fn write_sequence(asked: &Asked, wanted: &Wanted, sequence: Sequence, out: &mut 
     }
 }
 
-async fn write_rows(asked: &Asked, wanted: &Wanted, show: &Show, out: &mut Pieces) -> Result<()> {
-    let mut rows = wanted.query(&asked.view).rows().map_err(view_failure)?;
+async fn write_rows(
+    asked: &Asked,
+    mut rows: ProgramRows,
+    wanted: &Wanted,
+    show: &Show,
+    out: &mut Pieces,
+) -> Result<()> {
     out.buffer.push(b'{');
     write_sequence(asked, wanted, rows.sequence(), out);
     if wanted.is_sorted {
@@ -315,40 +384,26 @@ fn write_document(asked: &Asked, rows: &ProgramRows, row: &ProgramRow, show: &Sh
     }
 }
 
-async fn write_groups(asked: &Asked, wanted: &Wanted, out: &mut Pieces) -> Result<()> {
-    let query = wanted.query(&asked.view);
+async fn write_groups(asked: &Asked, groups: ProgramGroups, wanted: &Wanted, out: &mut Pieces) -> Result<()> {
     out.buffer.push(b'{');
-    let write = |separator: &[u8], key: &Value, value: &Value, out: &mut Pieces| {
-        out.buffer.extend_from_slice(separator);
-        out.buffer.extend_from_slice(b"{\"key\":");
-        key.write_json(&mut out.buffer);
-        out.buffer.extend_from_slice(b",\"value\":");
-        value.write_json(&mut out.buffer);
-        out.buffer.push(b'}');
-    };
-    match wanted.group {
-        Some(level) => {
-            let groups = query.groups(level).map_err(view_failure)?;
-            write_sequence(asked, wanted, groups.sequence(), out);
-            out.buffer.extend_from_slice(b"\"rows\":[");
-            for (at, group) in groups.enumerate() {
-                let (key, value) = group.map_err(view_failure)?;
-                write(if at == 0 { b"\n" } else { b",\n" }, &key, &value, out);
-                out.flush_if_full().await;
-            }
-        }
-        None => {
-            let whole = query.reduce().map_err(view_failure)?;
-            write_sequence(asked, wanted, asked.view.info()?.sequence, out);
-            out.buffer.extend_from_slice(b"\"rows\":[");
-            // One row, which may be left out as any other.
-            if let Some(value) = whole.filter(|_| wanted.skip == 0 && wanted.limit != Some(0)) {
-                write(b"\n", &Value::Null, &value, out);
-            }
-        }
+    write_sequence(asked, wanted, groups.sequence(), out);
+    out.buffer.extend_from_slice(b"\"rows\":[");
+    for (at, group) in groups.enumerate() {
+        let (key, value) = group.map_err(view_failure)?;
+        write_group(if at == 0 { b"\n" } else { b",\n" }, &key, &value, out);
+        out.flush_if_full().await;
     }
     out.buffer.extend_from_slice(b"\n]}");
     Ok(())
+}
+
+fn write_group(separator: &[u8], key: &Value, value: &Value, out: &mut Pieces) {
+    out.buffer.extend_from_slice(separator);
+    out.buffer.extend_from_slice(b"{\"key\":");
+    key.write_json(&mut out.buffer);
+    out.buffer.extend_from_slice(b",\"value\":");
+    value.write_json(&mut out.buffer);
+    out.buffer.push(b'}');
 }
 
 /// `GET /{db}/_design/{ddoc}/_info`
@@ -359,12 +414,11 @@ pub(crate) async fn info(call: Call) -> Result<Answer> {
     blocking(move || {
         let snapshot = served.database().snapshot()?;
         let design = design::open(&snapshot, &name)?.value()?;
-        let views = design.get("views").and_then(Value::as_object);
-        let names: Vec<&str> =
-            views.into_iter().flat_map(|views| views.names()).filter(|name| *name != "lib").collect();
+        let names = design::view_names(&design);
         let (mut rows, mut sequence, mut signatures) = (0, snapshot.sequence(), String::new());
-        for view in names.iter().filter(|_| design::is_javascript(&design)) {
-            let asked = open(served.clone(), &scripts, &name, view)?;
+        for view in names {
+            // What is none is told to whoever asks for it.
+            let Ok(asked) = open(served.clone(), &scripts, &name, &view) else { continue };
             let info = asked.view.info()?;
             rows += info.row_count;
             sequence = sequence.min(info.sequence);
@@ -402,6 +456,7 @@ pub(crate) async fn cleanup(call: Call) -> Result<Answer> {
                 served.database().drop_view(&name)?;
             }
         }
+        super::mango::keep_indexes(&served)?;
         Ok(Answer::done(StatusCode::ACCEPTED))
     })
     .await

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::connections::Connections;
 use crate::directory::{Directory, Served};
 use crate::error::{Failure, Result};
+use crate::handlers::dashboard::Dashboard;
 use crate::metrics::Metrics;
 use crate::replicator::Jobs;
 use crate::script::Scripts;
@@ -33,6 +34,7 @@ pub(crate) struct State {
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) jobs: Jobs,
     pub(crate) connections: Arc<Connections>,
+    pub(crate) dashboard: Dashboard,
     pub(crate) started: Instant,
     /// Becomes true when the server is told to stop.
     pub(crate) stopping: watch::Receiver<bool>,

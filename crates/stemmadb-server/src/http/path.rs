@@ -19,9 +19,9 @@ impl Parameters {
     }
 }
 
-/// The decoded segments of a path. A slash at the end does not count; `_design%2Fname` in a document's place is `_design/name`.
+/// The decoded segments of a path. More slashes at the beginning, which Fauxton sends, and one at the end do not count; `_design%2Fname` in a document's place is `_design/name`.
 pub(crate) fn segments(path: &str) -> Result<Vec<String>> {
-    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.trim_start_matches('/');
     let path = path.strip_suffix('/').unwrap_or(path);
     if path.is_empty() {
         return Ok(Vec::new());
@@ -63,6 +63,7 @@ mod tests {
         let of = |path: &str| segments(path).unwrap();
         assert_eq!(of("/"), [""; 0]);
         assert_eq!(of("/db/"), ["db"]);
+        assert_eq!(of("//_cluster_setup"), ["_cluster_setup"]);
         assert_eq!(of("/a%2Fb/c%2fd/e/f%25"), ["a/b", "c/d", "e", "f%"]);
         assert_eq!(of("/db/_design%2Fname/_view/x"), ["db", "_design", "name", "_view", "x"]);
         assert_eq!(of("/db/_local%2Fa%2Fb"), ["db", "_local", "a/b"]);

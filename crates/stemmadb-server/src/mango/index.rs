@@ -2,9 +2,12 @@
 
 use hyper::StatusCode;
 use md5::{Digest, Md5};
-use stemmadb::{Document, Object, Value};
+use stemmadb::{Document, Index, Object, Value};
 
 use crate::error::{Failure, Result};
+
+/// What the names of the library's indexes begin with that serve those of design documents.
+pub(crate) const LIBRARY_PREFIX: &str = "mango:";
 
 /// An index as a client declares it.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,6 +146,24 @@ impl Listed {
     /// The names of its fields.
     pub(crate) fn field_names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().filter_map(|field| field.as_object()?.names().next())
+    }
+
+    /// The library's index that serves it: where there are several fields. One is indexed anyway, and of some documents there is none.
+    pub(crate) fn of_library(&self) -> Option<Index> {
+        let mut fields = self.fields.iter().filter_map(|field| field.as_object()?.iter().next());
+        if self.fields.len() < 2 || self.partial.is_some() {
+            return None;
+        }
+        let is_descending = |direction: &Value| direction.as_str() == Some("desc");
+        let (first, direction) = fields.next()?;
+        let begun = if is_descending(direction) { Index::on_descending(first) } else { Index::on(first) };
+        let index = fields.fold(begun, |index, (field, direction)| match is_descending(direction) {
+            true => index.then_descending(field),
+            false => index.then(field),
+        });
+        // Those of the same fields are one.
+        let name = format!("{LIBRARY_PREFIX}{}", index.name());
+        Some(index.named(name))
     }
 
     /// The index that needs no declaration.

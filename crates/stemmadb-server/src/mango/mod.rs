@@ -8,7 +8,7 @@ mod request;
 use stemmadb::{Selector, all_of, field, not};
 
 pub(crate) use aggregate::Aggregate;
-pub(crate) use index::{Definition, Listed, design_document, listed};
+pub(crate) use index::{Definition, LIBRARY_PREFIX, Listed, design_document, listed};
 pub(crate) use prepared::PreparedQueries;
 pub(crate) use request::Request;
 

@@ -14,8 +14,8 @@ use super::parameters::{
 use super::shape::{gives, gives_bytes, refuses};
 use crate::auth::Access;
 use crate::handlers::{
-    aggregate, attachment, bulk, changes, database, document, listing, mango, node, node_config, prepared, refused,
-    replicate, server, session, token, transact, update, updates, view,
+    aggregate, attachment, bulk, changes, dashboard, database, document, listing, mango, node, node_config, prepared,
+    refused, replicate, server, session, token, transact, update, updates, view,
 };
 
 /// A row.
@@ -65,6 +65,8 @@ fn server_routes() -> Vec<Route> {
         route!(GET "/" Anonymous server::welcome, "Who the server is, and which version.", gives("Welcome")),
         route!(GET "/_up" Anonymous server::up, "Whether the server can answer.", gives("Up")),
         route!(GET "/_openapi" Anonymous server::openapi, "This description of every route, as OpenAPI 3.1.", gives("Object")),
+        route!(GET "/_utils" Anonymous dashboard::get, "The dashboard.", gives_bytes()),
+        route!(GET "/_utils/{file*}" Anonymous dashboard::get, "A file of the dashboard.", gives_bytes()),
         route!(GET "/_uuids" Anonymous server::uuids, "Fresh random ids.",
             gives("Uuids").with(&[COUNT])),
         route!(GET "/_session" Anonymous session::get, "Who makes the request, and how that is known.",
@@ -82,6 +84,8 @@ fn server_routes() -> Vec<Route> {
             gives("DatabaseUpdates").or_gives("text/event-stream").with(&[FEED])),
         route!(GET "/_active_tasks" ServerAdmin server::active_tasks, "What the server does in the background.",
             gives("Objects")),
+        route!(GET "/_cluster_setup" ServerAdmin server::cluster_setup, "How the server is set up: as one node.",
+            gives("Object")),
         route!(GET "/_membership" ServerAdmin server::membership, "The nodes of the server: one.", gives("Membership")),
     ]
 }
@@ -298,7 +302,6 @@ fn refused_routes() -> Vec<Route> {
             refuses()),
         route!(POST "/_search_analyze" ServerAdmin refused::search, "Refused: no full-text index yet.", refuses()),
         route!(POST "/_nouveau_analyze" ServerAdmin refused::search, "Refused: no full-text index yet.", refuses()),
-        route!(GET "/_cluster_setup" ServerAdmin refused::cluster, "Refused: the server is one node.", refuses()),
         route!(POST "/_cluster_setup" ServerAdmin refused::cluster, "Refused: the server is one node.", refuses()),
         route!(GET "/{db}/_design/{ddoc}/_show/{rest*}" Member refused::rendering, "Refused: shows are deprecated.",
             refuses()),

@@ -62,6 +62,17 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("session_timeout" Duration session_timeout, "How long a session lasts without a request"),
     setting!("require_valid_user" Flag require_valid_user, "Whether everybody has to say who they are, but for logging in and for asking whether the server is up"),
     Setting {
+        name: "dashboard",
+        kind: Kind::Path,
+        help: "A directory with the files of a dashboard, shown at /_utils: Fauxton's dist/release",
+        default_told: None,
+        apply: |config, texts| {
+            config.dashboard = Some(path(one(texts)?).ok_or_else(|| not_of(Kind::Path))?);
+            Ok(())
+        },
+        show: |config| config.dashboard.iter().map(|path| path.display().to_string()).collect(),
+    },
+    Setting {
         name: "admin.name",
         kind: Kind::Text,
         help: "The name of who may do everything",

@@ -7,6 +7,7 @@ mod suites;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use stemmadb_server::{Config, Cors};
 use suites::{Beside, Started, copy_to, program, run};
@@ -23,6 +24,9 @@ fn place(suite: &str) -> PathBuf {
 
 /// Copies a package in JavaScript to `place`, and installs what it needs, if that was not done with this lock file.
 fn install(sources: &Path, place: &Path) {
+    // Two suites may be of one package.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     copy_to(sources, place);
     let lock = std::fs::read_to_string(place.join("package-lock.json")).unwrap();
     assert!(
@@ -41,10 +45,15 @@ fn install(sources: &Path, place: &Path) {
 
 /// A suite in JavaScript, installed, and told where the server is.
 fn node(suite: &str, started: &Started) -> Command {
+    node_file(suite, "suite.js", started)
+}
+
+/// One of a suite's files, as [`node`] has it.
+fn node_file(suite: &str, file: &str, started: &Started) -> Command {
     let place = place(suite);
     install(&sources(suite), &place);
     let mut node = Command::new("node");
-    node.args(["--test", "--test-reporter=spec", "suite.js"]).current_dir(&place);
+    node.args(["--test", "--test-reporter=spec", file]).current_dir(&place);
     node.env("STEMMA_URL", started.url()).env("SUITE_DIR", started.local());
     node
 }
@@ -73,12 +82,16 @@ fn kivik() {
 /// The browsers that are looked for where `CHROMIUM` names none.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
+fn chromium() -> PathBuf {
+    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
+    named.or_else(|| program(&BROWSERS)).expect(
+        "there is no Chromium: install it (on Debian: apt-get install --no-install-recommends chromium), or name its program in CHROMIUM",
+    )
+}
+
 #[test]
 fn browser() {
-    let chromium = std::env::var_os("CHROMIUM").map(PathBuf::from).or_else(|| program(&BROWSERS));
-    let chromium = chromium.expect(
-        "there is no Chromium: install it (on Debian: apt-get install --no-install-recommends chromium), or name its program in CHROMIUM",
-    );
+    let chromium = chromium();
     let example = place("example");
     install(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/browser"), &example);
     // What the example's README says, on a free port.
@@ -87,4 +100,33 @@ fn browser() {
     let cors = Cors { origins: vec![page.clone()], credentials: true, ..Cors::default() };
     let started = Started::with(|config| Config { cors: Some(cors), ..config });
     run(node("browser", &started).env("PAGE_URL", page).env("CHROMIUM", chromium), "Node.js");
+}
+
+/// CouchDB's dashboard, as it is built.
+const FAUXTON: &str = "fauxton@1.2.6";
+const FAUXTON_INTEGRITY: &str =
+    "sha512-5ZwPKqstwmQclSHifWBmbyzlBOLoBB3gssGaiEFLPcIzHO0Zxz+uPr/D/Fs6DGH7Hfohw7s6zqcjwU9CRcshfw==";
+
+/// The directory with Fauxton's files: its package alone, since what it is built with is not needed.
+fn fauxton_files() -> PathBuf {
+    let place = place("fauxton");
+    let files = place.join("package/dist/release");
+    if !files.join("index.html").exists() {
+        std::fs::create_dir_all(&place).unwrap();
+        let packed = run(
+            Command::new("npm").args(["pack", FAUXTON, "--json", "--ignore-scripts"]).current_dir(&place),
+            "Node.js with npm",
+        );
+        assert!(packed.contains(FAUXTON_INTEGRITY), "this is another package than {FAUXTON} was: {packed}");
+        run(Command::new("tar").args(["xzf", "fauxton-1.2.6.tgz"]).current_dir(&place), "tar");
+    }
+    files
+}
+
+#[test]
+fn fauxton() {
+    let chromium = chromium();
+    let dashboard = Some(fauxton_files());
+    let started = Started::with(|config| Config { dashboard, ..config });
+    run(node_file("browser", "fauxton.js", &started).env("CHROMIUM", chromium), "Node.js");
 }

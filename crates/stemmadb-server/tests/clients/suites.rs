@@ -70,14 +70,15 @@ pub(crate) fn copy_to(from: &Path, to: &Path) {
     }
 }
 
-/// Runs a command to its end, and fails with its output if it does.
-pub(crate) fn run(command: &mut Command, needs: &str) {
+/// Runs a command to its end, and fails with its output if it does; returns what it printed.
+pub(crate) fn run(command: &mut Command, needs: &str) -> String {
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => panic!("{command:?} can't be run: {error}. Install {needs} to run this test"),
     };
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?} failed:\n{out}\n{err}");
+    out.into_owned()
 }
 
 /// A program that goes on beside a suite; ended when this is dropped.

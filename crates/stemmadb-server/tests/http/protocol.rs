@@ -278,6 +278,13 @@ fn what_administrators_and_dashboards_ask_is_answered() {
     server.database("db", &[]);
     assert_eq!(server.get("/_active_tasks").json(), json!([]));
     assert_eq!(server.get("/_membership").json()["all_nodes"], server.get("/_membership").json()["cluster_nodes"]);
+    // Fauxton writes two slashes.
+    assert_eq!(server.get("//_cluster_setup").json(), json!({"state": "single_node_enabled"}));
+    assert_eq!(server.get("/_utils").header("location"), Some("/_utils/"));
+    let without = server.send("GET", "/_utils/", &[], b"");
+    assert_eq!((without.status, without.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(without.text.contains("--dashboard"), "{without:?}");
+    assert_eq!(server.get("/_utils/../_all_dbs").status, 404);
     assert_eq!(server.post("/db/_compact/x", &json!({})).status, 202);
     let design = server.send_as_admin("PUT", "/db/_design/x/a%2Fb.css", &[("Content-Type", "text/css")], b"p {}");
     assert_eq!(design.status, 201, "{design:?}");
@@ -324,4 +331,35 @@ fn what_happens_to_databases_is_told() {
     let lines = server.get("/_db_updates?feed=continuous&limit=1&heartbeat=20").text;
     assert!(lines.contains("\"db_name\":\"a\"") && lines.contains("\"last_seq\""), "{lines}");
     assert!(server.get("/_db_updates?feed=eventsource&limit=1").text.starts_with("data: {"));
+}
+
+#[test]
+fn an_index_of_several_fields_is_one_of_the_library_s_as_long_as_it_is_declared() {
+    let server = Started::new();
+    let docs: Vec<_> =
+        (0..400).map(|n| json!({"_id": format!("d{n:03}"), "kind": n % 3, "at": (n * 37) % 101, "who": "x"})).collect();
+    server.database("db", &docs);
+    let query = json!({"selector": {"kind": 1}, "sort": [{"kind": "desc"}, {"at": "desc"}], "limit": 12, "fields": ["_id", "at"]});
+    let plan = || server.post("/db/_explain", &query).json()["plan"].to_string();
+    let found = || server.post("/db/_find", &query).json()["docs"].clone();
+    let before = found();
+    assert!(!plan().contains("mango:kind,at"), "{}", plan());
+    let declare = |ddoc: &str, fields: serde_json::Value| {
+        let made = server.post("/db/_index", &json!({"index": {"fields": fields}, "ddoc": ddoc, "name": ddoc}));
+        assert_eq!(made.json()["result"], "created", "{made:?}");
+    };
+    declare("one", json!(["kind", "at"]));
+    declare("same", json!([{"kind": "asc"}, {"at": "asc"}]));
+    declare("single", json!(["who"]));
+    declare("special", json!(["_id", "who"]));
+    assert!(plan().contains("mango:kind,at"), "{}", plan());
+    assert_eq!(found(), before);
+    // It serves as long as one of those that have its fields is there.
+    assert_eq!(server.delete("/db/_index/one/json/one").status, 200);
+    assert!(plan().contains("mango:kind,at"), "{}", plan());
+    let same = server.get("/db/_design/same").json()["_rev"].as_str().unwrap().to_owned();
+    assert_eq!(server.delete(&format!("/db/_design/same?rev={same}")).status, 200);
+    assert_eq!(server.post("/db/_view_cleanup", &json!({})).status, 202);
+    assert!(!plan().contains("mango:kind,at"), "{}", plan());
+    assert_eq!(found(), before);
 }

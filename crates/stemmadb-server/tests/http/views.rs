@@ -272,3 +272,179 @@ fn modules_and_the_design_document_s_own_rows() {
     assert_eq!(rows(&view(&server, "upper", &[("group", json!(true))])), [json!(["LEM", 4]), json!(["STRUGATSKY", 1])]);
     assert_eq!(view(&server, "lib", &[]).status, 404);
 }
+
+#[test]
+fn an_answer_has_a_tag_and_is_not_sent_again() {
+    let server = library();
+    let path = "/db/_design/d/_view/books";
+    let tag = |path: &str| server.get(path).header("etag").unwrap().to_owned();
+    let ask = |path: &str, tag: &str| {
+        let answer = server.send_as_admin("GET", path, &[("If-None-Match", tag)], b"");
+        assert_eq!(answer.header("etag").is_some(), answer.status == 200 || answer.status == 304);
+        (answer.status, answer.text.is_empty())
+    };
+    for query in ["", "?reduce=false", "?group=true", "?reduce=false&include_docs=true"] {
+        let path = format!("{path}{query}");
+        let before = tag(&path);
+        assert_eq!(tag(&path), before);
+        assert_eq!(ask(&path, &before), (304, true));
+        assert_eq!(ask(&path, &format!("\"x\", {before}")), (304, true));
+        assert_eq!(ask(&path, "\"x\""), (200, false));
+        server.put(&format!("/db/new{}", query.len()), &json!({"author": "Lem", "year": 1, "sold": 1}));
+        assert_eq!(ask(&path, &before), (200, false));
+        assert_ne!(tag(&path), before);
+    }
+    // Another question, and other functions, have other tags.
+    assert_ne!(tag(&format!("{path}?group=true")), tag(path));
+    let before = tag(path);
+    server.design("db", "d", json!({"views": {"books": {"map": BOOKS, "reduce": "_count"}}}));
+    assert_eq!(ask(path, &before), (200, false));
+}
+
+#[test]
+fn reducers_of_ends_and_ranks() {
+    let server = library();
+    server.design(
+        "db",
+        "d",
+        json!({"views": {
+            "first": {"map": BOOKS, "reduce": "_first"},
+            "last": {"map": BOOKS, "reduce": "_last"},
+            "top": {"map": BOOKS, "reduce": "_top_2"},
+            "bottom": {"map": BOOKS, "reduce": "_bottom_3"},
+            "none": {"map": BOOKS, "reduce": "_top_0"},
+            "many": {"map": BOOKS, "reduce": "_bottom_101"},
+        }}),
+    );
+    let grouped = |name: &str| rows(&view(&server, name, &[("group_level", json!(1))]));
+    // By ["lem", 1961]: 1; ["Lem", 1961]: 5 and 4, 1986: 2; ["Strugatsky", 1972]: 9.
+    assert_eq!(grouped("first"), [json!([["lem"], 1]), json!([["Lem"], 5]), json!([["Strugatsky"], 9])]);
+    assert_eq!(grouped("last"), [json!([["lem"], 1]), json!([["Lem"], 2]), json!([["Strugatsky"], 9])]);
+    assert_eq!(grouped("top"), [json!([["lem"], [1]]), json!([["Lem"], [5, 4]]), json!([["Strugatsky"], [9]])]);
+    assert_eq!(rows(&view(&server, "bottom", &[])), [json!([null, [1, 2, 4]])]);
+    assert_eq!(rows(&view(&server, "last", &[("endkey", json!(["Lem", {}]))])), [json!([null, 2])]);
+    for name in ["none", "many"] {
+        let refused = view(&server, name, &[]);
+        assert_eq!((refused.status, &refused.json()["error"]), (400, &json!("invalid_design_doc")), "{refused:?}");
+    }
+}
+
+#[test]
+fn reductions_that_grow_are_refused() {
+    let server = Started::new();
+    let docs: Vec<_> = (0..40).map(|n| json!({"_id": format!("d{n:02}"), "text": "x".repeat(400)})).collect();
+    server.database("db", &docs);
+    let all = "function(keys, values, rereduce) { return rereduce ? [].concat.apply([], values) : values }";
+    server.design(
+        "db",
+        "d",
+        json!({"views": {"all": {"map": "function(doc) { emit(doc._id, doc.text) }", "reduce": all}}}),
+    );
+    let few = rows(&view(&server, "all", &[("startkey", json!("d00")), ("endkey", json!("d04"))]));
+    assert_eq!(few, [json!([null, vec!["x".repeat(400); 5]])]);
+    let many = rows(&view(&server, "all", &[])).remove(0);
+    assert!(many[1]["reduce_overflow_error"].as_str().unwrap().contains("must shrink more rapidly"), "{many}");
+    assert_eq!(view(&server, "all", &[("reduce", json!(false))]).json()["rows"].as_array().unwrap().len(), 40);
+}
+
+#[test]
+fn options_of_design_documents() {
+    let server = library();
+    let map = "function(doc) { emit(doc._id, doc._local_seq === undefined ? null : doc._local_seq) }";
+    server.design(
+        "db",
+        "o",
+        json!({"views": {"v": {"map": map}}, "options": {"include_design": true, "local_seq": true}}),
+    );
+    let rows = server.get("/db/_design/o/_view/v").json()["rows"].clone();
+    let ids: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["_design/d", "_design/o", "a", "b", "c", "d", "e", "x"]);
+    let changes = server.get("/db/_changes").json();
+    for row in rows.as_array().unwrap() {
+        let changed = changes["results"].as_array().unwrap().iter().find(|change| change["id"] == row["id"]).unwrap();
+        let sequence: u64 = changed["seq"].as_str().unwrap().split('-').next().unwrap().parse().unwrap();
+        assert_eq!(row["value"], sequence, "{row}");
+    }
+    server.design("db", "o", json!({"views": {"v": {"map": map}}}));
+    let rows = self::rows(&server.get("/db/_design/o/_view/v?limit=1"));
+    assert_eq!(rows, [json!(["a", null])]);
+}
+
+#[test]
+fn documents_of_rows_with_conflicts_and_files() {
+    let server = library();
+    let files = json!({"note": {"content_type": "text/plain", "data": "aGVsbG8="}});
+    server.put("/db/files", &json!({"author": "Lem", "year": 0, "sold": 0, "_attachments": files}));
+    let foreign = json!({"_id": "a", "_rev": "1-other", "author": "Nobody"});
+    server.post("/db/_bulk_docs", &json!({"docs": [foreign], "new_edits": false}));
+    let winner = server.get("/db/a?conflicts=true").json();
+    let with = |name: &str, id: &str| {
+        let query = [("include_docs", json!(true)), ("key", json!(id)), (name, json!(true))];
+        view(&server, "plain", &query).json()["rows"][0]["doc"].clone()
+    };
+    assert_eq!(with("conflicts", "a"), winner);
+    assert_eq!(winner["_conflicts"].as_array().unwrap().len(), 1);
+    assert!(with("stable", "a")["_conflicts"].is_null());
+    assert_eq!(with("attachments", "files")["_attachments"]["note"]["data"], "aGVsbG8=");
+    assert_eq!(with("conflicts", "files")["_attachments"]["note"]["stub"], true);
+}
+
+#[test]
+fn a_view_is_brought_up_to_date_before_after_or_not_at_all() {
+    let server = library();
+    let ask = |update: &str| ids(&view(&server, "plain", &[("update", json!(update))]));
+    assert_eq!(ask("true"), "a b c d e x");
+    server.put("/db/aa", &json!({}));
+    assert_eq!(ask("false"), "a b c d e x");
+    // What was there answers, and the rest is made up for behind its back.
+    assert_eq!(ask("lazy"), "a b c d e x");
+    let begun = std::time::Instant::now();
+    while ask("false") != "a aa b c d e x" {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it was not brought up to date");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    server.put("/db/ab", &json!({}));
+    assert_eq!(ids(&view(&server, "plain", &[("stale", json!("update_after"))])), "a aa b c d e x");
+    assert_eq!(ids(&view(&server, "plain", &[("stable", json!(true))])), "a aa ab b c d e x");
+}
+
+#[test]
+fn views_that_are_told_by_paths_need_no_functions() {
+    // Where no function can be called, they answer all the same.
+    let server = Started::with(|mut config| {
+        config.scripts =
+            Some(stemmadb_server::script::Launch { program: "nothing-here".into(), arguments: Vec::new() });
+        config
+    });
+    server.database("db", &[
+        json!({"_id": "1", "paid": true, "lines": [{"product": "tea", "price": 4}, {"product": "Cup", "price": 9}]}),
+        json!({"_id": "2", "paid": true, "lines": [{"product": "cup", "price": 1}, {"product": "tea", "price": 5}]}),
+        json!({"_id": "3", "paid": false, "lines": [{"product": "tea", "price": 100}]}),
+    ]);
+    let sales = json!({"where": {"paid": true}, "unnest": "lines", "key": ["@.product", "_id"], "value": "@.price", "reduce": "_sum"});
+    let mut views = json!({"sales": sales, "wrong": {"value": "x"}, "dearest": sales, "average": sales});
+    views["dearest"]["reduce"] = json!("_max");
+    views["average"]["reduce"] = json!("_avg");
+    server.design("db", "d", json!({"language": "stemma", "views": views}));
+    // CouchDB's order, and its parameters.
+    assert_eq!(
+        rows(&view(&server, "sales", &[("reduce", json!(false))])),
+        [json!([["cup", "2"], 1]), json!([["Cup", "1"], 9]), json!([["tea", "1"], 4]), json!([["tea", "2"], 5])]
+    );
+    assert_eq!(
+        rows(&view(&server, "sales", &[("group_level", json!(1))])),
+        [json!([["cup"], 1]), json!([["Cup"], 9]), json!([["tea"], 9])]
+    );
+    assert_eq!(rows(&view(&server, "sales", &[("startkey", json!(["tea"]))])), [json!([null, 9])]);
+    assert_eq!(rows(&view(&server, "dearest", &[])), [json!([null, 9])]);
+    assert_eq!(rows(&view(&server, "average", &[("key", json!(["tea", "2"]))])), [json!([null, 5.0])]);
+    let with = view(&server, "sales", &[("reduce", json!(false)), ("include_docs", json!(true)), ("limit", json!(1))]);
+    assert_eq!(with.json()["rows"][0]["doc"]["lines"][0]["product"], "cup");
+    server.put("/db/4", &json!({"paid": true, "lines": [{"product": "tea", "price": 1}]}));
+    assert_eq!(rows(&view(&server, "sales", &[("startkey", json!(["tea"]))])), [json!([null, 10])]);
+    let wrong = view(&server, "wrong", &[]);
+    assert_eq!((wrong.status, wrong.json()["reason"].as_str().unwrap().contains("there is no `key`")), (400, true));
+    assert_eq!(server.get("/db/_design/d/_info").json()["view_index"]["language"], "stemma");
+    server.design("db", "d", json!({"language": "erlang", "views": {"sales": {"map": "fun({Doc}) -> ok end."}}}));
+    assert_eq!(view(&server, "sales", &[]).status, 400);
+}

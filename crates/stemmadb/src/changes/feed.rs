@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::candidates::{self, FeedPlan};
 use crate::Result;
+use crate::index::DocumentNumber;
 use crate::memtable::DocumentState;
 use crate::query::{Matcher, Selector};
 use crate::revision::{DocumentId, Revision, Sequence};
@@ -39,7 +41,7 @@ pub struct Changes {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
     pub(super) ids: Option<BTreeSet<String>>,
-    pub(super) selector: Option<Matcher>,
+    pub(super) selector: Option<(Selector, Matcher)>,
     pub(super) documents: bool,
 }
 
@@ -53,8 +55,8 @@ impl Filter {
             true => Some(snapshot.winner(state)?),
             false => None,
         };
-        if let (Some(selector), Some(document)) = (&self.selector, &document)
-            && !selector.matches(document)?
+        if let (Some((_, matcher)), Some(document)) = (&self.selector, &document)
+            && !matcher.matches(document)?
         {
             return Ok(None);
         }
@@ -112,7 +114,7 @@ impl Changes {
     /// # Errors
     /// `Invalid` if the selector is wrong.
     pub fn selector(mut self, selector: &Selector) -> Result<Self> {
-        self.filter.selector = Some(selector.matcher()?);
+        self.filter.selector = Some((selector.clone(), selector.matcher()?));
         Ok(self)
     }
 
@@ -136,13 +138,27 @@ impl Changes {
         Ok(count.min(count_max))
     }
 
-    /// Streams the changes. Costs a look-up for each, and a read of the log where documents or a selector are asked for.
+    /// How they will be read. Finds the candidates, if it is by them.
+    ///
+    /// # Errors
+    /// `Corrupt` if stored bytes are damaged.
+    pub fn explain(&self) -> Result<FeedPlan> {
+        Ok(match candidates::events(&self.snapshot, &self.filter, self.since, self.limit)? {
+            Some(events) => FeedPlan::Candidates { count: events.len() as u64 },
+            None => FeedPlan::Changes { count_max: self.snapshot.sequence().get().saturating_sub(self.since.get()) },
+        })
+    }
+
+    /// Streams the changes. Costs a look-up for each change, and a read of the log where documents or a selector are asked for; with ids or
+    /// a selector that few of many documents can match, a look-up and a read for each of these.
     pub fn run(self) -> impl Iterator<Item = Result<Change>> + use<> {
         let limit = self.limit.unwrap_or(usize::MAX);
         Run {
             position: if self.descending { self.snapshot.sequence().next() } else { self.since },
             changes: self,
+            candidates: None,
             batch: VecDeque::new(),
+            is_begun: false,
             is_done: false,
         }
         .take(limit)
@@ -156,28 +172,61 @@ struct Run {
     changes: Changes,
     /// The last sequence looked at.
     position: Sequence,
+    /// The events that are left, the next one last, if not all changes are looked at.
+    candidates: Option<Vec<(Sequence, DocumentNumber)>>,
     batch: VecDeque<Result<Change>>,
+    is_begun: bool,
     is_done: bool,
 }
 
 impl Run {
-    fn fill(&mut self) {
-        let Changes { snapshot, filter, since, descending, .. } = &self.changes;
-        let found = match descending {
-            false => snapshot.events_after(self.position, BATCH_COUNT).map(|found| (found.events, found.reached)),
-            true => snapshot.events_before(self.position, *since, BATCH_COUNT).map(|events| {
+    /// Finds out whether all changes are to be looked at.
+    fn begin(&mut self) -> Result<()> {
+        let Changes { snapshot, filter, since, limit, descending } = &self.changes;
+        self.candidates = candidates::events(snapshot, filter, *since, *limit)?.map(|mut events| {
+            if !descending {
+                events.reverse();
+            }
+            events
+        });
+        Ok(())
+    }
+
+    /// The next events to be looked at.
+    fn events(&mut self) -> Result<Vec<(Sequence, DocumentNumber)>> {
+        if let Some(left) = &mut self.candidates {
+            let taken = left.split_off(left.len().saturating_sub(BATCH_COUNT));
+            self.is_done = left.is_empty();
+            return Ok(taken.into_iter().rev().collect());
+        }
+        let Changes { snapshot, since, descending, .. } = &self.changes;
+        let (events, reached) = match descending {
+            false => {
+                let found = snapshot.events_after(self.position, BATCH_COUNT)?;
+                (found.events, found.reached)
+            }
+            true => {
+                let events = snapshot.events_before(self.position, *since, BATCH_COUNT)?;
                 let reached = events.last().map_or(*since, |event| event.0);
                 (events, reached)
-            }),
-        };
-        let events = match found {
-            Ok((events, reached)) => {
-                self.position = reached;
-                self.is_done = reached == if *descending { *since } else { snapshot.sequence() };
-                events
             }
+        };
+        self.position = reached;
+        self.is_done = reached == if *descending { *since } else { snapshot.sequence() };
+        Ok(events)
+    }
+
+    fn fill(&mut self) {
+        if !std::mem::replace(&mut self.is_begun, true)
+            && let Err(error) = self.begin()
+        {
+            return self.fail(error);
+        }
+        let events = match self.events() {
+            Ok(events) => events,
             Err(error) => return self.fail(error),
         };
+        let Changes { snapshot, filter, .. } = &self.changes;
         for (_, number) in events {
             let change = snapshot.state(number).and_then(|state| match state {
                 Some(state) => filter.change(snapshot, &state),

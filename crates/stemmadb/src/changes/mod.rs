@@ -7,10 +7,12 @@
 //!
 //! It knows nothing of connections or formats.
 
+mod candidates;
 mod feed;
 mod live;
 mod subscription;
 
+pub use candidates::FeedPlan;
 pub use feed::{Change, Changes};
 pub(crate) use live::Hub;
 pub use live::{Delta, Event, PathChange, PathEvent, PathSubscription, Suspended, Watch};

@@ -57,7 +57,7 @@ impl Subscription {
     /// # Errors
     /// `Invalid` if the selector is wrong.
     pub fn selector(mut self, selector: &Selector) -> Result<Self> {
-        self.filter.selector = Some(selector.matcher()?);
+        self.filter.selector = Some((selector.clone(), selector.matcher()?));
         Ok(self)
     }
 

@@ -181,6 +181,12 @@ impl Memtable {
         newest.collect()
     }
 
+    /// The highest number of a document that was written up to `at`. Costs a look at every event.
+    pub(crate) fn last_number(&self, at: Sequence) -> Option<DocumentNumber> {
+        let inner = self.inner.read();
+        inner.by_sequence.iter().take_while(|event| event.0 <= at).map(|event| event.1).max()
+    }
+
     /// Up to `limit` events of the feed after `after` and up to `at`, in order; superseded ones included.
     pub(crate) fn events(&self, after: Sequence, at: Sequence, limit: usize) -> Vec<(Sequence, DocumentNumber)> {
         let inner = self.inner.read();

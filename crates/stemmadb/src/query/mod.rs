@@ -5,6 +5,7 @@
 //! checked on the packed record. Rows stream.
 
 mod aggregate;
+mod candidates;
 mod collect;
 mod cursor;
 mod declared;
@@ -43,6 +44,7 @@ mod walk;
 
 pub(crate) use aggregate::ExactSum;
 pub use aggregate::{GroupBy, Summary};
+pub(crate) use candidates::candidates;
 pub use explain::Explanation;
 #[cfg(test)]
 use explain::explain;

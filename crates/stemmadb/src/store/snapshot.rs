@@ -195,6 +195,17 @@ impl Snapshot {
         DocumentRow::decode(value)?.state(number).map(|state| Some(Arc::new(state)))
     }
 
+    /// The highest number of a document, deleted ones included; 0 if there is none.
+    pub(crate) fn last_number(&self) -> Result<DocumentNumber> {
+        let mut rows = self.tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Descending)?;
+        let in_tree = match rows.next()? {
+            Some((key, _)) => DocumentNumber(layout::number_of_key(Table::Docs, key)?),
+            None => DocumentNumber(0),
+        };
+        let recent = self.memtables.iter().filter_map(|memtable| memtable.last_number(self.at)).max();
+        Ok(recent.map_or(in_tree, |recent| recent.max(in_tree)))
+    }
+
     /// Whether any memtable has something to say.
     pub(super) fn has_memory(&self) -> bool {
         self.memtables.iter().any(|memtable| !memtable.is_empty())

@@ -6,7 +6,8 @@
 use serde::Serialize;
 use twox_hash::XxHash3_64;
 
-use super::definition::{Emitter, Reduction, Refresh, View};
+use super::definition::{Emitter, Reduction, Refresh, View, rows_of};
+use super::program::EmittedRows;
 use super::reduce::{BuiltIn, Reducer};
 use crate::query::{Matcher, Selector};
 use crate::store::{Document, Snapshot, Transaction};
@@ -73,12 +74,20 @@ enum Source {
 const FIELDS: [&str; 6] = ["key", "value", "where", "unnest", "reduce", "refresh"];
 
 impl DeclaredView {
-    /// The view that `definition` tells.
+    /// The view that `definition` tells. It is written down nowhere: that is [`Database::define_view`](crate::Database::define_view).
     ///
     /// # Errors
     /// `Invalid`, naming what is wrong.
-    pub(super) fn parse(name: &str, definition: &Value) -> Result<Self> {
+    pub fn parse(name: &str, definition: &Value) -> Result<Self> {
         Self::parse_fields(name, definition).map_err(|error| error.within(format!("view `{name}`")))
+    }
+
+    /// What it emits of a document: keys and values.
+    ///
+    /// # Errors
+    /// `Corrupt` if stored bytes are damaged.
+    pub fn rows_of(&self, document: &Document) -> Result<EmittedRows> {
+        rows_of(self, document)
     }
 
     fn parse_fields(name: &str, definition: &Value) -> Result<Self> {

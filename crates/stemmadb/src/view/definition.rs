@@ -203,6 +203,11 @@ pub(super) trait Mapping: Send + Sync {
 
     fn refresh(&self) -> Refresh;
 
+    /// Whether design documents are mapped too.
+    fn includes_design_documents(&self) -> bool {
+        false
+    }
+
     /// What each of these documents emits, in their order; or why it can't be mapped. An error of the whole is not the documents'.
     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Emitted>>>;
 
@@ -231,6 +236,14 @@ fn emitted(rows: &[(Value, Value)]) -> Result<Emitted> {
     Ok(emitted)
 }
 
+/// What a view emits of a document.
+pub(super) fn rows_of<V: View>(view: &V, document: &Document) -> Result<Vec<(Value, Value)>> {
+    let mut rows = Vec::new();
+    let mut emitter = Emitter { rows: &mut rows, failed: None, types: PhantomData };
+    view.map(document, &mut emitter)?;
+    emitter.failed.map_or(Ok(rows), Err)
+}
+
 /// A program's view as a mapping.
 pub(super) struct Typed<V>(pub(super) Arc<V>);
 
@@ -249,14 +262,7 @@ impl<V: View> Mapping for Typed<V> {
     }
 
     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Emitted>>> {
-        let map = |document: &&Document| {
-            let mut rows = Vec::new();
-            let mut emitter = Emitter { rows: &mut rows, failed: None, types: PhantomData };
-            self.0.map(document, &mut emitter)?;
-            emitter.failed.map_or(Ok(()), Err)?;
-            emitted(&rows)
-        };
-        Ok(documents.iter().map(map).collect())
+        Ok(documents.iter().map(|document| emitted(&rows_of(&*self.0, document)?)).collect())
     }
 
     fn reducer(&self) -> Option<Arc<dyn Reducer>> {

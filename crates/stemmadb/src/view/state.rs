@@ -31,8 +31,8 @@ pub(super) struct State {
 const BATCH_BYTES: usize = 8 << 20;
 
 /// Whether a document can have rows at all.
-fn is_mapped(document: &Document) -> bool {
-    !document.is_deleted() && !document.id().is_design()
+pub(super) fn is_mapped(mapping: &dyn Mapping, document: &Document) -> bool {
+    !document.is_deleted() && (mapping.includes_design_documents() || !document.id().is_design())
 }
 
 /// A state that is being brought forward.
@@ -103,7 +103,8 @@ impl<'a> Working<'a> {
     }
 
     fn apply_all(&mut self, loaded: &[(DocumentNumber, Document)]) -> Result<()> {
-        let (mapped, others): (Vec<_>, Vec<_>) = loaded.iter().partition(|(_, document)| is_mapped(document));
+        let (mapped, others): (Vec<_>, Vec<_>) =
+            loaded.iter().partition(|(_, document)| is_mapped(self.mapping, document));
         others.iter().try_for_each(|(number, _)| self.replace(*number, &[], &BackReference::Rows(Vec::new())))?;
         let documents: Vec<&Document> = mapped.iter().map(|(_, document)| document).collect();
         let emitted = self.map(&documents)?;
@@ -115,7 +116,7 @@ impl<'a> Working<'a> {
 
     /// Replaces the rows of one document by what it emits now.
     pub(super) fn apply(&mut self, number: DocumentNumber, document: Option<&Document>) -> Result<()> {
-        let Some(document) = document.filter(|document| is_mapped(document)) else {
+        let Some(document) = document.filter(|document| is_mapped(self.mapping, document)) else {
             return self.replace(number, &[], &BackReference::Rows(Vec::new()));
         };
         match self.map(&[document])?.pop() {

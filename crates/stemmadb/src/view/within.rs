@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::cell::{Cell, Newest, Reading};
 use super::definition::Mapping;
 use super::layout::{self, SlotNumber};
-use super::state::{State, Working};
+use super::state::{State, Working, is_mapped};
 use crate::Result;
 use crate::revision::Sequence;
 use crate::store::{Document, Snapshot, Transaction};
@@ -79,7 +79,7 @@ pub(super) fn reading<S: ViewSession>(cell: &Cell, session: &mut S) -> Result<Re
 }
 
 fn has_rows(mapping: &dyn Mapping, document: &Document) -> Result<bool> {
-    if document.id().is_design() {
+    if !is_mapped(mapping, document) {
         return Ok(false);
     }
     let emitted = mapping.map(&[document])?;

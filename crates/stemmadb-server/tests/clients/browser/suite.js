@@ -7,42 +7,19 @@
 const assert = require('node:assert/strict');
 const { test, before, after } = require('node:test');
 const { isDeepStrictEqual } = require('node:util');
-const { chromium } = require('playwright-core');
+const { launch, server, until } = require('./browser.js');
 
-const { STEMMA_URL, PAGE_URL, CHROMIUM } = process.env;
-const flags = ['--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-const { username, password, origin } = new URL(STEMMA_URL);
-const headers = { Authorization: `Basic ${btoa(`${username}:${password}`)}`, 'Content-Type': 'application/json' };
+const { PAGE_URL } = process.env;
+const { ask, headers, origin, username, password } = server;
 
 let browser;
 let made = 0;
 
 before(async () => {
-  // Playwright gives it an empty directory of its own, and removes that.
-  browser = await chromium.launch({ executablePath: CHROMIUM, headless: true, chromiumSandbox: false, args: flags });
+  browser = await launch();
 });
 
 after(() => browser?.close());
-
-// Waits for a condition, never for a time.
-async function until(what, condition) {
-  const deadline = Date.now() + 60000;
-  let last;
-  for (;;) {
-    try {
-      if (await condition()) return;
-    } catch (error) {
-      last = error;
-    }
-    assert.ok(Date.now() < deadline, `waited in vain: ${what}; ${last}`);
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
-}
-
-async function ask(method, path, body) {
-  const answer = await fetch(`${origin}/${path}`, { method, headers, body: body && JSON.stringify(body) });
-  return { status: answer.status, ...(await answer.json()) };
-}
 
 // Somebody with the page open, connected to a database.
 async function person(database) {

@@ -19,10 +19,16 @@ fn root() -> &'static Language {
     ROOT.get_or_init(|| Language::new("und").expect("`und` is a language tag, and its data are compiled in"))
 }
 
+/// Bytes in the order of ICU, however many: what compares equal there is one.
+pub(super) fn order_of(value: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    root().encode_within(value, &mut bytes);
+    bytes
+}
+
 /// The bytes of an emitted key, in the order of ICU.
 pub(super) fn key_bytes(emitted: &Value) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    root().encode_within(emitted, &mut bytes);
+    let mut bytes = order_of(emitted);
     if bytes.len() > KEY_BYTES_MAX {
         let hash = blake3::hash(&bytes);
         bytes.truncate(CUT_BYTES);
@@ -57,8 +63,7 @@ pub(super) fn after_document(key_bytes: &[u8], id: &str) -> Vec<u8> {
 
 /// What the keys of all rows begin with whose emitted key is an array that begins with these elements.
 pub(super) fn beginning_with(elements: &[Value]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    root().encode_within(&elements.to_vec().into(), &mut bytes);
+    let mut bytes = order_of(&elements.to_vec().into());
     // Without its end.
     bytes.pop();
     bytes.truncate(CUT_BYTES);

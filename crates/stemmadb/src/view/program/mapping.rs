@@ -32,6 +32,10 @@ impl Mapping for ProgramMapping {
         format!("{VERSION} program")
     }
 
+    fn includes_design_documents(&self) -> bool {
+        self.program.includes_design_documents()
+    }
+
     fn refresh(&self) -> Refresh {
         Refresh::Lazy
     }

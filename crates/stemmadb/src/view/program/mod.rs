@@ -10,6 +10,7 @@
 mod keys;
 mod mapping;
 mod query;
+mod ranked;
 mod reduce;
 mod stats;
 mod sum;
@@ -17,6 +18,7 @@ mod sum;
 use crate::Result;
 use crate::store::Document;
 use crate::value::Value;
+use crate::view::definition::Reduction;
 
 pub(super) use mapping::ProgramMapping;
 pub use query::{ProgramGroups, ProgramQuery, ProgramRows, ProgramView, RowBound, RowChoice};
@@ -38,6 +40,11 @@ pub trait ViewProgram: Send + Sync + 'static {
     /// # Errors
     /// An error of the whole is that of whoever asked: nothing is kept of the batch.
     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<EmittedRows>>>;
+
+    /// Whether design documents are mapped too.
+    fn includes_design_documents(&self) -> bool {
+        false
+    }
 
     /// How rows are reduced.
     fn reducer(&self) -> ProgramReducer {
@@ -78,20 +85,42 @@ pub enum ProgramReducer {
     Stats,
     /// `_approx_count_distinct`: about how many distinct keys.
     ApproxCountDistinct,
+    /// `_first`: the value of the first row.
+    First,
+    /// `_last`: the value of the last row.
+    Last,
+    /// `_top_N`: the greatest values, the greatest first, each once; so many at most.
+    Top(u8),
+    /// `_bottom_N`: the least values, the least first, each once; so many at most.
+    Bottom(u8),
+    /// As views of types and declared views are reduced, which pass over values that are no numbers.
+    Typed(Reduction),
     /// By [`ViewProgram::reduce`] and [`ViewProgram::rereduce`].
     Custom,
 }
 
 impl ProgramReducer {
-    const NAMES: [(&'static str, ProgramReducer); 4] = [
+    const NAMES: [(&'static str, ProgramReducer); 6] = [
         ("_count", ProgramReducer::Count),
         ("_sum", ProgramReducer::Sum),
         ("_stats", ProgramReducer::Stats),
         ("_approx_count_distinct", ProgramReducer::ApproxCountDistinct),
+        ("_first", ProgramReducer::First),
+        ("_last", ProgramReducer::Last),
     ];
+
+    /// The most values that `_top_N` and `_bottom_N` keep.
+    const RANKED_MAX: u8 = 100;
 
     /// The built-in reducer of this name, with its underscore; none if there is none.
     pub fn built_in(name: &str) -> Option<Self> {
+        let of_count = |name: &str| name.parse().ok().filter(|count| (1..=Self::RANKED_MAX).contains(count));
+        if let Some(count) = name.strip_prefix("_top_") {
+            return of_count(count).map(ProgramReducer::Top);
+        }
+        if let Some(count) = name.strip_prefix("_bottom_") {
+            return of_count(count).map(ProgramReducer::Bottom);
+        }
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, reducer)| *reducer)
     }
 }

@@ -3,25 +3,30 @@
 use std::sync::Arc;
 
 use super::mapping::{divide, read};
+use super::ranked::{EndFold, RankFold};
 use super::stats::StatsFold;
 use super::sum::SumFold;
 use super::{ProgramReducer, ProgramRow, ViewProgram, keys};
 use crate::Result;
 use crate::value::{Object, Value, varint};
-use crate::view::reduce::{Fold, Reducer, Sketch, row_value, stored_value};
-
-/// Rows or parts given to a function at once.
-const ROWS_MAX: usize = 1024;
+use crate::view::reduce::{BuiltIn, Called, Fold, Functions, Reducer, Sketch, called_result, row_value};
 
 /// Counts rows, and folds them by the program's reducer.
 pub(super) struct Counted {
     program: Arc<dyn ViewProgram>,
     reducer: ProgramReducer,
+    /// For [`ProgramReducer::Typed`].
+    typed: Option<BuiltIn>,
 }
 
 impl Counted {
     pub(super) fn new(program: Arc<dyn ViewProgram>) -> Self {
-        Counted { reducer: program.reducer(), program }
+        let reducer = program.reducer();
+        let typed = match reducer {
+            ProgramReducer::Typed(reduction) => reduction.built_in(),
+            _ => None,
+        };
+        Counted { program, reducer, typed }
     }
 }
 
@@ -47,9 +52,12 @@ impl Reducer for Counted {
             ProgramReducer::Sum => Some(Box::new(SumFold::default())),
             ProgramReducer::Stats => Some(Box::new(StatsFold::default())),
             ProgramReducer::ApproxCountDistinct => Some(Box::new(Distinct(Sketch::default()))),
-            ProgramReducer::Custom => {
-                Some(Box::new(Called { program: &*self.program, rows: Vec::new(), parts: Vec::new() }))
-            }
+            ProgramReducer::First => Some(Box::new(EndFold::new(false))),
+            ProgramReducer::Last => Some(Box::new(EndFold::new(true))),
+            ProgramReducer::Top(count) => Some(Box::new(RankFold::new(count, true))),
+            ProgramReducer::Bottom(count) => Some(Box::new(RankFold::new(count, false))),
+            ProgramReducer::Typed(_) => self.typed.as_ref().map(BuiltIn::begin),
+            ProgramReducer::Custom => Some(Box::new(Called::new(OwnFunctions(&*self.program)))),
         };
         Box::new(CountedFold { is_called: self.reducer == ProgramReducer::Custom, count: 0, inner })
     }
@@ -60,7 +68,12 @@ impl Reducer for Counted {
             ProgramReducer::None => return Ok(Value::Null),
             ProgramReducer::Count => return Ok(count.into()),
             ProgramReducer::ApproxCountDistinct => return Ok(Sketch::decode(inner)?.estimate().into()),
-            ProgramReducer::Custom => return row_value(inner),
+            ProgramReducer::First | ProgramReducer::Last => return row_value(inner),
+            ProgramReducer::Top(_) | ProgramReducer::Bottom(_) => return Ok(RankFold::values(inner)?.into()),
+            ProgramReducer::Typed(_) => {
+                return self.typed.as_ref().map_or(Ok(Value::Null), |reducer| reducer.result(inner));
+            }
+            ProgramReducer::Custom => return called_result::<OwnFunctions<'_>>(inner),
             ProgramReducer::Sum => SumFold::result(inner)?,
             ProgramReducer::Stats => StatsFold::result(inner)?,
         };
@@ -132,48 +145,24 @@ impl Fold for Distinct {
     }
 }
 
-/// Rows and parts on their way to the program's functions.
-struct Called<'a> {
-    program: &'a dyn ViewProgram,
-    rows: Vec<ProgramRow>,
-    parts: Vec<Value>,
-}
+/// The program's own functions.
+struct OwnFunctions<'a>(&'a dyn ViewProgram);
 
-impl Called<'_> {
-    fn fold_rows(&mut self) -> Result<()> {
-        if !self.rows.is_empty() {
-            let part = self.program.reduce(&self.rows)?;
-            self.rows.clear();
-            self.parts.push(part);
-        }
-        if self.parts.len() >= ROWS_MAX {
-            let whole = self.program.rereduce(&self.parts)?;
-            self.parts = vec![whole];
-        }
-        Ok(())
-    }
-}
+impl Functions for OwnFunctions<'_> {
+    type Row = ProgramRow;
+    // The number of rows tells parts apart.
+    const MARK: &'static [u8] = &[];
 
-impl Fold for Called<'_> {
-    fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn row(&self, key: &[u8], value: &[u8]) -> Result<ProgramRow> {
         let (emitted, value) = read(value)?;
-        self.rows.push(ProgramRow { id: keys::id_of(key, &emitted), key: emitted, value });
-        if self.rows.len() >= ROWS_MAX { self.fold_rows() } else { Ok(()) }
+        Ok(ProgramRow { id: keys::id_of(key, &emitted), key: emitted, value })
     }
 
-    fn part(&mut self, partial: &[u8]) -> Result<()> {
-        self.fold_rows()?;
-        self.parts.push(row_value(partial)?);
-        Ok(())
+    fn reduce(&self, rows: &[ProgramRow]) -> Result<Value> {
+        self.0.reduce(rows)
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Vec<u8>> {
-        self.fold_rows()?;
-        let whole = match self.parts.len() {
-            0 => return Ok(Vec::new()),
-            1 => self.parts.pop().unwrap_or(Value::Null),
-            _ => self.program.rereduce(&self.parts)?,
-        };
-        Ok(stored_value(&whole))
+    fn rereduce(&self, parts: Vec<Value>) -> Result<Value> {
+        self.0.rereduce(&parts)
     }
 }

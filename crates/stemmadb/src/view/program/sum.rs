@@ -97,6 +97,14 @@ impl Sum {
         }
     }
 
+    /// How many bytes it takes as JSON; of a number alone, about.
+    fn json_byte_count(&self, encoded: &[u8]) -> Result<usize> {
+        match self {
+            Sum::Array(_) | Sum::Object(_) if encoded.len() > OVERFLOW_BYTES / 4 => Ok(self.value()?.to_json().len()),
+            _ => Ok(encoded.len()),
+        }
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Sum::Number(sum) => {
@@ -162,6 +170,12 @@ fn exact(number: Number) -> ExactSum {
     sum
 }
 
+fn overflow(input_bytes: usize, output_bytes: usize) -> Sum {
+    Sum::Failed(format!(
+        "Reduce output must shrink more rapidly: input size: {input_bytes} output size: {output_bytes}"
+    ))
+}
+
 fn refused(value: &Value) -> Sum {
     let shown: String = value.to_json().chars().take(200).collect();
     Sum::Failed(format!(
@@ -192,7 +206,14 @@ pub(super) struct SumFold {
     sum: Option<Sum>,
     /// Numbers, which are most of what is summed.
     numbers: Option<ExactSum>,
+    /// Of how many rows and parts it is made, and of about how many bytes.
+    input_count: usize,
+    byte_count: usize,
 }
+
+/// A sum of several rows that takes more bytes than these, as JSON, and more than half of what it is made of, is refused: it would grow with
+/// the view.
+const OVERFLOW_BYTES: usize = 4906;
 
 impl SumFold {
     fn add(&mut self, other: Sum) {
@@ -218,7 +239,9 @@ impl SumFold {
 }
 
 impl Fold for SumFold {
-    fn row(&mut self, _key: &[u8], value: &[u8]) -> Result<()> {
+    fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.input_count += 1;
+        self.byte_count += key.len() + value.len();
         match row_value(value)? {
             Value::Number(number) => self.numbers.get_or_insert_default().add(number, 1),
             other => self.add(Sum::of(&other, DEPTH_MAX)),
@@ -227,7 +250,10 @@ impl Fold for SumFold {
     }
 
     fn part(&mut self, partial: &[u8]) -> Result<()> {
-        self.add(Sum::decode(&mut &*partial)?);
+        let part = Sum::decode(&mut &*partial)?;
+        self.input_count += 1;
+        self.byte_count += part.json_byte_count(partial)?;
+        self.add(part);
         Ok(())
     }
 
@@ -238,6 +264,12 @@ impl Fold for SumFold {
         let mut partial = Vec::new();
         if let Some(sum) = &self.sum {
             sum.encode(&mut partial);
+            let byte_count = sum.json_byte_count(&partial)?;
+            let is_overflow = byte_count > OVERFLOW_BYTES && byte_count * 2 > self.byte_count;
+            if is_overflow && self.input_count > 1 && sum.failure().is_none() {
+                partial.clear();
+                overflow(self.byte_count, byte_count).encode(&mut partial);
+            }
         }
         Ok(partial)
     }

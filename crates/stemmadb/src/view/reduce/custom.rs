@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Fold, Reducer, row_value, stored_value};
+use super::called::{Called, Functions, called_result};
+use super::{Fold, Reducer, row_value};
 use crate::Result;
 use crate::value::Value;
 use crate::value::collate::key;
@@ -25,58 +26,27 @@ impl Reducer for Custom {
     }
 
     fn begin(&self) -> Box<dyn Fold + '_> {
-        Box::new(CustomFold { reduce: &*self.0, rows: Vec::new(), parts: Vec::new() })
+        Box::new(Called::new(&*self.0))
     }
 
     fn result(&self, partial: &[u8]) -> Result<Value> {
-        row_value(partial.get(1..).unwrap_or_default())
+        called_result::<&dyn CustomReduce>(partial)
     }
 }
 
-struct CustomFold<'a> {
-    reduce: &'a dyn CustomReduce,
-    rows: Vec<(Value, Value)>,
-    parts: Vec<Value>,
-}
+impl Functions for &dyn CustomReduce {
+    type Row = (Value, Value);
+    const MARK: &'static [u8] = &[1];
 
-/// Rows given to a reducer at once, and parts.
-const ROWS_MAX: usize = 1024;
-
-impl CustomFold<'_> {
-    fn fold_rows(&mut self) -> Result<()> {
-        if !self.rows.is_empty() {
-            let part = self.reduce.reduce(&self.rows)?;
-            self.rows.clear();
-            self.parts.push(part);
-        }
-        if self.parts.len() >= ROWS_MAX {
-            let parts = std::mem::take(&mut self.parts);
-            self.parts.push(self.reduce.rereduce(parts)?);
-        }
-        Ok(())
-    }
-}
-
-impl Fold for CustomFold<'_> {
-    fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.rows.push((key::decode(key)?.0, row_value(value)?));
-        if self.rows.len() >= ROWS_MAX { self.fold_rows() } else { Ok(()) }
+    fn row(&self, key: &[u8], value: &[u8]) -> Result<Self::Row> {
+        Ok((key::decode(key)?.0, row_value(value)?))
     }
 
-    fn part(&mut self, partial: &[u8]) -> Result<()> {
-        self.fold_rows()?;
-        self.parts.push(row_value(partial.get(1..).unwrap_or_default())?);
-        Ok(())
+    fn reduce(&self, rows: &[Self::Row]) -> Result<Value> {
+        (**self).reduce(rows)
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Vec<u8>> {
-        self.fold_rows()?;
-        let whole = match self.parts.len() {
-            0 => return Ok(Vec::new()),
-            1 => self.parts.pop().unwrap_or(Value::Null),
-            _ => self.reduce.rereduce(std::mem::take(&mut self.parts))?,
-        };
-        // So that `null` is not an empty part.
-        Ok([&[1], stored_value(&whole).as_slice()].concat())
+    fn rereduce(&self, parts: Vec<Value>) -> Result<Value> {
+        (**self).rereduce(parts)
     }
 }

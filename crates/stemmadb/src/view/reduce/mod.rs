@@ -4,11 +4,13 @@
 //! however rows are cut into parts, the end is the same: exactly so for the built-in reducers.
 
 mod built_in;
+mod called;
 mod custom;
 mod distinct;
 
 pub use self::built_in::Stats;
 pub(super) use self::built_in::{BuiltIn, add_square};
+pub(super) use self::called::{Called, Functions, called_result};
 pub(super) use self::custom::{Custom, CustomReduce};
 pub(super) use self::distinct::Sketch;
 use crate::value::Value;

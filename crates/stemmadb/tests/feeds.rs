@@ -1,0 +1,129 @@
+//! Filtered feeds that are read by the index say what reading every change says, and look at few documents.
+
+use serde_json::{Value as Json, json};
+use stemmadb::testing::{Clock, Random};
+use stemmadb::{Change, Changes, Database, Durability, Edit, Expiry, FeedPlan, Options, Selector, Sequence, Value};
+
+const BEGINNING: i64 = 1_000_000_000_000;
+
+/// 3,000 documents; of the earlier ones some were changed, deleted with and without a body, or have ended. Half of it is in the tree.
+fn library() -> Database {
+    let clock = Clock::standing_at(BEGINNING);
+    let options = Options::new().durability(Durability::None).background(false).clock(clock.clone());
+    let db = Database::in_memory_with(options).unwrap();
+    db.expire_by(Expiry::at("ends")).unwrap();
+    let mut random = Random::new(7);
+    for n in 0..3000 {
+        let ends = if n % 50 == 0 { json!(BEGINNING / 1000 + 10) } else { Json::Null };
+        let body =
+            json!({"n": n, "kind": n % 100, "tags": [n % 7, "t"], "long": "x".repeat(n % 3 * 400), "ends": ends});
+        db.insert(&format!("d{n:04}"), &body).unwrap();
+        if n == 1500 {
+            db.checkpoint().unwrap();
+        }
+    }
+    for step in 0..300 {
+        let id = format!("d{:04}", random.below(3000));
+        let Some(document) = db.get(&id).unwrap() else { continue };
+        match step % 3 {
+            0 => drop(db.replace(&id, document.revision(), &json!({"n": step, "kind": step % 100}))),
+            1 => drop(db.delete(&id, document.revision())),
+            _ => {
+                let parent = Some(*document.revision());
+                let body = Value::parse(json!({"kind": step % 100}).to_string().as_bytes()).unwrap();
+                let edit = Edit::Put { id: id.parse().unwrap(), parent, deleted: true, body, files: vec![] };
+                db.bulk(vec![edit]).unwrap().remove(0).unwrap();
+            }
+        }
+    }
+    clock.set(BEGINNING + 60_000);
+    db
+}
+
+fn selector(json: &Json) -> Selector {
+    Selector::parse(&Value::parse(json.to_string().as_bytes()).unwrap()).unwrap()
+}
+
+fn read(changes: Changes) -> Vec<Change> {
+    changes.run().collect::<stemmadb::Result<_>>().unwrap()
+}
+
+/// A document's body; of some deletions it is empty.
+fn body(change: &Change) -> Json {
+    serde_json::from_str(&change.document.as_ref().unwrap().to_json().unwrap()).unwrap()
+}
+
+/// A selector, whether few documents can match it, and the same asked of an id and a body.
+type Case = (Json, bool, fn(&str, &Json) -> bool);
+
+fn cases() -> Vec<Case> {
+    vec![
+        (json!({"kind": 17}), true, |_, body| body["kind"] == 17),
+        (json!({"kind": {"$in": [3, 5]}, "n": {"$gt": 700}}), true, |_, body| {
+            (body["kind"] == 3 || body["kind"] == 5) && body["n"].as_i64().is_some_and(|n| n > 700)
+        }),
+        (json!({"n": {"$lt": 40}}), true, |_, body| body["n"].as_i64().is_some_and(|n| n < 40)),
+        (json!({"n": {"$exists": false}}), true, |_, body| body.get("n").is_none()),
+        // A range of ids is asked of so few documents rather than of the index.
+        (json!({"_id": {"$gte": "d0100", "$lt": "d0140"}}), false, |id, _| ("d0100".."d0140").contains(&id)),
+        (json!({"$or": [{"kind": 0}, {"tags": {"$all": [3]}, "kind": {"$lt": 9}}]}), true, |_, body| {
+            let has_tag = body["tags"].as_array().is_some_and(|tags| tags.contains(&json!(3)));
+            body["kind"] == 0 || has_tag && body["kind"].as_i64().is_some_and(|kind| kind < 9)
+        }),
+        (json!({"long": {"$regex": "^xxx"}, "kind": 1}), true, |_, body| {
+            body["kind"] == 1 && body["long"].as_str().is_some_and(|text| text.starts_with("xxx"))
+        }),
+        (json!({"nothing": 1}), true, |_, _| false),
+        (json!({"tags": {"$elemMatch": {"$eq": "t"}}}), false, |_, body| body["tags"].is_array()),
+        (json!({}), false, |_, _| true),
+    ]
+}
+
+#[test]
+fn the_index_tells_what_every_change_tells() {
+    let db = library();
+    let newest = db.info().unwrap().sequence;
+    let all = read(db.changes(Sequence::ZERO).unwrap().documents(true));
+    assert!(all.iter().any(|change| change.deleted && body(change).get("kind").is_some()));
+    for (wanted, are_few, matches) in cases() {
+        let selector = selector(&wanted);
+        let feed = |since| db.changes(since).unwrap().documents(true).selector(&selector).unwrap();
+        let plan = feed(Sequence::ZERO).explain().unwrap();
+        match plan {
+            FeedPlan::Candidates { count } => assert!(are_few && count < 700, "{wanted} looks at {count} of {newest}"),
+            ref other => assert!(!are_few, "{wanted} looks at {other:?}"),
+        }
+        let expected: Vec<Change> =
+            all.iter().filter(|change| matches(change.id.as_str(), &body(change))).cloned().collect();
+        assert_eq!(read(feed(Sequence::ZERO)), expected, "{wanted}");
+        let mut backwards = read(feed(Sequence::ZERO).descending(true));
+        backwards.reverse();
+        assert_eq!(backwards, expected, "{wanted}, downwards");
+        for limit in [1, 5, 300] {
+            let found = read(feed(Sequence::ZERO).limit(limit));
+            assert_eq!(found, expected[..limit.min(expected.len())], "{wanted}, {limit}");
+        }
+        for since in [Sequence::new(1700), Sequence::new(newest.get() - 100)] {
+            let later = expected.iter().filter(|change| change.sequence > since).cloned().collect::<Vec<_>>();
+            assert_eq!(read(feed(since)), later, "{wanted}, after {since}");
+        }
+        let at_the_end = feed(Sequence::new(newest.get() - 100)).explain().unwrap();
+        assert_eq!(at_the_end, FeedPlan::Changes { count_max: 100 }, "the end of a feed is just read");
+    }
+}
+
+#[test]
+fn ids_are_looked_up() {
+    let db = library();
+    let ids: Vec<String> = (0..40).map(|n| format!("d{:04}", n * 71)).chain(["nothing".to_owned()]).collect();
+    let feed = || db.changes(Sequence::ZERO).unwrap().ids(ids.clone());
+    let FeedPlan::Candidates { count } = feed().explain().unwrap() else { panic!("every change is looked at") };
+    assert_eq!(count, 40);
+    let expected: Vec<Change> = read(db.changes(Sequence::ZERO).unwrap())
+        .into_iter()
+        .filter(|change| ids.contains(&change.id.to_string()))
+        .collect();
+    assert_eq!(read(feed()), expected);
+    let most: Vec<String> = (0..3000).map(|n| format!("d{n:04}")).collect();
+    assert!(matches!(db.changes(Sequence::ZERO).unwrap().ids(most).explain().unwrap(), FeedPlan::Changes { .. }));
+}
