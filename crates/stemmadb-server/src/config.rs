@@ -34,6 +34,8 @@ pub struct Config {
     pub cors: Option<Cors>,
     /// A directory with the files of a dashboard, to be shown at `/_utils`: those that Fauxton is built to. None: a page that says how.
     pub dashboard: Option<PathBuf>,
+    /// Whom the replicator reaches, and whom it trusts.
+    pub replicator: Replicator,
     /// Whose tokens are trusted.
     pub jwt_keys: Vec<JwtKey>,
     /// How long a session lasts without a request.
@@ -82,6 +84,16 @@ impl Default for Cors {
     fn default() -> Self {
         Cors { enabled: true, origins: Vec::new(), credentials: false }
     }
+}
+
+/// Whom the replicator reaches, and whom it trusts.
+#[derive(Debug, Clone, Default)]
+pub struct Replicator {
+    /// A file with certificates, as PEM, that are trusted beside those that the system trusts.
+    pub ca: Option<PathBuf>,
+    /// The only hosts it reaches, as names or numbers without a port. None: any. Addresses of a link, where clouds tell secrets, are never
+    /// reached.
+    pub hosts: Vec<String>,
 }
 
 /// A key by which tokens of somebody who is trusted are signed.
@@ -192,6 +204,7 @@ impl Config {
             given: BTreeMap::new(),
             cors: None,
             dashboard: None,
+            replicator: Replicator::default(),
             jwt_keys: Vec::new(),
             session_timeout: Duration::from_secs(600),
             lockout: Lockout::default(),

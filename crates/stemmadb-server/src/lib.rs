@@ -38,7 +38,7 @@ pub mod settings;
 mod tls;
 
 pub use auth::Access;
-pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, Tls};
+pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, Replicator, Tls};
 pub use error::{Failure, Result};
 pub use log::{Format, Level, Log};
 pub use routes::{Described, described};

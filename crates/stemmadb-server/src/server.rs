@@ -27,7 +27,7 @@ use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::handlers::dashboard::Dashboard;
 use crate::http::{Answer, Call, Query, Served, State, Watch, Watched, blocking, segments};
-use crate::replicator::{Jobs, follow};
+use crate::replicator::{Jobs, Reach, follow};
 use crate::routes::{Found, find};
 use crate::script::{Launch, Scripts};
 use crate::settings::Live;
@@ -61,6 +61,7 @@ impl Server {
             Ok((directory, live, auth, generated_password))
         })
         .await?;
+        let reach = Reach::new(&config.replicator)?;
         let dashboard = Dashboard::open(config.dashboard.as_deref())?;
         let tls = config.tls.as_ref().map(crate::tls::acceptor).transpose()?;
         let listener = TcpListener::bind(config.address)
@@ -81,6 +82,7 @@ impl Server {
             auth,
             scripts,
             jobs: Jobs::default(),
+            reach,
             connections: Arc::default(),
             dashboard,
             started: Instant::now(),

@@ -10,6 +10,7 @@ use super::files::{FileView, md5_text};
 use crate::directory::Served;
 use crate::error::{Failure, Result};
 use crate::http::write_string;
+use crate::replicator::print_state;
 
 /// What is shown of a document beside its body.
 #[derive(Debug, Clone, Default)]
@@ -73,6 +74,7 @@ impl Printer<'_> {
         let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
         self.print_files(document, branch, out)?;
         self.print_revisions(document, branch, branches, out);
+        print_state(self.served, document, out)?;
         out.push(b'}');
         Ok(())
     }

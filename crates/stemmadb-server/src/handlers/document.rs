@@ -16,6 +16,7 @@ use crate::documents::{
 };
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, Query, blocking, read_json, streamed, write_string};
+use crate::replicator::REPLICATOR;
 
 /// The id that the path names.
 pub(super) fn id_of(call: &Call) -> Result<String> {
@@ -72,7 +73,8 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
         let snapshot = served.database().snapshot()?;
         let document = open(&snapshot, &id, wanted)?;
         let etag = format!("\"{}\"", document.revision());
-        let has_tag = !show.is_volatile();
+        // What became of a replication is shown without a new revision.
+        let has_tag = !show.is_volatile() && served.name() != REPLICATOR;
         if has_tag && is_known.is_some_and(|tags| has_etag(&tags, &etag)) {
             return Ok(Answer::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
         }

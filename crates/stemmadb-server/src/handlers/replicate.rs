@@ -8,7 +8,7 @@ use stemmadb::{Sequence, Value};
 
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, blocking};
-use crate::replicator::{Job, Outcome, Owner, REPLICATOR, Request};
+use crate::replicator::{Event, Job, Outcome, Owner, REPLICATOR, Record, Request, moment};
 
 /// `POST /_replicate`
 pub(crate) async fn replicate(mut call: Call) -> Result<Answer> {
@@ -84,8 +84,14 @@ fn told_of(job: &Arc<Job>) -> Json {
         Owner::Document(id) => Json::String(id.clone()),
         Owner::Request => Json::Null,
     };
-    let history: Vec<Json> =
-        outcome.history.iter().map(|(time, what)| json!({"timestamp": time, "type": what})).collect();
+    let event = |event: &Event| {
+        let mut told = json!({"timestamp": moment(event.time), "type": event.what});
+        if let Some(reason) = &event.reason {
+            told["reason"] = reason.as_str().into();
+        }
+        told
+    };
+    let history: Vec<Json> = outcome.history.iter().map(event).collect();
     json!({
         "id": job.id,
         "database": document.is_string().then_some(REPLICATOR),
@@ -98,8 +104,9 @@ fn told_of(job: &Arc<Job>) -> Json {
         "history": history,
         "info": info(&outcome),
         "error_count": outcome.error_count,
-        "start_time": job.started,
-        "last_updated": outcome.history.first().map(|(time, _)| time),
+        "start_time": moment(job.started),
+        "last_updated": outcome.history.first().map(|event| moment(event.time)),
+        "retry_at": outcome.retry_at.map(moment),
     })
 }
 
@@ -154,15 +161,19 @@ async fn documents_of(call: &Call) -> Result<Vec<Json>> {
                 told.push(told_of(job));
                 continue;
             }
-            let kept = served.database().get_local(&format!("_local/replication/{id}"))?.map(|(_, body)| body);
-            let text = |name: &str| kept.as_ref().and_then(|kept| kept.get(name)?.as_str().map(str::to_owned));
+            let kept = Record::of(&served, id)?;
+            let info = kept.as_ref().map(|kept| match &kept.error {
+                Some(error) => json!({"error": error}),
+                None => json!(kept.counts),
+            });
             told.push(json!({
                 "database": REPLICATOR,
                 "doc_id": id,
-                "state": text("state").unwrap_or_else(|| "initializing".to_owned()),
-                "info": text("error").map(|error| json!({"error": error})),
+                "id": kept.as_ref().and_then(|kept| kept.id.as_deref()),
+                "state": kept.as_ref().map_or("initializing", |kept| &kept.state),
+                "info": info,
                 "node": "nonode@nohost",
-                "last_updated": kept.as_ref().and_then(|kept| kept.get("time")?.as_u64()),
+                "last_updated": kept.as_ref().map(|kept| moment(kept.time)),
             }));
         }
         Ok(told)

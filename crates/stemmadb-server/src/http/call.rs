@@ -18,7 +18,7 @@ use crate::directory::{Directory, Served};
 use crate::error::{Failure, Result};
 use crate::handlers::dashboard::Dashboard;
 use crate::metrics::Metrics;
-use crate::replicator::Jobs;
+use crate::replicator::{Jobs, Reach};
 use crate::script::Scripts;
 use crate::settings::Live;
 
@@ -33,6 +33,7 @@ pub(crate) struct State {
     pub(crate) auth: Auth,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) jobs: Jobs,
+    pub(crate) reach: Reach,
     pub(crate) connections: Arc<Connections>,
     pub(crate) dashboard: Dashboard,
     pub(crate) started: Instant,

@@ -1,15 +1,16 @@
 //! The `_replicator` database: each of its documents wants a replication, as long as it is there.
 //!
-//! What became of one that ends is kept in a `_local` document with the revision that asked, so that it is not done again at the next start.
+//! One that ended is not done again, at the next start either, until its document is written anew.
 
 use std::sync::Arc;
 
-use stemmadb::{Change, Object, Sequence, Value};
+use stemmadb::{Change, Sequence};
 
 use super::jobs::{Owner, now};
+use super::record::{Counts, Record};
 use super::request::Request;
 use crate::directory::Served;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::http::{State, blocking};
 
 /// The database of replications.
@@ -74,19 +75,25 @@ async fn want(state: &Arc<State>, served: &Arc<Served>, change: Change) -> Resul
     state.jobs.cancel_of(&id);
     let Some(document) = change.document.filter(|_| !change.deleted) else { return Ok(()) };
     let revision = change.revision.to_string();
-    let record = format!("_local/replication/{id}");
-    let kept = served.database().get_local(&record)?.map(|(_, body)| body);
-    let is_done = kept.is_some_and(|kept| kept.get("revision").and_then(Value::as_str) == Some(&revision));
-    if is_done {
+    if Record::of_revision(served, &id, &revision)?.is_some() {
         return Ok(());
     }
-    let request = match Request::parse(&document.value()?) {
-        Ok(request) => request,
-        Err(failure) => {
-            return keep(served, record, &revision, "failed", Some(failure.reason().to_owned())).await;
-        }
+    let refused = |failure: &Failure| Record {
+        revision: revision.clone(),
+        state: "failed".to_owned(),
+        time: now(),
+        error: Some(failure.reason().to_owned()),
+        id: None,
+        counts: None,
     };
-    let job = state.jobs.start(state, request, Owner::Document(id))?;
+    let begun = Request::parse(&document.value()?)
+        .and_then(|request| state.jobs.start(state, request, Owner::Document(id.clone())));
+    let job = match begun {
+        Ok(job) => job,
+        // There may be room after the next start.
+        Err(failure) if failure.status().is_server_error() => return Err(failure),
+        Err(failure) => return keep(served, id, refused(&failure)).await,
+    };
     let (served, state) = (served.clone(), state.clone());
     tokio::spawn(async move {
         let mut stopping = state.stopping.clone();
@@ -94,8 +101,18 @@ async fn want(state: &Arc<State>, served: &Arc<Served>, change: Change) -> Resul
             outcome = job.ended() => outcome,
             _ = stopping.wait_for(|stopping| *stopping) => return,
         };
-        let was_cancelled = outcome.history.first().is_some_and(|(_, what)| *what == "cancelled");
-        if !was_cancelled && let Err(failure) = keep(&served, record, &revision, outcome.state, outcome.error).await {
+        if outcome.history.first().is_some_and(|event| event.what == "cancelled") {
+            return;
+        }
+        let record = Record {
+            revision,
+            state: outcome.state.to_owned(),
+            time: now(),
+            error: outcome.error,
+            id: Some(job.id.clone()),
+            counts: Some(Counts::from(&outcome.done)),
+        };
+        if let Err(failure) = keep(&served, id, record).await {
             tracing::warn!("the replicator: {failure}");
         }
     });
@@ -103,18 +120,7 @@ async fn want(state: &Arc<State>, served: &Arc<Served>, change: Change) -> Resul
 }
 
 /// Notes what became of a replication.
-async fn keep(served: &Arc<Served>, record: String, revision: &str, state: &str, error: Option<String>) -> Result<()> {
-    let mut body = Object::new();
-    body.insert("revision", revision);
-    body.insert("state", state);
-    body.insert("time", now());
-    if let Some(error) = error {
-        body.insert("error", error);
-    }
+async fn keep(served: &Arc<Served>, id: String, record: Record) -> Result<()> {
     let served = served.clone();
-    blocking(move || {
-        served.database().put_local(&record, None, &Value::Object(body))?;
-        Ok(())
-    })
-    .await
+    blocking(move || record.keep(&served, &id)).await
 }

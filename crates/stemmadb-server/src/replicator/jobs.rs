@@ -45,8 +45,27 @@ pub(crate) struct Outcome {
     pub(crate) state: &'static str,
     pub(crate) error: Option<String>,
     pub(crate) error_count: u64,
-    /// What happened, newest first: when, in seconds since 1970, and what.
-    pub(crate) history: Vec<(u64, &'static str)>,
+    /// When it is tried again, in seconds since 1970, while it waits for that.
+    pub(crate) retry_at: Option<u64>,
+    /// What happened, newest first.
+    pub(crate) history: Vec<Event>,
+}
+
+/// What happened to a job.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    /// In seconds since 1970.
+    pub(crate) time: u64,
+    pub(crate) what: &'static str,
+    /// Why it crashed.
+    pub(crate) reason: Option<String>,
+}
+
+impl Outcome {
+    fn note(&mut self, what: &'static str, reason: Option<String>) {
+        self.history.insert(0, Event { time: now(), what, reason });
+        self.history.truncate(HISTORY_COUNT);
+    }
 }
 
 /// A replication that goes on.
@@ -88,9 +107,7 @@ impl Job {
     }
 
     fn note(&self, what: &'static str) {
-        let mut outcome = self.outcome.lock();
-        outcome.history.insert(0, (now(), what));
-        outcome.history.truncate(HISTORY_COUNT);
+        self.outcome.lock().note(what, None);
     }
 
     fn is_cancelled(&self) -> bool {
@@ -102,8 +119,11 @@ impl Jobs {
     /// Begins a replication, or returns the one that goes on already.
     ///
     /// # Errors
-    /// 503 if there are too many.
+    /// 403 if a side of it may not be reached; 503 if there are too many.
     pub(crate) fn start(&self, state: &Arc<State>, request: Request, owner: Owner) -> Result<Arc<Job>> {
+        for host in [&request.source, &request.target].into_iter().filter_map(|side| side.host()) {
+            state.reach.check(host)?;
+        }
         let id = request.id();
         let mut jobs = self.0.lock();
         if let Some(known) = jobs.get(&id).filter(|known| !*known.ended.borrow()) {
@@ -114,7 +134,7 @@ impl Jobs {
             let reason = format!("there are {JOBS_MAX} replications already");
             return Err(Failure::new(hyper::StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason));
         }
-        let outcome = Outcome { state: "running", history: vec![(now(), "added")], ..Outcome::default() };
+        let outcome = Outcome { state: "running", ..Outcome::default() };
         let job = Arc::new(Job {
             id: id.clone(),
             request,
@@ -125,6 +145,7 @@ impl Jobs {
             cancelled: watch::channel(false).0,
             ended: watch::channel(false).0,
         });
+        job.note("added");
         let (state, driven, runtime) = (state.clone(), job.clone(), Handle::current());
         let thread = std::thread::Builder::new().name(format!("replicate-{}", &id[..8]));
         thread
@@ -181,7 +202,11 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
     let mut pause = PAUSE;
     loop {
         job.note("started");
-        job.outcome.lock().state = "running";
+        {
+            let mut outcome = job.outcome.lock();
+            outcome.state = "running";
+            outcome.retry_at = None;
+        }
         let Err(error) = attempt(state, job, runtime) else {
             job.outcome.lock().state = "completed";
             job.note("completed");
@@ -199,8 +224,9 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
             outcome.error = Some(error.message().to_owned());
             outcome.error_count += 1;
             outcome.state = if is_over { "failed" } else { "crashing" };
+            outcome.note("crashed", Some(error.message().to_owned()));
+            outcome.retry_at = (!is_over).then(|| now() + pause.as_secs());
         }
-        job.note("crashed");
         if is_over {
             break;
         }
@@ -252,7 +278,8 @@ fn peer(
     match endpoint {
         Endpoint::Remote { url, headers } => {
             let cancelled = job.cancelled.subscribe();
-            let remote = Remote::new(url.clone(), headers.clone(), runtime.clone(), cancelled);
+            let remote =
+                Remote::new(state.reach.client.clone(), url.clone(), headers.clone(), runtime.clone(), cancelled);
             if create {
                 remote.create()?;
             }

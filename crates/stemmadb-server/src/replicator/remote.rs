@@ -8,9 +8,6 @@ use bytes::Bytes;
 use hyper::body::Incoming as Arrived;
 use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use hyper::{Method, Request as HttpRequest, Response, StatusCode};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use stemmadb::{
@@ -19,6 +16,7 @@ use stemmadb::{
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
+use super::connect::HttpClient;
 use crate::documents::{Incoming, parse_revision};
 use crate::error::Failure;
 use crate::http::{Arriving, Body, next_frame, read_all, read_json};
@@ -35,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A database that is reached over HTTP.
 pub(super) struct Remote {
-    client: Client<HttpConnector, Body>,
+    client: HttpClient,
     url: String,
     headers: Vec<(String, String)>,
     runtime: Handle,
@@ -60,6 +58,17 @@ fn broken(what: impl std::fmt::Display) -> Error {
     Error::unavailable(what.to_string())
 }
 
+/// An error and what it is because of.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        told.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    told
+}
+
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
@@ -78,12 +87,12 @@ fn json_body(value: &Value) -> Body {
 
 impl Remote {
     pub(super) fn new(
+        client: HttpClient,
         url: String,
         headers: Vec<(String, String)>,
         runtime: Handle,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
-        let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
         Remote { client, url, headers, runtime, cancelled, checkpoints: Mutex::default() }
     }
 
@@ -120,7 +129,7 @@ impl Remote {
         let request = request.body(body).map_err(broken)?;
         let answered = tokio::time::timeout(patience, self.client.request(request)).await;
         let answered = answered.map_err(|_| broken(format!("{} did not answer in time", self.url)))?;
-        answered.map_err(|error| broken(format!("{method} {}: {error}", self.url)).with_source(error))
+        answered.map_err(|error| broken(format!("{method} {}: {}", self.url, causes(&error))).with_source(error))
     }
 
     /// The JSON that a request is answered with.

@@ -43,6 +43,16 @@ impl Endpoint {
         }
     }
 
+    /// The host it is reached at, without a port.
+    pub(super) fn host(&self) -> Option<&str> {
+        let Endpoint::Remote { url, .. } = self else { return None };
+        let authority = url.split("://").nth(1)?.split(['/', '?', '#']).next()?;
+        Some(match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+            _ => authority,
+        })
+    }
+
     fn parse(value: &Value, which: &str) -> Result<Self> {
         let wrong = |reason: &str| Failure::bad_request(format!("`{which}` {reason}"));
         let (text, object) = match value {
@@ -56,9 +66,10 @@ impl Endpoint {
         if !text.contains("://") {
             return Ok(Endpoint::Local(text.to_owned()));
         }
-        let rest = text.strip_prefix("http://").ok_or_else(|| {
-            Failure::not_implemented(format!("`{which}`: only http:// can be reached by the replicator so far"))
-        })?;
+        let (scheme, rest) = text.split_once("://").unwrap_or_default();
+        if !matches!(scheme, "http" | "https") {
+            return Err(wrong("is reached by http:// or https:// only"));
+        }
         if rest.contains(['?', '#']) {
             return Err(wrong("is the URL of a database, which ends with its name"));
         }
@@ -80,7 +91,7 @@ impl Endpoint {
                 headers.push(basic(&format!("{name}:{password}")));
             }
         }
-        let url = format!("http://{host}/{}", path.trim_end_matches('/'));
+        let url = format!("{scheme}://{host}/{}", path.trim_end_matches('/'));
         Ok(Endpoint::Remote { url, headers })
     }
 }
@@ -170,12 +181,26 @@ mod tests {
     }
 
     #[test]
+    fn hosts_are_told_without_what_is_around_them() {
+        for (url, host) in [
+            ("http://h/db", Some("h")),
+            ("https://a:b@db.example:6984/x", Some("db.example")),
+            ("http://[::1]:5984/db", Some("[::1]")),
+            ("http://[::1]/db", Some("[::1]")),
+            ("here", None),
+        ] {
+            let request = parse(&format!(r#"{{"source": "{url}", "target": "b"}}"#)).unwrap();
+            assert_eq!(request.source.host(), host, "{url}");
+        }
+    }
+
+    #[test]
     fn what_cant_be_done_is_refused() {
         for (json, status) in [
             (r#"{"source": "a"}"#, 400),
             (r#"{"source": 1, "target": "b"}"#, 400),
             (r#"{"source": "http://x/y?token=z", "target": "b"}"#, 400),
-            (r#"{"source": "https://x/y", "target": "b"}"#, 501),
+            (r#"{"source": "ftp://x/y", "target": "b"}"#, 400),
             (r#"{"source": "a", "target": "b", "doc_ids": [], "selector": {}}"#, 400),
         ] {
             assert_eq!(parse(json).unwrap_err().status().as_u16(), status, "{json}");

@@ -160,6 +160,28 @@ pub(super) static SETTINGS: &[Setting] = &[
         show: |_| Vec::new(),
     },
     Setting {
+        name: "replicator.ca",
+        kind: Kind::Path,
+        help: "Certificates, as PEM, that the replicator trusts beside those that the system trusts",
+        default_told: None,
+        apply: |config, texts| {
+            config.replicator.ca = Some(path(one(texts)?).ok_or_else(|| not_of(Kind::Path))?);
+            Ok(())
+        },
+        show: |config| config.replicator.ca.iter().map(|path| path.display().to_string()).collect(),
+    },
+    Setting {
+        name: "replicator.hosts",
+        kind: Kind::List,
+        help: "The only hosts that the replicator reaches, without ports; none: any",
+        default_told: None,
+        apply: |config, texts| {
+            config.replicator.hosts = texts.to_vec();
+            Ok(())
+        },
+        show: |config| config.replicator.hosts.clone(),
+    },
+    Setting {
         name: "tls.certificate",
         kind: Kind::Path,
         help: "The certificate and those that it stands on, as PEM; read again when it changes",

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use stemmadb_server::{Config, Replicator, Tls};
+
 use crate::client::Started;
 
 /// Every leaf of every document of a database: with its history, its body and its files.
@@ -89,7 +91,10 @@ fn what_cant_be_replicated_is_told() {
         (json!({"source": "nothing", "target": "db"}), 500),
         (json!({"source": "http://127.0.0.1:1/x", "target": "db"}), 500),
         (json!({"source": server.url("db").replace("secret", "wrong"), "target": "db"}), 500),
-        (json!({"source": "https://127.0.0.1/x", "target": "db"}), 501),
+        (json!({"source": "https://127.0.0.1:1/x", "target": "db"}), 500),
+        (json!({"source": "ftp://127.0.0.1/x", "target": "db"}), 400),
+        (json!({"source": "http://169.254.169.254/x", "target": "db"}), 403),
+        (json!({"source": "db", "target": "http://[fe80::1]:5984/x"}), 403),
         (json!({"cancel": true, "source": "a", "target": "db"}), 404),
     ] {
         assert_eq!(server.post("/_replicate", &body).status, status, "{body}");
@@ -161,4 +166,122 @@ fn a_document_that_asks_for_one_run_is_done_once() {
     server.restart();
     until("it is known", || state_of(&server, "once") == "completed");
     assert_eq!(server.get("/copy").status, 404);
+}
+
+/// A server that speaks with encryption only, with a certificate for `localhost` that nobody else trusts; where it is, and the certificate.
+fn encrypted(place: &std::path::Path) -> (Started, impl Fn(&str) -> String, std::path::PathBuf) {
+    let (certificate, key) = (place.join("certificate.pem"), place.join("key.pem"));
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    let tls = Tls { certificate: certificate.clone(), key };
+    let server = Started::with(|config| Config { tls: Some(tls), ..config });
+    let port = server.address().port();
+    (server, move |host: &str| format!("https://admin:secret@{host}:{port}/db"), certificate)
+}
+
+#[test]
+fn another_server_is_reached_with_encryption_if_its_certificate_is_trusted() {
+    let place = tempfile::tempdir().unwrap();
+    let (_other, url, certificate) = encrypted(place.path());
+    let trusting = Replicator { ca: Some(certificate), ..Replicator::default() };
+    let one = Started::with(|config| Config { replicator: trusting.clone(), ..config });
+    fill(&one, "db");
+    let push = json!({"source": "db", "target": url("localhost"), "create_target": true});
+    let pushed = one.post("/_replicate", &push);
+    assert_eq!((pushed.status, &pushed.json()["history"][0]["docs_written"]), (200, &json!(153)), "{pushed:?}");
+    let pull = json!({"source": url("localhost"), "target": "copy", "create_target": true});
+    assert_eq!(one.post("/_replicate", &pull).status, 200);
+    assert_eq!(state(&one, "copy"), state(&one, "db"));
+    // A certificate of somebody who is not trusted, and one for another name.
+    let wary = Started::new();
+    wary.database("db", &[]);
+    for (server, host) in [(&wary, "localhost"), (&one, "127.0.0.1")] {
+        let refused = server.post("/_replicate", &json!({"source": url(host), "target": "db"}));
+        assert_eq!((refused.status, &refused.json()["error"]), (500, &json!("replication_failed")), "{refused:?}");
+        assert!(refused.json()["reason"].as_str().unwrap().contains("certificate"), "{refused:?}");
+        assert!(!refused.text.contains("secret"), "{refused:?}");
+    }
+    assert_eq!(wary.get("/db").json()["doc_count"], 0);
+}
+
+#[test]
+fn hosts_that_are_not_named_are_not_reached() {
+    let hosts = Replicator { hosts: vec!["db.example".to_owned()], ..Replicator::default() };
+    let server = Started::with(|config| Config { replicator: hosts.clone(), ..config });
+    server.database("db", &[json!({"_id": "a"})]);
+    let refused =
+        server.post("/_replicate", &json!({"source": server.url("db"), "target": "copy", "create_target": true}));
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert!(refused.json()["reason"].as_str().unwrap().contains("replicator.hosts"), "{refused:?}");
+    // Its own databases are not reached by an address.
+    let own = server.post("/_replicate", &json!({"source": "db", "target": "copy", "create_target": true}));
+    assert_eq!((own.status, server.get("/copy/a").status), (200, 200), "{own:?}");
+    // A document that wants what may not be is told so, and others go on.
+    server.database("_replicator", &[json!({"_id": "far", "source": server.url("db"), "target": "x"})]);
+    server.put("/_replicator/near", &json!({"source": "db", "target": "y", "create_target": true}));
+    until("it is done", || server.get("/_replicator/near").json()["_replication_state"] == "completed");
+    assert_eq!(server.get("/_replicator/far").json()["_replication_state"], "failed");
+}
+
+#[test]
+fn a_document_shows_how_its_replication_ended() {
+    let server = Started::new();
+    fill(&server, "db");
+    server.database("_replicator", &[json!({"_id": "once", "source": "db", "target": "copy", "create_target": true})]);
+    server.put("/_replicator/wrong", &json!({"source": "nothing", "target": "copy"}));
+    let doc = |id: &str| server.get(&format!("/_replicator/{id}")).json();
+    until("it is done", || doc("once")["_replication_state"] == "completed");
+    let once = doc("once");
+    assert_eq!(once["_replication_stats"]["docs_written"], 153, "{once}");
+    let job = server.get("/_scheduler/docs/_replicator/once").json();
+    assert_eq!((&once["_replication_id"], &job["state"]), (&job["id"], &json!("completed")));
+    let time = once["_replication_state_time"].as_str().unwrap();
+    assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 20, "{time}");
+    assert!(once["_rev"].as_str().unwrap().starts_with("1-"), "no revision is made by it: {once}");
+    // It is shown wherever the document is, and no tag says that nothing changed.
+    let listed = server.get("/_replicator/_all_docs?include_docs=true&key=%22once%22").json();
+    assert_eq!(listed["rows"][0]["doc"], once);
+    assert!(server.get("/_replicator/once").header("etag").is_none());
+    until("it fails", || doc("wrong")["_replication_state"] == "failed");
+    assert!(doc("wrong")["_replication_state_reason"].as_str().unwrap().contains("not_found"), "{}", doc("wrong"));
+    // Sent back as it was read, it asks again.
+    server.delete("/copy");
+    assert_eq!(server.put("/_replicator/once", &once).status, 201);
+    until("it is done again", || {
+        let again = doc("once");
+        again["_replication_state"] == "completed" && again["_rev"] != once["_rev"]
+    });
+    assert_eq!(state(&server, "copy"), state(&server, "db"));
+}
+
+#[test]
+fn what_fails_is_tried_again_later_and_later_and_tells_when() {
+    let gone = Started::new();
+    let address = gone.address();
+    let url = gone.url("db");
+    drop(gone);
+    let server = Started::new();
+    server.database(
+        "_replicator",
+        &[json!({"_id": "pull", "source": url, "target": "db", "create_target": true, "continuous": true})],
+    );
+    let job = || server.get("/_scheduler/docs/_replicator/pull").json();
+    until("it fails twice", || job()["error_count"].as_u64() >= Some(2) && job()["state"] == "crashing");
+    let told = job();
+    assert!(told["retry_at"].as_str() > told["last_updated"].as_str(), "{told}");
+    assert!(told["info"]["error"].as_str().unwrap().contains("refused"), "{told}");
+    let history: Vec<_> =
+        told["history"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(history, ["crashed", "started", "crashed", "started", "added"]);
+    let crashed: Vec<&str> = [0, 2].iter().map(|at| told["history"][*at]["timestamp"].as_str().unwrap()).collect();
+    assert!(crashed[0] > crashed[1], "{told}");
+    assert!(told["history"][0]["reason"].as_str().unwrap().contains("refused"), "{told}");
+    assert_eq!(server.get("/_scheduler/jobs").json()["jobs"][0]["error_count"], told["error_count"]);
+    let back = Started::with(|config| Config { address, ..config });
+    back.database("db", &[json!({"_id": "late"})]);
+    until("it arrives", || server.get("/db/late").status == 200);
+    until("all is well", || {
+        job()["state"] == "running" && job()["retry_at"].is_null() && job()["info"]["error"].is_null()
+    });
 }
