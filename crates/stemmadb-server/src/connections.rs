@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -12,6 +13,8 @@ use crate::auth::site;
 #[derive(Default)]
 pub(crate) struct Connections {
     counts: Mutex<HashMap<IpAddr, usize>>,
+    /// How many were closed since their address had so many already.
+    refused: AtomicU64,
 }
 
 /// One connection, for as long as it lasts.
@@ -27,10 +30,16 @@ impl Connections {
         let mut counts = self.counts.lock();
         let count = counts.entry(site).or_insert(0);
         if *count >= count_max {
+            self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         *count += 1;
         Some(Connected { connections: self.clone(), site })
+    }
+
+    /// How many were refused.
+    pub(crate) fn refused_count(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// How many there are.

@@ -47,6 +47,9 @@ fn page(state: &State) -> String {
     state.metrics.print(&mut page);
     let connections = state.connections.count() as f64;
     page.single("stemma_connections", "gauge", "Connections that are open.", connections);
+    let refused = state.connections.refused_count() as f64;
+    let help = "Connections that were closed since their address had as many as it may.";
+    page.single("stemma_connections_refused_total", "counter", help, refused);
     databases(state, &mut page);
     let workers = state.scripts.worker_count() as f64;
     page.single("stemma_script_workers", "gauge", "Processes that run functions of design documents.", workers);

@@ -30,6 +30,8 @@ pub(crate) struct Watch {
     byte_count: u64,
     /// What is told of it, if it was refused.
     failure: Option<Failure>,
+    /// Why its answer was cut, if it was.
+    cut: Option<String>,
 }
 
 /// How many digits a request's id has.
@@ -51,6 +53,7 @@ impl Watch {
             status: 0,
             byte_count: 0,
             failure: None,
+            cut: None,
         }
     }
 
@@ -75,14 +78,15 @@ impl Watch {
         let peer = self.peer.map(|peer| peer.to_string()).unwrap_or_default();
         let error = self.failure.as_ref().map(Failure::error).unwrap_or_default();
         // What a request is refused with may repeat what was sent; what goes wrong here has to be known.
-        match self.failure.as_ref().filter(|failure| failure.status().is_server_error()) {
+        let wrong = self.failure.as_ref().filter(|failure| failure.status().is_server_error()).map(Failure::reason);
+        match wrong.or(self.cut.as_deref()) {
             None => tracing::info!(
                 target: "stemma::request",
                 id, method, route, status, ms, bytes = byte_count, user, peer, error
             ),
-            Some(failure) => tracing::warn!(
+            Some(reason) => tracing::warn!(
                 target: "stemma::request",
-                id, method, route, status, ms, bytes = byte_count, user, peer, error, reason = failure.reason()
+                id, method, route, status, ms, bytes = byte_count, user, peer, error, reason
             ),
         }
     }
@@ -111,8 +115,12 @@ impl hyper::body::Body for Watched {
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            this.watch.byte_count += frame.data_ref().map_or(0, |data| data.len() as u64);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.watch.byte_count += frame.data_ref().map_or(0, |data| data.len() as u64);
+            }
+            Poll::Ready(Some(Err(error))) => this.watch.cut = Some(error.to_string()),
+            _ => {}
         }
         polled
     }
@@ -123,5 +131,76 @@ impl hyper::body::Body for Watched {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use http_body_util::BodyExt;
+    use hyper::StatusCode;
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged of a request.
+    fn logged(request: impl AsyncFnOnce(Watch)) -> String {
+        let (lines, runtime) = (Lines::default(), tokio::runtime::Builder::new_current_thread().build().unwrap());
+        let to = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || to.clone()).finish();
+        let watch = Watch::begin(Arc::default(), Method::GET, None);
+        tracing::subscriber::with_default(subscriber, || runtime.block_on(request(watch)));
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_is_logged_with_its_cause() {
+        let (pieces, from) = tokio::sync::mpsc::channel(2);
+        pieces.try_send(Ok(Bytes::from_static(b"12345"))).unwrap();
+        pieces.try_send(Err(std::io::Error::other("the disk is on fire"))).unwrap();
+        let line = logged(async move |watch| {
+            let response = watch.answered(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }));
+            assert!(response.into_body().collect().await.is_err());
+        });
+        for part in [" WARN ", "status=200", "bytes=5", "reason=\"the disk is on fire\""] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_nobody_waited_for_is_logged_too() {
+        let line = logged(async |watch| drop(watch));
+        assert!(line.contains(" INFO ") && line.contains("status=0"), "{line}");
+    }
+
+    #[test]
+    fn what_was_refused_is_told_by_its_word_and_what_went_wrong_by_its_reason() {
+        let refused = |failure: Failure| {
+            logged(async move |mut watch| {
+                watch.refused(&failure);
+                drop(watch.answered(Answer::from(failure)));
+            })
+        };
+        let line = refused(Failure::bad_request("\"sent\" is no number"));
+        assert!(line.contains(" INFO ") && line.contains("bad_request") && !line.contains("sent"), "{line}");
+        let line = refused(Failure::internal("the disk is on fire"));
+        assert!(line.contains(" WARN ") && line.contains("the disk is on fire"), "{line}");
     }
 }

@@ -217,6 +217,7 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
             job.note("cancelled");
             break;
         }
+        tracing::warn!(target: "stemma::replicator", job = job.id, "a replication failed: {}", error.message());
         let is_hopeless = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound);
         let is_over = !job.request.continuous && (job.owner == Owner::Request || is_hopeless);
         {

@@ -51,7 +51,7 @@ fn document() -> Value {
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "AuthSession"},
-                "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+                "token": {"type": "http", "scheme": "bearer", "description": "A JSON Web Token, or one of `_tokens`."},
             },
         },
     })
