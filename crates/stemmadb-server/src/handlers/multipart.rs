@@ -15,7 +15,8 @@ use crate::documents::{Content, FileView, Incoming, Leaves, Opened, Printer, Sho
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Arriving, Call, Parts, Pieces, boundary, next_frame, read_json, streamed};
 
-fn following(show: Show) -> Show {
+/// The same with files in parts of their own.
+pub(super) fn following(show: Show) -> Show {
     let files = FileView { content: true, follows: true, ..show.files };
     Show { files, ..show }
 }
@@ -69,7 +70,13 @@ pub(super) async fn open_revs_mixed(call: &Call, served: Arc<Served>, leaves: Le
     .await
 }
 
-async fn write_opened(printer: &Printer<'_>, document: &Document, branches: &[Branch], out: &mut Pieces) -> Result<()> {
+/// Writes the head and the body of a part that is a document.
+pub(super) async fn write_opened(
+    printer: &Printer<'_>,
+    document: &Document,
+    branches: &[Branch],
+    out: &mut Pieces,
+) -> Result<()> {
     let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
     let files = document.attachments()?;
     if files.iter().any(|file| printer.show.files.wants(file, branch)) {

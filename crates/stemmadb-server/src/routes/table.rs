@@ -14,8 +14,8 @@ use super::parameters::{
 use super::shape::{gives, gives_bytes, refuses};
 use crate::auth::Access;
 use crate::handlers::{
-    aggregate, attachment, bulk, changes, dashboard, database, document, listing, mango, node, node_config, prepared,
-    refused, replicate, server, session, token, transact, update, updates, view,
+    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, listing, mango, node, node_config,
+    prepared, refused, replicate, server, session, token, transact, update, updates, view,
 };
 
 /// A row.
@@ -165,8 +165,8 @@ fn bulk_routes() -> Vec<Route> {
     vec![
         route!(POST "/{db}/_bulk_docs" Member bulk::bulk_docs, "Writes documents, each on its own merits.",
             gives("BulkWritten").status(201).takes("BulkDocs").with(&[BULK])),
-        route!(POST "/{db}/_bulk_get" Member bulk::bulk_get, "Reads documents and revisions, in the order asked.",
-            gives("BulkGot").takes("BulkGet").with(&[SHOW, LATEST])),
+        route!(POST "/{db}/_bulk_get" Member bulk_get::bulk_get, "Reads documents and revisions, in the order asked.",
+            gives("BulkGot").or_gives("multipart/mixed").takes("BulkGet").with(&[SHOW, LATEST])),
         route!(POST "/{db}/_revs_diff" Member bulk::revs_diff, "Which revisions are not known here.",
             gives("Object").takes("RevisionsById")),
         route!(POST "/{db}/_missing_revs" Member bulk::missing_revs, "Which revisions are not known here, in an older form.",

@@ -212,6 +212,73 @@ fn bulk_reads_answer_row_by_row_in_the_order_asked() {
     }
 }
 
+/// The parts of a message: head and body of each.
+fn parts<'a>(answer: &Answer, text: &'a str) -> Vec<(&'a str, &'a str)> {
+    let kind = answer.header("content-type").unwrap();
+    let boundary = kind.strip_prefix("multipart/mixed; boundary=\"").and_then(|rest| rest.strip_suffix('"')).unwrap();
+    let delimiter = format!("\r\n--{boundary}");
+    let (first, rest) = text.split_once(&delimiter).unwrap();
+    assert_eq!(first, "");
+    let all: Vec<&str> = rest.split(&delimiter).collect();
+    assert_eq!(all.last(), Some(&"--"));
+    all[..all.len() - 1].iter().map(|part| part.strip_prefix("\r\n").unwrap().split_once("\r\n\r\n").unwrap()).collect()
+}
+
+#[test]
+fn bulk_reads_come_in_parts_too() {
+    let server = Started::new();
+    server.database("db", &[json!({"_id": "plain", "n": 1})]);
+    let files = json!({"one": {"data": "b25l", "content_type": "text/plain"}, "two": {"data": "dHdv", "content_type": "text/css"}});
+    let first = server.put("/db/d", &json!({"n": 2, "_attachments": files}));
+    let mut stubs = server.get("/db/d").json()["_attachments"].clone();
+    stubs["two"] = json!({"data": "dHdvIQ==", "content_type": "text/css"});
+    let second = server.put("/db/d", &json!({"_rev": revision(&first), "n": 3, "_attachments": stubs}));
+    let asked = json!({"docs": [
+        {"id": "d"}, {"id": "nothing"}, {"id": "plain"}, {"id": "d", "rev": "7-x"},
+        {"id": "d", "rev": revision(&second), "atts_since": [revision(&first)]},
+    ]});
+    let ask = |accept: &str| {
+        let headers = [("Accept", accept), ("Content-Type", "application/json")];
+        server.send_as_admin("POST", "/db/_bulk_get?revs=true", &headers, asked.to_string().as_bytes())
+    };
+    let mixed = ask("multipart/mixed, multipart/related");
+    let parts = parts(&mixed, &mixed.text);
+    let heads: Vec<Vec<&str>> = parts.iter().map(|(head, _)| head.split("\r\n").collect()).collect();
+    assert_eq!(heads[0][..2], ["X-Doc-Id: d", &format!("X-Rev-Id: {}", revision(&second))]);
+    assert!(heads[0][2].starts_with("Content-Type: multipart/related; boundary=\""), "{heads:?}");
+    let json = |body: &str| {
+        let from = body.find('{').unwrap();
+        let mut values = serde_json::Deserializer::from_str(&body[from..]).into_iter::<Value>();
+        values.next().unwrap().unwrap()
+    };
+    let whole = json(parts[0].1);
+    assert_eq!((&whole["n"], &whole["_revisions"]["start"]), (&json!(3), &json!(2)));
+    assert_eq!(
+        (&whole["_attachments"]["one"]["follows"], &whole["_attachments"]["two"]["length"]),
+        (&json!(true), &json!(4))
+    );
+    assert!(parts[0].1.contains("\r\n\r\none\r\n--") && parts[0].1.contains("\r\n\r\ntwo!\r\n--"), "{}", parts[0].1);
+    assert_eq!(heads[1], ["X-Doc-Id: nothing", "Content-Type: application/json; error=\"true\""]);
+    assert_eq!(json(parts[1].1)["error"], "not_found");
+    assert_eq!(heads[2][2], "Content-Type: application/json");
+    assert_eq!(json(parts[2].1), server.get("/db/plain?revs=true").json());
+    assert_eq!((heads[3][1], &json(parts[3].1)["rev"]), ("X-Rev-Id: 7-x", &json!("7-x")));
+    // The file that the peer has already stays behind.
+    assert!(parts[4].1.contains("two!") && !parts[4].1.contains("\r\n\r\none\r\n--"), "{}", parts[4].1);
+    assert_eq!((parts.len(), &json(parts[4].1)["_attachments"]["one"]["stub"]), (5, &json!(true)));
+    // Who takes JSON gets JSON.
+    for accept in ["application/json", "*/*", "multipart/mixed, application/json"] {
+        assert_eq!(ask(accept).json()["results"].as_array().unwrap().len(), 5, "{accept}");
+    }
+    // What tells of compressed files has nothing to tell.
+    let told = server.get("/db/d?att_encoding_info=true").json();
+    assert_eq!(told, server.get("/db/d").json());
+    // A header changes no method.
+    let headers = [("X-HTTP-Method-Override", "DELETE"), ("Content-Type", "application/json")];
+    assert_eq!(server.send_as_admin("POST", "/db", &headers, b"{\"_id\":\"over\"}").status, 201);
+    assert_eq!(server.get("/db/over").status, 200);
+}
+
 #[test]
 fn the_feed_says_how_much_is_left_and_lives_on_beats() {
     let server = Started::new();
