@@ -28,6 +28,11 @@ bench-commerce scale="small":
 bench-http scale="full":
     cargo run --release -p stemmadb-bench -- http --scale {{scale}} --markdown docs/benchmarks-http.md
 
+# Every experiment, and a report of it in `target/report`; broken off, it goes on where it was. Small takes about ten minutes, full hours.
+bench-all scale="small":
+    cargo run --release -p stemmadb-bench -- run --scale {{scale}} --results target/results --name {{scale}}
+    cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report
+
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
 nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views
 

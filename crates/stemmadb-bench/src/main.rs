@@ -5,21 +5,27 @@
 //! workload     what on?                 documents and questions as data, and the truth about them
 //! engine       who?                     Stemma and its peers, asked the same way
 //! experiments  what is found out?       groups of rows
+//! commands     what is there to run?    each with its page and its plots
+//! run, report  and all of it?           one after the other; pages, plots, one page of HTML
 //! ```
 //!
-//! `harness` knows nothing of databases; `workload` knows no engine; nothing knows the experiments.
+//! `harness` knows nothing of databases; `workload` knows no engine; nothing but `commands` knows the experiments.
 
+mod commands;
 mod engine;
 mod experiments;
 mod harness;
+mod report;
+mod run;
 mod workload;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use experiments::{Bench, commerce};
+use commands::Command;
+use experiments::Bench;
 use harness::{Clock, Machine, Place, Results};
 use stemmadb_server::script;
 
@@ -37,6 +43,26 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Experiment {
+    /// All experiments, or those that are named, one after the other; what was broken off goes on
+    Run {
+        /// Their names, as the commands are called
+        experiments: Vec<String>,
+        #[command(flatten)]
+        run: Run,
+        /// Where results are written to
+        #[arg(long, value_name = "DIRECTORY", default_value = "results")]
+        results: PathBuf,
+        /// What the file of results is called [default: the date]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Pages, plots as SVG and PNG, and one page of HTML of results
+    Report {
+        /// A file that a run wrote
+        results: PathBuf,
+        /// Where the report is written to
+        directory: PathBuf,
+    },
     /// Inserts, reads by id, queries, room and memory, beside SQLite
     Core(Run),
     /// Live queries: from a write to who waits for it, and what watchers cost a write
@@ -80,6 +106,9 @@ struct Run {
     /// Write the rows to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Don't print the page about them
+    #[arg(long)]
+    quiet: bool,
     /// Write the page about them to this file as Markdown; it is printed all the same
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -131,74 +160,36 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.experiment {
-        Experiment::Core(run) => measure(run, &CORE),
-        Experiment::Live(run) => measure(run, &LIVE),
-        Experiment::Queries(run) => measure(run, &QUERIES),
-        Experiment::Views(run) => measure(run, &VIEWS),
-        Experiment::Commerce(run) => measure(run, &COMMERCE),
-        Experiment::Http(run) => measure(run, &HTTP),
-        Experiment::Batches(run) => measure(run, &BATCHES),
+        Experiment::Run { experiments, run, results, name } => {
+            let name = match name {
+                Some(name) => name.clone(),
+                None => today()?,
+            };
+            run::run(experiments, run, results, &name).map(|_| ())
+        }
+        Experiment::Report { results, directory } => {
+            let how = "cargo run --release -p stemmadb-bench --";
+            report::write(&Results::read(results)?, how, directory)
+        }
+        Experiment::Core(run) => measure(run, "core"),
+        Experiment::Live(run) => measure(run, "live"),
+        Experiment::Queries(run) => measure(run, "queries"),
+        Experiment::Views(run) => measure(run, "views"),
+        Experiment::Commerce(run) => measure(run, "commerce"),
+        Experiment::Http(run) => measure(run, "http"),
+        Experiment::Batches(run) => measure(run, "batches"),
         Experiment::BatchChild { path, count, writer_count, shares_flushes } => {
             experiments::batch_child(path.clone(), *count, *writer_count, *shares_flushes)
         }
-        Experiment::Encodings(run) => measure(run, &ENCODINGS),
-        Experiment::Caches(run) => measure(run, &CACHES),
+        Experiment::Encodings(run) => measure(run, "encodings"),
+        Experiment::Caches(run) => measure(run, "caches"),
         Experiment::ServeChild { directory } => experiments::serve_child(directory.clone()),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
 }
 
-/// A command: what it runs, and what it shows.
-struct Command {
-    name: &'static str,
-    run: fn(&mut Bench) -> Result<()>,
-    settings: fn() -> String,
-    /// The prose that its page begins with.
-    opening: &'static str,
-    page: fn(&Results, &str, &str) -> String,
-    /// Writes plots into the directory beside the page.
-    plot: fn(&Results, &Path) -> Result<()>,
-}
-
-const CORE: Command = Command {
-    name: "core",
-    run: Bench::fundamentals,
-    settings: || engine::SETTINGS.to_owned(),
-    opening: include_str!("pages/core.md"),
-    page: Results::to_markdown,
-    plot: |_, _| Ok(()),
-};
-const LIVE: Command = Command { name: "live", run: Bench::live, ..CORE };
-const QUERIES: Command =
-    Command { name: "queries", run: Bench::queries, opening: include_str!("pages/queries.md"), ..CORE };
-const VIEWS: Command = Command { name: "views", run: Bench::views, opening: include_str!("pages/views.md"), ..CORE };
-const BATCHES: Command =
-    Command { name: "batches", run: Bench::batches, opening: include_str!("pages/batches.md"), ..CORE };
-const CACHES: Command =
-    Command { name: "caches", run: Bench::caches, opening: include_str!("pages/caches.md"), ..CORE };
-const ENCODINGS: Command =
-    Command { name: "encodings", run: Bench::encodings, opening: include_str!("pages/encodings.md"), ..CORE };
-const COMMERCE: Command = Command {
-    name: "commerce",
-    run: Bench::commerce,
-    settings: engine::shop::settings,
-    opening: include_str!("pages/commerce.md"),
-    page: commerce::page,
-    plot: commerce::write_plots,
-};
-
-const HTTP: Command = Command {
-    name: "http",
-    run: Bench::http,
-    settings: || {
-        "the server as it starts, `Durability::Sync`; clients are threads beside it that keep their connections"
-            .to_owned()
-    },
-    opening: include_str!("pages/http.md"),
-    ..CORE
-};
-
-fn measure(run: &Run, experiment: &Command) -> Result<()> {
+fn measure(run: &Run, name: &str) -> Result<()> {
+    let experiment = Command::of(name).ok_or_else(|| format!("no experiment is called {name}"))?;
     let scale = match run.scale {
         ScaleChoice::Small => experiments::SMALL,
         ScaleChoice::Full => experiments::FULL,
@@ -221,10 +212,18 @@ fn measure(run: &Run, experiment: &Command) -> Result<()> {
         return Err(format!("no row is called {}", run.only.join(" or ")).into());
     }
     let page = (experiment.page)(&bench.results, experiment.opening, &command(experiment.name, scale.name, run));
-    print!("{page}");
+    if !run.quiet {
+        print!("{page}");
+    }
     let Some(file) = &run.markdown else { return Ok(()) };
     std::fs::write(file, page).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
-    (experiment.plot)(&bench.results, &file.with_file_name("plots"))
+    experiment.write_plots(&bench.results, &file.with_file_name("plots"))
+}
+
+/// The date, as files are called by it.
+fn today() -> Result<String> {
+    let output = std::process::Command::new("date").args(["-u", "+%F"]).output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 /// How this run is made again; where its files lay belongs to this machine alone.

@@ -258,7 +258,7 @@ pub(crate) mod tests {
         view_counts: &[1_000],
         query_turn_ms: 1,
         shopper_count: 10,
-        car_counts: &[200],
+        car_counts: &[200, 400],
         record_counts: &[100],
     };
 
@@ -323,8 +323,10 @@ pub(crate) mod tests {
         let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
         bench.encodings().unwrap();
         let rows = bench.results.rows();
-        assert_eq!(rows.len(), 12);
-        assert!(rows.iter().all(|row| row.peers.len() >= 12));
+        assert_eq!(rows.len(), 14);
+        let is_of_view = |row: &&Row| row.row.contains("by a view");
+        assert!(rows.iter().filter(|row| !is_of_view(row)).all(|row| row.peers.len() >= 12));
+        assert_eq!(rows.iter().filter(is_of_view).count(), 2);
     }
 
     #[test]
@@ -334,7 +336,7 @@ pub(crate) mod tests {
         let results = Results::new(machine, "none".to_owned(), None);
         let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
         bench.caches().unwrap();
-        assert_eq!(bench.results.rows().len(), 11);
+        assert_eq!(bench.results.rows().len(), 2 * 9 + 2);
     }
 
     #[test]

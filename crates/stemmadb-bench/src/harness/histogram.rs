@@ -1,12 +1,12 @@
 //! How samples are spread, in buckets that are equally wide on a logarithmic axis.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Buckets in a decade: each is a quarter wider than the one before.
 const PER_DECADE: i32 = 10;
 
 /// Counts of samples. Bucket `i` holds those from 10^((first + i) / 10) up to the next bucket's beginning, in the row's unit.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Histogram {
     first: i32,
     counts: Vec<u64>,
@@ -33,6 +33,17 @@ impl Histogram {
         let share = |count: u64| count as f64 / sum.max(1) as f64;
         let ends = (self.first..).map(|bucket| 10f64.powf(f64::from(bucket) / f64::from(PER_DECADE)));
         ends.zip(self.counts.iter().map(|count| share(*count)).chain([0.0])).collect()
+    }
+
+    /// The share of all samples that are below each bucket's upper end.
+    pub(crate) fn cumulated(&self) -> Vec<(f64, f64)> {
+        let mut sum = 0.0;
+        let shares = self.shares();
+        let below = |(share, next): (&(f64, f64), &(f64, f64))| {
+            sum += share.1;
+            (next.0, sum)
+        };
+        shares.iter().zip(&shares[1..]).map(below).collect()
     }
 
     fn add(&mut self, bucket: i32, count: u64) {
@@ -69,6 +80,15 @@ mod tests {
         assert!((filled[0].0 - 10f64.powf(-0.4)).abs() < 1e-9 && filled[0].1 == 0.25);
         assert!((filled[1].0 - 10.0).abs() < 1e-9 && filled[1].1 == 0.5);
         assert!((filled[2].0 - 100.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn shares_add_up_to_all() {
+        let cumulated = Histogram::of([10.0, 12.0, 100.0, 0.5]).cumulated();
+        assert!((cumulated[0].1 - 0.25).abs() < 1e-9);
+        assert!((cumulated.last().unwrap().1 - 1.0).abs() < 1e-9);
+        assert!(cumulated.is_sorted_by(|one, next| one.0 < next.0 && one.1 <= next.1));
+        assert!(Histogram::default().cumulated().is_empty());
     }
 
     #[test]

@@ -56,25 +56,29 @@ const TOP: f64 = 24.0;
 const BOTTOM: f64 = 46.0;
 /// Above all panels, for the title and the legend.
 const HEADER: f64 = 56.0;
-const LEGEND_ITEM: f64 = 160.0;
+const LEGEND_ITEM: f64 = 150.0;
+const LEGEND_LINE: f64 = 18.0;
 
 /// Colour and dashes of the series, in the order of the legend.
-const STYLES: [(&str, &str); 6] = [
+const STYLES: [(&str, &str); 8] = [
     ("#0072B2", ""),
     ("#D55E00", "7 3"),
     ("#009E73", "2 2"),
     ("#CC79A7", "9 3 2 3"),
     ("#E69F00", "4 4"),
     ("#000000", "1 3"),
+    ("#56B4E9", "12 3"),
+    ("#7F7F7F", "5 2 1 2"),
 ];
 
 impl Figure {
     /// The text of an SVG file.
     pub(crate) fn to_svg(&self) -> String {
         let names = self.names();
-        let width =
-            (self.panels.len() as f64 * (LEFT + PANEL_WIDTH + RIGHT)).max(LEFT + names.len() as f64 * LEGEND_ITEM);
-        let height = HEADER + TOP + PANEL_HEIGHT + BOTTOM;
+        let width = (self.panels.len() as f64 * (LEFT + PANEL_WIDTH + RIGHT)).max(LEFT + 2.0 * LEGEND_ITEM);
+        let a_line = (((width - LEFT) / LEGEND_ITEM) as usize).max(1);
+        let header = HEADER + (names.len().div_ceil(a_line).max(1) - 1) as f64 * LEGEND_LINE;
+        let height = header + TOP + PANEL_HEIGHT + BOTTOM;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
              height=\"{height:.0}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n\
@@ -83,14 +87,14 @@ impl Figure {
             title = escaped(&self.title)
         );
         for (at, name) in names.iter().enumerate() {
-            let (x, y) = (LEFT + at as f64 * LEGEND_ITEM, 42.0);
+            let (x, y) = (LEFT + (at % a_line) as f64 * LEGEND_ITEM, 42.0 + (at / a_line) as f64 * LEGEND_LINE);
             line(&mut svg, at, &[(x, y), (x + 26.0, y)]);
             mark(&mut svg, at, x + 13.0, y);
             text(&mut svg, x + 32.0, y + 4.0, "start", name);
         }
         for (at, panel) in self.panels.iter().enumerate() {
             let left = LEFT + at as f64 * (LEFT + PANEL_WIDTH + RIGHT);
-            panel.draw(&mut svg, left, HEADER + TOP, &names);
+            panel.draw(&mut svg, left, header + TOP, &names);
         }
         svg.push_str("</svg>\n");
         svg
@@ -242,7 +246,7 @@ fn line(svg: &mut String, style: usize, points: &[(f64, f64)]) {
     );
 }
 
-/// A disc, square, triangle, diamond, ring or cross.
+/// A disc, square, triangle, diamond, ring, cross, leaf or a triangle on its tip.
 fn mark(svg: &mut String, style: usize, x: f64, y: f64) {
     let (colour, _) = STYLES[style % STYLES.len()];
     let shape = match style % STYLES.len() {
@@ -250,6 +254,8 @@ fn mark(svg: &mut String, style: usize, x: f64, y: f64) {
         2 => "M0 -5L5 4H-5Z",
         3 => "M0 -5L5 0L0 5L-5 0Z",
         4 => "M-4 0A4 4 0 1 1 4 0A4 4 0 1 1 -4 0M-2 0A2 2 0 1 0 2 0A2 2 0 1 0 -2 0",
+        6 => "M-5 0L0 -2L5 0L0 2Z",
+        7 => "M0 5L5 -4H-5Z",
         5 => "M-4 -1H-1V-4H1V-1H4V1H1V4H-1V1H-4Z",
         _ => "M-4 0A4 4 0 1 1 4 0A4 4 0 1 1 -4 0",
     };

@@ -13,10 +13,11 @@
 //! `ratio` is how many times better we are (above 1 is ours); a row has `met` if it has a target, and meets it if every
 //! ratio does. Rows about distributions have `histograms` too, by contender. A bound (a number to stay below, the disk's own rate) is a peer like any other.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
 use super::machine::{self, Machine};
@@ -41,33 +42,33 @@ pub(crate) struct Heading {
 }
 
 /// One row of results.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
-    pub(crate) experiment: &'static str,
+    pub(crate) experiment: Cow<'static, str>,
     pub(crate) row: String,
     pub(crate) documents: u64,
-    pub(crate) durability: &'static str,
-    pub(crate) unit: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) durability: Cow<'static, str>,
+    pub(crate) unit: Cow<'static, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rows: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
     pub(crate) ours: Summary,
     pub(crate) peers: BTreeMap<String, Summary>,
     pub(crate) ratio: BTreeMap<String, f64>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) target: BTreeMap<String, f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) met: Option<bool>,
     /// How the samples of each contender are spread, where that was wanted.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) histograms: BTreeMap<String, Histogram>,
     #[serde(skip)]
     in_unit: Unit,
 }
 
 /// What a run has come to so far. Written to its file after each row, so that a long run that fails has not been for nothing.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Results {
     machine: Machine,
     commit: String,
@@ -91,11 +92,11 @@ impl Row {
         assert!(target.keys().all(|name| ratio.contains_key(name)), "a target against a peer that did not run");
         let met = (!target.is_empty()).then(|| target.iter().all(|(name, target)| ratio[name] >= *target));
         Row {
-            experiment: heading.experiment,
+            experiment: heading.experiment.into(),
             row: heading.row,
             documents: heading.documents,
-            durability: heading.durability,
-            unit: unit.name(),
+            durability: heading.durability.into(),
+            unit: unit.name().into(),
             rows: heading.rows,
             note: heading.note,
             ours,
@@ -122,15 +123,44 @@ impl Results {
         Results { machine, commit, rows: Vec::new(), file: file.map(Path::to_owned) }
     }
 
+    /// The rows that a run wrote to a file.
+    pub(crate) fn read(file: &Path) -> Result<Self> {
+        let text = std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        serde_json::from_slice(&text).map_err(|error| format!("{} has no results: {error}", file.display()).into())
+    }
+
+    /// Those of a group, by what they say that they are of.
+    pub(crate) fn of(&self, experiments: &[&str]) -> Self {
+        let is_of = |row: &&Row| experiments.contains(&&*row.experiment);
+        let rows = self.rows.iter().filter(is_of).cloned().collect();
+        Results { machine: self.machine.clone(), commit: self.commit.clone(), rows, file: None }
+    }
+
+    /// Takes over what another run came to.
+    pub(crate) fn append(&mut self, other: Results) {
+        for version in other.machine.versions.split(", ") {
+            if !self.machine.versions.split(", ").any(|known| known == version) {
+                self.add_version(version);
+            }
+        }
+        self.machine.load_after = self.machine.load_after.max(other.machine.load_after);
+        self.rows.extend(other.rows);
+    }
+
+    /// Writes everything to a file.
+    pub(crate) fn write(&self, file: &Path) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()).into())
+    }
+
     /// Adds a row and says so.
     pub(crate) fn push(&mut self, row: Row) -> Result<()> {
         eprintln!("{}", table::line(&row));
         self.rows.push(row);
         self.machine.load_after = machine::load();
         let Some(file) = &self.file else { return Ok(()) };
-        let mut text = serde_json::to_string_pretty(self)?;
-        text.push('\n');
-        std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()).into())
+        self.write(file)
     }
 
     /// The rows so far.

@@ -3,7 +3,7 @@
 //! A sample is a cost: nanoseconds per operation, bytes per document. Lower is better, always; rates are shown as what
 //! they are only when a summary is printed, and then "p99" is the slow end, as it is for times.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
 
@@ -14,9 +14,10 @@ pub(crate) struct Samples {
 }
 
 /// In what a row is shown.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Unit {
     /// Nanoseconds for one operation.
+    #[default]
     Nanoseconds,
     /// Microseconds for one operation.
     Microseconds,
@@ -31,7 +32,7 @@ pub(crate) enum Unit {
 }
 
 /// What the samples of one contender come to, in the row's unit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
     /// The median of all samples.
     pub(crate) p50: f64,
@@ -40,7 +41,7 @@ pub(crate) struct Summary {
     /// How far the medians of the repetitions lie apart, as a share of `p50`.
     pub(crate) spread: f64,
     /// Rows in a second at the median, where answers have rows.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rows_per_s: Option<f64>,
 }
 

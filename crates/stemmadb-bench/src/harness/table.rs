@@ -19,8 +19,8 @@ pub(crate) fn page(opening: &str, machine: &Machine, commit: &str, command: &str
         table(rows, &mut page);
         return page;
     }
-    for group in rows.chunk_by(|one, next| (one.experiment, one.documents) == (next.experiment, next.documents)) {
-        let (experiment, documents) = (group[0].experiment, grouped(group[0].documents));
+    for group in rows.chunk_by(|one, next| (&one.experiment, one.documents) == (&next.experiment, next.documents)) {
+        let (experiment, documents) = (&group[0].experiment, grouped(group[0].documents));
         write!(page, "\n## {experiment}: {documents} documents\n\n{}\n\n", outcome(group))
             .expect("a string takes everything");
         table(group, &mut page);

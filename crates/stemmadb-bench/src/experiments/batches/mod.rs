@@ -169,7 +169,10 @@ fn writers(bench: &mut Bench, writer_count: usize) -> Result<()> {
     ];
     for ((name, unit), (ours, alone)) in rows.into_iter().zip(ours.iter().zip(&alone)) {
         let heading = heading(bench, &name, documents.0.len(), true, unit);
-        bench.push(Row::new(heading, ours, &[("no-group-commit", alone)]))?;
+        let peers = [("no-group-commit", alone)];
+        let row = Row::new(heading, ours, &peers);
+        let is_latency = unit == Unit::Microseconds;
+        bench.push(if is_latency { row.with_histograms("stemma", ours, &peers) } else { row })?;
     }
     Ok(())
 }

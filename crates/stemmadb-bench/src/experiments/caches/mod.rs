@@ -58,7 +58,10 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
                 for kind in Kind::ALL {
                     ask(bench, &cars, &ours, kind, mode)?;
                 }
-                ours.close()?;
+                // What is only in memory would be gone.
+                if mode != Mode::RamOnly {
+                    ours.close()?;
+                }
             }
         }
     }

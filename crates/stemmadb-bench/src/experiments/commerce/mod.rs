@@ -24,7 +24,7 @@ use crate::workload::shop::{
 use crate::{Failure, Result};
 
 pub(crate) use page::page;
-pub(crate) use plots::write as write_plots;
+pub(crate) use plots::figures as plots;
 
 const SEED: u64 = 0;
 const KINDS: [PlanKind; 3] = [BALANCED, READ_HEAVY, WRITE_HEAVY];

@@ -1,23 +1,17 @@
 //! The shop's plots, made from its rows: how long each operation takes, and all of them together.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::{AGENT_COUNTS, BARE_FLUSH, CONTENDERS, EVERYTHING, KINDS, TOTAL, agents};
-use crate::Result;
 use crate::harness::{Axis, Figure, Histogram, Panel, Results, Row, Scale, Series};
 use crate::workload::shop::{OPERATIONS, Operation};
 
-/// Writes every plot into `directory`, as `commerce-….svg`.
-pub(crate) fn write(results: &Results, directory: &Path) -> Result<()> {
-    std::fs::create_dir_all(directory)?;
-    let mut figures = vec![("overview".to_owned(), overview(results.rows()))];
-    figures.extend(OPERATIONS.map(|operation| (file_name(operation), distribution(operation, results.rows()))));
-    for (name, figure) in figures {
-        let file = directory.join(format!("commerce-{name}.svg"));
-        std::fs::write(&file, figure.to_svg()).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
-    }
-    Ok(())
+/// Every plot, by its file's name.
+pub(crate) fn figures(results: &Results) -> Vec<(String, Figure)> {
+    let mut figures = vec![("commerce-overview".to_owned(), overview(results.rows()))];
+    let one = |operation| (format!("commerce-{}", file_name(operation)), distribution(operation, results.rows()));
+    figures.extend(OPERATIONS.map(one));
+    figures
 }
 
 pub(super) fn file_name(operation: Operation) -> String {

@@ -193,7 +193,7 @@ fn load(
     headed.targets = peers.iter().map(|(name, _)| (*name, 1.0)).collect();
     bench.push(Row::new(headed, &rate, &peers))?;
     let headed = heading(bench, &format!("{row}: an answer"), Unit::Microseconds);
-    bench.push(Row::new(headed, &latency, &[]))
+    bench.push(Row::new(headed, &latency, &[]).with_histograms("stemma", &latency, &[]))
 }
 
 fn at_once(
