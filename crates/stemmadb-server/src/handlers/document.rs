@@ -325,6 +325,21 @@ fn destination(call: &Call) -> Result<(String, Option<Revision>)> {
     Ok((id, revision))
 }
 
+/// `COPY /{db}/_local/{local}`
+pub(crate) async fn copy_local(call: Call) -> Result<Answer> {
+    let served = call.database().await?;
+    let id = id_of(&call)?;
+    let (target, parent) = destination(&call)?;
+    let manner = manner_of(&call)?;
+    let database = served.name().to_owned();
+    let (id, revision) = blocking(move || {
+        let (_, body) = served.database().get_local(&id)?.ok_or_else(Failure::missing)?;
+        write_one(&served, Incoming { id: Some(target), revision: parent, body, ..Incoming::default() }, &manner)
+    })
+    .await?;
+    answer_written(&call, written_status(&call), &database, &id, &revision)
+}
+
 /// `GET /{db}/_local/{local}`
 pub(crate) async fn get_local(call: Call) -> Result<Answer> {
     let served = call.database().await?;

@@ -1,6 +1,6 @@
 //! Routes that list documents by id.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use hyper::StatusCode;
@@ -14,16 +14,16 @@ use crate::http::{Answer, Call, Pieces, Query, streamed};
 
 /// Which rows of a listing are wanted.
 #[derive(Debug, Clone, Default)]
-struct Wanted {
-    keys: Option<Vec<Value>>,
+pub(super) struct Wanted {
+    pub(super) keys: Option<Vec<Value>>,
     start: Option<String>,
     end: Option<String>,
     exclusive_end: bool,
-    descending: bool,
-    skip: u64,
-    limit: Option<u64>,
+    pub(super) descending: bool,
+    pub(super) skip: u64,
+    pub(super) limit: Option<u64>,
     update_seq: bool,
-    documents: bool,
+    pub(super) documents: bool,
 }
 
 /// Offsets beyond this are not counted: it would take a look at every row before.
@@ -31,7 +31,7 @@ const OFFSET_MAX: u64 = 10_000;
 
 impl Wanted {
     /// Reads the query, and what a body says instead.
-    fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
+    pub(super) fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
         let value = |names: &[&str]| -> Result<Option<Value>> {
             for name in names {
                 if let Some(value) = body.and_then(|body| body.get(name)) {
@@ -76,6 +76,23 @@ impl Wanted {
         })
     }
 
+    /// The same among design documents: all lie between two ids, and what is asked for may only be narrower.
+    fn of_design_documents(mut self) -> Self {
+        let (first, last) = ("_design/".to_owned(), "_design0".to_owned());
+        let (least, greatest) = match self.descending {
+            false => (&mut self.start, &mut self.end),
+            true => (&mut self.end, &mut self.start),
+        };
+        *least = Some(least.take().map_or(first.clone(), |given| given.max(first)));
+        *greatest = Some(greatest.take().map_or(last.clone(), |given| given.min(last)));
+        self
+    }
+
+    /// Whether an id is within the range that is asked for.
+    pub(super) fn has(&self, id: &str) -> bool {
+        RangeBounds::<str>::contains(&self.bounds(), id)
+    }
+
     /// The least and the greatest id, whichever way they come.
     fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
         let start = self.start.as_deref().map_or(Bound::Unbounded, Bound::Included);
@@ -102,24 +119,31 @@ pub(crate) async fn all_docs(mut call: Call) -> Result<Answer> {
 /// `GET /{db}/_design_docs`, `POST /{db}/_design_docs`
 pub(crate) async fn design_docs(mut call: Call) -> Result<Answer> {
     let body = call.json_if_any().await?;
-    let mut wanted = Wanted::parse(&call.query, body.as_ref())?;
-    // All design documents lie between these two; what is asked for may only be narrower.
-    let (first, last) = ("_design/".to_owned(), "_design0".to_owned());
-    let (least, greatest) = match wanted.descending {
-        false => (&mut wanted.start, &mut wanted.end),
-        true => (&mut wanted.end, &mut wanted.start),
-    };
-    *least = Some(least.take().map_or(first.clone(), |given| given.max(first)));
-    *greatest = Some(greatest.take().map_or(last.clone(), |given| given.min(last)));
-    list(&call, wanted).await
+    let wanted = Wanted::parse(&call.query, body.as_ref())?;
+    list(&call, wanted.of_design_documents()).await
+}
+
+/// The listings that a body asks for.
+pub(super) async fn queries_of(call: &mut Call) -> Result<Vec<Wanted>> {
+    let body = call.json().await?;
+    let queries = body.get("queries").and_then(Value::as_array);
+    let queries = queries.ok_or_else(|| Failure::bad_request("`queries` member must be an array."))?;
+    queries.iter().map(|query| Wanted::parse(&call.query, Some(query))).collect()
 }
 
 /// `POST /{db}/_all_docs/queries`
 pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
-    let body = call.json().await?;
-    let queries = body.get("queries").and_then(Value::as_array);
-    let queries = queries.ok_or_else(|| Failure::bad_request("`queries` member must be an array."))?;
-    let wanted = queries.iter().map(|query| Wanted::parse(&call.query, Some(query))).collect::<Result<Vec<_>>>()?;
+    let wanted = queries_of(&mut call).await?;
+    list_all(&call, wanted).await
+}
+
+/// `POST /{db}/_design_docs/queries`
+pub(crate) async fn design_queries(mut call: Call) -> Result<Answer> {
+    let wanted = queries_of(&mut call).await?.into_iter().map(Wanted::of_design_documents).collect();
+    list_all(&call, wanted).await
+}
+
+async fn list_all(call: &Call, wanted: Vec<Wanted>) -> Result<Answer> {
     let served = call.database().await?;
     let show = show_of(&call.query)?;
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
@@ -227,7 +251,7 @@ fn write_row(printer: &Printer<'_>, listed: &Listed, out: &mut Pieces) -> Result
     Ok(())
 }
 
-fn write_head(id: &str, out: &mut Pieces) {
+pub(super) fn write_head(id: &str, out: &mut Pieces) {
     out.buffer.extend_from_slice(b"{\"id\":");
     out.string(id);
     out.buffer.extend_from_slice(b",\"key\":");
@@ -266,33 +290,4 @@ fn write_nothing(key: &Value, out: &mut Pieces) -> Result<()> {
     key.write_json(&mut out.buffer);
     out.buffer.extend_from_slice(b",\"error\":\"not_found\"}");
     Ok(())
-}
-
-/// `GET /{db}/_local_docs`
-pub(crate) async fn local_docs(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let documents = call.query.flag("include_docs", false)?;
-    streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
-        out.buffer.extend_from_slice(b"{\"total_rows\":null,\"offset\":null,\"rows\":[");
-        let mut separator: &[u8] = b"\n";
-        for (id, _) in served.database().locals("_local/")? {
-            let Some((number, body)) = served.database().get_local(&id)? else { continue };
-            out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-            write_head(&id, &mut out);
-            out.buffer.extend_from_slice(format!(",\"value\":{{\"rev\":\"0-{number}\"}}").as_bytes());
-            if documents {
-                out.buffer.extend_from_slice(b",\"doc\":");
-                let mut shown = stemmadb::Object::new();
-                shown.insert("_id", id.as_str());
-                shown.insert("_rev", format!("0-{number}"));
-                shown.extend(body.as_object().into_iter().flatten().map(|(name, value)| (name, value.clone())));
-                Value::Object(shown).write_json(&mut out.buffer);
-            }
-            out.buffer.push(b'}');
-            out.flush_if_full().await;
-        }
-        out.buffer.extend_from_slice(b"\n]}\n");
-        Ok(())
-    })
-    .await
 }

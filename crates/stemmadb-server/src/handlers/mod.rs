@@ -9,6 +9,7 @@ pub(crate) mod dashboard;
 pub(crate) mod database;
 pub(crate) mod document;
 pub(crate) mod listing;
+pub(crate) mod local_docs;
 pub(crate) mod mango;
 mod multipart;
 pub(crate) mod node;

@@ -14,8 +14,8 @@ use super::parameters::{
 use super::shape::{gives, gives_bytes, refuses};
 use crate::auth::Access;
 use crate::handlers::{
-    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, listing, mango, node, node_config,
-    prepared, refused, replicate, server, session, token, transact, update, updates, view,
+    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, listing, local_docs, mango, node,
+    node_config, prepared, refused, replicate, server, session, token, transact, update, updates, view,
 };
 
 /// A row.
@@ -185,8 +185,14 @@ fn bulk_routes() -> Vec<Route> {
             gives("Rows").with(&[PAGE, RANGE, ROWS, SHOW])),
         route!(POST "/{db}/_design_docs" Member listing::design_docs, "Design documents, or those of the keys sent.",
             gives("Rows").may_take("Listing").with(&[PAGE, RANGE, ROWS, SHOW])),
-        route!(GET "/{db}/_local_docs" Member listing::local_docs, "The documents that are not replicated.",
-            gives("Rows").with(&[DOCUMENTS])),
+        route!(POST "/{db}/_design_docs/queries" Member listing::design_queries, "Several listings of design documents at once.",
+            gives("Listings").takes("Queries").with(&[SHOW])),
+        route!(GET "/{db}/_local_docs" Member local_docs::list, "The documents that are not replicated.",
+            gives("Rows").with(&[PAGE, RANGE, DOCUMENTS])),
+        route!(POST "/{db}/_local_docs" Member local_docs::list, "The documents that are not replicated, or those of the keys sent.",
+            gives("Rows").may_take("Listing").with(&[PAGE, RANGE, DOCUMENTS])),
+        route!(POST "/{db}/_local_docs/queries" Member local_docs::queries, "Several listings of such documents at once.",
+            gives("Listings").takes("Queries")),
     ]
 }
 
@@ -233,6 +239,8 @@ fn design_routes() -> Vec<Route> {
             gives("Listings").takes("Queries").with(&[SHOW])),
         route!(POST "/{db}/_design/{ddoc}/_update/{function}" Member update::update, "A function writes a document with a new id, and answers.",
             gives_bytes().status(201).takes_bytes("*/*")),
+        route!(POST "/{db}/_design/{ddoc}/_update/{function}/{doc}" Member update::update, "A function writes a document, and answers.",
+            gives_bytes().status(201).takes_bytes("*/*")),
         route!(PUT "/{db}/_design/{ddoc}/_update/{function}/{doc}" Member update::update, "A function writes a document, and answers.",
             gives_bytes().status(201).takes_bytes("*/*")),
     ]
@@ -259,6 +267,8 @@ fn document_routes() -> Vec<Route> {
             gives("Document")),
         route!(PUT "/{db}/_local/{local*}" Member document::put, "Writes a document that is not replicated.",
             gives("Written").status(201).takes("Document")),
+        route!(COPY "/{db}/_local/{local*}" Member document::copy_local, "Copies a document that is not replicated.",
+            gives("Written").status(201).with(&[COPY])),
         route!(DELETE "/{db}/_local/{local*}" Member document::delete_local, "Deletes a document that is not replicated.",
             gives("Written")),
         route!(GET "/{db}/{doc}/{file*}" Member attachment::get, "Reads a file of a document, or a range of it.",
@@ -288,6 +298,10 @@ fn refused_routes() -> Vec<Route> {
         route!(GET "/{db}/_shards/{doc}" Member refused::shards, "Refused: there are no shards.", refuses()),
         route!(POST "/{db}/_sync_shards" DatabaseAdmin refused::shards, "Refused: there are no shards.", refuses()),
         route!(GET "/_reshard/{rest*}" ServerAdmin refused::shards, "Refused: there are no shards.", refuses()),
+        route!(POST "/_reshard/{rest*}" ServerAdmin refused::shards, "Refused: there are no shards.", refuses()),
+        route!(PUT "/_reshard/{rest*}" ServerAdmin refused::shards, "Refused: there are no shards.", refuses()),
+        route!(DELETE "/_reshard/{rest*}" ServerAdmin refused::shards, "Refused: there are no shards.", refuses()),
+        route!(GET "/_reshard" ServerAdmin refused::shards, "Refused: there are no shards.", refuses()),
         route!(GET "/{db}/_partition/{rest*}" Member refused::partition, "Refused: databases are not partitioned.",
             refuses()),
         route!(POST "/{db}/_partition/{rest*}" Member refused::partition, "Refused: databases are not partitioned.",
@@ -300,6 +314,12 @@ fn refused_routes() -> Vec<Route> {
             refuses()),
         route!(POST "/{db}/_design/{ddoc}/_nouveau/{index}" Member refused::search, "Refused: no full-text index yet.",
             refuses()),
+        route!(GET "/{db}/_design/{ddoc}/_search_info/{index}" Member refused::search, "Refused: no full-text index yet.",
+            refuses()),
+        route!(GET "/{db}/_design/{ddoc}/_nouveau_info/{index}" Member refused::search, "Refused: no full-text index yet.",
+            refuses()),
+        route!(POST "/{db}/_search_cleanup" DatabaseAdmin refused::search, "Refused: no full-text index yet.", refuses()),
+        route!(POST "/{db}/_nouveau_cleanup" DatabaseAdmin refused::search, "Refused: no full-text index yet.", refuses()),
         route!(POST "/_search_analyze" ServerAdmin refused::search, "Refused: no full-text index yet.", refuses()),
         route!(POST "/_nouveau_analyze" ServerAdmin refused::search, "Refused: no full-text index yet.", refuses()),
         route!(POST "/_cluster_setup" ServerAdmin refused::cluster, "Refused: the server is one node.", refuses()),

@@ -111,8 +111,8 @@ impl Started {
             head.push_str("Host: localhost\r\n");
         }
         headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
-        stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
-        stream.write_all(body).unwrap();
+        // At once: a server that refuses by the head alone hangs up, and what comes after that would make it a broken connection.
+        stream.write_all(&[format!("{head}\r\n").as_bytes(), body].concat()).unwrap();
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
         let end =

@@ -105,6 +105,29 @@ fn listings_answer_every_way_of_asking() {
     assert_eq!(sequence, server.get("/db").json()["update_seq"]);
     server.put("/db/_local/x", &json!({"n": 1}));
     assert_eq!(ids("/db/_local_docs"), ["_local/x"]);
+    for (id, n) in [("y", 2), ("z", 3)] {
+        server.put(&format!("/db/_local/{id}"), &json!({ "n": n }));
+    }
+    assert_eq!(ids("/db/_local_docs?descending=true&skip=1"), ["_local/y", "_local/x"]);
+    assert_eq!(ids("/db/_local_docs?startkey=%22_local/y%22&limit=1"), ["_local/y"]);
+    assert_eq!(ids("/db/_local_docs?endkey=%22_local/y%22&inclusive_end=false"), ["_local/x"]);
+    let named = json!({"keys": ["_local/z", "_local/nothing"], "include_docs": true});
+    let rows = server.post("/db/_local_docs", &named).json()["rows"].clone();
+    assert_eq!((&rows[0]["doc"]["n"], &rows[1]), (&json!(3), &json!({"key": "_local/nothing", "error": "not_found"})));
+    let several = json!({"queries": [{"limit": 1}, {"key": "_local/z"}]});
+    let told = server.post("/db/_local_docs/queries", &several).json();
+    let first = |at: usize| told["results"][at]["rows"][0]["id"].clone();
+    assert_eq!((first(0), first(1)), (json!("_local/x"), json!("_local/z")));
+    let several = json!({"queries": [{}, {"startkey": "_design/y"}]});
+    let told = server.post("/db/_design_docs/queries", &several).json();
+    let counts: Vec<_> = (0..2).map(|at| told["results"][at]["rows"].as_array().unwrap().len()).collect();
+    assert_eq!((told["results"][0]["rows"][0]["id"].as_str(), counts), (Some("_design/x"), vec![1, 0]));
+    for (destination, path) in [("copied", "/db/copied"), ("_local/w", "/db/_local/w")] {
+        let copied = server.send_as_admin("COPY", "/db/_local/z", &[("Destination", destination)], b"");
+        assert_eq!((copied.status, &server.get(path).json()["n"]), (201, &json!(3)), "{copied:?}");
+    }
+    assert_eq!(server.send_as_admin("COPY", "/db/_local/nothing", &[("Destination", "x")], b"").status, 404);
+    server.delete(&format!("/db/copied?rev={}", server.get("/db/copied").json()["_rev"].as_str().unwrap()));
 }
 
 #[test]

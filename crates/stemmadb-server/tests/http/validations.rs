@@ -122,6 +122,8 @@ fn update_functions_write_and_answer() {
     assert_eq!((counted.status, counted.json()), (201, json!({"n": 6})));
     assert_eq!((counted.header("X-Mine"), counted.header("Set-Cookie")), (Some("yes"), None));
     assert_eq!(server.get("/db/c").json()["n"], 6);
+    assert_eq!(server.post(&format!("{path}/count/c"), &json!({})).status, 201);
+    assert_ne!(server.get("/db/c").json()["n"], 6);
     assert_eq!(server.post(&format!("{path}/count"), &json!({})).status, 201);
     let nothing = server.post(&format!("{path}/nothing"), &json!({"a": 1}));
     assert_eq!((nothing.status, nothing.text.as_str()), (418, "POST{\"a\":1}false"));
