@@ -40,7 +40,7 @@ mod tls;
 pub use auth::Access;
 pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, Replicator, Tls};
 pub use error::{Failure, Result};
-pub use log::{Format, Level, Log};
+pub use log::{Format, Level, Log, Logging};
 pub use routes::{Described, described};
 pub use server::Server;
 

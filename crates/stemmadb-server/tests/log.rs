@@ -59,8 +59,7 @@ impl Written {
 #[test]
 fn every_request_has_a_line_and_no_line_has_a_secret() {
     let written = Written::default();
-    let to = written.clone();
-    Log { level: Level::Debug, format: Format::Json }.install(move || to.clone()).unwrap();
+    let logging = Log { level: Level::Debug, format: Format::Json }.install(written.clone()).unwrap();
     let jwt =
         JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: b"hush-key of at least thirty-two bytes".to_vec() };
     let server = Started::with(|config| Config { jwt_keys: vec![jwt.clone()], ..config });
@@ -133,7 +132,7 @@ fn every_request_has_a_line_and_no_line_has_a_secret() {
         written.request(id);
     }
     assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len(), "ids are unique");
-    drop(server);
+    drop((server, logging));
     let text = written.text();
     let secrets = ["hush", "secret", cookie.split('=').nth(1).unwrap(), &token, &signed];
     let told: Vec<_> = text.lines().filter(|line| secrets.iter().any(|secret| line.contains(secret))).collect();

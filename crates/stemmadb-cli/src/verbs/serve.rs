@@ -45,7 +45,7 @@ fn gather(serve: &Serve) -> Result<Gathered> {
 async fn until_interrupted(config: Config) -> Result<()> {
     let (log, durability, scheme) =
         (config.log, config.durability, if config.tls.is_some() { "https" } else { "http" });
-    log.install(std::io::stderr).map_err(|failure| Failure::new(Exit::Internal, failure.reason()))?;
+    let _logging = log.install(std::io::stderr()).map_err(|failure| Failure::new(Exit::Internal, failure.reason()))?;
     let server = Server::start(config).await.map_err(|failure| Failure::new(Exit::Unavailable, failure.reason()))?;
     let address = server.address();
     match log.format {

@@ -64,8 +64,11 @@ pub(crate) fn run_child(directory: PathBuf) -> Result<()> {
         let config = Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             administrator: Some(Administrator { name: NAME.to_owned(), password: PASSWORD.to_owned() }),
-            ..Config::new(directory)
+            ..Config::new(&directory)
         };
+        // As `stemma serve` does: a line for each request.
+        let log = std::fs::File::create(directory.with_extension("log"))?;
+        let _logging = config.log.install(log).map_err(|failure| failure.reason().to_owned())?;
         let server = Server::start(config).await.map_err(|failure| failure.reason().to_owned())?;
         println!("{}", server.address());
         tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
