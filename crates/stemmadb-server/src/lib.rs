@@ -8,6 +8,7 @@
 //!             JavaScript
 //! documents   documents as the protocol has them      changes     the feed as clients read it
 //! mango       queries as clients write them           replicator  the server as a replicator
+//! watch       live queries
 //! settings    how the server is set: file, environment, flags
 //! metrics     what is counted                         log         a line for each request
 //! ```
@@ -36,6 +37,7 @@ pub mod script;
 mod server;
 pub mod settings;
 mod tls;
+mod watch;
 
 pub use auth::Access;
 pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, Replicator, Tls};

@@ -10,10 +10,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
@@ -23,6 +22,7 @@ use crate::auth::{
     cors_headers, is_of_script, users,
 };
 use crate::config::Config;
+use crate::connections::Connected;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::handlers::dashboard::Dashboard;
@@ -86,6 +86,7 @@ impl Server {
             connections: Arc::default(),
             dashboard,
             started: Instant::now(),
+            watches: Arc::new(Semaphore::new(crate::watch::WATCHES_MAX)),
             stopping: stopped.clone(),
         };
         let state = Arc::new(state);
@@ -143,8 +144,8 @@ async fn accept(
     state: Arc<State>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let connections = GracefulShutdown::new();
-    let room = Arc::new(Semaphore::new(state.config.limits.connection_count));
+    let place_count = state.config.limits.connection_count;
+    let room = Arc::new(Semaphore::new(place_count));
     loop {
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
@@ -162,30 +163,54 @@ async fn accept(
         let count_max = state.config.limits.connection_count_per_address;
         let Some(connected) = state.connections.admit(peer.ip(), count_max) else { continue };
         stream.set_nodelay(true).ok();
-        let (watcher, state, tls) = (connections.watcher(), state.clone(), tls.clone());
+        let place = Arc::new(Place { _room: place, _address: connected });
+        let (stopped, state, tls) = (stopped.clone(), state.clone(), tls.clone());
         tokio::spawn(async move {
-            // A connection that breaks is the client's affair.
             match tls {
-                None => drop(watcher.watch(connection(stream, peer, &state)).await),
+                None => attend(connection(stream, peer, place, &state), stopped).await,
                 Some(tls) => {
                     let shaken = timeout(state.config.limits.handshake_timeout, tls.accept(stream)).await;
                     if let Ok(Ok(stream)) = shaken {
-                        drop(watcher.watch(connection(stream, peer, &state)).await);
+                        attend(connection(stream, peer, place, &state), stopped).await;
                     }
                 }
             }
-            drop((connected, place));
         });
     }
     drop(listener);
-    timeout(state.config.limits.grace, connections.shutdown()).await.ok();
+    // Once every place is free again, everybody is gone.
+    let all = u32::try_from(place_count).unwrap_or(u32::MAX);
+    timeout(state.config.limits.grace, room.acquire_many(all)).await.ok();
 }
 
-fn connection<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+/// What a connection takes up, until it is over; what becomes of it, a WebSocket, holds it on.
+pub(crate) struct Place {
+    _room: OwnedSemaphorePermit,
+    _address: Connected,
+}
+
+/// Serves a connection to its end; from when the server stops, to the end of the request that it is at.
+async fn attend<S, V>(connection: http1::UpgradeableConnection<TokioIo<S>, V>, mut stopped: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    V: hyper::service::HttpService<Incoming, ResBody = Watched, Error = std::convert::Infallible>,
+{
+    let mut connection = std::pin::pin!(connection);
+    // A connection that breaks is the client's affair.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = async { drop(stopped.wait_for(|stopped| *stopped).await) } => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await.ok();
+}
+
+fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: SocketAddr,
+    place: Arc<Place>,
     state: &Arc<State>,
-) -> http1::Connection<
+) -> http1::UpgradeableConnection<
     TokioIo<S>,
     impl hyper::service::Service<
         Request<Incoming>,
@@ -204,9 +229,11 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + 'static>(
             TokioIo::new(stream),
             service_fn(move |mut request| {
                 request.extensions_mut().insert(Peer(peer));
+                request.extensions_mut().insert(place.clone());
                 serve(state.clone(), request)
             }),
         )
+        .with_upgrades()
 }
 
 async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {

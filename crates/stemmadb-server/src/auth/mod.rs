@@ -33,7 +33,7 @@ pub(crate) use administrators::Administrators;
 pub(crate) use lockout::site;
 pub(crate) use password::Credential;
 pub(crate) use security::Security;
-pub(crate) use site::{PREFLIGHT, check_host, check_origin, cors_headers, is_of_script};
+pub(crate) use site::{PREFLIGHT, check_host, check_origin, check_page, cors_headers, is_of_script};
 pub(crate) use token::{Scope, Tokens, Wanted};
 
 /// Who may use a route.

@@ -50,10 +50,19 @@ pub(crate) fn check_origin(config: &Config, parts: &Parts) -> Result<()> {
     if matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
+    check_page(config, parts, false)
+}
+
+/// Refuses what a page of another site sends, but for sites that were named; those that are meant by `*` only if nobody `is_somebody`.
+///
+/// # Errors
+/// 403.
+pub(crate) fn check_page(config: &Config, parts: &Parts, is_somebody: bool) -> Result<()> {
     let refused = || Err(Failure::forbidden("A page of another site may not do this with a session."));
     if let Some(origin) = text(&parts.headers, "origin") {
         let is_own = origin.split_once("://").map(|(_, host)| host) == text(&parts.headers, "host");
-        return if is_own || allowed_origin(config, origin).is_some() { Ok(()) } else { refused() };
+        let is_allowed = allowed_origin(config, origin).is_some_and(|allowed| allowed == origin || !is_somebody);
+        return if is_own || is_allowed { Ok(()) } else { refused() };
     }
     match text(&parts.headers, "sec-fetch-site") {
         None | Some("same-origin" | "none") => Ok(()),

@@ -45,6 +45,7 @@ pub(super) const READING_POSTS: &[&str] = &[
     "/{db}/_prepare",
     "/{db}/_prepared/{handle}",
     "/{db}/_revs_diff",
+    "/{db}/_watch",
 ];
 
 /// What somebody asks of a new token.

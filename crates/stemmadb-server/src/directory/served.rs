@@ -39,7 +39,8 @@ pub(crate) struct Served {
     writer_count: AtomicUsize,
     /// Whether the last write of one who wrote alone took less than [`QUICK_WRITE`].
     was_write_quick: AtomicBool,
-    _notifier: Notifier,
+    /// What tells of new sequences; none once it is closed.
+    notifier: Mutex<Option<Notifier>>,
 }
 
 /// MD5s that are kept; beyond, all are forgotten.
@@ -79,7 +80,7 @@ impl Served {
             is_compacting: false.into(),
             writer_count: 0.into(),
             was_write_quick: false.into(),
-            _notifier: notifier,
+            notifier: Mutex::new(Some(notifier)),
         })
     }
 
@@ -214,8 +215,15 @@ impl Served {
         *self.security.write() = Arc::new(security);
     }
 
+    /// Whether it was closed, with its server or for good.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.notifier.lock().is_none()
+    }
+
     /// Closes the database; who still reads it is told so.
     pub(super) fn close(&self) {
+        // Who waits for the next sequence learns by it that there is none.
+        drop(self.notifier.lock().take());
         if let Err(error) = self.database.clone().close() {
             tracing::error!(target: "stemma::database", "closing {}: {error}", self.name);
         }

@@ -8,6 +8,7 @@ pub(crate) mod changes;
 pub(crate) mod dashboard;
 pub(crate) mod database;
 pub(crate) mod document;
+pub(crate) mod insight;
 pub(crate) mod listing;
 pub(crate) mod local_docs;
 pub(crate) mod mango;
@@ -24,5 +25,6 @@ pub(crate) mod transact;
 pub(crate) mod update;
 pub(crate) mod updates;
 pub(crate) mod view;
+pub(crate) mod watch;
 
 pub(crate) use document::show_of;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use stemmadb::Value;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::body::{inflated, read_all, read_json};
 use super::{Parameters, Query};
@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) connections: Arc<Connections>,
     pub(crate) dashboard: Dashboard,
     pub(crate) started: Instant,
+    /// Places for watches.
+    pub(crate) watches: Arc<Semaphore>,
     /// Becomes true when the server is told to stop.
     pub(crate) stopping: watch::Receiver<bool>,
 }

@@ -120,3 +120,15 @@ pub(super) const CHANGES: &[Parameter] = &[
 
 /// Where a browser goes after it logged in or out.
 pub(super) const NEXT: &[Parameter] = &[text("next", "A path of this server to be led to.")];
+
+/// What is watched.
+pub(super) const WATCH: &[Parameter] = &[
+    json("selector", "What rows must match."),
+    json("sort", "The order of rows; makes a window of them, with places."),
+    number("limit", "The size of the window, at most 1,000; 25 where there is only a sort."),
+    number("skip", "Leaves so many rows out before the window."),
+    json("fields", "What is told of rows; all unless told."),
+    text("since", "The sequence of the answer that the client has: only what came since is told."),
+    header("Last-Event-ID", "The same, as browsers send it."),
+    number("heartbeat", "Milliseconds between beats of an idle watch; 30,000 unless told."),
+];

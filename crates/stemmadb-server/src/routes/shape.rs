@@ -66,6 +66,11 @@ pub(super) const fn gives_bytes() -> Shape {
     Shape { parameters: &[], body: None, status: 200, answers: [Some(Media::bytes("*/*")), None] }
 }
 
+/// What gives server-sent events, as long as anybody listens.
+pub(super) const fn gives_events() -> Shape {
+    Shape { parameters: &[], body: None, status: 200, answers: [Some(Media::bytes("text/event-stream")), None] }
+}
+
 /// What is refused by name.
 pub(super) const fn refuses() -> Shape {
     gives("Error").status(501)

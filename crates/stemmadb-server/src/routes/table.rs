@@ -9,13 +9,13 @@ use hyper::Method;
 use super::Route;
 use super::parameters::{
     BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, LATEST, NEXT, OPEN_REVISIONS, PAGE, RANGE, REVISION, ROWS,
-    SHOW, TAG, VIEW, WRITE,
+    SHOW, TAG, VIEW, WATCH, WRITE,
 };
-use super::shape::{gives, gives_bytes, refuses};
+use super::shape::{gives, gives_bytes, gives_events, refuses};
 use crate::auth::Access;
 use crate::handlers::{
-    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, listing, local_docs, mango, node,
-    node_config, prepared, refused, replicate, server, session, token, transact, update, updates, view,
+    aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, insight, listing, local_docs, mango,
+    node, node_config, prepared, refused, replicate, server, session, token, transact, update, updates, view, watch,
 };
 
 /// A row.
@@ -217,12 +217,19 @@ fn stemma_routes() -> Vec<Route> {
     vec![
         route!(POST "/{db}/_transact" Member transact::post, "Writes several documents, all or none, if what was read still holds.",
             gives("Transacted").status(201).takes("Transaction").with(&[BULK])),
+        route!(GET "/{db}/_watch" Member watch::follow, "The answer to a query, and what changes in it, as events or over a WebSocket.",
+            gives_events().with(&[WATCH])),
+        route!(POST "/{db}/_watch" Member watch::follow, "The answer to a query, and what changes in it, as events.",
+            gives_events().takes("Watch")),
         route!(POST "/{db}/_aggregate" Member aggregate::post, "Counts, sums, extremes and distinct values of what matches, or of its groups.",
             gives("Aggregated").takes("Aggregate")),
         route!(POST "/{db}/_prepare" Member prepared::prepare, "Checks a query, and keeps it to be asked again.",
             gives("Prepared").status(201).takes("Find")),
         route!(POST "/{db}/_prepared/{handle}" Member prepared::ask, "Documents that match a prepared query.",
             gives("Found").takes("PreparedPage")),
+        route!(GET "/{db}/_statistics" Member insight::statistics, "Counts, sizes, and how durable writes are.", gives("Object")),
+        route!(GET "/{db}/_paths" Member insight::paths, "The paths that documents have, with what is there.", gives("Paths")),
+        route!(GET "/{db}/_history/{doc}" Member insight::history, "The lines of descent of a document.", gives("History")),
         route!(DELETE "/{db}/_prepared/{handle}" Member prepared::forget, "Forgets a prepared query.", gives("Ok")),
     ]
 }

@@ -3,6 +3,8 @@
 mod auth;
 mod client;
 mod filters;
+mod guide;
+mod insight;
 mod jwt;
 mod matrix;
 mod node;
@@ -16,3 +18,4 @@ mod tokens;
 mod transact;
 mod validations;
 mod views;
+mod watch;

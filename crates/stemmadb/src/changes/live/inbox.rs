@@ -4,6 +4,7 @@
 //! rest up in the database, whose newest state has everything that was ever told.
 
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
@@ -29,7 +30,12 @@ pub(super) struct Letter<T> {
 pub(super) struct Inbox<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
+    /// Called wherever a reader who waits is woken.
+    notice: OnceLock<Notice>,
 }
+
+/// What tells a reader who waits elsewhere.
+pub(super) type Notice = Box<dyn Fn() + Send + Sync>;
 
 struct State<T> {
     letters: VecDeque<Letter<T>>,
@@ -53,7 +59,20 @@ pub(super) enum Found<T> {
 impl<T> Inbox<T> {
     pub(super) fn new() -> Self {
         let state = State { letters: VecDeque::new(), byte_count: 0, missed: None, is_closed: false };
-        Inbox { state: Mutex::new(state), changed: Condvar::new() }
+        Inbox { state: Mutex::new(state), changed: Condvar::new(), notice: OnceLock::new() }
+    }
+
+    /// Calls `notice` now, and whenever there is something to read or there will be nothing more. Only the first is kept.
+    pub(super) fn notify(&self, notice: Notice) {
+        self.notice.set(notice).ok();
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.changed.notify_all();
+        if let Some(notice) = self.notice.get() {
+            notice();
+        }
     }
 
     /// Puts a letter in, and wakes the reader. A full inbox is emptied: the reader has to look for itself.
@@ -71,7 +90,7 @@ impl<T> Inbox<T> {
             state.letters.push_back(letter);
         }
         drop(state);
-        self.changed.notify_one();
+        self.wake();
     }
 
     /// Says that something after this sequence happened that is in no letter.
@@ -80,13 +99,13 @@ impl<T> Inbox<T> {
         let oldest = state.letters.front().map_or(after, |first| first.after).min(after);
         state.forget(oldest);
         drop(state);
-        self.changed.notify_one();
+        self.wake();
     }
 
     /// Says that nothing more will come.
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
-        self.changed.notify_all();
+        self.wake();
     }
 
     /// The next letter, waiting for it until `deadline`, or as long as it takes.
@@ -126,6 +145,9 @@ impl<T> State<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     fn letter(sequence: u64, byte_count: usize) -> Letter<u64> {
@@ -148,6 +170,22 @@ mod tests {
             assert!(matches!(now(&inbox), Found::Letter(letter) if letter.sequence.get() == sequence));
         }
         assert!(matches!(now(&inbox), Found::Closed));
+    }
+
+    #[test]
+    fn whoever_waits_elsewhere_is_told() {
+        let (inbox, told) = (Inbox::new(), Arc::new(AtomicUsize::new(0)));
+        let count = |expected| assert_eq!(told.load(Ordering::Relaxed), expected);
+        inbox.put(letter(1, 10));
+        let counted = told.clone();
+        inbox.notify(Box::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }));
+        count(1);
+        inbox.put(letter(2, 10));
+        inbox.miss(Sequence::new(2));
+        inbox.close();
+        count(4);
     }
 
     #[test]

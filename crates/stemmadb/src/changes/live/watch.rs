@@ -125,6 +125,13 @@ impl Watch {
         self.next_until(Some(Instant::now() + patience))
     }
 
+    /// Calls `notice` now, and whenever there may be a delta to read or the database is closed: for those who can't wait in
+    /// [`Watch::next_delta`]; they read by [`Watch::next_within`] without patience. It is called on the thread of whoever writes, so it
+    /// must be quick, and must not call the database. Only the first one is kept.
+    pub fn notify(&self, notice: impl Fn() + Send + Sync + 'static) {
+        self.watched.inbox.notify(Box::new(notice));
+    }
+
     /// Ends the watch and keeps what it has told, to go on after the database was closed and opened again.
     ///
     /// # Errors

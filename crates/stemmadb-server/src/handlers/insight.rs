@@ -1,0 +1,105 @@
+//! What is known of a database and its documents: figures, paths, revisions.
+
+use hyper::StatusCode;
+use serde_json::{Map, Value as Json, json};
+use stemmadb::{IndexInfo, IndexState, Revision};
+
+use crate::error::{Failure, Result};
+use crate::http::{Answer, Call, blocking, streamed, write_string};
+
+/// `GET /{db}/_statistics`
+pub(crate) async fn statistics(call: Call) -> Result<Answer> {
+    let served = call.database().await?;
+    blocking(move || {
+        let database = served.database();
+        let info = database.info()?;
+        let views = database.view_names()?;
+        Answer::ok(&json!({
+            "db_name": served.name(),
+            "seq": served.sequence_text(info.sequence),
+            "documents": {"live": info.document_count, "deleted": info.deleted_count},
+            "durability": info.durability.to_string(),
+            "revs_limit": database.revs_limit(),
+            "log": {
+                "bytes": info.log_bytes,
+                "live_bytes": info.live_bytes,
+                "segments": info.segment_count,
+                "writes": info.write_count,
+                "flushes": info.flush_count,
+            },
+            "tree": {"bytes": info.tree_bytes, "live_bytes": info.tree_live_bytes, "writers_waited": info.stall_count},
+            "memory_bytes": info.memory_bytes,
+            "index": {"paths": info.path_count, "shapes": info.shape_count},
+            "declared_indexes": database.indexes().iter().map(declared).collect::<Vec<_>>(),
+            "view_count": views.len(),
+            "compacting": served.is_compacting(),
+            "format_version": info.format_version,
+        }))
+    })
+    .await
+}
+
+fn declared(index: &IndexInfo) -> Json {
+    let (state, why) = match &index.state {
+        IndexState::Building(_) => ("building", None),
+        IndexState::Ready => ("ready", None),
+        IndexState::Failed { why } => ("failed", Some(why)),
+    };
+    json!({"name": index.name, "unique": index.unique, "state": state, "why": why})
+}
+
+/// `GET /{db}/_paths`
+pub(crate) async fn paths(call: Call) -> Result<Answer> {
+    let served = call.database().await?;
+    let patience = call.state.config.limits.stall_timeout;
+    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
+        out.buffer.extend_from_slice(b"{\"rows\":[");
+        for (at, path) in served.database().paths()?.into_iter().enumerate() {
+            out.buffer.extend_from_slice(if at == 0 { b"\n{\"path\":" } else { b",\n{\"path\":" });
+            write_string(&mut out.buffer, &path.path);
+            let kinds: Map<_, _> =
+                path.kinds.iter().map(|(kind, count)| (kind.name().to_owned(), (*count).into())).collect();
+            let figures = format!(
+                ",\"documents\":{},\"values\":{},\"kinds\":{}}}",
+                path.document_count,
+                path.value_count,
+                Json::Object(kinds)
+            );
+            out.buffer.extend_from_slice(figures.as_bytes());
+            out.flush_if_full().await;
+        }
+        out.buffer.extend_from_slice(b"\n]}\n");
+        Ok(())
+    })
+    .await
+}
+
+/// `GET /{db}/_history/{doc}`
+pub(crate) async fn history(call: Call) -> Result<Answer> {
+    let served = call.database().await?;
+    let id = call.parameter("doc")?.to_owned();
+    blocking(move || {
+        let snapshot = served.database().snapshot()?;
+        let branches = snapshot.revisions(&id)?;
+        let Some(winner) = branches.first().and_then(|branch| branch.revisions.first()) else {
+            return Err(Failure::missing());
+        };
+        let document = snapshot.get_revision(&id, winner)?.ok_or_else(Failure::missing)?;
+        let lines: Vec<_> = branches
+            .iter()
+            .map(|branch| {
+                let revisions: Vec<_> = branch.revisions.iter().map(Revision::to_string).collect();
+                // Of a line of descent, its end is what is kept.
+                json!({"rev": revisions.first(), "deleted": branch.deleted, "revisions": revisions})
+            })
+            .collect();
+        Answer::ok(&json!({
+            "id": id,
+            "rev": winner.to_string(),
+            "deleted": document.is_deleted(),
+            "seq": served.sequence_text(document.sequence()),
+            "branches": lines,
+        }))
+    })
+    .await
+}

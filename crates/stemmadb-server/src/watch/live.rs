@@ -1,0 +1,304 @@
+//! A watch as it goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stemmadb::{Event, Sequence, Watch};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::message::{Message, Teller};
+use super::outlet::{Gone, Outlet};
+use super::request::Request;
+use super::window::Window;
+use crate::auth::{User, users};
+use crate::directory::Served;
+use crate::error::{Failure, Result};
+use crate::http::{State, blocking};
+
+/// Messages are sent together up to about so much text.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// A delta with more events is looked up piece by piece, as after a pause.
+const EVENTS_MAX: u64 = 1_000;
+
+/// A watch.
+pub(super) struct Live {
+    state: Arc<State>,
+    served: Arc<Served>,
+    user: User,
+    request: Arc<Request>,
+    outlet: Outlet,
+    teller: Teller,
+    /// The client has the answer of this sequence.
+    told: Sequence,
+    window: Window,
+}
+
+/// Why a watch is over.
+enum End {
+    Gone,
+    /// The server stops, or the database is closed: whoever comes back goes on.
+    Closed,
+    Failed(Failure),
+}
+
+impl From<Gone> for End {
+    fn from(_: Gone) -> Self {
+        End::Gone
+    }
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        End::Failed(failure)
+    }
+}
+
+type Messages = Box<dyn Iterator<Item = Result<Message>> + Send>;
+
+/// What the library's watch had to say.
+enum News {
+    Nothing,
+    /// Whole steps, and the sequence that they lead to.
+    Steps(Vec<Message>, Sequence),
+    /// More than is told at once, or rows whose order has to be looked up.
+    LookUp,
+}
+
+impl Live {
+    pub(super) fn new(state: Arc<State>, served: Arc<Served>, user: User, request: Request, outlet: Outlet) -> Self {
+        let teller = Teller { served: served.clone(), fields: request.fields.clone().map(Arc::new) };
+        let request = Arc::new(request);
+        Live { state, served, user, request, outlet, teller, told: Sequence::ZERO, window: Window::default() }
+    }
+
+    /// Tells, until it is over.
+    pub(super) async fn run(mut self) {
+        if let Err(End::Failed(failure)) = self.tell().await {
+            // Whoever can't be told any more is gone anyway.
+            self.outlet.send(vec![Message::failure(&failure)], self.patience()).await.ok();
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.state.config.limits.stall_timeout
+    }
+
+    async fn tell(&mut self) -> Result<(), End> {
+        let news = Arc::new(Notify::new());
+        let mut stopping = self.state.stopping.clone();
+        let mut watch = self.open(news.clone()).await?;
+        self.begin().await?;
+        loop {
+            let beat = Instant::now() + self.request.heartbeat;
+            tokio::select! {
+                () = news.notified() => watch = self.follow(watch).await?,
+                () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => return Err(End::Closed),
+                () = self.outlet.closed() => return Err(End::Gone),
+                () = sleep_until(beat) => self.outlet.beat(self.patience()).await?,
+            }
+        }
+    }
+
+    /// The library's watch, which tells of everything after the answer that [`Live::begin`] gives.
+    async fn open(&self, news: Arc<Notify>) -> Result<Watch> {
+        let (served, request) = (self.served.clone(), self.request.clone());
+        blocking(move || {
+            let mut watch = served.database().watch(request.selector.clone())?;
+            watch.notify(move || news.notify_one());
+            // The answer is read apart, in pieces that a slow client may take one by one.
+            watch.next_delta()?;
+            Ok(watch)
+        })
+        .await
+    }
+
+    /// Tells the answer; or, to whoever has one, what came since.
+    async fn begin(&mut self) -> Result<(), End> {
+        let newest = self.served.database().sequence();
+        let since = self.request.since.filter(|since| *since > Sequence::ZERO && *since <= newest);
+        match since {
+            Some(since) if self.request.window.is_none() => {
+                self.told = since;
+                self.look_up().await
+            }
+            _ => {
+                self.outlet.send(vec![Message::reset()], self.patience()).await?;
+                match self.request.window {
+                    Some(_) => self.look_up().await,
+                    None => self.tell_all().await,
+                }
+            }
+        }
+    }
+
+    /// Tells the whole answer.
+    async fn tell_all(&mut self) -> Result<(), End> {
+        let (teller, request) = (self.teller.clone(), self.request.clone());
+        let (messages, reached) = blocking(move || {
+            let snapshot = teller.served.database().snapshot()?;
+            let reached = snapshot.sequence();
+            let found = snapshot.find(request.selector.clone()).run()?;
+            let messages = found.map(move |document| teller.row("enter", &snapshot, &document?, None));
+            Ok((Box::new(messages) as Messages, reached))
+        })
+        .await?;
+        self.send_all(messages, reached).await
+    }
+
+    /// Tells what is other than the client has it.
+    async fn look_up(&mut self) -> Result<(), End> {
+        if self.request.window.is_some() {
+            return self.look_up_window().await;
+        }
+        let (teller, request, told) = (self.teller.clone(), self.request.clone(), self.told);
+        let (messages, reached) = blocking(move || changed_since(teller, &request, told)).await?;
+        self.send_all(messages, reached).await
+    }
+
+    async fn look_up_window(&mut self) -> Result<(), End> {
+        let (teller, request) = (self.teller.clone(), self.request.clone());
+        let mut window = std::mem::take(&mut self.window);
+        let (messages, reached);
+        (self.window, messages, reached) = blocking(move || {
+            let snapshot = teller.served.database().snapshot()?;
+            let messages = match &request.window {
+                Some(query) => window.step(&teller, query, &snapshot)?,
+                None => Vec::new(),
+            };
+            Ok((window, messages, snapshot.sequence()))
+        })
+        .await?;
+        self.send_all(Box::new(messages.into_iter().map(Ok)), reached).await
+    }
+
+    /// Sends messages, piece by piece, and at last that they lead to `reached`.
+    async fn send_all(&mut self, mut messages: Messages, reached: Sequence) -> Result<(), End> {
+        loop {
+            let (piece, is_last);
+            (messages, piece, is_last) = blocking(move || {
+                let (piece, is_last) = next_piece(&mut messages)?;
+                Ok((messages, piece, is_last))
+            })
+            .await?;
+            if !piece.is_empty() {
+                self.outlet.send(piece, self.patience()).await?;
+            }
+            if is_last {
+                break;
+            }
+        }
+        self.told = reached;
+        let state = self.teller.state(reached);
+        Ok(self.outlet.send(vec![state], self.patience()).await?)
+    }
+
+    /// Tells what the library's watch has to say, as long as it has.
+    async fn follow(&mut self, mut watch: Watch) -> Result<Watch, End> {
+        loop {
+            if !self.may_read() {
+                return Err(Failure::forbidden("You are not allowed to access this db any more.").into());
+            }
+            let (teller, told, is_window) = (self.teller.clone(), self.told, self.request.window.is_some());
+            let news;
+            (watch, news) = blocking(move || {
+                let news = next_steps(&mut watch, &teller, told, is_window)?;
+                Ok((watch, news))
+            })
+            .await?;
+            match news {
+                // Closed, it has nothing more to say either.
+                News::Nothing if self.served.is_closed() => return Err(End::Closed),
+                News::Nothing => return Ok(watch),
+                News::LookUp => self.look_up().await?,
+                News::Steps(messages, reached) => {
+                    self.told = reached;
+                    self.outlet.send(messages, self.patience()).await?;
+                }
+            }
+        }
+    }
+
+    /// Whether whoever watches may still read the database.
+    fn may_read(&self) -> bool {
+        let security = self.served.security();
+        security.is_admin(&self.user) || self.served.name() != users::DATABASE && security.is_member(&self.user)
+    }
+}
+
+fn next_piece(messages: &mut Messages) -> Result<(Vec<Message>, bool)> {
+    let (mut piece, mut byte_count) = (Vec::new(), 0);
+    for message in messages {
+        let message = message?;
+        byte_count += message.json.len();
+        piece.push(message);
+        if byte_count >= PIECE_BYTES {
+            return Ok((piece, false));
+        }
+    }
+    Ok((piece, true))
+}
+
+/// What the watch has to say now, up to a piece. Blocks.
+fn next_steps(watch: &mut Watch, teller: &Teller, told: Sequence, is_window: bool) -> Result<News> {
+    let snapshot = teller.served.database().snapshot()?;
+    let (mut steps, mut byte_count, mut reached) = (Vec::new(), 0, told);
+    let mut is_news = false;
+    while byte_count < PIECE_BYTES {
+        let Some(delta) = watch.next_within(Duration::ZERO)? else { break };
+        // What was looked up may be ahead of the watch.
+        if delta.sequence() <= told {
+            continue;
+        }
+        is_news = true;
+        if is_window {
+            continue;
+        }
+        if delta.len() > EVENTS_MAX {
+            // Steps before it are looked up with it.
+            return Ok(News::LookUp);
+        }
+        for event in delta.events() {
+            steps.push(match event? {
+                Event::Added(document) => teller.row("enter", &snapshot, &document, None)?,
+                Event::Changed(document) => teller.row("change", &snapshot, &document, None)?,
+                Event::Removed { id, deleted } => Message::leave(id.as_str(), deleted),
+            });
+            byte_count += steps.last().map_or(0, |message| message.json.len());
+        }
+        reached = delta.sequence();
+        steps.push(teller.state(reached));
+    }
+    Ok(match (is_news, is_window) {
+        (false, _) => News::Nothing,
+        (true, true) => News::LookUp,
+        (true, false) => News::Steps(steps, reached),
+    })
+}
+
+/// Of each document that was written after `since`: what it is to the answer now. Blocks, and so do the messages.
+fn changed_since(teller: Teller, request: &Request, since: Sequence) -> Result<(Messages, Sequence)> {
+    let snapshot = teller.served.database().snapshot()?;
+    let changes = teller.served.database().changes(since)?;
+    let reached = changes.last_sequence();
+    let mut matching = changes.clone().documents(true).selector(&request.selector)?.run().peekable();
+    let changes = changes.run().filter(|change| !change.as_ref().is_ok_and(|change| change.id.is_design()));
+    let messages = changes.map(move |change| {
+        let change = change?;
+        // Both go through the same changes, in order.
+        let is_same = |other: &stemmadb::Result<stemmadb::Change>| match other {
+            Ok(other) => other.sequence == change.sequence,
+            Err(_) => true,
+        };
+        let document = matching.next_if(is_same).transpose()?.and_then(|matching| matching.document);
+        match document.filter(|document| !document.is_deleted()) {
+            // What has ended is no row, though it was not swept away yet.
+            Some(document) if snapshot.get(change.id.as_str())?.is_some() => {
+                teller.row("enter", &snapshot, &document, None)
+            }
+            _ => Ok(Message::leave(change.id.as_str(), change.deleted)),
+        }
+    });
+    Ok((Box::new(messages), reached))
+}

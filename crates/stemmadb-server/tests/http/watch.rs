@@ -1,0 +1,360 @@
+//! `_watch`: the answer, what changes in it, and coming back; as events and over a WebSocket.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stemmadb_server::{Config, Cors};
+
+use crate::client::{Started, basic};
+
+/// Server-sent events as they come.
+struct Events(BufReader<TcpStream>, String);
+
+/// A connection that has sent a request, and the head of its answer.
+fn opened(server: &Started, head: &str, body: &str) -> (BufReader<TcpStream>, String) {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(format!("{head}\r\nHost: localhost\r\n\r\n{body}").as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut told = String::new();
+    while !told.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut told).unwrap() > 0, "{told}");
+    }
+    (reader, told)
+}
+
+impl Events {
+    fn of(server: &Started, body: &Value, last: Option<&str>) -> Self {
+        let text = body.to_string();
+        let last = last.map(|last| format!("Last-Event-ID: {last}\r\n")).unwrap_or_default();
+        let credentials = basic("admin", "secret");
+        let head = format!(
+            "POST /live/_watch HTTP/1.1\r\nAuthorization: {credentials}\r\n{last}Content-Type: application/json\r\nContent-Length: {}",
+            text.len()
+        );
+        let (reader, told) = opened(server, &head, &text);
+        assert!(told.starts_with("HTTP/1.1 200") && told.contains("content-type: text/event-stream"), "{told}");
+        Events(reader, String::new())
+    }
+
+    /// The next event's name, id and data; none at the end. Beats are passed over.
+    fn next(&mut self) -> Option<(String, Option<String>, Value)> {
+        loop {
+            if let Some((event, rest)) = self.1.split_once("\n\n") {
+                let field = |name: &str| {
+                    event.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
+                };
+                let told = field("event").map(|kind| {
+                    let data: Value = serde_json::from_str(&field("data").unwrap()).unwrap();
+                    assert_eq!(data["type"], kind.as_str());
+                    (kind, field("id"), data)
+                });
+                self.1 = rest.to_owned();
+                match told {
+                    Some(told) => return Some(told),
+                    None => continue,
+                }
+            }
+            let mut length = String::new();
+            self.0.read_line(&mut length).unwrap();
+            let length = usize::from_str_radix(length.trim(), 16).unwrap_or(0);
+            let mut chunk = vec![0; length + 2];
+            self.0.read_exact(&mut chunk).ok();
+            if length == 0 {
+                return None;
+            }
+            self.1.push_str(std::str::from_utf8(&chunk[..length]).unwrap());
+        }
+    }
+
+    /// What is told up to the next state, briefly; and that state's id.
+    fn step(&mut self) -> (Vec<String>, String) {
+        let mut told = Vec::new();
+        loop {
+            let (kind, id, data) = self.next().expect("the watch goes on");
+            match id {
+                Some(id) => {
+                    assert_eq!((kind.as_str(), data["seq"].as_str()), ("state", Some(id.as_str())));
+                    return (told, id);
+                }
+                None => told.push(brief(&data)),
+            }
+        }
+    }
+}
+
+fn brief(data: &Value) -> String {
+    let kind = data["type"].as_str().unwrap();
+    let place = data["at"].as_u64().map(|at| format!("@{at}")).unwrap_or_default();
+    let rest = match kind {
+        "leave" => if data["deleted"] == true { " deleted" } else { "" }.to_owned(),
+        "reset" => return kind.to_owned(),
+        _ => format!(" n={}", data["doc"]["n"]),
+    };
+    format!("{kind} {}{place}{rest}", data["id"].as_str().unwrap())
+}
+
+fn put(server: &Started, id: &str, body: Value) {
+    let mut body = body;
+    let known = server.get(&format!("/live/{id}"));
+    if known.status == 200 {
+        body["_rev"] = known.json()["_rev"].clone();
+    }
+    assert_eq!(server.put(&format!("/live/{id}"), &body).status, 201);
+}
+
+fn filled() -> Started {
+    let server = Started::new();
+    server.database("live", &[json!({"_id": "a", "n": 1}), json!({"_id": "b", "n": 2}), json!({"_id": "c"})]);
+    server
+}
+
+#[test]
+fn a_watch_tells_the_answer_and_each_write_s_difference() {
+    let server = filled();
+    let mut events = Events::of(&server, &json!({"selector": {"n": {"$gt": 0}}, "heartbeat": 20}), None);
+    let (mut first, _) = events.step();
+    first.sort();
+    assert_eq!(first, ["enter a n=1", "enter b n=2", "reset"]);
+    put(&server, "c", json!({"n": 3}));
+    assert_eq!(events.step().0, ["enter c n=3"]);
+    put(&server, "d", json!({"n": 0}));
+    put(&server, "a", json!({"n": 10}));
+    assert_eq!(events.step().0, ["change a n=10"], "what does not match is not told");
+    put(&server, "b", json!({"n": -1}));
+    assert_eq!(events.step().0, ["leave b"]);
+    let revision = server.get("/live/a").json()["_rev"].as_str().unwrap().to_owned();
+    server.delete(&format!("/live/a?rev={revision}"));
+    assert_eq!(events.step().0, ["leave a deleted"]);
+    // One transaction is one step.
+    let revision = server.get("/live/c").json()["_rev"].clone();
+    let docs = json!([{"_id": "c", "_rev": revision, "n": 4}, {"_id": "e", "n": 5}]);
+    assert_eq!(server.post("/live/_transact", &json!({ "docs": docs })).status, 201);
+    assert_eq!(events.step().0.len(), 2);
+    server.design("live", "x", json!({"n": 1}));
+    put(&server, "f", json!({"n": 6}));
+    assert_eq!(events.step().0, ["enter f n=6"], "design documents are no rows");
+}
+
+#[test]
+fn whoever_comes_back_is_told_what_came_in_between() {
+    let mut server = filled();
+    let body = json!({"selector": {"n": {"$gt": 0}}, "fields": ["n"]});
+    let mut events = Events::of(&server, &body, None);
+    let (_, last) = events.step();
+    drop(events);
+    put(&server, "b", json!({"n": -1}));
+    put(&server, "d", json!({"n": 4}));
+    let (told, _) = Events::of(&server, &body, Some(&last)).step();
+    assert_eq!(told, ["leave b", "enter d n=4"]);
+    // The server need not be the same.
+    server.restart();
+    let mut events = Events::of(&server, &body, Some(&last));
+    assert_eq!(events.step().0, ["leave b", "enter d n=4"]);
+    put(&server, "d", json!({"n": 5, "other": 1}));
+    let (kind, _, data) = events.next().unwrap();
+    assert_eq!((kind.as_str(), &data["doc"]), ("change", &json!({"n": 5})));
+    // Of another database, or from the future, a position is none.
+    for last in ["5-ffffffff", "999999"] {
+        assert_eq!(Events::of(&server, &body, Some(last)).step().0[0], "reset");
+    }
+}
+
+#[test]
+fn a_window_keeps_its_order() {
+    let server = filled();
+    let mut events = Events::of(&server, &json!({"selector": {}, "sort": [{"n": "desc"}], "limit": 2}), None);
+    assert_eq!(events.step().0, ["reset", "enter b@0 n=2", "enter a@1 n=1"]);
+    put(&server, "c", json!({"n": 9}));
+    assert_eq!(events.step().0, ["leave a", "enter c@0 n=9"]);
+    put(&server, "b", json!({"n": 10}));
+    assert_eq!(events.step().0, ["change b@0 n=10"]);
+    let revision = server.get("/live/b").json()["_rev"].as_str().unwrap().to_owned();
+    server.delete(&format!("/live/b?rev={revision}"));
+    assert_eq!(events.step().0, ["leave b deleted", "enter a@1 n=1"]);
+}
+
+#[test]
+fn who_reads_slowly_misses_no_row() {
+    let server = filled();
+    let mut events = Events::of(&server, &json!({"selector": {"n": {"$gt": 0}}}), None);
+    events.step();
+    // More than sockets and the inbox hold: states in between are not told, the last is.
+    for round in 0..30 {
+        let docs: Vec<_> = (0..200)
+            .map(|n| {
+                let mut doc = json!({"_id": format!("x{n}"), "n": round + 1, "text": "x".repeat(2_000)});
+                let known = server.get(&format!("/live/x{n}"));
+                if known.status == 200 {
+                    doc["_rev"] = known.json()["_rev"].clone();
+                }
+                doc
+            })
+            .collect();
+        server.post("/live/_bulk_docs", &json!({ "docs": docs }));
+    }
+    put(&server, "last", json!({"n": 1}));
+    let mut rows = std::collections::BTreeMap::new();
+    while !rows.contains_key("last") {
+        for told in events.step().0 {
+            let (id, n) = told.split_once(' ').unwrap().1.split_once(" n=").unwrap();
+            rows.insert(id.to_owned(), n.to_owned());
+        }
+    }
+    assert_eq!(rows.len(), 201);
+    assert!(rows.iter().all(|(id, n)| id == "last" || n == "30"), "{rows:?}");
+}
+
+#[test]
+fn a_watch_ends_with_its_database_its_server_and_its_rights() {
+    let mut server = filled();
+    let body = json!({"selector": {}});
+    let mut events = Events::of(&server, &body, None);
+    events.step();
+    server.restart();
+    assert!(events.next().is_none());
+    let mut events = Events::of(&server, &body, None);
+    events.step();
+    assert_eq!(server.delete("/live").status, 200);
+    while events.next().is_some() {}
+    server.database("live", &[]);
+    server.put("/live/_security", &json!({"members": {"names": [], "roles": []}}));
+    let head = "GET /live/_watch?selector=%7B%7D HTTP/1.1";
+    let (reader, _) = opened(&server, head, "");
+    let mut events = Events(reader, String::new());
+    events.step();
+    server.put("/live/_security", &json!({"members": {"names": ["ann"], "roles": []}}));
+    put(&server, "secret", json!({"n": 1}));
+    let (kind, _, data) = events.next().unwrap();
+    assert_eq!((kind.as_str(), &data["error"]), ("failure", &json!("forbidden")));
+    assert!(events.next().is_none());
+}
+
+#[test]
+fn a_feed_ends_with_its_database() {
+    let server = filled();
+    let credentials = basic("admin", "secret");
+    let head = format!("GET /live/_changes?feed=continuous&heartbeat=20 HTTP/1.1\r\nAuthorization: {credentials}");
+    let (mut feed, _) = opened(&server, &head, "");
+    let mut line = String::new();
+    while !line.contains("\"id\":\"c\"") {
+        feed.read_line(&mut line).unwrap();
+    }
+    assert_eq!(server.delete("/live").status, 200);
+    while !line.contains("last_seq") {
+        assert!(feed.read_line(&mut line).unwrap() > 0, "{line}");
+    }
+}
+
+#[test]
+fn what_can_t_be_watched_is_told() {
+    let server = filled();
+    for wrong in [
+        json!({}),
+        json!({"selector": {"a": {"$huh": 1}}}),
+        json!({"selector": {}, "limit": 1001}),
+        json!({"selector": {}, "sort": [{"n": "up"}]}),
+        json!({"selector": {}, "since": "x"}),
+        json!({"selector": {}, "heartbeat": 0}),
+        json!({"selector": {}, "bookmark": "x"}),
+    ] {
+        assert_eq!(server.post("/live/_watch", &wrong).status, 400, "{wrong}");
+    }
+    assert_eq!(server.get("/live/_watch?selector=%7B").status, 400);
+    assert_eq!(server.get("/nowhere/_watch?selector=%7B%7D").status, 404);
+}
+
+const HANDSHAKE: &str = "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+
+fn socket(server: &Started, more: &str) -> (BufReader<TcpStream>, String) {
+    let credentials = basic("admin", "secret");
+    let head =
+        format!("GET /live/_watch?selector=%7B%7D&heartbeat=20 HTTP/1.1\r\nAuthorization: {credentials}\r\n{more}");
+    opened(server, &head, "")
+}
+
+/// The next frame: its kind and what it says.
+fn frame(reader: &mut BufReader<TcpStream>) -> (u8, Vec<u8>) {
+    let mut head = [0; 2];
+    reader.read_exact(&mut head).unwrap();
+    let length = match head[1] {
+        126 => {
+            let mut length = [0; 2];
+            reader.read_exact(&mut length).unwrap();
+            usize::from(u16::from_be_bytes(length))
+        }
+        length => usize::from(length),
+    };
+    let mut text = vec![0; length];
+    reader.read_exact(&mut text).unwrap();
+    (head[0] & 15, text)
+}
+
+/// The next message, pings passed over.
+fn message(reader: &mut BufReader<TcpStream>) -> Value {
+    loop {
+        match frame(reader) {
+            (1, text) => return serde_json::from_slice(&text).unwrap(),
+            (9, _) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_same_over_a_websocket() {
+    let mut server = filled();
+    let (mut reader, told) = socket(&server, HANDSHAKE);
+    assert!(told.starts_with("HTTP/1.1 101"), "{told}");
+    assert!(told.contains("sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{told}");
+    let mut kinds = Vec::new();
+    while kinds.last() != Some(&json!("state")) {
+        kinds.push(message(&mut reader)["type"].clone());
+    }
+    assert_eq!(kinds, ["reset", "enter", "enter", "enter", "state"]);
+    put(&server, "d", json!({"n": 4}));
+    let entered = message(&mut reader);
+    assert_eq!((&entered["type"], &entered["doc"]["n"]), (&json!("enter"), &json!(4)));
+    assert_eq!(message(&mut reader)["type"], "state");
+    let ping = frame(&mut reader);
+    assert_eq!(ping.0, 9);
+    // A client that says goodbye is let go; one that stays is told goodbye by a server that stops.
+    let (mut leaving, _) = socket(&server, HANDSHAKE);
+    leaving.get_mut().write_all(&[0x88, 0x82, 0, 0, 0, 0, 3, 232]).unwrap();
+    leaving.read_to_end(&mut Vec::new()).unwrap();
+    server.restart();
+    loop {
+        match frame(&mut reader) {
+            (8, reason) => break assert_eq!(&reason[..2], 1001_u16.to_be_bytes()),
+            (9, _) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_websocket_is_not_for_pages_of_other_sites() {
+    let server = Started::with(|config| Config {
+        cors: Some(Cors { origins: vec!["https://friend.example".to_owned(), "*".to_owned()], ..Cors::default() }),
+        ..config
+    });
+    server.database("live", &[]);
+    let status = |more: &str| socket(&server, &format!("{HANDSHAKE}\r\n{more}")).1[9..12].to_owned();
+    assert_eq!(status("X: y"), "101");
+    assert_eq!(status("Origin: http://localhost"), "101");
+    assert_eq!(status("Origin: https://friend.example"), "101");
+    assert_eq!(status("Origin: https://evil.example"), "403", "`*` is not for who has a name");
+    assert_eq!(status("Origin: null"), "403");
+    // Without a key or of another version it is no handshake.
+    for wrong in [
+        HANDSHAKE.replace("13", "8"),
+        HANDSHAKE.replace("dGhlIHNhbXBsZSBub25jZQ==", "short"),
+        HANDSHAKE.replace("keep-alive, Upgrade", "keep-alive"),
+    ] {
+        assert_eq!(&socket(&server, &wrong).1[9..12], "400", "{wrong}");
+    }
+    let (_, told) = opened(&server, &format!("GET /live/_watch?selector=%7B%7D HTTP/1.1\r\n{HANDSHAKE}"), "");
+    assert_eq!(&told[9..12], "401");
+}
