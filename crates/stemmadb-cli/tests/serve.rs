@@ -72,3 +72,15 @@ fn a_password_that_was_made_up_is_told_once() {
     let line = server.line_with("administrator: admin, password ");
     assert!(line.contains("STEMMA_ADMIN_PASSWORD"), "{line}");
 }
+
+#[test]
+fn a_log_in_json_is_json_from_its_first_line() {
+    let arguments = ["--log-format", "json", "--durability", "interval:100ms"];
+    let mut server = Running::start(&arguments, &[("STEMMA_ADMIN_PASSWORD", "secret")]);
+    let mut first = String::new();
+    server.said.read_line(&mut first).unwrap();
+    assert!(first.starts_with('{') && first.trim_end().ends_with('}'), "{first}");
+    for part in ["\"message\":\"listening\"", "\"address\":\"127.0.0.1:", "\"durability\":\"interval 100 ms\""] {
+        assert!(first.contains(part), "{part} is not in {first}");
+    }
+}

@@ -30,8 +30,8 @@ pub struct Config {
     pub log: Log,
     /// Settings that were given by name, and where: they are not changed over HTTP.
     pub given: BTreeMap<&'static str, String>,
-    /// Pages of which sites may use the server from a browser. None: only its own.
-    pub cors: Option<Cors>,
+    /// Pages of which sites may use the server from a browser, beside its own.
+    pub cors: Cors,
     /// A directory with the files of a dashboard, to be shown at `/_utils`: those that Fauxton is built to. None: a page that says how.
     pub dashboard: Option<PathBuf>,
     /// Whom the replicator reaches, and whom it trusts.
@@ -202,7 +202,7 @@ impl Config {
             hosts: Vec::new(),
             log: Log::default(),
             given: BTreeMap::new(),
-            cors: None,
+            cors: Cors::default(),
             dashboard: None,
             replicator: Replicator::default(),
             jwt_keys: Vec::new(),

@@ -75,7 +75,7 @@ impl Server {
         let scripts = Arc::new(Scripts::new(launch, config.script_bounds));
         let (stopping, stopped) = watch::channel(false);
         let state = State {
-            config,
+            config: Config { address, ..config },
             live,
             metrics: Arc::default(),
             directory,

@@ -81,7 +81,10 @@ pub(crate) fn is_of_script(headers: &HeaderMap) -> bool {
 
 /// What is answered of a site that may use the server: its own name, or `*` where all may and none with credentials.
 pub(crate) fn allowed_origin(config: &Config, origin: &str) -> Option<String> {
-    let cors = config.cors.as_ref().filter(|cors| cors.enabled)?;
+    let cors = &config.cors;
+    if !cors.enabled {
+        return None;
+    }
     if cors.origins.iter().any(|known| known == origin) {
         return Some(origin.to_owned());
     }
@@ -93,7 +96,7 @@ pub(crate) fn allowed_origin(config: &Config, origin: &str) -> Option<String> {
 pub(crate) fn cors_headers(config: &Config, origin: Option<&str>) -> Vec<(&'static str, String)> {
     let Some(allowed) = origin.and_then(|origin| allowed_origin(config, origin)) else { return Vec::new() };
     let mut headers = vec![("access-control-allow-origin", allowed), ("vary", "Origin".to_owned())];
-    if config.cors.as_ref().is_some_and(|cors| cors.credentials) {
+    if config.cors.credentials {
         headers.push(("access-control-allow-credentials", "true".to_owned()));
     }
     headers.push((

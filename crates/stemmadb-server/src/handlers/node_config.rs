@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::node::check;
 use crate::auth::PREFLIGHT;
-use crate::config::{Config, Cors};
+use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, State, blocking};
 
@@ -35,19 +35,19 @@ const fn key(section: &'static str, key: &'static str, change: Change, show: fn(
 use Change::{Never, Setting};
 
 const KEYS: &[Key] = &[
-    key("chttpd", "bind_address", Never, |_, config| config.address.ip().to_string()),
-    key("chttpd", "port", Never, |_, config| config.address.port().to_string()),
+    key("chttpd", "bind_address", Never, |state, _| state.config.address.ip().to_string()),
+    key("chttpd", "port", Never, |state, _| state.config.address.port().to_string()),
     key("chttpd", "require_valid_user", Setting("require_valid_user"), |_, config| {
         config.require_valid_user.to_string()
     }),
-    key("chttpd", "enable_cors", Setting("cors.enabled"), |_, config| cors(config).enabled.to_string()),
+    key("chttpd", "enable_cors", Setting("cors.enabled"), |_, config| config.cors.enabled.to_string()),
     key("chttpd", "max_http_request_size", Never, |_, config| config.limits.body_bytes.to_string()),
     key("chttpd_auth", "timeout", Setting("session_timeout"), timeout),
     key("chttpd_auth", "require_valid_user", Setting("require_valid_user"), |_, config| {
         config.require_valid_user.to_string()
     }),
-    key("cors", "origins", Setting("cors.origins"), |_, config| cors(config).origins.join(",")),
-    key("cors", "credentials", Setting("cors.credentials"), |_, config| cors(config).credentials.to_string()),
+    key("cors", "origins", Setting("cors.origins"), |_, config| config.cors.origins.join(",")),
+    key("cors", "credentials", Setting("cors.credentials"), |_, config| config.cors.credentials.to_string()),
     key("cors", "methods", Never, |_, _| PREFLIGHT[0].1.to_owned()),
     key("cors", "headers", Never, |_, _| PREFLIGHT[1].1.to_owned()),
     key("couch_httpd_auth", "timeout", Setting("session_timeout"), timeout),
@@ -56,15 +56,11 @@ const KEYS: &[Key] = &[
     }),
     key("couchdb", "uuid", Never, |state, _| state.directory.server_id().to_owned()),
     key("couchdb", "max_attachment_size", Never, |_, config| config.limits.attachment_bytes.to_string()),
-    key("httpd", "enable_cors", Setting("cors.enabled"), |_, config| cors(config).enabled.to_string()),
+    key("httpd", "enable_cors", Setting("cors.enabled"), |_, config| config.cors.enabled.to_string()),
     key("log", "level", Never, |_, config| config.log.level.to_string()),
     key("vendor", "name", Never, |_, _| "Stemma".to_owned()),
     key("vendor", "version", Never, |_, _| env!("CARGO_PKG_VERSION").to_owned()),
 ];
-
-fn cors(config: &Config) -> Cors {
-    config.cors.clone().unwrap_or_default()
-}
 
 fn timeout(_: &State, config: &Config) -> String {
     config.session_timeout.as_secs().to_string()

@@ -24,7 +24,7 @@ use crate::settings::Live;
 
 /// What all requests share.
 pub(crate) struct State {
-    /// As the server was started.
+    /// As the server was started, with the address that it has.
     pub(crate) config: Config,
     /// As it is in force, with what was changed since.
     pub(crate) live: Arc<Live>,

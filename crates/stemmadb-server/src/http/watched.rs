@@ -73,10 +73,10 @@ impl Watch {
     /// Writes the line about it.
     fn log(&self) {
         let Watch { id, route, status, byte_count, .. } = self;
-        let (method, user) = (self.method.as_str(), self.user.as_deref().unwrap_or_default());
+        let (method, user) = (self.method.as_str(), self.user.as_deref());
         let ms = self.started.elapsed().as_micros() as f64 / 1000.0;
-        let peer = self.peer.map(|peer| peer.to_string()).unwrap_or_default();
-        let error = self.failure.as_ref().map(Failure::error).unwrap_or_default();
+        let peer = self.peer.map(|peer| peer.to_string());
+        let error = self.failure.as_ref().map(Failure::error);
         // What a request is refused with may repeat what was sent; what goes wrong here has to be known.
         let wrong = self.failure.as_ref().filter(|failure| failure.status().is_server_error()).map(Failure::reason);
         match wrong.or(self.cut.as_deref()) {

@@ -93,6 +93,6 @@ fn with(config: &Config, changed: &BTreeMap<&'static str, Vec<String>>) -> Resul
 
 /// Whether a page of any site would act as its visitor. (It may not, whatever is set; here somebody can be told.)
 fn admits_anybody(config: &Config) -> bool {
-    let cors = config.cors.as_ref().filter(|cors| cors.enabled && cors.credentials);
-    cors.is_some_and(|cors| cors.origins.iter().any(|origin| origin == "*"))
+    let cors = &config.cors;
+    cors.enabled && cors.credentials && cors.origins.iter().any(|origin| origin == "*")
 }

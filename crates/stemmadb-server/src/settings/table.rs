@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Setting;
 use super::kind::{self, Kind, Written, path};
-use crate::config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Tls};
+use crate::config::{Administrator, Config, JwtAlgorithm, JwtKey, Tls};
 
 /// A setting that is one field of the configuration.
 macro_rules! setting {
@@ -26,6 +26,23 @@ macro_rules! setting {
     };
 }
 
+/// A setting that is a list of texts.
+macro_rules! list {
+    ($name:literal $($field:ident).+, $help:literal) => {
+        Setting {
+            name: $name,
+            kind: Kind::List,
+            help: $help,
+            default_told: None,
+            apply: |config, texts| {
+                config.$($field).+ = texts.to_vec();
+                Ok(())
+            },
+            show: |config| config.$($field).+.clone(),
+        }
+    };
+}
+
 /// What is said of a value that is not of its kind.
 fn not_of(kind: Kind) -> String {
     format!("expected {}", kind.expected())
@@ -39,26 +56,12 @@ fn one(texts: &[String]) -> Result<&str, String> {
     }
 }
 
-fn flag(texts: &[String]) -> Result<bool, String> {
-    texts.first().and_then(|text| kind::Flag::read(text)).ok_or_else(|| not_of(Kind::Flag))
-}
-
 /// Every setting, in the order in which they are told.
 pub(super) static SETTINGS: &[Setting] = &[
     setting!("listen" Address address, "Where to listen; port 0 takes any free one"),
     setting!("durability" Durability durability, "When a write is acknowledged: flushed to the disk (sync), at most so much before (interval), any time (none)"),
     setting!("cache_bytes" Bytes cache_bytes, "What is kept of reads in memory, for each open database"),
-    Setting {
-        name: "hosts",
-        kind: Kind::List,
-        help: "Names that this server is known by, beside numbers and localhost; none: any, if more than this machine is listened to",
-        default_told: None,
-        apply: |config, texts| {
-            config.hosts = texts.to_vec();
-            Ok(())
-        },
-        show: |config| config.hosts.clone(),
-    },
+    list!("hosts" hosts, "Names that this server is known by, beside numbers and localhost; none: any, if more than this machine is listened to"),
     setting!("session_timeout" Duration session_timeout, "How long a session lasts without a request"),
     setting!("require_valid_user" Flag require_valid_user, "Whether everybody has to say who they are, but for logging in and for asking whether the server is up"),
     Setting {
@@ -115,39 +118,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         },
         show: |_| Vec::new(),
     },
-    Setting {
-        name: "cors.enabled",
-        kind: Kind::Flag,
-        help: "Whether the sites of cors.origins may use the server",
-        default_told: None,
-        apply: |config, texts| {
-            cors(config).enabled = flag(texts)?;
-            Ok(())
-        },
-        show: |config| vec![kind::Flag::write(&config.cors.clone().unwrap_or_default().enabled)],
-    },
-    Setting {
-        name: "cors.origins",
-        kind: Kind::List,
-        help: "Pages of which sites may use the server from a browser: https://example.org, or * for all (without credentials)",
-        default_told: None,
-        apply: |config, texts| {
-            cors(config).origins = texts.to_vec();
-            Ok(())
-        },
-        show: |config| config.cors.iter().flat_map(|cors| cors.origins.clone()).collect(),
-    },
-    Setting {
-        name: "cors.credentials",
-        kind: Kind::Flag,
-        help: "Whether they may send cookies and passwords",
-        default_told: None,
-        apply: |config, texts| {
-            cors(config).credentials = flag(texts)?;
-            Ok(())
-        },
-        show: |config| vec![kind::Flag::write(&config.cors.as_ref().is_some_and(|cors| cors.credentials))],
-    },
+    setting!("cors.enabled" Flag cors.enabled, "Whether the sites of cors.origins may use the server"),
+    list!("cors.origins" cors.origins, "Pages of which sites may use the server from a browser: https://example.org, or * for all (without credentials)"),
+    setting!("cors.credentials" Flag cors.credentials, "Whether they may send cookies and passwords"),
     Setting {
         name: "jwt.keys",
         kind: Kind::Keys,
@@ -170,17 +143,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         },
         show: |config| config.replicator.ca.iter().map(|path| path.display().to_string()).collect(),
     },
-    Setting {
-        name: "replicator.hosts",
-        kind: Kind::List,
-        help: "The only hosts that the replicator reaches, without ports; none: any",
-        default_told: None,
-        apply: |config, texts| {
-            config.replicator.hosts = texts.to_vec();
-            Ok(())
-        },
-        show: |config| config.replicator.hosts.clone(),
-    },
+    list!("replicator.hosts" replicator.hosts, "The only hosts that the replicator reaches, without ports; none: any"),
     Setting {
         name: "tls.certificate",
         kind: Kind::Path,
@@ -227,10 +190,6 @@ pub(super) static SETTINGS: &[Setting] = &[
 fn administrator(config: &mut Config) -> &mut Administrator {
     let nobody = || Administrator { name: "admin".to_owned(), password: String::new() };
     config.administrator.get_or_insert_with(nobody)
-}
-
-fn cors(config: &mut Config) -> &mut Cors {
-    config.cors.get_or_insert_default()
 }
 
 fn tls(config: &mut Config) -> &mut Tls {

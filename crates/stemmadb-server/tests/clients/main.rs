@@ -98,7 +98,7 @@ fn browser() {
     let mut pages = Command::new("node");
     let (_pages, page) = Beside::start(pages.args(["serve.js", "0"]).current_dir(&example), "Node.js");
     let cors = Cors { origins: vec![page.clone()], credentials: true, ..Cors::default() };
-    let started = Started::with(|config| Config { cors: Some(cors), ..config });
+    let started = Started::with(|config| Config { cors, ..config });
     run(node("browser", &started).env("PAGE_URL", page).env("CHROMIUM", chromium), "Node.js");
 }
 

@@ -260,7 +260,7 @@ fn uuid_like() -> String {
 
 #[test]
 fn sites_that_were_named_may_use_the_server() {
-    let ask = |cors: Option<Cors>, method: &str, origin: &str| {
+    let ask = |cors: Cors, method: &str, origin: &str| {
         let server = Started::with(|config| stemmadb_server::Config { cors, ..config });
         let credentials = basic("admin", "secret");
         let mut headers = vec![("Origin", origin), ("Access-Control-Request-Method", "PUT")];
@@ -273,17 +273,15 @@ fn sites_that_were_named_may_use_the_server() {
     };
     let site = "https://app.example";
     let cors = |origins: &[&str], credentials| {
-        Some(Cors {
-            origins: origins.iter().map(|origin| (*origin).to_owned()).collect(),
-            credentials,
-            ..Cors::default()
-        })
+        let origins = origins.iter().map(|origin| (*origin).to_owned()).collect();
+        Cors { origins, credentials, ..Cors::default() }
     };
-    assert_eq!(ask(None, "GET", site), (200, None, false));
-    assert_eq!(ask(None, "OPTIONS", site).1, None);
+    assert_eq!(ask(Cors::default(), "GET", site), (200, None, false));
+    assert_eq!(ask(Cors::default(), "OPTIONS", site).1, None);
     assert_eq!(ask(cors(&[site], true), "GET", site), (200, Some(site.to_owned()), true));
     assert_eq!(ask(cors(&[site], true), "OPTIONS", site), (204, Some(site.to_owned()), true));
     assert_eq!(ask(cors(&[site], true), "GET", "https://evil.example"), (200, None, false));
+    assert_eq!(ask(Cors { enabled: false, ..cors(&[site], true) }, "GET", site), (200, None, false));
     assert_eq!(ask(cors(&["*"], false), "GET", site), (200, Some("*".to_owned()), false));
     assert_eq!(ask(cors(&["*"], true), "GET", site), (200, None, false), "never all with credentials");
 }
