@@ -337,7 +337,7 @@ fn the_same_over_a_websocket() {
 #[test]
 fn a_websocket_is_not_for_pages_of_other_sites() {
     let server = Started::with(|config| Config {
-        cors: Some(Cors { origins: vec!["https://friend.example".to_owned(), "*".to_owned()], ..Cors::default() }),
+        cors: Cors { origins: vec!["https://friend.example".to_owned(), "*".to_owned()], ..Cors::default() },
         ..config
     });
     server.database("live", &[]);
