@@ -19,11 +19,13 @@ const NODES_MAX: usize = 8_000_000;
 pub(crate) async fn read_all(mut body: Incoming, bytes_max: usize, patience: Duration) -> Result<Bytes> {
     let too_large = || Failure::too_large("the request entity is too large");
     if body.size_hint().lower() > bytes_max as u64 {
+        pass_over(body, patience).await;
         return Err(too_large());
     }
     let mut whole = BytesMut::new();
     while let Some(frame) = next_frame(&mut body, patience).await? {
         if whole.len() + frame.len() > bytes_max {
+            pass_over(body, patience).await;
             return Err(too_large());
         }
         if whole.is_empty() && body.is_end_stream() {
@@ -32,6 +34,20 @@ pub(crate) async fn read_all(mut body: Incoming, bytes_max: usize, patience: Dur
         whole.extend_from_slice(&frame);
     }
     Ok(whole.freeze())
+}
+
+/// So much of a body that is too large is still read.
+const PASSED_BYTES_MAX: usize = 4 << 20;
+
+/// Reads on without keeping it, up to a bound: who is hung up on while still sending may not see why.
+async fn pass_over(mut body: Incoming, patience: Duration) {
+    let mut left = PASSED_BYTES_MAX;
+    while let Ok(Some(frame)) = next_frame(&mut body, patience).await {
+        match left.checked_sub(frame.len()) {
+            Some(less) => left = less,
+            None => return,
+        }
+    }
 }
 
 /// What a compressed body says, if it is no longer than `bytes_max`.

@@ -279,8 +279,14 @@ fn peer(
     match endpoint {
         Endpoint::Remote { url, headers } => {
             let cancelled = job.cancelled.subscribe();
-            let remote =
-                Remote::new(state.reach.client.clone(), url.clone(), headers.clone(), runtime.clone(), cancelled);
+            let remote = Remote::new(
+                state.reach.client.clone(),
+                url.clone(),
+                headers.clone(),
+                runtime.clone(),
+                state.config.limits.body_bytes,
+                cancelled,
+            );
             if create {
                 remote.create()?;
             }

@@ -26,8 +26,8 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 
 /// Documents asked for at once.
 const READ_COUNT: usize = 50;
-/// The largest answer that is held, in bytes: a page of documents.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// The largest answer that is held, in bytes, but for documents: a page of the feed.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How long an answer may stand still.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -37,6 +37,8 @@ pub(super) struct Remote {
     url: String,
     headers: Vec<(String, String)>,
     runtime: Handle,
+    /// So many bytes of documents are held at once, as of a client's.
+    document_bytes_max: usize,
     /// Becomes true when the job is cancelled.
     cancelled: watch::Receiver<bool>,
     /// Revisions of checkpoints, which some servers want to be told.
@@ -49,9 +51,26 @@ pub(super) fn refused(failure: &Failure) -> Error {
     match failure.status().as_u16() {
         404 => Error::not_found(message),
         409 => Error::conflict(message),
+        413 => Error::invalid(message).with_source(TooLarge),
         400..=499 => Error::invalid(message),
         _ => Error::unavailable(message),
     }
+}
+
+/// It was too much at once: less may do.
+#[derive(Debug)]
+struct TooLarge;
+
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("too large")
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
+fn is_too_large(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<TooLarge>())
 }
 
 fn broken(what: impl std::fmt::Display) -> Error {
@@ -91,9 +110,10 @@ impl Remote {
         url: String,
         headers: Vec<(String, String)>,
         runtime: Handle,
+        document_bytes_max: usize,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
-        Remote { client, url, headers, runtime, cancelled, checkpoints: Mutex::default() }
+        Remote { client, url, headers, runtime, document_bytes_max, cancelled, checkpoints: Mutex::default() }
     }
 
     /// Runs a future to its end, or until the job is cancelled.
@@ -134,9 +154,12 @@ impl Remote {
 
     /// The JSON that a request is answered with.
     async fn told(response: Response<Arrived>) -> stemmadb::Result<Value> {
+        Self::told_within(response, ANSWER_BYTES_MAX).await
+    }
+
+    async fn told_within(response: Response<Arrived>, bytes_max: usize) -> stemmadb::Result<Value> {
         let status = response.status();
-        let bytes =
-            read_all(response.into_body(), ANSWER_BYTES_MAX, PATIENCE).await.map_err(|error| refused(&error))?;
+        let bytes = read_all(response.into_body(), bytes_max, PATIENCE).await.map_err(|error| refused(&error))?;
         if status.is_success() {
             return read_json(&bytes).map_err(|error| broken(error.reason()));
         }
@@ -152,6 +175,69 @@ impl Remote {
             let response = self.send(method, path, content_type, body, patience).await?;
             Self::told(response).await
         })
+    }
+
+    /// Shows some revisions to `take`: in parts, if they are too large together.
+    fn read_some(
+        &self,
+        some: &[(&DocumentId, &Revision)],
+        take: &mut dyn FnMut(Transfer) -> stemmadb::Result<()>,
+    ) -> stemmadb::Result<()> {
+        let asked = some.iter().map(|(id, revision)| {
+            let mut row = Object::new();
+            row.insert("id", id.as_str());
+            row.insert("rev", revision.to_string());
+            Value::Object(row)
+        });
+        let asked = json_body(&single("docs", Value::Array(asked.collect())));
+        let path = "/_bulk_get?revs=true&latest=true&attachments=false";
+        let told = self.wait_for(async {
+            let response = self.send(Method::POST, path, Some("application/json"), asked, PATIENCE).await?;
+            Self::told_within(response, self.document_bytes_max).await
+        });
+        let told = match told {
+            Err(error) if is_too_large(&error) && some.len() > 1 => {
+                let (first, second) = some.split_at(some.len() / 2);
+                self.read_some(first, take)?;
+                return self.read_some(second, take);
+            }
+            told => told?,
+        };
+        let rows = told.get("results").and_then(Value::as_array).unwrap_or_default();
+        for (row, (id, _)) in rows.iter().zip(some) {
+            let documents = row.get("docs").and_then(Value::as_array).unwrap_or_default();
+            for document in documents.iter().filter_map(|document| document.get("ok")) {
+                take(self.transfer(id, document.clone())?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes documents without files: in parts, if they are too large together. One that is too large by itself is refused.
+    fn write_plain(&self, plain: &[Transfer], refusals: &mut Vec<Error>) -> stemmadb::Result<()> {
+        if plain.is_empty() {
+            return Ok(());
+        }
+        let mut body = Object::new();
+        body.insert("new_edits", false);
+        body.insert("docs", Value::Array(plain.iter().map(document_json).collect()));
+        let told = match self.ask(Method::POST, "/_bulk_docs", Some(&body.into()), PATIENCE) {
+            Err(error) if is_too_large(&error) => {
+                if plain.len() == 1 {
+                    refusals.push(error);
+                    return Ok(());
+                }
+                let (first, second) = plain.split_at(plain.len() / 2);
+                self.write_plain(first, refusals)?;
+                return self.write_plain(second, refusals);
+            }
+            told => told?,
+        };
+        for row in told.as_array().unwrap_or_default().iter().filter(|row| row.get("error").is_some()) {
+            let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("unknown");
+            refusals.push(Error::invalid(format!("{}: {}: {}", text("id"), text("error"), text("reason"))));
+        }
+        Ok(())
     }
 
     /// Makes the database, if there is none.
@@ -218,6 +304,7 @@ impl Remote {
             url: self.url.clone(),
             headers: self.headers.clone(),
             runtime: self.runtime.clone(),
+            document_bytes_max: self.document_bytes_max,
             cancelled: self.cancelled.clone(),
             checkpoints: Mutex::default(),
         }
@@ -415,41 +502,14 @@ impl Peer for Remote {
     fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> stemmadb::Result<()>) -> stemmadb::Result<()> {
         let all: Vec<_> =
             wanted.iter().flat_map(|wanted| wanted.revisions.iter().map(move |rev| (&wanted.id, rev))).collect();
-        for some in all.chunks(READ_COUNT) {
-            let asked = some.iter().map(|(id, revision)| {
-                let mut row = Object::new();
-                row.insert("id", id.as_str());
-                row.insert("rev", revision.to_string());
-                Value::Object(row)
-            });
-            let asked = single("docs", Value::Array(asked.collect()));
-            let told =
-                self.ask(Method::POST, "/_bulk_get?revs=true&latest=true&attachments=false", Some(&asked), PATIENCE)?;
-            let rows = told.get("results").and_then(Value::as_array).unwrap_or_default();
-            for (row, (id, _)) in rows.iter().zip(some) {
-                let documents = row.get("docs").and_then(Value::as_array).unwrap_or_default();
-                for document in documents.iter().filter_map(|document| document.get("ok")) {
-                    take(self.transfer(id, document.clone())?)?;
-                }
-            }
-        }
-        Ok(())
+        all.chunks(READ_COUNT).try_for_each(|some| self.read_some(some, take))
     }
 
     fn write(&self, transfers: Vec<Transfer>) -> stemmadb::Result<Vec<Error>> {
         let (with_files, plain): (Vec<_>, Vec<_>) =
             transfers.into_iter().partition(|transfer| !transfer.files.is_empty());
         let mut refusals = Vec::new();
-        if !plain.is_empty() {
-            let mut body = Object::new();
-            body.insert("new_edits", false);
-            body.insert("docs", Value::Array(plain.iter().map(document_json).collect()));
-            let told = self.ask(Method::POST, "/_bulk_docs", Some(&body.into()), PATIENCE)?;
-            for row in told.as_array().unwrap_or_default().iter().filter(|row| row.get("error").is_some()) {
-                let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("unknown");
-                refusals.push(Error::invalid(format!("{}: {}: {}", text("id"), text("error"), text("reason"))));
-            }
-        }
+        self.write_plain(&plain, &mut refusals)?;
         for transfer in with_files {
             match self.put_with_files(transfer) {
                 Err(error) if matches!(error.kind(), stemmadb::ErrorKind::Invalid | stemmadb::ErrorKind::Conflict) => {

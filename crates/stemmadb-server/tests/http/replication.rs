@@ -285,3 +285,30 @@ fn what_fails_is_tried_again_later_and_later_and_tells_when() {
         job()["state"] == "running" && job()["retry_at"].is_null() && job()["info"]["error"].is_null()
     });
 }
+
+#[test]
+fn what_is_too_large_together_goes_in_parts() {
+    let narrow = || {
+        Started::with(|mut config| {
+            config.limits.body_bytes = 20_000;
+            config
+        })
+    };
+    let (one, small) = (Started::new(), narrow());
+    let docs: Vec<_> = (0..60).map(|n| json!({"_id": format!("d{n:02}"), "text": "x".repeat(1500 + n)})).collect();
+    one.database("db", &docs);
+    let push = json!({"source": "db", "target": small.url("db"), "create_target": true});
+    let pushed = one.post("/_replicate", &push);
+    assert_eq!((pushed.status, &pushed.json()["history"][0]["docs_written"]), (200, &json!(60)), "{pushed:?}");
+    assert_eq!(state(&one, "db"), state(&small, "db"));
+    let pull = json!({"source": one.url("db"), "target": "pulled", "create_target": true});
+    let pulled = small.post("/_replicate", &pull);
+    assert_eq!((pulled.status, &pulled.json()["history"][0]["docs_written"]), (200, &json!(60)), "{pulled:?}");
+    assert_eq!(state(&small, "pulled"), state(&one, "db"));
+    // One that is too large by itself is counted, and the others arrive.
+    one.put("/db/huge", &json!({"text": "x".repeat(30_000)}));
+    one.put("/db/next", &json!({"n": 1}));
+    let counts = one.post("/_replicate", &push).json()["history"][0].clone();
+    assert_eq!((&counts["docs_written"], &counts["doc_write_failures"]), (&json!(1), &json!(1)), "{counts}");
+    assert_eq!((small.get("/db/next").status, small.get("/db/huge").status), (200, 404));
+}
