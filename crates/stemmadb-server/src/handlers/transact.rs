@@ -12,6 +12,9 @@ use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, blocking};
 use crate::mango::plain;
 
+/// The most checks of one transaction: each may be a query.
+const CHECKS_MAX: usize = 1_000;
+
 /// `POST /{db}/_transact`
 pub(crate) async fn post(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
@@ -24,6 +27,9 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
     };
     let documents = list(&mut body, "docs")?;
     let checks = list(&mut body, "checks")?;
+    if checks.len() > CHECKS_MAX {
+        return Err(Failure::bad_request(format!("A transaction has at most {CHECKS_MAX} checks")));
+    }
     if let Some(name) = body.names().next() {
         return Err(Failure::bad_request(format!("A transaction has `docs` and `checks`, not `{name}`")));
     }

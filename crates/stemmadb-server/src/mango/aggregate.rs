@@ -11,6 +11,9 @@ use crate::error::{Failure, Result};
 /// The most groups that are made, and distinct values that are told.
 const GROUPS_MAX: u64 = 100_000;
 
+/// The most figures of one request: each is a question of its own.
+const FIGURES_MAX: usize = 100;
+
 /// What was asked.
 #[derive(Debug)]
 pub(crate) struct Aggregate {
@@ -82,6 +85,9 @@ impl Aggregate {
     fn check(self) -> Result<Self> {
         if self.figures.is_empty() {
             return Err(Failure::bad_request("`figures` says what is wanted: {\"total\": {\"sum\": \"price\"}}"));
+        }
+        if self.figures.len() > FIGURES_MAX {
+            return Err(Failure::bad_request(format!("More than {FIGURES_MAX} figures")));
         }
         let is_list = |figure: &Figure| matches!(figure, Figure::Of(Function::Distinct | Function::CountDistinct, _));
         if self.group_by.is_some() && self.figures.iter().any(|(_, figure)| is_list(figure)) {

@@ -128,7 +128,7 @@ pub(super) const WATCH: &[Parameter] = &[
     number("limit", "The size of the window, at most 1,000; 25 where there is only a sort."),
     number("skip", "Leaves so many rows out before the window."),
     json("fields", "What is told of rows; all unless told."),
-    text("since", "The sequence of the answer that the client has: only what came since is told."),
+    text("since", "The sequence of the answer that the client has, or `now`: only what came since is told."),
     header("Last-Event-ID", "The same, as browsers send it."),
     number("heartbeat", "Milliseconds between beats of an idle watch; 30,000 unless told."),
 ];

@@ -75,6 +75,7 @@ fn of_query(call: &Call) -> Result<Object> {
 
 fn sequence(served: &Served, value: &Value) -> Result<Sequence> {
     match value.as_str() {
+        Some("now") => Ok(served.database().sequence()),
         Some(text) => served.parse_sequence(text),
         None => served.parse_sequence(&value.to_json()),
     }

@@ -69,6 +69,7 @@ fn figures_of_groups_in_any_order() {
         json!({"figures": {"x": {"distinct": "price"}}, "group_by": "city"}),
         json!({"figures": {"x": "count"}, "selector": {"a": {"$huh": 1}}}),
         json!({"figures": {"x": "count"}, "sort": []}),
+        json!({"figures": (0..101).map(|n| (n.to_string(), json!("count"))).collect::<serde_json::Map<_, _>>()}),
     ] {
         assert_eq!(server.post("/shop/_aggregate", &wrong).status, 400, "{wrong}");
     }

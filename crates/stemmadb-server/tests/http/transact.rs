@@ -164,6 +164,7 @@ fn what_is_no_transaction_is_told() {
         json!({"docs": [{"_id": "a"}, {"_id": "a"}]}),
         json!({"docs": [{"_id": "_local/a"}]}),
         json!({"checks": [{"id": "a"}]}),
+        json!({"checks": vec![json!({"id": "a", "if_absent": true}); 1_001]}),
         json!({"checks": [{"id": "a", "rev": "x"}]}),
         json!({"checks": [{"id": "a", "if_absent": false}]}),
         json!({"checks": [{"selector": {"a": {"$huh": 1}}, "count": 1}]}),

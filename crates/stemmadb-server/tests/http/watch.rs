@@ -156,6 +156,13 @@ fn whoever_comes_back_is_told_what_came_in_between() {
     put(&server, "d", json!({"n": 5, "other": 1}));
     let (kind, _, data) = events.next().unwrap();
     assert_eq!((kind.as_str(), &data["doc"]), ("change", &json!({"n": 5})));
+    // Whoever wants only what comes says so.
+    let mut live = json!({"since": "now"});
+    live["selector"] = body["selector"].clone();
+    let mut events = Events::of(&server, &live, None);
+    assert_eq!(events.step().0, [""; 0]);
+    put(&server, "d", json!({"n": 6}));
+    assert_eq!(events.step().0, ["change d n=6"]);
     // Of another database, or from the future, a position is none.
     for last in ["5-ffffffff", "999999"] {
         assert_eq!(Events::of(&server, &body, Some(last)).step().0[0], "reset");
@@ -205,6 +212,21 @@ fn who_reads_slowly_misses_no_row() {
     }
     assert_eq!(rows.len(), 201);
     assert!(rows.iter().all(|(id, n)| id == "last" || n == "30"), "{rows:?}");
+}
+
+#[test]
+fn many_watches_hold_no_thread() {
+    let server = filled();
+    let body = json!({"selector": {"n": {"$gt": 5}}});
+    // More than the blocking pool has threads.
+    let mut watches: Vec<_> = (0..600).map(|_| Events::of(&server, &body, None)).collect();
+    watches.iter_mut().for_each(|watch| drop(watch.step()));
+    put(&server, "a", json!({"n": 6}));
+    for watch in &mut watches {
+        assert_eq!(watch.step().0, ["enter a n=6"]);
+    }
+    let found = server.post("/live/_find", &json!({ "selector": body["selector"] })).json();
+    assert_eq!(found["docs"].as_array().unwrap().len(), 1);
 }
 
 #[test]
