@@ -26,7 +26,7 @@ use crate::connections::Connected;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::handlers::dashboard::Dashboard;
-use crate::http::{Answer, Call, Query, Served, State, Watch, Watched, blocking, segments};
+use crate::http::{Answer, Call, Query, Served, State, UPLOADS_MAX, Watch, Watched, blocking, segments};
 use crate::replicator::{Jobs, Reach, follow};
 use crate::routes::{Found, find};
 use crate::script::{Launch, Scripts};
@@ -86,6 +86,7 @@ impl Server {
             connections: Arc::default(),
             dashboard,
             started: Instant::now(),
+            uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
             watches: Arc::new(Semaphore::new(crate::watch::WATCHES_MAX)),
             stopping: stopped.clone(),
         };

@@ -156,12 +156,16 @@ pub(super) fn is_gzip(call: &Call) -> bool {
 async fn store_body(call: &mut Call, served: &Arc<Served>) -> Result<Content> {
     let limits = call.state.config.limits.clone();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
+    let place = call.place_for_upload().await?;
     let (sender, arriving) = Arriving::new();
     let storing = served.clone();
     let (is_gzip, file_max) = (is_gzip(call), limits.attachment_bytes);
-    let stored = tokio::task::spawn_blocking(move || match is_gzip {
-        true => storing.store(Bounded::new(MultiGzDecoder::new(arriving), file_max)),
-        false => storing.store(arriving),
+    let stored = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        match is_gzip {
+            true => storing.store(Bounded::new(MultiGzDecoder::new(arriving), file_max)),
+            false => storing.store(arriving),
+        }
     });
     let mut count: u64 = 0;
     let failed = loop {

@@ -144,6 +144,7 @@ pub(super) async fn read_related(
     let boundary = boundary(content_type);
     let boundary = boundary.ok_or_else(|| Failure::bad_request("multipart/related needs a boundary"))?.to_owned();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
+    let place = call.place_for_upload().await?;
     let (sender, arriving) = Arriving::new();
     let (served, id) = (served.clone(), id.to_owned());
     let (json_max, file_max) = (limits.body_bytes, limits.attachment_bytes);
@@ -152,6 +153,7 @@ pub(super) async fn read_related(
         false => Box::new(arriving),
     };
     let read = tokio::task::spawn_blocking(move || {
+        let _place = place;
         let mut parts = Parts::new(arriving, &boundary);
         let document = read_parts(&mut parts, &served, &id, json_max, file_max)?;
         // What comes after the last part is of no interest, yet the client wants to be rid of it.

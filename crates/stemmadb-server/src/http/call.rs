@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use stemmadb::Value;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::body::{inflated, read_all, read_json};
 use super::{Parameters, Query};
@@ -21,6 +21,9 @@ use crate::metrics::Metrics;
 use crate::replicator::{Jobs, Reach};
 use crate::script::Scripts;
 use crate::settings::Live;
+
+/// Bodies that are stored as they arrive, at once; more wait. A quarter of the blocking pool's threads.
+pub(crate) const UPLOADS_MAX: usize = 128;
 
 /// What all requests share.
 pub(crate) struct State {
@@ -37,6 +40,8 @@ pub(crate) struct State {
     pub(crate) connections: Arc<Connections>,
     pub(crate) dashboard: Dashboard,
     pub(crate) started: Instant,
+    /// Places for bodies that are stored as they arrive.
+    pub(crate) uploads: Arc<Semaphore>,
     /// Places for watches.
     pub(crate) watches: Arc<Semaphore>,
     /// Becomes true when the server is told to stop.
@@ -86,6 +91,13 @@ impl Call {
             Some("gzip") if !bytes.is_empty() => inflated(&bytes, limits.body_bytes),
             _ => Ok(bytes),
         }
+    }
+
+    /// A place for a body that is stored as it arrives, which takes a thread: there are fewer than threads, so that slow senders leave some
+    /// for others. Waits for one.
+    pub(crate) async fn place_for_upload(&self) -> Result<OwnedSemaphorePermit> {
+        let place = self.state.uploads.clone().acquire_owned().await;
+        place.map_err(|_| Failure::internal("nothing is stored any more"))
     }
 
     /// The body as JSON; none if it is empty.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
+use stemmadb_server::{Config, Limits};
 
 use crate::client::{Started, basic};
 
@@ -34,10 +35,48 @@ fn slow_reader(server: &Started, path: &str) -> TcpStream {
     stream
 }
 
-#[test]
-fn slow_readers_hold_nobody_up() {
+/// As many files as may be open: each connection is two here.
+fn allow_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+}
+
+#[test]
+fn slow_senders_hold_up_nobody_but_each_other() {
+    allow_files();
+    let patient = Limits { stall_timeout: Duration::from_secs(300), ..Limits::default() };
+    let server = Started::with(|config| Config { limits: patient, ..config });
+    server.database("slow", &[json!({"_id": "a"})]);
+    let credentials = basic("admin", "secret");
+    let begin = |n: usize| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let head = format!(
+            "PUT /slow/doc-{n}/file HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\nExpect: 100-continue\r\nContent-Length: 10\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let mut first = begin(0);
+    let mut begun = [0; 25];
+    first.read_exact(&mut begun).unwrap();
+    assert_eq!(&begun, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let others: Vec<_> = (1..READER_COUNT).map(begin).collect();
+    let found = server.post("/slow/_find", &json!({"selector": {}}));
+    assert_eq!(found.json()["docs"].as_array().unwrap().len(), 1);
+    assert_eq!(server.get("/slow/_all_docs").json()["total_rows"], 1);
+    first.write_all(b"0123456789").unwrap();
+    let mut rest = String::new();
+    first.read_to_string(&mut rest).unwrap();
+    assert!(rest.starts_with("HTTP/1.1 201"), "{rest}");
+    // Once they are gone there is room again.
+    drop(others);
+    assert_eq!(server.send_as_admin("PUT", "/slow/late/file", &[], b"late").status, 201);
+}
+
+#[test]
+fn slow_readers_hold_nobody_up() {
+    allow_files();
     let server = filled();
     let paths = ["/slow/_all_docs?include_docs=true", "/slow/_changes?include_docs=true&descending=true"];
     let mut readers: Vec<_> = (0..READER_COUNT).map(|n| slow_reader(&server, paths[n % 2])).collect();
