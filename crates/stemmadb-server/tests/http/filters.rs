@@ -1,4 +1,4 @@
-//! The feed through functions of design documents.
+//! The feed through functions of design documents, selectors and ids.
 
 use serde_json::json;
 
@@ -46,4 +46,53 @@ fn filters_and_views_keep_what_they_keep() {
         let answer = server.get(&format!("/db/_changes?{path}"));
         assert_eq!(answer.status, status, "{path}: {answer:?}");
     }
+}
+
+#[test]
+fn a_long_feed_says_by_the_index_what_every_change_says() {
+    let server = Started::new();
+    let docs: Vec<_> = (0..1600).map(|n| json!({"_id": format!("d{n:04}"), "kind": n % 80, "n": n})).collect();
+    server.database("db", &docs);
+    for n in [17, 97, 500] {
+        let revision = server.get(&format!("/db/d{n:04}")).json()["_rev"].clone();
+        // A deletion that says what it was, another that says nothing, and a change.
+        let body = match n {
+            17 => json!({"_rev": revision, "_deleted": true, "kind": 17}),
+            97 => json!({"_rev": revision, "_deleted": true}),
+            _ => json!({"_rev": revision, "kind": 17, "n": n}),
+        };
+        assert_eq!(server.put(&format!("/db/d{n:04}"), &body).status, 201);
+    }
+    let rows = |answer: &serde_json::Value| answer["results"].as_array().unwrap().clone();
+    let all = rows(&server.get("/db/_changes?include_docs=true").json());
+    let expected: Vec<_> = all.into_iter().filter(|row| row["doc"]["kind"] == 17).collect();
+    assert_eq!(expected.len(), 20);
+    let ask = |query: &str| {
+        server
+            .post(
+                &format!("/db/_changes?filter=_selector&include_docs=true{query}"),
+                &json!({"selector": {"kind": 17}}),
+            )
+            .json()
+    };
+    assert_eq!(rows(&ask("")), expected);
+    let mut backwards = rows(&ask("&descending=true"));
+    backwards.reverse();
+    assert_eq!(backwards, expected);
+    // Page by page, as PouchDB asks.
+    let (mut pages, mut since) = (Vec::new(), "0".to_owned());
+    loop {
+        let page = ask(&format!("&limit=6&since={since}"));
+        since = page["last_seq"].as_str().unwrap().to_owned();
+        let found = rows(&page);
+        if found.is_empty() {
+            break;
+        }
+        pages.extend(found);
+    }
+    assert_eq!(pages, expected);
+    let ids = json!({"doc_ids": ["d0500", "d0003", "nothing", "d0017"]});
+    let named = rows(&server.post("/db/_changes?filter=_doc_ids", &ids).json());
+    let named: Vec<_> = named.iter().map(|row| (row["id"].as_str().unwrap(), row["deleted"] == true)).collect();
+    assert_eq!(named, [("d0003", false), ("d0017", true), ("d0500", false)]);
 }
