@@ -39,8 +39,13 @@ pub(super) const READING_POSTS: &[&str] = &[
     "/{db}/_design/{ddoc}/_view/{view}",
     "/{db}/_design/{ddoc}/_view/{view}/queries",
     "/{db}/_design_docs",
+    "/{db}/_design_docs/queries",
+    // Replicators ask a source for it too; it flushes, and changes nothing.
+    "/{db}/_ensure_full_commit",
     "/{db}/_explain",
     "/{db}/_find",
+    "/{db}/_local_docs",
+    "/{db}/_local_docs/queries",
     "/{db}/_missing_revs",
     "/{db}/_prepare",
     "/{db}/_prepared/{handle}",
