@@ -3,13 +3,15 @@
 //! Lines tell the pattern of a route, never the path or the query; the name of a user who was verified, never one that was claimed. What
 //! clients send stays out of it, so no password, cookie or token can get in.
 
-use std::io::{BufWriter, Write};
+mod lines;
+
+use std::io::Write;
 use std::str::FromStr;
 
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::error::{Failure, Result};
+use lines::{Lines, Writing};
 
 /// How much is written, and how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,11 +89,8 @@ impl std::fmt::Display for Format {
 /// Writes the log, on a thread of its own; dropped, it writes what is left and ends.
 #[must_use = "the log ends with it"]
 pub struct Logging {
-    _writing: Option<WorkerGuard>,
+    _writing: Option<Writing>,
 }
-
-/// Lines that may wait to be written. Who waits for a slow log makes everybody wait: beyond this, lines are left out.
-const WAITING_MAX: usize = 64 * 1024;
 
 impl Log {
     /// Has everything in this process logged to `writer` from now on, until what is returned is dropped.
@@ -106,15 +105,15 @@ impl Log {
             Level::Info => LevelFilter::INFO,
             Level::Debug => LevelFilter::DEBUG,
         };
-        // Its thread flushes when no line waits: many lines at once are one write.
-        let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING_MAX);
-        let (writer, writing) = builder.thread_name("stemma-log").finish(BufWriter::new(writer));
-        let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(writer);
+        let to = Lines::default();
+        let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(to.clone());
         let installed = match self.format {
             Format::Text => tracing::subscriber::set_global_default(lines.finish()),
             Format::Json => tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish()),
         };
         installed.map_err(|error| Failure::internal(error.to_string()))?;
+        let writing =
+            to.write_to(writer).map_err(|error| Failure::internal(format!("no thread for the log: {error}")))?;
         Ok(Logging { _writing: Some(writing) })
     }
 }
