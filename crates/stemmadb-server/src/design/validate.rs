@@ -29,9 +29,14 @@ struct Known {
 }
 
 impl Validators {
-    /// Whether there may be functions to ask: those that the last write knew, or somebody is looking for them now.
+    /// Whether there may be functions to ask: there were when they were looked for last, or that has yet to be done.
     pub(crate) fn may_be_any(&self) -> bool {
-        self.0.try_lock().is_none_or(|known| !known.functions.is_empty())
+        self.0.try_lock().is_none_or(|known| known.at.is_none() || !known.functions.is_empty())
+    }
+
+    /// A design document was written: they have to be looked for again.
+    pub(crate) fn design_changed(&self) {
+        self.0.lock().at = None;
     }
 
     /// Those of the state `snapshot`.

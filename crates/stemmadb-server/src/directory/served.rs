@@ -179,11 +179,6 @@ impl Served {
         result
     }
 
-    /// A design document was written: the next write may have to ask its functions.
-    pub(crate) fn design_changed(&self) {
-        self.was_write_quick.store(false, Ordering::Relaxed);
-    }
-
     /// Gives back space in the background, if that is not going on already.
     pub(crate) fn compact(self: &Arc<Self>) {
         if self.is_compacting.swap(true, Ordering::AcqRel) {

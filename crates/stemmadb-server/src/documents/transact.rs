@@ -93,7 +93,7 @@ pub(crate) fn transact(
         Err(error) => Err(refusal(error)),
         Ok(written) => {
             if written.iter().any(|(id, _)| id.starts_with("_design/")) {
-                served.design_changed();
+                served.validators().design_changed();
             }
             Ok(Outcome::Written(written))
         }

@@ -52,7 +52,7 @@ pub(crate) fn write(served: &Served, documents: Vec<Incoming>, manner: &Manner) 
     }
     let outcomes = served.database().bulk_with(manner.durability, edits)?;
     if written.iter().any(|written| written.id.starts_with("_design/")) {
-        served.design_changed();
+        served.validators().design_changed();
     }
     for (place, outcome) in places.into_iter().zip(outcomes) {
         written[place].outcome = outcome.map(|revision| revision.to_string()).map_err(refusal);
