@@ -130,6 +130,15 @@ enum ScaleChoice {
     Full,
 }
 
+impl ScaleChoice {
+    fn scale(self) -> experiments::Scale {
+        match self {
+            ScaleChoice::Small => experiments::SMALL,
+            ScaleChoice::Full => experiments::FULL,
+        }
+    }
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum ClockChoice {
     Wall,
@@ -190,10 +199,7 @@ fn run(arguments: &Arguments) -> Result<()> {
 
 fn measure(run: &Run, name: &str) -> Result<()> {
     let experiment = Command::of(name).ok_or_else(|| format!("no experiment is called {name}"))?;
-    let scale = match run.scale {
-        ScaleChoice::Small => experiments::SMALL,
-        ScaleChoice::Full => experiments::FULL,
-    };
+    let scale = run.scale.scale();
     if cfg!(debug_assertions) {
         eprintln!("warning: this build is not optimised, so its figures mean nothing; build with --release");
     }

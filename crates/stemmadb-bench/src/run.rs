@@ -12,10 +12,7 @@ use crate::{Result, Run, ScaleChoice};
 /// Runs the experiments of these names (all, if there are none); their rows go to `directory/<name>.json`.
 pub(crate) fn run(names: &[String], run: &Run, directory: &Path, name: &str) -> Result<PathBuf> {
     let commands = wanted(names)?;
-    let scale = match run.scale {
-        ScaleChoice::Small => "small",
-        ScaleChoice::Full => "full",
-    };
+    let scale = run.scale.scale().name;
     // What was measured by another program is not taken over.
     let parts = directory.join(format!("{name}-{scale}-{}", commit().replace(' ', "-")));
     std::fs::create_dir_all(&parts).map_err(|error| format!("cannot create {}: {error}", parts.display()))?;

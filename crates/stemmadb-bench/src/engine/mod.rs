@@ -12,7 +12,7 @@ use crate::Result;
 use crate::workload::{Answer, Question, Wanted};
 
 pub(crate) use sqlite::{Access, Asked, Layout, SETTINGS, Sqlite};
-pub(crate) use stemma::{Caching, Stemma};
+pub(crate) use stemma::{Caching, Stemma, insert_json};
 
 /// A database that documents were put into.
 pub(crate) trait Engine {

@@ -41,18 +41,7 @@ impl Stemma {
 
     /// Inserts documents, in one transaction.
     pub(crate) fn insert(&self, documents: &[(&str, &str)]) -> Result<()> {
-        let mut edits = Vec::with_capacity(documents.len());
-        for (id, json) in documents {
-            edits.push(Edit::Insert { id: DocumentId::new(id)?, body: Value::parse(json.as_bytes())? });
-        }
-        if edits.len() == 1 {
-            self.database.edit_with(self.durability, edits.remove(0))?;
-            return Ok(());
-        }
-        for outcome in self.database.bulk_with(self.durability, edits)? {
-            outcome?;
-        }
-        Ok(())
+        insert_json(&self.database, self.durability, documents)
     }
 
     /// How many documents there are.
@@ -69,6 +58,22 @@ impl Stemma {
     pub(crate) fn close(self) -> Result<()> {
         Ok(self.database.close()?)
     }
+}
+
+/// Inserts documents into a database, in one transaction.
+pub(crate) fn insert_json(database: &Database, durability: Durability, documents: &[(&str, &str)]) -> Result<()> {
+    let mut edits = Vec::with_capacity(documents.len());
+    for (id, json) in documents {
+        edits.push(Edit::Insert { id: DocumentId::new(id)?, body: Value::parse(json.as_bytes())? });
+    }
+    if edits.len() == 1 {
+        database.edit_with(durability, edits.remove(0))?;
+        return Ok(());
+    }
+    for outcome in database.bulk_with(durability, edits)? {
+        outcome?;
+    }
+    Ok(())
 }
 
 impl Engine for Stemma {

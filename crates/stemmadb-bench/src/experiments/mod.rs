@@ -262,6 +262,14 @@ pub(crate) mod tests {
         record_counts: &[100],
     };
 
+    /// A run of that scale, of these rows or of all.
+    pub(super) fn tiny(only: &[&str]) -> Bench {
+        let place = Place::new(None).unwrap();
+        let machine = Machine::look(place.path(), String::new(), String::new());
+        let results = Results::new(machine, "none".to_owned(), None);
+        Bench::new(TINY, place, results, Clock::Wall, only.iter().map(|row| (*row).to_owned()).collect())
+    }
+
     #[test]
     fn every_group_makes_its_rows_and_all_engines_agree() {
         let place = Place::new(None).unwrap();
@@ -284,10 +292,7 @@ pub(crate) mod tests {
 
     #[test]
     fn every_query_makes_its_row() {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), String::new(), String::new());
-        let results = Results::new(machine, "none".to_owned(), None);
-        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        let mut bench = tiny(&[]);
         bench.queries().unwrap();
         let of = |experiment| bench.results.rows().iter().filter(move |row| row.experiment == experiment).count();
         assert_eq!((of("queries"), of("what not to do")), (46, 15));
@@ -295,32 +300,22 @@ pub(crate) mod tests {
 
     #[test]
     fn watchers_hear_of_writes_that_concern_them_and_of_no_others() {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), String::new(), String::new());
-        let results = Results::new(machine, "none".to_owned(), None);
-        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        let mut bench = tiny(&[]);
         bench.live().unwrap();
         assert_eq!(bench.results.rows().len(), 13);
     }
 
     #[test]
     fn batches_and_crowds_write_everything() {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), String::new(), String::new());
-        let results = Results::new(machine, "none".to_owned(), None);
         // System calls are those of a process of its own, which a test is not.
-        let groups = ["at once", "writers"].map(str::to_owned).to_vec();
-        let mut bench = Bench::new(TINY, place, results, Clock::Wall, groups);
+        let mut bench = tiny(&["at once", "writers"]);
         bench.batches().unwrap();
         assert_eq!(bench.results.rows().len(), 12 + 27);
     }
 
     #[test]
     fn every_strategy_finds_the_same_records() {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), String::new(), String::new());
-        let results = Results::new(machine, "none".to_owned(), None);
-        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        let mut bench = tiny(&[]);
         bench.encodings().unwrap();
         let rows = bench.results.rows();
         assert_eq!(rows.len(), 14);
@@ -331,20 +326,14 @@ pub(crate) mod tests {
 
     #[test]
     fn every_mode_finds_the_same_cars() {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), String::new(), String::new());
-        let results = Results::new(machine, "none".to_owned(), None);
-        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        let mut bench = tiny(&[]);
         bench.caches().unwrap();
         assert_eq!(bench.results.rows().len(), 2 * 9 + 2);
     }
 
     #[test]
     fn sums_of_views_agree_with_the_peer() {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), String::new(), String::new());
-        let results = Results::new(machine, "none".to_owned(), None);
-        let mut bench = Bench::new(TINY, place, results, Clock::Wall, Vec::new());
+        let mut bench = tiny(&[]);
         bench.views().unwrap();
         assert_eq!(bench.results.rows().len(), 4);
     }

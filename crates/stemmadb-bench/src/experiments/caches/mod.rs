@@ -9,10 +9,11 @@ mod files;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use stemmadb::{Database, DocumentId, Durability, Edit, Options, Query, Value, field};
+use stemmadb::{Database, Durability, Options, Query, field};
 
 use super::{BATCH_COUNT, Bench};
 use crate::Result;
+use crate::engine::insert_json;
 use crate::harness::{Contender, Random, Row, Samples, Stopwatch, Unit, alternate};
 use crate::workload::{COLOR, Car, Cars, Corpus, KEYWORD, car_name};
 use files::{Files, Kind, Remembered};
@@ -83,15 +84,7 @@ fn options() -> Options {
 }
 
 fn insert(db: &Database, corpus: &Corpus) -> Result<()> {
-    for batch in corpus.batches(BATCH_COUNT) {
-        let edit = |(id, json): &(&str, &str)| -> Result<Edit> {
-            Ok(Edit::Insert { id: DocumentId::new(*id)?, body: Value::parse(json.as_bytes())? })
-        };
-        for outcome in db.bulk(batch.iter().map(edit).collect::<Result<_>>()?)? {
-            outcome?;
-        }
-    }
-    Ok(())
+    corpus.batches(BATCH_COUNT).try_for_each(|batch| insert_json(db, Durability::None, &batch))
 }
 
 impl Grown {

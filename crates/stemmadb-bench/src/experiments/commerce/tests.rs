@@ -1,21 +1,13 @@
 //! Everything that needs no PostgreSQL, on so few shoppers that its figures mean nothing.
 
 use super::*;
-use crate::experiments::tests::TINY;
-use crate::harness::{Clock, Machine, Place, Results};
+use crate::experiments::tests::tiny;
 
 const EMBEDDED: [Contender; 2] = [Contender::Stemma, Contender::Sqlite];
 
-fn bench() -> Bench {
-    let place = Place::new(None).unwrap();
-    let machine = Machine::look(place.path(), String::new(), String::new());
-    let results = Results::new(machine, "none".to_owned(), None);
-    Bench::new(TINY, place, results, Clock::Wall, Vec::new())
-}
-
 #[test]
 fn all_agree_and_every_row_is_on_the_page_and_in_the_plots() {
-    let mut bench = bench();
+    let mut bench = tiny(&[]);
     let run =
         Commerce { bench: &mut bench, server: None, contenders: &EMBEDDED, everything: BTreeMap::new(), flushes: 0.0 };
     { run }.run(&SIZES[..1]).unwrap();
@@ -39,7 +31,7 @@ fn all_agree_and_every_row_is_on_the_page_and_in_the_plots() {
 
 #[test]
 fn a_wrong_answer_is_found() {
-    let bench = bench();
+    let bench = tiny(&[]);
     let (stock, plans) = SIZES[0].generate(SEED, &WRITE_HEAVY, 10);
     let (shop, _) = Contender::Stemma.open(&bench.place.fresh("shop").unwrap(), None, &stock).unwrap();
     serve::verify(&*shop, &stock, &plans).unwrap();

@@ -129,8 +129,9 @@ impl Lmdb {
 
     fn get_in(&self, transaction: &RoTxn<'_>, id: u64) -> Result<Account> {
         match self.strategy {
-            Strategy::MultiKv => self.range(transaction, id, 1)?.pop().filter(|one| one.id as u64 == id),
-            Strategy::HotFields => self.range(transaction, id, 1)?.pop().filter(|one| one.id as u64 == id),
+            Strategy::MultiKv | Strategy::HotFields => {
+                self.range(transaction, id, 1)?.pop().filter(|one| one.id as u64 == id)
+            }
             _ => self.records.get(transaction, &key(id))?.map(|bytes| self.decode(bytes)).transpose()?,
         }
         .ok_or_else(|| missing(id))
