@@ -34,7 +34,7 @@ bench-all scale="small":
     cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views
+nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -77,3 +77,15 @@ nightly-queries cases="200000":
 # Views beside views made from scratch, through crashes and failing disks.
 nightly-views edits="50000":
     STEMMA_VIEW_EDITS={{edits}} STEMMA_VIEW_SEED=$RANDOM cargo test -p stemmadb --lib view::tests::random -- --nocapture
+
+# Histories of clients that replace what they read, while their server is killed.
+nightly-linearisability seconds="600":
+    STEMMA_LINEAR_SECONDS={{seconds}} STEMMA_NETWORK_SEED=$RANDOM cargo test -p stemmadb-cli --test network linear -- --nocapture
+
+# kill -9 of a server under load.
+nightly-kill-http kills="300":
+    STEMMA_KILLS={{kills}} STEMMA_NETWORK_SEED=$RANDOM cargo test -p stemmadb-cli --test network kill -- --nocapture
+
+# Three servers, the wires between them cut at random.
+nightly-partition rounds="500":
+    STEMMA_ROUNDS={{rounds}} STEMMA_NETWORK_SEED=$RANDOM cargo test -p stemmadb-cli --test network partition -- --nocapture

@@ -86,14 +86,25 @@ impl Default for Cors {
     }
 }
 
-/// Whom the replicator reaches, and whom it trusts.
-#[derive(Debug, Clone, Default)]
+/// Whom the replicator reaches, whom it trusts, and when it tries again what failed.
+#[derive(Debug, Clone)]
 pub struct Replicator {
     /// A file with certificates, as PEM, that are trusted beside those that the system trusts.
     pub ca: Option<PathBuf>,
     /// The only hosts it reaches, as names or numbers without a port. None: any. Addresses of a link, where clouds tell secrets, are never
     /// reached.
     pub hosts: Vec<String>,
+    /// How long it waits after a failure; after each further one twice as long.
+    pub retry_wait: Duration,
+    /// The longest such wait.
+    pub retry_wait_max: Duration,
+}
+
+impl Default for Replicator {
+    fn default() -> Self {
+        let (retry_wait, retry_wait_max) = (Duration::from_secs(1), Duration::from_secs(600));
+        Replicator { ca: None, hosts: Vec::new(), retry_wait, retry_wait_max }
+    }
 }
 
 /// A key by which tokens of somebody who is trusted are signed.

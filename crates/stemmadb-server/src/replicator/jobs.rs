@@ -18,9 +18,6 @@ use crate::documents::Manner;
 use crate::error::{Failure, Result};
 use crate::http::State;
 
-/// The first pause after a failure; each further one is twice as long.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// How long a job waits for the source at once.
 const WAIT: Duration = Duration::from_secs(30);
 /// Events of a job that are remembered.
@@ -199,7 +196,8 @@ impl Jobs {
 
 /// Runs a job to its end.
 fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
-    let mut pause = PAUSE;
+    let waits = &state.config.replicator;
+    let mut pause = waits.retry_wait;
     loop {
         job.note("started");
         {
@@ -207,7 +205,12 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
             outcome.state = "running";
             outcome.retry_at = None;
         }
-        let Err(error) = attempt(state, job, runtime) else {
+        let ended = attempt(state, job, runtime);
+        // It was well once more: what fails now is another failure, not one more of those before.
+        if job.outcome.lock().error.is_none() {
+            pause = waits.retry_wait;
+        }
+        let Err(error) = ended else {
             job.outcome.lock().state = "completed";
             job.note("completed");
             break;
@@ -236,7 +239,7 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
         runtime.block_on(async {
             tokio::time::timeout(pause, cancelled.wait_for(|cancelled| *cancelled)).await.ok().map(|_| ())
         });
-        pause = (pause * 2).min(PAUSE_MAX);
+        pause = (pause * 2).min(waits.retry_wait_max);
     }
     job.ended.send_replace(true);
 }
