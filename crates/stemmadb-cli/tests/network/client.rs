@@ -86,6 +86,20 @@ impl Client {
         answer.json()
     }
 
+    /// Asks for what may have no end, hears its beginning, and hangs up.
+    pub(crate) fn hear(self, method: &str, path: &str, body: Option<&Value>) -> io::Result<()> {
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(self.patience))?;
+        let mut stream = BufReader::new(stream);
+        write_request(&mut stream, method, path, body.map(|_| "application/json"), text.as_bytes())?;
+        let head = read_head(&mut stream)?;
+        match head[0].contains(" 200 ") {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("{method} {path}: {head:?}"))),
+        }
+    }
+
     /// Sends bytes.
     pub(crate) fn send(&mut self, method: &str, path: &str, kind: Option<&str>, body: &[u8]) -> Result<Answer, Broken> {
         if self.stream.is_none() {
@@ -112,6 +126,22 @@ impl Client {
     }
 }
 
+fn write_request(
+    stream: &mut BufReader<TcpStream>,
+    method: &str,
+    path: &str,
+    kind: Option<&str>,
+    body: &[u8],
+) -> io::Result<()> {
+    let credentials = BASE64_STANDARD.encode(format!("admin:{PASSWORD}"));
+    let mut message = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {credentials}\r\n");
+    if let Some(kind) = kind {
+        message.push_str(&format!("Content-Type: {kind}\r\n"));
+    }
+    message.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+    stream.get_mut().write_all(&[message.as_bytes(), body].concat())
+}
+
 fn exchange(
     stream: &mut BufReader<TcpStream>,
     method: &str,
@@ -119,13 +149,7 @@ fn exchange(
     kind: Option<&str>,
     body: &[u8],
 ) -> io::Result<(Answer, bool)> {
-    let credentials = BASE64_STANDARD.encode(format!("admin:{PASSWORD}"));
-    let mut message = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {credentials}\r\n");
-    if let Some(kind) = kind {
-        message.push_str(&format!("Content-Type: {kind}\r\n"));
-    }
-    message.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
-    stream.get_mut().write_all(&[message.as_bytes(), body].concat())?;
+    write_request(stream, method, path, kind, body)?;
     let head = read_head(stream)?;
     let status = head.first().and_then(|line| line.split(' ').nth(1)).and_then(|word| word.parse().ok());
     let status = status.ok_or_else(|| io::Error::other(format!("no answer of HTTP: {head:?}")))?;

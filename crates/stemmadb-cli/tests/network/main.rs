@@ -11,3 +11,4 @@ mod partition;
 mod proxy;
 mod random;
 mod server;
+mod soak;
