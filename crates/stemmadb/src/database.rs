@@ -462,13 +462,14 @@ impl Database {
 
     /// What matches a selector (or a whole [`Query`]): narrow it, then ask for documents, ids, values or a count.
     pub fn find(&self, query: impl Into<Query>) -> Find {
-        Find::new(self.snapshot(), query.into())
+        Find::newest(self.store(), query.into())
     }
 
     /// A query that is asked again and again: checked here, planned once, and then passed to [`Database::find`] by reference.
     ///
     /// It saves what parsing, checking and planning take each time: about a microsecond for a condition, much more for long
-    /// lists and patterns. A plan is made again when documents bring paths that none had before. Another limit, page or snapshot
+    /// lists and patterns. Where it asks for one value and fewer than 16 documents have that, its documents are kept, within a part
+    /// of [`Options::cache_bytes`](crate::Options::cache_bytes), until one of them or whom the value belongs to is changed. A plan is made again when documents bring paths that none had before. Another limit, page or snapshot
     /// keeps it; another sort is another query.
     ///
     /// ```

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::index::{Container, DocumentNumber, Histogram, Index, PathNumber, posting_key};
+use crate::index::{Container, DocumentNumber, Histogram, Index, Numbers, PathNumber, posting_key};
 use crate::log::{Blobs, Level, Log, LogOptions, LogPosition, MemoryVfs, Vfs};
 use crate::revision::{Revision, Sequence};
 use crate::value::collate::key;
@@ -72,7 +72,14 @@ fn examples() -> BTreeMap<&'static str, String> {
         Container::from_sorted(&members).encode(&mut bytes);
         bytes
     });
-    let mut histogram = Histogram::default();
+    let (mut histogram, mut numbers) = (Histogram::default(), Numbers::default());
+    for json in ["1", "4"] {
+        let mut bytes = Vec::new();
+        key::encode(&value(json), &mut bytes);
+        numbers.add(&bytes, 1).unwrap();
+    }
+    let mut summed = Vec::new();
+    numbers.encode(&mut summed);
     for (json, entry_count) in [("1", 1), ("\"a\"", 2), ("\"b\"", 1)] {
         let mut bytes = Vec::new();
         key::encode(&value(json), &mut bytes);
@@ -96,6 +103,7 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("block", hex(&crate::tree::example_block(&[(b"apple", &[1]), (b"apply", &[2, 3])]))),
         ("ids-row", hex(&row)),
         ("statistics", hex(&statistics)),
+        ("numbers", hex(&summed)),
         ("view-row", hex(&crate::view::example_row_key("a"))),
         ("view-sum", hex(&crate::view::example_sum(5))),
     ])

@@ -13,6 +13,7 @@ mod declared;
 mod expiry;
 mod histogram;
 mod number;
+mod numbers;
 mod paths;
 mod policy;
 mod posting;
@@ -27,6 +28,7 @@ pub use expiry::Expiry;
 pub(crate) use expiry::{Rule, end_key, end_of_key};
 pub(crate) use histogram::Histogram;
 pub(crate) use number::{DocumentNumber, PathNumber, Window, ordered, take_ordered};
+pub(crate) use numbers::Numbers;
 pub(crate) use paths::{KeptStep, PathEntry, Paths, Step};
 pub use policy::Policy;
 pub(crate) use posting::{

@@ -159,7 +159,6 @@ impl DocumentTerms {
     }
 
     /// Whether the document has more than is here.
-    #[cfg(test)]
     pub(crate) fn overflow(&self) -> bool {
         self.presence.first() == Some(&(PathNumber::ROOT, Presence::Overflow))
     }

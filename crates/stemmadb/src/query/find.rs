@@ -1,31 +1,46 @@
 //! A query on its way: narrowed step by step, then run against one snapshot.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::aggregate::{self, GroupBy, Summary, canonical};
 use super::document::{self, value_at};
 use super::explain::{self, Explanation};
+use super::facts::Facts;
 use super::field::field;
 use super::limits::{Cancellation, Guarded};
 use super::request::Query;
 use super::rows::{self, Rows};
+use super::selector::Selector;
 use super::sort::Sort;
 use crate::Result;
 use crate::revision::DocumentId;
-use crate::store::{Document, Snapshot, Transaction};
+use crate::store::{Answer, Document, Snapshot, Store, Transaction};
 use crate::value::{Number, Path, Value};
 
 /// A query bound to the state of the database when it was begun. Nothing is read before it is run.
-#[derive(Debug)]
 #[must_use = "a query does nothing until it is run"]
 pub struct Find {
-    snapshot: Result<Snapshot>,
+    at: At,
     query: Query,
 }
 
+/// What a query is answered from.
+enum At {
+    State(Result<Snapshot>),
+    /// What the database keeps of an answer that holds; should something else be asked, its state then.
+    Kept(Answer, Arc<Store>),
+}
+
 impl Find {
-    pub(crate) fn new(snapshot: Result<Snapshot>, query: Query) -> Self {
-        Find { snapshot, query }
+    /// Asks the newest state of a store.
+    pub(crate) fn newest(store: &Arc<Store>, query: Query) -> Self {
+        let at = match store.kept_answer(&query) {
+            Some(answer) => At::Kept(answer, store.clone()),
+            None => At::State(store.snapshot()),
+        };
+        Find { at, query }
     }
 
     fn with(self, change: impl FnOnce(Query) -> Query) -> Self {
@@ -34,7 +49,11 @@ impl Find {
 
     /// Asks the snapshot, within the limits of the query.
     pub(super) fn with_source<T>(self, ask: impl FnOnce(Guarded<Snapshot>, &Query) -> Result<T>) -> Result<T> {
-        ask(Guarded::new(self.snapshot?, self.query.limits()), &self.query)
+        let snapshot = match self.at {
+            At::State(snapshot) => snapshot?,
+            At::Kept(_, store) => store.snapshot()?,
+        };
+        ask(Guarded::new(snapshot, self.query.limits()), &self.query)
     }
 
     fn extreme(self, path: &str, descending: bool) -> Result<Option<Value>> {
@@ -120,7 +139,17 @@ impl Find {
     /// # Errors
     /// `Invalid` if the query can't be run as it is; `Corrupt` if stored bytes are damaged.
     pub fn run(self) -> Result<Found<Document>> {
-        Ok(Found(self.with_source(rows::documents)?))
+        match self.at {
+            At::Kept(answer, _) if self.query.is_look_up() => Ok(Found(Inner::kept(answer, &self.query))),
+            at => Find { at, ..self }.read(rows::documents),
+        }
+    }
+
+    fn read<T>(
+        self,
+        open: impl FnOnce(Guarded<Snapshot>, &Query) -> Result<Rows<Guarded<Snapshot>, T>>,
+    ) -> Result<Found<T>> {
+        Ok(Found(Inner::Read(Box::new(self.with_source(open)?))))
     }
 
     /// The matching documents, all at once.
@@ -144,7 +173,7 @@ impl Find {
     /// # Errors
     /// As [`Find::run`].
     pub fn ids(self) -> Result<Found<DocumentId>> {
-        Ok(Found(self.with_source(rows::ids)?))
+        self.read(rows::ids)
     }
 
     /// The fields asked for of each matching document, streamed; whole documents with `_id` and `_rev` if none were.
@@ -152,7 +181,7 @@ impl Find {
     /// # Errors
     /// As [`Find::run`].
     pub fn values(self) -> Result<Found<Value>> {
-        Ok(Found(self.with_source(rows::values)?))
+        self.read(rows::values)
     }
 
     /// How many documents match; sort, limit and skip play no part.
@@ -201,6 +230,9 @@ impl Find {
 
     /// What the numbers at `path` come to: count, sum, least, greatest, average. From the index, without any document.
     ///
+    /// Of all documents the database keeps the sum: it costs two look-ups, and one for each number written since the last checkpoint. Of
+    /// what a filter leaves it costs a step for each distinct number.
+    ///
     /// ```
     /// # use stemmadb::{Database, field};
     /// # fn main() -> stemmadb::Result<()> {
@@ -225,7 +257,7 @@ impl Find {
     /// # Errors
     /// As [`Find::summary`].
     pub fn sum(self, path: impl AsRef<str>) -> Result<Number> {
-        Ok(self.summary(path)?.sum.unwrap_or_else(|| Number::from(0)))
+        self.with_source(|source, query| aggregate::sum(source, query, path.as_ref()))
     }
 
     /// The average of the numbers at `path`: their sum as a double, divided by their count; none if there are none.
@@ -262,7 +294,7 @@ impl Find {
 impl Snapshot {
     /// What matches a selector (or a whole [`Query`]) in this state of the database.
     pub fn find(&self, query: impl Into<Query>) -> Find {
-        Find::new(Ok(self.clone()), query.into())
+        Find { at: At::State(Ok(self.clone())), query: query.into() }
     }
 }
 
@@ -276,8 +308,36 @@ impl Transaction<'_> {
     }
 }
 
+impl fmt::Debug for Find {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Find").field("query", &self.query).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// The documents that a query asks for, if it was prepared, asks for those of one term, was answered lately, and nothing changed
+    /// them since.
+    fn kept_answer(&self, query: &Query) -> Option<Answer> {
+        let declared = self.parts.declared();
+        let facts = Facts { paths: &self.parts.paths, policy: &self.parts.policy, declared: &declared };
+        query.ask_term(facts, |path, key| self.parts.kept_answer(path, key))
+    }
+}
+
 /// The rows of a result, in order. After an error there are no further rows.
-pub struct Found<T>(Rows<Guarded<Snapshot>, T>);
+pub struct Found<T>(Inner<T>);
+
+enum Inner<T> {
+    Read(Box<Rows<Guarded<Snapshot>, T>>),
+    Kept { answer: Answer, next: usize, make: fn(&Document) -> T, selector: Selector },
+}
+
+impl Inner<Document> {
+    fn kept(answer: Answer, query: &Query) -> Self {
+        let selector = query.selector().clone();
+        Inner::Kept { answer, next: 0, make: Document::clone, selector }
+    }
+}
 
 impl<T> Found<T> {
     /// The token that continues after the row returned last: none before the first row, and none at the end. It survives a
@@ -286,19 +346,37 @@ impl<T> Found<T> {
     /// # Errors
     /// `Invalid` if the query can't be told from others.
     pub fn token(&self) -> Result<Option<String>> {
-        self.0.token()
+        match &self.0 {
+            Inner::Read(rows) => rows.token(),
+            Inner::Kept { answer, next, selector, .. } => rows::token_after(answer, *next, selector),
+        }
     }
 
     /// How many documents were read so far, to decide or to return.
     pub fn documents_read(&self) -> u64 {
-        self.0.documents_read()
+        match &self.0 {
+            Inner::Read(rows) => rows.documents_read(),
+            Inner::Kept { .. } => 0,
+        }
     }
 }
 
 impl<T> Iterator for Found<T> {
     type Item = Result<T>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.next()
+        match &mut self.0 {
+            Inner::Read(rows) => rows.next(),
+            Inner::Kept { answer, next, make, .. } => {
+                let Some((_, document)) = answer.get(*next) else {
+                    // There is no token after the end.
+                    *next = usize::MAX;
+                    return None;
+                };
+                *next += 1;
+                Some(Ok(make(document)))
+            }
+        }
     }
 }

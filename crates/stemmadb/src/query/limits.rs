@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use super::interval::KeyRange;
 use super::source::{Source, VisitValue};
-use crate::index::{Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Window};
+use crate::index::{
+    Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Window,
+};
 use crate::revision::DocumentId;
-use crate::store::{Column, Document};
+use crate::store::{Answer, Column, Document};
 use crate::tree::Direction;
 use crate::{Error, Result};
 
@@ -59,6 +61,11 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// Whether none is set.
+    pub(crate) fn is_none(&self) -> bool {
+        self.time.is_none() && self.rows.is_none() && self.memory_bytes.is_none() && self.cancellation.is_none()
+    }
+
     /// Whether a result may have so many rows.
     ///
     /// # Errors
@@ -263,6 +270,14 @@ impl<S: Source> Source for Guarded<S> {
 
     fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
         self.inner.histogram(path)
+    }
+
+    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+        self.inner.keep_answer(path, key, answer);
+    }
+
+    fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+        self.inner.numbers(path)
     }
 
     fn live_len(&self) -> Result<u64> {

@@ -42,7 +42,6 @@ mod token;
 mod values;
 mod walk;
 
-pub(crate) use aggregate::ExactSum;
 pub use aggregate::{GroupBy, Summary};
 pub(crate) use candidates::candidates;
 pub use explain::Explanation;

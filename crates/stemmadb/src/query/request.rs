@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::facts::Facts;
 use super::fields::Fields;
 use super::limits::{Cancellation, Limits};
 use super::normal::Normal;
 use super::operators::kind_with_article;
-use super::plan::Plan;
+use super::plan::{Node, Order, Plan};
 use super::planner;
 use super::selector::Selector;
 use super::sort::Sort;
 use super::token::{Position, QueryHash};
+use crate::index::PathNumber;
 use crate::value::Value;
 use crate::value::collate::Language;
 use crate::{Error, Result};
@@ -61,6 +62,15 @@ pub(crate) struct Prepared {
 struct Ready {
     normal: Arc<Normal>,
     plans: Mutex<Vec<KeptPlan>>,
+    /// The term that it asks for, if it asks for one only.
+    term: RwLock<Option<KeptTerm>>,
+}
+
+#[derive(Debug)]
+struct KeptTerm {
+    planned_for: PlannedFor,
+    path: PathNumber,
+    key: Box<[u8]>,
 }
 
 type KeptPlan = (PlannedFor, Arc<Plan>);
@@ -74,6 +84,18 @@ struct PlannedFor {
     generation: u64,
     is_sorted: bool,
     is_limited: bool,
+}
+
+impl PlannedFor {
+    fn new(facts: Facts<'_>, sort: &Sort, is_limited: bool) -> Self {
+        PlannedFor {
+            paths: facts.paths.identity(),
+            path_count: facts.paths.len(),
+            generation: facts.declared.generation,
+            is_sorted: !sort.keys.is_empty(),
+            is_limited,
+        }
+    }
 }
 
 impl Query {
@@ -270,8 +292,31 @@ impl Query {
     /// The same query, which keeps what is made of it: its normal form now, each plan when it is first needed.
     pub(crate) fn kept(mut self) -> Result<Query> {
         let normal = self.prepare()?.normal;
-        self.ready = Some(Arc::new(Ready { normal, plans: Mutex::default() }));
+        self.ready = Some(Arc::new(Ready { normal, plans: Mutex::default(), term: RwLock::default() }));
         Ok(self)
+    }
+
+    /// Whether it was prepared and asks for all that match, in no order and within no limits: what a kept answer can be given to.
+    pub(super) fn is_look_up(&self) -> bool {
+        let is_whole = self.limit.is_none() && self.skip == 0 && self.after.is_none() && self.problem.is_none();
+        self.ready.is_some() && is_whole && self.sort.keys.is_empty() && self.limits.is_none()
+    }
+
+    /// Calls `ask` with the term that the query asks for, if it was prepared, asks for one only, and was run.
+    pub(crate) fn ask_term<T>(&self, facts: Facts<'_>, ask: impl FnOnce(PathNumber, &[u8]) -> Option<T>) -> Option<T> {
+        let ready = self.ready.as_ref().filter(|_| self.is_look_up())?;
+        let term = ready.term.read();
+        let term = term.as_ref().filter(|term| term.planned_for == PlannedFor::new(facts, &self.sort, false))?;
+        ask(term.path, &term.key)
+    }
+
+    /// Notes the term that the query asks for, where the index knows this. Whether it asks for one only.
+    pub(super) fn note_term(&self, facts: Facts<'_>, plan: &Plan) -> Option<(PathNumber, Vec<u8>)> {
+        let ready = self.ready.as_ref().filter(|_| self.is_look_up())?;
+        let (Node::Equal { path, key }, Order::Insertion) = (&plan.filter, &plan.order) else { return None };
+        let planned_for = PlannedFor::new(facts, &self.sort, false);
+        *ready.term.write() = Some(KeptTerm { planned_for, path: *path, key: key.as_slice().into() });
+        Some((*path, key.clone()))
     }
 
     /// The same without order, limit and place.
@@ -334,10 +379,7 @@ impl Prepared {
     pub(crate) fn plan(&self, is_limited: bool, facts: Facts<'_>) -> Arc<Plan> {
         let make = || Arc::new(planner::plan(&self.normal, &self.sort, is_limited, facts));
         let Some(ready) = &self.ready else { return make() };
-        let (paths, path_count) = (facts.paths.identity(), facts.paths.len());
-        let generation = facts.declared.generation;
-        let planned_for =
-            PlannedFor { paths, path_count, generation, is_sorted: !self.sort.keys.is_empty(), is_limited };
+        let planned_for = PlannedFor::new(facts, &self.sort, is_limited);
         let mut plans = ready.plans.lock();
         if let Some((_, plan)) = plans.iter().find(|(known, _)| *known == planned_for) {
             return plan.clone();

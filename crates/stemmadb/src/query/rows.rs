@@ -5,14 +5,17 @@
 
 use super::cursor::{self, Batch, Cursor, Hit, Place};
 use super::document::{Document, value_at};
+use super::facts::Facts;
 use super::fields::Fields;
 use super::limits::Limits;
 use super::request::{Prepared, Query};
+use super::selector::Selector;
+use super::sort::Sort;
 use super::source::Source;
-use super::token::Position;
+use super::token::{Position, QueryHash};
 use crate::index::DocumentNumber;
 use crate::revision::DocumentId;
-use crate::store::Document as StoredDocument;
+use crate::store::{Answer, Document as StoredDocument};
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 
@@ -31,7 +34,9 @@ pub(crate) fn ids<S: Source>(source: S, query: &Query) -> Result<Rows<S, Documen
 
 /// The documents that match.
 pub(crate) fn documents<S: Source>(source: S, query: &Query) -> Result<Rows<S, StoredDocument>> {
-    Rows::open(source, query, DOCUMENTS_BATCH_MAX, make_documents)
+    let mut rows = Rows::open(source, query, DOCUMENTS_BATCH_MAX, make_documents)?;
+    rows.keep_answer(query)?;
+    Ok(rows)
 }
 
 /// The fields that the query asks for, of the documents that match; whole documents, with `_id` and `_rev` as their first
@@ -170,6 +175,33 @@ impl<S: Source, T> Rows<S, T> {
         }
         Ok(())
     }
+}
+
+impl<S: Source> Rows<S, StoredDocument> {
+    /// Makes the first rows of a look-up at once, and has them kept if they are all.
+    fn keep_answer(&mut self, query: &Query) -> Result<()> {
+        let filtered = &self.cursor.filtered;
+        let Some((path, key)) = query.note_term(Facts::of(&filtered.source), &filtered.plan) else { return Ok(()) };
+        let is_decided = filtered.overflow().is_empty();
+        self.fill()?;
+        let numbers = match &self.batch {
+            Batch::Sure(numbers) => numbers.as_slice(),
+            Batch::Hits(hits) if hits.is_empty() => &[],
+            Batch::Hits(_) => return Ok(()),
+        };
+        if is_decided && numbers.len() < FIRST_BATCH {
+            let answer: Answer = numbers.iter().copied().zip(self.made.as_slice().iter().cloned()).collect();
+            self.cursor.filtered.source.keep_answer(path, &key, &answer);
+        }
+        Ok(())
+    }
+}
+
+/// As [`Rows::token`], of an answer that was kept, of which so many rows were returned.
+pub(crate) fn token_after(answer: &Answer, returned_count: usize, selector: &Selector) -> Result<Option<String>> {
+    let Some((number, _)) = returned_count.checked_sub(1).and_then(|last| answer.get(last)) else { return Ok(None) };
+    let hash = QueryHash::new(&selector.to_value()?, &Sort::default());
+    Ok(Some(Position::Number(*number).to_token(hash)))
 }
 
 impl<S: Source, T> Iterator for Rows<S, T> {

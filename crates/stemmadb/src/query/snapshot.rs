@@ -9,10 +9,10 @@ use super::interval::KeyRange;
 use super::source::{Posting, Source, VisitValue};
 use crate::Result;
 use crate::index::{
-    Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union, Window,
+    Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Union, Window,
 };
 use crate::revision::DocumentId;
-use crate::store::{Column, Document, Snapshot, Term, TermWalk};
+use crate::store::{Answer, Column, Document, Snapshot, Term, TermWalk};
 use crate::tree::Direction;
 
 impl Source for Snapshot {
@@ -115,6 +115,17 @@ impl Source for Snapshot {
 
     fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
         Snapshot::histogram(self, path)
+    }
+
+    fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+        match self.ended()? {
+            None => Snapshot::numbers(self, path),
+            Some(_) => Ok(None),
+        }
+    }
+
+    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+        Snapshot::keep_answer(self, path, key, answer);
     }
 
     fn equal_from(

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use super::interval::KeyRange;
 use crate::Result;
 use crate::index::{
-    Declared, DocumentNumber, DocumentSet, Histogram, PathNumber, Paths, Policy, Presence, Union, Window,
+    Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Union, Window,
 };
 use crate::revision::DocumentId;
-use crate::store::{Column, Document};
+use crate::store::{Answer, Column, Document};
 use crate::tree::Direction;
 
 /// What a walk calls with each distinct value's key and its documents.
@@ -184,6 +184,17 @@ pub(crate) trait Source {
         None
     }
 
+    /// Lets others have all documents of a term that were found here, if they are few.
+    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+        let _ = (path, key, answer);
+    }
+
+    /// What the numbers of a path come to, where no document can have two of them and it costs less than meeting each.
+    fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+        let _ = path;
+        Ok(None)
+    }
+
     /// How many live documents there are.
     fn live_len(&self) -> Result<u64> {
         Ok(self.presence(PathNumber::ROOT, &[Presence::Object])?.len())
@@ -317,6 +328,14 @@ impl<T: Source> Source for &T {
 
     fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
         (**self).histogram(path)
+    }
+
+    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+        (**self).keep_answer(path, key, answer);
+    }
+
+    fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+        (**self).numbers(path)
     }
 
     fn live_len(&self) -> Result<u64> {

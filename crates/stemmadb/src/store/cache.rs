@@ -5,17 +5,20 @@
 //! stamps its sequence into the slots of its id's hash and of its number *before* it is published; a reader accepts an entry
 //! whose snapshot is at least as new as the slot's stamp. Two documents in one slot can only cause a miss.
 //!
-//! A document that is read both ways is kept twice.
+//! A document that is read both ways is kept twice. What look-ups of one term gave is kept by [`answers`].
 
+mod answers;
 mod numbered;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use answers::Answer;
+use answers::AnswerCache;
 use numbered::NumberedCache;
 use quick_cache::{Equivalent, Weighter, sync::Cache};
 
-use crate::index::DocumentNumber;
+use crate::index::{DocumentNumber, DocumentTerms, PathNumber, TermDifference};
 use crate::revision::{DocumentId, Sequence};
 use crate::store::document::Document;
 
@@ -30,6 +33,7 @@ pub(super) struct DocumentCache {
     stamps: Box<[AtomicU64]>,
     hasher: hashbrown::DefaultHashBuilder,
     by_number: NumberedCache,
+    answers: AnswerCache,
     enabled: bool,
 }
 
@@ -60,15 +64,16 @@ impl Weighter<DocumentId, Entry> for ByBytes {
 }
 
 impl DocumentCache {
-    /// A cache of at most `bytes`, a third for documents by id; zero turns it off.
+    /// A cache of at most `bytes`, a quarter for documents by id and one for answers; zero turns it off.
     pub(super) fn new(bytes: u64) -> Self {
-        let by_id = bytes / 3;
+        let by_id = bytes / 4;
         let expected_count = usize::try_from(by_id / 512).unwrap_or(usize::MAX).clamp(16, 10_000_000);
         DocumentCache {
             by_id: Cache::with_weighter(expected_count, by_id.max(1), ByBytes),
             stamps: (0..STAMP_COUNT).map(|_| AtomicU64::new(0)).collect(),
             hasher: hashbrown::DefaultHashBuilder::default(),
-            by_number: NumberedCache::new(bytes - by_id),
+            by_number: NumberedCache::new(bytes / 2),
+            answers: AnswerCache::new(bytes / 4),
             enabled: bytes > 0,
         }
     }
@@ -108,10 +113,43 @@ impl DocumentCache {
         }
     }
 
-    /// Notes that a write at `sequence` touches a document; to be called before that write is published.
-    pub(super) fn touch(&self, id: &str, number: DocumentNumber, sequence: Sequence) {
+    /// The documents that have a term now, if that is kept.
+    pub(super) fn answer(&self, path: PathNumber, key: &[u8]) -> Option<Answer> {
+        if self.enabled { self.answers.get(path, key, &self.by_number) } else { None }
+    }
+
+    /// Keeps what a snapshot at `as_of` has for a term: all its documents.
+    pub(super) fn put_answer(&self, path: PathNumber, key: &[u8], answer: &Answer, as_of: Sequence) {
+        if self.enabled {
+            self.answers.put(path, key, answer, as_of);
+        }
+    }
+
+    /// Notes that a transaction is about to touch documents, with sequences up to `last`; under the writer lock.
+    pub(super) fn begin(&self, last: Sequence) {
+        self.answers.begin(last);
+    }
+
+    /// Notes that a write at `sequence` touches a document, and leaves it with these terms; to be called before that write is published.
+    pub(super) fn touch(
+        &self,
+        id: &str,
+        number: DocumentNumber,
+        sequence: Sequence,
+        terms: Option<&DocumentTerms>,
+        change: TermDifference<'_>,
+    ) {
+        if !self.enabled {
+            return;
+        }
         self.stamp(id).fetch_max(sequence.0, Ordering::AcqRel);
         self.by_number.touch(number, sequence);
+        for term in change.removed_terms().chain(change.added_terms()) {
+            self.answers.touch(term.path, term.key, sequence);
+        }
+        if terms.is_some_and(DocumentTerms::overflow) {
+            self.answers.touch_incomplete(sequence);
+        }
     }
 
     fn stamp(&self, id: &str) -> &AtomicU64 {

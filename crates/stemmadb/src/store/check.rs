@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
 use std::ops::Bound;
 
-use crate::index::{Declared, DocumentNumber, Histogram, PathNumber, Presence};
+use crate::index::{Declared, DocumentNumber, Histogram, Numbers, PathNumber, Presence};
 use crate::log::{Digest, LogPosition};
 use crate::memtable::DocumentState;
 use crate::revision::Sequence;
@@ -350,10 +350,14 @@ impl Check<'_> {
             let compared = Histogram::decode(bytes).and_then(|stored| {
                 let counted = statistics::counted(&*tree, path)?;
                 let counts = |histogram: &Histogram| (histogram.value_count(), histogram.entry_count());
-                let (stored, counted) = (counts(&stored), counts(&counted));
-                let message = || format!("{stored:?} values and entries, should be {counted:?}");
-                if stored == counted { Ok(()) } else { Err(Error::corrupt(message())) }
+                same("values and entries", counts(&stored), counts(&counted))
             });
+            let summed = meta::numbers(&*tree, path).and_then(|stored| {
+                let Some(stored) = stored.map(Numbers::decode).transpose()? else { return Ok(()) };
+                let sums = |numbers: &Numbers| (numbers.count(), numbers.sum().total());
+                same("numbers and their sum", sums(&stored), sums(&statistics::summed(&*tree, path)?))
+            });
+            let compared = compared.and(summed);
             self.note(compared, format_args!("statistics of `{}`", self.path_text(path)), true)?;
         }
         Ok(())
@@ -388,4 +392,12 @@ impl From<Damage> for Error {
         let error = Error::corrupt(damage.what);
         if damage.rebuild_helps { error.with_hint("run `stemma rebuild`") } else { error.with_hint("restore a backup") }
     }
+}
+
+/// What is stored is what was counted.
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, stored: T, counted: T) -> Result<()> {
+    if stored == counted {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!("{stored:?} {what}, should be {counted:?}")))
 }

@@ -167,7 +167,7 @@ fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) 
         for (key, overlay) in terms {
             let (entry_change, value_change) = merge_term(slices, path, &key, &overlay)?;
             if let Some(counting) = &mut slices.counting {
-                counting.add(&key, entry_change, value_change);
+                counting.add(&key, entry_change, value_change)?;
             }
             slices.end_if_full()?;
         }

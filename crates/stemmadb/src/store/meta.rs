@@ -10,12 +10,13 @@
 //! | `index/` + number | a declared index is ready: the form of its keys |
 //! | `live/` + segment | bytes of that segment's records that are still needed |
 //! | `statistics/` + number | how the values of a path are spread: a histogram |
+//! | `numbers/` + number | what the numbers at that path come to |
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
 use crate::Result;
-use crate::index::{DocumentNumber, Histogram, PathEntry, PathNumber, Paths};
+use crate::index::{DocumentNumber, Histogram, Numbers, PathEntry, PathNumber, Paths};
 use crate::log::LogPosition;
 use crate::revision::Sequence;
 use crate::store::layout;
@@ -31,6 +32,7 @@ const SHAPE: &[u8] = b"shape/";
 const INDEX: &[u8] = b"index/";
 const LIVE: &[u8] = b"live/";
 const STATISTICS: &[u8] = b"statistics/";
+const NUMBERS: &[u8] = b"numbers/";
 
 /// Raised when documents get other terms: a tree with others is built anew.
 const TERMS_OF_TODAY: &[u8] = &[1];
@@ -182,13 +184,27 @@ pub(super) fn all_statistics(tree: &dyn TreeSnapshot) -> Result<Vec<(u64, &[u8])
     numbered(tree, STATISTICS)
 }
 
-/// Stores the histogram of a path; nothing, if the path has no values any more.
-pub(super) fn put_statistics(tree: &mut dyn TreeTransaction, path: PathNumber, histogram: &Histogram) -> Result<()> {
-    let key = numbered_key(STATISTICS, u64::from(path.0));
+/// What the numbers of a path come to, as it is stored: there whenever its histogram is, unless an older version wrote that.
+pub(super) fn numbers(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Option<&[u8]>> {
+    tree.get(Table::Meta, &numbered_key(NUMBERS, u64::from(path.0)))
+}
+
+/// Stores the statistics of a path; nothing, if the path has no values any more.
+pub(super) fn put_statistics(
+    tree: &mut dyn TreeTransaction,
+    path: PathNumber,
+    histogram: &Histogram,
+    numbers: &Numbers,
+) -> Result<()> {
+    let [histogram_key, numbers_key] = [STATISTICS, NUMBERS].map(|kind| numbered_key(kind, u64::from(path.0)));
     if histogram.entry_count() == 0 {
-        return tree.delete(Table::Meta, &key).map(|_| ());
+        tree.delete(Table::Meta, &histogram_key)?;
+        return tree.delete(Table::Meta, &numbers_key).map(|_| ());
     }
     let mut value = Vec::new();
     histogram.encode(&mut value);
-    tree.put(Table::Meta, &key, &value)
+    tree.put(Table::Meta, &histogram_key, &value)?;
+    value.clear();
+    numbers.encode(&mut value);
+    tree.put(Table::Meta, &numbers_key, &value)
 }

@@ -49,7 +49,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 
-use crate::index::{Declared, DocumentNumber, Paths, Policy};
+use crate::index::{Declared, DocumentNumber, PathNumber, Paths, Policy};
 use crate::log::{Blobs, Level, Log, LogPosition};
 use crate::memtable::Memtable;
 use crate::revision::{Revision, Sequence};
@@ -58,6 +58,7 @@ use crate::value::Shapes;
 use crate::{Error, Result};
 
 pub use attachments::{Attachment, File, FileContent, Swept};
+pub(crate) use cache::Answer;
 pub use check::{CheckReport, Damage};
 pub use clock::Clock;
 pub(crate) use columns::Column;
@@ -469,13 +470,19 @@ impl Store {
 const FIRST_NUMBER: DocumentNumber = DocumentNumber(1);
 
 impl StoreParts {
+    /// The documents that have a term now, if that was asked lately and nothing changed them since; none too where documents end by
+    /// themselves.
+    pub(crate) fn kept_answer(&self, path: PathNumber, key: &[u8]) -> Option<Answer> {
+        if self.has_expiries.load(Ordering::Acquire) { None } else { self.cache.answer(path, key) }
+    }
+
     /// What the index is built by, as it is stored.
     fn settings(&self) -> Vec<u8> {
         settings::Settings::encode(&self.policy, &self.declared())
     }
 
     /// The declared indexes now.
-    fn declared(&self) -> Arc<Declared> {
+    pub(crate) fn declared(&self) -> Arc<Declared> {
         self.declared.read().clone()
     }
 

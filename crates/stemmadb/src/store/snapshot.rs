@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::index::{Declared, DocumentNumber};
+use crate::index::{Declared, DocumentNumber, PathNumber};
 use crate::log::{LogPosition, SegmentSet};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Leaf, Missing, Revision, Sequence};
-use crate::store::StoreParts;
 use crate::store::columns::Columns;
 use crate::store::document::Document;
 use crate::store::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::store::moment::Moment;
 use crate::store::record::{Record, RevisionRecord};
+use crate::store::{Answer, StoreParts};
 use crate::tree::{Direction, Table, TreeSnapshot};
 use crate::value::{Body, PackedValue, Value};
 use crate::{Error, Result};
@@ -53,6 +53,13 @@ impl Snapshot {
     /// The sequence this snapshot shows: everything published up to it, nothing after.
     pub fn sequence(&self) -> Sequence {
         self.at
+    }
+
+    /// Lets others have all documents of a term that were found here, if they are few.
+    pub(crate) fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+        if self.is_published && self.moment.is_none() {
+            self.parts.cache.put_answer(path, key, answer, self.at);
+        }
     }
 
     /// The tree beneath it.

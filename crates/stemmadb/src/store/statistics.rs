@@ -1,8 +1,10 @@
-//! How are the values of each path spread? One histogram a path, in the tree's table `meta`, for estimates.
+//! How are the values of each path spread, and what do its numbers come to? A histogram a path, and the sum of its numbers, in the tree's
+//! table `meta`.
 //!
 //! Invariants:
-//! - A histogram changes in the transaction that changes the postings it counts, so its counts are exact for the tree it lies in.
-//! - No answer depends on it: where it is missing or damaged, estimates are worse, and the next merge of the path makes it anew.
+//! - Both change in the transaction that changes the postings they count, so they are exact for the tree they lie in.
+//! - The histogram is for estimates. Where either is missing or damaged, estimates are worse and sums are made from the postings, and
+//!   the next merge of the path makes it anew.
 //!
 //! Concurrency: written by whoever checkpoints; readers keep those of large paths decoded, and may see one of the moment before.
 
@@ -13,7 +15,8 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use crate::Result;
-use crate::index::{self, Container, Histogram, PathNumber, PostingKey, Window};
+use crate::index::{self, Container, Histogram, Numbers, PathNumber, PostingKey, Window};
+use crate::store::postings::lay_over;
 use crate::store::snapshot::Snapshot;
 use crate::store::{StoreParts, meta};
 use crate::tree::{Direction, Rows, Table, TreeSnapshot, TreeTransaction};
@@ -26,10 +29,11 @@ const KEPT_MAX: usize = 4_096;
 /// So many ranges of one path are divided at one checkpoint.
 const DIVIDED_MAX: usize = 64;
 
-/// The histogram that a merge is changing.
+/// The statistics of a path that a merge is changing.
 pub(super) struct Counting {
     path: PathNumber,
     histogram: Histogram,
+    numbers: Numbers,
     is_changed: bool,
 }
 
@@ -44,22 +48,27 @@ impl Counting {
             Some(Ok(histogram)) => histogram,
             _ => counted(tree, path)?,
         };
-        Ok(Counting { path, histogram, is_changed: false })
+        let numbers = match meta::numbers(tree, path)?.map(Numbers::decode) {
+            Some(Ok(numbers)) => numbers,
+            _ => summed(tree, path)?,
+        };
+        Ok(Counting { path, histogram, numbers, is_changed: false })
     }
 
     /// Notes that documents gained or lost a value, and whether it is new (1) or gone (-1).
-    pub(super) fn add(&mut self, key: &[u8], entry_change: i64, value_change: i64) {
+    pub(super) fn add(&mut self, key: &[u8], entry_change: i64, value_change: i64) -> Result<()> {
         self.is_changed |= entry_change != 0 || value_change != 0;
         self.histogram.add(key, entry_change, value_change);
+        self.numbers.add(key, entry_change)
     }
 
-    /// Stores it, if it was changed.
+    /// Stores them, if they were changed.
     pub(super) fn put(&mut self, tree: &mut dyn TreeTransaction) -> Result<()> {
         if std::mem::take(&mut self.is_changed) { self.put_always(tree) } else { Ok(()) }
     }
 
     fn put_always(&self, tree: &mut dyn TreeTransaction) -> Result<()> {
-        meta::put_statistics(tree, self.path, &self.histogram)
+        meta::put_statistics(tree, self.path, &self.histogram, &self.numbers)
     }
 
     /// Divides ranges that have grown too large; `tree` has all that was counted. Whether any had.
@@ -90,10 +99,10 @@ impl StoreParts {
         counting.is_overfull().then_some(counting)
     }
 
-    /// Forgets the histogram of a path whose rows go.
+    /// Forgets the statistics of a path whose rows go.
     pub(super) fn forget_statistics(&self, tree: &mut dyn TreeTransaction, path: PathNumber) -> Result<()> {
         let nothing = Histogram::default();
-        meta::put_statistics(tree, path, &nothing)?;
+        meta::put_statistics(tree, path, &nothing, &Numbers::default())?;
         self.statistics.note(path, &nothing);
         Ok(())
     }
@@ -155,6 +164,29 @@ impl Snapshot {
         let histogram = Arc::new(histogram);
         self.parts.statistics.remember(path, &histogram);
         Some(histogram)
+    }
+
+    /// What the numbers at `path` come to, if no document can have two of them there: of a path that enters no array. None if it does, or
+    /// if meeting each number costs less, as where memtables change many. Costs a look-up for each that they change.
+    pub(crate) fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+        /// So many numbers are met while one that was changed is looked up.
+        const CHANGE_COST: u64 = 16;
+        if self.parts.paths.enters_array(path) {
+            return Ok(None);
+        }
+        let Some(Ok(mut numbers)) = meta::numbers(&*self.tree, path)?.map(Numbers::decode) else { return Ok(None) };
+        let (lower, upper) = key::type_range(Kind::Number);
+        let changed = self.changed_terms(path, Bound::Included(&lower), Bound::Excluded(&upper));
+        if changed.len() as u64 * CHANGE_COST > numbers.count() {
+            return Ok(None);
+        }
+        for (key, overlay) in &changed {
+            let mut documents = self.tree_postings(path, key, Window::ALL)?;
+            let before = documents.len() as i64;
+            lay_over(&mut documents, overlay);
+            numbers.add(key, documents.len() as i64 - before)?;
+        }
+        Ok(Some(numbers))
     }
 
     /// How many distinct scalars there are at `path`: exact where the memtables change few, else those that are new in them are
@@ -220,6 +252,18 @@ pub(super) fn counted(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Histo
     })?;
     histogram.add(&last, sum, i64::from(sum > 0));
     Ok(histogram)
+}
+
+/// What the numbers of a path come to, from their rows.
+pub(super) fn summed(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Numbers> {
+    let (mut numbers, mut added) = (Numbers::default(), Ok(()));
+    let (lower, upper) = key::type_range(Kind::Number);
+    each_row(tree, path, &lower, Some(&upper), |key, count| {
+        if added.is_ok() {
+            added = numbers.add(key, count as i64);
+        }
+    })?;
+    added.map(|()| numbers)
 }
 
 /// Calls `visit` with the key of each row's value and the number of its documents. A value has a row for each chunk.

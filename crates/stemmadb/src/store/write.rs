@@ -579,6 +579,9 @@ impl<'a> Transaction<'a> {
         let edits_once = self.newest.len() == self.staged.len();
         let mut written = parts.publisher.is_observed().then(Vec::new);
         let moment = self.base.moment.clone();
+        if let Some(last) = self.staged.iter().map(|staged| staged.state.sequence).max() {
+            parts.cache.begin(last);
+        }
         for mut staged in self.staged.drain(..) {
             let (offset, length) = places.next().expect("each staged edit was encoded");
             let position = appended.payload.advance(offset);
@@ -594,11 +597,12 @@ impl<'a> Transaction<'a> {
                 }
             }
             last_sequence = staged.state.sequence;
-            parts.cache.touch(staged.state.id.as_str(), staged.state.number, last_sequence);
             if let Some(written) = &mut written {
                 written.extend(staged.written(moment.as_ref(), &parts.shapes));
             }
             let change = difference(staged.old_terms.as_ref(), staged.new_terms.as_ref());
+            let (id, number) = (staged.state.id.as_str(), staged.state.number);
+            parts.cache.touch(id, number, last_sequence, staged.new_terms.as_ref(), change);
             active.insert(Arc::new(staged.state), true, change);
         }
         if !self.locals.is_empty() {

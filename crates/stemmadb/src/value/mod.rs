@@ -15,6 +15,7 @@ mod canonical;
 pub(crate) mod collate;
 mod convert;
 mod deserialize;
+mod exact_sum;
 mod limits;
 mod number;
 mod object;
@@ -41,6 +42,7 @@ pub use path::Path;
 pub(crate) use path::array_position;
 
 pub(crate) use body::Body;
+pub(crate) use exact_sum::ExactSum;
 pub(crate) use number::Numeric;
 pub(crate) use pack::pack;
 pub(crate) use packed::{Packed, PackedArray, PackedElements, PackedFields, PackedObject, PackedValue};

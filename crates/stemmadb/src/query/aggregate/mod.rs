@@ -3,7 +3,6 @@
 //! What the index can tell costs no document: a value's documents are counted where they lie. The results are those of reading
 //! every document, to the last digit: sums are exact before they are rounded once, so no order of documents shows in them.
 
-mod exact;
 mod group;
 mod scan;
 #[cfg(test)]
@@ -11,13 +10,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::exact::ExactSum;
 pub use self::group::GroupBy;
 pub(super) use self::scan::canonical;
 use self::scan::{Fold, Scan};
 use super::request::Query;
 use super::source::Source;
-use crate::value::{Kind, Number, Path, Value};
+use crate::tree::Direction;
+use crate::value::{ExactSum, Kind, Number, Path, Value};
 use crate::{Error, Result};
 
 /// What the numbers at one path come to. Other values at the path play no part.
@@ -64,11 +63,7 @@ impl Summing {
     }
 
     pub(super) fn finish(&self, path: &Path) -> Result<Summary> {
-        let sum = self.sum.total().ok_or_else(|| {
-            Error::invalid(format!("the sum of {path} is beyond the numbers"))
-                .with_hint("a double reaches to about 1.8e308")
-        })?;
-        Ok(Summary { count: self.count, sum: Some(sum), min: self.min, max: self.max })
+        Ok(Summary { count: self.count, sum: Some(total(&self.sum, path)?), min: self.min, max: self.max })
     }
 }
 
@@ -126,9 +121,35 @@ pub(super) fn distinct<S: Source>(source: S, query: &Query, path: &str) -> Resul
 pub(super) fn summary<S: Source>(source: S, query: &Query, path: &str) -> Result<Summary> {
     let path = path_of(path)?;
     let scan = Scan::open(source, &query.prepare_unordered()?, &path)?;
+    if let Some((at, numbers)) = scan.all_numbers()? {
+        let end = |direction| scan.extreme(at, direction);
+        let (min, max) = (end(Direction::Ascending)?, end(Direction::Descending)?);
+        return Ok(Summary { count: numbers.count(), sum: Some(total(numbers.sum(), &path)?), min, max });
+    }
+    summed(&scan)?.finish(&path)
+}
+
+/// The sum of the numbers at a path of what matches.
+pub(super) fn sum<S: Source>(source: S, query: &Query, path: &str) -> Result<Number> {
+    let path = path_of(path)?;
+    let scan = Scan::open(source, &query.prepare_unordered()?, &path)?;
+    match scan.all_numbers()? {
+        Some((_, numbers)) => total(numbers.sum(), &path),
+        None => total(&summed(&scan)?.sum, &path),
+    }
+}
+
+fn summed<S: Source>(scan: &Scan<S>) -> Result<Summing> {
     let mut summing = Summing::default();
     scan.fold(&[Kind::Number], &mut summing)?;
-    summing.finish(&path)
+    Ok(summing)
+}
+
+fn total(sum: &ExactSum, path: &Path) -> Result<Number> {
+    sum.total().ok_or_else(|| {
+        Error::invalid(format!("the sum of {path} is beyond the numbers"))
+            .with_hint("a double reaches to about 1.8e308")
+    })
 }
 
 fn path_of(path: &str) -> Result<Path> {

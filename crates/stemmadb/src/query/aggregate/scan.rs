@@ -16,10 +16,10 @@ use super::super::request::Prepared;
 use super::super::sort::Sort;
 use super::super::source::Source;
 use crate::Result;
-use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
+use crate::index::{DocumentNumber, DocumentSet, Numbers, PathNumber, Presence};
 use crate::tree::Direction;
 use crate::value::collate::key::{self, is_cut};
-use crate::value::{Kind, Path, Value};
+use crate::value::{Kind, Number, Path, Value};
 
 /// So few documents are read at once: their values are found sooner than the index is asked for any.
 const FEW_DOCUMENTS: u64 = if cfg!(test) { 1 } else { 16 };
@@ -91,6 +91,25 @@ impl<S: Source> Scan<S> {
             let (key, value) = canonical(&value)?;
             if kinds.contains(&value.kind()) { fold.add(&key, &value, 1) } else { Ok(()) }
         })
+    }
+
+    /// What the numbers at the path come to, if everything matches and the index keeps that; and where they are.
+    pub(super) fn all_numbers(&self) -> Result<Option<(PathNumber, Numbers)>> {
+        let is_everything = matches!(self.filtered.known, Known::Everything) && self.filtered.overflow().is_empty();
+        let Some(Walk { path: Some(path) }) = self.walk.as_ref().filter(|_| is_everything) else { return Ok(None) };
+        Ok(self.filtered.source.numbers(*path)?.map(|numbers| (*path, numbers)))
+    }
+
+    /// The first number at a path, from one end or the other.
+    pub(super) fn extreme(&self, path: PathNumber, direction: Direction) -> Result<Option<Number>> {
+        let mut extreme = None;
+        self.filtered.source.walk(path, &KeyRange::of_kind(Kind::Number), direction, &mut |value_key, _| {
+            if let Value::Number(number) = key::decode(value_key)?.0 {
+                extreme = Some(number);
+            }
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(extreme)
     }
 
     /// Reads documents and visits those that match.

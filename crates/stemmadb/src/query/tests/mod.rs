@@ -1,5 +1,6 @@
 //! Tests of what was asked and what came back: selectors by example, and everything against the naive evaluator.
 
+mod answers;
 pub(super) mod arbitrary;
 mod chunks;
 mod collections;

@@ -8,7 +8,7 @@ use super::queries::policy;
 use super::steps::{Step, apply, pages, step};
 use crate::database::Database;
 use crate::store::Options;
-use crate::value::{Object, Path, Value, collate};
+use crate::value::{ExactSum, Object, Path, Value, collate};
 
 const DOCUMENT_COUNT: usize = 12;
 
@@ -102,6 +102,12 @@ proptest! {
             let found = db.find(selector.clone()).min(&path).expect("good");
             prop_assert_eq!(found.is_some(), least.is_some());
             prop_assert!(found.zip(least).is_none_or(|(found, least)| collate::compare(&found, least).is_eq()));
+            let mut sum = ExactSum::default();
+            values().filter_map(|value| if let Value::Number(number) = value { Some(*number) } else { None }).for_each(|number| sum.add(number, 1));
+            match (db.find(selector.clone()).sum(&path), sum.total()) {
+                (Ok(found), Some(expected)) => prop_assert!(found.compare(expected).is_eq(), "{found:?} {expected:?} {selector}"),
+                (found, expected) => prop_assert_eq!(found.is_err(), expected.is_none()),
+            }
             let distinct = db.find(selector.clone()).group_by(&path).counts().expect("good");
             prop_assert_eq!(distinct.iter().map(|(_, count)| *count).sum::<u64>(), values().count() as u64);
         }

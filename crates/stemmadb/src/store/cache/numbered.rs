@@ -107,7 +107,8 @@ impl NumberedCache {
         self.slot(number).fetch_max(sequence.0, Ordering::AcqRel);
     }
 
-    fn stamp(&self, number: DocumentNumber) -> Sequence {
+    /// When a document was written last, or one that shares its slot.
+    pub(super) fn stamp(&self, number: DocumentNumber) -> Sequence {
         Sequence(self.slot(number).load(Ordering::Acquire))
     }
 

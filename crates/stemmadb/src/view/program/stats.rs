@@ -4,9 +4,8 @@
 //! there are none.
 
 use super::sum::{decode_text, encode_text};
-use crate::query::ExactSum;
 use crate::value::collate::key;
-use crate::value::{Number, Object, Value, varint};
+use crate::value::{ExactSum, Number, Object, Value, varint};
 use crate::view::layout::damaged;
 use crate::view::reduce::{Fold, add_square, row_value};
 use crate::{Error, Result};

@@ -3,8 +3,7 @@
 //! Layout of a partial reduction: a byte that says what it is; then an exact sum; or how many elements, and each; or how many fields,
 //! and of each its name (length and bytes) and its sum; or, where values can't be summed, why.
 
-use crate::query::ExactSum;
-use crate::value::{Number, Object, Value, varint};
+use crate::value::{ExactSum, Number, Object, Value, varint};
 use crate::view::layout::damaged;
 use crate::view::reduce::{Fold, row_value};
 use crate::{Error, Result};

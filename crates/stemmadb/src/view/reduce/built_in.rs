@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::distinct::Sketch;
 use super::{Fold, Reducer, damaged, row_value};
 use crate::index::{ordered, take_ordered};
-use crate::query::ExactSum;
 use crate::value::collate::{self, key};
-use crate::value::{Number, Numeric, Object, Value};
+use crate::value::{ExactSum, Number, Numeric, Object, Value};
 use crate::{Error, Result};
 
 /// What `_stats` comes to.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::value::{Number, Numeric};
+use super::{Number, Numeric};
 
 /// The value of the lowest bit is 2 to the power of minus this: the least double.
 const LOWEST: i32 = 1074;
@@ -34,6 +34,15 @@ impl fmt::Debug for ExactSum {
 impl ExactSum {
     /// Adds a number `count` times.
     pub(crate) fn add(&mut self, number: Number, count: u64) {
+        self.change(number, count, false);
+    }
+
+    /// Takes a number away `count` times.
+    pub(crate) fn subtract(&mut self, number: Number, count: u64) {
+        self.change(number, count, true);
+    }
+
+    fn change(&mut self, number: Number, count: u64, is_subtracted: bool) {
         let (is_negative, mantissa, exponent) = match number.numeric() {
             Numeric::I64(signed) => (signed < 0, signed.unsigned_abs(), 0),
             Numeric::U64(unsigned) => (false, unsigned, 0),
@@ -44,7 +53,7 @@ impl ExactSum {
         let (mut limb, shift) = (place / 32, place % 32);
         let mut add = |limb: usize, bits: u64| {
             let bits = bits as i64;
-            self.limbs[limb] += if is_negative { -bits } else { bits };
+            self.limbs[limb] += if is_negative != is_subtracted { -bits } else { bits };
         };
         // The first limb takes what is left of it above the shift.
         let first = rest & (u128::from(u32::MAX) >> shift);
