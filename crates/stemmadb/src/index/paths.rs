@@ -14,7 +14,7 @@ mod plan;
 mod tests;
 
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::RwLock;
@@ -86,6 +86,8 @@ impl From<Step<'_>> for KeptStep {
 pub(crate) struct Paths {
     /// Tells this dictionary from every other one of the process.
     identity: u64,
+    /// How many paths there are, the root included.
+    count: AtomicUsize,
     tree: RwLock<Tree>,
     plans: RwLock<Plans>,
     hasher: DefaultHashBuilder,
@@ -116,7 +118,8 @@ impl Paths {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let identity = NEXT.fetch_add(1, Ordering::Relaxed);
-        Paths { identity, tree: RwLock::default(), plans: RwLock::default(), hasher: DefaultHashBuilder::default() }
+        let hasher = DefaultHashBuilder::default();
+        Paths { identity, count: AtomicUsize::new(1), tree: RwLock::default(), plans: RwLock::default(), hasher }
     }
 
     /// What tells this dictionary, with all that it will ever hold, from every other one.
@@ -126,7 +129,7 @@ impl Paths {
 
     /// How many paths there are, the root included; also the next number.
     pub(crate) fn len(&self) -> usize {
-        self.tree.read().nodes.len() + 1
+        self.count.load(Ordering::Acquire)
     }
 
     /// The path of one more step, if there is one.
@@ -251,6 +254,7 @@ impl Paths {
             let node = &nodes[number as usize - 1];
             self.hash(PathNumber(node.parent), node.step.as_step())
         });
+        self.count.store(number as usize + 1, Ordering::Release);
         PathNumber(number)
     }
 

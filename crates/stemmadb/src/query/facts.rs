@@ -12,7 +12,27 @@ pub(crate) struct Facts<'a> {
     pub(crate) declared: &'a Declared,
 }
 
+/// Which state of them facts are; a plan holds while it is the same. The policy of an index is that of its dictionary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FactsState {
+    paths: u64,
+    path_count: usize,
+    /// Of the declared indexes.
+    generation: u64,
+}
+
+impl FactsState {
+    pub(crate) fn new(paths: &Paths, generation: u64) -> Self {
+        FactsState { paths: paths.identity(), path_count: paths.len(), generation }
+    }
+}
+
 impl<'a> Facts<'a> {
+    /// Which state of them these are.
+    pub(crate) fn state(&self) -> FactsState {
+        FactsState::new(self.paths, self.declared.generation)
+    }
+
     /// What is known of a snapshot.
     pub(crate) fn of(source: &'a impl Source) -> Self {
         Facts { paths: source.paths(), policy: source.policy(), declared: source.declared() }

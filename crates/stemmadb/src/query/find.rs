@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::aggregate::{self, GroupBy, Summary, canonical};
 use super::document::{self, value_at};
 use super::explain::{self, Explanation};
-use super::facts::Facts;
+use super::facts::FactsState;
 use super::field::field;
 use super::limits::{Cancellation, Guarded};
 use super::request::Query;
@@ -140,7 +140,9 @@ impl Find {
     /// `Invalid` if the query can't be run as it is; `Corrupt` if stored bytes are damaged.
     pub fn run(self) -> Result<Found<Document>> {
         match self.at {
-            At::Kept(answer, _) if self.query.is_look_up() => Ok(Found(Inner::kept(answer, &self.query))),
+            At::Kept(answer, _) if self.query.is_look_up() => {
+                Ok(Found(Inner::kept(answer, self.query.into_selector())))
+            }
             at => Find { at, ..self }.read(rows::documents),
         }
     }
@@ -318,8 +320,7 @@ impl Store {
     /// The documents that a query asks for, if it was prepared, asks for those of one term, was answered lately, and nothing changed
     /// them since.
     fn kept_answer(&self, query: &Query) -> Option<Answer> {
-        let declared = self.parts.declared();
-        let facts = Facts { paths: &self.parts.paths, policy: &self.parts.policy, declared: &declared };
+        let facts = FactsState::new(&self.parts.paths, self.parts.declared_generation());
         query.ask_term(facts, |path, key| self.parts.kept_answer(path, key))
     }
 }
@@ -333,8 +334,7 @@ enum Inner<T> {
 }
 
 impl Inner<Document> {
-    fn kept(answer: Answer, query: &Query) -> Self {
-        let selector = query.selector().clone();
+    fn kept(answer: Answer, selector: Selector) -> Self {
         Inner::Kept { answer, next: 0, make: Document::clone, selector }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::facts::Facts;
+use super::facts::{Facts, FactsState};
 use super::fields::Fields;
 use super::limits::{Cancellation, Limits};
 use super::normal::Normal;
@@ -68,34 +68,19 @@ struct Ready {
 
 #[derive(Debug)]
 struct KeptTerm {
-    planned_for: PlannedFor,
+    planned_for: FactsState,
     path: PathNumber,
     key: Box<[u8]>,
 }
 
 type KeptPlan = (PlannedFor, Arc<Plan>);
 
-/// What a plan depends on beside selector and sort. The policy of an index is that of its dictionary.
+/// What a plan depends on beside selector and sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PlannedFor {
-    paths: u64,
-    path_count: usize,
-    /// Of the declared indexes.
-    generation: u64,
+    facts: FactsState,
     is_sorted: bool,
     is_limited: bool,
-}
-
-impl PlannedFor {
-    fn new(facts: Facts<'_>, sort: &Sort, is_limited: bool) -> Self {
-        PlannedFor {
-            paths: facts.paths.identity(),
-            path_count: facts.paths.len(),
-            generation: facts.declared.generation,
-            is_sorted: !sort.keys.is_empty(),
-            is_limited,
-        }
-    }
 }
 
 impl Query {
@@ -250,6 +235,10 @@ impl Query {
         &self.limits
     }
 
+    pub(super) fn into_selector(self) -> Selector {
+        self.selector
+    }
+
     /// The selector.
     pub fn selector(&self) -> &Selector {
         &self.selector
@@ -303,19 +292,18 @@ impl Query {
     }
 
     /// Calls `ask` with the term that the query asks for, if it was prepared, asks for one only, and was run.
-    pub(crate) fn ask_term<T>(&self, facts: Facts<'_>, ask: impl FnOnce(PathNumber, &[u8]) -> Option<T>) -> Option<T> {
+    pub(crate) fn ask_term<T>(&self, facts: FactsState, ask: impl FnOnce(PathNumber, &[u8]) -> Option<T>) -> Option<T> {
         let ready = self.ready.as_ref().filter(|_| self.is_look_up())?;
         let term = ready.term.read();
-        let term = term.as_ref().filter(|term| term.planned_for == PlannedFor::new(facts, &self.sort, false))?;
+        let term = term.as_ref().filter(|term| term.planned_for == facts)?;
         ask(term.path, &term.key)
     }
 
     /// Notes the term that the query asks for, where the index knows this. Whether it asks for one only.
-    pub(super) fn note_term(&self, facts: Facts<'_>, plan: &Plan) -> Option<(PathNumber, Vec<u8>)> {
+    pub(super) fn note_term(&self, facts: FactsState, plan: &Plan) -> Option<(PathNumber, Vec<u8>)> {
         let ready = self.ready.as_ref().filter(|_| self.is_look_up())?;
         let (Node::Equal { path, key }, Order::Insertion) = (&plan.filter, &plan.order) else { return None };
-        let planned_for = PlannedFor::new(facts, &self.sort, false);
-        *ready.term.write() = Some(KeptTerm { planned_for, path: *path, key: key.as_slice().into() });
+        *ready.term.write() = Some(KeptTerm { planned_for: facts, path: *path, key: key.as_slice().into() });
         Some((*path, key.clone()))
     }
 
@@ -379,7 +367,7 @@ impl Prepared {
     pub(crate) fn plan(&self, is_limited: bool, facts: Facts<'_>) -> Arc<Plan> {
         let make = || Arc::new(planner::plan(&self.normal, &self.sort, is_limited, facts));
         let Some(ready) = &self.ready else { return make() };
-        let planned_for = PlannedFor::new(facts, &self.sort, is_limited);
+        let planned_for = PlannedFor { facts: facts.state(), is_sorted: !self.sort.keys.is_empty(), is_limited };
         let mut plans = ready.plans.lock();
         if let Some((_, plan)) = plans.iter().find(|(known, _)| *known == planned_for) {
             return plan.clone();

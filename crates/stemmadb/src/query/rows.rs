@@ -181,7 +181,9 @@ impl<S: Source> Rows<S, StoredDocument> {
     /// Makes the first rows of a look-up at once, and has them kept if they are all.
     fn keep_answer(&mut self, query: &Query) -> Result<()> {
         let filtered = &self.cursor.filtered;
-        let Some((path, key)) = query.note_term(Facts::of(&filtered.source), &filtered.plan) else { return Ok(()) };
+        let Some((path, key)) = query.note_term(Facts::of(&filtered.source).state(), &filtered.plan) else {
+            return Ok(());
+        };
         let is_decided = filtered.overflow().is_empty();
         self.fill()?;
         let numbers = match &self.batch {

@@ -92,6 +92,7 @@ pub(crate) struct StoreParts {
     declared: RwLock<Arc<Declared>>,
     /// Whether there is a rule of expiry in force.
     has_expiries: AtomicBool,
+    declared_generation: AtomicU64,
     pub(crate) publisher: Publisher,
     pub(crate) options: Options,
     cache: cache::DocumentCache,
@@ -482,13 +483,19 @@ impl StoreParts {
     }
 
     /// The declared indexes now.
-    pub(crate) fn declared(&self) -> Arc<Declared> {
+    fn declared(&self) -> Arc<Declared> {
         self.declared.read().clone()
+    }
+
+    /// The generation of the declared indexes now.
+    pub(crate) fn declared_generation(&self) -> u64 {
+        self.declared_generation.load(Ordering::Acquire)
     }
 
     /// Puts these in force. But for when a database is opened: under the writer lock, and while `Store::view` is locked to write.
     fn set_declared(&self, declared: Declared) {
         self.has_expiries.store(declared.expiries().next().is_some(), Ordering::Release);
+        self.declared_generation.store(declared.generation, Ordering::Release);
         *self.declared.write() = Arc::new(declared);
     }
 

@@ -146,6 +146,7 @@ impl Store {
             shapes: Arc::new(shapes),
             paths,
             policy,
+            declared_generation: declared.generation.into(),
             declared: RwLock::new(Arc::new(declared)),
             has_expiries: false.into(),
             publisher: publish::Publisher::new(),

@@ -54,6 +54,8 @@ struct Sought<'a>(PathNumber, &'a [u8]);
 struct Entry {
     answer: Answer,
     as_of: Sequence,
+    /// Where its term is stamped.
+    slot: usize,
 }
 
 #[derive(Clone)]
@@ -87,21 +89,21 @@ impl AnswerCache {
 
     /// The documents that have a term now, if an answer can tell.
     pub(super) fn get(&self, path: PathNumber, key: &[u8], numbered: &NumberedCache) -> Option<Answer> {
-        let Entry { answer, as_of } = self.answers.get(&Sought(path, key))?;
-        let is_fresh =
-            self.is_fresh(path, key, as_of) && answer.iter().all(|(number, _)| numbered.stamp(*number) <= as_of);
+        let Entry { answer, as_of, slot } = self.answers.get(&Sought(path, key))?;
+        let is_fresh = self.is_fresh(slot, as_of) && answer.iter().all(|(number, _)| numbered.stamp(*number) <= as_of);
         is_fresh.then_some(answer)
     }
 
     /// Keeps what a snapshot at `as_of` has for a term; watches its path, if that was not done.
     pub(super) fn put(&self, path: PathNumber, key: &[u8], answer: &Answer, as_of: Sequence) {
-        if self.watch(path) <= as_of.0 && self.is_fresh(path, key, as_of) {
-            self.answers.insert(TermKey(path, key.into()), Entry { answer: answer.clone(), as_of });
+        let slot = self.slot(path, key);
+        if self.watch(path) <= as_of.0 && self.is_fresh(slot, as_of) {
+            self.answers.insert(TermKey(path, key.into()), Entry { answer: answer.clone(), as_of, slot });
         }
     }
 
-    fn is_fresh(&self, path: PathNumber, key: &[u8], as_of: Sequence) -> bool {
-        self.stamp(path, key).load(Ordering::Acquire) <= as_of.0 && self.incomplete.load(Ordering::Acquire) <= as_of.0
+    fn is_fresh(&self, slot: usize, as_of: Sequence) -> bool {
+        self.stamps[slot].load(Ordering::Acquire) <= as_of.0 && self.incomplete.load(Ordering::Acquire) <= as_of.0
     }
 
     /// From which sequence on answers about a path count.
@@ -129,7 +131,7 @@ impl AnswerCache {
     /// Notes that a write at `sequence` changes which documents have a term.
     pub(super) fn touch(&self, path: PathNumber, key: &[u8], sequence: Sequence) {
         if self.watched[path.0 as usize % WATCH_COUNT].load(Ordering::SeqCst) != UNWATCHED {
-            self.stamp(path, key).fetch_max(sequence.0, Ordering::AcqRel);
+            self.stamps[self.slot(path, key)].fetch_max(sequence.0, Ordering::AcqRel);
         }
     }
 
@@ -138,8 +140,8 @@ impl AnswerCache {
         self.incomplete.fetch_max(sequence.0, Ordering::AcqRel);
     }
 
-    fn stamp(&self, path: PathNumber, key: &[u8]) -> &AtomicU64 {
-        &self.stamps[self.hasher.hash_one(Sought(path, key)) as usize % STAMP_COUNT]
+    fn slot(&self, path: PathNumber, key: &[u8]) -> usize {
+        self.hasher.hash_one(Sought(path, key)) as usize % STAMP_COUNT
     }
 }
 
