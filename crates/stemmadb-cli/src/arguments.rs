@@ -1,6 +1,7 @@
 //! What may be written after `stemma`? The verbs, their arguments, and the help that teaches them.
 
 mod files;
+mod mirror;
 mod serve;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::read::Format;
 pub(crate) use files::{Attach, Detach, Fetch, Files, Range};
+pub(crate) use mirror::Mirror;
 pub(crate) use serve::Serve;
 
 const STYLES: Styles = Styles::styled()
@@ -109,6 +111,10 @@ pub(crate) enum Verb {
     ///
     /// A live query: the documents that match, then each that comes to match, changes, or no longer matches.
     Watch(Watch),
+    /// Keep a copy in plain files, for ls, cat, grep and git
+    ///
+    /// A JSON file for each document, and links to it by the values you choose; of a database here or on a server, kept in step with it.
+    Mirror(Mirror),
     /// Keep a summary of documents, and ask it: rows by key, sums of any range
     ///
     /// Without a name, the views there are; with one, its rows or what they come to.

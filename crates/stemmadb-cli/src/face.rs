@@ -2,6 +2,7 @@
 
 mod files;
 mod indexes;
+mod mirror;
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -19,6 +20,7 @@ use crate::progress::Progress;
 use crate::show::Shown;
 pub(crate) use files::Content;
 pub(crate) use indexes::NewIndex;
+pub(crate) use mirror::{Copied, Copy, Origin};
 
 /// A command waits this long for another one that has the database open: most are done in no time.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);

@@ -43,6 +43,7 @@ pub use auth::Access;
 pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, Replicator, Tls};
 pub use error::{Failure, Result};
 pub use log::{Format, Level, Log, Logging};
+pub use replicator::peer;
 pub use routes::{Described, described};
 pub use server::Server;
 

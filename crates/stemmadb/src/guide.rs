@@ -41,3 +41,6 @@ struct Views;
 
 #[doc = include_str!("../../../docs/guide/files.md")]
 struct Files;
+
+#[doc = include_str!("../../../docs/guide/mirror.md")]
+struct Mirror;

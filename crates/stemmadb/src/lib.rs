@@ -12,6 +12,7 @@ mod index;
 mod keys;
 mod log;
 mod memtable;
+mod mirror;
 mod query;
 mod replicate;
 mod revision;
@@ -36,6 +37,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};
 pub use keys::Keys;
 pub use log::{Blob, BlobReader, Digest};
+pub use mirror::{Mirror, MirrorOptions, Mirrored};
 pub use query::{
     Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
     field, not,

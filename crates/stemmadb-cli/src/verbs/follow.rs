@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::Session;
 use crate::face::Database;
 use crate::failure::{self, Failure, Result};
+use crate::shell::interrupt;
 
 /// How often a follower looks at the log's files.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -18,10 +19,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// look would go unnoticed otherwise.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Calls `read` whenever the database at `path` has changed and is free, until it says false.
+/// Calls `read` whenever the database at `path` has changed and is free, until it says false or an interrupt that is caught came.
 pub(super) fn follow(path: &Path, mut read: impl FnMut(&Database) -> Result<bool>) -> Result<()> {
     let mut follower = Follower { path, seen: log_files(path), waiting: None };
-    loop {
+    while !interrupt::happened() {
         if let Some(db) = follower.next()? {
             let outcome = read(&db);
             db.close()?;
@@ -31,6 +32,7 @@ pub(super) fn follow(path: &Path, mut read: impl FnMut(&Database) -> Result<bool
             follower.seen = log_files(path);
         }
     }
+    Ok(())
 }
 
 /// The shell has the database to itself, so nothing would ever happen.
@@ -58,6 +60,9 @@ impl Follower<'_> {
     fn next(&mut self) -> Result<Option<Database>> {
         let start = Instant::now();
         while self.waiting.is_none() && start.elapsed() < READ_INTERVAL && log_files(self.path) == self.seen {
+            if interrupt::happened() {
+                return Ok(None);
+            }
             std::thread::sleep(LOOK_INTERVAL);
         }
         let database = Database::existing_if_free(self.path)?;

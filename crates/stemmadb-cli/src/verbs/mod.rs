@@ -8,6 +8,7 @@ mod file;
 mod follow;
 mod import;
 mod index;
+mod mirror;
 mod query;
 mod serve;
 mod view;
@@ -41,6 +42,7 @@ pub(crate) fn run(verb: &Verb, open: Option<&Database>) -> Result<()> {
         Verb::Count(count) => query::count(count, session),
         Verb::Changes(changes) => changes::run(changes, session),
         Verb::Watch(watch) => watch::run(watch, session),
+        Verb::Mirror(mirror) => mirror::run(mirror, session),
         Verb::View(view) => view::run(view, session),
         Verb::Info(info) => care::info(info, session),
         Verb::Index(index) => index::run(index, session),

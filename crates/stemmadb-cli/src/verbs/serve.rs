@@ -64,7 +64,7 @@ async fn until_interrupted(config: Config) -> Result<()> {
 }
 
 /// Waits for Ctrl-C, or for what ends a service.
-async fn told_to_stop() -> std::io::Result<()> {
+pub(super) async fn told_to_stop() -> std::io::Result<()> {
     #[cfg(unix)]
     {
         let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

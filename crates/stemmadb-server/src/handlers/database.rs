@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::LOCATION;
 use serde_json::json;
+use stemmadb::Peer;
 
 use crate::auth::Security;
 use crate::directory::Served;
@@ -36,6 +37,7 @@ pub(super) async fn info_of(served: Arc<Served>) -> Result<serde_json::Value> {
             "props": {},
             "cluster": {"q": 1, "n": 1, "w": 1, "r": 1},
             "instance_start_time": served.instance_start_time(),
+            "uuid": served.database().identity()?,
         }))
     })
     .await

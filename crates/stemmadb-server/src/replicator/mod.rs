@@ -13,9 +13,35 @@ mod remote;
 mod request;
 mod time;
 
+use std::sync::Arc;
+
+use stemmadb::{Peer, Value};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::config::{Limits, Replicator};
+use crate::error::{Failure, Result};
 pub(crate) use connect::Reach;
 pub(crate) use follow::{REPLICATOR, follow};
 pub(crate) use jobs::{Event, Job, Jobs, Outcome, Owner};
 pub(crate) use record::{Record, print as print_state};
+use remote::Remote;
+use request::Endpoint;
 pub(crate) use request::Request;
 pub(crate) use time::told as moment;
+
+/// A database that is reached over HTTP, at `http://user:password@host:port/name`, as a peer: to replicate or mirror it from elsewhere than a
+/// server. Its calls block, so they belong on a thread that may; they end when `cancelled` becomes true.
+///
+/// # Errors
+/// 400 if it is no URL of a database.
+pub fn peer(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Result<Arc<dyn Peer>> {
+    match Endpoint::parse(&Value::from(url), "database")? {
+        Endpoint::Remote { url, headers } => {
+            let reach = Reach::new(&Replicator::default())?;
+            let bytes_max = Limits::default().body_bytes;
+            Ok(Arc::new(Remote::new(reach.client, url, headers, runtime, bytes_max, cancelled)))
+        }
+        Endpoint::Local(name) => Err(Failure::bad_request(format!("{name:?} is no URL"))),
+    }
+}

@@ -434,6 +434,14 @@ impl Peer for Remote {
         Ok(self.url.clone())
     }
 
+    fn database_id(&self) -> stemmadb::Result<String> {
+        let told = self.ask(Method::GET, "", None, PATIENCE)?;
+        let text = |name: &str| told.get(name).and_then(Value::as_str);
+        // Other servers tell when it was made, or nothing.
+        Ok(text("uuid")
+            .map_or_else(|| format!("{}#{}", self.url, text("instance_start_time").unwrap_or("0")), str::to_owned))
+    }
+
     fn get_checkpoint(&self, id: &str) -> stemmadb::Result<Option<Value>> {
         match self.ask(Method::GET, &format!("/{}", document_path(id)), None, PATIENCE) {
             Err(error) if error.kind() == stemmadb::ErrorKind::NotFound => Ok(None),

@@ -53,7 +53,7 @@ impl Endpoint {
         })
     }
 
-    fn parse(value: &Value, which: &str) -> Result<Self> {
+    pub(super) fn parse(value: &Value, which: &str) -> Result<Self> {
         let wrong = |reason: &str| Failure::bad_request(format!("`{which}` {reason}"));
         let (text, object) = match value {
             Value::String(text) => (text.as_str(), None),

@@ -99,14 +99,15 @@ impl Database {
     }
 }
 
-/// The sequence that a position names.
+/// The sequence that a position names, here or as a server told it (`17-5f1e…`).
 fn sequence(position: Option<&Value>) -> Result<Sequence> {
-    match position {
-        None => Ok(Sequence::ZERO),
-        Some(position) => position.as_u64().map(Sequence::new).ok_or_else(|| {
-            Error::invalid(format!("`{}` is not a position in this database's feed", position.to_json()))
-        }),
-    }
+    let Some(position) = position else { return Ok(Sequence::ZERO) };
+    let told = || position.as_str()?.split('-').next()?.parse().ok();
+    position
+        .as_u64()
+        .or_else(told)
+        .map(Sequence::new)
+        .ok_or_else(|| Error::invalid(format!("`{}` is not a position in this database's feed", position.to_json())))
 }
 
 fn selected(changes: Changes, selection: &Selection) -> Result<Changes> {

@@ -108,6 +108,14 @@ pub trait Peer: Send + Sync {
     /// If it can't be asked.
     fn identity(&self) -> Result<String>;
 
+    /// What tells the database itself from every other, also from one that had or comes to have its name.
+    ///
+    /// # Errors
+    /// If it can't be asked.
+    fn database_id(&self) -> Result<String> {
+        self.identity()
+    }
+
     /// A `_local` document of a checkpoint, if there is one.
     ///
     /// # Errors
