@@ -3,8 +3,11 @@
 //! Every test prints its seed; `STEMMA_NETWORK_SEED` sets it, `STEMMA_NETWORK_COMMAND` another `stemma` than the one that is
 //! built with the tests. The long forms are verbs of the justfile.
 
+mod checkpoints;
 mod client;
+mod descriptors;
 mod history;
+mod hostile;
 mod kill;
 mod linear;
 mod partition;

@@ -117,7 +117,8 @@ impl Served {
         format!("{sequence}-{}", self.mark)
     }
 
-    /// The sequence that a client names. One of a database that was there before under this name is the beginning.
+    /// The sequence that a client names. One of a database that was there before under this name is the beginning; so is one that this
+    /// one told and has not reached, since it was put back from an older copy then: what follows may be something else.
     ///
     /// # Errors
     /// 400 if it is none.
@@ -126,9 +127,10 @@ impl Served {
         let number = number
             .parse()
             .map_err(|_| Failure::bad_request(format!("Malformed sequence supplied in 'since' parameter: {text:?}")))?;
-        match mark.is_none_or(|mark| mark == self.mark) {
-            true => Ok(Sequence::new(number)),
-            false => Ok(Sequence::ZERO),
+        let sequence = Sequence::new(number);
+        match mark {
+            Some(mark) if mark != self.mark || sequence > self.database.sequence() => Ok(Sequence::ZERO),
+            _ => Ok(sequence),
         }
     }
 

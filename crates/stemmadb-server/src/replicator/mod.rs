@@ -2,8 +2,10 @@
 //!
 //! The library knows how two peers come to agree; here are the peers that are reached over HTTP ([`remote`]), those of this server
 //! ([`local`]), and the jobs: each a thread, since the library blocks, with retries that come less and less often ([`jobs`]). What became of
-//! a document of `_replicator` is kept beside it ([`record`]).
+//! a document of `_replicator` is kept beside it ([`record`]). What others tell of a file is compared
+//! with what arrives ([`compared`]).
 
+mod compared;
 mod connect;
 mod follow;
 mod jobs;

@@ -16,6 +16,7 @@ use stemmadb::{
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
+use super::compared::{Compared, Told};
 use super::connect::HttpClient;
 use crate::documents::{Incoming, parse_revision};
 use crate::error::Failure;
@@ -163,6 +164,10 @@ impl Remote {
         if status.is_success() {
             return read_json(&bytes).map_err(|error| broken(error.reason()));
         }
+        if status.is_redirection() {
+            // Whoever is replicated with may not say where else this server is to go.
+            return Err(Error::invalid(format!("it answers {status}: what it points to is not followed")));
+        }
         let told = read_json(&bytes).unwrap_or_default();
         let text = |name: &str| told.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
         Err(refused(&Failure::new(status, text("error"), text("reason"))))
@@ -190,7 +195,7 @@ impl Remote {
             Value::Object(row)
         });
         let asked = json_body(&single("docs", Value::Array(asked.collect())));
-        let path = "/_bulk_get?revs=true&latest=true&attachments=false";
+        let path = "/_bulk_get?revs=true&latest=true&attachments=false&att_encoding_info=true";
         let told = self.wait_for(async {
             let response = self.send(Method::POST, path, Some("application/json"), asked, PATIENCE).await?;
             Self::told_within(response, self.document_bytes_max).await
@@ -270,9 +275,9 @@ impl Remote {
     }
 
     /// A file's content, read as it arrives.
-    fn open_file(&self, id: &str, revision: &Revision, name: &str) -> stemmadb::Content {
+    fn open_file(&self, id: &str, revision: &Revision, name: &str, told: Told) -> stemmadb::Content {
         let path = format!("/{}/{}?rev={revision}", document_path(id), encoded(name));
-        let remote = self.another();
+        let (remote, of) = (self.another(), format!("`{name}` of `{id}`"));
         Box::new(move || {
             let response = remote.wait_for(remote.send(Method::GET, &path, None, Body::Whole(None), PATIENCE))?;
             if !response.status().is_success() {
@@ -294,7 +299,7 @@ impl Remote {
                     }
                 }
             });
-            Ok(Box::new(arriving) as Box<dyn Read + Send>)
+            Ok(Box::new(Compared::new(arriving, of, told)) as Box<dyn Read + Send>)
         })
     }
 
@@ -319,13 +324,14 @@ impl Remote {
         let file = |(name, stub): (&str, &Value)| {
             let number = |field: &str| stub.get(field).and_then(Value::as_u64);
             let text = |field: &str| stub.get(field).and_then(Value::as_str).map(str::to_owned);
+            let told = Told::of_stub(stub);
             TransferFile {
                 name: name.to_owned(),
                 content_type: text("content_type").unwrap_or_else(|| "application/octet-stream".to_owned()),
                 generation: number("revpos").and_then(|revpos| u32::try_from(revpos).ok()).unwrap_or(1),
-                length: number("length").unwrap_or(0),
-                md5: None,
-                open: self.open_file(id.as_str(), &revision, name),
+                length: told.length.unwrap_or(0),
+                md5: told.md5,
+                open: self.open_file(id.as_str(), &revision, name, told),
             }
         };
         let files = stubs.iter().map(file).collect();

@@ -9,9 +9,11 @@
 //! - A file with a digest's name is whole and was flushed: it got its name last.
 //! - What is read was checked: each 64 KiB by its checksum, so that any range can be; all of it by its digest, where it is read from
 //!   beginning to end.
-//! - A *pinned* blob is not swept: whoever stores one holds the pin until the log names it.
+//! - A *pinned* blob is not swept: whoever stores one holds the pin until the log names it. Nor is one that was pinned at any time since
+//!   the sweep began: it may have been named meanwhile by what the sweep did not see.
 //!
-//! Concurrency: any thread may do anything at any time. Whoever sweeps a blob knows that nothing names it; what is held stays.
+//! Concurrency: any thread may do anything at any time; there is one sweep at a time. Whoever sweeps a blob knows that nothing named it
+//! after the sweep began.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -19,8 +21,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hashbrown::HashMap;
-use parking_lot::Mutex;
+use hashbrown::{HashMap, HashSet};
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
 
 use super::vfs::{Vfs, VfsFile, read_exact_at};
@@ -85,11 +87,25 @@ impl FromStr for Digest {
 /// The blobs of a database.
 pub(crate) struct Blobs {
     vfs: Arc<dyn Vfs>,
-    /// How many hold each.
-    pins: Mutex<HashMap<Digest, usize>>,
+    pins: Mutex<Pins>,
+    sweeping: Mutex<()>,
     next_new: AtomicU64,
     /// Whether there may be blobs that nothing names.
     may_have_unnamed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Pins {
+    /// How many hold each.
+    counts: HashMap<Digest, usize>,
+    /// Those that were held at some time since the sweep began, while there is one.
+    since_sweep: Option<HashSet<Digest>>,
+}
+
+/// A sweep, from before it looks at what is named to its end.
+pub(crate) struct Sweep<'a> {
+    blobs: &'a Blobs,
+    _only: MutexGuard<'a, ()>,
 }
 
 /// A blob that is stored and stays at least as long as this is held.
@@ -129,10 +145,10 @@ impl Drop for Blob {
             self.blobs.note_unnamed();
         }
         let mut pins = self.blobs.pins.lock();
-        if let Some(count) = pins.get_mut(&self.digest) {
+        if let Some(count) = pins.counts.get_mut(&self.digest) {
             *count -= 1;
             if *count == 0 {
-                pins.remove(&self.digest);
+                pins.counts.remove(&self.digest);
             }
         }
     }
@@ -141,7 +157,13 @@ impl Drop for Blob {
 impl Blobs {
     /// The blobs in `vfs`. Nothing is read.
     pub(crate) fn new(vfs: Arc<dyn Vfs>) -> Self {
-        Blobs { vfs, pins: Mutex::default(), next_new: AtomicU64::new(0), may_have_unnamed: AtomicBool::new(true) }
+        Blobs {
+            vfs,
+            pins: Mutex::default(),
+            sweeping: Mutex::default(),
+            next_new: AtomicU64::new(0),
+            may_have_unnamed: AtomicBool::new(true),
+        }
     }
 
     /// Stores what `content` has, in constant memory; returns when it is flushed. Content that is there already is not stored twice.
@@ -190,7 +212,12 @@ impl Blobs {
     }
 
     fn pin(self: &Arc<Self>, digest: Digest, length: u64) -> Blob {
-        *self.pins.lock().entry(digest).or_default() += 1;
+        let mut pins = self.pins.lock();
+        *pins.counts.entry(digest).or_default() += 1;
+        if let Some(since_sweep) = &mut pins.since_sweep {
+            since_sweep.insert(digest);
+        }
+        drop(pins);
         Blob { blobs: self.clone(), digest, length, is_named: AtomicBool::new(false) }
     }
 
@@ -246,23 +273,12 @@ impl Blobs {
         Ok(found)
     }
 
-    /// Removes a blob that nobody holds; returns how many bytes that freed. For one that nothing names any more.
-    ///
-    /// # Errors
-    /// `Unavailable` if it can't be removed.
-    pub(crate) fn sweep(&self, digest: &Digest) -> Result<u64> {
-        let name = digest.file_name();
-        // Nobody can come to hold it meanwhile.
-        let pins = self.pins.lock();
-        if pins.contains_key(digest) {
-            return Ok(0);
-        }
-        let length = self.vfs.open(&name).and_then(|file| file.len()).unwrap_or(0);
-        match self.vfs.remove(&name) {
-            Ok(()) => Ok(length),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(Error::io(format!("remove {name}"), error)),
-        }
+    /// Begins a sweep; waits for the end of another. Look at what is named after this.
+    pub(crate) fn begin_sweep(&self) -> Sweep<'_> {
+        let only = self.sweeping.lock();
+        let mut pins = self.pins.lock();
+        pins.since_sweep = Some(pins.counts.keys().copied().collect());
+        Sweep { blobs: self, _only: only }
     }
 
     /// Removes what a crash left half written. For the opening of a database, before anything is stored.
@@ -276,6 +292,35 @@ impl Blobs {
             self.vfs.remove(&name).map_err(|error| Error::io(format!("remove {name}"), error))?;
         }
         Ok(())
+    }
+}
+
+impl Sweep<'_> {
+    /// Removes a blob that nobody held since the sweep began; returns how many bytes that freed. For one that nothing named after it began.
+    ///
+    /// # Errors
+    /// `Unavailable` if it can't be removed.
+    pub(crate) fn remove(&self, digest: &Digest) -> Result<u64> {
+        let (name, vfs) = (digest.file_name(), &self.blobs.vfs);
+        // Nobody can come to hold it meanwhile.
+        let pins = self.blobs.pins.lock();
+        if pins.since_sweep.as_ref().is_none_or(|since_sweep| since_sweep.contains(digest)) {
+            // Nothing may name it: the next sweep looks again.
+            self.blobs.note_unnamed();
+            return Ok(0);
+        }
+        let length = vfs.open(&name).and_then(|file| file.len()).unwrap_or(0);
+        match vfs.remove(&name) {
+            Ok(()) => Ok(length),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(Error::io(format!("remove {name}"), error)),
+        }
+    }
+}
+
+impl Drop for Sweep<'_> {
+    fn drop(&mut self) {
+        self.blobs.pins.lock().since_sweep = None;
     }
 }
 

@@ -1,13 +1,16 @@
 //! How far did it come? A `_local` document on both sides, in CouchDB's form.
 //!
 //! Each run is a session. Where both sides name the same session, its position is believed; else the newest session in both histories.
+//!
+//! A database may be deleted and made anew under a running session, or put back from an older copy. Then its checkpoint is not the one
+//! that was left there, and the session ends with an error: the next one begins where both sides agree, mostly at the beginning.
 
 use uuid::Uuid;
 
 use super::Replicated;
 use super::peer::{Peer, Selection};
-use crate::Result;
 use crate::value::{Object, Value};
+use crate::{Error, Result};
 
 /// Sessions that are remembered.
 const HISTORY_COUNT: usize = 50;
@@ -25,6 +28,18 @@ pub(super) struct Checkpoints<'a> {
     /// The sessions before this one, newest first.
     history: Vec<Value>,
     position: Option<Value>,
+    /// What the source and the target had as they were left.
+    left: [Option<Mark>; 2],
+}
+
+/// What tells a checkpoint from another: its session and position.
+#[derive(Clone, PartialEq)]
+struct Mark(Option<Value>, Option<Value>);
+
+impl Mark {
+    fn of(checkpoint: &Value) -> Self {
+        Mark(checkpoint.get(SESSION).cloned(), checkpoint.get(POSITION).cloned())
+    }
 }
 
 impl<'a> Checkpoints<'a> {
@@ -41,7 +56,8 @@ impl<'a> Checkpoints<'a> {
             None => Vec::new(),
         };
         let session = Uuid::new_v4().simple().to_string();
-        Ok(Checkpoints { source, target, id, session, history, position: agreed })
+        let left = [&here, &there].map(|found| found.as_ref().map(Mark::of));
+        Ok(Checkpoints { source, target, id, session, history, position: agreed, left })
     }
 
     /// The position of the source that both sides agree on.
@@ -50,7 +66,11 @@ impl<'a> Checkpoints<'a> {
     }
 
     /// Notes on both sides how far this session came: at the target first, since it is the one to have everything.
+    ///
+    /// # Errors
+    /// `Unavailable` if a side has not what was left there; those of the peers.
     pub(super) fn write(&mut self, done: &Replicated) -> Result<()> {
+        self.verify()?;
         let mut entry = Object::new();
         entry.insert(SESSION, self.session.as_str());
         entry.insert(RECORDED, done.source_position.clone());
@@ -67,7 +87,36 @@ impl<'a> Checkpoints<'a> {
         body.insert(HISTORY, Value::Array(history.take(HISTORY_COUNT).collect()));
         let body = Value::Object(body);
         self.target.put_checkpoint(&self.id, &body)?;
-        self.source.put_checkpoint(&self.id, &body)
+        self.left[1] = Some(Mark::of(&body));
+        self.source.put_checkpoint(&self.id, &body)?;
+        self.left[0] = Some(Mark::of(&body));
+        Ok(())
+    }
+
+    /// Looks whether both sides still have what was left there.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(super) fn verify(&self) -> Result<()> {
+        self.refuse_if_replaced(self.target, self.left[1].as_ref(), "target")?;
+        self.refuse_if_replaced(self.source, self.left[0].as_ref(), "source")
+    }
+
+    /// Refuses to go on where a checkpoint is gone, or is an older one of ours. One of somebody else, who does the same, is none of that.
+    fn refuse_if_replaced(&self, side: &dyn Peer, left: Option<&Mark>, which: &str) -> Result<()> {
+        let Some(left) = left else { return Ok(()) };
+        let found = side.get_checkpoint(&self.id)?.as_ref().map(Mark::of);
+        let is_ours = |session: &Value| {
+            session.as_str() == Some(&self.session)
+                || self.history.iter().any(|known| known.get(SESSION) == Some(session))
+        };
+        match &found {
+            Some(found) if found == left || !found.0.as_ref().is_some_and(is_ours) => Ok(()),
+            _ => Err(Error::unavailable(format!(
+                "the {which} has not the checkpoint that was left there: it was made anew, or put back"
+            ))
+            .with_hint("begin again: that is done from where both sides agree")),
+        }
     }
 }
 

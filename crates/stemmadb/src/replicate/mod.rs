@@ -176,6 +176,8 @@ impl Running<'_> {
             if self.position.as_ref() != Some(&page.position) {
                 self.position = Some(page.position);
                 self.checkpoints.write(&self.done)?;
+            } else if page.is_last {
+                self.checkpoints.verify()?;
             }
             if page.is_last {
                 return Ok(&self.done);

@@ -223,30 +223,35 @@ impl Store {
     /// Removes the content that no leaf of any document names. Costs a look at every document if there is such content.
     pub(crate) fn sweep_content(&self) -> Result<Swept> {
         self.refuse_if_closed()?;
-        let blobs = self.parts.blobs.list()?;
+        let sweep = self.parts.blobs.begin_sweep();
+        let mut swept = Swept::default();
+        for digest in self.unnamed_content()? {
+            let freed_bytes = sweep.remove(&digest)?;
+            swept.blob_count += u64::from(freed_bytes > 0);
+            swept.freed_bytes += freed_bytes;
+        }
+        Ok(swept)
+    }
+
+    /// The content that no leaf of any document names, and none did since this began, but for what is held meanwhile.
+    fn unnamed_content(&self) -> Result<Vec<Digest>> {
+        let stored = self.parts.blobs.list()?;
+        // Whoever named content that they held before the sweep has appended that, and it is seen.
+        drop(self.writer.lock());
+        self.flush()?;
         // What is no longer named must be so after a crash too: seen first, flushed then, removed at last.
         let snapshot = self.snapshot()?;
         self.flush()?;
-        let mut candidates = Vec::new();
-        for digest in blobs {
+        let mut unnamed = Vec::new();
+        for digest in stored {
             if !snapshot.names(&digest)? {
-                candidates.push(digest);
+                unnamed.push(digest);
             }
         }
-        let mut swept = Swept::default();
-        if candidates.is_empty() {
-            return Ok(swept);
+        if !unnamed.is_empty() {
+            let hidden = snapshot.hidden_digests()?;
+            unnamed.retain(|digest| !hidden.contains(digest));
         }
-        let hidden = snapshot.hidden_digests()?;
-        for digest in candidates.iter().filter(|digest| !hidden.contains(*digest)) {
-            // Nobody begins to name it while it is looked for once more.
-            let _writer = self.writer.lock();
-            if !self.newest_snapshot()?.names(digest)? {
-                let freed_bytes = self.parts.blobs.sweep(digest)?;
-                swept.blob_count += u64::from(freed_bytes > 0);
-                swept.freed_bytes += freed_bytes;
-            }
-        }
-        Ok(swept)
+        Ok(unnamed)
     }
 }

@@ -45,10 +45,19 @@ fn the_same_content_is_stored_once_and_held_as_long_as_anyone_does() {
     assert_eq!((digest, blobs.list().unwrap().len()), (second.digest(), 1));
     assert_eq!(blobs.vfs.list(DIRECTORY).unwrap().len(), 1, "nothing unfinished is left");
     drop(first);
-    assert_eq!(blobs.sweep(&digest).unwrap(), 0);
+    let sweep = blobs.begin_sweep();
+    assert_eq!(sweep.remove(&digest).unwrap(), 0);
     drop(second);
-    assert!(blobs.sweep(&digest).unwrap() > 7);
-    assert!(blobs.pins.lock().is_empty());
+    assert_eq!(sweep.remove(&digest).unwrap(), 0, "it was held when the sweep began, and may have been named since");
+    drop(sweep);
+    let sweep = blobs.begin_sweep();
+    drop(blobs.store(&mut &b"content"[..]).unwrap());
+    assert_eq!(sweep.remove(&digest).unwrap(), 0, "it was held for a while since the sweep began");
+    drop(sweep);
+    assert!(blobs.begin_sweep().remove(&digest).unwrap() > 7);
+    let pins = blobs.pins.lock();
+    assert!(pins.counts.is_empty() && pins.since_sweep.is_none());
+    drop(pins);
     assert_eq!(blobs.read(&digest).unwrap_err().kind(), ErrorKind::NotFound);
 }
 

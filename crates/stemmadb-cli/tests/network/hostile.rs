@@ -1,0 +1,304 @@
+//! The replicator with a peer that means harm: whatever it says, a replication ends with an error or goes on; the server's memory is bounded, it
+//! never panics, and its databases are good.
+
+use std::io::{BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+
+use crate::client::{header, read_body, read_head};
+use crate::server::{Server, Taken};
+
+/// What the peer answers.
+enum Reply {
+    Json(Value),
+    /// The status, more of the head, and the body.
+    Raw(u16, String, Vec<u8>),
+    /// Chunks of this for ever, after a beginning.
+    Endless(Vec<u8>, Vec<u8>),
+    /// More is promised than sent.
+    Cut(Vec<u8>),
+}
+
+/// What a peer does about a request, by method and path: where it has nothing to say, it behaves.
+type Script = Arc<dyn Fn(&str, &str) -> Option<Reply> + Send + Sync>;
+
+const REVISION: &str = "1-967a00dff5e02add41819138abb3284d";
+
+/// A server that follows a script. Its threads end with the process.
+fn peer(script: Script) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let script = script.clone();
+            thread::spawn(move || serve(stream, &script));
+        }
+    });
+    address
+}
+
+fn serve(stream: TcpStream, script: &Script) {
+    let mut stream = BufReader::new(stream);
+    while let Ok(head) = read_head(&mut stream) {
+        let body = read_body(&mut stream, &head).unwrap_or_default();
+        let mut words = head[0].split(' ');
+        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let reply = script(method, path).unwrap_or_else(|| behaved(method, path, &body));
+        if !answer(stream.get_mut(), reply) || header(&head, "connection") == Some("close") {
+            return;
+        }
+    }
+}
+
+/// Sends it; whether the connection goes on.
+fn answer(stream: &mut TcpStream, reply: Reply) -> bool {
+    let (status, more, body) = match reply {
+        Reply::Json(value) => (200, String::new(), value.to_string().into_bytes()),
+        Reply::Raw(status, more, body) => (status, more, body),
+        Reply::Cut(body) => {
+            let head = format!("HTTP/1.1 200 So\r\nContent-Length: {}\r\n\r\n", body.len() + 1000);
+            stream.write_all(&[head.as_bytes(), &body].concat()).ok();
+            return false;
+        }
+        Reply::Endless(first, again) => {
+            stream.write_all(b"HTTP/1.1 200 So\r\nTransfer-Encoding: chunked\r\n\r\n").ok();
+            let chunk = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+            let (first, again) = (chunk(&first), chunk(&again));
+            if stream.write_all(&first).is_ok() {
+                while stream.write_all(&again).is_ok() {}
+            }
+            return false;
+        }
+    };
+    let head = format!("HTTP/1.1 {status} So\r\n{more}Content-Length: {}\r\n\r\n", body.len());
+    stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
+}
+
+/// A small database with one document.
+fn behaved(method: &str, path: &str, _body: &[u8]) -> Reply {
+    match path {
+        _ if path.contains("/_local/") && method == "GET" => {
+            Reply::Raw(404, String::new(), br#"{"error":"not_found","reason":"missing"}"#.to_vec())
+        }
+        _ if path.contains("/_local/") => Reply::Json(json!({"ok": true, "id": "_local/x", "rev": "0-1"})),
+        _ if path.contains("/_changes") => Reply::Json(changes("doc", REVISION)),
+        _ if path.contains("/_bulk_get") => Reply::Json(got(json!({"_id": "doc", "_rev": REVISION}))),
+        _ => Reply::Json(json!({"ok": true, "db_name": "db", "instance_start_time": "0", "update_seq": "1"})),
+    }
+}
+
+fn changes(id: &str, revision: &str) -> Value {
+    json!({"results": [{"seq": "1-x", "id": id, "changes": [{"rev": revision}]}], "last_seq": "1-x", "pending": 0})
+}
+
+fn got(document: Value) -> Value {
+    json!({"results": [{"id": document["_id"], "docs": [{"ok": document}]}]})
+}
+
+/// A document that comes instead of the one that was told.
+fn document(document: Value) -> Script {
+    let reply = got(document);
+    Arc::new(move |_, path| path.contains("/_bulk_get").then(|| Reply::Json(reply.clone())))
+}
+
+/// Something else where a path has this.
+fn at(part: &'static str, reply: impl Fn() -> Reply + Send + Sync + 'static) -> Script {
+    Arc::new(move |_, path| path.contains(part).then(&reply))
+}
+
+/// A document with a file, whose stub says this and whose content is that.
+fn file(stub: Value, content: impl Fn() -> Reply + Send + Sync + 'static) -> Script {
+    let reply = got(json!({"_id": "doc", "_rev": REVISION, "_attachments": {"f": stub}}));
+    Arc::new(move |_, path| match path {
+        _ if path.contains("/_bulk_get") => Some(Reply::Json(reply.clone())),
+        _ if path.contains("/doc/f") => Some(content()),
+        _ => None,
+    })
+}
+
+fn raw(bytes: &[u8]) -> Reply {
+    Reply::Raw(200, String::new(), bytes.to_vec())
+}
+
+/// So many zeros, compressed a thousandfold.
+fn bomb(bytes: usize) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let piece = vec![b' '; 1 << 20];
+    for _ in 0..bytes >> 20 {
+        encoder.write_all(&piece).unwrap();
+    }
+    encoder.finish().unwrap()
+}
+
+fn history(start: i64, ids: Vec<String>) -> Value {
+    json!({"_id": "doc", "_rev": REVISION, "_revisions": {"start": start, "ids": ids}})
+}
+
+/// Whether what is told is taken, or the replication ends with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Refused,
+    Either,
+}
+use Expected::{Either, Refused};
+
+fn scripts(elsewhere: SocketAddr) -> Vec<(&'static str, Expected, Script)> {
+    let hash = "967a00dff5e02add41819138abb3284d";
+    let redirect = move |to: String| Reply::Raw(302, format!("Location: {to}\r\n"), Vec::new());
+    let own = format!("http://{elsewhere}/db");
+    let own_again = own.clone();
+    let stub = |length: u64, digest: &str| json!({"stub": true, "content_type": "text/plain", "revpos": 1, "length": length, "digest": digest});
+    let md5 = "md5-XUFAKrxLKna5cZ2REBfFkg==";
+    vec![
+        ("garbage instead of a feed", Refused, at("/_changes", || raw(b"\xff\xfe{]"))),
+        ("a feed of another shape", Refused, at("/_changes", || Reply::Json(json!({"results": {}, "last_seq": []})))),
+        (
+            "rows of another shape",
+            Refused,
+            at("/_changes", || Reply::Json(json!({"results": [1, null, {"id": 7}], "last_seq": 1}))),
+        ),
+        ("an id that can't be", Refused, at("/_changes", || Reply::Json(changes(&"x".repeat(2 << 20), REVISION)))),
+        ("an id of the database's own", Refused, at("/_changes", || Reply::Json(changes("_local/x", REVISION)))),
+        (
+            "a revision that can't be",
+            Refused,
+            at("/_changes", || Reply::Json(changes("doc", "99999999999999999999-zz"))),
+        ),
+        ("depth", Refused, at("/_changes", || raw("[".repeat(2_000_000).as_bytes()))),
+        (
+            "a feed without end",
+            Refused,
+            at("/_changes", || {
+                Reply::Endless(
+                    b"{\"results\":[".to_vec(),
+                    b"{\"seq\":\"1\",\"id\":\"doc\",\"changes\":[{\"rev\":\"1-a\"}]},".repeat(500),
+                )
+            }),
+        ),
+        ("white space without end", Refused, at("/_changes", || Reply::Endless(Vec::new(), vec![b' '; 1 << 16]))),
+        ("a feed that is cut", Refused, at("/_changes", || Reply::Cut(b"{\"results\":[".to_vec()))),
+        (
+            "a compressed bomb",
+            Refused,
+            at("/_changes", || {
+                Reply::Raw(
+                    200,
+                    "Content-Encoding: gzip\r\nContent-Type: application/json\r\n".to_owned(),
+                    bomb(256 << 20),
+                )
+            }),
+        ),
+        (
+            "a gigantic document",
+            Refused,
+            at("/_bulk_get", || {
+                Reply::Endless(b"{\"results\":[{\"docs\":[{\"ok\":{\"t\":\"".to_vec(), vec![b'x'; 1 << 16])
+            }),
+        ),
+        (
+            "a large document of small parts",
+            Either,
+            document(json!({"_id": "doc", "_rev": REVISION, "a": vec![0; 15_000_000]})),
+        ),
+        (
+            "garbage instead of documents",
+            Refused,
+            at("/_bulk_get", || raw(b"{\"results\":[{\"docs\":[{\"ok\":{\"_id\":")),
+        ),
+        (
+            "another document than was asked for",
+            Either,
+            document(json!({"_id": "_design/evil", "_rev": REVISION, "views": {}})),
+        ),
+        ("a document with fields that are ours", Either, document(json!({"_id": "doc", "_rev": REVISION, "_evil": 1}))),
+        (
+            "a history of a million",
+            Either,
+            document(history(1_000_000, (0..1_000_000).map(|n| format!("{n:032x}")).collect())),
+        ),
+        ("more history than generations", Either, document(history(1, (0..5).map(|n| format!("{n:032x}")).collect()))),
+        ("a history of another revision", Either, document(history(7, vec!["00".to_owned(), hash.to_owned()]))),
+        ("a history that begins below zero", Either, document(history(-1, vec![hash.to_owned()]))),
+        ("a history beyond all numbers", Either, document(history(i64::MAX, vec![hash.to_owned()]))),
+        ("a history that is a circle", Either, document(history(3, vec![hash.to_owned(); 3]))),
+        ("a wrong digest", Refused, file(stub(5, "md5-AAAAAAAAAAAAAAAAAAAAAA=="), || raw(b"hello"))),
+        ("a file that is shorter than was told", Refused, file(stub(9, md5), || raw(b"hello"))),
+        ("a file that is longer than was told", Refused, file(stub(3, md5), || raw(b"hello"))),
+        ("a file without end", Refused, file(stub(5, md5), || Reply::Endless(b"hello".to_vec(), vec![b'x'; 1 << 16]))),
+        ("a file that is cut", Refused, file(stub(5, md5), || Reply::Cut(b"hel".to_vec()))),
+        (
+            "a name that leads elsewhere",
+            Either,
+            document(
+                json!({"_id": "doc", "_rev": REVISION, "_attachments": {"../../x": {"data": "aGVsbG8=", "content_type": "a/b"}}}),
+            ),
+        ),
+        (
+            "a redirection to the machine's secrets",
+            Refused,
+            at("/_changes", move || redirect("http://169.254.169.254/latest/meta-data/".to_owned())),
+        ),
+        ("a redirection to another server", Refused, at("/_changes", move || redirect(own.clone()))),
+        ("a redirection of documents", Refused, at("/_bulk_get", move || redirect(own_again.clone()))),
+        (
+            "a refusal of everything",
+            Refused,
+            Arc::new(|_, _| Some(Reply::Raw(500, String::new(), vec![b'x'; 1 << 20]))),
+        ),
+    ]
+}
+
+/// How long one replication may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What the server may take up: by far more than it does for any message that is within its bounds.
+const RESIDENT_BYTES_MAX: u64 = 1 << 30;
+
+#[test]
+fn a_peer_that_means_harm_does_none() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let counted = asked.clone();
+    let elsewhere = peer(Arc::new(move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        None
+    }));
+    let place = tempfile::tempdir().unwrap();
+    let mut server = Server::start(place.path(), &["--durability", "none"]);
+    let mut client = server.client().patience(PATIENCE);
+    let before = Taken::of(server.pid()).resident_bytes;
+    for (number, (name, expected, script)) in scripts(elsewhere).into_iter().enumerate() {
+        let (source, target, begun) = (format!("http://{}/db", peer(script)), format!("t{number}"), Instant::now());
+        let wanted = json!({"source": source, "target": target, "create_target": true});
+        let answer = client.must("POST", "/_replicate", Some(&wanted));
+        let taken = Taken::of(server.pid());
+        println!(
+            "{name}: {} ms, {} MiB, {}",
+            begun.elapsed().as_millis(),
+            taken.resident_bytes >> 20,
+            answer.shown().chars().take(160).collect::<String>()
+        );
+        if expected == Refused {
+            assert!(!answer.is_good(), "{name}: {}", answer.shown());
+            let reason = answer.json()["reason"].as_str().unwrap_or_default().to_owned();
+            assert!(reason.len() > 10, "{name}: {}", answer.shown());
+            let info = client.good("GET", &format!("/{target}"), None);
+            assert_eq!(info["doc_count"], 0, "{name}: what was refused is there");
+        }
+        assert!(taken.resident_bytes_most < RESIDENT_BYTES_MAX, "{name}: {taken:?}");
+        let listed = client.good("GET", &format!("/{target}/_all_docs?include_docs=true&attachments=true"), None);
+        assert!(listed["rows"].as_array().unwrap().iter().all(|row| row["id"] == "doc"), "{name}: {listed}");
+        client.good("PUT", &format!("/{target}/after"), Some(&json!({})));
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "a redirection was followed");
+    let taken = Taken::of(server.pid());
+    println!("hostile peer: {} MiB before, {} at most", before >> 20, taken.resident_bytes_most >> 20);
+    server.assert_calm();
+    server.stop();
+    server.check();
+}
