@@ -34,7 +34,7 @@ bench-all scale="small":
     cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak
+nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak nightly-calm
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -93,3 +93,7 @@ nightly-partition rounds="500":
 # Mixed load on a server, with what it takes up sampled into a table.
 nightly-soak seconds="3600":
     STEMMA_SOAK_SECONDS={{seconds}} STEMMA_SOAK_TABLE=$PWD/target/soak.md STEMMA_NETWORK_SEED=$RANDOM cargo test -p stemmadb-cli --test network soak -- --nocapture
+
+# A database that grows past 4 GiB of log without faults; takes that much room, and as much again for a while.
+nightly-calm bytes="4831838208":
+    STEMMA_CALM_BYTES={{bytes}} STEMMA_CALM_SEED=$RANDOM cargo test -p stemmadb --test calm -- --nocapture

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::client::{Client, PASSWORD};
 use crate::server::{Server, text, until};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 const ARGUMENTS: [&str; 6] =
     ["--replicator-retry-wait", "50ms", "--replicator-retry-wait-max", "400ms", "--durability", "none"];
 

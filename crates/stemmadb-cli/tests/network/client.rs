@@ -53,7 +53,8 @@ pub(crate) enum Broken {
 
 impl Client {
     pub(crate) fn new(address: SocketAddr) -> Self {
-        Client { address, patience: Duration::from_secs(30), stream: None }
+        // By far longer than a server that works needs, on a machine that has little time for it.
+        Client { address, patience: Duration::from_secs(300), stream: None }
     }
 
     /// Waits at most so long for each piece of an answer.

@@ -19,7 +19,7 @@ const SERVERS: usize = 3;
 /// Documents of a round, written by the clients of all servers.
 const DOCUMENTS: u64 = 10;
 /// How long it may take until all agree.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Which server brings what, from where to where: each pair in both directions; pulled and pushed.
 const LINKS: [(usize, usize, Direction); 7] = [
     (0, 1, Direction::Pull),

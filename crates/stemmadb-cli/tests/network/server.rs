@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::client::{Client, PASSWORD};
 
 /// How long a server may take to listen, in a test's slowest hour.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_PATIENCE: Duration = Duration::from_secs(300);
 
 /// A server on its directory, ended when it is dropped.
 pub(crate) struct Server {

@@ -169,8 +169,9 @@ impl Remote {
             return Err(Error::invalid(format!("it answers {status}: what it points to is not followed")));
         }
         let told = read_json(&bytes).unwrap_or_default();
-        let text = |name: &str| told.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
-        Err(refused(&Failure::new(status, text("error"), text("reason"))))
+        let text = |name: &str| told.get(name).and_then(Value::as_str).map(str::to_owned);
+        let reason = text("reason").unwrap_or_else(|| format!("it answers {status}, and not why"));
+        Err(refused(&Failure::new(status, text("error").unwrap_or_else(|| "unknown".to_owned()), reason)))
     }
 
     fn ask(&self, method: Method, path: &str, body: Option<&Value>, patience: Duration) -> stemmadb::Result<Value> {
@@ -208,11 +209,12 @@ impl Remote {
             }
             told => told?,
         };
-        let rows = told.get("results").and_then(Value::as_array).unwrap_or_default();
-        for (row, (id, _)) in rows.iter().zip(some) {
-            let documents = row.get("docs").and_then(Value::as_array).unwrap_or_default();
-            for document in documents.iter().filter_map(|document| document.get("ok")) {
-                take(self.transfer(id, document.clone())?)?;
+        // Taken out, not copied: they may be large.
+        for (row, (id, _)) in list_in(told, "results").into_iter().zip(some) {
+            for mut answer in list_in(row, "docs") {
+                if let Some(document) = answer.as_object_mut().and_then(|answer| answer.remove("ok")) {
+                    take(self.transfer(id, document)?)?;
+                }
             }
         }
         Ok(())
@@ -391,6 +393,15 @@ fn send_parts(
         }
     }
     sender.blocking_send(Ok(last.into())).map_err(gone)
+}
+
+/// The list that an object has under a name; an empty one if there is none.
+fn list_in(value: Value, name: &str) -> Vec<Value> {
+    let Value::Object(mut object) = value else { return Vec::new() };
+    match object.remove(name) {
+        Some(Value::Array(list)) => list,
+        _ => Vec::new(),
+    }
 }
 
 fn single(name: &str, value: Value) -> Value {
