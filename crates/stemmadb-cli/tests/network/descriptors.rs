@@ -57,7 +57,7 @@ fn without_descriptors_it_refuses_clearly_and_recovers() {
         }
     }
     let taken = Taken::of(server.pid());
-    assert!(taken.descriptor_count <= 64, "{taken:?}");
+    assert!(taken.descriptor_count > 50 && !refusals.is_empty(), "there were enough: {taken:?}");
     for refused in &refusals {
         assert!(matches!(refused.status, 404 | 500 | 503), "{}", refused.shown());
         assert!(refused.json()["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{}", refused.shown());

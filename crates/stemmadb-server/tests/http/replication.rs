@@ -312,3 +312,30 @@ fn what_is_too_large_together_goes_in_parts() {
     assert_eq!((&counts["docs_written"], &counts["doc_write_failures"]), (&json!(1), &json!(1)), "{counts}");
     assert_eq!((small.get("/db/next").status, small.get("/db/huge").status), (200, 404));
 }
+
+/// Found while three servers were cut from each other again and again: the pause after a failure was never made short again, so that a
+/// replication that had failed ten times in a year stood still for ten minutes at the eleventh.
+#[test]
+fn what_was_well_meanwhile_is_tried_again_as_soon_as_at_first() {
+    let gone = Started::new();
+    let (address, url) = (gone.address(), gone.url("db"));
+    drop(gone);
+    let waits = Replicator { retry_wait: Duration::from_millis(100), ..Replicator::default() };
+    let server = Started::with(|config| Config { replicator: waits.clone(), ..config });
+    server.database(
+        "_replicator",
+        &[json!({"_id": "pull", "source": url, "target": "db", "create_target": true, "continuous": true})],
+    );
+    let failures = || server.get("/_scheduler/docs/_replicator/pull").json()["error_count"].as_u64().unwrap_or(0);
+    until("it fails often", || failures() >= 5);
+    let back = Started::with(|config| Config { address, ..config });
+    back.database("db", &[json!({"_id": "a"})]);
+    until("it is well", || server.get("/db/a").status == 200);
+    let before = failures();
+    drop(back);
+    until("it fails again", || failures() > before);
+    let begun = Instant::now();
+    until("it is tried again", || failures() >= before + 3);
+    // A tenth of a second and two; else it were more than nine.
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+}

@@ -102,22 +102,33 @@ impl<'a> Checkpoints<'a> {
         self.refuse_if_replaced(self.source, self.left[0].as_ref(), "source")
     }
 
-    /// Refuses to go on where a checkpoint is gone, or is an older one of ours. One of somebody else, who does the same, is none of that.
+    /// Refuses to go on where a checkpoint is gone, or is an older one of ours.
     fn refuse_if_replaced(&self, side: &dyn Peer, left: Option<&Mark>, which: &str) -> Result<()> {
         let Some(left) = left else { return Ok(()) };
         let found = side.get_checkpoint(&self.id)?.as_ref().map(Mark::of);
-        let is_ours = |session: &Value| {
-            session.as_str() == Some(&self.session)
-                || self.history.iter().any(|known| known.get(SESSION) == Some(session))
-        };
         match &found {
-            Some(found) if found == left || !found.0.as_ref().is_some_and(is_ours) => Ok(()),
+            Some(found) if found == left || self.is_of_another(found) => Ok(()),
             _ => Err(Error::unavailable(format!(
                 "the {which} has not the checkpoint that was left there: it was made anew, or put back"
             ))
             .with_hint("begin again: that is done from where both sides agree")),
         }
     }
+
+    /// Whether somebody who does the same left it: a session that is not known here, or one before this that went on since.
+    fn is_of_another(&self, found: &Mark) -> bool {
+        let Some(session) = &found.0 else { return true };
+        let known = self.history.iter().find(|known| known.get(SESSION) == Some(session));
+        let went_on = |known: &Value| number(found.1.as_ref()) > number(known.get(RECORDED));
+        session.as_str() != Some(&self.session) && known.is_none_or(went_on)
+    }
+}
+
+/// The number that a position is, or begins with.
+fn number(position: Option<&Value>) -> Option<u64> {
+    let position = position?;
+    let leading = |text: &str| text.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok();
+    position.as_u64().or_else(|| leading(position.as_str()?))
 }
 
 fn sessions(checkpoint: &Value) -> &[Value] {
