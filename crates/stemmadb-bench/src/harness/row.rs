@@ -143,6 +143,10 @@ impl Results {
                 self.add_version(version);
             }
         }
+        // What was measured by another state of the program says so.
+        if !self.commit.split(", ").any(|known| known == other.commit) {
+            self.commit = format!("{}, {}", self.commit, other.commit);
+        }
         self.machine.load_after = self.machine.load_after.max(other.machine.load_after);
         self.rows.extend(other.rows);
     }
