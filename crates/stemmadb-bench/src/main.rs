@@ -29,6 +29,11 @@ use experiments::Bench;
 use harness::{Clock, Machine, Place, Results};
 use stemmadb_server::script;
 
+/// As the command has it; for peers within the process too.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// What stops a run.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Result<T, E = Failure> = std::result::Result<T, E>;

@@ -26,6 +26,11 @@ use stemmadb_server::script;
 use arguments::Arguments;
 use failure::{Exit, Failure};
 
+/// For C's libraries too.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     // What the server starts itself again for: no verb for people, so it is not among them.
     let mut arguments = std::env::args().skip(1);

@@ -66,8 +66,7 @@ pub(super) fn connect(path: &Path, synced: bool) -> Result<Connection> {
 }
 
 /// What is set on every connection, for the record.
-pub(crate) const SETTINGS: &str =
-    "SQLite: WAL, synchronous FULL or OFF as the row says, 1 GiB of page cache, 2 GiB mapped, prepared statements";
+pub(crate) const SETTINGS: &str = "SQLite: WAL, synchronous FULL or OFF as the row says, 1 GiB of page cache, 2 GiB mapped, prepared statements; jemalloc within this process";
 
 impl Sqlite {
     /// A new database in the file `path`.
