@@ -82,6 +82,12 @@ fn without_descriptors_it_refuses_clearly_and_recovers() {
     for path in &acknowledged {
         client.good("GET", path, None);
     }
+    // What could not be made can be made now, or is there, and works.
+    for number in 0..DATABASES {
+        let made = client.must("PUT", &format!("/d{number}"), None);
+        assert!(matches!(made.status, 201 | 412), "{}", made.shown());
+        client.good("PUT", &format!("/d{number}/after"), Some(&json!({})));
+    }
     assert!(acknowledged.len() > 10, "nothing was acknowledged");
     again.stop();
 }

@@ -416,3 +416,47 @@ fn a_server_that_is_killed_loses_nothing_it_acknowledged() {
     );
     assert!(seen.acknowledged > kills * 10, "the writers never got to write");
 }
+
+/// What finds nothing wrong where something is, is no test.
+mod teeth {
+    use super::*;
+
+    fn held(number: u64, files: &[(&str, &[u8])]) -> Held {
+        Held { number, files: files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect() }
+    }
+
+    /// A writer that was told of one document, and may have written another state of it.
+    fn verify(told: Option<Held>, maybe: Option<Option<Held>>, there: Option<Held>) -> u64 {
+        let mut writer = Writer::new(0, Random::new(1));
+        let revision = told.is_some().then(|| "1-a".to_owned());
+        writer.known.insert("w0-00".to_owned(), Known { revision, held: told, maybe });
+        writer.verify(&there.into_iter().map(|held| ("w0-00".to_owned(), ("1-a".to_owned(), held))).collect())
+    }
+
+    #[test]
+    fn what_was_told_or_may_be_is_accepted() {
+        let (one, two) = (held(1, &[("f", b"x")]), held(2, &[]));
+        assert_eq!(verify(Some(one.clone()), None, Some(one.clone())), 0);
+        assert_eq!(verify(Some(one.clone()), Some(Some(two.clone())), Some(two)), 1);
+        assert_eq!(verify(Some(one), Some(None), None), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "is not there")]
+    fn a_lost_write_is_found() {
+        verify(Some(held(1, &[])), None, None);
+    }
+
+    #[test]
+    #[should_panic(expected = "is number 1 ")]
+    fn a_deletion_that_is_undone_is_found() {
+        verify(None, None, Some(held(1, &[])));
+    }
+
+    #[test]
+    #[should_panic(expected = "is number 2 ")]
+    fn half_of_a_write_is_found() {
+        let whole = Some(held(2, &[("f", b"whole")]));
+        verify(Some(held(1, &[])), Some(whole), Some(held(2, &[("f", b"who")])));
+    }
+}

@@ -304,3 +304,44 @@ fn three_servers_agree_after_every_partition() {
     );
     assert!(seen.acknowledged as u64 > rounds * 5 && seen.conflicts > 0, "the clients never got to write");
 }
+
+/// What finds nothing wrong where something is, is no test.
+mod teeth {
+    use super::*;
+
+    /// A document with one leaf, and a write that was acknowledged.
+    fn verify(ids: &[&str], acknowledged: &str, parent: &str) {
+        let leaf = json!({"_rev": format!("{}-{}", ids.len(), ids[0]), "_revisions": {"start": ids.len(), "ids": ids}});
+        let (id, revision, parent) = ("it".to_owned(), acknowledged.to_owned(), Some(parent.to_owned()));
+        verify_tree(&json!([leaf]), [Acknowledged { id, revision, parent }].iter());
+    }
+
+    #[test]
+    fn what_is_a_leaf_or_an_ancestor_is_accepted() {
+        verify(&["c", "b", "a"], "3-c", "2-b");
+        verify(&["c", "b", "a"], "2-b", "1-a");
+    }
+
+    #[test]
+    #[should_panic(expected = "is missing")]
+    fn a_write_that_never_arrived_is_found() {
+        verify(&["c", "b", "a"], "3-d", "2-b");
+    }
+
+    #[test]
+    #[should_panic(expected = "is missing")]
+    fn a_deletion_that_is_gone_is_found() {
+        verify(&["b", "a"], "3-c", "2-b");
+    }
+
+    #[test]
+    #[should_panic(expected = "is a leaf again")]
+    fn what_comes_back_after_it_was_replaced_is_found() {
+        let leaves = json!([
+            {"_rev": "2-b", "_revisions": {"start": 2, "ids": ["b", "a"]}},
+            {"_rev": "3-c", "_revisions": {"start": 3, "ids": ["c", "b", "a"]}},
+        ]);
+        let (id, revision, parent) = ("it".to_owned(), "3-c".to_owned(), Some("2-b".to_owned()));
+        verify_tree(&leaves, [Acknowledged { id, revision, parent }].iter());
+    }
+}

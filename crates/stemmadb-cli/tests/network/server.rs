@@ -141,7 +141,9 @@ impl Server {
     pub(crate) fn check(&self) {
         assert!(self.child.is_none(), "it runs");
         let entries = self.databases().read_dir().unwrap().flatten();
-        let directories: Vec<_> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+        // One whose making failed has nothing in it yet.
+        let is_made = |path: &PathBuf| path.join("log").is_dir();
+        let directories: Vec<_> = entries.map(|entry| entry.path()).filter(is_made).collect();
         assert!(!directories.is_empty(), "no databases below {}", self.databases().display());
         for directory in directories {
             let checked = Command::new(stemma()).arg("check").arg(&directory).output().unwrap();

@@ -258,3 +258,34 @@ fn a_server_under_load_takes_up_no_more_than_before() {
     server.stop();
     server.check();
 }
+
+/// What finds nothing wrong where something is, is no test.
+mod teeth {
+    use super::*;
+
+    fn samples(resident: impl Fn(u64) -> u64) -> Vec<Sample> {
+        let sample = |at| {
+            let resident_bytes = resident(at);
+            let taken =
+                Taken { resident_bytes, resident_bytes_most: resident_bytes, thread_count: 9, descriptor_count: 9 };
+            Sample { at: Duration::from_secs(at), taken, file_bytes: 0, requests: at }
+        };
+        (0..100).map(sample).collect()
+    }
+
+    fn verify(samples: &[Sample]) {
+        assert_no_trend("resident bytes", samples, 1 << 20, |sample| sample.taken.resident_bytes);
+    }
+
+    #[test]
+    fn what_rises_and_falls_or_warms_up_is_accepted() {
+        verify(&samples(|at| (100 + at % 7) << 20));
+        verify(&samples(|at| at.min(10) << 20));
+    }
+
+    #[test]
+    #[should_panic(expected = "resident bytes grew")]
+    fn what_grows_for_ever_is_found() {
+        verify(&samples(|at| (50 + at) << 20));
+    }
+}
