@@ -35,7 +35,7 @@ const PLAIN: Command = Command {
 };
 
 /// All of them, in the order of a run.
-pub(crate) const COMMANDS: [Command; 9] = [
+pub(crate) const COMMANDS: [Command; 10] = [
     PLAIN,
     Command { name: "live", experiments: &["live"], run: Bench::live, seconds: (40, 120), ..PLAIN },
     Command {
@@ -45,6 +45,15 @@ pub(crate) const COMMANDS: [Command; 9] = [
         opening: include_str!("pages/queries.md"),
         plots: charts::queries,
         seconds: (90, 1_200),
+        ..PLAIN
+    },
+    Command {
+        name: "barrel",
+        experiments: &["barrel"],
+        run: Bench::barrel,
+        settings: || "`Durability::None` on both sides; the server as it starts, clients on this machine".to_owned(),
+        opening: include_str!("pages/barrel.md"),
+        seconds: (20, 60),
         ..PLAIN
     },
     Command {

@@ -17,6 +17,7 @@ mod experiments;
 mod harness;
 mod report;
 mod run;
+mod served;
 mod workload;
 
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use commands::Command;
 use experiments::Bench;
 use harness::{Clock, Machine, Place, Results};
+use report::columns;
 use stemmadb_server::script;
 
 /// As the command has it; for peers within the process too.
@@ -74,6 +76,8 @@ enum Experiment {
     Live(Run),
     /// Every query of Barrel's benchmark beside SQLite with and without indexes, and what it advises against
     Queries(Run),
+    /// The rest of Barrel's suite: documents, changes and subscriptions, by the library and over HTTP
+    Barrel(Run),
     /// Views: sums of ranges of a thousand to a million keys, beside SQLite's walk over an index
     Views(Run),
     /// A shop: what its customers do, beside PostgreSQL 15 and SQLite, durable everywhere
@@ -88,7 +92,7 @@ enum Experiment {
     Caches(Run),
     /// A server of the databases in a directory, until its input ends
     #[command(hide = true)]
-    ServeChild { directory: PathBuf },
+    ServeChild { directory: PathBuf, durability: String },
     /// One crowd of writers, for its system calls
     #[command(hide = true)]
     BatchChild {
@@ -103,7 +107,9 @@ enum Experiment {
     ImportChild { path: PathBuf, count: u64 },
 }
 
+// The command of that name has a group of its own.
 #[derive(clap::Args)]
+#[group(skip)]
 struct Run {
     /// How much is measured: up to 100,000 documents, or up to 1,000,000; of shoppers, 100 or 1,000
     #[arg(long, value_enum, default_value_t = ScaleChoice::Small)]
@@ -131,6 +137,9 @@ struct Run {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ScaleChoice {
+    /// For tests of the program itself
+    #[value(hide = true)]
+    Tiny,
     Small,
     Full,
 }
@@ -138,6 +147,7 @@ enum ScaleChoice {
 impl ScaleChoice {
     fn scale(self) -> experiments::Scale {
         match self {
+            ScaleChoice::Tiny => experiments::TINY,
             ScaleChoice::Small => experiments::SMALL,
             ScaleChoice::Full => experiments::FULL,
         }
@@ -188,6 +198,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Experiment::Core(run) => measure(run, "core"),
         Experiment::Live(run) => measure(run, "live"),
         Experiment::Queries(run) => measure(run, "queries"),
+        Experiment::Barrel(run) => measure(run, "barrel"),
         Experiment::Views(run) => measure(run, "views"),
         Experiment::Commerce(run) => measure(run, "commerce"),
         Experiment::Http(run) => measure(run, "http"),
@@ -197,7 +208,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         Experiment::Encodings(run) => measure(run, "encodings"),
         Experiment::Caches(run) => measure(run, "caches"),
-        Experiment::ServeChild { directory } => experiments::serve_child(directory.clone()),
+        Experiment::ServeChild { directory, durability } => served::run_child(directory.clone(), durability),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
 }
@@ -225,6 +236,9 @@ fn measure(run: &Run, name: &str) -> Result<()> {
     let page = (experiment.page)(&bench.results, experiment.opening, &command(experiment.name, scale.name, run));
     if !run.quiet {
         print!("{page}");
+    }
+    if let Some(json) = &run.json {
+        columns::write(&bench.results, json)?;
     }
     let Some(file) = &run.markdown else { return Ok(()) };
     std::fs::write(file, page).map_err(|error| format!("cannot write {}: {error}", file.display()))?;

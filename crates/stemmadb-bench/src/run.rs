@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::commands::{COMMANDS, Command};
 use crate::harness::{Results, commit};
+use crate::report::columns;
 use crate::{Result, Run, ScaleChoice};
 
 /// Runs the experiments of these names (all, if there are none); their rows go to `directory/<name>.json`.
@@ -39,7 +40,9 @@ pub(crate) fn run(names: &[String], run: &Run, directory: &Path, name: &str) -> 
         }
     }
     let file = directory.join(format!("{name}.json"));
-    all.ok_or("nothing was to be run")?.write(&file)?;
+    let all = all.ok_or("nothing was to be run")?;
+    all.write(&file)?;
+    columns::write(&all, &file)?;
     std::fs::remove_dir_all(&parts)?;
     eprintln!("{} in {}", file.display(), spoken(start.elapsed()));
     Ok(file)
@@ -70,6 +73,8 @@ fn measure(command: &Command, run: &Run, scale: &str, done: &Path) -> Result<()>
     if !status.success() {
         return Err(format!("{} ended with {status}; run the same again to go on from there", command.name).into());
     }
+    // What it wrote beside its rows is made again of all of them.
+    columns::remove(&unfinished);
     Ok(std::fs::rename(unfinished, done)?)
 }
 

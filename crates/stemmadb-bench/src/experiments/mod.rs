@@ -14,6 +14,7 @@ mod import;
 mod live;
 mod patterns;
 mod single;
+mod suite;
 mod views;
 
 use std::path::{Path, PathBuf};
@@ -24,7 +25,6 @@ use crate::harness::{Clock, Heading, Place, Results, Row, Unit};
 use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records};
 
 pub(crate) use batches::run_child as batch_child;
-pub(crate) use http::run_child as serve_child;
 pub(crate) use import::run_child as import_child;
 
 /// How much is measured.
@@ -51,6 +51,8 @@ pub(crate) struct Scale {
     pub(crate) query_turn_ms: u64,
     /// Shoppers of each run of the shop.
     pub(crate) shopper_count: usize,
+    /// How many of the shop's sizes are served over the network too.
+    pub(crate) network_size_count: usize,
     /// Sizes at which cars are looked for.
     pub(crate) car_counts: &'static [u64],
     /// How many records are encoded.
@@ -72,6 +74,7 @@ pub(crate) const SMALL: Scale = Scale {
     view_counts: &[1_000, 10_000, 100_000],
     query_turn_ms: 20,
     shopper_count: 100,
+    network_size_count: 1,
     car_counts: &[1_000, 10_000],
     record_counts: &[1_000, 10_000],
 };
@@ -91,8 +94,29 @@ pub(crate) const FULL: Scale = Scale {
     view_counts: &[1_000, 10_000, 100_000, 1_000_000],
     query_turn_ms: 50,
     shopper_count: 1_000,
+    network_size_count: 3,
     car_counts: &[1_000, 10_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 250_000],
     record_counts: &[10, 100, 1_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000],
+};
+
+/// Everything once, on so few documents that its figures mean nothing.
+pub(crate) const TINY: Scale = Scale {
+    name: "tiny",
+    document_count: 3_000,
+    repetition_count: 2,
+    bulk_repetition_count: 1,
+    unsynced_count: 100,
+    synced_count: 20,
+    each_writer_count: 2,
+    turn_ms: 1,
+    query_counts: &[2_000],
+    pattern_counts: &[10_000],
+    view_counts: &[1_000],
+    query_turn_ms: 1,
+    shopper_count: 10,
+    network_size_count: 1,
+    car_counts: &[200, 400],
+    record_counts: &[100],
 };
 
 /// One run of the bench.
@@ -143,6 +167,11 @@ impl Bench {
     pub(crate) fn queries(&mut self) -> Result<()> {
         barrel::run(self)?;
         patterns::run(self)
+    }
+
+    /// The rows of `barrel`: the rest of its suite.
+    pub(crate) fn barrel(&mut self) -> Result<()> {
+        suite::run(self)
     }
 
     /// The rows of `views`: sums of ranges of keys.
@@ -242,25 +271,6 @@ fn two_indexed(synced: bool) -> Layout {
 pub(crate) mod tests {
     use super::*;
     use crate::harness::Machine;
-
-    /// Everything once, on so few documents that its figures mean nothing.
-    pub(super) const TINY: Scale = Scale {
-        name: "tiny",
-        document_count: 3_000,
-        repetition_count: 2,
-        bulk_repetition_count: 1,
-        unsynced_count: 100,
-        synced_count: 20,
-        each_writer_count: 2,
-        turn_ms: 1,
-        query_counts: &[2_000],
-        pattern_counts: &[10_000],
-        view_counts: &[1_000],
-        query_turn_ms: 1,
-        shopper_count: 10,
-        car_counts: &[200, 400],
-        record_counts: &[100],
-    };
 
     /// A run of that scale, of these rows or of all.
     pub(super) fn tiny(only: &[&str]) -> Bench {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A row whose answers have rows says how many (`rows`), and `ours` and each peer how many came in a second (`rows_per_s`), at the
-//! median; a row that needs a word more has a `note`.
+//! median; a row that needs a word more has a `note`, and one whose like was measured elsewhere says so (`published`).
 //!
 //! `ratio` is how many times better we are (above 1 is ours); a row has `met` if it has a target, and meets it if every
 //! ratio does. Rows about distributions have `histograms` too, by contender. A bound (a number to stay below, the disk's own rate) is a peer like any other.
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
 use super::machine::{self, Machine};
+use super::published;
 use super::summary::{Samples, Summary, Unit};
 use super::table;
 use crate::Result;
@@ -53,6 +54,9 @@ pub(crate) struct Row {
     pub(crate) rows: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
+    /// What was measured elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) published: Option<Cow<'static, str>>,
     pub(crate) ours: Summary,
     pub(crate) peers: BTreeMap<String, Summary>,
     pub(crate) ratio: BTreeMap<String, f64>,
@@ -92,6 +96,7 @@ impl Row {
         assert!(target.keys().all(|name| ratio.contains_key(name)), "a target against a peer that did not run");
         let met = (!target.is_empty()).then(|| target.iter().all(|(name, target)| ratio[name] >= *target));
         Row {
+            published: published::of(heading.experiment, &heading.row, heading.documents).map(Cow::Borrowed),
             experiment: heading.experiment.into(),
             row: heading.row,
             documents: heading.documents,
@@ -107,6 +112,17 @@ impl Row {
             histograms: BTreeMap::new(),
             in_unit: unit,
         }
+    }
+
+    /// The same row with the quartiles of each contender.
+    pub(crate) fn with_quartiles(mut self, ours: &Samples, peers: &[(&str, &Samples)]) -> Self {
+        self.ours.quartiles = Some(ours.quartiles(self.in_unit));
+        for (name, samples) in peers {
+            if let Some(peer) = self.peers.get_mut(*name) {
+                peer.quartiles = Some(samples.quartiles(self.in_unit));
+            }
+        }
+        self
     }
 
     /// The same row with a histogram of each contender, ours called `name`.

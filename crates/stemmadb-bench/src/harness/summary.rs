@@ -43,6 +43,9 @@ pub(crate) struct Summary {
     /// Rows in a second at the median, where answers have rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rows_per_s: Option<f64>,
+    /// What a quarter, and three quarters of all samples are no worse than, where that was wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) quartiles: Option<[f64; 2]>,
 }
 
 impl Samples {
@@ -79,6 +82,12 @@ impl Samples {
         Histogram::of(self.repetitions.iter().flatten().map(|sample| unit.of(*sample)))
     }
 
+    /// The quartiles in `unit`, the better one first. There is at least one sample.
+    pub(super) fn quartiles(&self, unit: Unit) -> [f64; 2] {
+        let mut all: Vec<f64> = self.repetitions.iter().flatten().copied().collect();
+        [25.0, 75.0].map(|percent| unit.show(percentile(&mut all, percent)))
+    }
+
     /// The summary in `unit`. There is at least one sample.
     pub(crate) fn summary(&self, unit: Unit) -> Summary {
         let mut all: Vec<f64> = self.repetitions.iter().flatten().copied().collect();
@@ -91,7 +100,13 @@ impl Samples {
             self.repetitions.iter().filter(|one| !one.is_empty()).map(|one| percentile(&mut one.clone(), 50.0));
         let (low, high) = medians.fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(one), high.max(one)));
         let spread = if p50 > 0.0 { (high - low) / p50 } else { 0.0 };
-        Summary { p50: unit.show(p50), p99: unit.show(p99), spread: round(spread, 2), rows_per_s: None }
+        Summary {
+            p50: unit.show(p50),
+            p99: unit.show(p99),
+            spread: round(spread, 2),
+            rows_per_s: None,
+            quartiles: None,
+        }
     }
 }
 

@@ -43,6 +43,7 @@ fn table(rows: &[Row], page: &mut String) {
     let columns = Columns {
         has_rows: rows.iter().any(|row| row.rows.is_some()),
         has_notes: rows.iter().any(|row| row.note.is_some()),
+        has_published: rows.iter().any(|row| row.published.is_some()),
     };
     let (head, rule) = match columns.has_rows {
         true => ("| row | rows | unit | Stemma | peer | ratio | target |", "|---|--:|---|--:|---|--:|---|"),
@@ -52,9 +53,13 @@ fn table(rows: &[Row], page: &mut String) {
         ),
     };
     let (note, note_rule) = if columns.has_notes { (" what is advised elsewhere |", "---|") } else { ("", "") };
-    writeln!(page, "{head}{note}\n{rule}{note_rule}").expect("a string takes everything");
+    let (published, published_rule) = if columns.has_published { (PUBLISHED, "---|") } else { ("", "") };
+    writeln!(page, "{head}{note}{published}\n{rule}{note_rule}{published_rule}").expect("a string takes everything");
     rows.iter().for_each(|row| table_rows(row, columns, page));
 }
+
+/// The heading of what was measured on other machines.
+const PUBLISHED: &str = " published elsewhere |";
 
 /// What a table shows beside the figures.
 #[derive(Clone, Copy, Default)]
@@ -62,6 +67,23 @@ struct Columns {
     /// How many rows answers have, in place of documents and durability.
     has_rows: bool,
     has_notes: bool,
+    has_published: bool,
+}
+
+impl Columns {
+    /// What stands after the figures, on a row's first line.
+    fn words(self, row: &Row) -> String {
+        let cell = |is_there: bool, text: Option<&str>| match is_there {
+            true => format!(" {} |", text.unwrap_or("")),
+            false => String::new(),
+        };
+        cell(self.has_notes, row.note.as_deref()) + &cell(self.has_published, row.published.as_deref())
+    }
+
+    /// The same places on its other lines.
+    fn no_words(self) -> String {
+        "  |".repeat(usize::from(self.has_notes) + usize::from(self.has_published))
+    }
 }
 
 /// On what, when: a list.
@@ -76,8 +98,11 @@ pub(crate) fn wide(rows: &[&Row]) -> String {
     let peers: BTreeSet<&String> = rows.iter().flat_map(|row| row.peers.keys()).collect();
     let mut table = format!("| | Stemma, {} |", first.unit);
     peers.iter().for_each(|peer| table.push_str(&format!(" {peer} | ratio |")));
+    let has_published = rows.iter().any(|row| row.published.is_some());
+    table.push_str(if has_published { PUBLISHED } else { "" });
     table.push_str("\n|---|--:|");
     peers.iter().for_each(|_| table.push_str("--:|--:|"));
+    table.push_str(if has_published { "---|" } else { "" });
     for row in rows {
         let name = row.row.split_once(": ").map_or(row.row.as_str(), |(_, name)| name);
         write!(table, "\n| {name} | {} |", brief(&row.ours)).expect("a string takes everything");
@@ -90,6 +115,7 @@ pub(crate) fn wide(rows: &[&Row]) -> String {
             let missed = if row.target.get(*peer).is_some_and(|target| ratio < *target) { " †" } else { "" };
             write!(table, " {} | {shown}{missed} |", brief(&row.peers[*peer])).expect("a string takes everything");
         }
+        table.push_str(&Columns { has_published, ..Columns::default() }.words(row));
     }
     table.push('\n');
     table
@@ -123,14 +149,16 @@ fn table_rows(row: &Row, columns: Columns, page: &mut String) {
         false => format!("{} | {}", grouped(row.documents), row.durability),
     };
     let empty = if columns.has_rows { " | | | " } else { " | | | | " };
-    let note = |text: &str| if columns.has_notes { format!(" {text} |") } else { String::new() };
     let head = format!("{} | {facts} | {} | {}", row.row, row.unit, cell(&row.ours));
-    let first_note = note(row.note.as_deref().unwrap_or(""));
+    let first_words = columns.words(row);
     if row.peers.is_empty() {
-        writeln!(page, "| {head} | – | – | – |{first_note}").expect("a string takes everything");
+        writeln!(page, "| {head} | – | – | – |{first_words}").expect("a string takes everything");
     }
     for (position, (name, peer)) in row.peers.iter().enumerate() {
-        let (head, note) = if position == 0 { (head.as_str(), first_note.clone()) } else { (empty, note("")) };
+        let (head, words) = match position {
+            0 => (head.as_str(), first_words.clone()),
+            _ => (empty, columns.no_words()),
+        };
         let ratio = row.ratio[name];
         let shown = if ratio < 1.0 { format!("**{}**", number(ratio)) } else { number(ratio) };
         let target = match row.target.get(name) {
@@ -138,7 +166,7 @@ fn table_rows(row: &Row, columns: Columns, page: &mut String) {
             Some(target) => format!("{} **not met**", number(*target)),
             None => "–".to_owned(),
         };
-        writeln!(page, "| {head} | {name} {} | {shown} | {target} |{note}", cell(peer))
+        writeln!(page, "| {head} | {name} {} | {shown} | {target} |{words}", cell(peer))
             .expect("a string takes everything");
     }
 }
@@ -227,13 +255,18 @@ mod tests {
         for row in &mut rows {
             row.rows = Some(1_000);
             row.note = Some("be careful".to_owned());
+            row.published = Some("5 ns".into());
         }
         let page = page("", &machine, "", "", &rows);
         assert!(
             page.contains("## core: 100,000 documents\n\n2 rows") && page.contains("## core: 7 documents"),
             "{page}"
         );
-        assert!(page.contains("| get by id | 1,000 | ns | 100 | sqlite 400 | 4 | 3 met | be careful |"), "{page}");
+        assert!(
+            page.contains("| get by id | 1,000 | ns | 100 | sqlite 400 | 4 | 3 met | be careful | 5 ns |"),
+            "{page}"
+        );
+        assert!(page.contains("| target | what is advised elsewhere | published elsewhere |"), "{page}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Results for people: a page of Markdown for each experiment, plots as SVG and PNG, and one page of HTML that needs nothing else.
 
 pub(crate) mod charts;
+pub(crate) mod columns;
 mod html;
 mod png;
 
@@ -39,6 +40,7 @@ pub(crate) fn write(results: &Results, how: &str, directory: &Path) -> Result<()
         }
         sections.push(Section { name: command.name, markdown: page, plots: pictures });
     }
+    columns::write(results, &directory.join("cars"))?;
     put(&directory.join("summary.md"), sections[0].markdown.as_bytes())?;
     put(&directory.join("index.html"), html::page(&sections).as_bytes())
 }
@@ -118,6 +120,7 @@ mod tests {
         let text = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
         assert!(text("summary.md").contains("| index, uncached | 10000 | bound | 0.5 | 1 | 0 % | **missed** |"));
         assert!(text("summary.md").contains("## Caches: 1 of 2 met"));
+        assert_eq!(text("cars.stemma-index.d").lines().count(), 2);
         assert!(text("caches.md").contains("![Finding cars by index](plots/caches-index.svg)"));
         let png = std::fs::read(directory.join("plots/caches-index.png")).unwrap();
         assert!(png.starts_with(b"\x89PNG"));

@@ -5,19 +5,21 @@ mod postgres_server;
 mod postgres_sql;
 mod sqlite;
 mod stemma;
+mod stemma_http;
 
 use crate::Result;
 use crate::workload::shop::{ProductSeen, State};
 
 pub(crate) use postgres::{Form, PostgresShop};
-pub(crate) use postgres_server::PostgresServer;
+pub(crate) use postgres_server::{PostgresServer, Reach};
 pub(crate) use sqlite::SqliteShop;
 pub(crate) use stemma::StemmaShop;
+pub(crate) use stemma_http::StemmaHttpShop;
 
 /// How everyone is set up, for the record.
 pub(crate) fn settings() -> String {
     let postgres = format!("{}, {}", PostgresServer::settings(), postgres::SETTINGS);
-    [stemma::SETTINGS, &postgres, sqlite::SETTINGS].join("; ")
+    [stemma::SETTINGS, stemma_http::SETTINGS, &postgres, sqlite::SETTINGS].join("; ")
 }
 
 /// A shop with its stock in it.

@@ -8,7 +8,7 @@ use super::postgres_sql::{
     ADD_PRODUCT, CHECKOUT, CREATE_CART, DELETE_CART, INSERT_ORDER, LITERAL, MOVE_CONTENTS, RATE, REFRESH, SCHEMA, Sql,
     TUNED,
 };
-use super::{Agent, CartId, PostgresServer, Shop, ascending};
+use super::{Agent, CartId, PostgresServer, Reach, Shop, ascending};
 use crate::Result;
 use crate::workload::shop::{Order, ProductSeen, Rating, State, Stock};
 
@@ -29,6 +29,7 @@ pub(crate) enum Form {
 pub(crate) struct PostgresShop<'a> {
     server: &'a PostgresServer,
     form: Form,
+    reach: Reach,
 }
 
 impl Form {
@@ -49,9 +50,9 @@ impl Form {
 
 impl<'a> PostgresShop<'a> {
     /// A new shop; the stock comes in one transaction, by COPY.
-    pub(crate) fn open(server: &'a PostgresServer, form: Form, stock: &Stock) -> Result<Self> {
+    pub(crate) fn open(server: &'a PostgresServer, form: Form, reach: Reach, stock: &Stock) -> Result<Self> {
         server.create_database(form.database())?;
-        let shop = PostgresShop { server, form };
+        let shop = PostgresShop { server, form, reach };
         let mut client = shop.connect()?;
         let mut transaction = client.transaction()?;
         transaction.batch_execute(SCHEMA)?;
@@ -80,8 +81,9 @@ impl<'a> PostgresShop<'a> {
         Ok(client.batch_execute("CHECKPOINT")?)
     }
 
-    fn connect(&self) -> Result<Client> {
-        self.server.connect(self.form.database())
+    /// A connection to it.
+    pub(crate) fn connect(&self) -> Result<Client> {
+        self.server.connect(self.form.database(), self.reach)
     }
 }
 

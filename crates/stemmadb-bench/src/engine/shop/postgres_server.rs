@@ -1,8 +1,9 @@
-//! A PostgreSQL server of our own: made in our directory, reached only by a socket in it, and ended with us.
+//! A PostgreSQL server of our own: made in our directory, reached by a socket in it and from this machine alone, and ended with us.
 //!
 //! PostgreSQL refuses to run as root, so as root we run it as the system user `postgres`. It is started through `setpriv`, which has
 //! the kernel end it if we die ourselves; otherwise it is ended, by its process id, when this is dropped.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +19,6 @@ use crate::harness::Place;
 const VERSION: &str = "15";
 /// The user that it has inside.
 const SUPERUSER: &str = "bench";
-const PORT: u16 = 5432;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What an administrator who knows it would set on a machine like this, given with its reason on the page.
@@ -43,17 +43,30 @@ const CONFIGURATION: [(&str, &str); 18] = [
     ("jit", "off"),
 ];
 
+/// How a server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// By a socket in its directory.
+    Socket,
+    /// Over TCP, on this machine.
+    Tcp,
+}
+
 /// A running server.
 pub(crate) struct PostgresServer {
     process: Child,
     directory: PathBuf,
+    port: u16,
 }
 
 impl PostgresServer {
     /// What it was set up with, for the record.
     pub(crate) fn settings() -> String {
         let settings = CONFIGURATION.map(|(name, value)| format!("{name}={value}"));
-        format!("PostgreSQL: reached by a Unix socket, locale C, {}", settings.join(" "))
+        format!(
+            "PostgreSQL: reached by a Unix socket (over the network: by TCP on this machine), locale C, {}",
+            settings.join(" ")
+        )
     }
 
     /// A new server in `place`.
@@ -76,45 +89,55 @@ impl PostgresServer {
             return Err(format!("initdb failed: {}", String::from_utf8_lossy(&made.stderr)).into());
         }
         let mut run = command(&programs.join("postgres"), user, &directory);
-        run.arg("-D").arg(&data).arg("-k").arg(&directory).args(["-p", &PORT.to_string(), "-c", "listen_addresses="]);
+        let port = free_port()?;
+        run.arg("-D").arg(&data).arg("-k").arg(&directory);
+        run.args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
         for (name, value) in CONFIGURATION {
             run.arg("-c").arg(format!("{name}={value}"));
         }
         let log = std::fs::File::create(directory.join("log"))?;
         let process = run.stdout(Stdio::null()).stderr(log).spawn()?;
-        let mut server = PostgresServer { process, directory };
+        let mut server = PostgresServer { process, directory, port };
         server.wait_until_ready()?;
         Ok(server)
     }
 
     /// The version it says it has.
     pub(crate) fn version(&self) -> Result<String> {
-        let row = self.connect("postgres")?.query_one("SHOW server_version", &[])?;
+        let row = self.connect("postgres", Reach::Socket)?.query_one("SHOW server_version", &[])?;
         Ok(format!("PostgreSQL {}", row.get::<_, &str>(0).split(' ').next().unwrap_or(VERSION)))
     }
 
     /// Makes an empty database called so, instead of any that was.
     pub(crate) fn create_database(&self, name: &str) -> Result<()> {
         self.drop_database(name)?;
-        Ok(self.connect("postgres")?.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))?)
+        Ok(self
+            .connect("postgres", Reach::Socket)?
+            .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))?)
     }
 
     /// Drops a database, if there is one called so.
     pub(crate) fn drop_database(&self, name: &str) -> Result<()> {
-        Ok(self.connect("postgres")?.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"))?)
+        Ok(self
+            .connect("postgres", Reach::Socket)?
+            .batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"))?)
     }
 
     /// A connection to a database.
-    pub(crate) fn connect(&self, database: &str) -> Result<Client> {
+    pub(crate) fn connect(&self, database: &str, reach: Reach) -> Result<Client> {
         let mut config = Config::new();
-        config.host_path(&self.directory).port(PORT).user(SUPERUSER).dbname(database);
+        match reach {
+            Reach::Socket => config.host_path(&self.directory),
+            Reach::Tcp => config.host("127.0.0.1"),
+        };
+        config.port(self.port).user(SUPERUSER).dbname(database);
         Ok(config.connect(NoTls)?)
     }
 
     fn wait_until_ready(&mut self) -> Result<()> {
         let start = Instant::now();
         loop {
-            let error = match self.connect("postgres") {
+            let error = match self.connect("postgres", Reach::Socket) {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             };
@@ -153,6 +176,11 @@ impl Drop for PostgresServer {
             eprintln!("warning: the PostgreSQL server {} was not ended: {error}", self.process.id());
         }
     }
+}
+
+/// A port that nobody has; whoever takes it before the server does makes its start fail.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// A user of the system.

@@ -46,11 +46,11 @@ fn insert_all<T: Serialize>(tx: &mut Transaction<'_>, kind: &str, all: &[T]) -> 
     Ok(())
 }
 
-fn review_id(product_id: u32, customer_id: u32) -> String {
+pub(super) fn review_id(product_id: u32, customer_id: u32) -> String {
     format!("review:{product_id}:{customer_id}")
 }
 
-fn cart_id(cart: CartId) -> String {
+pub(super) fn cart_id(cart: CartId) -> String {
     format!("cart:{}", Uuid::from_u128(cart.0).simple())
 }
 

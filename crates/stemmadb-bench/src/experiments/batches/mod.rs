@@ -18,8 +18,6 @@ pub(crate) use calls::run_child;
 
 /// How many documents of how many bytes: what CouchDB's developers tried first, then a sweep.
 const BATCHES: [(usize, usize); 6] = [(30, 1_000), (30, 4_000), (10, 1_000), (100, 1_000), (1_000, 1_000), (30, 100)];
-/// What was published of the first two: how many times faster one write was than thirty.
-const PUBLISHED: [f64; 2] = [1_920.0 / 344.0, 2_002.0 / 700.0];
 const WRITER_COUNTS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// The size of what writers write.
 const DOCUMENT_BYTES: usize = 1_000;
@@ -27,9 +25,9 @@ const DOCUMENT_BYTES: usize = 1_000;
 const FRAME_BYTES: usize = 60;
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
-    for (at, (count, bytes)) in BATCHES.into_iter().enumerate() {
+    for (count, bytes) in BATCHES {
         for synced in [true, false] {
-            batch(bench, count, bytes, synced, PUBLISHED.get(at).copied())?;
+            batch(bench, count, bytes, synced)?;
         }
     }
     for writer_count in WRITER_COUNTS {
@@ -63,7 +61,7 @@ fn heading(bench: &Bench, row: &str, documents: usize, synced: bool, unit: Unit)
 }
 
 /// One transaction of `count` documents, beside as many of one document, and beside the file that both would need at least.
-fn batch(bench: &mut Bench, count: usize, bytes: usize, synced: bool, published: Option<f64>) -> Result<()> {
+fn batch(bench: &mut Bench, count: usize, bytes: usize, synced: bool) -> Result<()> {
     let name = format!("{count} documents of {bytes} bytes at once");
     if !bench.wants(&name) {
         return Ok(());
@@ -95,8 +93,7 @@ fn batch(bench: &mut Bench, count: usize, bytes: usize, synced: bool, published:
         Contender::new("file", |_, samples| file(true, samples)),
         Contender::new("file-one-by-one", |_, samples| file(false, samples)),
     ];
-    let mut heading = heading(bench, &name, document_count, synced, Unit::Microseconds);
-    heading.note = published.map(|ratio| format!("file writes, published by CouchDB: {ratio:.1} times"));
+    let heading = heading(bench, &name, document_count, synced, Unit::Microseconds);
     let row = hold(heading, bench.scale.repetition_count, contenders)?;
     bench.push(row)
 }

@@ -221,7 +221,7 @@ fn ask(bench: &mut Bench, cars: &Grown, ours: &Database, kind: Kind, mode: Mode)
         peers.push(("bound", &bound));
         heading.targets = vec![("bound", 1.0)];
     }
-    bench.push(Row::new(heading, &samples[0], &peers))
+    bench.push(Row::new(heading, &samples[0], &peers).with_quartiles(&samples[0], &peers))
 }
 
 /// All contenders find the same cars.

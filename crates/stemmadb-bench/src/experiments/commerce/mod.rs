@@ -4,6 +4,7 @@
 //! `total: size plan, agents`; the page has a table for each first part.
 
 mod disk;
+mod notice;
 mod page;
 mod plots;
 mod serve;
@@ -16,7 +17,7 @@ use disk::Disk;
 use serve::{Desk, Served};
 
 use super::Bench;
-use crate::engine::shop::{Form, PostgresServer, PostgresShop, Shop, SqliteShop, StemmaShop};
+use crate::engine::shop::{Form, PostgresServer, PostgresShop, Reach, Shop, SqliteShop, StemmaHttpShop, StemmaShop};
 use crate::harness::{Heading, Row, Samples, Unit, remove, settle};
 use crate::workload::shop::{
     BALANCED, OPERATIONS, Operation, Plan, PlanKind, READ_HEAVY, SIZES, Size, Stock, WRITE_HEAVY,
@@ -43,6 +44,12 @@ const LOAD: &str = "load";
 /// Not a contender but a bound, where one agent works alone.
 const BARE_FLUSH: &str = "bare-flush";
 
+/// What the names of rows begin with where everybody is a server that is reached over the network, which is this machine's own.
+const NETWORK: &str = "network ";
+
+/// So many times faster than in PostgreSQL it should be there.
+const NETWORK_TARGET: f64 = 2.0;
+
 /// All steps together should be so many times faster than in PostgreSQL, and none of them slower than there or in SQLite.
 const TOTAL_TARGET: f64 = 5.0;
 const STEP_TARGET: f64 = 1.0;
@@ -51,17 +58,24 @@ const STEP_TARGET: f64 = 1.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contender {
     Stemma,
+    StemmaHttp,
     Postgres(Form),
+    PostgresTcp,
     Sqlite,
 }
 
 const CONTENDERS: [Contender; 4] =
     [Contender::Stemma, Contender::Postgres(Form::Tuned), Contender::Sqlite, Contender::Postgres(Form::Literal)];
 
+/// Those who are reached over the network; ours is the first.
+const SERVERS: [Contender; 2] = [Contender::StemmaHttp, Contender::PostgresTcp];
+
 impl Contender {
     fn name(self) -> &'static str {
         match self {
             Contender::Stemma => "stemma",
+            Contender::StemmaHttp => "stemma-http",
+            Contender::PostgresTcp => "postgresql-tcp",
             Contender::Postgres(Form::Tuned) => "postgresql",
             Contender::Postgres(Form::Literal) => "postgresql-literal",
             Contender::Sqlite => "sqlite",
@@ -83,8 +97,17 @@ impl Contender {
                 let cost = elapsed();
                 Ok((Box::new(shop), cost))
             }
-            Contender::Postgres(form) => {
-                let shop = PostgresShop::open(server.ok_or("no server was started")?, form, stock)?;
+            Contender::StemmaHttp => {
+                let shop = StemmaHttpShop::open(path, stock)?;
+                let cost = elapsed();
+                Ok((Box::new(shop), cost))
+            }
+            Contender::Postgres(_) | Contender::PostgresTcp => {
+                let (form, reach) = match self {
+                    Contender::Postgres(form) => (form, Reach::Socket),
+                    _ => (Form::Tuned, Reach::Tcp),
+                };
+                let shop = PostgresShop::open(server.ok_or("no server was started")?, form, reach, stock)?;
                 let cost = elapsed();
                 shop.tidy()?;
                 Ok((Box::new(shop), cost))
@@ -103,8 +126,12 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let server = PostgresServer::start(&bench.place)?;
     let version = server.version()?;
     bench.results.add_version(&version);
-    Commerce { bench, server: Some(&server), contenders: &CONTENDERS, everything: BTreeMap::new(), flushes: 0.0 }
-        .run(&SIZES)
+    let mut embedded = Commerce::new(bench, Some(&server), &CONTENDERS, "");
+    embedded.run(&SIZES)?;
+    let sizes = &SIZES[..bench.scale.network_size_count];
+    Commerce::new(bench, Some(&server), &SERVERS, NETWORK).run(sizes)?;
+    let (stock, _) = SIZES[0].generate(SEED, &BALANCED, 1);
+    notice::run(bench, &server, &stock)
 }
 
 struct Commerce<'a> {
@@ -112,6 +139,8 @@ struct Commerce<'a> {
     server: Option<&'a PostgresServer>,
     /// Ours is the first.
     contenders: &'a [Contender],
+    /// What the names of rows begin with.
+    prefix: &'static str,
     /// Nanoseconds of all runs together, by number of agents: of each contender.
     everything: BTreeMap<usize, Vec<f64>>,
     /// Nanoseconds of a bare flush for each step that writes, in all runs of one agent.
@@ -121,7 +150,16 @@ struct Commerce<'a> {
 /// The samples of each contender.
 type OfEach = Vec<Samples>;
 
-impl Commerce<'_> {
+impl<'a> Commerce<'a> {
+    fn new(
+        bench: &'a mut Bench,
+        server: Option<&'a PostgresServer>,
+        contenders: &'a [Contender],
+        prefix: &'static str,
+    ) -> Self {
+        Commerce { bench, server, contenders, prefix, everything: BTreeMap::new(), flushes: 0.0 }
+    }
+
     fn run(&mut self, sizes: &[Size]) -> Result<()> {
         for size in sizes {
             self.size(size)?;
@@ -144,7 +182,7 @@ impl Commerce<'_> {
         let mut loads = self.nobodys();
         let mut flushes = Samples::default();
         let mut steps: BTreeMap<(Operation, usize), OfEach> = BTreeMap::new();
-        let is_wanted = |kind: &PlanKind| self.bench.wants(&format!("{} {}", size.name, kind.name));
+        let is_wanted = |kind: &PlanKind| self.bench.wants(&format!("{}{} {}", self.prefix, size.name, kind.name));
         let kinds: Vec<PlanKind> = KINDS.into_iter().filter(is_wanted).collect();
         if kinds.is_empty() {
             return Ok(());
@@ -250,12 +288,14 @@ impl Commerce<'_> {
     }
 
     fn heading(&self, row: String, documents: u64, unit: Unit) -> Heading {
+        let row = format!("{}{row}", self.prefix);
         Heading { experiment: "commerce", ..self.bench.heading(&row, documents, true, unit) }
     }
 
     fn push_total(&mut self, row: String, documents: u64, nanoseconds: &OfEach, bound: Option<&Samples>) -> Result<()> {
         let heading = self.heading(row, documents, Unit::Milliseconds);
-        self.push(heading, nanoseconds, bound, Some(TOTAL_TARGET))
+        let target = if self.prefix == NETWORK { NETWORK_TARGET } else { TOTAL_TARGET };
+        self.push(heading, nanoseconds, bound, Some(target))
     }
 
     fn push_steps(
@@ -278,9 +318,9 @@ impl Commerce<'_> {
     /// Whom to compare with: everyone who does the same for a step; PostgreSQL for all of them together.
     fn judges(&self, is_step: bool) -> impl Iterator<Item = &Contender> {
         self.contenders.iter().filter(move |contender| match contender {
-            Contender::Postgres(Form::Tuned) => true,
+            Contender::Postgres(Form::Tuned) | Contender::PostgresTcp => true,
             Contender::Sqlite => is_step,
-            Contender::Stemma | Contender::Postgres(Form::Literal) => false,
+            Contender::Stemma | Contender::StemmaHttp | Contender::Postgres(Form::Literal) => false,
         })
     }
 

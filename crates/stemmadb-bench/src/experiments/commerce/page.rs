@@ -1,7 +1,7 @@
 //! The page about the shop.
 
 use super::plots::file_name;
-use super::{EVERYTHING, LOAD, TOTAL};
+use super::{EVERYTHING, LOAD, NETWORK, TOTAL};
 use crate::harness::{Results, Row, wide};
 use crate::workload::shop::OPERATIONS;
 
@@ -9,13 +9,16 @@ use crate::workload::shop::OPERATIONS;
 pub(crate) fn page(results: &Results, opening: &str, command: &str) -> String {
     let rows = results.rows();
     let judged: Vec<bool> = rows.iter().filter_map(|row| row.met).collect();
-    let (of_total, of_steps) = (met(rows, true), met(rows, false));
     let mut page = opening.replace("{command}", command);
     page.push_str(&format!("## The run\n\n{}\n", results.facts()));
     page.push_str(&format!(
-        "{} rows, of which {} have a target: all together five times faster than PostgreSQL: {of_total}; no operation slower than there or in SQLite: {of_steps}.\n",
+        "{} rows, of which {} have a target: all together five times faster than PostgreSQL: {}; no operation slower than there or in SQLite: {}; over the network, all together twice as fast: {}; no operation slower: {}.\n",
         rows.len(),
-        judged.len()
+        judged.len(),
+        met(rows, false, true),
+        met(rows, false, false),
+        met(rows, true, true),
+        met(rows, true, false),
     ));
     let everything = format!("{TOTAL}: {EVERYTHING}");
     let begins = |begin: &str| -> Vec<&Row> { rows.iter().filter(|row| row.row.starts_with(begin)).collect() };
@@ -29,12 +32,24 @@ pub(crate) fn page(results: &Results, opening: &str, command: &str) -> String {
         section(&mut page, &heading, &file_name(operation), &begins(&format!("{name}: ")));
     }
     section(&mut page, "Load", "", &begins(&format!("{LOAD}: ")));
+    for (heading, name) in [("totals", TOTAL), ("a new cart is noticed", "notice")] {
+        let rows = begins(&format!("{NETWORK}{name}: "));
+        section(&mut page, &format!("Over the network: {heading}"), "", &rows);
+    }
+    for operation in OPERATIONS {
+        let name = operation.name();
+        section(&mut page, &format!("Over the network: {name}"), "", &begins(&format!("{NETWORK}{name}: ")));
+    }
+    section(&mut page, "Over the network: load", "", &begins(&format!("{NETWORK}{LOAD}: ")));
     page
 }
 
-fn met(rows: &[Row], is_total: bool) -> String {
-    let judged: Vec<bool> =
-        rows.iter().filter(|row| row.row.starts_with(TOTAL) == is_total).filter_map(|row| row.met).collect();
+fn met(rows: &[Row], is_of_network: bool, is_total: bool) -> String {
+    let is_wanted = |row: &&Row| {
+        let name = row.row.strip_prefix(NETWORK);
+        name.is_some() == is_of_network && name.unwrap_or(&row.row).starts_with(TOTAL) == is_total
+    };
+    let judged: Vec<bool> = rows.iter().filter(is_wanted).filter_map(|row| row.met).collect();
     format!("{} of {} rows", judged.iter().filter(|met| **met).count(), judged.len())
 }
 

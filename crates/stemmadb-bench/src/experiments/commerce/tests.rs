@@ -8,9 +8,7 @@ const EMBEDDED: [Contender; 2] = [Contender::Stemma, Contender::Sqlite];
 #[test]
 fn all_agree_and_every_row_is_on_the_page_and_in_the_plots() {
     let mut bench = tiny(&[]);
-    let run =
-        Commerce { bench: &mut bench, server: None, contenders: &EMBEDDED, everything: BTreeMap::new(), flushes: 0.0 };
-    { run }.run(&SIZES[..1]).unwrap();
+    Commerce::new(&mut bench, None, &EMBEDDED, "").run(&SIZES[..1]).unwrap();
     let rows = bench.results.rows();
     // Six operations by three numbers of agents, nine totals, three of everything, the load.
     assert_eq!(rows.len(), 18 + 9 + 3 + 1);

@@ -2,10 +2,6 @@
 //!
 //! Every answer is looked at: its status, and that it is what was asked for.
 
-mod client;
-mod server;
-
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,9 +10,7 @@ use serde_json::{Value, json};
 use super::{Bench, single};
 use crate::Result;
 use crate::harness::{Row, Samples, Unit};
-use client::{Answer, Connection, request};
-use server::Served;
-pub(crate) use server::run_child;
+use crate::served::{Answer, Connection, Served, Site};
 
 const CONNECTION_COUNTS: [usize; 4] = [1, 16, 64, 256];
 /// Documents that are there to be read and found.
@@ -35,8 +29,8 @@ const REST_MIB: f64 = 30.0;
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let directory = bench.place.fresh("served")?;
-    let served = Served::start(&directory)?;
-    let site = Site { address: served.address, authorization: Served::authorization() };
+    let served = Served::start(&directory, "sync")?;
+    let site = served.site();
     std::thread::sleep(Duration::from_secs(1));
     memory(bench, &served, "memory at rest", "VmRSS", Some(REST_MIB))?;
     site.expect(201, "PUT", "/bench", None)?;
@@ -73,28 +67,6 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     }
     notices(bench, &site)?;
     memory(bench, &served, "memory under load", "VmHWM", None)
-}
-
-/// Where requests go, and who asks.
-struct Site {
-    address: SocketAddr,
-    authorization: String,
-}
-
-impl Site {
-    fn request(&self, method: &str, path: &str, body: Option<&str>) -> Vec<u8> {
-        request(&self.authorization, method, path, body)
-    }
-
-    /// Asks on a connection of its own.
-    fn expect(&self, status: u16, method: &str, path: &str, body: Option<&str>) -> Result<Value> {
-        let answer = Connection::open(self.address)?.ask(&self.request(method, path, body))?;
-        if answer.status != status {
-            let text = String::from_utf8_lossy(&answer.body);
-            return Err(format!("{method} {path}: {} instead of {status}: {text}", answer.status).into());
-        }
-        Ok(serde_json::from_slice(&answer.body)?)
-    }
 }
 
 fn id(number: u64) -> String {

@@ -5,8 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use stemmadb::Durability;
 use stemmadb_server::{Administrator, Config, Server};
 
+use super::Site;
 use crate::Result;
 use crate::harness::process_kib;
 
@@ -14,17 +16,18 @@ const NAME: &str = "bench";
 const PASSWORD: &str = "measured";
 
 /// A server that runs. It ends with this.
-pub(super) struct Served {
+pub(crate) struct Served {
     child: Child,
-    pub(super) address: SocketAddr,
+    address: SocketAddr,
 }
 
 impl Served {
-    /// Starts a server of the databases in `directory`.
-    pub(super) fn start(directory: &Path) -> Result<Self> {
+    /// Starts a server of the databases in `directory`, as durable as `durability` says, by its name in the settings.
+    pub(crate) fn start(directory: &Path, durability: &str) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("serve-child")
             .arg(directory)
+            .arg(durability)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -35,15 +38,20 @@ impl Served {
         Ok(Served { child, address })
     }
 
+    /// Where it is, for its administrator.
+    pub(crate) fn site(&self) -> Site {
+        Site { address: self.address, authorization: Self::authorization() }
+    }
+
     /// What a request of its administrator says who asks.
-    pub(super) fn authorization() -> String {
+    fn authorization() -> String {
         use base64::Engine;
         let pair = base64::engine::general_purpose::STANDARD.encode(format!("{NAME}:{PASSWORD}"));
         format!("Basic {pair}")
     }
 
     /// What the process holds, as `/proc` has it under this name, in KiB.
-    pub(super) fn memory_kib(&self, name: &str) -> Result<u64> {
+    pub(crate) fn memory_kib(&self, name: &str) -> Result<u64> {
         process_kib(self.child.id(), name)
             .ok_or_else(|| "the system does not say how much memory the server has".into())
     }
@@ -58,11 +66,17 @@ impl Drop for Served {
 }
 
 /// The child: serves until its input ends.
-pub(crate) fn run_child(directory: PathBuf) -> Result<()> {
+pub(crate) fn run_child(directory: PathBuf, durability: &str) -> Result<()> {
+    let durability = match durability {
+        "sync" => Durability::Sync,
+        "none" => Durability::None,
+        other => return Err(format!("no durability is called {other}").into()),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let config = Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            durability,
             administrator: Some(Administrator { name: NAME.to_owned(), password: PASSWORD.to_owned() }),
             ..Config::new(&directory)
         };

@@ -2,24 +2,25 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::Site;
 use crate::Result;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection that is kept.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     bytes: Vec<u8>,
 }
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Where an answer's body ends.
@@ -29,7 +30,7 @@ enum Extent {
 }
 
 /// A request, ready to be sent.
-pub(super) fn request(authorization: &str, method: &str, path: &str, body: Option<&str>) -> Vec<u8> {
+pub(crate) fn request(authorization: &str, method: &str, path: &str, body: Option<&str>) -> Vec<u8> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n");
     if let Some(body) = body {
         head.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
@@ -40,7 +41,7 @@ pub(super) fn request(authorization: &str, method: &str, path: &str, body: Optio
 }
 
 impl Connection {
-    pub(super) fn open(address: SocketAddr) -> Result<Self> {
+    pub(crate) fn open(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -48,7 +49,7 @@ impl Connection {
     }
 
     /// Sends a request and takes its answer.
-    pub(super) fn ask(&mut self, request: &[u8]) -> Result<Answer> {
+    pub(crate) fn ask(&mut self, request: &[u8]) -> Result<Answer> {
         self.stream.write_all(request)?;
         self.bytes.clear();
         let head_end = loop {
@@ -76,6 +77,58 @@ impl Connection {
         Ok(Answer { status, body })
     }
 
+    /// Asks for a WebSocket; from then on there are messages, and no requests.
+    pub(crate) fn upgrade(&mut self, site: &Site, path: &str) -> Result<()> {
+        let authorization = &site.authorization;
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\nConnection: Upgrade\r\n\
+             Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        );
+        self.stream.write_all(head.as_bytes())?;
+        self.bytes.clear();
+        let head_end = loop {
+            if let Some(at) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            self.read_more()?;
+        };
+        if !self.bytes.starts_with(b"HTTP/1.1 101") {
+            return Err(format!("no WebSocket: {}", String::from_utf8_lossy(&self.bytes)).into());
+        }
+        self.bytes.drain(..head_end);
+        Ok(())
+    }
+
+    /// The next message of a WebSocket, once it is there; pings are passed over.
+    pub(crate) fn next_message(&mut self) -> Result<Vec<u8>> {
+        loop {
+            let Some((opcode, start, end)) = frame(&self.bytes)? else {
+                self.read_more()?;
+                continue;
+            };
+            let message = self.bytes[start..end].to_vec();
+            self.bytes.drain(..end);
+            match opcode {
+                TEXT => return Ok(message),
+                CLOSE => return Err("the server closed the WebSocket".into()),
+                _ => {}
+            }
+        }
+    }
+
+    /// When a WebSocket that watches told of this document; what it tells of others before is passed over.
+    pub(crate) fn hear_of(&mut self, id: &str) -> Result<Instant> {
+        loop {
+            let told: serde_json::Value = serde_json::from_slice(&self.next_message()?)?;
+            if told["type"] == "failure" {
+                return Err(format!("the watch is over: {told}").into());
+            }
+            if told["id"] == id {
+                return Ok(Instant::now());
+            }
+        }
+    }
+
     fn read_more(&mut self) -> Result<()> {
         let mut more = [0; 64 << 10];
         match self.stream.read(&mut more)? {
@@ -86,6 +139,24 @@ impl Connection {
             }
         }
     }
+}
+
+/// What a frame's first byte says that it is: whole, and a text or the end.
+const TEXT: u8 = 0x81;
+const CLOSE: u8 = 0x88;
+
+/// The first frame of a server: what it is, and where its content begins and ends; none if it is not all there yet.
+fn frame(bytes: &[u8]) -> Result<Option<(u8, usize, usize)>> {
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | usize::from(*byte));
+    let [opcode, short, rest @ ..] = bytes else { return Ok(None) };
+    let (start, length) = match short {
+        0..=125 => (2, usize::from(*short)),
+        126 if rest.len() >= 2 => (4, number(&rest[..2])),
+        127 if rest.len() >= 8 => (10, number(&rest[..8])),
+        126 | 127 => return Ok(None),
+        _ => return Err("a server does not mask".into()),
+    };
+    Ok((bytes.len() >= start + length).then_some((*opcode, start, start + length)))
 }
 
 fn extent(head: &str) -> Result<Extent> {
@@ -130,6 +201,21 @@ mod tests {
         for end in 0..all.len() {
             assert_eq!(joined(&all[..end]).unwrap(), None, "of the first {end} bytes");
         }
+    }
+
+    #[test]
+    fn frames_are_taken_once_all_of_one_is_there() {
+        let mut long = vec![TEXT, 126, 1, 0];
+        long.extend([b'x'; 256]);
+        for (bytes, found) in
+            [(&b"\x81\x02hi\x81"[..], (TEXT, 2, 4)), (b"\x89\x00", (0x89, 2, 2)), (&long, (TEXT, 4, 260))]
+        {
+            assert_eq!(frame(bytes).unwrap(), Some(found));
+            for end in 0..found.2 {
+                assert_eq!(frame(&bytes[..end]).unwrap(), None, "of the first {end} bytes");
+            }
+        }
+        assert!(frame(&[TEXT, 0x82, 0]).is_err());
     }
 
     #[test]
