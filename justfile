@@ -34,7 +34,7 @@ bench-all scale="small":
     cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak nightly-calm
+nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak nightly-calm
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -55,20 +55,29 @@ nightly-serialisability seconds="600":
     STEMMA_HISTORY_SECONDS={{seconds}} STEMMA_HISTORY_SEED=$RANDOM cargo test -p stemmadb --test serialisability -- --nocapture
 
 # Losses of power at any moment.
-nightly-power images="100000":
+nightly-power images="1000000":
     STEMMA_IMAGES={{images}} cargo test -p stemmadb --lib store::power -- --nocapture
 
 # kill -9 under load.
-nightly-kill cycles="300":
+nightly-kill cycles="2000":
     STEMMA_KILLS={{cycles}} cargo test -p stemmadb --test kill -- --nocapture
 
 # One flipped bit in log or tree.
-nightly-flips flips="10000":
+nightly-flips flips="50000":
     STEMMA_FLIPS={{flips}} cargo test -p stemmadb --test flips -- --nocapture
 
 # Every failing call of the disk, once and for good.
 nightly-io-errors:
     STEMMA_FAULT_STRIDE=1 STEMMA_FAULT_SEEDS=3 cargo test -p stemmadb --test io_errors -- --nocapture
+
+# Every system call fails or kills the process, in ten scripts; needs strace.
+nightly-syscalls scripts="10":
+    STEMMA_SYSCALL_STRIDE=1 STEMMA_SYSCALL_SCRIPTS={{scripts}} cargo test -p stemmadb --test syscalls -- --nocapture
+
+# Damage of every kind: found by `check`, and what it left salvaged.
+nightly-damage damages="2000":
+    STEMMA_DAMAGES={{damages}} STEMMA_DAMAGE_SEED=$RANDOM cargo test -p stemmadb --test check -- --nocapture
+    STEMMA_SALVAGES={{damages}} STEMMA_SALVAGE_SEED=$RANDOM cargo test -p stemmadb --test salvage -- --nocapture
 
 # Queries at random against the naive evaluator, in memory and through a whole database.
 nightly-queries cases="200000":

@@ -2,6 +2,7 @@
 
 mod files;
 mod mirror;
+mod salvage;
 mod serve;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::read::Format;
 pub(crate) use files::{Attach, Detach, Fetch, Files, Range};
 pub(crate) use mirror::Mirror;
+pub(crate) use salvage::Salvage;
 pub(crate) use serve::Serve;
 
 const STYLES: Styles = Styles::styled()
@@ -141,6 +143,10 @@ pub(crate) enum Verb {
     ///
     /// The log holds the documents; everything else is made from it again.
     Rebuild(Rebuild),
+    /// Save what can be read of a damaged database, as JSON Lines
+    ///
+    /// Every record of the log whose checksum is right, past whatever is damaged: `stemma import --revisions` takes it back.
+    Salvage(Salvage),
     /// Give back the space of old versions now
     ///
     /// Nobody has to: a database gives back space by itself, a segment at a time. This does all of it at once.
@@ -194,6 +200,12 @@ pub(crate) struct Import {
     /// Documents acknowledged together
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) batch: u32,
+    /// Take each revision as it is, with `_rev`, `_revisions` and `_deleted`: what `stemma salvage` wrote
+    #[arg(long, conflicts_with_all = ["id_field", "on_conflict"])]
+    pub(crate) revisions: bool,
+    /// Where the content of documents' files is, each named by its SHA-256
+    #[arg(long, value_name = "DIRECTORY", requires = "revisions")]
+    pub(crate) files: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) durability: DurabilityArgument,
 }

@@ -3,6 +3,7 @@
 mod files;
 mod indexes;
 mod mirror;
+mod salvage;
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -21,6 +22,7 @@ use crate::show::Shown;
 pub(crate) use files::Content;
 pub(crate) use indexes::NewIndex;
 pub(crate) use mirror::{Copied, Copy, Origin};
+pub(crate) use salvage::{Ancestry, Rescued, salvage, write_of};
 
 /// A command waits this long for another one that has the database open: most are done in no time.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -48,6 +50,8 @@ pub(crate) enum Over {
     Revision(String),
     /// Whatever is there.
     Anything,
+    /// Nothing: the revision is taken as it is, with its ancestors.
+    Ancestors(Ancestry),
 }
 
 /// What to show of a document.
@@ -158,7 +162,8 @@ impl Database {
     pub(crate) fn put(&self, write: Write, durability: DurabilityChoice) -> Result<String> {
         let is_new = matches!(write.over, Over::Nothing);
         let id = write.id.clone();
-        match self.inner.edit_with(durability_of(durability), edit_of(write)?) {
+        let Some(edit) = self.edit_of(write)? else { return Ok(String::new()) };
+        match self.inner.edit_with(durability_of(durability), edit) {
             Ok(revision) => Ok(revision.to_string()),
             // A unique view may refuse a document that is new.
             Err(error) if is_new && error.kind() == ErrorKind::Conflict && self.inner.get(&id)?.is_some() => {
@@ -171,22 +176,36 @@ impl Database {
 
     /// Writes documents independently of each other, acknowledged together.
     pub(crate) fn bulk(&self, writes: Vec<Write>, durability: DurabilityChoice) -> Result<Vec<Result<()>>> {
-        let edits: Vec<Result<Edit>> = writes.into_iter().map(edit_of).collect();
-        let mut refused = Vec::new();
-        let mut valid = Vec::with_capacity(edits.len());
-        for (at, edit) in edits.into_iter().enumerate() {
-            match edit {
-                Ok(edit) => valid.push(edit),
-                Err(failure) => refused.push((at, failure)),
+        let mut known = Vec::new();
+        let mut valid = Vec::with_capacity(writes.len());
+        for (at, write) in writes.into_iter().enumerate() {
+            match self.edit_of(write) {
+                Ok(Some(edit)) => valid.push(edit),
+                Ok(None) => known.push((at, Ok(()))),
+                Err(failure) => known.push((at, Err(failure))),
             }
         }
         let written = self.inner.bulk_with(durability_of(durability), valid)?;
         let mut outcomes: Vec<Result<()>> =
             written.into_iter().map(|outcome| outcome.map(|_| ()).map_err(Failure::from)).collect();
-        for (at, failure) in refused {
-            outcomes.insert(at, Err(failure));
+        for (at, outcome) in known {
+            outcomes.insert(at, outcome);
         }
         Ok(outcomes)
+    }
+
+    /// What does the write; nothing if it is done.
+    fn edit_of(&self, write: Write) -> Result<Option<Edit>> {
+        if let Over::Ancestors(ancestry) = write.over {
+            return self.foreign(&write.id, write.body, ancestry);
+        }
+        let id = DocumentId::new(&write.id)?;
+        let body = Value::Object(write.body);
+        Ok(Some(match write.over {
+            Over::Revision(revision) => Edit::Replace { id, revision: revision.parse()?, body },
+            Over::Anything => Edit::Upsert { id, body },
+            Over::Nothing | Over::Ancestors(_) => Edit::Insert { id, body },
+        }))
     }
 
     /// Deletes `revision` of a document, or whatever is current; returns the revision of the deletion.
@@ -319,16 +338,6 @@ pub(crate) fn durability_of(choice: DurabilityChoice) -> Durability {
         DurabilityChoice::Interval => Durability::Interval(FLUSH_INTERVAL),
         DurabilityChoice::None => Durability::None,
     }
-}
-
-fn edit_of(write: Write) -> Result<Edit> {
-    let id = DocumentId::new(&write.id)?;
-    let body = Value::Object(write.body);
-    Ok(match write.over {
-        Over::Nothing => Edit::Insert { id, body },
-        Over::Revision(revision) => Edit::Replace { id, revision: revision.parse()?, body },
-        Over::Anything => Edit::Upsert { id, body },
-    })
 }
 
 /// The document as [`object_of`] shows it, as JSON.

@@ -2,6 +2,7 @@
 
 mod expiry;
 mod peers;
+mod salvage;
 mod schemas;
 mod views;
 

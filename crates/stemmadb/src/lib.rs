@@ -36,7 +36,7 @@ pub use database::Database;
 pub use error::{Error, ErrorKind, Result};
 pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};
 pub use keys::Keys;
-pub use log::{Blob, BlobReader, Digest};
+pub use log::{Blob, BlobReader, Digest, Skipped};
 pub use mirror::{Mirror, MirrorOptions, Mirrored};
 pub use query::{
     Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
@@ -49,7 +49,8 @@ pub use revision::{DocumentId, Missing, Revision, Sequence};
 pub use schema::{Foreign, Schema};
 pub use store::{
     Attachment, Branch, CheckReport, Damage, Document, Duplicates, Durability, Edit, File, FileContent, IndexInfo,
-    IndexState, Info, Listed, Listing, Notifier, Options, PathInfo, Progress, Snapshot, Swept, Transaction,
+    IndexState, Info, Listed, Listing, Notifier, Options, PathInfo, Progress, SalvageReport, Salvaged,
+    SalvagedRevision, Snapshot, Swept, Transaction,
 };
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};

@@ -33,7 +33,7 @@ pub(super) fn check(check: &Check, session: Session<'_>) -> Result<()> {
     };
     Err(failure.with_hint(match checked.rebuild_helps {
         true => "`stemma rebuild` makes the index anew from the log, which is sound",
-        false => "the log itself is damaged: restore from a copy; `stemma export` saves what can still be read",
+        false => "the log itself is damaged: restore from a copy; `stemma salvage` saves what can still be read",
     }))
 }
 

@@ -3,6 +3,7 @@
 //! One thread reads and parses, the other writes: while one batch is on its way to the disk the next is being read. At
 //! most three batches are in memory.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -10,7 +11,7 @@ use stemmadb::Value;
 
 use super::Session;
 use crate::arguments::{Import, OnConflict};
-use crate::face::{Database, Over, Write};
+use crate::face::{self, Database, Over, Write};
 use crate::failure::{self, Exit, Failure, Result};
 use crate::progress::Progress;
 use crate::read::{self, Documents, Found, Place, Reading, Source, Text};
@@ -79,14 +80,17 @@ struct Tally {
     skipped: u64,
     /// Some documents came without an id, so that nobody could tell them from new ones.
     made_ids: bool,
+    /// Files left out, because their content was not given.
+    lost_files: u64,
 }
 
 impl Tally {
     fn summary(&self, progress: &Progress) -> String {
         let summary = progress.summary("imported", self.written);
-        match self.skipped {
-            0 => summary,
-            skipped => format!("{summary}, skipped {skipped} that were there"),
+        match (self.skipped, self.lost_files) {
+            (0, 0) => summary,
+            (0, lost) => format!("{summary}, left out {lost} files whose content was not given"),
+            (skipped, _) => format!("{summary}, skipped {skipped} that were there"),
         }
     }
 }
@@ -96,6 +100,7 @@ struct Batch {
     writes: Vec<Write>,
     places: Vec<Place>,
     made_ids: bool,
+    lost_files: u64,
 }
 
 /// Lets one thread read and this one write.
@@ -109,7 +114,8 @@ fn pump(
 ) -> Result<()> {
     let passed = AtomicU64::new(0);
     let id_field = import.id_field.as_deref().map(|path| path_of("--id-field", path)).transpose()?;
-    let reader = Reader { batch_count: import.batch as usize, over: import.on_conflict, reading, id_field };
+    let as_is = import.revisions.then(|| import.files.as_deref());
+    let reader = Reader { batch_count: import.batch as usize, over: import.on_conflict, reading, id_field, as_is };
     let (sender, receiver) = sync_channel(1);
     std::thread::scope(|scope| {
         let passed = &passed;
@@ -128,8 +134,9 @@ fn write_all(
     tally: &mut Tally,
 ) -> Result<()> {
     for batch in batches {
-        let Batch { writes, places, made_ids } = batch?;
+        let Batch { writes, places, made_ids, lost_files } = batch?;
         tally.made_ids |= made_ids;
+        tally.lost_files += lost_files;
         let ids: Vec<String> = writes.iter().map(|write| write.id.clone()).collect();
         let mut refusal = None;
         for ((outcome, place), id) in db.bulk(writes, import.durability.durability)?.into_iter().zip(places).zip(ids) {
@@ -164,6 +171,8 @@ struct Reader<'a> {
     over: OnConflict,
     reading: &'a Reading,
     id_field: Option<stemmadb::Path>,
+    /// Revisions are taken as they are, and their files from here.
+    as_is: Option<Option<&'a Path>>,
 }
 
 impl Reader<'_> {
@@ -174,7 +183,7 @@ impl Reader<'_> {
             Err(failure) => return drop(batches.send(Err(failure))),
         };
         loop {
-            let mut batch = Batch { writes: Vec::new(), places: Vec::new(), made_ids: false };
+            let mut batch = Batch { writes: Vec::new(), places: Vec::new(), made_ids: false, lost_files: 0 };
             let outcome = self.fill(documents.as_mut(), &mut batch);
             passed.store(documents.bytes(), Ordering::Relaxed);
             if !batch.writes.is_empty() && batches.send(Ok(batch)).is_err() {
@@ -194,17 +203,23 @@ impl Reader<'_> {
         while batch.writes.len() < self.batch_count && bytes < BATCH_BYTES_MAX {
             text.clear();
             let Some(found) = documents.next(&mut text)? else { return Ok(false) };
-            let write = self.write(&text, found, &mut batch.made_ids)?;
-            batch.writes.push(write);
-            batch.places.push(found.place);
+            let write = self.write(&text, found, batch)?;
             bytes += text.len();
+            if let Some(write) = write {
+                batch.writes.push(write);
+                batch.places.push(found.place);
+            }
         }
         Ok(true)
     }
 
-    /// What one document's text asks to write.
-    fn write(&self, text: &[u8], found: Found, made_ids: &mut bool) -> Result<Write> {
+    /// What one document's text asks to write, if anything.
+    fn write(&self, text: &[u8], found: Found, batch: &mut Batch) -> Result<Option<Write>> {
         let document = read::parse(text, found)?;
+        if let (Some(files), Value::Object(object)) = (self.as_is, &document) {
+            let write = face::write_of(object.clone(), files, &mut batch.lost_files);
+            return write.map_err(|failure| failure.within(found.place));
+        }
         let own = document.get("_id").map(|id| id_of(id, "_id", found.place));
         let id = match (own, &self.id_field) {
             (Some(own), _) => own?,
@@ -213,7 +228,7 @@ impl Reader<'_> {
                 None => return Err(found.place.failure(format!("the document has no `{field}` to take its id from"))),
             },
             (None, None) => {
-                *made_ids = true;
+                batch.made_ids = true;
                 uuid::Uuid::now_v7().to_string()
             }
         };
@@ -225,7 +240,7 @@ impl Reader<'_> {
             body.remove(name);
         }
         let over = if self.over == OnConflict::Replace { Over::Anything } else { Over::Nothing };
-        Ok(Write { id, body, over })
+        Ok(Some(Write { id, body, over }))
     }
 }
 

@@ -10,6 +10,7 @@ mod import;
 mod index;
 mod mirror;
 mod query;
+mod salvage;
 mod serve;
 mod view;
 mod watch;
@@ -49,6 +50,7 @@ pub(crate) fn run(verb: &Verb, open: Option<&Database>) -> Result<()> {
         Verb::Paths(paths) => care::paths(paths, session),
         Verb::Check(check) => care::check(check, session),
         Verb::Rebuild(rebuild) => care::rebuild(rebuild, session),
+        Verb::Salvage(salvage) => salvage::run(salvage, session),
         Verb::Compact(compact) => care::compact(compact, session),
         Verb::Serve(serve) => serve::run(serve, session),
         Verb::Shell(shell) => session.with_new(&shell.database, |db| shell::run(db, &shell.database)),

@@ -49,7 +49,8 @@ impl Digest {
         &self.0
     }
 
-    fn file_name(&self) -> String {
+    /// The name of its file, relative to the database's directory.
+    pub(crate) fn file_name(&self) -> String {
         let hex = self.to_string();
         format!("{DIRECTORY}/{}/{}", &hex[..2], &hex[2..])
     }

@@ -36,7 +36,23 @@ impl Seed {
     pub(super) fn of(database_id: &DatabaseId) -> Self {
         Seed(crc32c::crc32c(database_id))
     }
+
+    /// The one seed by which these bytes are a header at `place`: the checksum, calculated backwards.
+    pub(super) fn of_header(place: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> Self {
+        let mut remainder = !read_u32(bytes, 20);
+        for &byte in seeded_bytes(place, bytes).iter().rev() {
+            for _ in 0..8 {
+                let carried = remainder >> 31;
+                remainder = (remainder ^ (carried * POLYNOMIAL)) << 1 | carried;
+            }
+            remainder ^= u32::from(byte);
+        }
+        Seed(!remainder)
+    }
 }
+
+/// CRC32C's, with its bits reversed as the checksum's are.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 /// What a frame is for. 0 is none, so that zeros are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,10 +122,15 @@ pub(super) fn frame_bytes(payload_bytes: usize) -> u32 {
 }
 
 fn header_checksum(seed: Seed, place: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> u32 {
+    crc32c::crc32c_append(seed.0, &seeded_bytes(place, bytes))
+}
+
+/// What the checksum of a header is of, beside the database's id.
+fn seeded_bytes(place: LogPosition, bytes: &[u8; FRAME_HEADER_BYTES as usize]) -> [u8; 28] {
     let mut seeded = [0; 28];
     seeded[..8].copy_from_slice(&place.to_u64().to_be_bytes());
     seeded[8..].copy_from_slice(&bytes[..20]);
-    crc32c::crc32c_append(seed.0, &seeded)
+    seeded
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> u32 {
@@ -150,6 +171,17 @@ mod tests {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(FrameHeader::decode(SEED, place, &flipped), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_header_tells_its_seed() {
+        for (segment, offset) in [(1, 64), (7, 4096), (3_000_000_000, 0xffff_fff0)] {
+            let place = LogPosition::new(segment, offset);
+            for seed in [SEED, Seed(0), Seed(u32::MAX), Seed::of(b"a database's id!")] {
+                let bytes = sample().encode(seed, place);
+                assert_eq!(Seed::of_header(place, &bytes), seed);
+            }
         }
     }
 

@@ -9,6 +9,7 @@
 use super::segment::{Segment, segment_name};
 use crate::{Error, Result};
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Runs of segment numbers, each the first and the last.
@@ -57,6 +58,13 @@ impl Expected {
 
     pub(super) fn contains(&self, number: u32) -> bool {
         self.runs.iter().any(|&(first, last)| (first..=last).contains(&number))
+    }
+
+    /// The numbers below the greatest of `present` that are expected and not there; the first thousand.
+    pub(super) fn lost(&self, present: &BTreeSet<u32>) -> Vec<u32> {
+        let newest = present.last().copied().unwrap_or(0);
+        let expected = self.runs.iter().flat_map(|&(first, last)| first..=last.min(newest));
+        expected.filter(|number| !present.contains(number)).take(1000).collect()
     }
 
     /// Refuses if a segment is missing up to the last of `segments`, which are ascending.

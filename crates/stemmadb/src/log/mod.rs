@@ -31,13 +31,14 @@ mod set;
 mod shared;
 mod turnstile;
 mod vfs;
+mod wreck;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::revision::Sequence;
 use crate::{Error, Result};
-use frame::{FrameKind, PAYLOAD_BYTES_MAX};
+use frame::{FRAME_HEADER_BYTES, FrameKind, PAYLOAD_BYTES_MAX};
 use handles::Handles;
 use scan::Scanner;
 use segment::{SEGMENT_HEADER_BYTES, Segment};
@@ -52,6 +53,8 @@ pub use vfs::{Call, Failure, FaultVfs, Random};
 pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
 #[cfg(test)]
 pub(crate) use vfs::{VfsFile, VfsLock};
+pub use wreck::Skipped;
+pub(crate) use wreck::{Remains, Wreck};
 
 /// How a log is opened.
 #[derive(Debug, Clone)]
@@ -248,6 +251,30 @@ impl Log {
             offset = found.end().offset();
         }
         Ok(())
+    }
+
+    /// The first place in a segment where a byte should be zero and is not: between frames, or behind the seal. Nothing is lost with
+    /// it, but something wrote there.
+    pub(crate) fn first_stray(&self, segment: u32) -> Result<Option<LogPosition>> {
+        let list = self.shared.list();
+        let segment = list.find(segment).ok_or_else(|| segment::no_segment(segment))?;
+        let used = segment.used();
+        let mut scanner = Scanner::new(segment, u64::from(used));
+        let mut offset = SEGMENT_HEADER_BYTES;
+        while offset < used {
+            let Some(header) = scanner.header_at(offset)? else { return Ok(None) };
+            let (start, end) = (offset + FRAME_HEADER_BYTES + header.payload_bytes, offset + header.frame_bytes());
+            if let Some(at) =
+                scanner.bytes(u64::from(start), (end - start) as usize)?.iter().position(|&byte| byte != 0)
+            {
+                return Ok(Some(LogPosition::new(segment.number, start + at as u32)));
+            }
+            offset = end;
+        }
+        let is_active = list.segments.last().is_some_and(|last| last.number == segment.number);
+        let sealed = used + FRAME_HEADER_BYTES;
+        let has_more = !is_active && segment.length()? > u64::from(sealed);
+        Ok(has_more.then(|| LogPosition::new(segment.number, sealed)))
     }
 
     /// Ends the active segment, so that it can be retired, and flushes it. Does nothing if it has no frames.

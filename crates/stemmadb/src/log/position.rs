@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::segment::segment_name;
+
 /// A place in the log. Opaque above this room: it may be kept, compared and advanced within one payload, nothing else.
 ///
 /// Layout: the segment's number in the upper 32 bits, the offset in its file in the lower 32, so positions order as the
@@ -33,6 +35,11 @@ impl LogPosition {
     /// The number of the segment this lies in.
     pub(crate) const fn segment(self) -> u32 {
         (self.0 >> 32) as u32
+    }
+
+    /// The name of the segment's file, relative to the database's directory.
+    pub(crate) fn segment_file(self) -> String {
+        segment_name(self.segment())
     }
 
     /// The offset in the segment's file, in bytes.

@@ -141,7 +141,11 @@ pub(super) fn encode_header(number: u32, database_id: &DatabaseId) -> [u8; SEGME
 }
 
 /// Checks a header and returns the database's id.
-fn decode_header(name: &str, number: u32, bytes: &[u8; SEGMENT_HEADER_BYTES as usize]) -> Result<DatabaseId> {
+pub(super) fn decode_header(
+    name: &str,
+    number: u32,
+    bytes: &[u8; SEGMENT_HEADER_BYTES as usize],
+) -> Result<DatabaseId> {
     let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if &bytes[..8] != MAGIC || word(60) != crc32c::crc32c(&bytes[..60]) {
         return Err(damaged(name, 0, "its header is not one of a log segment, or its checksum is wrong"));

@@ -167,7 +167,11 @@ impl Check<'_> {
             Ok(())
         });
         self.report.record_count += record_count;
-        self.note(verified, format_args!("log segment {number}"), false)
+        self.note(verified, format_args!("log segment {number}"), false)?;
+        if let Some(place) = self.snapshot.parts.log.first_stray(number)? {
+            self.damage(format!("log {place}: a byte that holds nothing is not zero"), false);
+        }
+        Ok(())
     }
 
     fn document(&mut self, number: DocumentNumber) -> Result<()> {

@@ -126,8 +126,11 @@ impl Store {
             match record {
                 Record::Revision(record) => moved.revision(&snapshot, &record, position)?,
                 Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,
-                Record::Shape { .. } => {
-                    record.encode(&mut moved.payload);
+                Record::Shape { number, .. } => {
+                    let is_named_later = position.segment() < writer.named_in && (number as usize) < writer.named_count;
+                    if !is_named_later {
+                        record.encode(&mut moved.payload);
+                    }
                 }
                 // The last settings in the log are in force, so old ones must not come after newer ones.
                 Record::Settings(_) => {

@@ -34,6 +34,7 @@ mod postings;
 mod publish;
 mod record;
 mod recover;
+mod salvage;
 mod schemas;
 mod settings;
 mod snapshot;
@@ -73,11 +74,16 @@ pub use publish::Notifier;
 pub(crate) use publish::{Heard, Listener, Observer, Published, Publisher, Written};
 use record::Record;
 pub use recover::Progress;
+pub(crate) use salvage::salvage;
+pub use salvage::{SalvageReport, Salvaged, SalvagedRevision};
 pub use snapshot::{Branch, Snapshot};
 pub(crate) use upkeep::Upkeeper;
 pub(crate) use walk::{Term, TermWalk};
 pub use write::Transaction;
 use write::{Receipt, Writer};
+
+/// The names of all shapes are written into every segment if they take no more than one part in so many of it.
+const NAMED_SHARE: usize = 32;
 
 /// What snapshots share with the store, and keep alive without it.
 pub(crate) struct StoreParts {
@@ -508,6 +514,11 @@ impl StoreParts {
     }
 
     /// Appends the records of the shapes from number `from` on; returns how many shapes there are.
+    /// Whether there are so few shapes that every segment can name them: a segment that is lost then takes no others with it.
+    fn may_name_all_shapes(&self) -> bool {
+        self.shapes.text_bytes() <= self.options.segment_bytes as usize / NAMED_SHARE
+    }
+
     fn log_shapes_since(&self, from: usize, payload: &mut Vec<u8>) -> usize {
         let mut count = from;
         for (number, shape) in self.shapes.since(from) {

@@ -6,7 +6,8 @@
 //! tree's own commits are atomic and synchronous). Each picture is opened and compared with what the script should have left; of
 //! a third of them pictures are taken again while they recover.
 //!
-//! `STEMMA_IMAGES` says how many pictures are looked at (default 3,000; the long run looks at 100,000).
+//! `STEMMA_IMAGES` says how many pictures are looked at (default 3,000; the long run looks at 1,000,000), `STEMMA_IMAGE_SEED` with
+//! which script run to begin (default 0), so that several processes may share the work.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -364,6 +365,8 @@ struct Tally {
     images: usize,
     double: usize,
     wrong: Vec<String>,
+    /// The script run that the last picture is of.
+    last_seed: u64,
 }
 
 fn look_at(picture: Picture, states: &States, random: &mut Random, may_crash_again: bool, tally: &mut Tally) {
@@ -396,11 +399,15 @@ fn look_at(picture: Picture, states: &States, random: &mut Random, may_crash_aga
     }
 }
 
+fn number_from(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
 /// Runs the script and looks at pictures until there were `images`; `dropped` of a thousand flushes are silently not done.
-fn enumerate(images: usize, dropped: u32) -> Tally {
+fn enumerate(images: usize, first_seed: u64, dropped: u32) -> Tally {
     let states = states();
     let mut tally = Tally::default();
-    for seed in 0.. {
+    for seed in first_seed.. {
         let disk = FaultVfs::new(seed);
         disk.drop_syncs(dropped);
         let camera = Camera::new(disk, MemoryTree::new(), seed, 400);
@@ -413,6 +420,7 @@ fn enumerate(images: usize, dropped: u32) -> Tally {
         for picture in pictures {
             look_at(picture, &states, &mut random, true, &mut tally);
             if tally.images >= images {
+                tally.last_seed = seed;
                 return tally;
             }
         }
@@ -422,9 +430,16 @@ fn enumerate(images: usize, dropped: u32) -> Tally {
 
 #[test]
 fn no_loss_of_power_loses_what_was_acknowledged() {
-    let images = std::env::var("STEMMA_IMAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(3_000);
-    let tally = enumerate(images, 0);
-    println!("{} images, {} of them after a second crash, {} wrong", tally.images, tally.double, tally.wrong.len());
+    let images = number_from("STEMMA_IMAGES", 3_000) as usize;
+    let first_seed = number_from("STEMMA_IMAGE_SEED", 0);
+    let tally = enumerate(images, first_seed, 0);
+    println!(
+        "{} images of seeds {first_seed} to {}, {} of them after a second crash, {} wrong",
+        tally.images,
+        tally.last_seed,
+        tally.double,
+        tally.wrong.len()
+    );
     assert!(tally.double > images / 50, "second crashes are part of it");
     assert!(tally.wrong.is_empty(), "{:#?}", &tally.wrong[..tally.wrong.len().min(5)]);
 }
@@ -432,7 +447,7 @@ fn no_loss_of_power_loses_what_was_acknowledged() {
 /// The same with a disk that drops one flush in twenty: if nothing is lost then, the test above can see nothing.
 #[test]
 fn a_disk_that_lies_about_flushes_is_found_out() {
-    let tally = enumerate(2_000, 50);
+    let tally = enumerate(2_000, 0, 50);
     println!("{} images with 5 % of flushes dropped, {} wrong", tally.images, tally.wrong.len());
     assert!(!tally.wrong.is_empty(), "a lying disk went unnoticed: the test has no teeth");
 }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | 1 revision | flags (1), document number, sequence, id length, id, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body |
 //! | 2 local | flags (1), generation, id length, id, packed body |
-//! | 3 shape | shape number, name count, then length and bytes of each name |
+//! | 3 shape | shape number, name count, then length and bytes of each name; while they are few, all are written again into each segment |
 //! | 4 settings | the database's settings as JSON |
 //! | 5 leaves | document number, leaf count, then generation and hash (16) of each: no older record makes another leaf |
 
@@ -120,6 +120,13 @@ impl Record<'_> {
         }
         reader.bytes = &bytes[..end];
         Ok((reader.record()?, end))
+    }
+
+    /// How long the record at the start of `bytes` says it is, whether or not it is damaged.
+    pub(super) fn claimed_length(bytes: &[u8]) -> Option<usize> {
+        let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
+        let length = reader.length().ok()?;
+        Some(reader.at + length)
     }
 }
 

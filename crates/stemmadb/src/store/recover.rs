@@ -157,6 +157,8 @@ impl Store {
             next_sequence: Sequence(1),
             next_number: FIRST_NUMBER,
             logged_shape_count: 0,
+            named_in: 0,
+            named_count: 0,
             log_end: LogPosition::START,
         };
         Arc::new(Store {
@@ -344,6 +346,7 @@ impl Store {
     fn finish_recovery(&self) -> Result<()> {
         let mut writer = self.writer.lock();
         writer.logged_shape_count = self.parts.shapes.len();
+        writer.named_in = writer.log_end.segment();
         self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1), writer.next_number);
         drop(writer);
         Ok(())

@@ -40,6 +40,10 @@ pub(super) struct Writer {
     pub(super) next_number: DocumentNumber,
     /// Shapes below this number are in the log.
     pub(super) logged_shape_count: usize,
+    /// The segment that names all shapes below `named_count`. Before any was written: the one that the log ended in when it was
+    /// opened, which may.
+    pub(super) named_in: u32,
+    pub(super) named_count: usize,
     /// The end of the last appended frame.
     pub(super) log_end: LogPosition,
 }
@@ -562,13 +566,18 @@ impl<'a> Transaction<'a> {
         self.judge_all()?;
         let parts = &self.store.parts;
         let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
-        let shape_count = parts.log_shapes_since(writer.logged_shape_count, &mut payload);
+        let names_all = writer.named_in != writer.log_end.segment() && parts.may_name_all_shapes();
+        let unnamed = if names_all { 0 } else { writer.logged_shape_count };
+        let shape_count = parts.log_shapes_since(unnamed, &mut payload);
         let places = self.encode(&mut payload)?;
         let admitted = self.admitted()?;
         let end_ms = self.staged.iter().filter_map(|staged| staged.new_terms.as_ref()?.end_ms()).min();
         let first_sequence = writer.next_sequence;
         let appended = parts.log.append(first_sequence, &payload)?;
         writer.logged_shape_count = shape_count;
+        if names_all {
+            (writer.named_in, writer.named_count) = (appended.end.segment(), shape_count);
+        }
         writer.log_end = appended.end;
         writer.next_number = self.next_number;
         let active = self.store.active_memtable();

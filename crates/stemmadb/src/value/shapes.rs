@@ -215,6 +215,11 @@ impl Shapes {
         self.count.load(Ordering::Acquire)
     }
 
+    /// How many bytes all their names have.
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.register.read().text_bytes
+    }
+
     /// The shape of this number, if it is known. Takes no lock.
     #[inline]
     pub(crate) fn get(&self, number: ShapeNumber) -> Option<&Shape> {
@@ -280,6 +285,23 @@ impl Shapes {
         }
     }
 
+    /// Makes the shape of `number` known where others before it may be lost. What is so restored is only read.
+    pub(crate) fn restore_alone<'n, N>(&self, number: ShapeNumber, names: N)
+    where
+        N: IntoIterator<Item = &'n str, IntoIter: ExactSizeIterator + Clone>,
+    {
+        let names = names.into_iter();
+        if names.len() <= NAMES_MAX && all_differ(names.clone()) {
+            // The first is as good as the second: both are of the log.
+            self.slot(number).set(Shape::new(number, names)).ok();
+        }
+    }
+
+    fn slot(&self, number: ShapeNumber) -> &OnceLock<Shape> {
+        let page = self.pages[number.get() / PAGE].get_or_init(|| (0..PAGE).map(|_| OnceLock::new()).collect());
+        &page[number.get() % PAGE]
+    }
+
     fn hash<'n>(&self, names: impl ExactSizeIterator<Item = &'n str>) -> u64 {
         use std::hash::{Hash, Hasher};
         let mut state = self.hasher.build_hasher();
@@ -304,8 +326,7 @@ impl Shapes {
         let number = shape.number;
         debug_assert_eq!(number.get(), self.len(), "numbers are dense");
         register.text_bytes += shape.text.len();
-        let page = self.pages[number.get() / PAGE].get_or_init(|| (0..PAGE).map(|_| OnceLock::new()).collect());
-        let fresh = page[number.get() % PAGE].set(shape).is_ok();
+        let fresh = self.slot(number).set(shape).is_ok();
         debug_assert!(fresh, "a shape is set once, under the write lock");
         let rehash = |&known: &u16| self.get(ShapeNumber(known)).map_or(0, |shape| self.hash(shape.names()));
         register.by_names.insert_unique(hash, number.0, rehash);

@@ -8,6 +8,7 @@ mod feed_cut_short_backwards;
 mod forgotten_revision_back_as_a_leaf;
 mod local_ids_unchecked;
 mod local_relocated_took_a_sequence;
+mod names_lost_with_a_segment;
 mod places_never_written;
 mod policy_back_from_the_past;
 mod presence_in_the_wrong_order;

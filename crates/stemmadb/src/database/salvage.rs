@@ -1,0 +1,28 @@
+//! What is left of a database that is damaged.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Database, refuse_strangers};
+use crate::log::{DatabaseLock, ReadingVfs};
+use crate::store::{self, SalvageReport, Salvaged};
+use crate::{Error, Result};
+
+impl Database {
+    /// Shows everything that can still be read of the closed database at `path`, past whatever damage there is to it, to `visit`:
+    /// every record of the log whose checksum is right, then the content of files. Nothing is changed, and what is derived from the
+    /// log is not looked at. [`Edit::Foreign`](crate::Edit::Foreign) puts a revision into another database, as it is.
+    ///
+    /// Costs two reads of the log, and memory for one segment of it.
+    ///
+    /// # Errors
+    /// `NotFound` or `Invalid` if there is no database; `Locked` if another process writes it; `Unavailable` if its directory can't be
+    /// read; whatever `visit` returns. Damage is no error: it is in the report.
+    pub fn salvage(path: impl AsRef<Path>, mut visit: impl FnMut(Salvaged) -> Result<()>) -> Result<SalvageReport> {
+        let path = path.as_ref();
+        refuse_strangers(path, false)?;
+        let vfs = ReadingVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
+        let _lock = DatabaseLock::acquire(&vfs)?;
+        store::salvage(Arc::new(vfs), &mut visit)
+    }
+}

@@ -1,0 +1,262 @@
+//! What can still be read of a damaged log? Every frame that is valid at its place, whatever lies between, and the stretches in between
+//! as they are.
+//!
+//! Nothing is written, and nothing is believed that opening would not believe either, with one exception: a segment whose header is
+//! gone, in a log of which no header is left, is read by the seed that its own frames' checksums agree on.
+//!
+//! Cost: a read of the log; one segment is in memory at a time.
+
+use std::collections::BTreeSet;
+
+use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, FrameKind, PAYLOAD_BYTES_MAX, Seed, frame_bytes};
+use super::mark::Expected;
+use super::position::LogPosition;
+use super::segment::{
+    DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, decode_header, encode_header, parse_segment_name, segment_name,
+};
+use super::vfs::{Vfs, VfsFile};
+use crate::{Error, Result};
+
+/// What can't be read together is tried in pieces of this size.
+const PIECE_BYTES: usize = 4096;
+
+/// A part of a damaged database that could not be read or understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// The file, relative to the database's directory.
+    pub file: String,
+    /// Where in it the part begins, in bytes.
+    pub start: u64,
+    /// Where it ends: the first byte behind it. As `start`, if nothing of the file is there.
+    pub end: u64,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Bytes of the log that may hold records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Remains<'a> {
+    pub(crate) position: LogPosition,
+    pub(crate) bytes: &'a [u8],
+    /// Whether they are the payload of a valid frame. Else records may be among them, from the beginning on.
+    pub(crate) is_whole: bool,
+}
+
+/// A log that is only looked at.
+pub(crate) struct Wreck<'a> {
+    vfs: &'a dyn Vfs,
+    segments: Vec<Segment>,
+    skipped: Vec<Skipped>,
+}
+
+/// A segment whose frames can be told from other bytes.
+struct Segment {
+    number: u32,
+    seed: Seed,
+}
+
+impl<'a> Wreck<'a> {
+    /// Finds the segments there are, and by which seed each can be read.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log's directory can't be read.
+    pub(crate) fn find(vfs: &'a dyn Vfs) -> Result<Self> {
+        let names = vfs.list(DIRECTORY).map_err(|error| Error::io(format_args!("list {DIRECTORY}"), error))?;
+        let numbers: BTreeSet<u32> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
+        let headers: Vec<_> = numbers.iter().map(|&number| (number, header_of(vfs, number))).collect();
+        let known = headers.iter().find_map(|(_, header)| *header).map(|id| Seed::of(&id));
+        let mut wreck = Wreck { vfs, segments: Vec::new(), skipped: Vec::new() };
+        for (number, header) in headers {
+            if header.is_none() {
+                let what = "its header is damaged; its frames are recognised without it";
+                wreck.skip(number, 0, u64::from(SEGMENT_HEADER_BYTES), what);
+            }
+            match header.map(|id| Seed::of(&id)).or(known).or_else(|| seed_of(&read(vfs, number).bytes, number)) {
+                Some(seed) => wreck.segments.push(Segment { number, seed }),
+                None => {
+                    let bytes = read(vfs, number).bytes.len() as u64;
+                    wreck.skip(number, u64::from(SEGMENT_HEADER_BYTES), bytes, "no frame is recognised in it");
+                }
+            }
+        }
+        Ok(wreck)
+    }
+
+    /// Shows what may hold records, in the log's order. Every call begins anew.
+    ///
+    /// # Errors
+    /// Whatever `visit` returns.
+    pub(crate) fn remains(&self, visit: &mut dyn FnMut(Remains<'_>) -> Result<()>) -> Result<()> {
+        self.segments.iter().try_for_each(|segment| {
+            let bytes = read(self.vfs, segment.number).bytes;
+            segment.walk(&bytes, &mut |found| match found {
+                Found::Data(remains) => visit(remains),
+                Found::Gap { start, end } => {
+                    // A frame whose header alone is damaged still has its records.
+                    let start = start + FRAME_HEADER_BYTES as usize;
+                    let position = LogPosition::new(segment.number, start as u32);
+                    bytes.get(start..end).map_or(Ok(()), |bytes| visit(Remains { position, bytes, is_whole: false }))
+                }
+                Found::Mark(_) => Ok(()),
+            })
+        })
+    }
+
+    /// Where in a stretch without valid frames the payload of another would begin, if one ends at `offset`.
+    pub(crate) fn next_payload(offset: usize) -> usize {
+        offset.next_multiple_of(ALIGNMENT as usize) + FRAME_HEADER_BYTES as usize
+    }
+
+    /// What can't be read or understood of the frames; whoever looks at records knows more.
+    pub(crate) fn into_skipped(mut self) -> Vec<Skipped> {
+        let mut expected = None;
+        for segment in std::mem::take(&mut self.segments) {
+            let content = read(self.vfs, segment.number);
+            for (start, end) in content.unreadable {
+                self.skip(segment.number, start, end, "the disk can't read it");
+            }
+            let mut gaps = Vec::new();
+            // Nothing is returned that could fail.
+            let walked = segment.walk(&content.bytes, &mut |found| {
+                match found {
+                    Found::Gap { start, .. } => gaps.push(start),
+                    Found::Mark(payload) => {
+                        expected = Expected::decode(segment.number, payload).ok().or(expected.take())
+                    }
+                    Found::Data(_) => {}
+                }
+                Ok(())
+            });
+            debug_assert!(walked.is_ok());
+            for start in gaps {
+                let end = (start + FRAME_HEADER_BYTES as usize).min(content.bytes.len());
+                self.skip(segment.number, start as u64, end as u64, "there should be the header of a frame");
+            }
+            self.segments.push(segment);
+        }
+        let present: BTreeSet<u32> = self.segments.iter().map(|segment| segment.number).collect();
+        let marked = expected.unwrap_or(Expected::since(present.first().copied().unwrap_or(1)));
+        for number in marked.lost(&present) {
+            self.skip(number, 0, 0, "the file is missing");
+        }
+        self.skipped
+    }
+
+    fn skip(&mut self, segment: u32, start: u64, end: u64, what: &str) {
+        self.skipped.push(Skipped { file: segment_name(segment), start, end, what: what.to_owned() });
+    }
+}
+
+/// What stands at some place of a segment.
+enum Found<'a> {
+    Data(Remains<'a>),
+    Mark(&'a [u8]),
+    /// No frame begins at `start`, and the next one that does at `end`.
+    Gap {
+        start: usize,
+        end: usize,
+    },
+}
+
+impl Segment {
+    fn walk<'b>(&self, bytes: &'b [u8], visit: &mut dyn FnMut(Found<'b>) -> Result<()>) -> Result<()> {
+        let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let mut offset = SEGMENT_HEADER_BYTES as usize;
+        while offset < used {
+            let Some(header) = self.header_at(bytes, offset) else {
+                let next = (offset..used)
+                    .step_by(ALIGNMENT as usize)
+                    .find(|&place| self.header_at(bytes, place).is_some())
+                    .unwrap_or(used);
+                visit(Found::Gap { start: offset, end: next })?;
+                offset = next;
+                continue;
+            };
+            let start = offset + FRAME_HEADER_BYTES as usize;
+            let payload = &bytes[start..start + header.payload_bytes as usize];
+            let is_whole = crc32c::crc32c(payload) == header.payload_checksum;
+            let position = LogPosition::new(self.number, start as u32);
+            match header.kind {
+                FrameKind::Data => visit(Found::Data(Remains { position, bytes: payload, is_whole }))?,
+                FrameKind::Mark if is_whole => visit(Found::Mark(payload))?,
+                FrameKind::Mark | FrameKind::Seal => {}
+            }
+            offset += header.frame_bytes() as usize;
+        }
+        Ok(())
+    }
+
+    /// The header of a frame that lies within `bytes`.
+    fn header_at(&self, bytes: &[u8], offset: usize) -> Option<FrameHeader> {
+        let header = bytes.get(offset..)?.first_chunk()?;
+        let header = FrameHeader::decode(self.seed, LogPosition::new(self.number, offset as u32), header)?;
+        let end = offset + FRAME_HEADER_BYTES as usize + header.payload_bytes as usize;
+        (end <= bytes.len()).then_some(header)
+    }
+}
+
+/// The seed that the frames of a segment were written with, if two in a row agree, or one whose payload is whole is the last.
+fn seed_of(bytes: &[u8], number: u32) -> Option<Seed> {
+    let claims = |offset: usize| {
+        let header: &[u8; FRAME_HEADER_BYTES as usize] = bytes.get(offset..)?.first_chunk()?;
+        let word = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
+        let payload_bytes = word as usize & PAYLOAD_BYTES_MAX;
+        let checksum = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
+        let start = offset + FRAME_HEADER_BYTES as usize;
+        let payload = bytes.get(start..start + payload_bytes).filter(|_| word >> 30 != 0)?;
+        let seed = Seed::of_header(LogPosition::new(number, offset as u32), header);
+        Some((seed, offset + frame_bytes(payload_bytes) as usize, payload, checksum))
+    };
+    (SEGMENT_HEADER_BYTES as usize..bytes.len()).step_by(ALIGNMENT as usize).find_map(|offset| {
+        let (seed, next, payload, checksum) = claims(offset)?;
+        let is_seed = match claims(next) {
+            Some((follower, ..)) => follower == seed,
+            None => !payload.is_empty() && crc32c::crc32c(payload) == checksum,
+        };
+        is_seed.then_some(seed)
+    })
+}
+
+/// The database's id in the header of a segment, if that is sound.
+fn header_of(vfs: &dyn Vfs, number: u32) -> Option<DatabaseId> {
+    let name = segment_name(number);
+    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+    let read = vfs.open(&name).and_then(|file| file.read_at(&mut bytes, 0)).unwrap_or(0);
+    let id = decode_header(&name, number, &bytes).ok().filter(|_| read == bytes.len())?;
+    // Whatever is not as it was written is damage, in bytes that mean nothing too.
+    (encode_header(number, &id) == bytes).then_some(id)
+}
+
+/// What could be read of a file; zeros where nothing could.
+#[derive(Default)]
+struct Content {
+    bytes: Vec<u8>,
+    unreadable: Vec<(u64, u64)>,
+}
+
+fn read(vfs: &dyn Vfs, number: u32) -> Content {
+    let Ok(file) = vfs.open(&segment_name(number)) else { return Content::default() };
+    let length = file.len().unwrap_or(0).min(u64::from(u32::MAX)) as usize;
+    let mut content = Content { bytes: vec![0; length], unreadable: Vec::new() };
+    if file.read_at(&mut content.bytes, 0).is_err() {
+        content.read_pieces(&*file);
+    }
+    content
+}
+
+impl Content {
+    fn read_pieces(&mut self, file: &dyn VfsFile) {
+        let mut start = 0;
+        for piece in self.bytes.chunks_mut(PIECE_BYTES) {
+            let end = start + piece.len() as u64;
+            if file.read_at(piece, start).is_err() {
+                piece.fill(0);
+                match self.unreadable.last_mut() {
+                    Some((_, last)) if *last == start => *last = end,
+                    _ => self.unreadable.push((start, end)),
+                }
+            }
+            start = end;
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Whatever is done to the bytes of a closed log, opening or `check` finds it: every kind of damage, all of it.
+//!
+//! What can't be damage: bytes behind the log's end, which hold nothing, and the last frame if it is a mark, which then looks as if a crash
+//! had cut it short and holds nothing either. `STEMMA_DAMAGES` says how many of each kind are done (default 25; the long run does
+//! 2,000), `STEMMA_DAMAGE_SEED` which.
+
+use std::path::Path;
+
+use damage::{Damage, KINDS, Random, copy_directory, segments};
+use stemmadb::{Database, Durability, ErrorKind, Options, testing};
+
+mod damage;
+
+fn number_from(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn options() -> Options {
+    testing::small(Options::new().durability(Durability::None).background(false), 64 << 10, 24 << 10, 40)
+}
+
+/// A closed database of several segments, with files of documents; the mark that closing leaves is cut off, so that every byte holds
+/// something.
+fn original(path: &Path) {
+    let db = Database::open_with(path, options()).unwrap();
+    for number in 0..400_u64 {
+        let id = format!("document-{number}");
+        let body = serde_json::json!({"number": number, "text": "t".repeat(1 + number as usize * 37 % 400)});
+        let revision = db.insert(&id, &body).unwrap();
+        if number % 4 == 1 {
+            db.delete(&id, &revision).unwrap();
+        }
+        if number % 90 == 8 {
+            let content = vec![number as u8; 70_000];
+            db.attach(&id, &revision, "content", "text/plain", &content[..]).unwrap();
+        }
+        if number == 250 {
+            db.compact().unwrap();
+        }
+    }
+    db.close().unwrap();
+    let last = segments(path).pop().unwrap();
+    let mut bytes = std::fs::read(&last).unwrap();
+    let mark = last_frame(&bytes);
+    assert_eq!(bytes[mark] >> 6, 2, "the last frame is a mark");
+    bytes[mark..].fill(0);
+    std::fs::write(&last, bytes).unwrap();
+}
+
+/// Where the last frame begins.
+fn last_frame(bytes: &[u8]) -> usize {
+    let (mut offset, mut last) = (64, 64);
+    while offset + 24 <= bytes.len() && bytes[offset] >> 6 != 0 {
+        last = offset;
+        let word = u32::from_be_bytes(bytes[offset..offset + 4].try_into().unwrap());
+        offset = (offset + 24 + (word & 0x3fff_ffff) as usize).next_multiple_of(8);
+    }
+    last
+}
+
+/// Whether somebody says that something is wrong.
+fn is_found(database: &Path) -> bool {
+    let db = match Database::open_with(database, options()) {
+        Ok(db) => db,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+            return true;
+        }
+    };
+    match db.check(|_| ()) {
+        Ok(report) => !report.is_sound(),
+        Err(error) => error.kind() == ErrorKind::Corrupt,
+    }
+}
+
+#[test]
+fn all_damage_to_the_log_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, copy) = (directory.path().join("original.stemma"), directory.path().join("copy.stemma"));
+    original(&path);
+    copy_directory(&path, &copy);
+    assert!(!is_found(&copy), "nothing is damaged yet");
+    let mut random = Random(number_from("STEMMA_DAMAGE_SEED", 1));
+    let mut missed = Vec::new();
+    for kind in 0..KINDS {
+        let (mut injected, mut found) = (0, 0);
+        for _ in 0..number_from("STEMMA_DAMAGES", 25) {
+            std::fs::remove_dir_all(&copy).ok();
+            copy_directory(&path, &copy);
+            let Some(damage) = Damage::of_kind(kind, &mut random, &copy) else { continue };
+            injected += 1;
+            match is_found(&copy) {
+                true => found += 1,
+                false => missed.push(damage),
+            }
+        }
+        println!("kind {kind}: {found} found of {injected}");
+        assert!(injected > 0, "no damage of kind {kind} was done");
+    }
+    assert!(missed.is_empty(), "{} were not found: {:#?}", missed.len(), &missed[..missed.len().min(5)]);
+}
+
+#[test]
+fn all_damage_to_the_content_of_files_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, copy) = (directory.path().join("original.stemma"), directory.path().join("copy.stemma"));
+    original(&path);
+    let mut random = Random(number_from("STEMMA_DAMAGE_SEED", 1));
+    let rounds = number_from("STEMMA_DAMAGES", 25);
+    for round in 0..rounds {
+        std::fs::remove_dir_all(&copy).ok();
+        copy_directory(&path, &copy);
+        let directories = copy.join("blobs").read_dir().unwrap().flatten().filter(|entry| entry.path().is_dir());
+        let files = directories.flat_map(|entry| entry.path().read_dir().unwrap().flatten().collect::<Vec<_>>());
+        let mut files: Vec<_> = files.map(|entry| entry.path()).collect();
+        files.sort();
+        let file = &files[random.below(files.len() as u64) as usize];
+        let mut bytes = std::fs::read(file).unwrap();
+        let place = random.below(bytes.len() as u64) as usize;
+        match round % 3 {
+            0 => bytes[place] ^= 1 + random.below(255) as u8,
+            1 => bytes.truncate(place),
+            _ => std::fs::remove_file(file).unwrap(),
+        }
+        if round % 3 < 2 {
+            std::fs::write(file, bytes).unwrap();
+        }
+        assert!(is_found(&copy), "round {round}: {} at byte {place}", file.display());
+    }
+    println!("{rounds} contents damaged, all found");
+}

@@ -1,0 +1,115 @@
+//! Ways to damage a closed database's log, for the tests of what finds it and what is left.
+
+use std::path::{Path, PathBuf};
+
+const PAGE: u64 = 4096;
+
+/// A small generator of its own, so that a failure can be repeated from the number printed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// One thing done to one file.
+#[derive(Debug, Clone)]
+#[allow(dead_code, reason = "what was done is read in messages only")]
+pub(crate) enum Damage {
+    /// Another value of one byte.
+    Byte { file: PathBuf, offset: u64 },
+    /// A page of zeros.
+    Zeroed { file: PathBuf, page: u64 },
+    /// A page that another one was written over: the disk took it to the wrong place.
+    Duplicated { file: PathBuf, from: u64, to: u64 },
+    /// The file ends here.
+    Cut { file: PathBuf, bytes: u64 },
+    /// The file is gone.
+    Removed { file: PathBuf },
+}
+
+/// How many kinds there are.
+pub(crate) const KINDS: u64 = 5;
+
+impl Damage {
+    /// Does this kind of damage to the log, to bytes that hold something; none if nothing would be changed.
+    pub(crate) fn of_kind(kind: u64, random: &mut Random, database: &Path) -> Option<Damage> {
+        let files = segments(database);
+        let file = files.get(random.below(files.len() as u64) as usize)?.clone();
+        let mut bytes = std::fs::read(&file).unwrap();
+        let used = used(&bytes);
+        if used == 0 {
+            return None;
+        }
+        let before = bytes.clone();
+        let page = |number: u64| (number * PAGE) as usize..((number + 1) * PAGE).min(used) as usize;
+        let pages = used.div_ceil(PAGE);
+        let damage = match kind {
+            0 => {
+                let offset = random.below(used);
+                bytes[offset as usize] ^= 1 + random.below(255) as u8;
+                Damage::Byte { file, offset }
+            }
+            1 => {
+                let number = random.below(pages);
+                bytes[page(number)].fill(0);
+                Damage::Zeroed { file, page: number }
+            }
+            2 => {
+                let (from, to) = (random.below(pages), random.below(pages));
+                let copied = bytes[page(from)].to_vec();
+                let count = copied.len().min(page(to).len());
+                bytes[page(to).start..][..count].copy_from_slice(&copied[..count]);
+                Damage::Duplicated { file, from, to }
+            }
+            3 => {
+                let end = random.below(used);
+                bytes.truncate(end as usize);
+                Damage::Cut { file, bytes: end }
+            }
+            _ => {
+                std::fs::remove_file(&file).unwrap();
+                return Some(Damage::Removed { file });
+            }
+        };
+        let file = match &damage {
+            Damage::Byte { file, .. }
+            | Damage::Zeroed { file, .. }
+            | Damage::Duplicated { file, .. }
+            | Damage::Cut { file, .. }
+            | Damage::Removed { file } => file,
+        };
+        (bytes != before).then(|| std::fs::write(file, bytes).unwrap())?;
+        Some(damage)
+    }
+}
+
+/// Where the bytes end that are not zeros.
+fn used(bytes: &[u8]) -> u64 {
+    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1)
+}
+
+/// The files of the log, in order.
+pub(crate) fn segments(database: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = database.join("log").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension() == Some("log".as_ref()));
+    files.sort();
+    files
+}
+
+pub(crate) fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir().unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Damage a log anywhere, salvage it, put what was found into a new database: every document whose frames were not touched is there,
+//! byte for byte.
+//!
+//! The test knows where each document lies by the log's documented format alone (docs/format.md). `STEMMA_SALVAGES` says how many
+//! damaged copies are tried (default 40; the long run tries 2,000), `STEMMA_SALVAGE_SEED` which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use damage::{Damage, KINDS, Random, copy_directory, segments};
+use stemmadb::{Database, DocumentId, Durability, Edit, Options, SalvageReport, Salvaged, Value, testing};
+
+mod damage;
+
+const DOCUMENTS: u64 = 500;
+const SHAPES: u64 = 12;
+
+fn number_from(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn options() -> Options {
+    testing::small(Options::new().durability(Durability::None).background(false), 64 << 10, 24 << 10, 40)
+}
+
+fn id(number: u64) -> String {
+    format!("document-{number}-end")
+}
+
+/// Names of fields by which the frame that brought them is found, and a text that differs in every revision.
+fn body(number: u64, edit: u64) -> Value {
+    let (shape, fill) = (number % SHAPES, "x".repeat((number * 131 % 300) as usize));
+    let json =
+        format!(r#"{{"only_in_shape_{shape}_":{number},"edit":{edit},"nested":[1,{{"a":2.5}}],"fill":"{fill}"}}"#);
+    Value::parse(json.as_bytes()).unwrap()
+}
+
+type Contents = BTreeMap<String, Option<Value>>;
+
+/// A closed database of several segments, and the newest state of each document: none for a deletion.
+fn original(path: &Path) -> Contents {
+    let db = Database::open_with(path, options()).unwrap();
+    let mut contents = Contents::new();
+    for number in 0..DOCUMENTS {
+        let mut revision = db.insert(&id(number), &body(number, 1)).unwrap();
+        contents.insert(id(number), Some(body(number, 1)));
+        if number % 3 == 0 {
+            revision = db.replace(&id(number), &revision, &body(number, 2)).unwrap();
+            contents.insert(id(number), Some(body(number, 2)));
+        }
+        if number % 10 == 4 {
+            db.delete(&id(number), &revision).unwrap();
+            contents.insert(id(number), None);
+        }
+        if number % 50 == 20 {
+            db.put_local(&format!("_local/{number}-end"), None, &body(number, 7)).unwrap();
+        }
+        if number == 200 {
+            db.compact().unwrap();
+        }
+    }
+    db.upsert("_design/words-end", &serde_json::json!({"views": {}})).unwrap();
+    contents.insert("_design/words-end".into(), Some(Value::parse(br#"{"views":{}}"#).unwrap()));
+    db.close().unwrap();
+    contents
+}
+
+/// Where a frame lies: segment by order, bytes.
+type Frame = (usize, Range<usize>);
+
+/// The frames of a sound log, by its format: 64 bytes of header, then frames of 24 bytes and a payload, padded to eights.
+fn frames(log: &[Vec<u8>]) -> Vec<Frame> {
+    let mut found = Vec::new();
+    for (segment, bytes) in log.iter().enumerate() {
+        let mut offset = 64;
+        while offset + 24 <= bytes.len() {
+            let word = u32::from_be_bytes(bytes[offset..offset + 4].try_into().unwrap());
+            if word >> 30 == 0 {
+                break;
+            }
+            let end = (offset + 24 + (word & 0x3fff_ffff) as usize).next_multiple_of(8);
+            found.push((segment, offset..end));
+            offset = end;
+        }
+    }
+    found
+}
+
+/// What decides whether a document can be had.
+struct Needs {
+    /// The last frame that names it.
+    newest: Frame,
+    /// Those that name its fields: any one will do.
+    names: Vec<Frame>,
+}
+
+/// By id.
+struct Map {
+    documents: BTreeMap<String, Needs>,
+    locals: BTreeMap<String, Needs>,
+}
+
+fn map(log: &[Vec<u8>], contents: &Contents) -> Map {
+    let frames = frames(log);
+    let holding = |text: &str| {
+        let holds = |(segment, range): &&Frame| memchr_find(&log[*segment][range.clone()], text.as_bytes());
+        frames.iter().filter(holds).cloned().collect::<Vec<_>>()
+    };
+    let names: Vec<Vec<Frame>> = (0..SHAPES).map(|shape| holding(&format!("only_in_shape_{shape}_"))).collect();
+    let needs = |name: String| {
+        let newest = holding(&name).last().cloned().unwrap_or_else(|| panic!("{name} is not in the log"));
+        let number = name.trim_start_matches(|other: char| !other.is_ascii_digit()).trim_end_matches("-end");
+        let shape = number.parse::<u64>().ok().map(|number| (number % SHAPES) as usize);
+        (name, Needs { newest, names: shape.map_or(Vec::new(), |shape| names[shape].clone()) })
+    };
+    let locals = (0..DOCUMENTS).filter(|number| number % 50 == 20).map(|number| format!("_local/{number}-end"));
+    Map { documents: contents.keys().cloned().map(needs).collect(), locals: locals.map(needs).collect() }
+}
+
+fn memchr_find(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+fn read_log(database: &Path) -> Vec<Vec<u8>> {
+    segments(database).iter().map(|file| std::fs::read(file).unwrap()).collect()
+}
+
+/// Whether what is needed is in the damaged log as it was in the sound one.
+fn is_untouched(needs: &Needs, sound: &[Vec<u8>], damaged: &[Option<Vec<u8>>]) -> bool {
+    let is_whole = |(segment, range): &Frame| {
+        let there = damaged[*segment].as_ref().and_then(|bytes| bytes.get(range.clone()));
+        there == Some(&sound[*segment][range.clone()])
+    };
+    is_whole(&needs.newest) && (needs.names.is_empty() || needs.names.iter().any(is_whole))
+}
+
+/// Salvages one database into a new one.
+fn salvage(from: &Path) -> (Database, SalvageReport) {
+    let db = Database::in_memory();
+    let mut edits = Vec::new();
+    let report = Database::salvage(from, |found| {
+        match found {
+            Salvaged::Revision(found) => {
+                let edit = Edit::Foreign {
+                    id: found.id,
+                    revisions: found.revisions,
+                    deleted: found.deleted,
+                    body: found.body,
+                    files: Vec::new(),
+                };
+                edits.push(edit);
+            }
+            Salvaged::Local { id, deleted: false, body } => drop(db.put_local(id.as_str(), None, &body)?),
+            _ => {}
+        }
+        Ok(())
+    });
+    db.bulk(edits).unwrap().into_iter().for_each(|taken| assert!(taken.is_ok(), "{taken:?}"));
+    (db, report.unwrap())
+}
+
+fn state(path: &Path) -> BTreeSet<(PathBuf, Vec<u8>)> {
+    let mut found = BTreeSet::new();
+    for entry in path.read_dir().unwrap().flatten() {
+        match entry.path().is_dir() {
+            true => found.extend(state(&entry.path())),
+            false => drop(found.insert((entry.path(), std::fs::read(entry.path()).unwrap()))),
+        }
+    }
+    found
+}
+
+#[test]
+fn whatever_was_not_damaged_is_saved_byte_for_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("original.stemma");
+    let contents = original(&path);
+    let sound = read_log(&path);
+    assert!(sound.len() > 3, "several segments");
+    let map = map(&sound, &contents);
+    let copy = directory.path().join("copy.stemma");
+    let mut random = Random(number_from("STEMMA_SALVAGE_SEED", 1));
+    let (mut saved, mut lost, mut skipped) = (0, 0, 0);
+    let rounds = number_from("STEMMA_SALVAGES", 40);
+    for round in 0..rounds {
+        std::fs::remove_dir_all(&copy).ok();
+        copy_directory(&path, &copy);
+        // A database is not to need its tree for this.
+        std::fs::remove_dir_all(copy.join("tree")).unwrap();
+        let mut damages = Vec::new();
+        for _ in 0..random.below(4) {
+            let kind = random.below(KINDS);
+            damages.extend(Damage::of_kind(kind, &mut random, &copy));
+        }
+        let place = format!("round {round}: {damages:?}");
+        let files = segments(&path);
+        let damaged: Vec<_> =
+            files.iter().map(|file| std::fs::read(copy.join("log").join(file.file_name().unwrap())).ok()).collect();
+        let before = state(&copy);
+        let (db, report) = salvage(&copy);
+        assert!(state(&copy) == before, "{place}: something was changed");
+        for (name, needs) in &map.documents {
+            let found =
+                db.get(name).unwrap_or_else(|error| panic!("{place}: {error}")).map(|found| found.value().unwrap());
+            if is_untouched(needs, &sound, &damaged) {
+                assert_eq!(&found, &contents[name], "{place}: `{name}` is not as it was, {:#?}", report.skipped);
+                saved += 1;
+            } else {
+                lost += u64::from(found != contents[name]);
+            }
+        }
+        for (name, needs) in &map.locals {
+            if is_untouched(needs, &sound, &damaged) {
+                let number = name.trim_start_matches("_local/").trim_end_matches("-end").parse().unwrap();
+                assert_eq!(db.get_local(name).unwrap().map(|found| found.1), Some(body(number, 7)), "{place}: {name}");
+            }
+        }
+        // What was cut off the log's end leaves no trace in it: the tree would tell, and `check` does.
+        assert!(report.skipped.is_empty() || !damages.is_empty(), "{place}: {report:#?}");
+        skipped += report.skipped.len();
+        assert!(db.check(|_| ()).unwrap().is_sound(), "{place}");
+    }
+    println!("{rounds} salvages: {saved} documents saved, {lost} damaged themselves, {skipped} places told, 0 wrong");
+    assert!(lost > 0, "nothing was ever damaged: the test is blind");
+}
+
+/// A database whose only segment lost its first page is most of all small databases that lose a page.
+#[test]
+fn without_any_header_frames_are_recognised_by_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("small.stemma");
+    let db = Database::open_with(&path, options()).unwrap();
+    for number in 0..40 {
+        db.insert(&id(number), &serde_json::json!({"number": number, "fill": "y".repeat(300)})).unwrap();
+        if number == 30 {
+            // What compaction writes again comes with the names of its fields.
+            db.delete(&id(1), db.get(&id(1)).unwrap().unwrap().revision()).unwrap();
+        }
+    }
+    db.insert("last", &serde_json::json!({"another": "shape"})).unwrap();
+    db.close().unwrap();
+    let file = &segments(&path)[0];
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[..4096].fill(0);
+    std::fs::write(file, bytes).unwrap();
+    assert!(Database::open_with(&path, options()).is_err());
+    let (db, report) = salvage(&path);
+    assert!(report.revision_count >= 1 && report.nameless_count > 20, "{report:#?}");
+    assert_eq!(db.get("last").unwrap().unwrap().get("another").unwrap(), Some("shape".into()));
+    let id = DocumentId::new("nothing").unwrap();
+    assert!(db.get(id.as_str()).unwrap().is_none());
+}
