@@ -18,7 +18,7 @@ pub(crate) enum Rescued {
     /// What was declared; the last is the newest.
     Settings(Value),
     /// The content of a file, and its SHA-256.
-    Content(String, BlobReader),
+    Content(String, Box<BlobReader>),
 }
 
 /// Shows what is left of the database at `path`.
@@ -31,7 +31,7 @@ pub(crate) fn salvage(path: &Path, visit: &mut dyn FnMut(Rescued) -> Result<()>)
             Salvaged::Settings(settings) => {
                 Rescued::Settings(Value::Object([("_settings", settings)].into_iter().collect()))
             }
-            Salvaged::Content { digest, content } => Rescued::Content(digest.to_string(), content),
+            Salvaged::Content { digest, content } => Rescued::Content(digest.to_string(), Box::new(content)),
             _ => return Ok(()),
         };
         visit(rescued).map_err(|failure| {

@@ -114,7 +114,7 @@ fn pump(
 ) -> Result<()> {
     let passed = AtomicU64::new(0);
     let id_field = import.id_field.as_deref().map(|path| path_of("--id-field", path)).transpose()?;
-    let as_is = import.revisions.then(|| import.files.as_deref());
+    let as_is = import.revisions.then_some(import.files.as_deref());
     let reader = Reader { batch_count: import.batch as usize, over: import.on_conflict, reading, id_field, as_is };
     let (sender, receiver) = sync_channel(1);
     std::thread::scope(|scope| {

@@ -346,7 +346,8 @@ impl Store {
     fn finish_recovery(&self) -> Result<()> {
         let mut writer = self.writer.lock();
         writer.logged_shape_count = self.parts.shapes.len();
-        writer.named_in = writer.log_end.segment();
+        // A new log names each shape in its first segment as it comes.
+        writer.named_in = writer.log_end.segment().max(1);
         self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1), writer.next_number);
         drop(writer);
         Ok(())
