@@ -4,6 +4,7 @@
 //! harness      how is it measured?      samples, turns, memory, disk, rows, tables
 //! workload     what on?                 documents and questions as data, and the truth about them
 //! engine       who?                     Stemma and its peers, asked the same way
+//! served       over HTTP?            Stemma's server as a process of its own, and a client that costs little
 //! experiments  what is found out?       groups of rows
 //! commands     what is there to run?    each with its page and its plots
 //! run, report  and all of it?           one after the other; pages, plots, one page of HTML
