@@ -34,7 +34,7 @@ bench-all scale="small":
     cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak nightly-calm
+nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak nightly-calm nightly-audit nightly-fuzz
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -106,3 +106,17 @@ nightly-soak seconds="3600":
 # A database that grows past 4 GiB of log without faults; takes that much room, and as much again for a while.
 nightly-calm bytes="4831838208":
     STEMMA_CALM_BYTES={{bytes}} STEMMA_CALM_SEED=$RANDOM cargo test -p stemmadb --test calm -- --nocapture
+
+# Every fuzz target for so many seconds each, by libFuzzer: needs the nightly toolchain and `cargo install cargo-fuzz --locked`. What is found
+# beyond the kept corpora goes to target/fuzz; the ordinary tests run the kept ones (`cargo test fuzz`).
+nightly-fuzz seconds="1800":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for target in $(cargo +nightly fuzz list); do
+        mkdir -p "target/fuzz/$target"
+        cargo +nightly fuzz run "$target" "target/fuzz/$target" "fuzz/corpus/$target" -- -max_total_time={{seconds}} -timeout=40 -rss_limit_mb=4000 -max_len=4096 -print_final_stats=1
+    done
+
+# Licences, sources and known vulnerabilities of what is depended on: needs `cargo install cargo-deny --locked`, and fetches the advisories.
+nightly-audit:
+    cargo deny check

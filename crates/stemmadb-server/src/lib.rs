@@ -26,6 +26,9 @@ mod design;
 mod directory;
 mod documents;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod handlers;
 mod http;
 mod log;

@@ -106,6 +106,24 @@ impl Server {
         self.generated_password.as_deref()
     }
 
+    /// Serves one connection that did not come over the network, to its end.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn attend_to<S>(&self, stream: S) -> impl Future<Output = ()> + use<S>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned();
+        let address = self.state.connections.admit(peer.ip(), usize::MAX);
+        let place = room.ok().zip(address).map(|(room, address)| Place { _room: room, _address: address });
+        let (state, stopped) = (self.state.clone(), self.stopping.subscribe());
+        async move {
+            if let Some(place) = place {
+                attend(connection(stream, peer, Arc::new(place), &state), stopped).await;
+            }
+        }
+    }
+
     /// Takes no more requests, lets those that run come to their end for a while, and closes the databases.
     pub async fn stop(self) {
         self.stopping.send_replace(true);
@@ -289,8 +307,9 @@ async fn answer(state: Arc<State>, request: Request<Incoming>, watch: &mut Watch
     let Identity { user, scope, cookie } = identity;
     watch.user = user.name.clone();
     require_user(&config, &user, route.path)?;
-    if user.how == Some("cookie") || route.path == "/_session" {
-        check_origin(&config, &parts)?;
+    // Browsers send cookies by themselves, and passwords that were typed into their own question too.
+    if matches!(user.how, Some("cookie" | "default")) || route.path == "/_session" {
+        check_origin(&config, &parts, user.how == Some("cookie"))?;
     }
     if let Some(scope) = scope {
         scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;

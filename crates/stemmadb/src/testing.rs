@@ -12,6 +12,9 @@ use crate::{Database, Durability, Error, Options, Result};
 pub use crate::log::{Call, Failure, FaultVfs, Random};
 pub use crate::store::Clock;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 /// Bounds far smaller than anyone may ask for, so that a few hundred writes fill memtables, roll segments and cut checkpoints
 /// into many slices.
 #[must_use]

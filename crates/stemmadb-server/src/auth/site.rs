@@ -12,8 +12,11 @@ use crate::error::{Failure, Result};
 /// its own name.
 ///
 /// # Errors
-/// 403.
+/// 403; 400 if it names two.
 pub(crate) fn check_host(config: &Config, parts: &Parts) -> Result<()> {
+    if parts.headers.get_all("host").iter().nth(1).is_some() {
+        return Err(Failure::bad_request("The request names its host twice."));
+    }
     let named = text(&parts.headers, "host").or_else(|| parts.uri.authority().map(|authority| authority.as_str()));
     // Who sends none is no browser.
     let Some(named) = named else { return Ok(()) };
@@ -41,16 +44,16 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Refuses what a page of another site sends in the name of somebody whose browser has a cookie: only what changes nothing, and what
-/// sites that were named send.
+/// Refuses what a page of another site sends in the name of somebody whose browser has a cookie or a password: only what changes nothing,
+/// and what sites that were named send. Those that are meant by `*` were named for who `has_cookie` by nobody.
 ///
 /// # Errors
 /// 403.
-pub(crate) fn check_origin(config: &Config, parts: &Parts) -> Result<()> {
+pub(crate) fn check_origin(config: &Config, parts: &Parts, has_cookie: bool) -> Result<()> {
     if matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
-    check_page(config, parts, false)
+    check_page(config, parts, has_cookie)
 }
 
 /// Refuses what a page of another site sends, but for sites that were named; those that are meant by `*` only if nobody `is_somebody`.

@@ -11,6 +11,23 @@ use stemmadb::{Blob, DocumentId, Object, Revision, Value};
 use super::revs::parse_revision;
 use crate::error::{Failure, Result};
 
+/// The most documents of one request: what is made of each takes far more than the few bytes that it may be. CouchDB takes 10,000 unless told.
+const COUNT_MAX: usize = 50_000;
+
+/// Refuses more documents than one request may bring.
+///
+/// # Errors
+/// 413, with CouchDB's word.
+pub(crate) fn check_count(count: usize) -> Result<()> {
+    match count <= COUNT_MAX {
+        true => Ok(()),
+        false => {
+            let reason = format!("at most {COUNT_MAX} documents in one request");
+            Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "max_bulk_docs_count_exceeded", reason))
+        }
+    }
+}
+
 /// A document as a client sends it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Incoming {

@@ -8,7 +8,7 @@ mod transact;
 mod write;
 
 pub(crate) use files::{FileView, md5_text};
-pub(crate) use incoming::{Content, Incoming, IncomingFile, check_id};
+pub(crate) use incoming::{Content, Incoming, IncomingFile, check_count, check_id};
 pub(crate) use outgoing::{Printer, Show};
 pub(crate) use revs::{Leaves, OpenRevs, Opened, open_revs, parse_revision, revision_list};
 pub(crate) use transact::{Cause, Check, Outcome, Refusal, transact};

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use hyper::StatusCode;
-use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName};
+use hyper::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use stemmadb::{Attachment, BlobReader, Document, Snapshot, Value};
 
 use super::document::{answer_written, has_etag, id_of, manner_of, open, parent_of, wanted_revision, written_status};
@@ -75,7 +78,9 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
         .with(CONTENT_TYPE, &file.content_type)
         .with(ACCEPT_RANGES, "bytes")
         .with(ETAG, &etag)
-        .with(HeaderName::from_static("x-content-type-options"), "nosniff");
+        .with(X_CONTENT_TYPE_OPTIONS, "nosniff")
+        // A file may be a page with scripts of whoever wrote it, and is read by whoever has a session here.
+        .with(CONTENT_SECURITY_POLICY, "sandbox");
     if is_head {
         answer = answer.with(CONTENT_LENGTH, &length.to_string());
     }
@@ -129,21 +134,29 @@ fn sent(call: &Call, mut content: BlobReader, range: std::ops::Range<u64>) -> Bo
 /// A bound on what is stored: what is compressed can be much larger than what was sent.
 pub(super) struct Bounded<R> {
     inner: R,
-    left: u64,
+    /// None once there was more.
+    left: Option<u64>,
 }
 
 impl<R> Bounded<R> {
     pub(super) fn new(inner: R, bytes_max: u64) -> Self {
-        Bounded { inner, left: bytes_max }
+        Bounded { inner, left: Some(bytes_max) }
+    }
+
+    /// What came of storing this: more than the bound is the sender's fault, not the disk's.
+    fn outcome<T>(&self, stored: Result<T>) -> Result<T> {
+        if self.left.is_none() { Err(Failure::too_large("the attachment is too large")) } else { stored }
     }
 }
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.inner.read(buffer)?;
-        let too_large = || std::io::Error::new(std::io::ErrorKind::FileTooLarge, "the attachment is too large");
-        self.left = self.left.checked_sub(count as u64).ok_or_else(too_large)?;
-        Ok(count)
+        self.left = self.left.and_then(|left| left.checked_sub(count as u64));
+        match self.left {
+            Some(_) => Ok(count),
+            None => Err(std::io::ErrorKind::FileTooLarge.into()),
+        }
     }
 }
 
@@ -163,7 +176,11 @@ async fn store_body(call: &mut Call, served: &Arc<Served>) -> Result<Content> {
     let stored = tokio::task::spawn_blocking(move || {
         let _place = place;
         match is_gzip {
-            true => storing.store(Bounded::new(MultiGzDecoder::new(arriving), file_max)),
+            true => {
+                let mut content = Bounded::new(MultiGzDecoder::new(arriving), file_max);
+                let stored = storing.store(&mut content);
+                content.outcome(stored)
+            }
             false => storing.store(arriving),
         }
     });

@@ -4,7 +4,7 @@ use serde::Serialize;
 use stemmadb::{Object, Revision, Value};
 
 use super::document::{manner_of, written_status};
-use crate::documents::{Incoming, parse_revision, write};
+use crate::documents::{Incoming, check_count, parse_revision, write};
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, blocking};
 
@@ -28,6 +28,7 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<Answer> {
         Some(_) => return Err(Failure::bad_request("`docs` parameter must be an array.")),
         None => return Err(Failure::bad_request("POST body must include `docs` parameter.")),
     };
+    check_count(documents.len())?;
     if let Some(new_edits) = body.get("new_edits") {
         manner.new_edits = new_edits != &Value::Bool(false);
     }

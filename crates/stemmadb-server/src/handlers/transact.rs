@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use stemmadb::{Object, Selector, Value};
 
 use super::document::{manner_of, written_status};
-use crate::documents::{Cause, Check, Incoming, Outcome, Refusal, parse_revision, transact};
+use crate::documents::{Cause, Check, Incoming, Outcome, Refusal, check_count, parse_revision, transact};
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, blocking};
 use crate::mango::plain;
@@ -26,6 +26,7 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
         return Err(Failure::bad_request("Request body must be a JSON object"));
     };
     let documents = list(&mut body, "docs")?;
+    check_count(documents.len())?;
     let checks = list(&mut body, "checks")?;
     if checks.len() > CHECKS_MAX {
         return Err(Failure::bad_request(format!("A transaction has at most {CHECKS_MAX} checks")));

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use crate::error::{Failure, Result};
 
-/// The most values in a body: many small ones take more memory than their text.
-const NODES_MAX: usize = 8_000_000;
+/// A body of many small values takes more memory than its text: it has at most one for so many bytes, or as many as a document may have.
+const BYTES_PER_NODE_MIN: usize = 8;
 
 /// The whole body, if it is no longer than `bytes_max` and never stands still for longer than `patience`.
 pub(crate) async fn read_all(mut body: Incoming, bytes_max: usize, patience: Duration) -> Result<Bytes> {
@@ -84,7 +84,9 @@ pub(crate) async fn next_frame(body: &mut Incoming, patience: Duration) -> Resul
 /// # Errors
 /// 400 if they are none.
 pub(crate) fn read_json(bytes: &[u8]) -> Result<Value> {
-    let limits = stemmadb::Limits { bytes: usize::MAX, nodes: NODES_MAX, depth: stemmadb::DEPTH_MAX };
+    let of_a_document = stemmadb::Limits::default();
+    let nodes = of_a_document.nodes.max(bytes.len() / BYTES_PER_NODE_MIN);
+    let limits = stemmadb::Limits { bytes: usize::MAX, nodes, ..of_a_document };
     Value::parse_with(bytes, &limits).map_err(|error| Failure::bad_request(format!("invalid UTF-8 JSON: {error}")))
 }
 

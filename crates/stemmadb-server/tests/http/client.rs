@@ -125,11 +125,17 @@ impl Started {
         answer
     }
 
-    /// What comes back for a request with so long a head. The server may hang up before it has read all of it.
+    /// What comes back for a request with so long a head.
     pub(crate) fn answer_to_a_head_of(&self, bytes: usize) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
         let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {}\r\n\r\n", "x".repeat(bytes));
-        stream.write_all(head.as_bytes()).ok();
+        self.answer_to(head.as_bytes())
+    }
+
+    /// Everything that comes back for these bytes until the server hangs up, which it may before it has read all of them.
+    pub(crate) fn answer_to(&self, message: &[u8]) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(message).ok();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok();
         String::from_utf8_lossy(&answer).into_owned()

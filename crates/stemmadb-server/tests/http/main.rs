@@ -2,8 +2,10 @@
 
 mod auth;
 mod client;
+mod cves;
 mod filters;
 mod guide;
+mod hostile;
 mod insight;
 mod jwt;
 mod matrix;
@@ -13,6 +15,7 @@ mod protocol;
 mod questions;
 mod replication;
 mod slow;
+mod smuggling;
 mod tls;
 mod tokens;
 mod transact;

@@ -84,7 +84,7 @@ impl Revision {
     }
 
     /// Its fixed-size stored form: the generation, big-endian, then the hash. Ordered as revisions are.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn to_bytes(self) -> [u8; Self::STORED_BYTES] {
         let mut bytes = [0; Self::STORED_BYTES];
         bytes[..4].copy_from_slice(&self.generation.to_be_bytes());

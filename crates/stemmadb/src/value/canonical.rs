@@ -4,13 +4,13 @@
 //! string its length as a varint and its UTF-8, for an array the count and the elements, for an object the count and
 //! each name (length, UTF-8) with its value. Order is the document's.
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 use super::PackedValue;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 use super::source::Bounded;
 use super::source::{Look, Source, certain};
 use super::{Number, Numeric, Value, varint};
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 use crate::Result;
 
 const NULL: u8 = 0;
@@ -30,7 +30,7 @@ impl Value {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl PackedValue<'_> {
     /// Appends the canonical bytes: the same as of the unpacked value.
     ///

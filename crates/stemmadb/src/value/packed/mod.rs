@@ -101,7 +101,7 @@ impl<'a> PackedValue<'a> {
     ///
     /// # Errors
     /// As [`PackedValue::read`].
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn as_object(self) -> Result<Option<PackedObject<'a>>> {
         match self.bytes[0] {
             tag @ Tag::OBJECT..Tag::CONTAINERS_END => self.read_object(tag, &self.bytes[1..]).map(Some),

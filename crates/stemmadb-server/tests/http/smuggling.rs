@@ -1,0 +1,142 @@
+//! Messages that two servers could take apart differently: this one refuses them and hangs up, so that what follows is nobody's request.
+
+use std::time::Duration;
+
+use serde_json::json;
+use stemmadb_server::{Config, Limits};
+
+use crate::client::Started;
+
+/// What would be taken for a request if the message before it ended elsewhere.
+const SMUGGLED: &str = "GET /db/smuggled HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+fn server() -> Started {
+    // Who waits for more of a message does so for a moment only.
+    let moment = Duration::from_secs(1);
+    let limits = Limits { head_timeout: moment, stall_timeout: moment, ..Limits::default() };
+    let server = Started::with(|config| Config { limits, ..config });
+    server.database("db", &[json!({"_id": "a"})]);
+    server
+}
+
+/// How many answers came, and the first one's status.
+fn answers(server: &Started, message: &str) -> (usize, Option<u16>) {
+    let answer = server.answer_to(message.as_bytes());
+    let status = answer.get(9..12).and_then(|status| status.parse().ok());
+    (answer.matches("HTTP/1.1 ").count(), status)
+}
+
+#[test]
+fn lengths_that_are_unclear_are_refused() {
+    let server = server();
+    for fields in [
+        "Content-Length: 3\r\nContent-Length: 4",
+        "Content-Length: 3, 4",
+        "Content-Length: +5",
+        "Content-Length: -1",
+        "Content-Length: 0x3",
+        "Content-Length: 3 3",
+        "Content-Length: ",
+        "Content-Length: 99999999999999999999999",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding: identity",
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding: gzip",
+    ] {
+        let message = format!("POST /db HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n0\r\n\r\n{SMUGGLED}");
+        assert_eq!(answers(&server, &message), (1, Some(400)), "{fields}");
+    }
+}
+
+#[test]
+fn a_length_beside_chunks_ends_the_connection() {
+    let server = server();
+    for fields in [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5",
+        "Transfer-Encoding: chunked\r\nContent-Length: 0",
+    ] {
+        let message = format!("POST /_session HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n0\r\n\r\n{SMUGGLED}");
+        assert_eq!(answers(&server, &message).0, 1, "{fields}");
+    }
+}
+
+#[test]
+fn heads_that_are_written_wrongly_are_refused() {
+    let server = server();
+    for head in [
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX\x00: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX : a\r\n\r\n",
+        "GET / HTTP/1.1\r\n Host: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\n: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX: a\rb\r\n\r\n",
+        "GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1 \r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/3.7\r\nHost: localhost\r\n\r\n",
+        "GET  / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET\t/\tHTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "G\x00T / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ] {
+        let (count, status) = answers(&server, &format!("{head}{SMUGGLED}"));
+        assert!(count <= 1 && status.is_none_or(|status| status == 400), "{head:?}: {count} answers, {status:?}");
+    }
+}
+
+#[test]
+fn two_hosts_are_refused() {
+    let server = server();
+    for hosts in [
+        "Host: localhost\r\nHost: evil.example",
+        "Host: evil.example\r\nHost: localhost",
+        "Host: localhost\r\nHost: localhost",
+    ] {
+        let message = format!("GET / HTTP/1.1\r\n{hosts}\r\nConnection: close\r\n\r\n");
+        assert_eq!(answers(&server, &message), (1, Some(400)), "{hosts}");
+    }
+}
+
+#[test]
+fn chunks_that_are_written_wrongly_end_the_connection() {
+    let server = server();
+    for chunks in [
+        "5\r\nab\r\n0\r\n\r\n",
+        "-1\r\n\r\n0\r\n\r\n",
+        "+1\r\na\r\n0\r\n\r\n",
+        "1 \x0b\r\na\r\n0\r\n\r\n",
+        "0x1\r\na\r\n0\r\n\r\n",
+        "fffffffffffffffff\r\na\r\n0\r\n\r\n",
+        "1\r\nab\r\n0\r\n\r\n",
+        "1\na\n0\n\n",
+        "zz\r\n",
+    ] {
+        let message = format!(
+            "POST /_session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}{SMUGGLED}"
+        );
+        let (count, status) = answers(&server, &message);
+        assert!(count <= 1 && status.is_none_or(|status| status >= 400), "{chunks:?}: {count} answers, {status:?}");
+    }
+    // Very long extensions of chunks are no way to keep a thread busy.
+    let message = format!(
+        "POST /_session HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        format!("1;{}\r\na\r\n", "x".repeat(1000)).repeat(100)
+    );
+    assert!(answers(&server, &message).0 <= 1);
+}
+
+#[test]
+fn what_is_right_is_answered_one_after_the_other() {
+    let server = server();
+    let two = "POST /_session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    assert_eq!(answers(&server, two).0, 2);
+    // A method in a header or a parameter is no method.
+    for name in ["X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method"] {
+        assert_eq!(
+            server.send_as_admin("GET", "/db/a?_method=DELETE&method=DELETE", &[(name, "DELETE")], b"").status,
+            200
+        );
+    }
+    assert_eq!(server.get("/db/a").status, 200);
+}

@@ -1,0 +1,56 @@
+//! Packed records: whole, damaged, and made of any bytes.
+
+use arbitrary::Unstructured;
+
+use super::given;
+use crate::value::{PackedValue, Path, Shapes, Value, pack};
+
+/// Whatever is packed comes back, by every way of reading; damage is told or gives some value, the same by every way.
+pub fn packed(data: &[u8]) {
+    let shapes = Shapes::new();
+    shapes.intern(["a", "b"]);
+    shapes.intern(["a", "", "c", "ab", "e"]);
+    read_all_ways(data, &shapes);
+    let mut given = Unstructured::new(data);
+    let Ok(value) = given::value(&mut given) else { return };
+    let mut bytes = Vec::new();
+    pack(&value, &shapes, &mut bytes).expect("small");
+    let read = PackedValue::new(&bytes, &shapes).and_then(PackedValue::to_value).expect("packed here");
+    assert_eq!(read, value);
+    while let (false, Ok(at), Ok(byte)) =
+        (given.is_empty(), given.int_in_range(0..=bytes.len() - 1), given.arbitrary::<u8>())
+    {
+        bytes[at] = byte;
+        read_all_ways(&bytes, &shapes);
+    }
+    for cut in 0..bytes.len().min(64) {
+        read_all_ways(&bytes[..cut], &shapes);
+    }
+}
+
+fn read_all_ways(bytes: &[u8], shapes: &Shapes) {
+    let Ok(value) = PackedValue::new(bytes, shapes) else { return };
+    let (unpacked, text, mut canonical) = (value.to_value(), value.to_json(), Vec::new());
+    let is_whole = value.check().is_ok();
+    assert_eq!(text.is_ok(), is_whole);
+    assert_eq!(value.canonical(&mut canonical).is_ok(), is_whole);
+    if let Ok(unpacked) = &unpacked {
+        assert!(is_whole);
+        assert_eq!(text.expect("whole"), unpacked.to_json());
+        let mut expected = Vec::new();
+        unpacked.canonical(&mut expected);
+        assert_eq!(canonical, expected);
+    }
+    for name in ["", "a", "b", "0", "a.b", "a.0", "c.1"] {
+        let Ok(path) = Path::parse(name) else { continue };
+        if let (Ok(unpacked), Ok(found)) = (&unpacked, value.get(&path)) {
+            let found = found.map(|found| found.to_value().expect("part of a whole"));
+            assert_eq!(found.as_ref(), path.get(unpacked), "{name}");
+        }
+    }
+    if let (Ok(unpacked), Ok(Some(object))) = (&unpacked, value.as_object()) {
+        assert_eq!(object.len(), unpacked.as_object().map_or(0, |object| object.len()));
+        let as_object = matches!(unpacked, Value::Object(_));
+        assert!(as_object);
+    }
+}

@@ -1,0 +1,111 @@
+//! What is depended on: from where, and under which licences, by `deny.toml`. `cargo deny check`, where it is installed, looks at advisories
+//! too, which it fetches (`just nightly-audit`); this needs nothing but cargo.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What may be used by all, and by whom else: `("", licence)` and `(package, licence)`.
+fn allowed() -> BTreeSet<(String, String)> {
+    let rules = std::fs::read_to_string(workspace().join("deny.toml")).unwrap();
+    let quoted = |text: &str| -> Vec<String> { text.split('"').skip(1).step_by(2).map(str::to_owned).collect() };
+    let list =
+        |name: &str| rules.split(&format!("\n{name} = [\n")).nth(1).unwrap().split("\n]").next().unwrap().to_owned();
+    let of_all = quoted(&list("allow")).into_iter().map(|licence| (String::new(), licence));
+    let exceptions = list("exceptions");
+    let of_some = exceptions.lines().map(|line| match &quoted(line)[..] {
+        [package, licence] => (package.clone(), licence.clone()),
+        other => panic!("an exception names a package and a licence: {other:?}"),
+    });
+    of_all.chain(of_some).collect()
+}
+
+/// Whether an SPDX expression is met: `OR` between alternatives, `AND` within, which is how all of ours are written.
+fn is_allowed(package: &str, expression: &str, allowed: &BTreeSet<(String, String)>) -> bool {
+    let known = |licence: &str| {
+        let licence = licence.trim_matches(['(', ')', ' ']).trim_end_matches('+');
+        ["", package].iter().any(|of| allowed.contains(&((*of).to_owned(), licence.to_owned())))
+    };
+    // `(A OR B) AND C` is taken apart at the `AND` first.
+    let any = |part: &str| part.replace('/', " OR ").split(" OR ").any(known);
+    match expression.contains(") AND ") || expression.contains(" AND (") {
+        true => expression.split(" AND ").all(any),
+        false => expression.replace('/', " OR ").split(" OR ").any(|part| part.split(" AND ").all(known)),
+    }
+}
+
+/// The packages that are built here.
+fn packages() -> Vec<Value> {
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).current_dir(workspace()).output().unwrap();
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let version = run(&rustc, &["-vV"]);
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let text = run(&cargo, &["metadata", "--format-version", "1", "--locked", "--filter-platform", host]);
+    let metadata: Value = serde_json::from_str(&text).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+#[test]
+fn licences_are_those_that_were_thought_about() {
+    let (allowed, packages) = (allowed(), packages());
+    assert!(packages.len() > 150, "the dependencies were not found");
+    let wrong: Vec<_> = packages
+        .iter()
+        .map(|package| (package["name"].as_str().unwrap(), package["license"].as_str().unwrap_or("none")))
+        .filter(|(name, licence)| !is_allowed(name, licence, &allowed))
+        .collect();
+    assert!(wrong.is_empty(), "deny.toml does not allow {wrong:#?}");
+    for (package, licence) in allowed.iter().filter(|(package, _)| !package.is_empty()) {
+        assert!(is_allowed(package, licence, &allowed) && !is_allowed("another", licence, &allowed), "{package}");
+    }
+    assert!(!is_allowed("x", "GPL-3.0", &allowed) && !is_allowed("x", "MIT AND GPL-3.0", &allowed));
+    assert!(
+        !is_allowed("x", "(MIT OR Apache-2.0) AND GPL-3.0", &allowed) && is_allowed("x", "GPL-3.0 OR MIT", &allowed)
+    );
+}
+
+#[test]
+fn everything_comes_from_the_registry_with_a_checksum() {
+    for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
+        let text = std::fs::read_to_string(workspace().join(lock)).unwrap();
+        let packages: Vec<&str> = text.split("[[package]]").skip(1).collect();
+        assert!(packages.len() > 150, "{lock} was not understood");
+        for package in packages {
+            let value = |name: &str| {
+                package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = \"")?.strip_suffix('"'))
+            };
+            let name = value("name").unwrap();
+            if name.starts_with("stemmadb") {
+                assert_eq!(value("source"), None, "{lock}: {name}");
+                continue;
+            }
+            assert_eq!(value("source"), Some(REGISTRY), "{lock}: {name}");
+            assert!(value("checksum").is_some_and(|checksum| checksum.len() == 64), "{lock}: {name}");
+            assert!(!matches!(name, "openssl-sys" | "native-tls"), "{lock}: {name}: there is one TLS, in Rust");
+        }
+    }
+}
+
+#[test]
+fn what_everything_stands_on_is_there_once() {
+    let text = std::fs::read_to_string(workspace().join("Cargo.lock")).unwrap();
+    for name in
+        ["serde", "serde_json", "tokio", "hyper", "rustls", "heed", "rquickjs", "regex", "icu_collator", "subtle"]
+    {
+        let count = text.matches(&format!("name = \"{name}\"\n")).count();
+        assert_eq!(count, 1, "{name} is there in {count} versions");
+    }
+}
