@@ -144,6 +144,7 @@ fn links_lead_somewhere() {
 fn names_under(manifest: &str, heading: &str) -> Vec<String> {
     let lines = manifest.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with('['));
     lines
+        .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split(['.', ' ', '=']).next())
         .filter(|name| !name.is_empty())
         .map(String::from)
