@@ -41,8 +41,11 @@ impl Read for Slowly<'_> {
     }
 }
 
+/// A part's file name and body.
+type NamedPart = (Option<String>, Vec<u8>);
+
 /// The parts, as far as there are any, and whether the message was read to its end.
-fn read(message: &[u8], piece: usize, boundary: &str) -> (Vec<(Option<String>, Vec<u8>)>, bool) {
+fn read(message: &[u8], piece: usize, boundary: &str) -> (Vec<NamedPart>, bool) {
     let mut parts = Parts::new(Slowly(message, piece), boundary);
     let mut found = Vec::new();
     loop {
