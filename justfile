@@ -33,6 +33,14 @@ bench-all scale="small":
     cargo run --release -p stemmadb-bench -- run --scale {{scale}} --results target/results --name {{scale}}
     cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report
 
+# The pages and plots of docs/ from the results of a run.
+bench-docs results:
+    cargo run --release -p stemmadb-bench -- report {{results}} docs
+
+# docs/reliability.md from what the long tests said; `just reliability run` runs those that have not, for hours.
+reliability *run:
+    .ci/reliability {{run}}
+
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
 nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak nightly-calm nightly-audit nightly-fuzz
 

@@ -56,7 +56,9 @@ const TOP: f64 = 24.0;
 const BOTTOM: f64 = 46.0;
 /// Above all panels, for the title and the legend.
 const HEADER: f64 = 56.0;
-const LEGEND_ITEM: f64 = 150.0;
+const LEGEND_ITEM: f64 = 160.0;
+/// What a letter of the title takes at most, about.
+const TITLE_LETTER: f64 = 9.5;
 const LEGEND_LINE: f64 = 18.0;
 
 /// Colour and dashes of the series, in the order of the legend.
@@ -75,7 +77,9 @@ impl Figure {
     /// The text of an SVG file.
     pub(crate) fn to_svg(&self) -> String {
         let names = self.names();
-        let width = (self.panels.len() as f64 * (LEFT + PANEL_WIDTH + RIGHT)).max(LEFT + 2.0 * LEGEND_ITEM);
+        let title_width = LEFT + self.title.chars().count() as f64 * TITLE_LETTER;
+        let panels_width = self.panels.len() as f64 * (LEFT + PANEL_WIDTH + RIGHT);
+        let width = panels_width.max(LEFT + 2.0 * LEGEND_ITEM).max(title_width);
         let a_line = (((width - LEFT) / LEGEND_ITEM) as usize).max(1);
         let header = HEADER + (names.len().div_ceil(a_line).max(1) - 1) as f64 * LEGEND_LINE;
         let height = header + TOP + PANEL_HEIGHT + BOTTOM;

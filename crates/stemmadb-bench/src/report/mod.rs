@@ -12,7 +12,8 @@ use crate::commands::{COMMANDS, Command};
 use crate::harness::{Results, Row};
 use html::Section;
 
-/// Writes everything that `results` say into `directory`: `<experiment>.md`, `plots/`, `index.html`.
+/// Writes everything that `results` say into `directory`, as `docs/` has it: `benchmarks.md` (the core), `benchmarks-<experiment>.md`,
+/// `benchmarks-summary.md`, `plots/`, and all of it in `benchmarks.html`.
 pub(crate) fn write(results: &Results, how: &str, directory: &Path) -> Result<()> {
     let plots = directory.join("plots");
     std::fs::create_dir_all(&plots)?;
@@ -30,7 +31,7 @@ pub(crate) fn write(results: &Results, how: &str, directory: &Path) -> Result<()
                 .iter()
                 .for_each(|(name, figure)| page.push_str(&format!("![{}](plots/{name}.svg)\n\n", figure.title)));
         }
-        put(&directory.join(format!("{}.md", command.name)), page.as_bytes())?;
+        put(&directory.join(page_name(command.name)), page.as_bytes())?;
         let mut pictures = Vec::new();
         for (name, figure) in &figures {
             let svg = figure.to_svg();
@@ -40,9 +41,13 @@ pub(crate) fn write(results: &Results, how: &str, directory: &Path) -> Result<()
         }
         sections.push(Section { name: command.name, markdown: page, plots: pictures });
     }
-    columns::write(results, &directory.join("cars"))?;
-    put(&directory.join("summary.md"), sections[0].markdown.as_bytes())?;
-    put(&directory.join("index.html"), html::page(&sections).as_bytes())
+    columns::write(results, &plots.join("cars"))?;
+    put(&directory.join(page_name("summary")), sections[0].markdown.as_bytes())?;
+    put(&directory.join("benchmarks.html"), html::page(&sections).as_bytes())
+}
+
+fn page_name(section: &str) -> String {
+    if section == "core" { "benchmarks.md".to_owned() } else { format!("benchmarks-{section}.md") }
 }
 
 fn put(file: &Path, bytes: &[u8]) -> Result<()> {
@@ -118,13 +123,15 @@ mod tests {
         let directory = place.path().join("report");
         write(&read, "bench", &directory).unwrap();
         let text = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
-        assert!(text("summary.md").contains("| index, uncached | 10000 | bound | 0.5 | 1 | 0 % | **missed** |"));
-        assert!(text("summary.md").contains("## Caches: 1 of 2 met"));
-        assert_eq!(text("cars.stemma-index.d").lines().count(), 2);
-        assert!(text("caches.md").contains("![Finding cars by index](plots/caches-index.svg)"));
+        assert!(
+            text("benchmarks-summary.md").contains("| index, uncached | 10000 | bound | 0.5 | 1 | 0 % | **missed** |")
+        );
+        assert!(text("benchmarks-summary.md").contains("## Caches: 1 of 2 met"));
+        assert!(text("benchmarks-caches.md").contains("![Finding cars by index](plots/caches-index.svg)"));
+        assert_eq!(text("plots/cars.stemma-index.d").lines().count(), 2);
         let png = std::fs::read(directory.join("plots/caches-index.png")).unwrap();
         assert!(png.starts_with(b"\x89PNG"));
-        let html = text("index.html");
+        let html = text("benchmarks.html");
         assert!(html.contains("<svg") && html.contains("<table>") && !html.contains("<img") && !html.contains("src="));
     }
 }
