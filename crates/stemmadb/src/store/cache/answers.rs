@@ -2,7 +2,7 @@
 //!
 //! Invariant: an answer is given only while no write has changed whom the term has, nor one of its documents, since the snapshot it was
 //! taken from. Each write stamps its sequence into the slots of the terms it changes, of paths that are *watched*, and of its document
-//! (see [`NumberedCache`](super::NumberedCache)), before it is published. A path is watched from its first answer on; an answer
+//! (see [`NumberedCache`]), before it is published. A path is watched from its first answer on; an answer
 //! counts only from a snapshot that has all that was written unseen.
 
 use std::hash::BuildHasher;
