@@ -34,7 +34,7 @@ const STYLES: Styles = Styles::styled()
     override_usage = "stemma <VERB> <DATABASE> [ARGUMENTS]",
     after_help = "The first minute:\n  \
         stemma import library.stemma books.jsonl\n  \
-        stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n\n\
+        stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n\
         `stemma VERB --help` teaches a verb with examples.",
     after_long_help = "The first minute:\n\n  \
         stemma import library.stemma books.jsonl --id-field isbn\n  \
