@@ -144,6 +144,9 @@ impl DocumentCache {
         }
         self.stamp(id).fetch_max(sequence.0, Ordering::AcqRel);
         self.by_number.touch(number, sequence);
+        if !self.answers.is_watching() {
+            return;
+        }
         for term in change.removed_terms().chain(change.added_terms()) {
             self.answers.touch(term.path, term.key, sequence);
         }

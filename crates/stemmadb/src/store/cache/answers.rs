@@ -7,7 +7,7 @@
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quick_cache::{Equivalent, Weighter, sync::Cache};
 
@@ -38,6 +38,8 @@ pub(super) struct AnswerCache {
     incomplete: AtomicU64,
     /// From which state on answers about a path count.
     watched: Box<[AtomicU64]>,
+    /// Whether any path is watched: else writers need not look at terms.
+    is_watching: AtomicBool,
     /// The newest sequence that a writer has begun to stamp.
     begun: AtomicU64,
     hasher: hashbrown::DefaultHashBuilder,
@@ -82,6 +84,7 @@ impl AnswerCache {
             stamps: (0..STAMP_COUNT).map(|_| AtomicU64::new(0)).collect(),
             incomplete: AtomicU64::new(0),
             watched: (0..WATCH_COUNT).map(|_| AtomicU64::new(UNWATCHED)).collect(),
+            is_watching: AtomicBool::new(false),
             begun: AtomicU64::new(0),
             hasher: hashbrown::DefaultHashBuilder::default(),
         }
@@ -116,6 +119,7 @@ impl AnswerCache {
         if known != UNWATCHED {
             return known;
         }
+        self.is_watching.store(true, Ordering::SeqCst);
         // Seen by writers, and good for no answer.
         _ = slot.compare_exchange(UNWATCHED, UNWATCHED - 1, Ordering::SeqCst, Ordering::SeqCst);
         let from = self.begun.load(Ordering::SeqCst);
@@ -126,6 +130,11 @@ impl AnswerCache {
     /// Notes that terms are about to be stamped with sequences up to this one; under the writer lock, before any is.
     pub(super) fn begin(&self, last: Sequence) {
         self.begun.fetch_max(last.0, Ordering::SeqCst);
+    }
+
+    /// Whether any term is to be stamped; to be asked after [`AnswerCache::begin`].
+    pub(super) fn is_watching(&self) -> bool {
+        self.is_watching.load(Ordering::SeqCst)
     }
 
     /// Notes that a write at `sequence` changes which documents have a term.
