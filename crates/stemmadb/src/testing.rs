@@ -1,7 +1,8 @@
 //! For Stemma's own tests of what must never happen. No part of what this crate promises.
 
-use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use parking_lot::Mutex;
 
@@ -14,6 +15,40 @@ pub use crate::store::Clock;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+
+/// Copies a directory with all that is in it.
+///
+/// # Errors
+/// What the file system says.
+pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in from.read_dir()? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_directory(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a fuzzer's target each input of its corpus, which lies in a directory.
+///
+/// # Errors
+/// What the file system says; `NotFound` if there is hardly any.
+pub fn replay(corpus: &Path, target: fn(&[u8])) -> io::Result<()> {
+    let inputs = corpus.read_dir()?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    if inputs.len() <= 3 {
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is gone", corpus.display())));
+    }
+    for input in inputs {
+        println!("{}", input.display());
+        target(&std::fs::read(&input)?);
+    }
+    Ok(())
+}
 
 /// Bounds far smaller than anyone may ask for, so that a few hundred writes fill memtables, roll segments and cut checkpoints
 /// into many slices.

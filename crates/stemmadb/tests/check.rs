@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use damage::{Damage, KINDS, Random, copy_directory, segments};
+use damage::{Damage, KINDS, Random, segments};
 use stemmadb::{Database, Durability, ErrorKind, Options, testing};
 
 mod damage;
@@ -78,7 +78,7 @@ fn all_damage_to_the_log_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let (path, copy) = (directory.path().join("original.stemma"), directory.path().join("copy.stemma"));
     original(&path);
-    copy_directory(&path, &copy);
+    testing::copy_directory(&path, &copy).unwrap();
     assert!(!is_found(&copy), "nothing is damaged yet");
     let mut random = Random(number_from("STEMMA_DAMAGE_SEED", 1));
     let mut missed = Vec::new();
@@ -86,7 +86,7 @@ fn all_damage_to_the_log_is_found() {
         let (mut injected, mut found) = (0, 0);
         for _ in 0..number_from("STEMMA_DAMAGES", 25) {
             std::fs::remove_dir_all(&copy).ok();
-            copy_directory(&path, &copy);
+            testing::copy_directory(&path, &copy).unwrap();
             let Some(damage) = Damage::of_kind(kind, &mut random, &copy) else { continue };
             injected += 1;
             match is_found(&copy) {
@@ -109,7 +109,7 @@ fn all_damage_to_the_content_of_files_is_found() {
     let rounds = number_from("STEMMA_DAMAGES", 25);
     for round in 0..rounds {
         std::fs::remove_dir_all(&copy).ok();
-        copy_directory(&path, &copy);
+        testing::copy_directory(&path, &copy).unwrap();
         let directories = copy.join("blobs").read_dir().unwrap().flatten().filter(|entry| entry.path().is_dir());
         let files = directories.flat_map(|entry| entry.path().read_dir().unwrap().flatten().collect::<Vec<_>>());
         let mut files: Vec<_> = files.map(|entry| entry.path()).collect();

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use stemmadb::{Database, Durability, Error, ErrorKind, Options, Result, Sequence, Value, field};
+use stemmadb::{Database, Durability, Error, ErrorKind, Options, Result, Sequence, Value, field, testing};
 
 fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -68,18 +68,6 @@ fn original(directory: &Path) -> (PathBuf, Contents) {
     }
     db.close().unwrap();
     (path, contents)
-}
-
-fn copy_directory(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in from.read_dir().unwrap().flatten() {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy_directory(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }
 
 fn flip(file: &Path, bit: u64) {
@@ -185,7 +173,7 @@ fn a_flipped_bit_in_the_log_is_told_or_harmless() {
     let mut tally = Tally::default();
     for round in 0..flip_count() {
         std::fs::remove_dir_all(&copy).ok();
-        copy_directory(&path, &copy);
+        testing::copy_directory(&path, &copy).unwrap();
         let logs = files(&copy.join("log"), "log");
         assert!(logs.len() > 1, "several segments");
         let file = &logs[random.below(logs.len() as u64) as usize];
@@ -226,7 +214,7 @@ fn a_flipped_bit_in_the_tree_never_gives_a_wrong_answer_and_a_rebuild_repairs_it
     let mut tally = Tally::default();
     for round in 0..flip_count() {
         std::fs::remove_dir_all(&copy).ok();
-        copy_directory(&path, &copy);
+        testing::copy_directory(&path, &copy).unwrap();
         let file = copy.join("tree/data.mdb");
         let bit = random.below(std::fs::metadata(&file).unwrap().len() * 8);
         flip(&file, bit);

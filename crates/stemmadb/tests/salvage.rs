@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use damage::{Damage, KINDS, Random, copy_directory, segments};
+use damage::{Damage, KINDS, Random, segments};
 use stemmadb::{Database, DocumentId, Durability, Edit, Options, SalvageReport, Salvaged, Value, testing};
 
 mod damage;
@@ -185,7 +185,7 @@ fn whatever_was_not_damaged_is_saved_byte_for_byte() {
     let rounds = number_from("STEMMA_SALVAGES", 40);
     for round in 0..rounds {
         std::fs::remove_dir_all(&copy).ok();
-        copy_directory(&path, &copy);
+        testing::copy_directory(&path, &copy).unwrap();
         // A database is not to need its tree for this.
         std::fs::remove_dir_all(copy.join("tree")).unwrap();
         let mut damages = Vec::new();

@@ -8,6 +8,8 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use multipart::Slowly;
 pub use multipart::multipart;
 pub use requests::requests;
 

@@ -30,7 +30,7 @@ pub fn multipart(data: &[u8]) {
 }
 
 /// Gives out a few bytes at a time.
-struct Slowly<'a>(&'a [u8], usize);
+pub(crate) struct Slowly<'a>(pub(crate) &'a [u8], pub(crate) usize);
 
 impl Read for Slowly<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {

@@ -166,18 +166,7 @@ fn broken(what: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Gives out a few bytes at a time.
-    struct Slowly<'a>(&'a [u8], usize);
-
-    impl Read for Slowly<'_> {
-        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-            let count = self.1.min(out.len()).min(self.0.len());
-            out[..count].copy_from_slice(&self.0[..count]);
-            self.0 = &self.0[count..];
-            Ok(count)
-        }
-    }
+    use crate::fuzz::Slowly;
 
     #[test]
     fn parts_are_read_however_they_arrive() {

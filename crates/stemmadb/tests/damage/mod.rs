@@ -101,15 +101,3 @@ pub(crate) fn segments(database: &Path) -> Vec<PathBuf> {
     files.sort();
     files
 }
-
-pub(crate) fn copy_directory(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in from.read_dir().unwrap().flatten() {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy_directory(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}

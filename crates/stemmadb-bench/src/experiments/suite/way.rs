@@ -72,6 +72,14 @@ fn id(number: usize) -> String {
     format!("user_{number}")
 }
 
+/// Whether as many users were found, and the first and last that were updated as often written, as there should be.
+fn judged((found, ends): (usize, (usize, usize)), (count, expected): (usize, usize)) -> Result<()> {
+    if (found, ends) == (count, (expected, expected)) {
+        return Ok(());
+    }
+    wrong(format!("{found} users of {count}, written {ends:?} times of {expected}"))
+}
+
 fn wrong(what: impl std::fmt::Display) -> Result<()> {
     Err(what.to_string().into())
 }
@@ -145,11 +153,7 @@ impl Way for Direct {
             Ok(self.database.get(&id(number))?.ok_or("no such user")?.revision().generation() as usize)
         };
         let ends = (generation(0)?, generation(updated_count - 1)?);
-        let expected = 1 + update_count;
-        if (found, ends) == (count, (expected, expected)) {
-            return Ok(());
-        }
-        wrong(format!("{found} users of {count}, written {ends:?} times of {expected}"))
+        judged((found, ends), (count, 1 + update_count))
     }
 
     fn find(&mut self, is_active: bool, limit: usize) -> Result<usize> {
@@ -284,11 +288,7 @@ impl Way for Http {
             Ok(body["_rev"].as_str().and_then(|rev| rev.split('-').next()).ok_or("no revision")?.parse()?)
         };
         let ends = (generation(0)?, generation(updated_count - 1)?);
-        let expected = 1 + update_count;
-        if (found, ends) == (count, (expected, expected)) {
-            return Ok(());
-        }
-        wrong(format!("{found} users of {count}, written {ends:?} times of {expected}"))
+        judged((found, ends), (count, 1 + update_count))
     }
 
     fn find(&mut self, is_active: bool, limit: usize) -> Result<usize> {
