@@ -51,30 +51,47 @@ impl Connection {
     /// Sends a request and takes its answer.
     pub(crate) fn ask(&mut self, request: &[u8]) -> Result<Answer> {
         self.stream.write_all(request)?;
-        self.bytes.clear();
-        let head_end = loop {
-            if let Some(at) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
-            }
-            self.read_more()?;
-        };
+        self.answer()
+    }
+
+    /// Sends two requests at once and takes their answers.
+    pub(crate) fn ask_both(&mut self, first: &[u8], second: &[u8]) -> Result<[Answer; 2]> {
+        self.stream.write_all(&[first, second].concat())?;
+        Ok([self.answer()?, self.answer()?])
+    }
+
+    /// The next answer; what came after it is kept.
+    fn answer(&mut self) -> Result<Answer> {
+        let head_end = self.head_end()?;
         let head = std::str::from_utf8(&self.bytes[..head_end])?;
         let status = head.get(9..12).ok_or("an answer without a status")?.parse()?;
-        let body = match extent(head)? {
+        let (body, end) = match extent(head)? {
             Extent::Length(length) => {
-                while self.bytes.len() < head_end + length {
+                let end = head_end + length;
+                while self.bytes.len() < end {
                     self.read_more()?;
                 }
-                self.bytes[head_end..].to_vec()
+                (self.bytes[head_end..end].to_vec(), end)
             }
             Extent::Chunks => loop {
-                if let Some(body) = joined(&self.bytes[head_end..])? {
-                    break body;
+                if let Some((body, length)) = joined(&self.bytes[head_end..])? {
+                    break (body, head_end + length);
                 }
                 self.read_more()?;
             },
         };
+        self.bytes.drain(..end);
         Ok(Answer { status, body })
+    }
+
+    /// Where the head of the next answer ends, once all of it is there.
+    fn head_end(&mut self) -> Result<usize> {
+        loop {
+            if let Some(at) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                return Ok(at + 4);
+            }
+            self.read_more()?;
+        }
     }
 
     /// Asks for a WebSocket; from then on there are messages, and no requests.
@@ -85,13 +102,7 @@ impl Connection {
              Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         );
         self.stream.write_all(head.as_bytes())?;
-        self.bytes.clear();
-        let head_end = loop {
-            if let Some(at) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
-            }
-            self.read_more()?;
-        };
+        let head_end = self.head_end()?;
         if !self.bytes.starts_with(b"HTTP/1.1 101") {
             return Err(format!("no WebSocket: {}", String::from_utf8_lossy(&self.bytes)).into());
         }
@@ -172,21 +183,21 @@ fn extent(head: &str) -> Result<Extent> {
     Ok(Extent::Length(0))
 }
 
-/// The bytes of all chunks; none if the last is not there yet.
-fn joined(mut bytes: &[u8]) -> Result<Option<Vec<u8>>> {
-    let mut body = Vec::new();
+/// The bytes of all chunks, and of how many bytes they are made; none if the last is not there yet.
+fn joined(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
+    let (mut body, mut rest) = (Vec::new(), bytes);
     loop {
-        let Some(line_end) = bytes.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
-        let length = usize::from_str_radix(std::str::from_utf8(&bytes[..line_end])?, 16)?;
-        let rest = &bytes[line_end + 2..];
-        if rest.len() < length + 2 {
+        let Some(line_end) = rest.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
+        let length = usize::from_str_radix(std::str::from_utf8(&rest[..line_end])?, 16)?;
+        let chunk = &rest[line_end + 2..];
+        if chunk.len() < length + 2 {
             return Ok(None);
         }
+        rest = &chunk[length + 2..];
         if length == 0 {
-            return Ok(Some(body));
+            return Ok(Some((body, bytes.len() - rest.len())));
         }
-        body.extend_from_slice(&rest[..length]);
-        bytes = &rest[length + 2..];
+        body.extend_from_slice(&chunk[..length]);
     }
 }
 
@@ -197,9 +208,11 @@ mod tests {
     #[test]
     fn chunks_are_joined_once_all_are_there() {
         let all = b"3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n";
-        assert_eq!(joined(all).unwrap().as_deref(), Some(&b"abc0123456789"[..]));
+        let joined_of = |bytes: &[u8]| joined(bytes).unwrap();
+        assert_eq!(joined_of(all), Some((b"abc0123456789".to_vec(), all.len())));
+        assert_eq!(joined_of(&[&all[..], b"HTTP/1.1 200"].concat()), joined_of(all));
         for end in 0..all.len() {
-            assert_eq!(joined(&all[..end]).unwrap(), None, "of the first {end} bytes");
+            assert_eq!(joined_of(&all[..end]), None, "of the first {end} bytes");
         }
     }
 

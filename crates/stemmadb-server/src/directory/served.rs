@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use md5::{Digest as _, Md5};
 use parking_lot::{Mutex, RwLock};
 use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, Sequence, Snapshot};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 
 use super::catalogue::Entry;
@@ -18,7 +17,7 @@ use super::updates::Updates;
 use crate::auth::Security;
 use crate::design::Validators;
 use crate::error::{Failure, Result};
-use crate::http::blocking;
+use crate::http::{blocking, may_step_aside};
 use crate::mango::PreparedQueries;
 
 /// One open database, and what the server keeps beside it.
@@ -168,7 +167,7 @@ impl Served {
         work: impl FnOnce(&Served) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let writer = Writer::of(self.clone());
-        if !writer.is_alone || Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
+        if !writer.is_alone || !may_step_aside() {
             return blocking(move || work(&writer.served)).await;
         }
         let start = Instant::now();

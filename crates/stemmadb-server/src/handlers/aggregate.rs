@@ -4,14 +4,14 @@ use hyper::StatusCode;
 use stemmadb::Value;
 
 use crate::error::Result;
-use crate::http::{Answer, Call, blocking};
+use crate::http::{Answer, Call, reading};
 use crate::mango::Aggregate;
 
 /// `POST /{db}/_aggregate`
 pub(crate) async fn post(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let asked = Aggregate::parse(&call.json().await?)?;
-    blocking(move || {
+    reading(move || {
         let mut text = b"{\"rows\":[".to_vec();
         for (at, (key, figures)) in asked.rows(&served.database().snapshot()?)?.into_iter().enumerate() {
             text.extend_from_slice(if at == 0 { b"\n{\"key\":" } else { b",\n{\"key\":" });

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hyper::StatusCode;
 use serde_json::json;
-use stemmadb::{Document, ErrorKind, Index, Object, Snapshot, Value};
+use stemmadb::{Database, Document, ErrorKind, Index, Object, Snapshot, Value};
 
 use crate::directory::Served;
 use crate::documents::{Incoming, Manner, Printer, Show, write_one};
@@ -24,13 +24,18 @@ const WARNING: &str = "The number of documents examined is high in proportion to
 pub(crate) async fn find(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let request = Request::parse(&call.json().await?)?;
-    found(&call, served, request).await
+    found(&call, served, |_| Ok(request)).await
 }
 
-/// What a query finds.
-pub(super) async fn found(call: &Call, served: Arc<Served>, request: Request) -> Result<Answer> {
+/// What a query finds, which is made first.
+pub(super) async fn found(
+    call: &Call,
+    served: Arc<Served>,
+    request: impl FnOnce(&Database) -> Result<Request> + Send + 'static,
+) -> Result<Answer> {
     let patience = call.state.config.limits.stall_timeout;
     streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
+        let request = request(served.database())?;
         write_found(&served, &request, &mut out).await
     })
     .await

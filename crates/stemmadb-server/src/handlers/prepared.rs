@@ -27,9 +27,7 @@ pub(crate) async fn ask(mut call: Call) -> Result<Answer> {
     let Value::Object(body) = call.json().await? else {
         return Err(Failure::bad_request("Request body must be a JSON object"));
     };
-    let database = served.database().clone();
-    let request = blocking(move || query.request(&database, body)).await?;
-    found(&call, served, request).await
+    found(&call, served, move |database| query.request(database, body)).await
 }
 
 /// `DELETE /{db}/_prepared/{handle}`

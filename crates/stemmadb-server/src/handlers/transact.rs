@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use stemmadb::{Object, Selector, Value};
 
 use super::document::{manner_of, written_status};
+use crate::directory::Served;
 use crate::documents::{Cause, Check, Incoming, Outcome, Refusal, check_count, parse_revision, transact};
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, blocking};
@@ -14,6 +15,8 @@ use crate::mango::plain;
 
 /// The most checks of one transaction: each may be a query.
 const CHECKS_MAX: usize = 1_000;
+/// Up to so many documents a transaction is as short as a write of one.
+const SHORT_COUNT: usize = 16;
 
 /// `POST /{db}/_transact`
 pub(crate) async fn post(mut call: Call) -> Result<Answer> {
@@ -35,11 +38,12 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
         return Err(Failure::bad_request(format!("A transaction has `docs` and `checks`, not `{name}`")));
     }
     let status = written_status(&call);
-    blocking(move || {
+    let is_short = checks.is_empty() && documents.len() <= SHORT_COUNT;
+    let work = move |served: &Served| {
         let documents = documents.into_iter().map(Incoming::parse).collect::<Result<Vec<_>>>()?;
         refuse_unfit(&documents)?;
         let checks = checks.iter().map(check).collect::<Result<Vec<_>>>()?;
-        match transact(&served, documents, &checks, &manner)? {
+        match transact(served, documents, &checks, &manner)? {
             Outcome::Written(written) => {
                 let row = |(id, rev): &(String, String)| json!({"ok": true, "id": id, "rev": rev});
                 let rows: Vec<_> = written.iter().map(row).collect();
@@ -47,8 +51,8 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
             }
             Outcome::Refused(refused) => refusal(&refused),
         }
-    })
-    .await
+    };
+    if is_short { served.writing(work).await } else { blocking(move || work(&served)).await }
 }
 
 fn list(body: &mut Object, name: &str) -> Result<Vec<Value>> {

@@ -1,12 +1,14 @@
 //! One request, with what was found out about it before its handler runs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use stemmadb::Value;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::body::{inflated, read_all, read_json};
@@ -130,10 +132,64 @@ impl Call {
     }
 }
 
+/// Reads of [`reading`] that go on in this process.
+static READER_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs a read that is a few look-ups as a rule, and may be long. Who reads alone does it on this thread, whose other work goes on elsewhere
+/// meanwhile: to wake another thread and to be woken by it takes longer than most reads. Who comes while others read goes to the blocking pool.
+pub(crate) async fn reading<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let reader = Reader::new();
+    if reader.is_alone && may_step_aside() { tokio::task::block_in_place(work) } else { blocking(work).await }
+}
+
+/// Whether the runtime has other threads for what this one leaves.
+pub(crate) fn may_step_aside() -> bool {
+    Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
+}
+
+/// Somebody who reads, counted as long as they do.
+struct Reader {
+    is_alone: bool,
+}
+
+impl Reader {
+    fn new() -> Self {
+        Reader { is_alone: READER_COUNT.fetch_add(1, Ordering::AcqRel) == 0 }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        READER_COUNT.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Runs what may wait for the disk, or take longer than a point read, where it holds nobody up.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(Failure::internal(format!("a handler failed: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_long_read_holds_nobody_up() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (tell, told) = mpsc::channel();
+            // It ends when another task of the only worker has run.
+            let long = tokio::spawn(reading(move || Ok(told.recv_timeout(Duration::from_secs(60)).is_ok())));
+            let beside = tokio::spawn(async move { reading(|| Ok(2)).await });
+            assert_eq!(beside.await.unwrap().unwrap(), 2);
+            tokio::spawn(async move { tell.send(()) }).await.unwrap().unwrap();
+            assert!(long.await.unwrap().unwrap());
+        });
     }
 }

@@ -13,7 +13,7 @@ mod watched;
 pub(crate) use answer::{Answer, Body, Served};
 pub(crate) use arriving::Arriving;
 pub(crate) use body::{next_frame, read_all, read_json};
-pub(crate) use call::{Call, State, UPLOADS_MAX, blocking};
+pub(crate) use call::{Call, State, UPLOADS_MAX, blocking, may_step_aside, reading};
 pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use query::Query;

@@ -1,6 +1,6 @@
 //! Answers that are made piece by piece, in bounded memory, and without a thread that waits for the client.
 //!
-//! Work is an `async` block that awaits nothing but [`Pieces::flush`]: it runs on the blocking pool up to its next piece, and is parked until
+//! Work is an `async` block that awaits nothing but [`Pieces::flush`]: it runs where it holds nobody up, until its next piece, and is parked until
 //! the client has taken enough for another. So however many clients read slowly, they hold what their work holds (a snapshot, a position),
 //! and no thread.
 //!
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::answer::{Answer, Body};
-use super::call::blocking;
+use super::call::{blocking, reading};
 use crate::error::Result;
 
 /// Pieces are about so large: answers below it are sent whole.
@@ -80,18 +80,15 @@ impl Parked {
         Parked { work: Box::pin(work(pieces)), made }
     }
 
-    /// Works up to the next piece, on the blocking pool.
-    async fn step(mut self) -> Result<(Self, Step)> {
-        blocking(move || {
-            let polled = self.work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let made = std::mem::take(&mut *self.made.lock());
-            let step = match polled {
-                Poll::Pending => Step::Piece(made),
-                Poll::Ready(result) => Step::Done(result.map(|()| made)),
-            };
-            Ok((self, step))
-        })
-        .await
+    /// Works up to the next piece.
+    fn step(mut self) -> Result<(Self, Step)> {
+        let polled = self.work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let made = std::mem::take(&mut *self.made.lock());
+        let step = match polled {
+            Poll::Pending => Step::Piece(made),
+            Poll::Ready(result) => Step::Done(result.map(|()| made)),
+        };
+        Ok((self, step))
     }
 
     /// Sends piece after piece from here on. Waits for a client that is slow, but not for one that stands still.
@@ -107,7 +104,7 @@ impl Parked {
             if is_last || !is_taken {
                 return;
             }
-            (self, step) = match self.step().await {
+            (self, step) = match blocking(move || self.step()).await {
                 Ok(next) => next,
                 Err(failure) => {
                     let error = std::io::Error::other(failure.to_string());
@@ -142,7 +139,8 @@ pub(crate) async fn streamed<F: Future<Output = Result<()>> + Send + 'static>(
     patience: Duration,
     work: impl FnOnce(Pieces) -> F,
 ) -> Result<Answer> {
-    let body = match Parked::new(work).step().await? {
+    let parked = Parked::new(work);
+    let body = match reading(move || parked.step()).await? {
         (_, Step::Done(whole)) => Body::Whole(Some(whole?.into())),
         (parked, step) => parked.body(step, None, patience),
     };

@@ -59,7 +59,7 @@ pub(crate) trait Agent {
 }
 
 /// Which cart: as the engine, or whoever uses it, numbers them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CartId(u128);
 
 /// Where a shop's documents or rows are numbered by an engine with 64 bits.

@@ -1,9 +1,11 @@
 //! The shop in Stemma, reached over HTTP: the same documents as within the program, a server in a process of its own, one connection for each agent.
 //!
-//! What one statement does in SQL takes two requests where the second needs what the first says: a product and then its ratings, a cart and
-//! then its next revision. Queries are prepared, as statements are. A transaction (`_transact`) is one request.
+//! Queries are prepared, as statements are. A product that is looked up and what its reviews come to are asked for at once, each without
+//! waiting for the other's answer; one that is found by name has to be known before its reviews are. An agent keeps the carts that it wrote,
+//! with their revisions, and reads one only if somebody else wrote to it. A transaction (`_transact`) is one request.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Serialize;
@@ -92,7 +94,7 @@ impl Shop for StemmaHttpShop {
     fn agent(&self) -> Result<Box<dyn Agent + Send + '_>> {
         let site = self.site();
         let connection = RefCell::new(Connection::open(site.address)?);
-        Ok(Box::new(StemmaHttpAgent { site, connection, find: &self.find }))
+        Ok(Box::new(StemmaHttpAgent { site, connection, find: &self.find, carts: HashMap::new() }))
     }
 
     fn state(&self) -> Result<State> {
@@ -122,80 +124,124 @@ struct StemmaHttpAgent<'a> {
     connection: RefCell<Connection>,
     /// The path of the prepared query.
     find: &'a str,
+    /// The carts that this agent wrote last, as it wrote them.
+    carts: HashMap<CartId, Value>,
 }
 
 impl StemmaHttpAgent<'_> {
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer> {
-        let body = body.map(Value::to_string);
-        self.connection.borrow_mut().ask(&self.site.request(method, path, body.as_deref()))
+    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Vec<u8> {
+        self.site.request(method, path, body.map(Value::to_string).as_deref())
     }
 
-    /// What it says, if its status is this one.
-    fn told(&self, status: u16, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
-        let answer = self.ask(method, path, body)?;
-        if answer.status != status {
-            let text = String::from_utf8_lossy(&answer.body);
-            return Err(format!("{method} {path}: {} instead of {status}: {text}", answer.status).into());
-        }
-        Ok(serde_json::from_slice(&answer.body)?)
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer> {
+        self.connection.borrow_mut().ask(&self.request(method, path, body))
     }
 
     /// A document, if it is there.
     fn get(&self, id: &str) -> Result<Option<Value>> {
-        let answer = self.ask("GET", &at(id), None)?;
-        match answer.status {
-            200 => Ok(Some(serde_json::from_slice(&answer.body)?)),
-            404 => Ok(None),
-            status => Err(format!("GET {id}: {status}").into()),
+        found(&self.ask("GET", &at(id), None)?)
+    }
+
+    /// What the reviews of a product come to.
+    fn rating_request(&self, product_id: u32) -> Vec<u8> {
+        let figures = json!({"count": "count", "total": {"sum": "rating"}});
+        let asked = json!({"selector": {"product_id": product_id}, "figures": figures});
+        self.request("POST", &at("_aggregate"), Some(&asked))
+    }
+
+    /// The cart as this agent knows it, with its revision; else as it is.
+    fn known_cart(&mut self, cart: CartId) -> Result<Value> {
+        match self.carts.remove(&cart) {
+            Some(known) => Ok(known),
+            None => Ok(self.get(&cart_id(cart))?.ok_or("the cart is gone")?),
         }
     }
 
-    /// A product with what its reviews come to.
-    fn seen(&self, product: &Value) -> Result<ProductSeen> {
-        let id = product["_id"].as_str().and_then(|id| id.strip_prefix("product:")).ok_or("no product's id")?;
-        let id: u32 = id.parse()?;
-        let asked = json!({"selector": {"product_id": id}, "figures": {"count": "count", "total": {"sum": "rating"}}});
-        let told = self.told(200, "POST", &at("_aggregate"), Some(&asked))?;
-        let figure =
-            |name: &str| -> Result<u32> { Ok(told["rows"][0]["value"][name].as_u64().unwrap_or(0).try_into()?) };
-        let rating = Rating { total: figure("total")?, count: figure("count")? };
-        let Product { name, category_ids } = read(product)?;
-        Ok(ProductSeen { id, name, category_ids, rating })
+    /// Writes a cart; false if somebody else wrote to it.
+    fn put_cart(&mut self, cart: CartId, mut document: Value) -> Result<bool> {
+        let path = at(&cart_id(cart));
+        let answer = self.ask("PUT", &path, Some(&document))?;
+        if answer.status == 409 {
+            return Ok(false);
+        }
+        document["_rev"] = told(&answer, 201)?["rev"].take();
+        self.carts.insert(cart, document);
+        Ok(true)
     }
+}
+
+/// What an answer says, if its status is this one.
+fn told(answer: &Answer, status: u16) -> Result<Value> {
+    if answer.status != status {
+        let text = String::from_utf8_lossy(&answer.body);
+        return Err(format!("{} instead of {status}: {text}", answer.status).into());
+    }
+    Ok(serde_json::from_slice(&answer.body)?)
+}
+
+/// The document that was asked for, if it is there.
+fn found(answer: &Answer) -> Result<Option<Value>> {
+    if answer.status == 404 { Ok(None) } else { told(answer, 200).map(Some) }
+}
+
+/// A product with what its reviews come to.
+fn seen(product: &Value, rating: &Answer) -> Result<ProductSeen> {
+    let told = told(rating, 200)?;
+    let figure = |name: &str| -> Result<u32> { Ok(told["rows"][0]["value"][name].as_u64().unwrap_or(0).try_into()?) };
+    let rating = Rating { total: figure("total")?, count: figure("count")? };
+    let Product { name, category_ids } = read(product)?;
+    Ok(ProductSeen { id: product_id(product)?, name, category_ids, rating })
+}
+
+fn product_id(product: &Value) -> Result<u32> {
+    let id = product["_id"].as_str().and_then(|id| id.strip_prefix("product:")).ok_or("no product's id")?;
+    Ok(id.parse()?)
 }
 
 impl Agent for StemmaHttpAgent<'_> {
     fn find_product(&mut self, name: &str) -> Result<Option<ProductSeen>> {
-        let told = self.told(200, "POST", self.find, Some(&json!({"parameters": {"name": name}})))?;
-        told["docs"].as_array().and_then(|docs| docs.first()).map(|product| self.seen(product)).transpose()
+        let answer = self.ask("POST", self.find, Some(&json!({"parameters": {"name": name}})))?;
+        let told = told(&answer, 200)?;
+        let Some(product) = told["docs"].as_array().and_then(|docs| docs.first()) else { return Ok(None) };
+        let rating = self.connection.borrow_mut().ask(&self.rating_request(product_id(product)?))?;
+        seen(product, &rating).map(Some)
     }
 
     fn look_up_product(&mut self, id: u32) -> Result<Option<ProductSeen>> {
-        self.get(&format!("product:{id}"))?.map(|product| self.seen(&product)).transpose()
+        let get = self.request("GET", &at(&format!("product:{id}")), None);
+        let [product, rating] = self.connection.borrow_mut().ask_both(&get, &self.rating_request(id))?;
+        found(&product)?.map(|product| seen(&product, &rating)).transpose()
     }
 
     fn create_cart(&mut self) -> Result<CartId> {
         let cart = CartId(Uuid::now_v7().as_u128());
         let empty = serde_json::to_value(Order { customer_id: None, product_ids: Vec::new() })?;
-        self.told(201, "PUT", &at(&cart_id(cart)), Some(&empty))?;
-        Ok(cart)
+        if self.put_cart(cart, empty)? { Ok(cart) } else { Err("a cart's id was used before".into()) }
     }
 
     fn add_product(&mut self, cart: CartId, product_id: u32) -> Result<()> {
-        let id = cart_id(cart);
-        let mut document = self.get(&id)?.ok_or("the cart is gone")?;
-        document["product_ids"].as_array_mut().ok_or("a cart without products")?.push(product_id.into());
-        self.told(201, "PUT", &at(&id), Some(&document)).map(|_| ())
+        loop {
+            let mut document = self.known_cart(cart)?;
+            document["product_ids"].as_array_mut().ok_or("a cart without products")?.push(product_id.into());
+            if self.put_cart(cart, document)? {
+                return Ok(());
+            }
+        }
     }
 
     fn checkout(&mut self, cart: CartId, customer_id: u32) -> Result<Vec<u32>> {
         let id = cart_id(cart);
-        let cart = self.get(&id)?.ok_or("the cart is gone")?;
-        let order = Order { customer_id: Some(customer_id), ..read(&cart)? };
-        let placed = document(&format!("order:{}", Uuid::now_v7().simple()), &order)?;
-        let gone = json!({"_id": id, "_rev": cart["_rev"], "_deleted": true});
-        self.told(201, "POST", &at("_transact"), Some(&json!({"docs": [gone, placed]})))?;
-        Ok(ascending(order.product_ids))
+        loop {
+            let contents = self.known_cart(cart)?;
+            let order = Order { customer_id: Some(customer_id), ..read(&contents)? };
+            let placed = document(&format!("order:{}", Uuid::now_v7().simple()), &order)?;
+            let gone = json!({"_id": id, "_rev": contents["_rev"], "_deleted": true});
+            let answer = self.ask("POST", &at("_transact"), Some(&json!({"docs": [gone, placed]})))?;
+            if answer.status != 409 {
+                told(&answer, 201)?;
+                return Ok(ascending(order.product_ids));
+            }
+        }
     }
 
     fn rate_product(&mut self, customer_id: u32, product_id: u32, rating: u8) -> Result<()> {
