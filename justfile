@@ -12,6 +12,10 @@ test *arguments:
 demo:
     ./demo
 
+# The tests of the benchmarks themselves; they want Go and PostgreSQL 15.
+test-bench:
+    cargo test -p stemmadb-bench --locked
+
 # The core benchmark beside SQLite; scale is `small` or `full`.
 bench scale="small":
     cargo run --release -p stemmadb-bench -- core --scale {{scale}}

@@ -294,7 +294,9 @@ pub(crate) mod tests {
         for group in groups {
             assert!(rows.iter().any(|row| row.row.contains(group)), "no row of {group}");
         }
-        assert!(rows.iter().all(|row| row.ours.p50 > 0.0 && row.peers.values().all(|peer| peer.p50 > 0.0)));
+        // The system counts processor time by the hundredth of a second, which may be more than so few documents take.
+        let mut counted = rows.iter().filter(|row| !row.row.contains("processor time"));
+        assert!(counted.all(|row| row.ours.p50 > 0.0 && row.peers.values().all(|peer| peer.p50 > 0.0)));
         let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(written["rows"].as_array().unwrap().len(), rows.len());
         assert_eq!(written["rows"][0]["row"], "bulk insert");
