@@ -106,8 +106,8 @@ impl Memtable {
     /// of it: a record that compaction wrote again is none.
     pub(crate) fn insert(&self, state: Arc<DocumentState>, is_event: bool, difference: TermDifference<'_>) {
         let sequence = state.sequence;
-        let mut bytes =
-            DOCUMENT_OVERHEAD_BYTES + state.id.as_str().len() + state.body.as_ref().map_or(0, Body::byte_count);
+        let body_bytes = state.body.as_ref().map_or(0, Body::byte_count);
+        let mut bytes = DOCUMENT_OVERHEAD_BYTES + state.id.as_str().len() + body_bytes + state.tree.heap_bytes();
         let mut inner = self.inner.write();
         for term in difference.removed_terms() {
             bytes += inner.paths.entry(term.path).or_default().push(term.key, state.number, sequence, false);

@@ -155,6 +155,8 @@ impl<T: Clone> RevisionTree<T> {
             self.chains.push(Chain { leaf, ancestors: hashes(&path[1..]).collect(), fork });
             return Merged { outcome: Outcome::NewBranch, superseded: SmallVec::new() };
         }
+        // No more room than that: memtables hold one of these for each version.
+        chain.ancestors.reserve_exact(path.len());
         chain.ancestors.push(*parent.hash());
         chain.ancestors.extend(hashes(&path[1..]));
         let former = std::mem::replace(&mut chain.leaf, leaf);
@@ -235,6 +237,12 @@ impl<T: Clone> RevisionTree<T> {
     /// How many revisions are known.
     pub(crate) fn revision_count(&self) -> usize {
         self.chains.iter().map(|chain| chain.ancestors.len() + 1).sum()
+    }
+
+    /// The bytes that it takes beside itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let chains = if self.chains.spilled() { self.chains.capacity() * size_of::<Chain<T>>() } else { 0 };
+        chains + self.chains.iter().map(|chain| chain.ancestors.capacity() * size_of::<Hash>()).sum::<usize>()
     }
 
     /// The revision and its known ancestors, newest first; empty if it is not known.

@@ -321,3 +321,16 @@ fn a_missing_segment_is_told() {
         assert!(error.message().contains("missing"), "{error:?}");
     }
 }
+
+/// Each version of a document has its whole history in memory. It was not counted: a counter that was replaced 24,000 times took 480 MiB of
+/// which 9 were known, and the memory of a server under load rose with the revisions of its documents.
+#[test]
+fn what_memory_holds_of_histories_is_counted() {
+    let db = Database::in_memory_with(options().background(false)).unwrap();
+    let mut revision = db.insert("counter", &value("{}")).unwrap();
+    for _ in 0..1_000 {
+        revision = db.replace("counter", &revision, &value("{}")).unwrap();
+    }
+    let hashes = (1..=1_000).sum::<u64>();
+    assert!(db.info().unwrap().memory_bytes > hashes * 16, "{}", db.info().unwrap().memory_bytes);
+}
