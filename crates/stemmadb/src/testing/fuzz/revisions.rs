@@ -6,6 +6,9 @@ use crate::revision::{Revision, RevisionTree};
 
 type Tree = RevisionTree<Revision>;
 
+/// Bytes that are changed one after the other: more would make a run longer, and no other than several short ones.
+const DAMAGES_MAX: usize = 8;
+
 /// A piece of a history as a peer sends it: newest first, and whether the newest is a deletion.
 type Piece = (Vec<Revision>, bool);
 
@@ -96,9 +99,8 @@ fn decoded(mut input: &[u8]) -> crate::Result<Tree> {
 }
 
 fn damaged(mut bytes: Vec<u8>, tree: &Tree, given: &mut Unstructured<'_>) {
-    while let (false, Ok(at), Ok(byte)) =
-        (given.is_empty(), given.int_in_range(0..=bytes.len() - 1), given.arbitrary::<u8>())
-    {
+    for _ in 0..DAMAGES_MAX.min(given.len()) {
+        let (Ok(at), Ok(byte)) = (given.int_in_range(0..=bytes.len() - 1), given.arbitrary::<u8>()) else { break };
         bytes[at] = byte;
         let Ok(mut damaged) = decoded(&bytes) else { continue };
         for leaf in tree.leaves() {

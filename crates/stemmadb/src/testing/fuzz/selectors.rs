@@ -9,6 +9,8 @@ use crate::value::{Object, Value};
 use crate::{Database, Durability, Options, Selector};
 
 const DOCUMENTS_MAX: usize = 8;
+/// Questions to one database.
+const SELECTORS_MAX: usize = 8;
 
 /// Whatever a selector asks for, from indexes, memtables and tree, is what a look at every document finds.
 pub fn selectors(data: &[u8]) {
@@ -17,7 +19,8 @@ pub fn selectors(data: &[u8]) {
         return as_text(given.take_rest());
     }
     let Ok((db, documents)) = database(&mut given) else { return };
-    while let (false, Ok(selector)) = (given.is_empty(), given::selector(&mut given, 3)) {
+    for _ in 0..SELECTORS_MAX.min(given.len()) {
+        let Ok(selector) = given::selector(&mut given, 3) else { break };
         if let Ok(selector) = Selector::parse(&selector) {
             compare(&db, &documents, &selector);
         }
