@@ -3,8 +3,10 @@
 //! Every test prints its seed; `STEMMA_NETWORK_SEED` sets it, `STEMMA_NETWORK_COMMAND` another `stemma` than the one that is
 //! built with the tests. The long forms are verbs of the justfile.
 
+mod bombs;
 mod checkpoints;
 mod client;
+mod crowd;
 mod descriptors;
 mod history;
 mod hostile;

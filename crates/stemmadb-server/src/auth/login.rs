@@ -104,3 +104,32 @@ impl Logins {
         known.insert(hash, Instant::now());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::password::tests::hashes_of;
+    use super::*;
+
+    /// By what is done, not by the clock: as many hashes, of the same cost, whoever is named.
+    #[tokio::test]
+    async fn a_name_that_is_nobodys_costs_as_much_as_a_users() {
+        let logins = Logins::new(Lockout::new(usize::MAX, Duration::ZERO));
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let credential = Credential::new("right for ann").unwrap();
+        let ask =
+            async |name, password, credential| logins.is_right(address, name, password, credential).await.unwrap();
+        for _ in 0..2 {
+            assert!(!ask("ann", "wrong for ann", Some(credential.clone())).await);
+            assert!(!ask("nobody", "wrong for nobody", None).await);
+        }
+        assert_eq!(hashes_of("wrong for ann"), hashes_of("wrong for nobody"));
+        assert_eq!(hashes_of("wrong for ann").len(), 2, "a wrong one is never remembered");
+        // Only what was right is not hashed again, and only with the credential that it was right for.
+        for _ in 0..2 {
+            assert!(ask("ann", "right for ann", Some(credential.clone())).await);
+        }
+        assert_eq!(hashes_of("right for ann").len(), 2, "when it was set, and once since");
+        assert!(!ask("nobody", "right for ann", None).await);
+        assert_eq!(hashes_of("right for ann").len(), 3);
+    }
+}

@@ -125,6 +125,8 @@ impl Scheme {
     }
 
     fn derive(self, password: &str, salt: &str, byte_count: usize) -> Option<Vec<u8>> {
+        #[cfg(test)]
+        tests::HASHED.lock().push((password.to_owned(), format!("{self:?} {byte_count}")));
         let mut derived = vec![0; byte_count];
         let (password, salt) = (password.as_bytes(), salt.as_bytes());
         match self {
@@ -156,8 +158,16 @@ pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// What was hashed in this process, and what each time cost.
+    pub(super) static HASHED: parking_lot::Mutex<Vec<(String, String)>> = parking_lot::Mutex::new(Vec::new());
+
+    /// What the hashes of `password` cost, one after the other: no other test may have the same.
+    pub(in crate::auth) fn hashes_of(password: &str) -> Vec<String> {
+        HASHED.lock().iter().filter(|(hashed, _)| hashed == password).map(|(_, cost)| cost.clone()).collect()
+    }
 
     fn user(json: &str) -> Value {
         Value::parse(json.as_bytes()).unwrap()

@@ -11,22 +11,10 @@ use stemmadb::{Blob, DocumentId, Object, Revision, Value};
 use super::revs::parse_revision;
 use crate::error::{Failure, Result};
 
-/// The most documents of one request: what is made of each takes far more than the few bytes that it may be. CouchDB takes 10,000 unless told.
-const COUNT_MAX: usize = 50_000;
-
-/// Refuses more documents than one request may bring.
-///
-/// # Errors
-/// 413, with CouchDB's word.
-pub(crate) fn check_count(count: usize) -> Result<()> {
-    match count <= COUNT_MAX {
-        true => Ok(()),
-        false => {
-            let reason = format!("at most {COUNT_MAX} documents in one request");
-            Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "max_bulk_docs_count_exceeded", reason))
-        }
-    }
-}
+/// The most files of a document. The library refuses more, too, but only after their content was stored.
+const FILES_MAX: usize = 10_000;
+/// The most ancestors that a revision comes with. Those beyond the database's limit of revisions, 1,000 unless told, are forgotten anyway.
+const ANCESTORS_MAX: usize = 100_000;
 
 /// A document as a client sends it.
 #[derive(Debug, Clone, Default)]
@@ -127,6 +115,9 @@ impl Incoming {
             ("_rev", _) => return Err(Failure::bad_request("Invalid rev format")),
             ("_deleted", value) => self.deleted = value == Value::Bool(true),
             ("_revisions", value) => self.ancestry = Some(ancestry(&value)?),
+            ("_attachments", Value::Object(files)) if files.len() > FILES_MAX => {
+                return Err(Failure::bad_request(format!("a document has {FILES_MAX} files at most")));
+            }
             ("_attachments", Value::Object(files)) => {
                 self.files = files.into_iter().map(|(name, file)| incoming_file(name, &file)).collect::<Result<_>>()?;
             }
@@ -184,6 +175,9 @@ fn ancestry(value: &Value) -> Result<Vec<Revision>> {
     let ids = value.get("ids").and_then(Value::as_array).ok_or_else(wrong)?;
     if ids.is_empty() || ids.len() as u64 > start {
         return Err(wrong());
+    }
+    if ids.len() > ANCESTORS_MAX {
+        return Err(doc_validation(format!("_revisions has {ANCESTORS_MAX} ids at most")));
     }
     let revision = |(back, id): (usize, &Value)| {
         let id = id.as_str().ok_or_else(wrong)?;

@@ -15,7 +15,7 @@ use super::document::{answer_written, has_etag, id_of, manner_of, open, parent_o
 use crate::directory::Served;
 use crate::documents::{Content, Incoming, IncomingFile, check_id, md5_text, write_one};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Arriving, Body, Call, blocking, next_frame, streamed_bytes};
+use crate::http::{Answer, Arriving, Body, Call, Patience, blocking, next_frame, streamed_bytes};
 
 /// Content is read and sent in pieces of this size.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -185,8 +185,9 @@ async fn store_body(call: &mut Call, served: &Arc<Served>) -> Result<Content> {
         }
     });
     let mut count: u64 = 0;
+    let mut patience = Patience::with_sender(limits.stall_timeout);
     let failed = loop {
-        match next_frame(&mut body, limits.stall_timeout).await {
+        match next_frame(&mut body, &mut patience).await {
             Ok(None) => break None,
             Err(failure) => break Some(failure),
             Ok(Some(piece)) => {

@@ -4,7 +4,7 @@ use serde::Serialize;
 use stemmadb::{Object, Revision, Value};
 
 use super::document::{manner_of, written_status};
-use crate::documents::{Incoming, check_count, parse_revision, write};
+use crate::documents::{Bulk, Written, parse_revision, write};
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, blocking};
 
@@ -20,39 +20,41 @@ enum Row<'a> {
 pub(crate) async fn bulk_docs(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let mut manner = manner_of(&call)?;
-    let Value::Object(mut body) = call.json().await? else {
-        return Err(Failure::bad_request("Request body must be a JSON object"));
-    };
-    let documents = match body.remove("docs") {
-        Some(Value::Array(documents)) => documents,
-        Some(_) => return Err(Failure::bad_request("`docs` parameter must be an array.")),
-        None => return Err(Failure::bad_request("POST body must include `docs` parameter.")),
-    };
-    check_count(documents.len())?;
-    if let Some(new_edits) = body.get("new_edits") {
-        manner.new_edits = new_edits != &Value::Bool(false);
-    }
-    if body.get("all_or_nothing") == Some(&Value::Bool(true)) {
-        return Err(Failure::not_implemented("all_or_nothing is not supported"));
-    }
+    let text = call.json_text().await?;
     let status = written_status(&call);
     blocking(move || {
-        let documents = documents.into_iter().map(Incoming::parse).collect::<Result<Vec<_>>>()?;
-        let written = write(&served, documents, &manner)?;
-        let rows: Vec<_> = written
-            .iter()
-            .filter_map(|written| match &written.outcome {
-                // Of what was written elsewhere, only refusals are told.
-                Ok(_) if !manner.new_edits => None,
-                Ok(rev) => Some(Row::Written { ok: true, id: &written.id, rev }),
-                Err(failure) => {
-                    Some(Row::Refused { id: &written.id, error: failure.error(), reason: failure.reason() })
-                }
-            })
-            .collect();
-        Answer::json(status, &rows)
+        let bulk = Bulk::parse(text)?;
+        if let Some(new_edits) = bulk.members.get("new_edits") {
+            manner.new_edits = new_edits != &Value::Bool(false);
+        }
+        if bulk.members.get("all_or_nothing") == Some(&Value::Bool(true)) {
+            return Err(Failure::not_implemented("all_or_nothing is not supported"));
+        }
+        let mut rows = b"[".to_vec();
+        for documents in bulk.into_groups() {
+            // Each document is on its own: where a later one can't be written, for want of a disk, those before it are.
+            write(&served, documents?, &manner)?
+                .iter()
+                .try_for_each(|row| push_row(row, manner.new_edits, &mut rows))?;
+        }
+        rows.extend_from_slice(b"]\n");
+        Ok(Answer::text(status, "application/json", rows))
     })
     .await
+}
+
+/// Tells what became of a document. Of what was written elsewhere, only refusals are told.
+fn push_row(written: &Written, new_edits: bool, rows: &mut Vec<u8>) -> Result<()> {
+    let id = &written.id;
+    let row = match &written.outcome {
+        Ok(_) if !new_edits => return Ok(()),
+        Ok(rev) => Row::Written { ok: true, id, rev },
+        Err(failure) => Row::Refused { id, error: failure.error(), reason: failure.reason() },
+    };
+    if rows.len() > 1 {
+        rows.push(b',');
+    }
+    serde_json::to_writer(rows, &row).map_err(|error| Failure::internal(error.to_string()))
 }
 
 /// The revisions of a request `{id: [revisions]}`, as they were written.

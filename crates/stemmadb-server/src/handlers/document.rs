@@ -15,7 +15,7 @@ use crate::documents::{
     revision_list, write_one,
 };
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Query, blocking, read_json, streamed, write_string};
+use crate::http::{Answer, Call, Purpose, Query, blocking, read_json, streamed, write_string};
 use crate::replicator::REPLICATOR;
 
 /// The id that the path names.
@@ -55,7 +55,7 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
     if let Some(text) = call.query.text("open_revs") {
         let wanted = match text {
             "all" => OpenRevs::All,
-            text => OpenRevs::These(revision_list(&read_json(text.as_bytes())?)?),
+            text => OpenRevs::These(revision_list(&read_json(text.as_bytes(), Purpose::Question)?)?),
         };
         let leaves = Leaves { id, wanted, latest: call.query.flag("latest", false)?, show };
         return match accept.contains("multipart/mixed") {
@@ -199,7 +199,7 @@ pub(crate) async fn put(mut call: Call) -> Result<Answer> {
     let content_type = call.header("content-type").unwrap_or_default().to_owned();
     let mut document = match content_type.starts_with("multipart/related") {
         true => super::multipart::read_related(&mut call, &served, &id, &content_type).await?,
-        false => Incoming::parse_as(Some(&id), call.json().await?)?,
+        false => Incoming::parse_as(Some(&id), call.document().await?)?,
     };
     if !id.starts_with("_local/") {
         document.revision = parent_of(&call, document.revision)?;
@@ -210,7 +210,7 @@ pub(crate) async fn put(mut call: Call) -> Result<Answer> {
 /// `POST /{db}`
 pub(crate) async fn post(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
-    let document = Incoming::parse(call.json().await?)?;
+    let document = Incoming::parse(call.document().await?)?;
     written(&call, served, document).await
 }
 

@@ -13,7 +13,9 @@ use super::document::{Wanted, open};
 use crate::directory::Served;
 use crate::documents::{Content, FileView, Incoming, Leaves, Opened, Printer, Show};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Arriving, Call, Parts, Pieces, boundary, next_frame, read_json, streamed};
+use crate::http::{
+    Answer, Arriving, Call, Parts, Patience, Pieces, Purpose, boundary, next_frame, read_json, streamed,
+};
 
 /// The same with files in parts of their own.
 pub(super) fn following(show: Show) -> Show {
@@ -160,8 +162,9 @@ pub(super) async fn read_related(
         std::io::copy(&mut parts.into_inner(), &mut std::io::sink()).ok();
         Ok(document)
     });
+    let mut patience = Patience::with_sender(limits.stall_timeout);
     loop {
-        match next_frame(&mut body, limits.stall_timeout).await {
+        match next_frame(&mut body, &mut patience).await {
             Ok(None) => break,
             Ok(Some(piece)) => {
                 if sender.send(Ok(piece)).await.is_err() {
@@ -197,7 +200,7 @@ fn read_parts<R: Read>(
     if json.len() > json_max {
         return Err(Failure::too_large("the document is too large"));
     }
-    let mut document = Incoming::parse_as(Some(id), read_json(&json)?)?;
+    let mut document = Incoming::parse_as(Some(id), read_json(&json, Purpose::Documents)?)?;
     while let Some(head) = parts.next_part().map_err(broken)? {
         // By name where the part says it, else in the order of the document.
         let follows = |content: &Content| matches!(content, Content::Follows { .. });

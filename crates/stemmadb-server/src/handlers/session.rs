@@ -7,7 +7,7 @@ use stemmadb::Value;
 
 use crate::auth::Peer;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Query, read_json};
+use crate::http::{Answer, Call, Purpose, Query, read_json};
 
 /// `GET /_session`
 pub(crate) async fn get(call: Call) -> Result<Answer> {
@@ -27,7 +27,7 @@ async fn credentials(call: &mut Call) -> Result<(String, String)> {
     let content_type = call.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let bytes = call.bytes().await?;
     let (name, password) = if content_type.starts_with("application/json") {
-        let sent = read_json(&bytes)?;
+        let sent = read_json(&bytes, Purpose::Question)?;
         let text = |name: &str| sent.get(name).and_then(Value::as_str).map(str::to_owned);
         (text("name").or_else(|| text("username")), text("password"))
     } else {

@@ -10,7 +10,7 @@ use super::document::manner_of;
 use crate::design::{self, Functions, document_json, request_value, thrown_failure};
 use crate::documents::{Incoming, check_id, write_one};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, blocking, read_json};
+use crate::http::{Answer, Call, Purpose, blocking, read_json};
 use crate::script::Verb;
 
 /// `POST /{db}/_design/{ddoc}/_update/{function}`, `PUT …/{function}/{doc}`
@@ -30,7 +30,7 @@ pub(crate) async fn update(mut call: Call) -> Result<Answer> {
         let arguments = [before.unwrap_or_else(|| "null".to_owned()), request];
         let answer = functions.call(Verb::Update, &["updates", &function], &[arguments])?.pop();
         let answer = answer.ok_or_else(|| Failure::internal("the function was not answered"))?;
-        let answer = read_json(answer.map_err(thrown_failure)?.as_bytes())?;
+        let answer = read_json(answer.map_err(thrown_failure)?.as_bytes(), Purpose::Documents)?;
         let wrong = || {
             Failure::new(
                 StatusCode::INTERNAL_SERVER_ERROR,

@@ -11,8 +11,8 @@ use stemmadb::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::body::{inflated, read_all, read_json};
-use super::{Parameters, Query};
+use super::body::{Patience, inflated, read_all, read_json};
+use super::{Parameters, Purpose, Query};
 use crate::auth::{Auth, User};
 use crate::config::Config;
 use crate::connections::Connections;
@@ -86,7 +86,7 @@ impl Call {
     pub(crate) async fn bytes(&mut self) -> Result<Bytes> {
         let limits = &self.state.config.limits;
         let bytes = match self.body.take() {
-            Some(body) => read_all(body, limits.body_bytes, limits.stall_timeout).await?,
+            Some(body) => read_all(body, limits.body_bytes, Patience::with_sender(limits.stall_timeout)).await?,
             None => return Ok(Bytes::new()),
         };
         match self.header("content-encoding") {
@@ -102,33 +102,47 @@ impl Call {
         place.map_err(|_| Failure::internal("nothing is stored any more"))
     }
 
-    /// The body as JSON; none if it is empty.
+    /// The text of a body that is said to be JSON, or is empty.
     ///
     /// # Errors
-    /// As [`Call::bytes`]; 400 if it is no JSON, 415 if it says that it is none.
-    pub(crate) async fn json_if_any(&mut self) -> Result<Option<Value>> {
+    /// As [`Call::bytes`]; 415 if it says that it is something else.
+    pub(crate) async fn json_text(&mut self) -> Result<Bytes> {
         let content_type = self.header("content-type").unwrap_or_default().to_ascii_lowercase();
         let bytes = self.bytes().await?;
-        if bytes.is_empty() {
-            return Ok(None);
-        }
         // What a page of another site can send without being asked: forms and plain text.
-        if !content_type.starts_with("application/json") {
+        if !bytes.is_empty() && !content_type.starts_with("application/json") {
             return Err(Failure::new(
                 hyper::StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "bad_content_type",
                 "Content-Type must be application/json",
             ));
         }
-        read_json(&bytes).map(Some)
+        Ok(bytes)
     }
 
-    /// The body as JSON.
+    /// The body as JSON, a question; none if it is empty.
+    ///
+    /// # Errors
+    /// As [`Call::json_text`] and [`read_json`].
+    pub(crate) async fn json_if_any(&mut self) -> Result<Option<Value>> {
+        let text = self.json_text().await?;
+        if text.is_empty() { Ok(None) } else { read_json(&text, Purpose::Question).map(Some) }
+    }
+
+    /// The body as JSON, a question.
     ///
     /// # Errors
     /// As [`Call::json_if_any`]; 400 if it is empty.
     pub(crate) async fn json(&mut self) -> Result<Value> {
-        self.json_if_any().await?.ok_or_else(|| Failure::bad_request("invalid UTF-8 JSON: the body is empty"))
+        read_json(&self.json_text().await?, Purpose::Question)
+    }
+
+    /// The body as JSON that is a document, or has some.
+    ///
+    /// # Errors
+    /// As [`Call::json`].
+    pub(crate) async fn document(&mut self) -> Result<Value> {
+        read_json(&self.json_text().await?, Purpose::Documents)
     }
 }
 

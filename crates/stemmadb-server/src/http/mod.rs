@@ -9,13 +9,15 @@ mod path;
 mod query;
 mod stream;
 mod watched;
+mod weight;
 
 pub(crate) use answer::{Answer, Body, Served};
 pub(crate) use arriving::Arriving;
-pub(crate) use body::{next_frame, read_all, read_json};
+pub(crate) use body::{Patience, next_frame, read_all, read_json};
 pub(crate) use call::{Call, State, UPLOADS_MAX, blocking, may_step_aside, reading};
 pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use query::Query;
 pub(crate) use stream::{Pieces, streamed, streamed_bytes, write_string};
 pub(crate) use watched::{Watch, Watched};
+pub(crate) use weight::{Extent, Purpose, string_length};

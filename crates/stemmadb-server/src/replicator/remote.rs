@@ -20,7 +20,7 @@ use super::compared::{Compared, Told};
 use super::connect::HttpClient;
 use crate::documents::{Incoming, parse_revision};
 use crate::error::Failure;
-use crate::http::{Arriving, Body, next_frame, read_all, read_json};
+use crate::http::{Arriving, Body, Patience, Purpose, next_frame, read_all, read_json};
 
 /// What a path's segment may not have as it is.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -160,15 +160,17 @@ impl Remote {
 
     async fn told_within(response: Response<Arrived>, bytes_max: usize) -> stemmadb::Result<Value> {
         let status = response.status();
-        let bytes = read_all(response.into_body(), bytes_max, PATIENCE).await.map_err(|error| refused(&error))?;
+        let bytes = read_all(response.into_body(), bytes_max, Patience::with_peer(PATIENCE))
+            .await
+            .map_err(|error| refused(&error))?;
         if status.is_success() {
-            return read_json(&bytes).map_err(|error| broken(error.reason()));
+            return read_json(&bytes, Purpose::Documents).map_err(|error| broken(error.reason()));
         }
         if status.is_redirection() {
             // Whoever is replicated with may not say where else this server is to go.
             return Err(Error::invalid(format!("it answers {status}: what it points to is not followed")));
         }
-        let told = read_json(&bytes).unwrap_or_default();
+        let told = read_json(&bytes, Purpose::Documents).unwrap_or_default();
         let text = |name: &str| told.get(name).and_then(Value::as_str).map(str::to_owned);
         let reason = text("reason").unwrap_or_else(|| format!("it answers {status}, and not why"));
         Err(refused(&Failure::new(status, text("error").unwrap_or_else(|| "unknown".to_owned()), reason)))
@@ -289,8 +291,9 @@ impl Remote {
             let (sender, arriving) = Arriving::new();
             remote.runtime.spawn(async move {
                 let mut body = response.into_body();
+                let mut patience = Patience::with_peer(PATIENCE);
                 loop {
-                    let piece = match next_frame(&mut body, PATIENCE).await {
+                    let piece = match next_frame(&mut body, &mut patience).await {
                         Ok(None) => break,
                         Ok(Some(piece)) => Ok(piece),
                         Err(failure) => Err(std::io::Error::other(failure.to_string())),
