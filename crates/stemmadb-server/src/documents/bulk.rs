@@ -13,18 +13,18 @@ use crate::http::{Extent, Purpose, read_json, string_length};
 const GROUP_COUNT_MAX: usize = 5_000;
 /// What they take once they are parsed, but for a single one that takes more.
 const GROUP_BYTES_MAX: usize = 8 << 20;
-/// The most documents of one request; more of one that has so many bytes for each: each has a row of the answer. CouchDB takes 10,000 unless told.
-const COUNT_MAX: usize = 50_000;
+/// The most documents of one request. CouchDB takes 10,000 unless told.
+pub(crate) const COUNT_MAX: usize = 50_000;
+/// More are taken where there are so many bytes of text for each: each has a row of the answer.
 const BYTES_PER_DOCUMENT_MIN: usize = 24;
 /// The most members of the body: two beside `docs` mean something.
 const MEMBERS_MAX: usize = 100;
 
-/// Refuses more documents than a request of so many bytes may bring.
+/// Refuses more documents than may come at once.
 ///
 /// # Errors
 /// 413, with CouchDB's word.
-pub(crate) fn check_count(count: usize, byte_count: usize) -> Result<()> {
-    let count_max = COUNT_MAX.max(byte_count / BYTES_PER_DOCUMENT_MIN);
+pub(crate) fn check_count(count: usize, count_max: usize) -> Result<()> {
     if count <= count_max {
         return Ok(());
     }
@@ -185,12 +185,13 @@ impl Reader<'_> {
             return Err(Failure::bad_request("`docs` parameter must be an array."));
         }
         self.at += 1;
+        let count_max = COUNT_MAX.max(self.text.len() / BYTES_PER_DOCUMENT_MIN);
         let (mut count, mut ends) = (0, self.passes(b']'));
         while !ends {
             let start = self.at;
             let (value, memory) = self.value()?;
             count += 1;
-            check_count(count, self.text.len())?;
+            check_count(count, count_max)?;
             groups.add(Incoming::parse(value)?, start..self.at, memory);
             ends = self.ends(b']')?;
         }

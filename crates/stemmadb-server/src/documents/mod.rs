@@ -8,7 +8,7 @@ mod revs;
 mod transact;
 mod write;
 
-pub(crate) use bulk::{Bulk, check_count};
+pub(crate) use bulk::{Bulk, COUNT_MAX, check_count};
 pub(crate) use files::{FileView, md5_text};
 pub(crate) use incoming::{Content, Incoming, IncomingFile, check_id};
 pub(crate) use outgoing::{Printer, Show};

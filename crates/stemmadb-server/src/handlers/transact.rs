@@ -8,9 +8,9 @@ use stemmadb::{Object, Selector, Value};
 
 use super::document::{manner_of, written_status};
 use crate::directory::Served;
-use crate::documents::{Cause, Check, Incoming, Outcome, Refusal, check_count, parse_revision, transact};
+use crate::documents::{COUNT_MAX, Cause, Check, Incoming, Outcome, Refusal, check_count, parse_revision, transact};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Purpose, blocking, read_json};
+use crate::http::{Answer, Call, blocking};
 use crate::mango::plain;
 
 /// The most checks of one transaction: each may be a query.
@@ -25,12 +25,11 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
     if !manner.new_edits {
         return Err(Failure::bad_request("A transaction has no revisions from elsewhere: use `_bulk_docs`"));
     }
-    let text = call.json_text().await?;
-    let Value::Object(mut body) = read_json(&text, Purpose::Documents)? else {
+    let Value::Object(mut body) = call.document().await? else {
         return Err(Failure::bad_request("Request body must be a JSON object"));
     };
     let documents = list(&mut body, "docs")?;
-    check_count(documents.len(), text.len())?;
+    check_count(documents.len(), COUNT_MAX)?;
     let checks = list(&mut body, "checks")?;
     if checks.len() > CHECKS_MAX {
         return Err(Failure::bad_request(format!("A transaction has at most {CHECKS_MAX} checks")));
