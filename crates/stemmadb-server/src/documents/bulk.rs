@@ -288,4 +288,34 @@ mod tests {
         assert!(count(COUNT_MAX).is_ok());
         assert_eq!(count(COUNT_MAX + 1).err().unwrap().status(), hyper::StatusCode::PAYLOAD_TOO_LARGE);
     }
+
+    /// What the parser makes of the whole, which this has to agree with.
+    fn parsed_at_once(text: &[u8]) -> Option<Vec<String>> {
+        let whole = read_json(text, Purpose::Documents).ok()?;
+        let documents = whole.get("docs")?.as_array()?;
+        documents.iter().map(|document| Some(Incoming::parse(document.clone()).ok()?.id.unwrap_or_default())).collect()
+    }
+
+    #[test]
+    fn it_takes_what_the_parser_takes() {
+        let whole = br#" {"x":[1,{"a":"}"}], "docs" :[{"_id":"a","t":"\\\",]"}, {"_id":"b","_deleted":true}],"new_edits":false} "#;
+        let mut taken = 0;
+        for seed in 0..30_000 {
+            let mut random = stemmadb::testing::Random::new(seed);
+            let mut text = whole.to_vec();
+            for _ in 0..=random.below(3) {
+                let (at, other) = (random.below(text.len() as u64) as usize, random.below(whole.len() as u64) as usize);
+                match random.below(3) {
+                    0 => text[at] = whole[other],
+                    1 => text.insert(at, whole[other]),
+                    _ => drop(text.remove(at)),
+                }
+            }
+            let shown = String::from_utf8_lossy(&text).into_owned();
+            let ours = Bulk::parse(Bytes::copy_from_slice(&text)).ok().map(|bulk| ids(bulk).concat());
+            taken += usize::from(ours.is_some());
+            assert_eq!(ours, parsed_at_once(&text), "{seed}: {shown}");
+        }
+        assert!((1_000..29_000).contains(&taken), "{taken} of them were taken");
+    }
 }

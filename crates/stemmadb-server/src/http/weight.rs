@@ -39,7 +39,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// The value that `text` begins with; it ends before a comma or bracket that it is not its own. Where the text is no JSON a parser finds
+    /// The value that `text` begins with; it ends before a comma or bracket that is not its own. Where the text is no JSON a parser finds
     /// that out before it comes to the end of this.
     pub(crate) fn of_first(text: &[u8]) -> Self {
         let (mut at, mut depth, mut memory) = (0, 0_usize, VALUE_BYTES);
