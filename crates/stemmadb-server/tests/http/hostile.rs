@@ -87,7 +87,7 @@ fn a_million_small_things_are_refused_or_taken_in_time() {
     (0..1_000_000).for_each(|n| keys.push_str(&format!(r#""k{n:x}":0,"#)));
     keys.push_str(r#""last":0}"#);
     let answer = send(&server, "PUT", "/db/keys", keys.as_bytes());
-    assert_eq!(answer.status, 413, "{}", answer.text);
+    assert!(matches!(answer.status, 400 | 413), "{}", answer.text);
     let answer = send(&server, "POST", "/db/_find", format!(r#"{{"selector":{keys}}}"#).as_bytes());
     assert_eq!(answer.status, 413, "{}", answer.text.len());
     let answer = send(&server, "POST", "/db/_revs_diff", objects.as_bytes());
