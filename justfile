@@ -46,7 +46,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak nightly-calm nightly-audit nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak nightly-calm nightly-audit nightly-fuzz
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -90,6 +90,10 @@ nightly-syscalls scripts="10":
 nightly-damage damages="2000":
     STEMMA_DAMAGES={{damages}} STEMMA_DAMAGE_SEED=$RANDOM cargo test -p stemmadb --test check -- --nocapture
     STEMMA_SALVAGES={{damages}} STEMMA_SALVAGE_SEED=$RANDOM cargo test -p stemmadb --test salvage -- --nocapture
+
+# Orders in which threads may go on, for each of five scenes.
+nightly-schedules schedules="20000":
+    STEMMA_SCHEDULES={{schedules}} STEMMA_SCHEDULE_SEED=$RANDOM cargo test -p stemmadb --features shuttle --test interleavings -- --nocapture --test-threads 1
 
 # Queries at random against the naive evaluator, in memory and through a whole database.
 nightly-queries cases="200000":

@@ -10,7 +10,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
@@ -23,6 +22,7 @@ use crate::store::{
     Branch, CheckReport, Document, Duplicates, Durability, Edit, IndexInfo, Info, Options, PathInfo, Progress,
     Snapshot, Store, Swept, Transaction, Upkeeper,
 };
+use crate::sync::Mutex;
 use crate::transact::{self, Attempt, Checking};
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
 use crate::value::Value;

@@ -18,6 +18,7 @@ mod replicate;
 mod revision;
 mod schema;
 mod store;
+mod sync;
 #[doc(hidden)]
 pub mod testing;
 mod transact;

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, io};
 
-use parking_lot::Mutex;
-
+use crate::sync::Mutex;
 use crate::transact::{self, Attempt, Checking};
 use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use crate::{Database, Durability, Error, Options, Result};
@@ -118,7 +117,14 @@ impl Place {
     /// The place as a loss of power at this moment may leave it.
     #[must_use]
     pub fn crash_image(&self, seed: u64) -> Place {
-        Place { disk: self.disk.crash_image(seed), tree: FaultTree::of(self.tree.tree.fork()) }
+        loop {
+            let begun_count = self.commit_count();
+            let (disk, tree) = (self.disk.crash_image(seed), self.tree.tree.fork());
+            // A commit that was begun in between may rest on what the image of the disk lacks.
+            if self.commit_count() == begun_count {
+                return Place { disk, tree: FaultTree::of(tree) };
+            }
+        }
     }
 }
 

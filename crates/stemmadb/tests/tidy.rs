@@ -140,6 +140,18 @@ fn links_lead_somewhere() {
     assert!(lost.is_empty(), "links to nothing: {lost:#?}");
 }
 
+/// `tests/interleavings.rs` chooses who gets a lock, which it can only of those in `sync`.
+#[test]
+fn locks_are_those_of_sync() {
+    let root = workspace().join("crates/stemmadb/src");
+    let is_elsewhere = |path: &Path| path.starts_with(&root) && !path.starts_with(root.join("sync"));
+    let wrong: Vec<_> = (sources().into_iter())
+        .filter(|(path, text)| is_elsewhere(path) && text.contains("parking_lot::"))
+        .map(|(path, _)| path)
+        .collect();
+    assert!(wrong.is_empty(), "`parking_lot` is named in {wrong:#?}");
+}
+
 /// The names under a `[heading]` of a Cargo.toml.
 fn names_under(manifest: &str, heading: &str) -> Vec<String> {
     let lines = manifest.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with('['));

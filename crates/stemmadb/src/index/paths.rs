@@ -17,9 +17,9 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use parking_lot::RwLock;
 
 use super::number::{PathNumber, put_ordered, take_ordered};
+use crate::sync::RwLock;
 use crate::{Error, Result};
 pub(super) use plan::Field;
 use plan::Plans;

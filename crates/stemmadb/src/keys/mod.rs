@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::store::{Durability, Store, Transaction};
+use crate::sync::Mutex;
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 

@@ -19,13 +19,13 @@ use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::{HashMap, HashSet};
-use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
 
 use super::vfs::{Vfs, VfsFile, read_exact_at};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
 
 /// So much is checked together.

@@ -15,9 +15,6 @@
 //! everything appended while a round runs is served by the next, so whoever waits for a round is woken at its end.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use parking_lot::MutexGuard;
 
 use super::batch::{Batch, Part};
 use super::frame::FRAME_HEADER_BYTES;
@@ -25,6 +22,8 @@ use super::segment::{SEGMENT_HEADER_BYTES, Segment};
 use super::shared::{Shared, State};
 use super::turnstile::Turnstile;
 use super::{Level, LogPosition};
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
 use crate::{Error, Result};
 
 /// Zeros are written ahead in steps of this, so that a flush finds the file's length unchanged. Tests grow their small files, too.

@@ -8,9 +8,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
-
 use super::vfs::{Vfs, VfsFile};
+use crate::sync::{Mutex, RwLock};
 
 /// So many files are open besides the pinned ones. Tests have few files, and close most.
 const OPEN_COUNT_MAX: usize = if cfg!(test) { 2 } else { 128 };

@@ -34,9 +34,9 @@ mod vfs;
 mod wreck;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::revision::Sequence;
+use crate::sync::atomic::Ordering;
 use crate::{Error, Result};
 use frame::{FRAME_HEADER_BYTES, FrameKind, PAYLOAD_BYTES_MAX};
 use handles::Handles;

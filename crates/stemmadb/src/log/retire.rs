@@ -4,7 +4,6 @@
 //! (`log/free-N`), flushed, before a byte of it changes; it is changed only when nobody can read it any more.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::commit::STEP_BYTES;
 use super::frame::Seed;
@@ -13,6 +12,7 @@ use super::segment::{DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, encod
 use super::shared::Shared;
 use super::vfs::{Vfs, VfsFile};
 use super::{Level, LogPosition};
+use crate::sync::atomic::Ordering;
 use crate::{Error, Result};
 
 /// So many retired files are kept for reuse.

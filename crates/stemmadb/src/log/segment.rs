@@ -15,11 +15,11 @@
 //! before it was sealed and flushed. So a damaged header is damage, never a crash.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::frame::Seed;
 use super::handles::{Handle, Handles};
 use super::vfs::read_exact_at;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::{Error, Result};
 
 pub(super) const DIRECTORY: &str = "log";

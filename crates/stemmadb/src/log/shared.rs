@@ -4,9 +4,6 @@
 //! `list`; nobody who holds another lock locks `state`. `written` and `durable` are copies of the state's, for those who only look.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::batch::{Batch, Tail};
 use super::commit::is_full;
@@ -21,6 +18,8 @@ use super::turnstile::Turnstile;
 use super::vfs::Vfs;
 use super::{Appended, Level, LogOptions, LogPosition, LogStatistics};
 use crate::revision::Sequence;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, RwLock};
 use crate::{Error, Result};
 
 pub(crate) struct Shared {

@@ -11,15 +11,15 @@
 mod terms;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
-use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 use crate::index::{DocumentNumber, PathNumber, Presence, TermDifference};
 use crate::log::LogPosition;
 use crate::revision::{DocumentId, RevisionTree, Sequence};
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::value::Body;
 
 pub(crate) use terms::{Overlay, Walk};

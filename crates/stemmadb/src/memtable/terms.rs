@@ -8,12 +8,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashTable};
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::Memtable;
 use crate::index::{DocumentNumber, PathNumber, Presence, Window};
 use crate::revision::Sequence;
+use crate::sync::Mutex;
 
 use crate::tree::Direction;
 

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
-
 use super::facts::{Facts, FactsState};
 use super::fields::Fields;
 use super::limits::{Cancellation, Limits};
@@ -16,6 +14,7 @@ use super::selector::Selector;
 use super::sort::Sort;
 use super::token::{Position, QueryHash};
 use crate::index::PathNumber;
+use crate::sync::{Mutex, RwLock};
 use crate::value::Value;
 use crate::value::collate::Language;
 use crate::{Error, Result};

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use memchr::memmem;
-use parking_lot::{Mutex, RwLock};
 
 use crate::Result;
 use crate::index::{Container, DocumentNumber, Histogram, PathNumber, PostingKey};
 use crate::store::postings::posting_bounds;
+use crate::sync::{Mutex, RwLock};
 use crate::tree::{Direction, Table, TreeSnapshot};
 use crate::value::collate::key;
 

@@ -12,10 +12,8 @@
 //! memtable; it reads the documents before.
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 
 use crate::index::{
     self, Declared, DeclaredKey, Definition, DocumentNumber, Expiry, Index, IndexPath, KeptStep, PathNumber, Rule,
@@ -27,6 +25,8 @@ use crate::store::recover::Progress;
 use crate::store::unique;
 use crate::store::write::Writer;
 use crate::store::{FIRST_NUMBER, Store, meta};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::tree::{Direction, Table};
 use crate::value::collate;
 use crate::{Error, ErrorKind, Result};

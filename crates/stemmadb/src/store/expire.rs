@@ -7,9 +7,8 @@
 
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::store::{Durability, Store};
+use crate::sync::{Condvar, Mutex};
 use crate::{ErrorKind, Result};
 
 /// Documents deleted in one transaction: others write between two.

@@ -4,11 +4,10 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
-
 use crate::Result;
 use crate::revision::Sequence;
 use crate::store::{Snapshot, Written};
+use crate::sync::RwLock;
 
 /// What a guard does once the transaction is appended, given its last sequence. Dropped if it is not.
 pub(crate) type Admitted = Box<dyn FnOnce(Sequence)>;

@@ -45,15 +45,15 @@ mod walk;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 
 use crate::index::{Declared, DocumentNumber, PathNumber, Paths, Policy};
 use crate::log::{Blobs, Level, Log, LogPosition};
 use crate::memtable::Memtable;
 use crate::revision::{Revision, Sequence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex, RwLock};
 use crate::tree::Tree;
 use crate::value::Shapes;
 use crate::{Error, Result};
@@ -148,18 +148,12 @@ pub(crate) struct Store {
     stall_count: AtomicU64,
 }
 
-/// What no two threads that run have in common; never zero.
-fn thread_mark() -> usize {
-    thread_local!(static MARK: u8 = const { 0 });
-    MARK.with(|mark| std::ptr::from_ref(mark).addr())
-}
-
 /// Notes that a transaction of this thread is open, as long as it lives.
 struct Here<'a>(&'a AtomicUsize);
 
 impl<'a> Here<'a> {
     fn mark(place: &'a AtomicUsize) -> Self {
-        place.store(thread_mark(), Ordering::Relaxed);
+        place.store(crate::sync::thread_mark(), Ordering::Relaxed);
         Here(place)
     }
 }
@@ -368,7 +362,7 @@ impl Store {
 
     /// A write within a transaction on the same thread would wait for itself.
     fn refuse_reentry(&self) -> Result<()> {
-        if self.writing_thread.load(Ordering::Relaxed) != thread_mark() {
+        if self.writing_thread.load(Ordering::Relaxed) != crate::sync::thread_mark() {
             return Ok(());
         }
         Err(Error::invalid("a write to the database itself within a transaction of the same thread")

@@ -14,10 +14,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
 use crate::log::{FaultVfs, Random, Vfs, VfsFile, VfsLock};
 use crate::revision::DocumentId;
+use crate::sync::Mutex;
 use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use crate::value::Value;
 use crate::{Database, Durability, Edit, Index, IndexState, Options, Result, Sequence, testing};

@@ -6,15 +6,14 @@
 //! Concurrency: `enqueue` is called under the store's writer lock (so the queue is in order); everything else by anyone.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::index::DocumentNumber;
 use crate::log::{Level, LogPosition};
 use crate::revision::{DocumentId, Sequence};
 use crate::store::document::Document;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex};
 
 /// A transaction that waits to become visible.
 struct Pending {

@@ -6,8 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex, RwLock};
-
 use crate::index::{Declared, DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::log::{Blobs, Log, LogOptions, LogPosition, Vfs};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
@@ -21,6 +19,7 @@ use crate::store::{
     Durability, FIRST_NUMBER, Store, StoreParts, View, cache, columns, declare, directory, meta, publish, statistics,
     upkeep,
 };
+use crate::sync::{Condvar, Mutex, RwLock};
 use crate::tree::Tree;
 use crate::value::{Body, ShapeNumber, Shapes};
 use crate::{Error, Result};

@@ -12,13 +12,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use parking_lot::RwLock;
 
 use crate::Result;
 use crate::index::{self, Container, Histogram, Numbers, PathNumber, PostingKey, Window};
 use crate::store::postings::lay_over;
 use crate::store::snapshot::Snapshot;
 use crate::store::{StoreParts, meta};
+use crate::sync::RwLock;
 use crate::tree::{Direction, Rows, Table, TreeSnapshot, TreeTransaction};
 use crate::value::{Kind, collate::key};
 

@@ -1,13 +1,12 @@
 //! What goes on behind the writers' backs: checkpoints, compaction, flushes by the clock, the end of documents.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::store::Store;
 use crate::store::checkpoint::Persisted;
+use crate::sync::atomic::Ordering;
+use crate::sync::{Condvar, Mutex};
 use crate::{Error, Result};
 
 /// A memtable that nobody has written to for this long is merged, so that later reads find everything in the tree.

@@ -14,9 +14,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use parking_lot::RwLock;
 
 use super::print::write_json_string;
+use crate::sync::RwLock;
 use crate::{Error, Result};
 
 /// How many shapes there can be.

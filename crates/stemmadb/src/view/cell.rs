@@ -11,8 +11,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::{Mutex, RwLock};
-
 use super::definition::{Mapping, Refresh};
 use super::guard;
 use super::layered::Layered;
@@ -23,6 +21,7 @@ use super::reduce::Reducer;
 use super::state::{State, Working};
 use crate::revision::Sequence;
 use crate::store::{Guard, Progress, Snapshot, Store};
+use crate::sync::{Mutex, RwLock};
 use crate::tree::TreeSnapshot;
 use crate::{Error, Result};
 

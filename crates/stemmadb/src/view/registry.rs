@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 
 use super::cell::{Cell, Found, Reading};
 use super::check;
@@ -16,6 +15,7 @@ use super::merge::{self, Merge};
 use super::program::{ProgramMapping, ProgramView, ViewProgram};
 use super::query::{Access, OpenView, ViewInfo};
 use crate::store::{CheckReport, Damage, Durability, Store};
+use crate::sync::Mutex;
 use crate::value::Value;
 use crate::{Error, Result};
 

@@ -5,14 +5,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
 
 use super::router::Router;
 use crate::query::Clues;
 use crate::revision::Sequence;
 use crate::store::{Observer, Published, Publisher, Written};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// A watcher's place on the board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

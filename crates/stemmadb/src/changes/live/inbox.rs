@@ -7,9 +7,8 @@ use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::revision::Sequence;
+use crate::sync::{Condvar, Mutex};
 
 /// An inbox holds this many bytes, or one transaction.
 const BYTES_MAX: usize = 1 << 20;

@@ -53,8 +53,8 @@ fn what_threads_were_told_is_true_after_a_crash() {
         let mut random = Random::new(seed);
         let log = open_small(&vfs);
         vfs.fail(Call::AnyChange, 1 + random.below(400), Failure::Broken, seed % 2 == 0);
-        let order = parking_lot::Mutex::new(Vec::new());
-        let acknowledged = parking_lot::Mutex::new(Vec::new());
+        let order = crate::sync::Mutex::new(Vec::new());
+        let acknowledged = crate::sync::Mutex::new(Vec::new());
         let start = Barrier::new(6);
         thread::scope(|scope| {
             for writer in 0..6 {
@@ -217,7 +217,7 @@ fn everybody_in_a_group_gets_its_failure() {
 fn readers_read_while_frames_are_appended_written_and_rolled() {
     let vfs = FaultVfs::new(2);
     let log = open_small(&vfs);
-    let places = parking_lot::RwLock::new(Vec::new());
+    let places = crate::sync::RwLock::new(Vec::new());
     let stop = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
         for reader in 0..4 {

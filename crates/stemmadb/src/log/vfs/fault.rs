@@ -13,13 +13,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::memory::{MemoryLock, child_of};
 use super::{Vfs, VfsFile, VfsLock};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 const SECTOR_BYTES: usize = 512;
 

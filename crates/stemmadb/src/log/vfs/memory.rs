@@ -6,11 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::{Mutex, RwLock};
 
 use super::{Vfs, VfsFile, VfsLock};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, RwLock};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 

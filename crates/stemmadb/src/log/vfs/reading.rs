@@ -11,11 +11,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
-
 use super::disk::DiskFile;
 use super::memory::child_of;
 use super::{Vfs, VfsFile, VfsLock};
+use crate::sync::{Mutex, RwLock};
 
 /// What is written is kept in blocks of this size.
 const BLOCK_BYTES: usize = 4096;

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
 use quick_cache::{Weighter, sync::Cache};
 
 use crate::index::DocumentNumber;
 use crate::revision::Sequence;
 use crate::store::document::Document;
+use crate::sync::RwLock;
 
 /// Numbers of a page: one bit each in a word.
 const PAGE_NUMBERS: u64 = 64;

@@ -1,0 +1,272 @@
+//! The orders in which threads may go on: commits, checkpoints, compactions, snapshots and watchers of the real store, run under
+//! `shuttle`, which chooses at every lock, condition and atomic who goes on, and finds whoever waits for ever.
+//!
+//! What runs is the store itself over the disk and the tree that other tests let fail; the tree on a disk (LMDB) and its threads are not
+//! part of it, nor orders of memory weaker than those of the locks. `STEMMA_SCHEDULES` says how many orders of each scene are tried
+//! (default 500; the long run tries 20,000, half of them with few changes of who goes on, which finds other things),
+//! `STEMMA_SCHEDULE_SEED` which.
+//!
+//! Each scene was seen to fail, within 4,000 orders, without a defence: publishing as soon as a frame is written (`commits`), waiting for
+//! it after a look outside of the lock (`commits`: somebody waits for ever), a snapshot that takes the tree before the memtables, or a
+//! memtable that goes before it is merged (`checkpoints_and_snapshots`, `commits`), a retired segment's file that is used again while a
+//! snapshot has it (`compactions_and_snapshots`), a watcher that begins while something is published, or a transaction that is handed on
+//! while nobody looks any more (`watchers`), a failed flush after which the log goes on (`a_failing_disk`).
+//!
+//! `cargo test -p stemmadb --features shuttle --test interleavings`
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner, thread};
+use stemmadb::testing::{self, Call, Failure, Place};
+use stemmadb::{Database, Durability, ErrorKind, Event, Options, Sequence, Value, field};
+
+fn number_from(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Plays a scene in as many orders as was asked for.
+fn play(name: &str, scene: impl Fn(u64) + Send + Sync + 'static) {
+    let count = number_from("STEMMA_SCHEDULES", 500) as usize;
+    let seed = number_from("STEMMA_SCHEDULE_SEED", 1);
+    let scene = Arc::new(scene);
+    let played = Arc::new(AtomicU64::new(0));
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    config.max_steps = shuttle::MaxSteps::FailAfter(3_000_000);
+    let run = |scene: Arc<dyn Fn(u64) + Send + Sync>, played: Arc<AtomicU64>| {
+        move || scene(seed << 32 | played.fetch_add(1, Ordering::Relaxed))
+    };
+    let random = RandomScheduler::new_from_seed(seed, count.div_ceil(2));
+    Runner::new(random, config.clone()).run(run(scene.clone(), played.clone()));
+    let few_changes = PctScheduler::new_from_seed(seed, 3, count / 2);
+    Runner::new(few_changes, config).run(run(scene, played.clone()));
+    println!("\n{name}: {} orders", played.load(Ordering::Relaxed));
+    assert_eq!(played.load(Ordering::Relaxed), count as u64);
+}
+
+/// So small that a few writes fill a memtable and begin a segment.
+fn options() -> Options {
+    testing::small(Options::new().background(false).cache_bytes(0), 3 << 10, 4 << 10, 5)
+}
+
+fn body(number: u64) -> serde_json::Value {
+    serde_json::json!({"number": number, "kind": "k", "fill": "x".repeat(500)})
+}
+
+fn expect_sound(db: &Database) {
+    let report = db.check(|_| ()).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.damages);
+}
+
+/// Threads commit with different durabilities while segments are begun: who returns is visible, and what is visible is as safe as was
+/// asked.
+#[test]
+fn commits() {
+    let is_sync = |number: u64| number.is_multiple_of(2);
+    play("commits", move |seed| {
+        let place = Place::new(seed);
+        let db = place.open(options()).unwrap();
+        let writers: Vec<_> = (0..3_u64)
+            .map(|writer| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    for number in (0..3).map(|step| writer * 3 + step) {
+                        let durability = if is_sync(number) { Durability::Sync } else { Durability::None };
+                        let id = format!("{number}");
+                        db.write_with(durability, |tx| tx.insert(&id, &body(number))).unwrap();
+                        assert!(db.get(&id).unwrap().is_some(), "who returned is visible");
+                    }
+                })
+            })
+            .collect();
+        let mut seen_count = 0;
+        while seen_count < 5 {
+            thread::yield_now();
+            let is_visible = |number: &u64| is_sync(*number) && db.get(&format!("{number}")).unwrap().is_some();
+            let visible: Vec<u64> = (0..9).filter(is_visible).collect();
+            if visible.len() > seen_count {
+                seen_count = visible.len();
+                let after = place.crash_image(seed).open(options()).unwrap();
+                for number in visible {
+                    assert!(after.get(&format!("{number}")).unwrap().is_some(), "what is visible is flushed");
+                }
+            }
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!(db.find(field("kind").eq("k")).count().unwrap(), 9);
+        assert_eq!(db.sequence(), Sequence::new(9));
+        expect_sound(&db);
+        db.close().unwrap();
+        assert_eq!(place.open(options()).unwrap().sequence(), Sequence::new(9));
+    });
+}
+
+/// A sum that every transaction keeps is the same in every snapshot, whatever is merged and swapped meanwhile.
+#[test]
+fn checkpoints_and_snapshots() {
+    play("checkpoints and snapshots", |seed| {
+        let db = Place::new(seed).open(options()).unwrap();
+        let at = |left: i64| serde_json::json!({"left": left, "fill": "x".repeat(300)});
+        db.insert("a", &at(5)).unwrap();
+        db.insert("b", &at(5)).unwrap();
+        let writer = thread::spawn({
+            let db = db.clone();
+            move || {
+                for step in 1..=4_i64 {
+                    db.write(|tx| tx.upsert("a", &at(5 - step)).and_then(|_| tx.upsert("b", &at(5 + step)))).unwrap();
+                }
+            }
+        });
+        let merger = thread::spawn({
+            let db = db.clone();
+            move || (0..2).for_each(|_| db.checkpoint().unwrap())
+        });
+        let mut seen = Sequence::ZERO;
+        for _ in 0..3 {
+            let snapshot = db.snapshot().unwrap();
+            let left = |id: &str| snapshot.get(id).unwrap().unwrap().get("left").unwrap().unwrap().as_i64().unwrap();
+            let first = left("a");
+            assert_eq!(first + left("b"), 10, "a transaction is whole or absent");
+            assert_eq!(snapshot.find(field("left").eq(first)).count().unwrap(), if first == 5 { 2 } else { 1 });
+            assert_eq!(left("a"), first, "a snapshot does not change");
+            let now = db.sequence();
+            assert!(now >= seen, "what is published stays so");
+            seen = now;
+        }
+        writer.join().unwrap();
+        merger.join().unwrap();
+        assert_eq!(db.find(field("left").eq(1)).count().unwrap(), 1);
+        expect_sound(&db);
+    });
+}
+
+/// Segments are retired and their files used again while a snapshot reads from them and others write.
+#[test]
+fn compactions_and_snapshots() {
+    play("compactions and snapshots", |seed| {
+        let place = Place::new(seed);
+        let db = place.open(options()).unwrap();
+        for round in 0..2 {
+            for number in 0..6 {
+                db.upsert(&format!("{number}"), &body(number + round * 100)).unwrap();
+            }
+        }
+        // So that the snapshot reads from the log.
+        db.checkpoint().unwrap();
+        let before = db.snapshot().unwrap();
+        let compactor = thread::spawn({
+            let db = db.clone();
+            move || assert!(db.compact().is_ok())
+        });
+        let writer = thread::spawn({
+            let db = db.clone();
+            move || {
+                for step in 0..12 {
+                    db.upsert(&format!("{}", step % 4), &body(step % 4 + 200)).unwrap();
+                }
+            }
+        });
+        let read = || {
+            for number in 0..6_u64 {
+                let found = before.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap().unwrap();
+                assert_eq!(found.as_u64(), Some(number + 100), "a snapshot reads what it read");
+            }
+        };
+        read();
+        compactor.join().unwrap();
+        writer.join().unwrap();
+        read();
+        drop(before);
+        expect_sound(&db);
+        db.close().unwrap();
+        let db = place.open(options()).unwrap();
+        let numbers: Vec<_> =
+            (0..6).map(|number| db.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap()).collect();
+        assert_eq!(numbers, [200, 201, 202, 203, 104, 105].map(|number: u64| Some(number.into())));
+    });
+}
+
+/// A live query that begins while others write comes to the same answer as one asked at the end.
+#[test]
+fn watchers() {
+    play("watchers", |seed| {
+        let db = Place::new(seed).open(options()).unwrap();
+        let writers: Vec<_> = (0..2_u64)
+            .map(|writer| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    for step in 0..2 {
+                        db.upsert(&format!("{writer}"), &body(step)).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let passing = thread::spawn({
+            let db = db.clone();
+            move || drop(db.watch(field("number").eq(1)).unwrap())
+        });
+        let mut watch = db.watch(field("number").ge(0)).unwrap();
+        let mut matching = BTreeMap::new();
+        // Whoever is not told waits for ever, which is found.
+        while matching.len() < 2 || matching.values().any(|number| *number != Some(Value::from(1_u64))) {
+            let delta = watch.next_delta().unwrap().unwrap();
+            for event in delta.events() {
+                match event.unwrap() {
+                    Event::Removed { id, .. } => drop(matching.remove(id.as_str())),
+                    Event::Added(document) | Event::Changed(document) => {
+                        matching.insert(document.id().to_string(), document.get("number").unwrap());
+                    }
+                }
+            }
+        }
+        let mut news = db.subscribe(Sequence::ZERO);
+        let mut reached = BTreeMap::new();
+        while reached.len() < 2 {
+            let change = news.next_change().unwrap().unwrap();
+            reached.insert(change.id.to_string(), change.sequence);
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        passing.join().unwrap();
+        assert_eq!(db.sequence(), Sequence::new(4));
+    });
+}
+
+/// A write or flush that fails while others wait: all who return without an error are there afterwards, nobody waits for ever.
+#[test]
+fn a_failing_disk() {
+    play("a failing disk", |seed| {
+        let place = Place::new(seed);
+        let db = place.open(options()).unwrap();
+        db.insert("first", &body(0)).unwrap();
+        let call = if seed % 2 == 0 { Call::Sync } else { Call::AnyChange };
+        place.disk().fail(call, 1 + seed % 5, Failure::Broken, seed % 3 == 0);
+        let writers: Vec<_> = (0..3_u64)
+            .map(|writer| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    let durability = if writer == 0 { Durability::None } else { Durability::Sync };
+                    let ids: Vec<String> = (0..2).map(|step| format!("{writer}-{step}")).collect();
+                    let written = |id: &String| match db.write_with(durability, |tx| tx.insert(id, &body(writer))) {
+                        Ok(_) => true,
+                        Err(error) => {
+                            assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed), "{error:?}");
+                            false
+                        }
+                    };
+                    ids.into_iter().filter(written).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let acknowledged: Vec<String> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+        db.close().ok();
+        place.heal();
+        let db = place.open(options()).unwrap();
+        for id in acknowledged.iter().map(String::as_str).chain(["first"]) {
+            assert!(db.get(id).unwrap().is_some(), "{id} was acknowledged");
+        }
+        expect_sound(&db);
+    });
+}
