@@ -1,0 +1,151 @@
+//! A database of each format version that was ever written, as it was written then: opened by today's code, with its tree and without, it
+//! says what it said. What a later version writes is refused, and left as it is.
+//!
+//! `STEMMA_BLESS=1` writes the present version's, where there is none yet. What is there is never written again.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use stemmadb::{Database, DocumentId, Edit, ErrorKind, Index, Options, Result, Sequence, Value, field, testing};
+
+/// The present one.
+const VERSION: u32 = 1;
+
+fn golden(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/format-{version}"))
+}
+
+/// A copy that may be written to.
+fn copy_of(version: u32, directory: &tempfile::TempDir) -> PathBuf {
+    let copy = directory.path().join("copy.stemma");
+    testing::copy_directory(&golden(version).join("library"), &copy).unwrap();
+    copy
+}
+
+fn options() -> Options {
+    testing::small(Options::new().background(false), 64 << 10, 16 << 10, 1000)
+}
+
+/// Something of everything that the format has.
+fn write(path: &Path) -> Result<()> {
+    let db = Database::open_with(path, options())?;
+    db.create_index(Index::on("year").then_descending("title"))?;
+    for number in 0..20_u64 {
+        let id = format!("book-{number}");
+        let tags = json!(["a", null, 1.5, true, -7]);
+        let revision =
+            db.insert(&id, &json!({"title": format!("Title {number}"), "year": 1900 + number, "tags": tags}))?;
+        match number % 8 {
+            1 => drop(db.replace(&id, &revision, &json!({"title": "new", "nested": {"deep": [number]}}))?),
+            2 => drop(db.delete(&id, &revision)?),
+            3 => drop(db.attach(&id, &revision, "cover", "image/png", &vec![number as u8; 2000][..])?),
+            _ => {}
+        }
+        if number == 12 {
+            db.checkpoint()?;
+        }
+    }
+    let revisions = vec!["2-elsewhere".parse()?, "1-other".parse()?];
+    let body = Value::parse(br#"{"title": "a branch", "text": "\u0000\ud83d\ude00"}"#)?;
+    db.edit(Edit::Foreign { id: DocumentId::new("book-5")?, revisions, deleted: false, body, files: Vec::new() })?;
+    db.put_local("_local/checkpoint", None, &json!({"at": 12}))?;
+    db.upsert("_design/shelf", &json!({"views": {"by_year": {"map": "function(doc) { emit(doc.year) }"}}}))?;
+    db.close()
+}
+
+/// Everything the database says, a line of JSON each.
+fn says(db: &Database) -> Result<String> {
+    let mut lines = vec![json!({"sequence": db.sequence().get(), "indexes": names(db)})];
+    for change in db.changes(Sequence::ZERO)?.documents(true).run() {
+        let change = change?;
+        let id = change.id.as_str();
+        let document = change.document.expect("documents were asked for");
+        let leaves: Vec<_> = (db.revisions(id)?.iter())
+            .map(|leaf| json!({"deleted": leaf.deleted, "revisions": leaf.revisions.iter().map(ToString::to_string).collect::<Vec<_>>()}))
+            .collect();
+        let files: Vec<_> =
+            document.attachments()?.iter().map(|file| json!([file.name, file.digest.to_string()])).collect();
+        let body: serde_json::Value = serde_json::from_str(&document.to_json()?).expect("JSON");
+        lines.push(json!({"at": change.sequence.get(), "id": id, "body": body, "leaves": leaves, "files": files}));
+    }
+    let local = db.get_local("_local/checkpoint")?.map(|(revision, body)| json!([revision, body.to_json()]));
+    let found = db.find(field("year").ge(1910)).sort("year").ids()?;
+    let found = found.map(|id| Ok(id?.to_string())).collect::<Result<Vec<_>>>()?;
+    lines.push(json!({"local": local, "found": found}));
+    Ok(lines.iter().map(|line| format!("{line}\n")).collect())
+}
+
+fn names(db: &Database) -> Vec<String> {
+    db.indexes().iter().map(|index| index.name.to_string()).collect()
+}
+
+fn bless() {
+    let path = golden(VERSION).join("library");
+    std::fs::create_dir_all(golden(VERSION)).unwrap();
+    write(&path).unwrap();
+    // What only a running process needs.
+    ["LOCK", "tree/lock.mdb"].iter().for_each(|file| std::fs::remove_file(path.join(file)).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open_with(copy_of(VERSION, &directory), options()).unwrap();
+    std::fs::write(golden(VERSION).join("says.jsonl"), says(&db).unwrap()).unwrap();
+}
+
+#[test]
+fn databases_of_every_format_say_what_they_said() {
+    if std::env::var_os("STEMMA_BLESS").is_some() && !golden(VERSION).exists() {
+        bless();
+    }
+    for version in 1..=VERSION {
+        let expected = std::fs::read_to_string(golden(version).join("says.jsonl")).unwrap();
+        for without_tree in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let copy = copy_of(version, &directory);
+            if without_tree {
+                std::fs::remove_dir_all(copy.join("tree")).unwrap();
+            }
+            let db = Database::open_with(&copy, options()).unwrap();
+            assert_eq!(says(&db).unwrap(), expected, "format {version}, without tree: {without_tree}");
+            assert!(db.check(|_| ()).unwrap().is_sound());
+            let mut cover = Vec::new();
+            std::io::copy(&mut db.attachment("book-3", "cover").unwrap().unwrap(), &mut cover).unwrap();
+            assert_eq!(cover, [3; 2000]);
+            db.insert("afterwards", &json!({})).unwrap();
+            db.close().unwrap();
+        }
+    }
+}
+
+fn segments(database: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = database.join("log").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "log"));
+    files.sort();
+    files
+}
+
+fn contents(database: &Path) -> Vec<Vec<u8>> {
+    segments(database).iter().map(|file| std::fs::read(file).unwrap()).collect()
+}
+
+#[test]
+fn a_newer_format_is_refused_and_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = copy_of(VERSION, &directory);
+    for file in segments(&copy) {
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[8..12].copy_from_slice(&(VERSION + 1).to_be_bytes());
+        let checksum = crc32c::crc32c(&bytes[..60]);
+        bytes[60..64].copy_from_slice(&checksum.to_be_bytes());
+        std::fs::write(&file, bytes).unwrap();
+    }
+    let before = contents(&copy);
+    for without_tree in [false, true] {
+        if without_tree {
+            std::fs::remove_dir_all(copy.join("tree")).unwrap();
+        }
+        let error = Database::open_with(&copy, options()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(error.to_string().contains("format") && error.hint().is_some(), "{error:?}");
+        assert!(Database::rebuild(&copy, options(), |_| ()).is_err());
+    }
+    assert!(before == contents(&copy), "the log was changed");
+}
