@@ -6,12 +6,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::{Direction, NoRows, Row, RowScan, Rows, Table};
 use super::{Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use super::{check_key, is_crossed};
 use crate::Result;
+use crate::sync::{Mutex, MutexGuard, RwLock};
 
 type Map = OrdMap<Arc<[u8]>, Arc<[u8]>>;
 

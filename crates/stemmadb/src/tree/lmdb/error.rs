@@ -2,13 +2,14 @@
 
 use heed::MdbError;
 
+use super::WRITE;
 use crate::Error;
 use crate::tree::REBUILD;
 
 /// `doing` names the act, as in `read tree/data.mdb`.
 pub(super) fn tree_error(doing: &str, error: heed::Error) -> Error {
     match error {
-        heed::Error::Io(source) => Error::io(doing, source),
+        heed::Error::Io(source) => io_error(doing, source),
         heed::Error::Mdb(source) => mdb_error(doing, source),
         heed::Error::EnvAlreadyOpened => Error::unavailable(format!(
             "cannot {doing}: this process has it open already, or holds one of its snapshots"
@@ -18,6 +19,13 @@ pub(super) fn tree_error(doing: &str, error: heed::Error) -> Error {
             Error::internal(format!("cannot {doing}: {error}"))
         }
     }
+}
+
+/// LMDB says EIO, too, of a write that the disk took only in part, as a full one does.
+fn io_error(doing: &str, source: std::io::Error) -> Error {
+    let may_be_full = doing == WRITE && source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    let error = Error::io(doing, source);
+    if may_be_full { error.with_hint("if there is no space, free some; nothing acknowledged is lost") } else { error }
 }
 
 fn mdb_error(doing: &str, error: MdbError) -> Error {
@@ -39,7 +47,7 @@ fn mdb_error(doing: &str, error: MdbError) -> Error {
         MdbError::ReadersFull => Error::unavailable(message("too many old snapshots are held"))
             .with_hint("drop snapshots and cursors that are no longer needed"),
         MdbError::Panic => Error::closed(message("an earlier write of it failed")).with_hint("reopen the database"),
-        MdbError::Other(code) => return Error::io(doing, std::io::Error::from_raw_os_error(code)),
+        MdbError::Other(code) => return io_error(doing, std::io::Error::from_raw_os_error(code)),
         _ => Error::internal(message(&error.to_string())),
     };
     mapped.with_source(error)

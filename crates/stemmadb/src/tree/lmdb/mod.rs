@@ -35,7 +35,6 @@ use std::sync::Arc;
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithoutTls};
-use parking_lot::{Mutex, RwLock};
 use twox_hash::XxHash3_64;
 
 use self::error::tree_error;
@@ -44,6 +43,7 @@ use self::page::{Damage, META_PAGES};
 use self::pages::Pages;
 use self::snapshot::LmdbSnapshot;
 use super::{REBUILD, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
+use crate::sync::{Mutex, RwLock};
 use crate::{Error, Result};
 
 type Handle = Database<'static, Bytes, Bytes>;
@@ -94,7 +94,7 @@ impl LmdbTree {
         let file = env.try_clone_inner_file().map_err(|error| tree_error(OPEN, error))?;
         let map = Arc::new(Map::new(&file, env.info().map_size)?);
         // LMDB's own way to the tables and the free pages is checked before it goes there.
-        verify::check_head(&Pages::pin(&env, &map)?).map_err(|damage| damaged(None, damage))?;
+        Pages::pin(&env, &map)?;
         env.clear_stale_readers().map_err(|error| tree_error(OPEN, error))?;
         let handles = if options.read_only { None } else { Some(open_tables(&env)?) };
         let current = RwLock::new(Arc::new(LmdbSnapshot::new(Pages::pin(&env, &map)?)?));

@@ -8,15 +8,15 @@
 use std::sync::Arc;
 
 use heed::{Env, RoTxn, WithoutTls};
-use parking_lot::Mutex;
 
 use super::error::tree_error;
 use super::head::check_last_page;
 use super::map::Map;
 use super::page::PAGE_HEADER_BYTES;
 use super::page::{Checked, Damage, LeafData, META_PAGES, Meta, Page, check_overflow, overflow_pages};
-use super::{READ, damaged};
+use super::{READ, damaged, verify};
 use crate::Result;
+use crate::sync::Mutex;
 
 /// The mapped pages of one committed state.
 pub(super) struct Pages {
@@ -25,13 +25,17 @@ pub(super) struct Pages {
     /// back within one transaction. Touching a mapped page beyond the end of the file kills the process.
     held_pages: u64,
     map: Arc<Map>,
+    /// A bit for each page, set if this state does not use it. What lies there is whole, but old: without this, a wrong page number that
+    /// leads there would not be noticed.
+    free: Vec<u64>,
     /// Keeps LMDB from writing to the pages of this state, and the environment open.
     _pin: Mutex<RoTxn<'static, WithoutTls>>,
 }
 
 impl Pages {
     /// Pins the newest state. The caller keeps writers away until this returns, because the second commit after a state
-    /// overwrites its meta page.
+    /// overwrites its meta page. Checks what LMDB reads by itself, the table of tables and the list of free pages, at the cost of
+    /// reading that list.
     pub(super) fn pin(env: &Env<WithoutTls>, map: &Arc<Map>) -> Result<Self> {
         let pin = env.clone().static_read_txn().map_err(|error| tree_error(READ, error))?;
         let file_bytes = env.real_disk_size().map_err(|error| tree_error(READ, error))?;
@@ -45,9 +49,10 @@ impl Pages {
         };
         let meta = meta.map_err(|damage| damaged(None, damage))?;
         let held_pages = file_bytes / page_bytes as u64;
-        let pages = Pages { meta, held_pages, map: map.clone(), _pin: Mutex::new(pin) };
+        let mut pages = Pages { meta, held_pages, map: map.clone(), free: Vec::new(), _pin: Mutex::new(pin) };
         let checked = pages.check_meta(page_bytes, transaction);
-        checked.and_then(|()| check_last_page(&pages.meta, file_bytes)).map_err(|damage| damaged(None, damage))?;
+        let checked = checked.and_then(|()| check_last_page(&pages.meta, file_bytes));
+        pages.free = checked.and_then(|()| verify::free_pages(&pages)).map_err(|damage| damaged(None, damage))?;
         Ok(pages)
     }
 
@@ -95,6 +100,9 @@ impl Pages {
         let end = number.checked_add(count);
         if number < META_PAGES || end.is_none_or(|end| end > self.held_pages || end > self.meta.last_page + 1) {
             return Err(damage);
+        }
+        if self.free.get((number / 64) as usize).is_some_and(|word| word >> (number % 64) & 1 == 1) {
+            return Err(Damage { page: number, what: "it is used, and free" });
         }
         let page_bytes = self.meta.page_bytes;
         // SAFETY: the file holds all these pages; it never shrinks while it is open. LMDB

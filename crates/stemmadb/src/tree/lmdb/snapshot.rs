@@ -1,8 +1,8 @@
 //! A committed state of the tree on disk, read block by block, each verified.
 //!
 //! What a read promises on a damaged file: a row that is returned is right (its block's checksum covers table, fence and
-//! rows), and none is left out: a block says which keys it covers, and a scan sees that blocks follow each other without
-//! a gap. What remains hidden: changes lost to an old page that a wrong page number names. `verify` finds those.
+//! rows), and none is left out: a block says which keys it covers, a scan sees that blocks follow each other without a gap, and
+//! nothing leads to a page that the state has freed, where blocks would be old ones.
 
 use std::ops::Bound;
 

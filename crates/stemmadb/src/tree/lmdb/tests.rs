@@ -298,6 +298,33 @@ fn write_everywhere(tree: &LmdbTree, model: &mut Model, dice: &mut Dice) -> Resu
     Ok(())
 }
 
+/// What the root of a table was before the last commit is whole, in its place, and has the right checksums: only the list of free pages
+/// tells that it is old. Two of 5,000 flipped bits led to such pages, and hid documents.
+#[test]
+fn an_old_page_is_not_taken_for_the_one_in_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.mdb");
+    let mut dice = Dice(7);
+    let tree = open(directory.path()).unwrap();
+    let mut model = fill(&tree, 1_250, 5, &mut dice);
+    let root_of = |tree: &LmdbTree| *tree.current.read().root(Table::Docs);
+    let old = root_of(&tree);
+    fill_more(&tree, &mut model, 250, 1, &mut dice);
+    let (new, main) = (root_of(&tree), tree.current.read().pages().meta().main.page as usize);
+    assert!(old.page != new.page && old.depth == new.depth);
+    drop(tree);
+    let mut bytes = fs::read(&path).unwrap();
+    let record = &mut bytes[main * 4096..][..4096];
+    let at = record.windows(8).position(|word| word == new.page.to_le_bytes()).unwrap();
+    record[at..at + 8].copy_from_slice(&old.page.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let tree = open(directory.path()).unwrap();
+    let key = rows_of(&model, Table::Docs).next().unwrap().0;
+    let error = tree.read().unwrap().get(Table::Docs, key).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("free"), "{error}");
+    assert!(tree.verify(&mut |_, _| {}).unwrap().problem_count > 0);
+}
+
 #[test]
 fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
     let directory = tempfile::tempdir().unwrap();
@@ -310,7 +337,7 @@ fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
     drop(tree);
     let whole = fs::read(&path).unwrap();
     let flips = std::env::var("STEMMA_TREE_FLIPS").map_or(400, |flips| flips.parse().unwrap());
-    let (mut refused, mut failed, mut hidden, mut harmless, mut rolled_back) = (0, 0, 0, 0, 0);
+    let (mut refused, mut failed, mut harmless, mut rolled_back) = (0, 0, 0, 0);
     for _ in 0..flips {
         // A tenth of them in the head of the file, where most goes wrong.
         let within = if dice.roll(10) == 0 { 5 * 4096 } else { whole.len() as u64 };
@@ -337,10 +364,11 @@ fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
         let report = tree.verify(&mut |_, _| {}).unwrap();
         assert_eq!(findings.wrong, 0, "{story}: {findings:?}");
         assert!(findings == Findings::default() || report.problem_count > 0, "{story}: {findings:?} was not found");
-        match findings {
-            Findings { missing: 0, errors: 0, .. } => harmless += 1,
-            Findings { errors: 0, .. } => hidden += 1,
-            _ => failed += 1,
+        assert_eq!(findings.missing, 0, "{story}: {findings:?} was hidden");
+        if findings.errors == 0 {
+            harmless += 1
+        } else {
+            failed += 1
         }
         let mut changed = model.clone();
         match write_everywhere(&tree, &mut changed, &mut dice) {
@@ -349,6 +377,6 @@ fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
         }
     }
     println!(
-        "{flips} flips: {refused} refused at open, {failed} met by readers, {hidden} hid rows, {rolled_back} led to the commit before, {harmless} harmless"
+        "{flips} flips: {refused} refused at open, {failed} met by readers, {rolled_back} led to the commit before, {harmless} harmless"
     );
 }

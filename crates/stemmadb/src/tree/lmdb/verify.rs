@@ -41,7 +41,7 @@ pub(super) fn verify(snapshot: &LmdbSnapshot, progress: &mut dyn FnMut(u64, u64)
             report.add(damaged(table, damage).message().to_owned());
         }
     }
-    report.free_page_count = walk.free;
+    report.free_page_count = walk.free.iter().map(|word| u64::from(word.count_ones())).sum();
     let lost = walk.lost();
     if lost > 0 {
         report.add(format!("tree/data.mdb: {lost} pages are neither in use nor free"));
@@ -50,13 +50,13 @@ pub(super) fn verify(snapshot: &LmdbSnapshot, progress: &mut dyn FnMut(u64, u64)
     report
 }
 
-/// Checks what LMDB reads by itself: the table of tables and the list of free pages.
-pub(super) fn check_head(pages: &Pages) -> Checked<()> {
+/// Checks what LMDB reads by itself, the table of tables and the list of free pages; gives a bit for each page, set if it is free.
+pub(super) fn free_pages(pages: &Pages) -> Checked<Vec<u64>> {
     let silent = &mut |_, _| {};
     let mut walk = Walk::new(pages, silent);
     walk.tree(Part::Free, &pages.meta().free, &mut |_| Ok(()));
     walk.tree(Part::Main, &pages.meta().main, &mut |_| Ok(()));
-    walk.problems.first().map_or(Ok(()), |damage| Err(*damage))
+    walk.problems.first().map_or(Ok(walk.free), |damage| Err(*damage))
 }
 
 /// Checks all pages of one table.
@@ -103,7 +103,8 @@ struct Walk<'w> {
     /// A bit for each page that was seen in use or free.
     seen: Vec<u64>,
     seen_count: u64,
-    free: u64,
+    /// A bit for each page that is free.
+    free: Vec<u64>,
     entries: u64,
     problems: Vec<Damage>,
     progress: &'w mut dyn FnMut(u64, u64),
@@ -129,8 +130,8 @@ struct Place<'k> {
 impl<'w> Walk<'w> {
     fn new(pages: &'w Pages, progress: &'w mut dyn FnMut(u64, u64)) -> Self {
         let words = pages.meta().last_page / 64 + 1;
-        let seen = vec![0; words as usize];
-        let mut walk = Walk { pages, seen, seen_count: 0, free: 0, entries: 0, problems: Vec::new(), progress };
+        let (seen, free) = (vec![0; words as usize], vec![0; words as usize]);
+        let mut walk = Walk { pages, seen, seen_count: 0, free, entries: 0, problems: Vec::new(), progress };
         for number in 0..META_PAGES {
             walk.mark_bit(number);
         }
@@ -232,9 +233,10 @@ impl<'w> Walk<'w> {
             return Err(damage);
         }
         for index in 1..=count as usize {
-            self.mark(u64_at(data, index * 8).ok_or(damage)?)?;
+            let number = u64_at(data, index * 8).ok_or(damage)?;
+            self.mark(number)?;
+            self.free[(number / 64) as usize] |= 1 << (number % 64);
         }
-        self.free += count;
         Ok(())
     }
 

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use heed::{PutFlags, RwTxn};
-use parking_lot::MutexGuard;
 
 use super::block::{self, Block, FIRST_FENCE};
 use super::cursor::{Cursor, Goal};
@@ -14,6 +13,7 @@ use super::guard::Guard;
 use super::pages::Pages;
 use super::snapshot::{CHECKSUM_BYTES, LmdbSnapshot};
 use super::{Handle, Handles, LmdbTree, READ, WRITE, checksum, damaged, verify};
+use crate::sync::MutexGuard;
 use crate::tree::lmdb::block::Rows as _;
 use crate::tree::{REBUILD, Table, TreeTransaction, check_key, is_storable};
 use crate::{Error, Result};
