@@ -37,6 +37,12 @@ pub(crate) fn all(snapshot: &Snapshot) -> Result<Vec<Document>> {
     Ok(documents.collect::<stemmadb::Result<_>>()?)
 }
 
+/// Whether there are design documents, which no query finds. Costs a look-up.
+pub(crate) fn has_any(snapshot: &Snapshot) -> Result<bool> {
+    let (first, last) = (std::ops::Bound::Included("_design/"), std::ops::Bound::Excluded("_design0"));
+    Ok(snapshot.list().from(first).to(last).run().next().transpose()?.is_some())
+}
+
 /// Whether its functions are in JavaScript, which is what is meant where nothing is said.
 pub(crate) fn is_javascript(design: &Value) -> bool {
     design.get("language").and_then(Value::as_str).is_none_or(|language| language == "javascript")

@@ -3,6 +3,7 @@
 use hyper::StatusCode;
 use stemmadb::Value;
 
+use crate::design;
 use crate::error::Result;
 use crate::http::{Answer, Call, reading};
 use crate::mango::Aggregate;
@@ -13,7 +14,9 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
     let asked = Aggregate::parse(&call.json().await?)?;
     reading(move || {
         let mut text = b"{\"rows\":[".to_vec();
-        for (at, (key, figures)) in asked.rows(&served.database().snapshot()?)?.into_iter().enumerate() {
+        let snapshot = served.database().snapshot()?;
+        let rows = asked.rows(&snapshot, design::has_any(&snapshot)?)?;
+        for (at, (key, figures)) in rows.into_iter().enumerate() {
             text.extend_from_slice(if at == 0 { b"\n{\"key\":" } else { b",\n{\"key\":" });
             key.write_json(&mut text);
             text.extend_from_slice(b",\"value\":");

@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::{Database, Document, ErrorKind, Index, Object, Snapshot, Value};
 
+use crate::design;
 use crate::directory::Served;
 use crate::documents::{Incoming, Manner, Printer, Show, write_one};
 use crate::error::{Failure, Result};
@@ -77,7 +78,7 @@ async fn write_rows(
     request: &Request,
     out: &mut Pieces,
 ) -> Result<(u64, Option<String>, u64)> {
-    let find = snapshot.find(request.query(has_design_documents(snapshot)?)?);
+    let find = snapshot.find(request.query(design::has_any(snapshot)?)?);
     let mut count = 0;
     if request.fields.is_some() {
         let mut found = find.values()?;
@@ -99,10 +100,6 @@ async fn write_rows(
         out.flush_if_full().await;
     }
     Ok((count, found.token()?, found.documents_read().saturating_sub(count)))
-}
-
-fn has_design_documents(snapshot: &Snapshot) -> Result<bool> {
-    Ok(design_documents(snapshot).next().transpose()?.is_some())
 }
 
 fn design_documents(snapshot: &Snapshot) -> impl Iterator<Item = Result<Document>> + use<> {
@@ -151,7 +148,7 @@ pub(crate) async fn explain(mut call: Call) -> Result<Answer> {
     let request = Request::parse(&call.json().await?)?;
     blocking(move || {
         let snapshot = served.database().snapshot()?;
-        let explanation = snapshot.find(request.query(has_design_documents(&snapshot)?)?).explain()?;
+        let explanation = snapshot.find(request.query(design::has_any(&snapshot)?)?).explain()?;
         let mut told = Object::new();
         told.insert("dbname", served.name());
         told.insert("index", index_for(&snapshot, &request)?);

@@ -78,7 +78,6 @@ impl Aggregate {
                 _ => return Err(Failure::bad_request(format!("An aggregate does not know `{name}`"))),
             }
         }
-        asked.selector = plain(asked.selector);
         asked.check()
     }
 
@@ -100,11 +99,14 @@ impl Aggregate {
         }
     }
 
-    /// The rows, in one state. Blocks.
+    /// The rows, in one state, which may have design documents: those play no part. Blocks.
     ///
     /// # Errors
     /// 400 if a path can't be one, or a sum is beyond the numbers; 413 for too many groups.
-    pub(crate) fn rows(&self, snapshot: &Snapshot) -> Result<Vec<Row>> {
+    pub(crate) fn rows(mut self, snapshot: &Snapshot, has_design_documents: bool) -> Result<Vec<Row>> {
+        if has_design_documents {
+            self.selector = plain(self.selector);
+        }
         let rows = match &self.group_by {
             None => vec![(Value::Null, self.whole(snapshot)?)],
             Some(path) => self.groups(snapshot, path)?,

@@ -14,6 +14,7 @@ use stemmadb::{Database, Object, Value};
 use uuid::Uuid;
 
 use super::Request;
+use crate::design;
 use crate::error::{Failure, Result};
 
 /// Handles of one user in one database.
@@ -68,7 +69,7 @@ impl PreparedQueries {
             Ok(sample(operator))
         })?;
         // What is wrong whatever the parameters are, is told now.
-        Request::parse(&sampled)?.prepared(database)?;
+        Request::parse(&sampled)?.prepared(database, true)?;
         let query = Arc::new(PreparedQuery { owner, body, parameters, bound: Mutex::default() });
         let handle = Uuid::new_v4().simple().to_string();
         let mut known = self.0.lock();
@@ -153,7 +154,8 @@ impl PreparedQuery {
             let value = parameters.get(name).cloned();
             value.ok_or_else(|| Failure::bad_request(format!("The parameter `{name}` is missing")))
         })?;
-        let request = Request::parse(&body)?.prepared(database)?;
+        let has_design_documents = design::has_any(&database.snapshot()?)?;
+        let request = Request::parse(&body)?.prepared(database, has_design_documents)?;
         if key.len() <= BOUND_BYTES_MAX {
             let mut bound = self.bound.lock();
             bound.truncate(BOUND_MAX - 1);

@@ -28,7 +28,14 @@ pub(crate) struct Request {
     pub(crate) execution_stats: bool,
     pub(crate) use_index: Option<Value>,
     /// Selector and order, if the library keeps what is made of them.
-    ready: Option<Query>,
+    ready: Option<Ready>,
+}
+
+/// A query of which the library keeps what it made, for states with design documents or for those without.
+#[derive(Debug, Clone)]
+struct Ready {
+    query: Query,
+    has_design_documents: bool,
 }
 
 fn missing(name: &str) -> Failure {
@@ -121,8 +128,8 @@ impl Request {
     /// 400 for a sort or a bookmark that can't be one.
     pub(crate) fn query(&self, has_design_documents: bool) -> Result<Query> {
         let query = match &self.ready {
-            Some(ready) => ready.clone(),
-            None => self.ordered(has_design_documents)?,
+            Some(ready) if ready.has_design_documents == has_design_documents => ready.query.clone(),
+            _ => self.ordered(has_design_documents)?,
         };
         let mut query = query.limit(self.limit).skip(self.skip);
         if let Some(fields) = &self.fields {
@@ -146,12 +153,13 @@ impl Request {
         }
     }
 
-    /// The same, with what the library makes of it kept, to be asked again and again.
+    /// The same, with what the library makes of it kept, to be asked again and again while there are design documents, or are none.
     ///
     /// # Errors
     /// 400 for what can't be asked.
-    pub(super) fn prepared(mut self, database: &Database) -> Result<Self> {
-        self.ready = Some(database.prepare(self.ordered(true)?)?);
+    pub(super) fn prepared(mut self, database: &Database, has_design_documents: bool) -> Result<Self> {
+        let query = database.prepare(self.ordered(has_design_documents)?)?;
+        self.ready = Some(Ready { query, has_design_documents });
         Ok(self)
     }
 

@@ -144,3 +144,29 @@ fn a_prepared_query_is_checked_at_once_and_is_its_makers() {
     assert_eq!(server.ask_as(None, "DELETE", &path, None).status, 200);
     assert_eq!(server.ask_as(None, "POST", &path, Some(&json!({}))).status, 404);
 }
+
+/// What was prepared while there was no design document is asked after one came, and went.
+#[test]
+fn design_documents_that_come_later_are_not_found_either() {
+    let server = Started::new();
+    server.database("shop", &[json!({"_id": "1", "city": "Lviv", "price": 12})]);
+    let query = json!({"selector": {"city": {"$param": "city"}}, "fields": ["_id"]});
+    let handle = server.post("/shop/_prepare", &query).json()["handle"].as_str().unwrap().to_owned();
+    let asked = || {
+        let parameters = json!({"parameters": {"city": "Lviv"}});
+        let prepared = server.post(&format!("/shop/_prepared/{handle}"), &parameters).json()["docs"].clone();
+        let selector = json!({"city": "Lviv"});
+        let found =
+            server.post("/shop/_find", &json!({"selector": selector, "fields": ["_id"]})).json()["docs"].clone();
+        let totals = rows(&server, &json!({"selector": selector, "figures": {"total": {"sum": "price"}}}));
+        (prepared, found, totals[0]["value"]["total"].clone())
+    };
+    let plain = (json!([{"_id": "1"}]), json!([{"_id": "1"}]), json!(12));
+    assert_eq!(asked(), plain);
+    let design = json!({"city": "Lviv", "price": 1000, "language": "query"});
+    server.design("shop", "x", design);
+    assert_eq!(asked(), plain);
+    let rev = server.get("/shop/_design/x").json()["_rev"].as_str().unwrap().to_owned();
+    assert_eq!(server.delete(&format!("/shop/_design/x?rev={rev}")).status, 200);
+    assert_eq!(asked(), plain);
+}

@@ -8,11 +8,13 @@
 //! Concurrency: one writer (who holds the store's writer lock) inserts; any number of readers look up at the same time. A
 //! sealed memtable is no longer written to.
 
+mod order;
 mod terms;
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::EntryRef;
 use smallvec::SmallVec;
 
 use crate::index::{DocumentNumber, PathNumber, Presence, TermDifference};
@@ -22,6 +24,7 @@ use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::value::Body;
 
+use order::{IdOrder, ORDERED_BYTES};
 pub(crate) use terms::{Overlay, Walk};
 use terms::{PathTerms, Signatures};
 
@@ -67,6 +70,8 @@ pub(crate) struct LocalState {
 
 /// Documents and index deltas that the tree does not hold yet.
 pub(crate) struct Memtable {
+    /// Of the first [`Inner::arrivals`], as many as were there when a range was asked for last. Locked before `inner`.
+    order: RwLock<IdOrder>,
     inner: RwLock<Inner>,
     byte_count: AtomicUsize,
 }
@@ -77,6 +82,8 @@ type LocalVersions = SmallVec<[(Sequence, Arc<LocalState>); 1]>;
 #[derive(Default)]
 struct Inner {
     numbers: HashMap<DocumentId, DocumentNumber>,
+    /// The documents, in the order in which they came.
+    arrivals: Vec<DocumentNumber>,
     documents: HashMap<DocumentNumber, SmallVec<[Arc<DocumentState>; 1]>>,
     by_sequence: Vec<(Sequence, DocumentNumber)>,
     paths: HashMap<PathNumber, PathTerms>,
@@ -89,7 +96,7 @@ const DOCUMENT_OVERHEAD_BYTES: usize = 320;
 
 impl Memtable {
     pub(crate) fn new() -> Self {
-        Memtable { inner: RwLock::default(), byte_count: AtomicUsize::new(0) }
+        Memtable { order: RwLock::default(), inner: RwLock::default(), byte_count: AtomicUsize::new(0) }
     }
 
     /// About how many bytes it holds.
@@ -124,7 +131,10 @@ impl Memtable {
             let place = inner.by_sequence.partition_point(|event| event.0 < sequence);
             inner.by_sequence.insert(place, (sequence, state.number));
         }
-        inner.numbers.entry_ref(&state.id).or_insert(state.number);
+        if let EntryRef::Vacant(place) = inner.numbers.entry_ref(&state.id) {
+            place.insert(state.number);
+            inner.arrivals.push(state.number);
+        }
         inner.documents.entry(state.number).or_default().push(state);
         drop(inner);
         self.byte_count.fetch_add(bytes, Ordering::Relaxed);
@@ -194,11 +204,37 @@ impl Memtable {
         inner.by_sequence[start..].iter().take_while(|event| event.0 <= at).take(limit).copied().collect()
     }
 
-    /// The documents whose id is `wanted`, as of `at`, in no order. Costs a look at every id.
-    pub(crate) fn documents_where(&self, at: Sequence, wanted: impl Fn(&str) -> bool) -> Vec<Arc<DocumentState>> {
+    /// Every document as of `at`, in no order.
+    pub(crate) fn documents(&self, at: Sequence) -> Vec<Arc<DocumentState>> {
         let inner = self.inner.read();
-        let found = inner.numbers.iter().filter(|(id, _)| wanted(id.as_str()));
-        found.filter_map(|(_, number)| inner.document(*number, at)).collect()
+        inner.arrivals.iter().filter_map(|number| inner.document(*number, at)).collect()
+    }
+
+    /// The documents as of `at` whose ids begin at the bytes `lower` or after them, in their order, up to the first whose bytes are past the
+    /// end. Costs little more than these do, and a look at every id that has come since a range was asked for last.
+    pub(crate) fn documents_between(
+        &self,
+        at: Sequence,
+        lower: &[u8],
+        is_past: impl Fn(&[u8]) -> bool,
+    ) -> Vec<Arc<DocumentState>> {
+        self.order_arrivals();
+        let order = self.order.read();
+        let inner = self.inner.read();
+        order.between(lower, is_past).filter_map(|number| inner.document(number, at)).collect()
+    }
+
+    /// Puts ids in order that have come since this was done last.
+    fn order_arrivals(&self) {
+        let is_done = |order: &IdOrder| order.len() == self.inner.read().arrivals.len();
+        if is_done(&self.order.read()) {
+            return;
+        }
+        let mut order = self.order.write();
+        let inner = self.inner.read();
+        let arrivals = inner.arrivals[order.len()..].iter();
+        self.byte_count.fetch_add(arrivals.len() * ORDERED_BYTES, Ordering::Relaxed);
+        order.add(arrivals.map(|number| (inner.documents[number][0].id.clone(), *number)));
     }
 
     /// What the term does to the documents it names.

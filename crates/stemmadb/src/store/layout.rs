@@ -11,6 +11,8 @@
 //! | local | id | generation, flags, position, length |
 //! | meta | text | counters, dictionaries, checkpoint position |
 
+use std::ops::Bound;
+
 use smallvec::SmallVec;
 
 use crate::index::{DocumentNumber, ordered, take_ordered};
@@ -39,6 +41,23 @@ pub(super) fn id_key(id: &str) -> std::borrow::Cow<'_, [u8]> {
     let mut key = bytes[..ID_KEY_BYTES_MAX].to_vec();
     key.extend_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
     key.into()
+}
+
+/// Where ids, or their keys, that may lie within the bounds begin, and whether one is past their end. Long ids that begin alike are in
+/// another order than their keys, so those that begin as a bound does are all among them.
+pub(super) fn id_span<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (&'a [u8], impl Fn(&[u8]) -> bool + 'a) {
+    fn beginning(bytes: &[u8]) -> &[u8] {
+        &bytes[..bytes.len().min(ID_KEY_BYTES_MAX)]
+    }
+    let first = match lower {
+        Bound::Unbounded => &[],
+        Bound::Included(lower) | Bound::Excluded(lower) => beginning(lower),
+    };
+    let is_past = move |id: &[u8]| match upper {
+        Bound::Unbounded => false,
+        Bound::Included(upper) | Bound::Excluded(upper) => beginning(id) > beginning(upper),
+    };
+    (first, is_past)
 }
 
 /// The key of a document number or a sequence: order-preserving, short for small numbers.

@@ -83,8 +83,8 @@ impl Listing {
         self
     }
 
-    /// Streams them. Costs a look at every id in memory to begin with, and a look-up for each that comes; a read of the log too, where
-    /// documents are asked for.
+    /// Streams them. Costs a look at the ids within the bounds that are in memory to begin with, and at those that came since ids were asked
+    /// for last; then a look-up for each that comes, and a read of the log, where documents are asked for.
     pub fn run(self) -> impl Iterator<Item = Result<Listed>> + use<> {
         let recent = self.recent();
         Run { listing: self, recent, batch: VecDeque::new(), is_done: false }
@@ -107,10 +107,14 @@ impl Listing {
     /// What the memtables know within the bounds, in the order of the walk: deletions too, since they hide what the tree has.
     fn recent(&self) -> VecDeque<(Vec<u8>, Arc<DocumentState>)> {
         let mut recent = Vec::new();
+        let (lower, is_past) =
+            layout::id_span(self.lower.as_ref().map(Vec::as_slice), self.upper.as_ref().map(Vec::as_slice));
         for memtable in self.snapshot.memtables.iter().rev() {
-            let wanted = |id: &str| self.contains(&layout::id_key(id));
-            for state in memtable.documents_where(self.snapshot.at, wanted) {
-                recent.push((layout::id_key(state.id.as_str()).into_owned(), state));
+            for state in memtable.documents_between(self.snapshot.at, lower, &is_past) {
+                let key = layout::id_key(state.id.as_str());
+                if self.contains(&key) {
+                    recent.push((key.into_owned(), state));
+                }
             }
         }
         // The newest memtable's state of a document came first, and stays.

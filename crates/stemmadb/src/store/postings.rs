@@ -374,20 +374,11 @@ impl Snapshot {
         let inside = |id: &str| RangeBounds::<str>::contains(&(lower, upper), id);
         let mut numbers = Vec::new();
         // The keys of long ids are cut, so a bound's own group is looked at whole.
-        let lower_key = match lower {
-            Bound::Unbounded => Bound::Unbounded,
-            Bound::Included(id) | Bound::Excluded(id) => {
-                Bound::Included(&id.as_bytes()[..id.len().min(layout::ID_KEY_BYTES_MAX)])
-            }
-        };
-        let mut rows = self.tree.scan(Table::Ids, lower_key, Bound::Unbounded, Direction::Ascending)?;
+        let (lower_key, is_past) = layout::id_span(lower.map(str::as_bytes), upper.map(str::as_bytes));
+        let mut rows =
+            self.tree.scan(Table::Ids, Bound::Included(lower_key), Bound::Unbounded, Direction::Ascending)?;
         while let Some((key, value)) = rows.next()? {
-            let shortened = &key[..key.len().min(layout::ID_KEY_BYTES_MAX)];
-            let is_past = match upper {
-                Bound::Unbounded => false,
-                Bound::Included(id) | Bound::Excluded(id) => shortened > id.as_bytes(),
-            };
-            if is_past {
+            if is_past(key) {
                 break;
             }
             let row = IdRow::decode(value)?;
@@ -404,8 +395,8 @@ impl Snapshot {
         }
         let mut seen = HashSet::new();
         for memtable in self.memtables.iter().rev() {
-            for state in memtable.documents_where(self.at, inside) {
-                if seen.insert(state.number) && state.is_live() {
+            for state in memtable.documents_between(self.at, lower_key, &is_past) {
+                if inside(state.id.as_str()) && seen.insert(state.number) && state.is_live() {
                     numbers.push(state.number);
                 }
             }

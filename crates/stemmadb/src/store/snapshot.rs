@@ -234,8 +234,7 @@ impl Snapshot {
             found.pop_if(|state| state.tree.leaves().count() < 2);
         }
         for memtable in &self.memtables {
-            let states = memtable.documents_where(self.at, |_| true);
-            found.extend(states.into_iter().filter(|state| state.tree.leaves().count() > 1));
+            found.extend(memtable.documents(self.at).into_iter().filter(|state| state.tree.leaves().count() > 1));
         }
         Ok(found)
     }
