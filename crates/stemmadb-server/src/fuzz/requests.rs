@@ -19,9 +19,8 @@ use crate::server::Server;
 const KEY: &[u8] = b"a secret of at least thirty-two bytes";
 /// A server that served so many has become another one: it begins anew.
 const REQUESTS_MAX: usize = 2_000;
-/// How long an answer may take to begin, and to go on: feeds wait for changes, and are not waited for. For fuzzers it is over
-/// at once: their runtime's clock goes on by itself whenever there is nothing to do.
-const PATIENCE: Duration = Duration::from_millis(150);
+/// How long an answer may take to begin, and to go on: feeds wait for changes, and are not waited for. Fuzzers have little time for each.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(fuzzing) { 20 } else { 150 });
 
 const NAMES: [&str; 12] = ["db", "a", "b", "d", "f", "v", "new", "_users", "_local", "..", "", "\u{e9}"];
 const PARAMETERS: [&str; 40] = [
@@ -132,10 +131,7 @@ struct Served {
 
 impl Served {
     fn start() -> Self {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        #[cfg(fuzzing)]
-        runtime.start_paused(true);
-        let runtime = runtime.enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let directory = tempfile::tempdir().expect("a directory for temporary files");
         let config = Config {
             address: ([127, 0, 0, 1], 0).into(),
