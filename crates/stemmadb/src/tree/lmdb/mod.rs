@@ -39,7 +39,7 @@ use twox_hash::XxHash3_64;
 
 use self::error::tree_error;
 use self::map::Map;
-use self::page::{Damage, META_PAGES};
+use self::page::{Damage, META_PAGES, NO_PAGE};
 use self::pages::Pages;
 use self::snapshot::LmdbSnapshot;
 use super::{REBUILD, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
@@ -94,7 +94,11 @@ impl LmdbTree {
         let file = env.try_clone_inner_file().map_err(|error| tree_error(OPEN, error))?;
         let map = Arc::new(Map::new(&file, env.info().map_size)?);
         // LMDB's own way to the tables and the free pages is checked before it goes there.
-        Pages::pin(&env, &map)?;
+        let pages = Pages::pin(&env, &map)?;
+        if pages.meta().main.page != NO_PAGE {
+            // Tables are made together: one that is missing has a damaged name, and would be made again, empty.
+            LmdbSnapshot::new(pages)?;
+        }
         env.clear_stale_readers().map_err(|error| tree_error(OPEN, error))?;
         let handles = if options.read_only { None } else { Some(open_tables(&env)?) };
         let current = RwLock::new(Arc::new(LmdbSnapshot::new(Pages::pin(&env, &map)?)?));

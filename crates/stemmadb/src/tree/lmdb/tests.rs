@@ -298,6 +298,24 @@ fn write_everywhere(tree: &LmdbTree, model: &mut Model, dice: &mut Dice) -> Resu
     Ok(())
 }
 
+/// LMDB makes a table that is not there: one of 5,000 flipped bits changed the name of the postings' table, and queries found nothing.
+#[test]
+fn a_table_whose_name_is_damaged_is_not_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.mdb");
+    let tree = open(directory.path()).unwrap();
+    fill(&tree, 100, 1, &mut Dice(8));
+    let main = tree.current.read().pages().meta().main.page as usize;
+    drop(tree);
+    let mut bytes = fs::read(&path).unwrap();
+    let name = Table::Postings.name().as_bytes();
+    let page = &mut bytes[main * 4096..][..4096];
+    let at = page.windows(name.len()).position(|word| word == name).unwrap();
+    page[at + name.len() - 1] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(open(directory.path()).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
 /// What the root of a table was before the last commit is whole, in its place, and has the right checksums: only the list of free pages
 /// tells that it is old. Two of 5,000 flipped bits led to such pages, and hid documents.
 #[test]
