@@ -317,7 +317,7 @@ fn a_table_whose_name_is_damaged_is_not_made_anew() {
 }
 
 /// What the root of a table was before the last commit is whole, in its place, and has the right checksums: only the list of free pages
-/// tells that it is old. Two of 5,000 flipped bits led to such pages, and hid documents.
+/// tells that it is old.
 #[test]
 fn an_old_page_is_not_taken_for_the_one_in_its_place() {
     let directory = tempfile::tempdir().unwrap();
