@@ -32,7 +32,7 @@ bench-commerce scale="small":
 bench-http scale="full":
     cargo run --release -p stemmadb-bench -- http --scale {{scale}} --markdown docs/benchmarks-http.md
 
-# Every experiment, and a report of it in `target/report`; broken off, it goes on where it was. Small takes about ten minutes, full hours.
+# Every experiment, and a report of it in `target/report`; broken off, it goes on where it was. Small takes about eight minutes, full an hour and a half.
 bench-all scale="small":
     cargo run --release -p stemmadb-bench -- run --scale {{scale}} --results target/results --name {{scale}}
     cargo run --release -p stemmadb-bench -- report target/results/{{scale}}.json target/report

@@ -31,20 +31,20 @@ const PLAIN: Command = Command {
     opening: include_str!("pages/core.md"),
     page: Results::to_markdown,
     plots: |_| Vec::new(),
-    seconds: (100, 900),
+    seconds: (100, 600),
 };
 
 /// All of them, in the order of a run.
 pub(crate) const COMMANDS: [Command; 10] = [
     PLAIN,
-    Command { name: "live", experiments: &["live"], run: Bench::live, seconds: (40, 120), ..PLAIN },
+    Command { name: "live", experiments: &["live"], run: Bench::live, seconds: (40, 350), ..PLAIN },
     Command {
         name: "queries",
         experiments: &["queries", "what not to do"],
         run: Bench::queries,
         opening: include_str!("pages/queries.md"),
         plots: charts::queries,
-        seconds: (90, 1_200),
+        seconds: (90, 260),
         ..PLAIN
     },
     Command {
@@ -53,7 +53,7 @@ pub(crate) const COMMANDS: [Command; 10] = [
         run: Bench::barrel,
         settings: || "`Durability::None` on both sides; the server as it starts, clients on this machine".to_owned(),
         opening: include_str!("pages/barrel.md"),
-        seconds: (20, 60),
+        seconds: (20, 30),
         ..PLAIN
     },
     Command {
@@ -62,7 +62,7 @@ pub(crate) const COMMANDS: [Command; 10] = [
         run: Bench::views,
         opening: include_str!("pages/views.md"),
         plots: charts::views,
-        seconds: (20, 200),
+        seconds: (20, 20),
         ..PLAIN
     },
     Command {
@@ -74,7 +74,7 @@ pub(crate) const COMMANDS: [Command; 10] = [
         },
         opening: include_str!("pages/encodings.md"),
         plots: charts::encodings,
-        seconds: (60, 7_200),
+        seconds: (60, 3_200),
         ..PLAIN
     },
     Command {
@@ -85,7 +85,7 @@ pub(crate) const COMMANDS: [Command; 10] = [
         opening: include_str!("pages/commerce.md"),
         page: commerce::page,
         plots: commerce::plots,
-        seconds: (100, 900),
+        seconds: (100, 480),
     },
     Command {
         name: "batches",
@@ -94,7 +94,7 @@ pub(crate) const COMMANDS: [Command; 10] = [
         settings: || "`Durability::Sync` where the row says so, else `Durability::None`".to_owned(),
         opening: include_str!("pages/batches.md"),
         plots: charts::batches,
-        seconds: (60, 200),
+        seconds: (60, 40),
         ..PLAIN
     },
     Command {
@@ -104,7 +104,7 @@ pub(crate) const COMMANDS: [Command; 10] = [
         settings: || "`Durability::None`; `cache_bytes` as the page says".to_owned(),
         opening: include_str!("pages/caches.md"),
         plots: charts::caches,
-        seconds: (20, 600),
+        seconds: (20, 180),
         ..PLAIN
     },
     Command {
@@ -117,7 +117,7 @@ pub(crate) const COMMANDS: [Command; 10] = [
         },
         opening: include_str!("pages/http.md"),
         plots: charts::http,
-        seconds: (60, 120),
+        seconds: (60, 40),
         ..PLAIN
     },
 ];
