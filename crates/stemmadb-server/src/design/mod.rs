@@ -7,7 +7,9 @@ mod functions;
 mod program;
 mod validate;
 
-use stemmadb::{Document, Snapshot, Value};
+use std::ops::Bound;
+
+use stemmadb::{Document, Listing, Snapshot, Value};
 
 use crate::error::{Failure, Result};
 use crate::script::{ScriptError, Thrown};
@@ -29,18 +31,21 @@ pub(crate) fn open(snapshot: &Snapshot, name: &str) -> Result<Document> {
     }
 }
 
+/// The design documents in the order of their ids, without what they say.
+fn listing(snapshot: &Snapshot) -> Listing {
+    snapshot.list().from(Bound::Included("_design/")).to(Bound::Excluded("_design0"))
+}
+
 /// All design documents.
 pub(crate) fn all(snapshot: &Snapshot) -> Result<Vec<Document>> {
-    let (first, last) = (std::ops::Bound::Included("_design/"), std::ops::Bound::Excluded("_design0"));
-    let listing = snapshot.list().from(first).to(last).documents(true);
-    let documents = listing.run().filter_map(|listed| listed.map(|listed| listed.document).transpose());
+    let documents =
+        listing(snapshot).documents(true).run().filter_map(|listed| listed.map(|listed| listed.document).transpose());
     Ok(documents.collect::<stemmadb::Result<_>>()?)
 }
 
 /// Whether there are design documents, which no query finds. Costs a look-up.
 pub(crate) fn has_any(snapshot: &Snapshot) -> Result<bool> {
-    let (first, last) = (std::ops::Bound::Included("_design/"), std::ops::Bound::Excluded("_design0"));
-    Ok(snapshot.list().from(first).to(last).run().next().transpose()?.is_some())
+    Ok(listing(snapshot).run().next().transpose()?.is_some())
 }
 
 /// Whether its functions are in JavaScript, which is what is meant where nothing is said.

@@ -67,9 +67,8 @@ impl Known {
     }
 
     fn look(&mut self, served: &Served, scripts: &Arc<Scripts>, snapshot: &Snapshot) -> Result<()> {
-        let (first, last) = (std::ops::Bound::Included("_design/"), std::ops::Bound::Excluded("_design0"));
         let mut designs = Vec::new();
-        for listed in snapshot.list().from(first).to(last).run() {
+        for listed in super::listing(snapshot).run() {
             let listed = listed?;
             designs.push((listed.id.as_str().to_owned(), listed.revision));
         }

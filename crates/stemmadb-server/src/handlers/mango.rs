@@ -1,7 +1,6 @@
 //! Routes of Mango.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -102,16 +101,11 @@ async fn write_rows(
     Ok((count, found.token()?, found.documents_read().saturating_sub(count)))
 }
 
-fn design_documents(snapshot: &Snapshot) -> impl Iterator<Item = Result<Document>> + use<> {
-    let listing = snapshot.list().from(Bound::Included("_design/")).to(Bound::Excluded("_design0")).documents(true);
-    listing.run().filter_map(|listed| listed.map(|listed| listed.document).map_err(Failure::from).transpose())
-}
-
 /// The indexes there are, by design document.
 fn indexes(snapshot: &Snapshot) -> Result<Vec<Listed>> {
     let mut found = Vec::new();
-    for document in design_documents(snapshot) {
-        found.extend(listed(&document?)?);
+    for document in design::all(snapshot)? {
+        found.extend(listed(&document)?);
     }
     Ok(found)
 }
