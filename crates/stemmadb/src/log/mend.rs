@@ -130,10 +130,18 @@ fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &Walked
     if !torn.is_empty() {
         keep_torn(vfs, names, segment, walked.end, &torn)?;
     }
-    zero(segment, end, walked.recognised.max(end + torn.len() as u64))?;
+    let whole = end - u64::from(unwritten_padding(segment, walked)?);
+    zero(segment, whole, walked.recognised.max(end + torn.len() as u64))?;
     rewrite(segment, walked.proven, walked.end)?;
     segment.flush()?;
     Ok(!torn.is_empty())
+}
+
+/// The padding of the last frame, if its write was cut short within it: then what was there before is there still.
+fn unwritten_padding(segment: &Segment, walked: &Walked) -> Result<u32> {
+    let mut scanner = Scanner::new(segment, u64::from(walked.end));
+    let bytes = scanner.bytes(u64::from(walked.end - walked.padding), walked.padding as usize)?;
+    Ok(if bytes.iter().all(|&byte| byte == 0) { 0 } else { walked.padding })
 }
 
 /// The bytes behind the end that are worth keeping, up to the last that is not zero.

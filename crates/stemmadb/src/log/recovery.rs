@@ -47,6 +47,8 @@ pub(super) struct Survey {
 pub(super) struct Walked {
     /// The first place without a frame, or the seal's.
     pub(super) end: u32,
+    /// How much of what is before the end is padding, which no checksum covers.
+    pub(super) padding: u32,
     pub(super) is_sealed: bool,
     /// The furthest offset that a frame proves to be durable.
     pub(super) proven: u32,
@@ -173,6 +175,7 @@ fn walk(segment: &Segment, start: u32, visit: Visit<'_>) -> Result<Walked> {
     let mut scanner = Scanner::new(segment, bytes);
     let mut walked = Walked {
         end: start,
+        padding: 0,
         is_sealed: false,
         proven: start,
         is_marked: false,
@@ -193,6 +196,7 @@ fn walk(segment: &Segment, start: u32, visit: Visit<'_>) -> Result<Walked> {
             FrameKind::Data => visit(Frame::of(&found))?,
         }
         walked.end = found.end().offset();
+        walked.padding = walked.end - found.payload_position().offset() - found.header.payload_bytes;
         walked.recognised = u64::from(walked.end);
     }
     Ok(walked)
