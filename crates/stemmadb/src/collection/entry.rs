@@ -22,7 +22,7 @@ pub struct Entry<T> {
 /// How members come by their keys when they give none.
 #[derive(Debug, Clone)]
 pub(super) enum Keys {
-    /// A new UUID each, of version 7: later ones sort behind earlier ones.
+    /// A new UUID each, of version 7: later ones sort behind earlier ones, as far as the clock goes forward.
     Generated,
     /// The text or whole number at a path.
     Natural(Path),

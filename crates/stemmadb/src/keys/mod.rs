@@ -232,7 +232,7 @@ impl Keys {
     fn change<R>(&self, key: &str, change: impl FnOnce(Option<Kept>) -> Result<(Option<Kept>, R)>) -> Result<R> {
         let id = self.id(key)?;
         let store = self.store()?;
-        let due = self.expiring.due(&store)?;
+        let (due, due_ms) = self.expiring.due(&store)?;
         let (result, expires_at_ms) = store.write(self.durability, |tx| {
             let now_ms = now_ms(&store);
             let before = tx.local_value(&id)?.as_ref().and_then(Kept::of);
@@ -245,7 +245,8 @@ impl Keys {
                 None => 0,
             };
             for (_, other) in due.iter().filter(|(_, other)| *other != id) {
-                remove_if_over(tx, other, now_ms)?;
+                // What was due then goes, whatever the clock says by now: nobody notes it again.
+                remove_if_over(tx, other, due_ms)?;
             }
             Ok((result, expires_at_ms))
         })?;
@@ -263,8 +264,8 @@ fn remove_if_over(tx: &mut Transaction<'_>, id: &str, now_ms: u64) -> Result<()>
 }
 
 impl Expiring {
-    /// A few keys that have ended, by what is known; reads once what was there when the database was opened.
-    fn due(&self, store: &Store) -> Result<Vec<(u64, String)>> {
+    /// A few keys that have ended, by what is known, and by when; reads once what was there when the database was opened.
+    fn due(&self, store: &Store) -> Result<(Vec<(u64, String)>, u64)> {
         let mut ends = self.0.lock();
         if !ends.is_read {
             let found = store.snapshot()?.locals(DIRECTORY)?;
@@ -273,7 +274,8 @@ impl Expiring {
             ends.is_read = true;
         }
         let now_ms = now_ms(store);
-        Ok(ends.by_time.iter().take(REMOVED_EACH).take_while(|(at, _)| *at <= now_ms).cloned().collect())
+        let due = ends.by_time.iter().take(REMOVED_EACH).take_while(|(at, _)| *at <= now_ms).cloned().collect();
+        Ok((due, now_ms))
     }
 
     /// These are gone, or got another end, which was noted; and this one ends now.

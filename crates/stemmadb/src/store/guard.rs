@@ -5,6 +5,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::Result;
+use crate::index::DocumentNumber;
 use crate::revision::Sequence;
 use crate::store::{Snapshot, Written};
 use crate::sync::RwLock;
@@ -19,6 +20,13 @@ pub(crate) trait Guard: Send + Sync {
     /// # Errors
     /// The transaction is refused with it.
     fn admit(&self, base: &Snapshot, written: &[Written]) -> Result<Admitted>;
+
+    /// The documents that have ended and hold what is to be alone that of one written here: they are deleted with it. Asked before
+    /// [`Guard::admit`], if any have ended.
+    ///
+    /// # Errors
+    /// The transaction is refused with it.
+    fn displaced(&self, base: &Snapshot, written: &[Written]) -> Result<Vec<DocumentNumber>>;
 }
 
 /// Those who are asked, as long as they live.

@@ -68,10 +68,12 @@ impl Snapshot {
         self.parts.options.clock.after(time)
     }
 
-    /// The documents that ended after the moment of an earlier snapshot and by that of this one.
-    pub(crate) fn ended_since(&self, earlier: &Snapshot) -> Result<DocumentSet> {
-        let (Some(now), Some(then)) = (&self.moment, &earlier.moment) else { return Ok(DocumentSet::new()) };
-        self.ending(then.now_ms.saturating_add(1), now.now_ms)
+    /// The documents that ended between the moment of another snapshot and that of this one: gone since, or, if the clock was set back,
+    /// there again.
+    pub(crate) fn ended_between(&self, other: &Snapshot) -> Result<DocumentSet> {
+        let (Some(now), Some(then)) = (&self.moment, &other.moment) else { return Ok(DocumentSet::new()) };
+        let (earlier, later) = (now.now_ms.min(then.now_ms), now.now_ms.max(then.now_ms));
+        self.ending(earlier.saturating_add(1), later)
     }
 
     /// The documents that end from one millisecond to another.

@@ -316,6 +316,19 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Deletes the documents that have ended and hold a value that is to be another's alone: a clock that is set back would show both.
+    fn bury_holders(&mut self, terms: &DocumentTerms) -> Result<()> {
+        for (path, key) in terms.claims() {
+            let mut holders = self.base.postings(*path, key)?;
+            match self.base.ended()? {
+                Some(ended) => holders.and_with(ended),
+                None => return Ok(()),
+            }
+            holders.iter().try_for_each(|holder| self.sweep(holder).map(|_| ()))?;
+        }
+        Ok(())
+    }
+
     /// Deletes the winner of `state`.
     fn bury(&mut self, state: &DocumentState) -> Result<()> {
         let Some(winner) = state.tree.winner() else { return Ok(()) };
@@ -344,6 +357,9 @@ impl<'a> Transaction<'a> {
             edit.check(&self.base.declared.schemas)?;
             let id = edit.id().as_str();
             body.terms = self.store.parts.terms(&self.base.declared, id, body.packed.packed())?;
+        }
+        if self.base.moment.is_some() && !matches!(edit, Edit::Foreign { .. }) {
+            self.bury_holders(&body.terms)?;
         }
         let planned = Planned::of(&edit, parent, &body.canonical);
         let revision = planned.path[0];
@@ -564,6 +580,7 @@ impl<'a> Transaction<'a> {
             return Ok(None);
         }
         self.judge_all()?;
+        self.bury_displaced()?;
         let parts = &self.store.parts;
         let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
         let names_all = writer.named_in != writer.log_end.segment() && parts.may_name_all_shapes();
@@ -634,6 +651,20 @@ impl<'a> Transaction<'a> {
         parts.publisher.enqueue(appended.end, level, self.next_number, published);
         self.store.seal_if_full(writer);
         Ok(Some(Receipt { end: appended.end, last_sequence }))
+    }
+
+    /// As [`Transaction::bury_holders`], of what guards know to be one document's alone.
+    fn bury_displaced(&mut self) -> Result<()> {
+        let guards = self.store.guards.present();
+        if guards.is_empty() || self.base.ended()?.is_none() {
+            return Ok(());
+        }
+        let written = self.written()?;
+        for guard in guards {
+            let displaced = guard.displaced(&self.base, &written)?;
+            displaced.into_iter().try_for_each(|number| self.sweep(number).map(|_| ()))?;
+        }
+        Ok(())
     }
 
     /// Asks the guards; returns what they do once this is appended.

@@ -45,7 +45,7 @@ impl Reads {
             return Ok(false);
         }
         // What ends is no event. Whoever began later may have seen that it is gone.
-        for number in now.ended_since(base)?.iter() {
+        for number in now.ended_between(base)?.iter() {
             let id = now.id(number)?;
             if self.ids.contains(id.as_str()) || self.is_hit(id.as_str(), base, now)? {
                 return Ok(true);

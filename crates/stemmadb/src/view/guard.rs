@@ -5,7 +5,7 @@
 //! Invariant: a state that a write has brought is shown to readers of that write, and to nobody before it is published.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Weak};
 
 use super::cell::Cell;
@@ -27,11 +27,8 @@ pub(super) struct ViewGuard {
 
 impl Guard for ViewGuard {
     fn admit(&self, base: &Snapshot, written: &[Written]) -> Result<Admitted> {
-        let Some(cell) = self.cell.upgrade().filter(|cell| !cell.is_replaced()) else { return Ok(Box::new(|_| ())) };
-        let mut working = cell.work_within_write(base)?;
-        for Written { number, new, .. } in written {
-            working.apply(*number, new.as_ref())?;
-        }
+        let Some(cell) = self.cell() else { return Ok(Box::new(|_| ())) };
+        let mut working = with_written(&cell, base, written)?;
         if cell.mapping.refresh() == Refresh::Unique
             && let Some((holder, other)) = shared_by(&cell, base, written, &working)?
         {
@@ -48,6 +45,34 @@ impl Guard for ViewGuard {
             }
         }))
     }
+
+    fn displaced(&self, base: &Snapshot, written: &[Written]) -> Result<Vec<DocumentNumber>> {
+        let mut displaced = Vec::new();
+        let is_unique = |cell: &Arc<Cell>| cell.mapping.refresh() == Refresh::Unique;
+        if let (Some(cell), Some(ended)) = (self.cell().filter(is_unique), base.ended()?) {
+            let working = with_written(&cell, base, written)?;
+            sharers(&cell, base, written, &working, |holder, _| {
+                displaced.extend(Some(holder).filter(|holder| ended.contains(*holder)));
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(displaced)
+    }
+}
+
+impl ViewGuard {
+    fn cell(&self) -> Option<Arc<Cell>> {
+        self.cell.upgrade().filter(|cell| !cell.is_replaced())
+    }
+}
+
+/// The view with what is written.
+fn with_written<'c>(cell: &'c Cell, base: &Snapshot, written: &[Written]) -> Result<Working<'c>> {
+    let mut working = cell.work_within_write(base)?;
+    for Written { number, new, .. } in written {
+        working.apply(*number, new.as_ref())?;
+    }
+    Ok(working)
 }
 
 fn refusal(cell: &Cell, base: &Snapshot, written: &[Written], holder: DocumentNumber, other: DocumentNumber) -> Error {
@@ -65,17 +90,35 @@ fn refusal(cell: &Cell, base: &Snapshot, written: &[Written], holder: DocumentNu
     .with_hint("write another key, or change the document that has it")
 }
 
-/// A document that has the key already of a row which a document brings that is written here, and that one. What has ended holds no key, and
-/// a document keeps what it has.
+/// A document that has the key already of a row which a document brings that is written here, and that one. What has ended holds no key.
 fn shared_by(
     cell: &Cell,
     base: &Snapshot,
     written: &[Written],
     working: &Working<'_>,
 ) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
+    let (ended, mut shared) = (base.ended()?, None);
+    sharers(cell, base, written, working, |holder, other| {
+        if ended.is_some_and(|ended| ended.contains(holder)) {
+            return ControlFlow::Continue(());
+        }
+        shared = Some((holder, other));
+        ControlFlow::Break(())
+    })?;
+    Ok(shared)
+}
+
+/// Shows each document that has the key of a row which a document brings that is written here, and that one. A document keeps what it has.
+fn sharers(
+    cell: &Cell,
+    base: &Snapshot,
+    written: &[Written],
+    working: &Working<'_>,
+    mut show: impl FnMut(DocumentNumber, DocumentNumber) -> ControlFlow<()>,
+) -> Result<()> {
     let judged: BTreeSet<DocumentNumber> =
         written.iter().filter(|written| written.is_judged).map(|written| written.number).collect();
-    let (before, rows, ended) = (cell.work_within_write(base)?, working.layered(), base.ended()?);
+    let (before, rows) = (cell.work_within_write(base)?, working.layered());
     for row in working.changed() {
         let (RowKey { key, document }, place) = (RowKey::decode(row)?, layout::row_place(row));
         let is_brought = rows.get(&place)?.is_some() && before.layered().get(&place)?.is_none();
@@ -87,12 +130,12 @@ fn shared_by(
         let mut scan = rows.scan(Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
         while let Some((place, _)) = scan.next()? {
             let holder = RowKey::decode(layout::row_of_place(place).unwrap_or_default())?.document;
-            if holder != document && ended.is_none_or(|ended| !ended.contains(holder)) {
-                return Ok(Some((holder, document)));
+            if holder != document && show(holder, document).is_break() {
+                return Ok(());
             }
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// Two documents that share a key, of those that have not ended. Costs a walk over all rows.
