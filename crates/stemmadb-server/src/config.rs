@@ -23,6 +23,8 @@ pub struct Config {
     pub durability: Durability,
     /// What is kept of reads in memory, in bytes, for each open database.
     pub cache_bytes: u64,
+    /// What recent writes may take of memory, in bytes, for each open database, until they are merged into its tree. A MiB at least.
+    pub memory_bytes: u64,
     /// Names that this server is known by, beside numbers and `localhost`. None: it is known by these only, if only this machine is
     /// listened to, else by any.
     pub hosts: Vec<String>,
@@ -210,6 +212,7 @@ impl Config {
             administrator: None,
             durability: Durability::Sync,
             cache_bytes: 64 << 20,
+            memory_bytes: 24 << 20,
             hosts: Vec::new(),
             log: Log::default(),
             given: BTreeMap::new(),

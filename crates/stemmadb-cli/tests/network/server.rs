@@ -165,6 +165,8 @@ impl Drop for Server {
 pub(crate) struct Taken {
     pub(crate) resident_bytes: u64,
     pub(crate) resident_bytes_most: u64,
+    /// What of it belongs to no file.
+    pub(crate) anonymous_bytes: u64,
     pub(crate) thread_count: u64,
     pub(crate) descriptor_count: u64,
 }
@@ -179,6 +181,7 @@ impl Taken {
         Taken {
             resident_bytes: number("VmRSS:") << 10,
             resident_bytes_most: number("VmHWM:") << 10,
+            anonymous_bytes: number("RssAnon:") << 10,
             thread_count: number("Threads:"),
             descriptor_count: std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64,
         }

@@ -266,8 +266,13 @@ mod teeth {
     fn samples(resident: impl Fn(u64) -> u64) -> Vec<Sample> {
         let sample = |at| {
             let resident_bytes = resident(at);
-            let taken =
-                Taken { resident_bytes, resident_bytes_most: resident_bytes, thread_count: 9, descriptor_count: 9 };
+            let taken = Taken {
+                resident_bytes,
+                resident_bytes_most: resident_bytes,
+                anonymous_bytes: resident_bytes,
+                thread_count: 9,
+                descriptor_count: 9,
+            };
             Sample { at: Duration::from_secs(at), taken, file_bytes: 0, requests: at }
         };
         (0..100).map(sample).collect()

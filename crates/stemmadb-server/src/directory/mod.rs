@@ -71,7 +71,9 @@ impl Directory {
         }
         let places = catalogue.entries()?.into_iter().map(|entry| (entry.name.clone(), Place::new(entry))).collect();
         let updates = Arc::new(Updates::new());
-        let options = Options::new().durability(config.durability).cache_bytes(config.cache_bytes);
+        let memory_bytes = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
+        let options =
+            Options::new().durability(config.durability).cache_bytes(config.cache_bytes).memory_bytes(memory_bytes);
         Ok(Directory { path, options, catalogue, places: RwLock::new(places), changed: watch::channel(0).0, updates })
     }
 

@@ -229,7 +229,7 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
             outcome.error_count += 1;
             outcome.state = if is_over { "failed" } else { "crashing" };
             outcome.note("crashed", Some(error.message().to_owned()));
-            outcome.retry_at = (!is_over).then(|| now() + pause.as_secs());
+            outcome.retry_at = (!is_over).then(|| outcome.history[0].time + pause.as_secs());
         }
         if is_over {
             break;

@@ -61,6 +61,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("listen" Address address, "Where to listen; port 0 takes any free one"),
     setting!("durability" Durability durability, "When a write is acknowledged: flushed to the disk (sync), at most so much before (interval), any time (none)"),
     setting!("cache_bytes" Bytes cache_bytes, "What is kept of reads in memory, for each open database"),
+    setting!("memory_bytes" Bytes memory_bytes, "What recent writes may take of memory, for each open database, until they are merged into its tree"),
     list!("hosts" hosts, "Names that this server is known by, beside numbers and localhost; none: any, if more than this machine is listened to"),
     setting!("session_timeout" Duration session_timeout, "How long a session lasts without a request"),
     setting!("require_valid_user" Flag require_valid_user, "Whether everybody has to say who they are, but for logging in and for asking whether the server is up"),

@@ -326,16 +326,28 @@ fn what_was_well_meanwhile_is_tried_again_as_soon_as_at_first() {
         "_replicator",
         &[json!({"_id": "pull", "source": url, "target": "db", "create_target": true, "continuous": true})],
     );
-    let failures = || server.get("/_scheduler/docs/_replicator/pull").json()["error_count"].as_u64().unwrap_or(0);
-    until("it fails often", || failures() >= 5);
+    let job = || server.get("/_scheduler/docs/_replicator/pull").json();
+    let failures = |job: &Value| job["error_count"].as_u64().unwrap_or(0);
+    until("it fails often", || failures(&job()) >= 6);
     let back = Started::with(|config| Config { address, ..config });
     back.database("db", &[json!({"_id": "a"})]);
-    until("it is well", || server.get("/db/a").status == 200);
-    let before = failures();
+    until("it is well", || {
+        let job = job();
+        server.get("/db/a").status == 200 && job["state"] == "running" && job["info"]["error"].is_null()
+    });
+    let before = failures(&job());
     drop(back);
-    until("it fails again", || failures() > before);
-    let begun = Instant::now();
-    until("it is tried again", || failures() >= before + 3);
-    // A tenth of a second and two; else it were more than nine.
-    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    let mut told = Value::Null;
+    until("it fails again, and waits", || {
+        told = job();
+        failures(&told) > before && !told["retry_at"].is_null()
+    });
+    // What it says of its pause, not how long that takes: a tenth of a second after the first failure, twice as long after each further one,
+    // told in whole seconds. Were it not short again, it were six or more.
+    let second = |time: &Value| {
+        let fields: Vec<u64> = time.as_str().unwrap()[11..19].split(':').map(|field| field.parse().unwrap()).collect();
+        (fields[0] * 60 + fields[1]) * 60 + fields[2]
+    };
+    let pause = (86_400 + second(&told["retry_at"]) - second(&told["history"][0]["timestamp"])) % 86_400;
+    assert_eq!(pause, (100 << (failures(&told) - before - 1)) / 1000, "{told}");
 }
