@@ -169,6 +169,9 @@ pub struct Tls {
 pub struct Limits {
     /// The largest JSON body, in bytes.
     pub body_bytes: usize,
+    /// What the bodies of all requests take of memory together, in bytes, as they come and once they are parsed; but for files, which are
+    /// stored as they come. More wait for [`Limits::stall_timeout`], and are then refused with 503.
+    pub bodies_bytes: u64,
     /// The largest file, in bytes.
     pub attachment_bytes: u64,
     /// The largest head of a request, in bytes.
@@ -191,6 +194,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             body_bytes: 64 << 20,
+            bodies_bytes: 256 << 20,
             attachment_bytes: 4 << 30,
             head_bytes: 64 << 10,
             head_timeout: Duration::from_secs(75),

@@ -83,10 +83,19 @@ impl Failure {
 
     /// 429: come back after a while.
     pub fn too_many(reason: impl Into<Cow<'static, str>>, wait: Duration) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", reason).after(wait)
+    }
+
+    /// 503: there is no room for it now, and will be after a while.
+    pub fn unavailable(reason: impl Into<Cow<'static, str>>, wait: Duration) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason).after(wait)
+    }
+
+    /// The same, with when to come back.
+    fn after(self, wait: Duration) -> Self {
         // Whole seconds, and none too few.
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        let failure = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", reason);
-        Failure { header: Some((RETRY_AFTER, seconds.to_string())), ..failure }
+        Failure { header: Some((RETRY_AFTER, seconds.to_string())), ..self }
     }
 
     /// 413: more than is taken.

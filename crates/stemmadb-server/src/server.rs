@@ -18,15 +18,15 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::auth::{
-    Access, Administrators, Auth, Identity, PREFLIGHT, Peer, Tokens, User, authorize, check_host, check_origin,
-    cors_headers, is_of_script, users,
+    Access, Administrators, Auth, Identity, PREFLIGHT, Peer, Tokens, User, check_host, check_origin, cors_headers,
+    is_of_script, permit,
 };
 use crate::config::Config;
 use crate::connections::Connected;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::handlers::dashboard::Dashboard;
-use crate::http::{Answer, Call, Query, Served, State, UPLOADS_MAX, Watch, Watched, blocking, segments};
+use crate::http::{Answer, Call, Query, Room, Served, State, UPLOADS_MAX, Watch, Watched, blocking, segments};
 use crate::replicator::{Jobs, Reach, follow};
 use crate::routes::{Found, find};
 use crate::script::{Launch, Scripts};
@@ -74,6 +74,7 @@ impl Server {
         };
         let scripts = Arc::new(Scripts::new(launch, config.script_bounds));
         let (stopping, stopped) = watch::channel(false);
+        let room = Room::new(config.limits.bodies_bytes, config.limits.stall_timeout);
         let state = State {
             config: Config { address, ..config },
             live,
@@ -86,6 +87,7 @@ impl Server {
             connections: Arc::default(),
             dashboard,
             started: Instant::now(),
+            room,
             uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
             watches: Arc::new(Semaphore::new(crate::watch::WATCHES_MAX)),
             stopping: stopped.clone(),
@@ -301,10 +303,10 @@ async fn answer(state: Arc<State>, request: Request<Incoming>, watch: &mut Watch
     watch.route = route.path;
     // Whoever logs in, or out, may still have a session of somebody.
     let identity = match (route.path, &parts.method) {
-        ("/_session", &Method::POST | &Method::DELETE) => Identity::of(User::default()),
+        ("/_session", &Method::POST | &Method::DELETE) => Identity::nobody(),
         _ => state.auth.authenticate(&state.directory, &parts).await?,
     };
-    let Identity { user, scope, cookie } = identity;
+    let Identity { user, claim, scope, cookie } = identity;
     watch.user = user.name.clone();
     require_user(&config, &user, route.path)?;
     // Browsers send cookies by themselves, and passwords that were typed into their own question too.
@@ -314,17 +316,11 @@ async fn answer(state: Arc<State>, request: Request<Incoming>, watch: &mut Watch
     if let Some(scope) = scope {
         scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;
     }
-    let security = match (route.access, parameters.get("db")) {
-        (Access::Member | Access::DatabaseAdmin, Some(name)) => Some(state.directory.security(name).await?),
-        _ => None,
-    };
-    let is_of_users = parameters.get("db") == Some(users::DATABASE) && route.access == Access::Member;
-    if is_of_users && !security.as_deref().is_some_and(|security| security.is_admin(&user)) {
-        users::authorize(&user, parts.method.as_str(), route.path, parameters.get("doc"))?;
-    } else {
-        authorize(&user, route.access, security.as_deref())?;
-    }
-    let answer = (route.handler)(Call { state, parts, parameters, query, user, body: Some(body) }).await?;
+    permit(&state.directory, route, &parameters, &user).await?;
+    let share = state.room.share();
+    watch.share = Some(share.clone());
+    let call = Call { state, parts, route, parameters, query, user, claim, body: Some(body), share: share.clone() };
+    let answer = share.during((route.handler)(call)).await?;
     Ok(match cookie {
         Some(cookie) => answer.with(SET_COOKIE, &cookie),
         None => answer,

@@ -8,6 +8,7 @@ mod checkpoints;
 mod client;
 mod crowd;
 mod descriptors;
+mod flood;
 mod history;
 mod hostile;
 mod kill;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -10,6 +11,8 @@ use uuid::Uuid;
 
 use super::lockout::Lockout;
 use super::password::Credential;
+use super::users::Dearest;
+use crate::directory::Served;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 
@@ -30,6 +33,7 @@ pub(super) struct Logins {
     working: Semaphore,
     waiting: Semaphore,
     lockout: Lockout,
+    dearest: Arc<Mutex<Dearest>>,
 }
 
 impl Logins {
@@ -38,10 +42,11 @@ impl Logins {
         key[..16].copy_from_slice(Uuid::new_v4().as_bytes());
         key[16..].copy_from_slice(Uuid::new_v4().as_bytes());
         let (known, working, waiting) = (Mutex::default(), Semaphore::new(AT_ONCE), Semaphore::new(WAITING_MAX));
-        Logins { key, known, working, waiting, lockout }
+        Logins { key, known, working, waiting, lockout, dearest: Arc::default() }
     }
 
-    /// Whether `password` is that of `name`, who has `credential`; none: there is no such user, which takes as long to find out.
+    /// Whether `password` is that of `name`, who has `credential`; none: there is no such user, which takes as long to find out. `users` is
+    /// the database of users, if there is one.
     ///
     /// # Errors
     /// 429 if there were too many wrong ones; 503 if very many are logging in.
@@ -51,12 +56,11 @@ impl Logins {
         name: &str,
         password: &str,
         credential: Option<Credential>,
+        users: Option<Arc<Served>>,
     ) -> Result<bool> {
         self.check_lockout(address, name)?;
-        let exists = credential.is_some();
-        let credential = credential.unwrap_or_else(Credential::nobody);
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for part in [name, password, &credential.mark()] {
+        for part in [name, password, &credential.as_ref().map(Credential::mark).unwrap_or_default()] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
@@ -76,7 +80,16 @@ impl Logins {
         // Those who waited with this one may have been wrong.
         self.check_lockout(address, name)?;
         let password = password.to_owned();
-        let is_right = blocking(move || Ok(credential.is(&password))).await? && exists;
+        let dearest = self.dearest.clone();
+        let is_right = blocking(move || {
+            let is_right = credential.as_ref().is_some_and(|credential| credential.is(&password));
+            if !is_right {
+                let costs = dearest.lock().follow(users.as_deref())?;
+                costs.spend_rest(credential.as_ref(), &password);
+            }
+            Ok(is_right)
+        });
+        let is_right = is_right.await?;
         if is_right {
             self.lockout.succeed(address, name);
             self.remember(hash);
@@ -107,29 +120,67 @@ impl Logins {
 
 #[cfg(test)]
 mod tests {
-    use super::super::password::tests::hashes_of;
+    use super::super::password::Costs;
+    use super::super::password::tests::{credential_of, work_of};
     use super::*;
 
-    /// By what is done, not by the clock: as many hashes, of the same cost, whoever is named.
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn logins() -> Logins {
+        Logins::new(Lockout::new(usize::MAX, Duration::ZERO))
+    }
+
+    async fn ask(logins: &Logins, name: &str, password: &str, credential: Option<&Credential>) -> bool {
+        logins.is_right(HERE, name, password, credential.cloned(), None).await.unwrap()
+    }
+
+    /// By what is done, not by the clock: as much work, whoever is named.
     #[tokio::test]
     async fn a_name_that_is_nobodys_costs_as_much_as_a_users() {
-        let logins = Logins::new(Lockout::new(usize::MAX, Duration::ZERO));
-        let address = IpAddr::from([127, 0, 0, 1]);
+        let logins = logins();
         let credential = Credential::new("right for ann").unwrap();
-        let ask =
-            async |name, password, credential| logins.is_right(address, name, password, credential).await.unwrap();
         for _ in 0..2 {
-            assert!(!ask("ann", "wrong for ann", Some(credential.clone())).await);
-            assert!(!ask("nobody", "wrong for nobody", None).await);
+            assert!(!ask(&logins, "ann", "wrong for ann", Some(&credential)).await);
+            assert!(!ask(&logins, "nobody", "wrong for nobody", None).await);
         }
-        assert_eq!(hashes_of("wrong for ann"), hashes_of("wrong for nobody"));
-        assert_eq!(hashes_of("wrong for ann").len(), 2, "a wrong one is never remembered");
+        assert_eq!(work_of("wrong for ann"), work_of("wrong for nobody"));
+        let passes = |password| work_of(password).values().sum::<u32>();
+        let once = passes("wrong for ann") / 2;
+        assert!(once > 0, "nothing was hashed");
         // Only what was right is not hashed again, and only with the credential that it was right for.
         for _ in 0..2 {
-            assert!(ask("ann", "right for ann", Some(credential.clone())).await);
+            assert!(ask(&logins, "ann", "right for ann", Some(&credential)).await);
         }
-        assert_eq!(hashes_of("right for ann").len(), 2, "when it was set, and once since");
-        assert!(!ask("nobody", "right for ann", None).await);
-        assert_eq!(hashes_of("right for ann").len(), 3);
+        assert_eq!(passes("right for ann"), 2 * once, "when it was set, and once since");
+        assert!(!ask(&logins, "nobody", "right for ann", None).await);
+        assert_eq!(passes("right for ann"), 3 * once);
+    }
+
+    /// Users who were brought from CouchDB are verified by its schemes, each with iterations of their own: a server that did only that told by its
+    /// time who is one of them, and who is nobody.
+    #[tokio::test]
+    async fn users_of_couchdb_cost_as_much_as_others_and_nobody() {
+        let logins = logins();
+        let users = [
+            ("old", Some(credential_of("sha", 10, 20))),
+            ("long", Some(credential_of("sha", 10, 40))),
+            ("new", Some(credential_of("sha256", 60, 32))),
+            ("newest", Some(credential_of("sha256", 90, 32))),
+            ("ours", Some(Credential::new("another of ours").unwrap())),
+            ("nobody", None),
+        ];
+        let mut costs = Costs::default();
+        users.iter().filter_map(|(_, credential)| credential.as_ref()).for_each(|credential| costs.note(credential));
+        *logins.dearest.lock() = Dearest::of(costs);
+        let mut works = Vec::new();
+        for (name, credential) in &users {
+            let wrong = format!("wrong for {name} among those of CouchDB");
+            assert!(!ask(&logins, name, &wrong, credential.as_ref()).await);
+            works.push((name, work_of(&wrong)));
+        }
+        for (name, work) in &works {
+            assert_eq!(*work, works[0].1, "{name} costs something else than {}", works[0].0);
+        }
+        assert_eq!((works[0].1["sha1"], works[0].1["sha256"]), (20, 90), "as much as the dearest of each");
     }
 }

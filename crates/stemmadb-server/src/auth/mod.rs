@@ -8,6 +8,7 @@ mod login;
 mod password;
 mod security;
 mod site;
+mod standing;
 mod token;
 pub(crate) mod users;
 
@@ -23,6 +24,8 @@ use serde::Serialize;
 
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
+use crate::http::Parameters;
+use crate::routes::Route;
 use crate::settings::Live;
 use cookie::Claimed;
 use jwt::JwtKeys;
@@ -34,6 +37,7 @@ pub(crate) use lockout::site;
 pub(crate) use password::Credential;
 pub(crate) use security::Security;
 pub(crate) use site::{PREFLIGHT, check_host, check_origin, check_page, cors_headers, is_of_script};
+pub(crate) use standing::Standing;
 pub(crate) use token::{Scope, Tokens, Wanted};
 
 /// Who may use a route.
@@ -76,9 +80,21 @@ impl User {
     }
 }
 
+/// What somebody has shown to be who they are, as far as it can be looked at again later.
+#[derive(Debug, Clone)]
+pub(crate) enum Claim {
+    /// Nothing, by nobody.
+    Nothing,
+    /// A token, or one that others sign, as it was sent.
+    Token(String),
+    /// That they know the password of `name`, or have a session, when the password was this one.
+    Password { name: String, mark: String },
+}
+
 /// Who makes a request, and what is sent back with whatever is answered.
 pub(crate) struct Identity {
     pub(crate) user: User,
+    pub(crate) claim: Claim,
     /// What a token is bound to, if it was one.
     pub(crate) scope: Option<Scope>,
     /// Another cookie, if it is time for one.
@@ -98,9 +114,14 @@ impl Peer {
 }
 
 impl Identity {
-    /// Somebody without a token, and without another cookie.
-    pub(crate) fn of(user: User) -> Self {
-        Identity { user, scope: None, cookie: None }
+    /// Nobody who said who they are.
+    pub(crate) fn nobody() -> Self {
+        Identity::of(User::default(), Claim::Nothing)
+    }
+
+    /// Somebody without a token of this server, and without another cookie.
+    fn of(user: User, claim: Claim) -> Self {
+        Identity { user, claim, scope: None, cookie: None }
     }
 }
 
@@ -165,25 +186,26 @@ impl Auth {
         let Some(header) = parts.headers.get(AUTHORIZATION) else { return self.by_cookie(directory, parts).await };
         let text = header.to_str().map_err(|_| wrong())?;
         let (scheme, rest) = text.split_once(' ').ok_or_else(wrong)?;
-        let user = if scheme.eq_ignore_ascii_case("basic") {
+        if scheme.eq_ignore_ascii_case("basic") {
             let decoded = BASE64_STANDARD.decode(rest.trim()).map_err(|_| wrong())?;
             let decoded = String::from_utf8(decoded).map_err(|_| wrong())?;
             let (name, password) = decoded.split_once(':').ok_or_else(wrong)?;
-            User { how: Some("default"), ..self.log_in(directory, Peer::of(parts), name, password).await? }
-        } else if scheme.eq_ignore_ascii_case("bearer") {
-            let refused = || Failure::unauthorized("The token is not valid.");
-            if rest.trim().starts_with(token::PREFIX) {
-                return self.by_token(directory, rest.trim()).await?.ok_or_else(refused);
-            }
-            self.jwt_keys.user(rest.trim()).ok_or_else(refused)?
-        } else {
+            let (user, claim) = self.verified(directory, Peer::of(parts), name, password).await?;
+            return Ok(Identity::of(User { how: Some("default"), ..user }, claim));
+        }
+        if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(wrong());
-        };
-        Ok(Identity::of(user))
+        }
+        let refused = || Failure::unauthorized("The token is not valid.");
+        self.by_token(directory, rest.trim()).await?.ok_or_else(refused)
     }
 
     /// Who makes requests with a token; none if it is not, or not any more.
     async fn by_token(&self, directory: &Arc<Directory>, text: &str) -> Result<Option<Identity>> {
+        let claim = Claim::Token(text.to_owned());
+        if !text.starts_with(token::PREFIX) {
+            return Ok(self.jwt_keys.user(text).map(|user| Identity::of(user, claim)));
+        }
         let Some(token) = self.tokens.verify(text) else { return Ok(None) };
         let user = match &token.user {
             None => token.itself(),
@@ -192,7 +214,19 @@ impl Auth {
                 User { name: Some(name.clone()), roles: known.roles, how: Some("token") }
             }
         };
-        Ok(Some(Identity { user, scope: Some(token.scope.clone()), cookie: None }))
+        Ok(Some(Identity { scope: Some(token.scope.clone()), ..Identity::of(user, claim) }))
+    }
+
+    /// Who it is that has shown this once, if it is still so.
+    async fn claimed(&self, directory: &Arc<Directory>, claim: &Claim) -> Result<Option<User>> {
+        Ok(match claim {
+            Claim::Nothing => Some(User::default()),
+            Claim::Token(text) => self.by_token(directory, text).await?.map(|identity| identity.user),
+            Claim::Password { name, mark } => {
+                let known = self.known(directory, name).await?.filter(|known| known.credential.mark() == *mark);
+                known.map(|known| User { name: Some(name.clone()), roles: known.roles, how: None })
+            }
+        })
     }
 
     /// All tokens.
@@ -201,14 +235,15 @@ impl Auth {
     }
 
     async fn by_cookie(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
-        let nobody = || Ok(Identity::of(User::default()));
+        let nobody = || Ok(Identity::nobody());
         let Some(claimed) = cookie_of(parts).and_then(Claimed::parse) else { return nobody() };
         let known = self.known(directory, &claimed.name).await?;
         let Some(Known { roles, credential }) = known else { return nobody() };
         let mark = credential.mark();
         let Some(is_old) = claimed.verify(&self.secret, &mark, self.session_timeout()) else { return nobody() };
         let cookie = is_old.then(|| self.cookie(&cookie::make(&self.secret, &mark, &claimed.name)));
-        Ok(Identity { cookie, ..Identity::of(User { name: Some(claimed.name), roles, how: Some("cookie") }) })
+        let claim = Claim::Password { name: claimed.name.clone(), mark };
+        Ok(Identity { cookie, ..Identity::of(User { name: Some(claimed.name), roles, how: Some("cookie") }, claim) })
     }
 
     async fn known(&self, directory: &Arc<Directory>, name: &str) -> Result<Option<Known>> {
@@ -234,14 +269,32 @@ impl Auth {
         name: &str,
         password: &str,
     ) -> Result<User> {
+        Ok(self.verified(directory, address, name, password).await?.0)
+    }
+
+    async fn verified(
+        &self,
+        directory: &Arc<Directory>,
+        address: IpAddr,
+        name: &str,
+        password: &str,
+    ) -> Result<(User, Claim)> {
         let known = self.known(directory, name).await?;
         let (roles, credential) = match known {
             Some(known) => (known.roles, Some(known.credential)),
             None => (Vec::new(), None),
         };
-        match self.logins.is_right(address, name, password, credential).await? {
-            true => Ok(User { name: Some(name.to_owned()), roles, how: None }),
-            false => Err(wrong()),
+        let claim = credential.as_ref().map(|credential| credential.mark());
+        let users = match directory.contains(users::DATABASE) {
+            true => Some(directory.open_served(users::DATABASE).await?),
+            false => None,
+        };
+        match (self.logins.is_right(address, name, password, credential, users).await?, claim) {
+            (true, Some(mark)) => {
+                let name = name.to_owned();
+                Ok((User { name: Some(name.clone()), roles, how: None }, Claim::Password { name, mark }))
+            }
+            _ => Err(wrong()),
         }
     }
 
@@ -273,7 +326,7 @@ fn cookie_of(parts: &Parts) -> Option<&str> {
 ///
 /// # Errors
 /// 401 if they did not say who they are, 403 if they did and may not.
-pub(crate) fn authorize(user: &User, access: Access, security: Option<&Security>) -> Result<()> {
+fn authorize(user: &User, access: Access, security: Option<&Security>) -> Result<()> {
     if user.is_server_admin() {
         return Ok(());
     }
@@ -296,4 +349,26 @@ pub(crate) fn authorize(user: &User, access: Access, security: Option<&Security>
         }
         (false, Some(_), _) => Err(Failure::forbidden("You are not allowed to access this db.")),
     }
+}
+
+/// Whether `user` may use a route, with the parameters that its path has.
+///
+/// # Errors
+/// As [`authorize`]; 404 if there is no such database.
+pub(crate) async fn permit(
+    directory: &Arc<Directory>,
+    route: &Route,
+    parameters: &Parameters,
+    user: &User,
+) -> Result<()> {
+    let database = parameters.get("db");
+    let security = match (route.access, database) {
+        (Access::Member | Access::DatabaseAdmin, Some(name)) => Some(directory.security(name).await?),
+        _ => None,
+    };
+    let is_of_users = database == Some(users::DATABASE) && route.access == Access::Member;
+    if is_of_users && !security.as_deref().is_some_and(|security| security.is_admin(user)) {
+        return users::authorize(user, route, parameters.get("doc"));
+    }
+    authorize(user, route.access, security.as_deref())
 }

@@ -56,12 +56,6 @@ impl Credential {
         Ok(Credential { scheme, salt, derived })
     }
 
-    /// Something of nobody's, to be verified where there is no such user: that takes as long.
-    pub(crate) fn nobody() -> Self {
-        let scheme = Scheme::Argon2id { memory_kib: MEMORY_KIB, passes: PASSES };
-        Credential { scheme, salt: Uuid::new_v4().simple().to_string(), derived: vec![0; KEY_BYTES] }
-    }
-
     /// Of a user's document; none if it has none that is accepted.
     pub(crate) fn of_user(user: &Value) -> Option<Self> {
         let text = |name: &str| user.get(name).and_then(Value::as_str);
@@ -101,8 +95,7 @@ impl Credential {
 
     /// Whether this is the password. Takes as long as the scheme is meant to.
     pub(crate) fn is(&self, password: &str) -> bool {
-        let shown = if password.len() > PASSWORD_BYTES_MAX { "" } else { password };
-        let derived = self.scheme.derive(shown, &self.salt, self.derived.len()).unwrap_or_default();
+        let derived = self.scheme.derive(shown(password), &self.salt, self.derived.len()).unwrap_or_default();
         bool::from(derived.ct_eq(&self.derived)) && password.len() <= PASSWORD_BYTES_MAX
     }
 
@@ -110,6 +103,58 @@ impl Credential {
     pub(crate) fn mark(&self) -> String {
         format!("{}{}", self.salt, to_hex(&self.derived))
     }
+}
+
+/// The most that it costs to verify somebody's password, by each of CouchDB's schemes, in rounds. By Argon2id all cost the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Costs {
+    sha1_rounds: u32,
+    sha256_rounds: u32,
+}
+
+impl Costs {
+    /// Notes what another one costs.
+    pub(super) fn note(&mut self, credential: &Credential) {
+        let of = Costs::of(Some(credential));
+        self.sha1_rounds = self.sha1_rounds.max(of.sha1_rounds);
+        self.sha256_rounds = self.sha256_rounds.max(of.sha256_rounds);
+    }
+
+    /// What it costs to verify this one.
+    fn of(credential: Option<&Credential>) -> Self {
+        let mut costs = Costs::default();
+        let Some(Credential { scheme, derived, .. }) = credential else { return costs };
+        // Each part of what is derived takes all iterations again.
+        let rounds = |iterations: u32, part: usize| iterations.saturating_mul(derived.len().div_ceil(part) as u32);
+        match *scheme {
+            Scheme::Argon2id { .. } => {}
+            Scheme::Pbkdf2Sha1 { iterations } => costs.sha1_rounds = rounds(iterations, 20),
+            Scheme::Pbkdf2Sha256 { iterations } => costs.sha256_rounds = rounds(iterations, 32),
+        }
+        costs
+    }
+
+    /// Does what is left to do when a password was wrong: with it, every wrong one cost the same, by each scheme as much as the dearest of all
+    /// users, whoever was named and whether there is such a user.
+    pub(super) fn spend_rest(self, verified: Option<&Credential>, password: &str) {
+        let done = Costs::of(verified);
+        let is_argon2 = verified.is_some_and(|verified| matches!(verified.scheme, Scheme::Argon2id { .. }));
+        let argon2 = (!is_argon2).then_some(Scheme::Argon2id { memory_kib: MEMORY_KIB, passes: PASSES });
+        let sha1 = self.sha1_rounds.saturating_sub(done.sha1_rounds);
+        let sha256 = self.sha256_rounds.saturating_sub(done.sha256_rounds);
+        let sha1 = (sha1 > 0).then_some(Scheme::Pbkdf2Sha1 { iterations: sha1 });
+        let sha256 = (sha256 > 0).then_some(Scheme::Pbkdf2Sha256 { iterations: sha256 });
+        let salt = Uuid::new_v4().simple().to_string();
+        for scheme in [argon2, sha1, sha256].into_iter().flatten() {
+            let byte_count = if matches!(scheme, Scheme::Pbkdf2Sha1 { .. }) { 20 } else { KEY_BYTES };
+            std::hint::black_box(scheme.derive(shown(password), &salt, byte_count));
+        }
+    }
+}
+
+/// The password as it is hashed: one that is too long is not.
+fn shown(password: &str) -> &str {
+    if password.len() > PASSWORD_BYTES_MAX { "" } else { password }
 }
 
 impl Scheme {
@@ -126,7 +171,7 @@ impl Scheme {
 
     fn derive(self, password: &str, salt: &str, byte_count: usize) -> Option<Vec<u8>> {
         #[cfg(test)]
-        tests::HASHED.lock().push((password.to_owned(), format!("{self:?} {byte_count}")));
+        tests::note(password, self, byte_count);
         let mut derived = vec![0; byte_count];
         let (password, salt) = (password.as_bytes(), salt.as_bytes());
         match self {
@@ -161,12 +206,34 @@ pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
 pub(super) mod tests {
     use super::*;
 
-    /// What was hashed in this process, and what each time cost.
-    pub(super) static HASHED: parking_lot::Mutex<Vec<(String, String)>> = parking_lot::Mutex::new(Vec::new());
+    /// What was hashed in this process, by which scheme, and what it cost: in rounds, or passes over so much memory.
+    static HASHED: parking_lot::Mutex<Vec<(String, String, u32)>> = parking_lot::Mutex::new(Vec::new());
 
-    /// What the hashes of `password` cost, one after the other: no other test may have the same.
-    pub(in crate::auth) fn hashes_of(password: &str) -> Vec<String> {
-        HASHED.lock().iter().filter(|(hashed, _)| hashed == password).map(|(_, cost)| cost.clone()).collect()
+    pub(super) fn note(password: &str, scheme: Scheme, byte_count: usize) {
+        let (name, cost) = match scheme {
+            Scheme::Argon2id { memory_kib, passes } => (format!("argon2id of {memory_kib} KiB"), passes),
+            Scheme::Pbkdf2Sha1 { iterations } => ("sha1".to_owned(), iterations * byte_count.div_ceil(20) as u32),
+            Scheme::Pbkdf2Sha256 { iterations } => ("sha256".to_owned(), iterations * byte_count.div_ceil(32) as u32),
+        };
+        HASHED.lock().push((password.to_owned(), name, cost));
+    }
+
+    /// What the hashes of `password` cost together, by scheme: no other test may have the same.
+    pub(in crate::auth) fn work_of(password: &str) -> std::collections::BTreeMap<String, u32> {
+        let mut work = std::collections::BTreeMap::new();
+        for (_, name, cost) in HASHED.lock().iter().filter(|(hashed, ..)| hashed == password) {
+            *work.entry(name.clone()).or_default() += cost;
+        }
+        work
+    }
+
+    /// As CouchDB keeps it, or here.
+    pub(in crate::auth) fn credential_of(prf: &str, iterations: u32, derived_bytes: usize) -> Credential {
+        let derived = "5a".repeat(derived_bytes);
+        let text = format!(
+            r#"{{"password_scheme": "pbkdf2", "pbkdf2_prf": "{prf}", "iterations": {iterations}, "salt": "s", "derived_key": "{derived}"}}"#
+        );
+        Credential::of_user(&user(&text)).unwrap()
     }
 
     fn user(json: &str) -> Value {
@@ -181,7 +248,6 @@ pub(super) mod tests {
         credential.put(&mut object);
         let read = Credential::of_user(&object.into()).unwrap();
         assert_eq!(read, credential);
-        assert!(!Credential::nobody().is("secret"));
         assert!(Credential::new(&"x".repeat(2000)).is_err());
         assert!(!credential.is(&"x".repeat(2000)));
     }

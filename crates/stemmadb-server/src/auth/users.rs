@@ -1,12 +1,14 @@
 //! The database `_users`: a document for each user, which only they and administrators see and change.
 
-use stemmadb::{Object, Value};
+use hyper::Method;
+use stemmadb::{Object, Sequence, Value};
 
 use super::User;
-use super::password::Credential;
+use super::password::{Costs, Credential};
 use crate::directory::Served;
 use crate::documents::Incoming;
 use crate::error::{Failure, Result};
+use crate::routes::Route;
 
 /// The database's name.
 pub(crate) const DATABASE: &str = "_users";
@@ -29,6 +31,39 @@ pub(super) fn account(users: &Served, name: &str) -> Result<Option<Account>> {
     Ok(credential.map(|credential| Account { roles: roles(&user), credential }))
 }
 
+/// The most that it costs to verify the password of one of the users, as far as the database's feed was read.
+#[derive(Debug, Default)]
+pub(super) struct Dearest {
+    read: Sequence,
+    costs: Costs,
+}
+
+impl Dearest {
+    /// What it costs now. Blocks: the first time for a look at every user, then for those that were written since.
+    pub(super) fn follow(&mut self, users: Option<&Served>) -> Result<Costs> {
+        let Some(users) = users else { return Ok(self.costs) };
+        // Made anew, the database begins again.
+        let since = if users.database().sequence() < self.read { Sequence::ZERO } else { self.read };
+        let changes = users.database().changes(since)?.documents(true);
+        let reached = changes.last_sequence();
+        for change in changes.run() {
+            let document = change?.document;
+            if let Some(credential) =
+                document.map(|document| document.value()).transpose()?.as_ref().and_then(Credential::of_user)
+            {
+                self.costs.note(&credential);
+            }
+        }
+        self.read = reached;
+        Ok(self.costs)
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(costs: Costs) -> Self {
+        Dearest { costs, ..Dearest::default() }
+    }
+}
+
 /// Roles that users may have: those that begin with an underscore are the server's.
 fn roles(user: &Value) -> Vec<String> {
     let roles = user.get("roles").and_then(Value::as_array).unwrap_or_default();
@@ -39,11 +74,11 @@ fn roles(user: &Value) -> Vec<String> {
 ///
 /// # Errors
 /// 401 if they did not say who they are; 404 for the document of somebody else, as if there were none; 403 else.
-pub(crate) fn authorize(user: &User, method: &str, path: &str, document: Option<&str>) -> Result<()> {
+pub(super) fn authorize(user: &User, route: &Route, document: Option<&str>) -> Result<()> {
     let Some(name) = &user.name else {
         return Err(Failure::unauthorized("You are not authorized to access this db."));
     };
-    let is_document = path == "/{db}/{doc}" && matches!(method, "GET" | "HEAD" | "PUT" | "DELETE");
+    let is_document = route.path == "/{db}/{doc}" && matches!(route.method, Method::GET | Method::PUT | Method::DELETE);
     let is_own = document.and_then(|id| id.strip_prefix(PREFIX)) == Some(name);
     match (is_document, is_own) {
         (true, true) => Ok(()),

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::request::{Feed, Request};
 use super::rows::{Position, Rows};
+use crate::auth::Standing;
 use crate::directory::Served;
 use crate::error::{Failure, Result};
 use crate::http::{Answer, Body, State, blocking, streamed};
@@ -19,7 +20,12 @@ use crate::http::{Answer, Body, State, blocking, streamed};
 const PENDING_COUNTED: u64 = 10_000;
 
 /// The answer to a request of changes.
-pub(crate) async fn feed(state: Arc<State>, served: Arc<Served>, request: Request) -> Result<Answer> {
+pub(crate) async fn feed(
+    state: Arc<State>,
+    served: Arc<Served>,
+    request: Request,
+    standing: Standing,
+) -> Result<Answer> {
     let request = Arc::new(request);
     if request.feed == Feed::Normal {
         return normal(&state, served, request).await;
@@ -27,9 +33,13 @@ pub(crate) async fn feed(state: Arc<State>, served: Arc<Served>, request: Reques
     let content_type = if request.feed == Feed::EventSource { "text/event-stream" } else { "application/json" };
     let (sender, from) = mpsc::channel(4);
     tokio::spawn(async move {
-        let mut live = Live { state, served, request, sender };
-        if let Err(failure) = live.run().await {
-            live.sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
+        let mut live = Live { state, served, request, sender: sender.clone() };
+        let failure = tokio::select! {
+            ended = live.run() => ended.err(),
+            () = standing.lost() => Some(Failure::forbidden("Who asked for the feed may not read it any more.")),
+        };
+        if let Some(failure) = failure {
+            sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
         }
     });
     Ok(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }).with(CONTENT_TYPE, content_type))

@@ -21,6 +21,8 @@ const KEY: &[u8] = b"a secret of at least thirty-two bytes";
 const REQUESTS_MAX: usize = 2_000;
 /// How long an answer may take to begin, and to go on: feeds wait for changes, and are not waited for. Fuzzers have little time for each.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(fuzzing) { 20 } else { 150 });
+/// What has to be there before is waited for, however slow the machine.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 const NAMES: [&str; 12] = ["db", "a", "b", "d", "f", "v", "new", "_users", "_local", "..", "", "\u{e9}"];
 const PARAMETERS: [&str; 40] = [
@@ -116,7 +118,7 @@ pub fn requests(data: &[u8]) {
     SERVED.with_borrow_mut(|served| {
         let mut fresh = served.take().filter(|served| served.count < REQUESTS_MAX).unwrap_or_else(Served::start);
         fresh.count += 1;
-        check(&request, &fresh.ask(&request));
+        check(&request, &fresh.ask(&request, PATIENCE));
         *served = Some(fresh);
     });
 }
@@ -157,20 +159,21 @@ impl Served {
             ("PUT", "/db/_local/a", r#"{"a":1}"#),
             ("POST", "/db/_index", r#"{"index":{"fields":["a"]},"ddoc":"i","name":"v"}"#),
         ] {
-            let answer = served.ask(&request(method, path, &[("Content-Type", "application/json")], body.as_bytes()));
+            let answer = served
+                .ask(&request(method, path, &[("Content-Type", "application/json")], body.as_bytes()), LONG_PATIENCE);
             assert!(answer.starts_with(b"HTTP/1.1 20"), "{path}: {}", String::from_utf8_lossy(&answer));
         }
         served
     }
 
     /// What comes back, as far as it comes soon.
-    fn ask(&self, request: &[u8]) -> Vec<u8> {
+    fn ask(&self, request: &[u8], patience: Duration) -> Vec<u8> {
         self.runtime.block_on(async {
             let (client, stream) = tokio::io::duplex(64 << 10);
             let serving = tokio::spawn(self.server.attend_to(stream));
             let (mut reading, mut writing) = tokio::io::split(client);
             let mut answer = Vec::new();
-            let read = async { while let Ok(Ok(1..)) = timeout(PATIENCE, reading.read_buf(&mut answer)).await {} };
+            let read = async { while let Ok(Ok(1..)) = timeout(patience, reading.read_buf(&mut answer)).await {} };
             let write = async {
                 writing.write_all(request).await.ok();
                 // Who stops sending is taken to be gone: the answer is waited for.

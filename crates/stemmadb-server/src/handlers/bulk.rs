@@ -16,11 +16,15 @@ enum Row<'a> {
     Refused { id: &'a str, error: &'a str, reason: &'a str },
 }
 
+/// What a group of documents and the rows of the answer take together, as a multiple of the request's length.
+const COPIES: usize = 3;
+
 /// `POST /{db}/_bulk_docs`
 pub(crate) async fn bulk_docs(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let mut manner = manner_of(&call)?;
     let text = call.json_text().await?;
+    call.share.grow(text.len().saturating_mul(COPIES)).await?;
     let status = written_status(&call);
     blocking(move || {
         let bulk = Bulk::parse(text)?;

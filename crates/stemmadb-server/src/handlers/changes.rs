@@ -8,5 +8,6 @@ use crate::http::{Answer, Call};
 pub(crate) async fn changes(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let request = Request::parse(&mut call, &served).await?;
-    feed(call.state, served, request).await
+    let standing = call.standing();
+    feed(call.state, served, request, standing).await
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use hyper::StatusCode;
-use stemmadb::{Branch, Document, Snapshot};
+use stemmadb::{Branch, Document, Snapshot, Value};
+use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::attachment::{Bounded, content_of, is_gzip};
@@ -14,8 +15,11 @@ use crate::directory::Served;
 use crate::documents::{Content, FileView, Incoming, Leaves, Opened, Printer, Show};
 use crate::error::{Failure, Result};
 use crate::http::{
-    Answer, Arriving, Call, Parts, Patience, Pieces, Purpose, boundary, next_frame, read_json, streamed,
+    Answer, Arriving, Call, Parts, Patience, Pieces, Purpose, boundary, check_weight, next_frame, read_json, streamed,
 };
+
+/// A document is read in pieces of this size.
+const PIECE_BYTES: u64 = 64 << 10;
 
 /// The same with files in parts of their own.
 pub(super) fn following(show: Show) -> Show {
@@ -150,6 +154,7 @@ pub(super) async fn read_related(
     let (sender, arriving) = Arriving::new();
     let (served, id) = (served.clone(), id.to_owned());
     let (json_max, file_max) = (limits.body_bytes, limits.attachment_bytes);
+    let (runtime, share) = (Handle::current(), call.share.clone());
     let arriving: Box<dyn Read + Send> = match is_gzip(call) {
         true => Box::new(MultiGzDecoder::new(arriving)),
         false => Box::new(arriving),
@@ -157,7 +162,10 @@ pub(super) async fn read_related(
     let read = tokio::task::spawn_blocking(move || {
         let _place = place;
         let mut parts = Parts::new(arriving, &boundary);
-        let document = read_parts(&mut parts, &served, &id, json_max, file_max)?;
+        let grow = |byte_count| runtime.block_on(share.grow(byte_count));
+        let document = read_json_part(&mut parts, json_max, &grow)?;
+        let mut document = Incoming::parse_as(Some(&id), document)?;
+        store_parts(&mut parts, &mut document, &served, file_max)?;
         // What comes after the last part is of no interest, yet the client wants to be rid of it.
         std::io::copy(&mut parts.into_inner(), &mut std::io::sink()).ok();
         Ok(document)
@@ -187,20 +195,26 @@ fn broken(error: std::io::Error) -> Failure {
     Failure::bad_request(format!("invalid multipart body: {error}"))
 }
 
-fn read_parts<R: Read>(
+/// The first part, which is the document. What it takes is told to `grow` before.
+fn read_json_part<R: Read>(
     parts: &mut Parts<R>,
-    served: &Served,
-    id: &str,
     json_max: usize,
-    file_max: u64,
-) -> Result<Incoming> {
+    grow: &impl Fn(usize) -> Result<()>,
+) -> Result<Value> {
     parts.next_part().map_err(broken)?.ok_or_else(|| Failure::bad_request("the first part is missing"))?;
     let mut json = Vec::new();
-    parts.by_ref().take(json_max as u64 + 1).read_to_end(&mut json).map_err(broken)?;
-    if json.len() > json_max {
-        return Err(Failure::too_large("the document is too large"));
+    while parts.by_ref().take(PIECE_BYTES).read_to_end(&mut json).map_err(broken)? > 0 {
+        if json.len() > json_max {
+            return Err(Failure::too_large("the document is too large"));
+        }
+        grow(PIECE_BYTES as usize)?;
     }
-    let mut document = Incoming::parse_as(Some(id), read_json(&json, Purpose::Documents)?)?;
+    grow(check_weight(&json, Purpose::Documents)?)?;
+    read_json(&json, Purpose::Documents)
+}
+
+/// Stores the files that the further parts are.
+fn store_parts<R: Read>(parts: &mut Parts<R>, document: &mut Incoming, served: &Served, file_max: u64) -> Result<()> {
     while let Some(head) = parts.next_part().map_err(broken)? {
         // By name where the part says it, else in the order of the document.
         let follows = |content: &Content| matches!(content, Content::Follows { .. });
@@ -217,5 +231,5 @@ fn read_parts<R: Read>(
         };
         file.content = Content::Stored { blob, md5 };
     }
-    Ok(document)
+    Ok(())
 }

@@ -22,10 +22,13 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
     Answer::ok(&json!({"ok": true, "userCtx": user, "info": info}))
 }
 
+/// The longest name and password: whoever logs in is not known yet.
+const LOGIN_BYTES_MAX: usize = 16 << 10;
+
 /// What was sent to log in: a form or JSON.
 async fn credentials(call: &mut Call) -> Result<(String, String)> {
     let content_type = call.header("content-type").unwrap_or_default().to_ascii_lowercase();
-    let bytes = call.bytes().await?;
+    let bytes = call.bytes_up_to(LOGIN_BYTES_MAX).await?;
     let (name, password) = if content_type.starts_with("application/json") {
         let sent = read_json(&bytes, Purpose::Question)?;
         let text = |name: &str| sent.get(name).and_then(Value::as_str).map(str::to_owned);

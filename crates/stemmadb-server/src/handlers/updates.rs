@@ -60,7 +60,15 @@ pub(crate) async fn updates(call: Call) -> Result<Answer> {
     };
     let content_type = if feed == Feed::EventSource { "text/event-stream" } else { "application/json" };
     let (sender, from) = mpsc::channel(4);
-    tokio::spawn(tell(call.state, asked, sender));
+    let standing = call.standing();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = tell(call.state, asked, sender.clone()) => {}
+            () = standing.lost() => {
+                sender.try_send(Err(std::io::Error::other("who asked for the feed may not read it any more"))).ok();
+            }
+        }
+    });
     Ok(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }).with(CONTENT_TYPE, content_type))
 }
 

@@ -11,9 +11,10 @@ use stemmadb::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::body::{Patience, inflated, read_all, read_json};
+use super::body::{Patience, inflated, read_all, read_json_within};
+use super::room::{Room, Share};
 use super::{Parameters, Purpose, Query};
-use crate::auth::{Auth, User};
+use crate::auth::{Auth, Claim, Standing, User};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::directory::{Directory, Served};
@@ -21,6 +22,7 @@ use crate::error::{Failure, Result};
 use crate::handlers::dashboard::Dashboard;
 use crate::metrics::Metrics;
 use crate::replicator::{Jobs, Reach};
+use crate::routes::Route;
 use crate::script::Scripts;
 use crate::settings::Live;
 
@@ -42,6 +44,8 @@ pub(crate) struct State {
     pub(crate) connections: Arc<Connections>,
     pub(crate) dashboard: Dashboard,
     pub(crate) started: Instant,
+    /// Room for bodies that are held.
+    pub(crate) room: Arc<Room>,
     /// Places for bodies that are stored as they arrive.
     pub(crate) uploads: Arc<Semaphore>,
     /// Places for watches.
@@ -54,10 +58,15 @@ pub(crate) struct State {
 pub(crate) struct Call {
     pub(crate) state: Arc<State>,
     pub(crate) parts: Parts,
+    pub(crate) route: &'static Route,
     pub(crate) parameters: Parameters,
     pub(crate) query: Query,
     pub(crate) user: User,
+    /// By what it is known that it is that user.
+    pub(crate) claim: Claim,
     pub(crate) body: Option<Incoming>,
+    /// What its body takes.
+    pub(crate) share: Arc<Share>,
 }
 
 impl Call {
@@ -74,6 +83,12 @@ impl Call {
         self.state.directory.open_served(self.parameter("db")?).await
     }
 
+    /// What tells when whoever asked may not go on any more.
+    pub(crate) fn standing(&self) -> Standing {
+        let (claim, parameters) = (self.claim.clone(), self.parameters.clone());
+        Standing { state: self.state.clone(), claim, route: self.route, parameters }
+    }
+
     /// A header's text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.parts.headers.get(name).and_then(|value| value.to_str().ok())
@@ -82,15 +97,23 @@ impl Call {
     /// The whole body.
     ///
     /// # Errors
-    /// 413 if it is larger than is taken; 408 if it stands still.
+    /// 413 if it is larger than is taken; 408 if it stands still; 503 if there is no room for it for long.
     pub(crate) async fn bytes(&mut self) -> Result<Bytes> {
-        let limits = &self.state.config.limits;
+        self.bytes_up_to(self.state.config.limits.body_bytes).await
+    }
+
+    /// The same of a body that is never longer than this.
+    ///
+    /// # Errors
+    /// As [`Call::bytes`].
+    pub(crate) async fn bytes_up_to(&mut self, bytes_max: usize) -> Result<Bytes> {
+        let patience = Patience::with_sender(self.state.config.limits.stall_timeout);
         let bytes = match self.body.take() {
-            Some(body) => read_all(body, limits.body_bytes, Patience::with_sender(limits.stall_timeout)).await?,
+            Some(body) => read_all(body, bytes_max, patience, Some(&self.share)).await?,
             None => return Ok(Bytes::new()),
         };
         match self.header("content-encoding") {
-            Some("gzip") if !bytes.is_empty() => inflated(&bytes, limits.body_bytes),
+            Some("gzip") if !bytes.is_empty() => inflated(&bytes, bytes_max, &self.share).await,
             _ => Ok(bytes),
         }
     }
@@ -123,10 +146,10 @@ impl Call {
     /// The body as JSON, a question; none if it is empty.
     ///
     /// # Errors
-    /// As [`Call::json_text`] and [`read_json`].
+    /// As [`Call::json_text`]; 400 if it is none, 413 if it would take far more memory than it is long.
     pub(crate) async fn json_if_any(&mut self) -> Result<Option<Value>> {
         let text = self.json_text().await?;
-        if text.is_empty() { Ok(None) } else { read_json(&text, Purpose::Question).map(Some) }
+        if text.is_empty() { Ok(None) } else { self.parsed(&text, Purpose::Question).await.map(Some) }
     }
 
     /// The body as JSON, a question.
@@ -134,7 +157,8 @@ impl Call {
     /// # Errors
     /// As [`Call::json_if_any`]; 400 if it is empty.
     pub(crate) async fn json(&mut self) -> Result<Value> {
-        read_json(&self.json_text().await?, Purpose::Question)
+        let text = self.json_text().await?;
+        self.parsed(&text, Purpose::Question).await
     }
 
     /// The body as JSON that is a document, or has some.
@@ -142,7 +166,12 @@ impl Call {
     /// # Errors
     /// As [`Call::json`].
     pub(crate) async fn document(&mut self) -> Result<Value> {
-        read_json(&self.json_text().await?, Purpose::Documents)
+        let text = self.json_text().await?;
+        self.parsed(&text, Purpose::Documents).await
+    }
+
+    async fn parsed(&self, text: &[u8], purpose: Purpose) -> Result<Value> {
+        read_json_within(text, purpose, &self.share).await
     }
 }
 
@@ -180,6 +209,11 @@ impl Drop for Reader {
 
 /// Runs what may wait for the disk, or take longer than a point read, where it holds nobody up.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let share = Share::of_request();
+    let work = move || {
+        let _held = share;
+        work()
+    };
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(Failure::internal(format!("a handler failed: {error}"))),

@@ -7,6 +7,7 @@ mod call;
 mod multipart;
 mod path;
 mod query;
+mod room;
 mod stream;
 mod watched;
 mod weight;
@@ -18,6 +19,7 @@ pub(crate) use call::{Call, State, UPLOADS_MAX, blocking, may_step_aside, readin
 pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use query::Query;
+pub(crate) use room::{Room, Share};
 pub(crate) use stream::{Pieces, streamed, streamed_bytes, write_string};
 pub(crate) use watched::{Watch, Watched};
-pub(crate) use weight::{Extent, Purpose, string_length};
+pub(crate) use weight::{Extent, Purpose, check_weight, string_length};

@@ -12,7 +12,7 @@ use hyper::Method;
 use hyper::body::{Frame, SizeHint};
 use uuid::Uuid;
 
-use super::{Answer, Body};
+use super::{Answer, Body, Share};
 use crate::error::Failure;
 use crate::metrics::{Metrics, NO_ROUTE};
 
@@ -23,6 +23,8 @@ pub(crate) struct Watch {
     pub(crate) route: &'static str,
     /// Who makes it, if that was verified.
     pub(crate) user: Option<String>,
+    /// What its body takes, until it was answered.
+    pub(crate) share: Option<Arc<Share>>,
     metrics: Arc<Metrics>,
     method: Method,
     peer: Option<SocketAddr>,
@@ -51,6 +53,7 @@ impl Watch {
             id,
             route: NO_ROUTE,
             user: None,
+            share: None,
             metrics,
             method,
             peer,

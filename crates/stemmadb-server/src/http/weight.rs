@@ -7,9 +7,10 @@ use crate::error::{Failure, Result};
 /// What a value takes where it stands, in an array or as an object's, and what its name takes.
 const VALUE_BYTES: usize = 32;
 const NAME_BYTES: usize = 24;
-/// So much a text may take, whatever it consists of; one of so many bytes takes no more, since none of them is more than a value.
+/// So much a text may take, whatever it consists of: lists of some hundred thousand numbers are what people send.
 const FREE_BYTES: usize = 16 << 20;
-const FREE_LENGTH: usize = FREE_BYTES / VALUE_BYTES - 1;
+/// Shorter ones are not looked at.
+const SMALL_LENGTH: usize = 1 << 10;
 
 /// What a text is parsed for: so many times its length what is made of it may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,14 @@ impl Purpose {
         match self {
             Purpose::Documents => 6,
             Purpose::Question => 3,
+        }
+    }
+
+    /// How often what is parsed is there, once handlers have made their own of it.
+    fn copies(self) -> usize {
+        match self {
+            Purpose::Documents => 1,
+            Purpose::Question => 2,
         }
     }
 }
@@ -66,17 +75,18 @@ impl Extent {
     }
 }
 
-/// Refuses a text that would take far more memory than it is long: somebody could have all of the memory for little.
+/// How many bytes what is made of a text takes, about. Refuses one that would take far more memory than it is long: somebody could have all
+/// of the memory for little.
 ///
 /// # Errors
 /// 413, saying what to do.
-pub(crate) fn check_weight(text: &[u8], purpose: Purpose) -> Result<()> {
-    if text.len() <= FREE_LENGTH {
-        return Ok(());
+pub(crate) fn check_weight(text: &[u8], purpose: Purpose) -> Result<usize> {
+    if text.len() <= SMALL_LENGTH {
+        return Ok(text.len() * purpose.factor() * purpose.copies());
     }
     let memory = Extent::of_first(text).memory;
     if memory <= FREE_BYTES.max(text.len().saturating_mul(purpose.factor())) {
-        return Ok(());
+        return Ok(memory.saturating_mul(purpose.copies()));
     }
     Err(Failure::too_large(format!(
         "so many small values in one piece, {} bytes of text, would take {} MiB of memory: send them as several documents, or in several requests",
@@ -128,12 +138,12 @@ mod tests {
 
     #[test]
     fn much_of_little_is_refused_and_little_or_long_is_not() {
-        let check = |text: &str, purpose| check_weight(text.as_bytes(), purpose).map_err(|failure| failure.status());
+        let check = |text: &str, purpose| {
+            check_weight(text.as_bytes(), purpose).map(|_| ()).map_err(|failure| failure.status())
+        };
         let list = |unit: &str, count: usize| format!("[{}0]", unit.repeat(count));
         let too_large = Err(hyper::StatusCode::PAYLOAD_TOO_LARGE);
         assert_eq!(check(&list("0,", 500_000), Purpose::Question), Ok(()), "16 MiB are free");
-        let most = "[".repeat(FREE_LENGTH);
-        assert!(Extent::of_first(most.as_bytes()).memory <= FREE_BYTES, "what is not looked at takes no more");
         assert_eq!(check(&list("0,", 600_000), Purpose::Documents), too_large);
         let ids = list("\"0123456789abcdef0123456789abcdef\",", 600_000);
         assert_eq!(check(&ids, Purpose::Question), Ok(()));

@@ -160,7 +160,7 @@ impl Remote {
 
     async fn told_within(response: Response<Arrived>, bytes_max: usize) -> stemmadb::Result<Value> {
         let status = response.status();
-        let bytes = read_all(response.into_body(), bytes_max, Patience::with_peer(PATIENCE))
+        let bytes = read_all(response.into_body(), bytes_max, Patience::with_peer(PATIENCE), None)
             .await
             .map_err(|error| refused(&error))?;
         if status.is_success() {

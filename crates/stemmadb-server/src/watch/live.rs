@@ -11,7 +11,7 @@ use super::message::{Message, Teller};
 use super::outlet::{Gone, Outlet};
 use super::request::Request;
 use super::window::Window;
-use crate::auth::{User, users};
+use crate::auth::{Standing, User, users};
 use crate::directory::Served;
 use crate::error::{Failure, Result};
 use crate::http::{State, blocking};
@@ -74,8 +74,12 @@ impl Live {
     }
 
     /// Tells, until it is over.
-    pub(super) async fn run(mut self) {
-        if let Err(End::Failed(failure)) = self.tell().await {
+    pub(super) async fn run(mut self, standing: Standing) {
+        let ended = tokio::select! {
+            ended = self.tell() => ended,
+            () = standing.lost() => Err(not_any_more().into()),
+        };
+        if let Err(End::Failed(failure)) = ended {
             // Whoever can't be told any more is gone anyway.
             self.outlet.send(vec![Message::failure(&failure)], self.patience()).await.ok();
         }
@@ -198,7 +202,7 @@ impl Live {
     async fn follow(&mut self, mut watch: Watch) -> Result<Watch, End> {
         loop {
             if !self.may_read() {
-                return Err(Failure::forbidden("You are not allowed to access this db any more.").into());
+                return Err(not_any_more().into());
             }
             let (teller, told, is_window) = (self.teller.clone(), self.told, self.request.window.is_some());
             let news;
@@ -225,6 +229,10 @@ impl Live {
         let security = self.served.security();
         security.is_admin(&self.user) || self.served.name() != users::DATABASE && security.is_member(&self.user)
     }
+}
+
+fn not_any_more() -> Failure {
+    Failure::forbidden("You are not allowed to access this db any more.")
 }
 
 fn next_piece(messages: &mut Messages) -> Result<(Vec<Message>, bool)> {

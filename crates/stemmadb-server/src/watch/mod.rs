@@ -60,9 +60,10 @@ pub(crate) fn watch(mut call: Call, served: Arc<Served>, request: Request) -> Re
         let answer = Answer::new(StatusCode::OK, Body::Pieces { from, length: None });
         (answer.with(CONTENT_TYPE, "text/event-stream").with(CACHE_CONTROL, "no-cache"), Outlet::Events(sender))
     };
+    let standing = call.standing();
     let live = Live::new(call.state, served, call.user, request, outlet);
     tokio::spawn(async move {
-        live.run().await;
+        live.run(standing).await;
         drop(place);
     });
     Ok(answer)

@@ -16,6 +16,7 @@ mod questions;
 mod replication;
 mod slow;
 mod smuggling;
+mod standing;
 mod tls;
 mod tokens;
 mod transact;

@@ -75,6 +75,7 @@ impl Store {
             report: CheckReport::default(),
             sums: Sums::default(),
             contents: HashSet::new(),
+            missing_count: 0,
         };
         let mut done = 0;
         for segment in &segments {
@@ -83,6 +84,10 @@ impl Store {
             progress(Progress { done, total });
         }
         for number in FIRST_NUMBER.0..number_end.0 {
+            // More would not be told, and a number that is far beyond all others would be counted up to for years.
+            if check.missing_count > DAMAGE_COUNT_MAX {
+                break;
+            }
             check.document(DocumentNumber(number))?;
             if number % 1024 == 0 {
                 progress(Progress { done: done + number, total });
@@ -104,6 +109,8 @@ struct Check<'a> {
     sums: Sums,
     /// Contents read already.
     contents: HashSet<Digest>,
+    /// Documents that are not there though their numbers were given.
+    missing_count: usize,
 }
 
 /// For each path, the sum over (term, document) of a hash: documents count up, the index counts down.
@@ -178,6 +185,7 @@ impl Check<'_> {
         let state = match self.snapshot.state(number) {
             Ok(Some(state)) => state,
             Ok(None) => {
+                self.missing_count += 1;
                 self.damage(format!("document number {} is missing from the tree", number.0), true);
                 return Ok(());
             }

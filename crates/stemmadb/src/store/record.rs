@@ -259,7 +259,8 @@ impl<'a> Reader<'a> {
         let generation = self.small()?;
         let hash = self.hash()?;
         let ancestor_count = self.length()?;
-        if generation == 0 || ancestor_count >= generation as usize {
+        // No document has the last number: the next one is always given out.
+        if generation == 0 || ancestor_count >= generation as usize || number == DocumentNumber::MAX {
             return Err(damaged());
         }
         let mut path = SmallVec::with_capacity(ancestor_count.min(self.bytes.len() / 16) + 1);

@@ -1,5 +1,6 @@
 //! The store's promises, one by one, on the real disk and in memory.
 
+use crate::index::DocumentNumber;
 use crate::revision::{Revision, Sequence};
 use crate::value::Value;
 use crate::{Database, Durability, Edit, ErrorKind, Options, Result};
@@ -333,4 +334,16 @@ fn what_memory_holds_of_histories_is_counted() {
     }
     let hashes = (1..=1_000).sum::<u64>();
     assert!(db.info().unwrap().memory_bytes > hashes * 16, "{}", db.info().unwrap().memory_bytes);
+}
+
+/// A fuzzer found it: a log whose checksums are right named document 10,000,000, and `check` looked for all those before it; the last
+/// number of all was added one to.
+#[test]
+fn a_number_far_beyond_all_others_is_told_and_not_counted_up_to() {
+    let db = Database::in_memory_with(options()).unwrap();
+    db.insert("a", &book(1)).unwrap();
+    db.store().writer.lock().next_number = DocumentNumber(1 << 60);
+    db.insert("b", &book(2)).unwrap();
+    let report = db.check(|_| ()).unwrap();
+    assert!(report.damages.iter().any(|damage| damage.what.contains("document number 2 is missing")), "{report:?}");
 }
