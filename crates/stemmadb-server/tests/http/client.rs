@@ -133,12 +133,7 @@ impl Started {
 
     /// Everything that comes back for these bytes until the server hangs up, which it may before it has read all of them.
     pub(crate) fn answer_to(&self, message: &[u8]) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream.write_all(message).ok();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).ok();
-        String::from_utf8_lossy(&answer).into_owned()
+        answer_to(self.address, message)
     }
 
     /// Asks as somebody, with JSON.
@@ -188,6 +183,16 @@ impl Started {
         let written = self.put(&path, &design);
         assert_eq!(written.status, 201, "{written:?}");
     }
+}
+
+/// Everything that comes back from an address for these bytes.
+pub(crate) fn answer_to(address: SocketAddr, message: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(message).ok();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok();
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 pub(crate) fn basic(name: &str, password: &str) -> String {

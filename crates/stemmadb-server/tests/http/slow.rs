@@ -15,7 +15,9 @@ const READER_COUNT: usize = 600;
 
 /// A database whose listing is longer than what sockets take before anybody reads.
 fn filled() -> Started {
-    let server = Started::new();
+    // Who reads slowly is not cut here, however slow the machine.
+    let patient = Limits { stall_timeout: Duration::from_secs(600), ..Limits::default() };
+    let server = Started::with(|config| Config { limits: patient, ..config });
     let docs: Vec<Value> =
         (0..100).map(|n| json!({"_id": format!("{n:03}"), "n": n, "text": "x".repeat(80_000)})).collect();
     server.database("slow", &docs);
@@ -25,7 +27,7 @@ fn filled() -> Started {
 /// A client that has read the beginning of an answer, and reads no more.
 fn slow_reader(server: &Started, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
     let credentials = basic("admin", "secret");
     let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();

@@ -1,14 +1,38 @@
 //! Messages that two servers could take apart differently: this one refuses them and hangs up, so that what follows is nobody's request.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use serde_json::json;
 use stemmadb_server::{Config, Limits};
 
-use crate::client::Started;
+use crate::client::{Started, answer_to};
 
 /// What would be taken for a request if the message before it ended elsewhere.
 const SMUGGLED: &str = "GET /db/smuggled HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+/// Fields that leave open where a message ends.
+const UNCLEAR: [&str; 13] = [
+    "Content-Length: 3\r\nContent-Length: 4",
+    "Content-Length: 3, 4",
+    "Content-Length: +5",
+    "Content-Length: -1",
+    "Content-Length: 0x3",
+    "Content-Length: 3 3",
+    "Content-Length: ",
+    "Content-Length: 99999999999999999999999",
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+    "Transfer-Encoding: chunked, identity",
+    "Transfer-Encoding: identity",
+    "Transfer-Encoding: xchunked",
+    "Transfer-Encoding: gzip",
+];
+
+/// A message with such fields.
+fn unclear(fields: &str) -> String {
+    format!("POST /db HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n0\r\n\r\n{SMUGGLED}")
+}
 
 fn server() -> Started {
     // Who waits for more of a message does so for a moment only.
@@ -20,8 +44,8 @@ fn server() -> Started {
 }
 
 /// How many answers came, and the first one's status.
-fn answers(server: &Started, message: &str) -> (usize, Option<u16>) {
-    let answer = server.answer_to(message.as_bytes());
+fn answers(address: SocketAddr, message: &str) -> (usize, Option<u16>) {
+    let answer = answer_to(address, message.as_bytes());
     let status = answer.get(9..12).and_then(|status| status.parse().ok());
     (answer.matches("HTTP/1.1 ").count(), status)
 }
@@ -29,24 +53,49 @@ fn answers(server: &Started, message: &str) -> (usize, Option<u16>) {
 #[test]
 fn lengths_that_are_unclear_are_refused() {
     let server = server();
-    for fields in [
-        "Content-Length: 3\r\nContent-Length: 4",
-        "Content-Length: 3, 4",
-        "Content-Length: +5",
-        "Content-Length: -1",
-        "Content-Length: 0x3",
-        "Content-Length: 3 3",
-        "Content-Length: ",
-        "Content-Length: 99999999999999999999999",
-        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
-        "Transfer-Encoding: chunked, identity",
-        "Transfer-Encoding: identity",
-        "Transfer-Encoding: xchunked",
-        "Transfer-Encoding: gzip",
-    ] {
-        let message = format!("POST /db HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n0\r\n\r\n{SMUGGLED}");
-        assert_eq!(answers(&server, &message), (1, Some(400)), "{fields}");
+    for fields in UNCLEAR {
+        assert_eq!(answers(server.address(), &unclear(fields)), (1, Some(400)), "{fields}");
     }
+}
+
+/// A server that makes of each message what it can: it reads chunks whatever the fields say, and answers all requests it comes upon.
+fn lenient() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().take(UNCLEAR.len()).flatten() {
+            let mut message = Vec::new();
+            let mut piece = [0; 4096];
+            while !message.ends_with(SMUGGLED.as_bytes()) {
+                let count = stream.read(&mut piece).unwrap();
+                message.extend_from_slice(&piece[..count]);
+            }
+            let text = String::from_utf8(message).unwrap();
+            let requests = text.split("\r\n0\r\n\r\n").count();
+            stream.write_all("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".repeat(requests).as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+/// That the messages are what they are meant to be, and that the test sees it.
+#[test]
+fn a_server_that_is_not_strict_is_noticed() {
+    let address = lenient();
+    for fields in UNCLEAR {
+        assert_eq!(answers(address, &unclear(fields)), (2, Some(200)), "{fields}");
+    }
+}
+
+/// Of HTTP there is one version here: its second one's floods (resets, continuations, settings) can't be sent.
+#[test]
+fn another_version_is_not_spoken() {
+    let server = server();
+    let (count, status) = answers(server.address(), &format!("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{SMUGGLED}"));
+    assert!(count <= 1 && status.is_none_or(|status| status >= 400), "{count} answers, {status:?}");
+    let upgrade = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n";
+    let closing = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    assert_eq!(answers(server.address(), &format!("{upgrade}{closing}")), (2, Some(200)));
 }
 
 #[test]
@@ -58,7 +107,7 @@ fn a_length_beside_chunks_ends_the_connection() {
         "Transfer-Encoding: chunked\r\nContent-Length: 0",
     ] {
         let message = format!("POST /_session HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n0\r\n\r\n{SMUGGLED}");
-        assert_eq!(answers(&server, &message).0, 1, "{fields}");
+        assert_eq!(answers(server.address(), &message).0, 1, "{fields}");
     }
 }
 
@@ -80,7 +129,7 @@ fn heads_that_are_written_wrongly_are_refused() {
         "GET\t/\tHTTP/1.1\r\nHost: localhost\r\n\r\n",
         "G\x00T / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ] {
-        let (count, status) = answers(&server, &format!("{head}{SMUGGLED}"));
+        let (count, status) = answers(server.address(), &format!("{head}{SMUGGLED}"));
         assert!(count <= 1 && status.is_none_or(|status| status == 400), "{head:?}: {count} answers, {status:?}");
     }
 }
@@ -94,7 +143,7 @@ fn two_hosts_are_refused() {
         "Host: localhost\r\nHost: localhost",
     ] {
         let message = format!("GET / HTTP/1.1\r\n{hosts}\r\nConnection: close\r\n\r\n");
-        assert_eq!(answers(&server, &message), (1, Some(400)), "{hosts}");
+        assert_eq!(answers(server.address(), &message), (1, Some(400)), "{hosts}");
     }
 }
 
@@ -115,7 +164,7 @@ fn chunks_that_are_written_wrongly_end_the_connection() {
         let message = format!(
             "POST /_session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}{SMUGGLED}"
         );
-        let (count, status) = answers(&server, &message);
+        let (count, status) = answers(server.address(), &message);
         assert!(count <= 1 && status.is_none_or(|status| status >= 400), "{chunks:?}: {count} answers, {status:?}");
     }
     // Very long extensions of chunks are no way to keep a thread busy.
@@ -123,14 +172,14 @@ fn chunks_that_are_written_wrongly_end_the_connection() {
         "POST /_session HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{}",
         format!("1;{}\r\na\r\n", "x".repeat(1000)).repeat(100)
     );
-    assert!(answers(&server, &message).0 <= 1);
+    assert!(answers(server.address(), &message).0 <= 1);
 }
 
 #[test]
 fn what_is_right_is_answered_one_after_the_other() {
     let server = server();
     let two = "POST /_session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    assert_eq!(answers(&server, two).0, 2);
+    assert_eq!(answers(server.address(), two).0, 2);
     // A method in a header or a parameter is no method.
     for name in ["X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method"] {
         assert_eq!(
