@@ -54,7 +54,9 @@ fn depth_is_refused_everywhere() {
     for depth in [200, 100_000] {
         for (method, path, body) in bodies(&nested(depth)) {
             let answer = send(&server, method, path, body.as_bytes());
-            assert_eq!(answer.status, 400, "{method} {path} {depth}: {answer:?}");
+            // To log in, little is read.
+            let refused = if path == "/_session" && depth > 10_000 { 413 } else { 400 };
+            assert_eq!(answer.status, refused, "{method} {path} {depth}: {answer:?}");
         }
     }
     // Selectors have depths of their own, and so have the ends of listings.
