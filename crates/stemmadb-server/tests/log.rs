@@ -49,7 +49,7 @@ impl Written {
             if let Some(line) = self.requests().remove(id) {
                 return line;
             }
-            assert!(started.elapsed() < Duration::from_secs(20), "{id} is never logged:\n{}", self.text());
+            assert!(started.elapsed() < Duration::from_secs(60), "{id} is never logged:\n{}", self.text());
             std::thread::yield_now();
         }
     }

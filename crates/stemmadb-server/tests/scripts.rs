@@ -16,7 +16,7 @@ fn scripts() -> Scripts {
 
 /// Workers that are ended early.
 fn strict_scripts() -> Scripts {
-    Scripts::new(launch(), Bounded { time: Duration::from_millis(400), memory_bytes: 16 << 20, worker_count: 1 })
+    Scripts::new(launch(), Bounded { time: Duration::from_secs(1), memory_bytes: 16 << 20, worker_count: 1 })
 }
 
 fn context(key: &str, design: &Value) -> Context {
@@ -325,7 +325,7 @@ fn what_takes_too_long_is_ended() {
         let design = map_design(&format!("function(doc) {{ if (doc.bad) {{ {body} }} emit(1) }}"));
         let failed = try_map(&scripts, &design, &[json!({}), json!({"bad": 1}), json!({})]).unwrap_err();
         assert!(matches!(failed, ScriptError::Timeout(_) | ScriptError::TooLarge), "{body}: {failed:?}");
-        assert!(started.elapsed() < Duration::from_secs(20), "{body}: {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(60), "{body}: {:?}", started.elapsed());
         assert_eq!(scripts.worker_count(), 0, "{body}");
         // The next one is served by a new worker.
         assert!(try_map(&scripts, &design, &[json!({})]).is_ok());

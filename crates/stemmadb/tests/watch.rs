@@ -16,7 +16,7 @@ use stemmadb::{
 };
 
 const NOW: Duration = Duration::ZERO;
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Selectors of every kind, over the fields that [`body`] makes.
 const SELECTORS: [&str; 40] = [

@@ -86,7 +86,7 @@ fn a_session_is_over_with_its_time_its_password_and_its_user() {
     let status = |cookie: &str| server.send("GET", "/db/d", &[("Cookie", cookie)], b"").status;
     let started = std::time::Instant::now();
     while status(&short) == 200 {
-        assert!(started.elapsed().as_secs() < 20, "the session never ends");
+        assert!(started.elapsed().as_secs() < 60, "the session never ends");
         std::thread::yield_now();
     }
     assert_eq!(status(&short), 401);
