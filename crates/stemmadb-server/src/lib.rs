@@ -16,8 +16,6 @@
 //! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
 //! the blocking pool ([`http::blocking`]), or here while the thread's other work goes elsewhere ([`http::reading`]).
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the routes that use the rest are on their way"))]
-
 mod auth;
 mod changes;
 mod config;

@@ -56,7 +56,7 @@ pub(crate) enum Content {
     Stub,
     /// `follows`: in a later part of the message.
     Follows {
-        /// How many bytes the part has, if that is said.
+        /// How many bytes the file has, if that is said.
         length: Option<u64>,
         /// Whether the part is compressed.
         gzip: bool,
@@ -197,8 +197,7 @@ fn incoming_file(name: String, value: &Value) -> Result<IncomingFile> {
         Content::Stub
     } else if is_set("follows") {
         let gzip = object.get("encoding").and_then(Value::as_str) == Some("gzip");
-        let length = if gzip { object.get("encoded_length") } else { object.get("length") };
-        Content::Follows { length: length.and_then(Value::as_u64), gzip }
+        Content::Follows { length: object.get("length").and_then(Value::as_u64), gzip }
     } else {
         Content::Inline(inline(object)?)
     };

@@ -223,12 +223,16 @@ fn store_parts<R: Read>(parts: &mut Parts<R>, document: &mut Incoming, served: &
             document.files.iter().position(|file| follows(&file.content) && Some(&file.name) == named.as_ref());
         let place = by_name.or_else(|| document.files.iter().position(|file| follows(&file.content)));
         let Some(file) = place.and_then(|place| document.files.get_mut(place)) else { continue };
-        let Content::Follows { gzip, .. } = file.content else { continue };
+        let Content::Follows { gzip, length } = file.content else { continue };
         let body = parts.by_ref();
         let (blob, md5) = match gzip {
             true => served.store(Bounded::new(MultiGzDecoder::new(body), file_max))?,
             false => served.store(Bounded::new(body, file_max))?,
         };
+        if length.is_some_and(|length| length != blob.length()) {
+            let (name, found, said) = (&file.name, blob.length(), length.unwrap_or_default());
+            return Err(Failure::bad_request(format!("`{name}` has {found} bytes; its document says {said}")));
+        }
         file.content = Content::Stored { blob, md5 };
     }
     Ok(())

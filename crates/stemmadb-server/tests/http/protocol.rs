@@ -205,6 +205,15 @@ fn a_replicator_reads_and_writes_documents_in_parts() {
         b"--x\r\n\r\n{\"_attachments\":{\"y\":{\"follows\":true}}}\r\n--x--",
     );
     assert_eq!(short.status, 400, "{short:?}");
+    // A file that was cut short on its way is not taken for a whole one.
+    for (length, status) in [(3, 400), (4, 201), (5, 400)] {
+        let message = format!(
+            "--x\r\n\r\n{{\"_attachments\":{{\"y\":{{\"follows\":true,\"length\":{length}}}}}}}\r\n--x\r\n\r\ntwo!\r\n--x--"
+        );
+        let put = server.send_as_admin("PUT", &format!("/db/length-{length}"), &headers, message.as_bytes());
+        assert_eq!((put.status, length), (status, length), "{put:?}");
+        assert_eq!(server.get(&format!("/db/length-{length}")).status, if status == 201 { 200 } else { 404 });
+    }
 }
 
 #[test]
