@@ -1,7 +1,7 @@
 //! Large bodies of many clients at once: together they take no more memory than is meant for them, each is answered, and requests of others
 //! are answered meanwhile.
 //!
-//! `STEMMA_FLOOD_ROOM` says how much they may take together (64MiB). With 1TiB, as if there were no bound, the test must fail.
+//! `STEMMA_FLOOD_ROOM` says how much they may take together (64MiB). With 1000GiB, as if there were no bound, the test must fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
