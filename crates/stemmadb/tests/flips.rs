@@ -1,6 +1,6 @@
-//! One flipped bit, anywhere: the right answer or a clear error, never a wrong or silently missing document.
+//! One flipped bit, anywhere: the right answer or a clear error, never a wrong or silently missing document. The same of a page of the tree.
 //!
-//! `STEMMA_FLIPS` says how many flips each test makes (default 400; the long run makes 50,000),
+//! `STEMMA_FLIPS` says how many flips each test makes (default 400, and a fourth of that of pages; the long run makes 50,000),
 //! `STEMMA_FLIP_SEED` which (default 1).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -196,20 +196,20 @@ fn a_flipped_bit_in_the_log_is_told_or_harmless() {
     assert!(tally.told > 0, "no flip was ever noticed: the test is blind");
 }
 
-#[test]
-fn a_flipped_bit_in_the_tree_is_told_or_harmless_and_a_rebuild_repairs_it() {
+/// Damages a tree again and again: what is read then is right or told, `check` finds it, and a rebuild repairs it.
+fn damage_the_tree(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut Vec<u8>) -> String) -> Tally {
     let directory = tempfile::tempdir().unwrap();
     let (path, contents) = original(directory.path());
     let copy = directory.path().join("copy.stemma");
-    let mut random = Random(seed() + 1);
+    let mut random = Random(seed);
     let mut tally = Tally::default();
-    for round in 0..flip_count() {
+    for round in 0..rounds {
         std::fs::remove_dir_all(&copy).ok();
         testing::copy_directory(&path, &copy).unwrap();
         let file = copy.join("tree/data.mdb");
-        let bit = random.below(std::fs::metadata(&file).unwrap().len() * 8);
-        flip(&file, bit);
-        let place = format!("round {round}, data.mdb bit {bit}");
+        let mut bytes = std::fs::read(&file).unwrap();
+        let place = format!("round {round}, data.mdb {}", damage(&mut random, &mut bytes));
+        std::fs::write(file, bytes).unwrap();
         match Database::open_with(&copy, options()) {
             Err(error) => {
                 assert_clear(&error, &place);
@@ -232,8 +232,43 @@ fn a_flipped_bit_in_the_tree_is_told_or_harmless_and_a_rebuild_repairs_it() {
             assert!(db.check(|_| ()).unwrap().is_sound());
         }
     }
+    assert!(tally.told > 0, "no damage was ever noticed: the test is blind");
+    tally
+}
+
+#[test]
+fn a_flipped_bit_in_the_tree_is_told_or_harmless_and_a_rebuild_repairs_it() {
+    let tally = damage_the_tree(seed() + 1, flip_count(), |random, bytes| {
+        let bit = random.below(bytes.len() as u64 * 8);
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        format!("bit {bit}")
+    });
     println!("tree: {tally:?} of {} flips, none wrong, none silently missing", flip_count());
-    assert!(tally.told > 0, "no flip was ever noticed: the test is blind");
+}
+
+/// What a disk does that takes a page to the wrong place, or loses what it had.
+#[test]
+fn a_page_of_the_tree_that_is_zeroed_misplaced_or_cut_off_is_told_or_harmless() {
+    let rounds = flip_count().div_ceil(4);
+    let tally = damage_the_tree(seed() + 2, rounds, |random, bytes| {
+        let page_count = bytes.len() as u64 / 4096;
+        let (from, to) = (random.below(page_count) as usize * 4096, random.below(page_count) as usize * 4096);
+        match random.below(5) {
+            0 | 1 => {
+                bytes[to..to + 4096].fill(0);
+                format!("zeros at {to}")
+            }
+            2 | 3 => {
+                bytes.copy_within(from..from + 4096, to);
+                format!("what is at {from} also at {to}")
+            }
+            _ => {
+                bytes.truncate(to + random.below(4096) as usize);
+                format!("cut to {} bytes", bytes.len())
+            }
+        }
+    });
+    println!("pages of the tree: {tally:?} of {rounds}, none wrong, none silently missing");
 }
 
 /// A rebuild that meets damage in the log must not take away the tree through which everything else can still be read.

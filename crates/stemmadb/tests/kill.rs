@@ -2,7 +2,7 @@
 //!
 //! A child process writes with several threads and says on a pipe what was acknowledged; this process, which survives, kills it
 //! with SIGKILL after a random time, opens the database and compares. `STEMMA_KILLS` says how often (default 20; the long
-//! run does 300).
+//! run does 2,000). Seen to fail where writes reach the system some milliseconds after they are acknowledged.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -139,16 +139,18 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let cycles = std::env::var("STEMMA_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
     let directory = tempfile::tempdir().unwrap();
     let mut transactions = 0;
+    let mut acknowledged_by_kind = BTreeMap::from([("sync", 0), ("none", 0)]);
     let mut floor = BTreeMap::new();
-    let mut path = directory.path().join("none");
+    let (mut kind, mut path) = ("none", directory.path().join("none"));
     for cycle in 0..cycles {
         if cycle % CYCLES_PER_DATABASE == 0 || cycle % (CYCLES_PER_DATABASE / 2) == 0 {
             std::fs::remove_dir_all(&path).ok();
             floor.clear();
-            let kind = if cycle % CYCLES_PER_DATABASE == 0 { "sync" } else { "none" };
+            kind = if cycle % CYCLES_PER_DATABASE == 0 { "sync" } else { "none" };
             path = directory.path().join(format!("{kind}-{cycle}"));
         }
         let acknowledged = run_and_kill(&path, Duration::from_millis(60 + cycle * 7919 % 400));
+        *acknowledged_by_kind.entry(kind).or_default() += acknowledged.values().sum::<u64>();
         if cycle % 3 == 2 {
             std::fs::remove_dir_all(path.join("tree")).ok();
         }
@@ -158,5 +160,6 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     println!(
         "{cycles} kills, up to {transactions} transactions in one database: 0 lost, 0 partial, index and feed sound"
     );
-    assert!(transactions > 0, "the children never got to write: give them more time");
+    let is_acknowledged = acknowledged_by_kind.values().all(|count| *count > 0);
+    assert!(is_acknowledged, "the children never got to write: give them more time: {acknowledged_by_kind:?}");
 }

@@ -173,7 +173,8 @@ fn many_files(place: &Path) {
         Err(error) => return println!("@refused {error}"),
     };
     let mut read = 0;
-    for number in 0..3000 {
+    // More than twice as many files as the process may have open.
+    for number in 0..9000 {
         match db.insert(&id(number), &body(number)).and_then(|_| db.get(&id(number / 2))) {
             Ok(found) => read += u64::from(found.is_some()),
             Err(error) => return println!("@refused {error}"),
