@@ -4,7 +4,8 @@
 //! position); once the tree points to the new places, the segment is retired. Nothing is ever copied as a whole, so
 //! this needs room for one segment.
 //!
-//! Invariant: from the segments that are left, the log alone gives back every document with all of its known ancestry. A record that is
+//! Invariant: from the segments that are left, the log alone gives back every document with all of its known ancestry, at its place in the
+//! feed. A record that is
 //! no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the same. Where ancestors were
 //! forgotten (`revs_limit`), no leaf tells: then the leaves themselves are written down, so that no older record is taken for one.
 
@@ -210,6 +211,19 @@ impl Moved {
                 self.push(&state, leaf, document.packed_bytes());
             }
         }
+        self.keep_sequence(snapshot, record, &state)
+    }
+
+    /// Lets the winner tell the document's newest sequence, if a record that goes may be the only one that does: it brought ancestors
+    /// which were forgotten at once. Every leaf that was moved tells it.
+    fn keep_sequence(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, state: &DocumentState) -> Result<()> {
+        let is_told = self.states.iter().any(|(moved, ..)| moved.number == record.number);
+        if record.relocated || record.sequence < state.sequence || is_told {
+            return Ok(());
+        }
+        let Some(winner) = state.tree.winner() else { return Ok(()) };
+        let document = snapshot.leaf_document(state, winner)?;
+        self.push(state, winner, document.packed_bytes());
         Ok(())
     }
 
