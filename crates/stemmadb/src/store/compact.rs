@@ -5,9 +5,9 @@
 //! this needs room for one segment.
 //!
 //! Invariant: from the segments that are left, the log alone gives back every document with all of its known ancestry, at its place in the
-//! feed. A record that is
-//! no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the same. Where ancestors were
-//! forgotten (`revs_limit`), no leaf tells: then the leaves themselves are written down, so that no older record is taken for one.
+//! feed. A record that is no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the same. Where
+//! ancestors were forgotten (`revs_limit`), no leaf tells: then the leaves themselves are written down, so that no older record is taken
+//! for one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
