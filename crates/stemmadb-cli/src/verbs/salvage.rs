@@ -91,6 +91,15 @@ fn tell(arguments: &Salvage, report: &SalvageReport) -> Result<()> {
         "salvaged {} revisions, {} versions of local documents, {} {saved}",
         report.revision_count, report.local_count, report.content_count
     ));
+    if report.joined_count > 0 {
+        failure::remark(format!("joined {} revisions to what came before a lost one", report.joined_count));
+    }
+    if report.parted_count > 0 {
+        failure::remark(format!(
+            "{} documents may show what was replaced or deleted: what came after it is lost",
+            report.parted_count
+        ));
+    }
     match report.skipped.len() {
         0 => Ok(()),
         places => Err(Failure::new(Exit::Corrupt, format!("the database is damaged in {places} places"))

@@ -13,7 +13,7 @@ impl Database {
     /// every record of the log whose checksum is right, then the content of files. Nothing is changed, and what is derived from the
     /// log is not looked at. [`Edit::Foreign`](crate::Edit::Foreign) puts a revision into another database, as it is.
     ///
-    /// Costs two reads of the log, and memory for one segment of it.
+    /// Costs two or three reads of the log, and memory for one segment of it and some tens of bytes for each revision.
     ///
     /// # Errors
     /// `NotFound` or `Invalid` if there is no database; `Locked` if another process writes it; `Unavailable` if its directory can't be

@@ -2,7 +2,10 @@
 //! is whole; without the tree, and without changing anything.
 //!
 //! Two passes over the log: the first learns the names that bodies go without, and which old revisions are known to be no leaves
-//! any more; the second shows what there is.
+//! any more; the second shows what there is. Between them comes a third, where revisions are named whose parents are not: it looks for
+//! those.
+
+mod lineage;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +17,8 @@ use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::attachments::{self, Attachment};
 use crate::store::record::{Record, RevisionRecord};
 use crate::value::{PackedValue, ShapeNumber, Shapes, Value};
+
+use lineage::{Ancestry, Lineage};
 
 /// What is said of records that can't be understood without others that are damaged.
 const NAMELESS: &str = "whole records that need others";
@@ -49,7 +54,8 @@ pub enum Salvaged {
 pub struct SalvagedRevision {
     /// The document.
     pub id: DocumentId,
-    /// The revision, then its ancestors as far as they were written with it, newest first.
+    /// The revision, then its ancestors as far as they were written with it, newest first. Where the record of its parent is lost, those of
+    /// the only revision that this one can have come from.
     pub revisions: Vec<Revision>,
     /// The sequence of its write.
     pub sequence: Sequence,
@@ -72,6 +78,10 @@ pub struct SalvageReport {
     pub content_count: u64,
     /// Revisions that are whole, but the names of whose fields were in records that are damaged.
     pub nameless_count: u64,
+    /// Revisions whose parents are lost, and which were joined to the only revision that these can have come from.
+    pub joined_count: u64,
+    /// Documents with an older revision whose successor may be lost: what was replaced or deleted may look as if it were not.
+    pub parted_count: u64,
     /// What could not be read or understood.
     pub skipped: Vec<Skipped>,
 }
@@ -82,17 +92,35 @@ pub struct SalvageReport {
 /// `Unavailable` if its directory can't be read; whatever `visit` returns.
 pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Result<()>) -> Result<SalvageReport> {
     let wreck = Wreck::find(&*vfs)?;
-    let mut known = Known::default();
+    let (mut known, mut ancestry) = (Known::default(), Ancestry::default());
     wreck.remains(&mut |remains| {
         records(remains, &mut |_, position, record| {
             known.learn(position, &record);
+            if let Record::Revision(record) = &record {
+                ancestry.learn(record);
+            }
             Ok(())
         })
         .map(|_| ())
     })?;
-    let mut report = SalvageReport::default();
+    let mut lineage = Lineage::new(ancestry);
+    if lineage.has_orphans() {
+        wreck.remains(&mut |remains| {
+            records(remains, &mut |_, position, record| {
+                if let Record::Revision(record) = &record
+                    && !known.is_no_leaf(position, record)
+                {
+                    lineage.consider(record);
+                }
+                Ok(())
+            })
+            .map(|_| ())
+        })?;
+    }
+    let (joined_count, parted_count) = lineage.counts();
+    let mut report = SalvageReport { joined_count, parted_count, ..SalvageReport::default() };
     wreck.remains(&mut |remains| {
-        let gaps = records(remains, &mut |place, position, record| match known.salvaged(position, record) {
+        let gaps = records(remains, &mut |place, position, record| match known.salvaged(position, record, &lineage) {
             Ok(Some(found)) => {
                 report.count(&found);
                 visit(found)
@@ -137,11 +165,15 @@ impl Known {
     }
 
     /// What the record at `position` says; nothing if it is no news to anybody.
-    fn salvaged(&self, position: LogPosition, record: Record<'_>) -> Result<Option<Salvaged>> {
+    fn salvaged(&self, position: LogPosition, record: Record<'_>, lineage: &Lineage) -> Result<Option<Salvaged>> {
         Ok(match record {
             Record::Revision(record) => match self.is_no_leaf(position, &record) {
                 true => None,
-                false => Some(Salvaged::Revision(self.revision(&record)?)),
+                false => {
+                    let mut revision = self.revision(&record)?;
+                    lineage.lengthen(record.number, &mut revision.revisions);
+                    Some(Salvaged::Revision(revision))
+                }
             },
             Record::Local { deleted, id, body, .. } => {
                 let body = PackedValue::new(body, &self.shapes)?.to_value()?;

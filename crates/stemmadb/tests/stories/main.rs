@@ -4,6 +4,7 @@ mod ancestry_lost_with_a_segment;
 mod check_during_compaction;
 mod check_during_writes;
 mod content_of_a_losing_leaf_swept;
+mod deleted_and_back_by_salvage;
 mod feed_cut_short_backwards;
 mod forgotten_revision_back_as_a_leaf;
 mod local_ids_unchecked;
