@@ -94,7 +94,7 @@ fn all_damage_to_the_log_is_found() {
                 false => missed.push(damage),
             }
         }
-        println!("kind {kind}: {found} found of {injected}");
+        println!("damages: {found} found of {injected}");
         assert!(injected > 0, "no damage of kind {kind} was done");
     }
     assert!(missed.is_empty(), "{} were not found: {:#?}", missed.len(), &missed[..missed.len().min(5)]);
