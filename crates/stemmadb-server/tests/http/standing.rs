@@ -29,7 +29,11 @@ impl Feed {
     fn begin(server: &Started, who: &str, header: &str, path: &str) -> Self {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n").as_bytes()).unwrap();
+        stream
+            .write_all(
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n\r\n").as_bytes(),
+            )
+            .unwrap();
         let mut status = [0; 12];
         stream.read_exact(&mut status).unwrap();
         assert_eq!(&status, b"HTTP/1.1 200", "{who} {path}");
