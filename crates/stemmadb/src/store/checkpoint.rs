@@ -68,9 +68,16 @@ impl Store {
 }
 
 impl StoreParts {
+    /// Publishes what the log's progress allows; nothing once it failed: a transaction that it refused may have been written all the same.
+    pub(super) fn publish_progress(&self) {
+        if !self.log.is_poisoned() {
+            self.publisher.advance(self.log.written(), self.log.durable());
+        }
+    }
+
     fn merge(&self, sealed: &Sealed, persisted: &mut Persisted) -> Result<()> {
         self.log.commit(sealed.log_end, Level::Flushed)?;
-        self.publisher.advance(self.log.written(), self.log.durable());
+        self.publish_progress();
         let has_chunks = sealed.next_number.chunk() > 0;
         let mut slices = Slices { parts: self, transaction: None, row_count: 0, counting: None, has_chunks };
         let path_count = self.paths.len();

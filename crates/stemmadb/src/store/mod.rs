@@ -318,7 +318,7 @@ impl Store {
     /// Flushes everything appended.
     pub(crate) fn flush(&self) -> Result<()> {
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
-        self.parts.publisher.advance(self.parts.log.written(), self.parts.log.durable());
+        self.parts.publish_progress();
         Ok(())
     }
 
