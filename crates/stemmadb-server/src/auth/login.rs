@@ -45,28 +45,29 @@ impl Logins {
         Logins { key, known, working, waiting, lockout, dearest: Arc::default() }
     }
 
-    /// Whether `password` is that of `name`, who has `credential`; none: there is no such user, which takes as long to find out. `users` is
-    /// the database of users, if there is one.
+    /// The mark of `credential`, that of `name`, if `password` is right for it; none: there is no such user, which takes as long to find out.
+    /// `users` opens the database of users, if there is one; what was right lately needs it not.
     ///
     /// # Errors
     /// 429 if there were too many wrong ones; 503 if very many are logging in.
-    pub(super) async fn is_right(
+    pub(super) async fn verify(
         &self,
         address: IpAddr,
         name: &str,
         password: &str,
         credential: Option<Credential>,
-        users: Option<Arc<Served>>,
-    ) -> Result<bool> {
+        users: impl Future<Output = Result<Option<Arc<Served>>>>,
+    ) -> Result<Option<String>> {
         self.check_lockout(address, name)?;
+        let mark = credential.as_ref().map(Credential::mark);
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for part in [name, password, &credential.as_ref().map(Credential::mark).unwrap_or_default()] {
+        for part in [name, password, mark.as_deref().unwrap_or_default()] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
         let hash = *hasher.finalize().as_bytes();
         if self.known.lock().get(&hash).is_some_and(|since| since.elapsed() < REMEMBERED) {
-            return Ok(true);
+            return Ok(mark);
         }
         let busy = || {
             Failure::new(
@@ -80,7 +81,7 @@ impl Logins {
         // Those who waited with this one may have been wrong.
         self.check_lockout(address, name)?;
         let password = password.to_owned();
-        let dearest = self.dearest.clone();
+        let (dearest, users) = (self.dearest.clone(), users.await?);
         let is_right = blocking(move || {
             let is_right = credential.as_ref().is_some_and(|credential| credential.is(&password));
             if !is_right {
@@ -96,7 +97,7 @@ impl Logins {
         } else {
             self.lockout.fail(address, name, Instant::now());
         }
-        Ok(is_right)
+        Ok(mark.filter(|_| is_right))
     }
 
     fn check_lockout(&self, address: IpAddr, name: &str) -> Result<()> {
@@ -131,7 +132,8 @@ mod tests {
     }
 
     async fn ask(logins: &Logins, name: &str, password: &str, credential: Option<&Credential>) -> bool {
-        logins.is_right(HERE, name, password, credential.cloned(), None).await.unwrap()
+        let users = std::future::ready(Ok(None));
+        logins.verify(HERE, name, password, credential.cloned(), users).await.unwrap().is_some()
     }
 
     /// By what is done, not by the clock: as much work, whoever is named.

@@ -284,18 +284,15 @@ impl Auth {
             Some(known) => (known.roles, Some(known.credential)),
             None => (Vec::new(), None),
         };
-        let claim = credential.as_ref().map(|credential| credential.mark());
-        let users = match directory.contains(users::DATABASE) {
-            true => Some(directory.open_served(users::DATABASE).await?),
-            false => None,
+        let users = async {
+            Ok(match directory.contains(users::DATABASE) {
+                true => Some(directory.open_served(users::DATABASE).await?),
+                false => None,
+            })
         };
-        match (self.logins.is_right(address, name, password, credential, users).await?, claim) {
-            (true, Some(mark)) => {
-                let name = name.to_owned();
-                Ok((User { name: Some(name.clone()), roles, how: None }, Claim::Password { name, mark }))
-            }
-            _ => Err(wrong()),
-        }
+        let mark = self.logins.verify(address, name, password, credential, users).await?.ok_or_else(wrong)?;
+        let name = name.to_owned();
+        Ok((User { name: Some(name.clone()), roles, how: None }, Claim::Password { name, mark }))
     }
 
     /// A `Set-Cookie` that begins a session of `name`.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Claim, permit};
+use crate::error::{Failure, Result};
 use crate::http::{Parameters, State};
 use crate::routes::Route;
 
@@ -20,8 +21,24 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
+    /// Does what they began, until it is over.
+    ///
+    /// # Errors
+    /// 403 as soon as it holds no more.
+    pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        tokio::select! {
+            done = work => Ok(done),
+            () = self.lost() => Err(Self::refusal()),
+        }
+    }
+
+    /// What is told whoever may not go on.
+    pub(crate) fn refusal() -> Failure {
+        Failure::forbidden("You are not allowed to access this db any more.")
+    }
+
     /// Waits until it holds no more.
-    pub(crate) async fn lost(&self) {
+    async fn lost(&self) {
         loop {
             tokio::time::sleep(LOOKED_AT_EVERY).await;
             if !self.holds().await {

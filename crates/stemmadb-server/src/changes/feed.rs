@@ -34,11 +34,7 @@ pub(crate) async fn feed(
     let (sender, from) = mpsc::channel(4);
     tokio::spawn(async move {
         let mut live = Live { state, served, request, sender: sender.clone() };
-        let failure = tokio::select! {
-            ended = live.run() => ended.err(),
-            () = standing.lost() => Some(Failure::forbidden("Who asked for the feed may not read it any more.")),
-        };
-        if let Some(failure) = failure {
+        if let Err(failure) = standing.during(live.run()).await.flatten() {
             sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
         }
     });

@@ -62,11 +62,8 @@ pub(crate) async fn updates(call: Call) -> Result<Answer> {
     let (sender, from) = mpsc::channel(4);
     let standing = call.standing();
     tokio::spawn(async move {
-        tokio::select! {
-            () = tell(call.state, asked, sender.clone()) => {}
-            () = standing.lost() => {
-                sender.try_send(Err(std::io::Error::other("who asked for the feed may not read it any more"))).ok();
-            }
+        if let Err(failure) = standing.during(tell(call.state, asked, sender.clone())).await {
+            sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
         }
     });
     Ok(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }).with(CONTENT_TYPE, content_type))

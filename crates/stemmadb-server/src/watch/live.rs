@@ -75,10 +75,7 @@ impl Live {
 
     /// Tells, until it is over.
     pub(super) async fn run(mut self, standing: Standing) {
-        let ended = tokio::select! {
-            ended = self.tell() => ended,
-            () = standing.lost() => Err(not_any_more().into()),
-        };
+        let ended = standing.during(self.tell()).await.unwrap_or_else(|failure| Err(failure.into()));
         if let Err(End::Failed(failure)) = ended {
             // Whoever can't be told any more is gone anyway.
             self.outlet.send(vec![Message::failure(&failure)], self.patience()).await.ok();
@@ -202,7 +199,7 @@ impl Live {
     async fn follow(&mut self, mut watch: Watch) -> Result<Watch, End> {
         loop {
             if !self.may_read() {
-                return Err(not_any_more().into());
+                return Err(Standing::refusal().into());
             }
             let (teller, told, is_window) = (self.teller.clone(), self.told, self.request.window.is_some());
             let news;
@@ -229,10 +226,6 @@ impl Live {
         let security = self.served.security();
         security.is_admin(&self.user) || self.served.name() != users::DATABASE && security.is_member(&self.user)
     }
-}
-
-fn not_any_more() -> Failure {
-    Failure::forbidden("You are not allowed to access this db any more.")
 }
 
 fn next_piece(messages: &mut Messages) -> Result<(Vec<Message>, bool)> {
