@@ -1,7 +1,7 @@
 //! Messages that two servers could take apart differently: this one refuses them and hangs up, so that what follows is nobody's request.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use serde_json::json;
@@ -58,19 +58,25 @@ fn lengths_that_are_unclear_are_refused() {
     }
 }
 
+/// What is sent, up to what it ends with.
+fn received(stream: &mut TcpStream, end: &str) -> String {
+    let mut message = Vec::new();
+    while !message.ends_with(end.as_bytes()) {
+        let mut piece = [0; 4096];
+        let count = stream.read(&mut piece).unwrap();
+        assert!(count > 0, "it ended before {end:?}");
+        message.extend_from_slice(&piece[..count]);
+    }
+    String::from_utf8(message).unwrap()
+}
+
 /// A server that makes of each message what it can: it reads chunks whatever the fields say, and answers all requests it comes upon.
 fn lenient() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().take(UNCLEAR.len()).flatten() {
-            let mut message = Vec::new();
-            let mut piece = [0; 4096];
-            while !message.ends_with(SMUGGLED.as_bytes()) {
-                let count = stream.read(&mut piece).unwrap();
-                message.extend_from_slice(&piece[..count]);
-            }
-            let text = String::from_utf8(message).unwrap();
+            let text = received(&mut stream, SMUGGLED);
             let requests = text.split("\r\n0\r\n\r\n").count();
             stream.write_all("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".repeat(requests).as_bytes()).unwrap();
         }
@@ -118,12 +124,7 @@ fn a_server_of_another_version_is_noticed() {
         std::thread::spawn(move || {
             for (answer, mut stream) in [to_who_knows, to_who_asks].into_iter().zip(listener.incoming().flatten()) {
                 let end = if answer == to_who_knows { "SM\r\n\r\n" } else { "close\r\n\r\n" };
-                let mut message = Vec::new();
-                while !message.ends_with(end.as_bytes()) {
-                    let mut piece = [0; 4096];
-                    let count = stream.read(&mut piece).unwrap();
-                    message.extend_from_slice(&piece[..count]);
-                }
+                received(&mut stream, end);
                 stream.write_all(answer).unwrap();
             }
         });
