@@ -3,16 +3,23 @@
 //!
 //! A script runs once on a disk that never fails; what the database says after each step is the truth. Then it runs again for
 //! each call, and each failure. After a failure the database may say what it said after one of the steps from the last
-//! acknowledged to the one that failed, and nothing else: at once, after reopening, and after a loss of power.
+//! acknowledged to the one that failed, and nothing else: at once, after reopening, and after a loss of power. A run that does not end
+//! is a failure too.
 //!
 //! `STEMMA_FAULT_SEEDS` says how many scripts are run through (default 1), `STEMMA_FAULT_STRIDE` to try only every so many calls
 //! (default 5; 1 for all). Every fifth meets call 156, whose write was refused, and
 //! made visible by the checkpoint that failed after it.
 
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
 use stemmadb::testing::{self, Call, Failure, Place, Random};
 use stemmadb::{Database, DocumentId, Durability, Edit, Error, ErrorKind, Options, Result, Sequence, Value};
 
 const STEPS: usize = 60;
+
+/// A run takes some milliseconds. Whoever waits for a disk that will not answer any more would wait for ever.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -271,7 +278,11 @@ fn suffer(seed: u64, truth: &Truth, fault: Fault) -> Result<(), String> {
     reopen("after reopening", &place, &run, run.acknowledged, &mut random)
 }
 
-fn run_through(faults: impl Fn(&Truth, Failure, bool) -> Vec<Fault>) {
+/// What is tried, for a script, a failure, and whether it is sticky.
+type Faults = fn(&Truth, Failure, bool) -> Vec<Fault>;
+
+/// Tries every fault of every script; `begun` hears of each before it is tried. Returns how many there were, and what was wrong.
+fn try_all(faults: Faults, begun: &Sender<String>) -> (usize, Vec<String>) {
     let (mut runs, mut wrong) = (0, Vec::new());
     for seed in 1..=number_from("STEMMA_FAULT_SEEDS", 1) {
         let truth = truth(seed);
@@ -279,13 +290,30 @@ fn run_through(faults: impl Fn(&Truth, Failure, bool) -> Vec<Fault>) {
             for is_sticky in [false, true] {
                 for fault in faults(&truth, failure, is_sticky) {
                     runs += 1;
+                    let name = format!("seed {seed}, {fault:?}");
+                    begun.send(name.clone()).expect("somebody listens");
                     if let Err(what) = suffer(seed, &truth, fault) {
-                        wrong.push(format!("seed {seed}, {fault:?}: {what}"));
+                        wrong.push(format!("{name}: {what}"));
                     }
                 }
             }
         }
     }
+    (runs, wrong)
+}
+
+fn run_through(faults: Faults) {
+    let (sender, begun) = channel();
+    let trying = std::thread::spawn(move || try_all(faults, &sender));
+    let mut last = "nothing yet".to_owned();
+    loop {
+        match begun.recv_timeout(PATIENCE) {
+            Ok(name) => last = name,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => panic!("somebody waits for ever: {last} has no end after {PATIENCE:?}"),
+        }
+    }
+    let (runs, wrong) = trying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     println!("{runs} runs, {} wrong", wrong.len());
     let first: Vec<_> = wrong.iter().take(5).collect();
     assert!(wrong.is_empty(), "{} of {runs} runs, the first: {first:#?}", wrong.len());

@@ -109,6 +109,15 @@ pub(crate) enum Level {
     Flushed,
 }
 
+/// How far a log has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// Everything before this was handed to the operating system.
+    pub(crate) written: LogPosition,
+    /// Everything before this was flushed.
+    pub(crate) durable: LogPosition,
+}
+
 /// What a log did since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LogStatistics {
@@ -181,13 +190,18 @@ impl Log {
         self.shared.commit(end, level)
     }
 
-    /// Everything before this was handed to the operating system.
-    pub(crate) fn written(&self) -> LogPosition {
+    /// How far everything was handed to the operating system, and how far it was flushed; none once a write or flush failed. Then what
+    /// was written is no progress any more: it may be gone at the next opening, and whoever waited for it may have been refused.
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        let progress = Progress { written: self.written(), durable: self.durable() };
+        (!self.is_poisoned()).then_some(progress)
+    }
+
+    fn written(&self) -> LogPosition {
         LogPosition::from_u64(self.shared.written.load(Ordering::Acquire))
     }
 
-    /// Everything before this was flushed.
-    pub(crate) fn durable(&self) -> LogPosition {
+    fn durable(&self) -> LogPosition {
         LogPosition::from_u64(self.shared.durable.load(Ordering::Acquire))
     }
 

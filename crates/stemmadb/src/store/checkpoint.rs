@@ -2,7 +2,7 @@
 //! at once.
 //!
 //! Invariants:
-//! - The log is flushed past a memtable before the first slice of it is committed.
+//! - The log is flushed past a memtable, and all of it published, before the first slice of it is committed.
 //! - Postings come first, then documents, the checkpoint position last. Recovery works out index differences from the
 //!   documents in the tree: as long as a document's row is old, its terms can be merged again; once it is new, they are all in.
 //! - The tree knows a shape only after the durable log does: a shape that no frame names may get another meaning after a crash.
@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::Result;
 use crate::index::{self, Container, PathNumber, ordered};
 use crate::log::Level;
 use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Stored, Walk};
@@ -23,6 +22,7 @@ use crate::store::settings::Settings;
 use crate::store::statistics::{self, Counting};
 use crate::store::{Sealed, Store, StoreParts};
 use crate::tree::{Direction, Table, TreeTransaction};
+use crate::{Error, Result};
 
 /// Everything a sealed memtable holds is visible to its checkpoint.
 const EVERYTHING: Sequence = Sequence(u64::MAX >> 1);
@@ -68,16 +68,12 @@ impl Store {
 }
 
 impl StoreParts {
-    /// Publishes what the log's progress allows; nothing once it failed: a transaction that it refused may have been written all the same.
-    pub(super) fn publish_progress(&self) {
-        if !self.log.is_poisoned() {
-            self.publisher.advance(self.log.written(), self.log.durable());
-        }
-    }
-
     fn merge(&self, sealed: &Sealed, persisted: &mut Persisted) -> Result<()> {
         self.log.commit(sealed.log_end, Level::Flushed)?;
-        self.publish_progress();
+        // Every reader sees what is in the tree, so it must be visible before.
+        if !self.publisher.advance(&self.log) {
+            return Err(Error::closed("the log failed, so nothing more is merged into the tree"));
+        }
         let has_chunks = sealed.next_number.chunk() > 0;
         let mut slices = Slices { parts: self, transaction: None, row_count: 0, counting: None, has_chunks };
         let path_count = self.paths.len();

@@ -318,7 +318,7 @@ impl Store {
     /// Flushes everything appended.
     pub(crate) fn flush(&self) -> Result<()> {
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
-        self.parts.publish_progress();
+        self.parts.publisher.advance(&self.parts.log);
         Ok(())
     }
 
@@ -339,15 +339,16 @@ impl Store {
 
     /// Waits until the transaction is as durable as was asked, and visible.
     fn finish(&self, receipt: Receipt, level: Level) -> Result<()> {
-        let log = &self.parts.log;
-        let publisher = &self.parts.publisher;
-        if let Err(error) = log.commit(receipt.end, level) {
-            publisher.wake(false);
-            self.memory_freed.notify_all();
-            return Err(error);
+        let StoreParts { log, publisher, .. } = &*self.parts;
+        let committed = log.commit(receipt.end, level);
+        publisher.advance(log);
+        // Whether it is visible decides: what readers saw is not refused, and what is refused nobody sees later.
+        if publisher.wait_for(receipt.last_sequence, || committed.is_err() || log.is_poisoned()) {
+            return Ok(());
         }
-        publisher.advance(log.written(), log.durable());
-        self.wait_for(receipt.last_sequence)
+        publisher.wake(false);
+        self.memory_freed.notify_all();
+        committed.and_then(|()| Err(failed_before()))
     }
 
     /// Waits until what was written up to `sequence` is visible.
@@ -355,8 +356,7 @@ impl Store {
         if self.parts.publisher.wait_for(sequence, || self.parts.log.is_poisoned()) {
             Ok(())
         } else {
-            Err(Error::closed("the log failed while this transaction waited for one before it")
-                .with_hint("reopen the database: the transaction may or may not be in it"))
+            Err(failed_before())
         }
     }
 
@@ -521,6 +521,11 @@ impl StoreParts {
         }
         count
     }
+}
+
+fn failed_before() -> Error {
+    Error::closed("the log failed while this transaction waited for one before it")
+        .with_hint("reopen the database: the transaction may or may not be in it")
 }
 
 /// For docs/format.md.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use crate::index::DocumentNumber;
-use crate::log::{Level, LogPosition};
+use crate::log::{Level, Log, LogPosition, Progress};
 use crate::revision::{DocumentId, Sequence};
 use crate::store::document::Document;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -155,9 +155,11 @@ impl Publisher {
         self.queue.lock().push_back(Pending { end, level, next_number, transaction });
     }
 
-    /// Publishes what the log's progress allows.
-    pub(crate) fn advance(&self, written: LogPosition, durable: LogPosition) {
+    /// Publishes what the log's progress allows; nothing, and false, once the log failed. That is asked with the queue locked, so that
+    /// who finds something unpublished after that finds it so for ever.
+    pub(crate) fn advance(&self, log: &Log) -> bool {
         let mut queue = self.queue.lock();
+        let Some(Progress { written, durable }) = log.progress() else { return false };
         let observer = self.observer.get().filter(|observer| observer.is_wanted());
         let mut newest = None;
         while let Some(first) = queue.front() {
@@ -173,7 +175,7 @@ impl Publisher {
                 observer.take(first.transaction);
             }
         }
-        let Some((newest, next_number)) = newest else { return };
+        let Some((newest, next_number)) = newest else { return true };
         self.publish(newest, next_number);
         self.changed.notify_all();
         drop(queue);
@@ -181,6 +183,7 @@ impl Publisher {
         if let Some(observer) = observer {
             observer.deliver();
         }
+        true
     }
 
     /// Waits until `sequence` is published; false when `given_up` says it never will be.
