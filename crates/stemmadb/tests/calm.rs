@@ -7,27 +7,11 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use stemmadb::testing::Random;
 use stemmadb::{Database, Durability, Options, Value, field};
 
 /// Edits of one transaction.
 const TOGETHER: u64 = 500;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -35,7 +19,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// What a write left: its number tells the body.
 fn body(number: u64) -> Value {
-    let mut random = Random(number);
+    let mut random = Random::new(number);
     let text: String = (0..200 + random.below(3000)).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
     Value::parse(format!(r#"{{"number":{number},"group":{},"text":"{text}"}}"#, number % 97).as_bytes()).unwrap()
 }
@@ -93,7 +77,7 @@ fn a_long_calm_run_ends_as_it_began() {
     let directory = tempfile::tempdir().unwrap();
     let options = || Options::new().durability(Durability::None);
     let db = Database::open_with(directory.path().join("db"), options()).unwrap();
-    let mut model = Model { random: Random(seed), next: 0, there: HashMap::new() };
+    let mut model = Model { random: Random::new(seed), next: 0, there: HashMap::new() };
     let begun = Instant::now();
     let mut transaction_count = 0_u64;
     while db.info().unwrap().log_bytes < bytes {

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use damage::{Damage, KINDS, Random, segments};
+use damage::{Damage, KINDS, segments};
 use stemmadb::{Database, Durability, ErrorKind, Options, testing};
 
 mod damage;
@@ -80,7 +80,7 @@ fn all_damage_to_the_log_is_found() {
     original(&path);
     testing::copy_directory(&path, &copy).unwrap();
     assert!(!is_found(&copy), "nothing is damaged yet");
-    let mut random = Random(number_from("STEMMA_DAMAGE_SEED", 1));
+    let mut random = testing::Random::new(number_from("STEMMA_DAMAGE_SEED", 1));
     let mut missed = Vec::new();
     for kind in 0..KINDS {
         let (mut injected, mut found) = (0, 0);
@@ -105,7 +105,7 @@ fn all_damage_to_the_content_of_files_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let (path, copy) = (directory.path().join("original.stemma"), directory.path().join("copy.stemma"));
     original(&path);
-    let mut random = Random(number_from("STEMMA_DAMAGE_SEED", 1));
+    let mut random = testing::Random::new(number_from("STEMMA_DAMAGE_SEED", 1));
     let rounds = number_from("STEMMA_DAMAGES", 25);
     for round in 0..rounds {
         std::fs::remove_dir_all(&copy).ok();

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use stemmadb::{Database, Durability, Error, ErrorKind, Options, Result, Sequence, Value, field, testing};
+use stemmadb::testing::{self, Random};
+use stemmadb::{Database, Durability, Error, ErrorKind, Options, Result, Sequence, Value, field};
 
 fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -18,19 +19,6 @@ fn flip_count() -> u64 {
 
 fn seed() -> u64 {
     number_from("STEMMA_FLIP_SEED", 1)
-}
-
-/// A small generator of its own, so that a failure can be repeated from the number printed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
 }
 
 fn options() -> Options {
@@ -161,7 +149,7 @@ fn a_flipped_bit_in_the_log_is_told_or_harmless() {
     let directory = tempfile::tempdir().unwrap();
     let (path, contents) = original(directory.path());
     let copy = directory.path().join("copy.stemma");
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let mut tally = Tally::default();
     for round in 0..flip_count() {
         std::fs::remove_dir_all(&copy).ok();
@@ -201,7 +189,7 @@ fn damage_the_tree(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut Vec
     let directory = tempfile::tempdir().unwrap();
     let (path, contents) = original(directory.path());
     let copy = directory.path().join("copy.stemma");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut tally = Tally::default();
     for round in 0..rounds {
         std::fs::remove_dir_all(&copy).ok();

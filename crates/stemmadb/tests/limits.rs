@@ -15,6 +15,9 @@ use stemmadb::{Database, Durability, Error, ErrorKind, Options, Value, field};
 const SCENE: &str = "STEMMA_LIMIT_SCENE";
 const PLACE: &str = "STEMMA_LIMIT_PLACE";
 
+/// Less than the memtable may take.
+const LITTLE_BYTES: usize = 4 << 20;
+
 fn options() -> Options {
     testing::small(Options::new().background(false).cache_bytes(0), 1 << 20, 256 << 10, 1000)
 }
@@ -149,6 +152,32 @@ fn write_on(place: &Path) {
         Ok(db) => db,
         Err(error) => return println!("@refused {error}"),
     };
+    insert_on(&db);
+}
+
+/// The same with little memory left to an open database.
+fn write_on_starving(place: &Path) {
+    let db = Database::open_with(place.join("limited.stemma"), Options::new().background(false)).unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")).unwrap();
+    let bytes = size.parse::<u64>().unwrap() * 1024;
+    let pid = std::process::id().to_string();
+    let limited = Command::new("prlimit").args(["--pid", &pid, &format!("--as={bytes}")]).status();
+    assert!(limited.is_ok_and(|status| status.success()), "prlimit is there, as unshare is");
+    // What was set aside for the process is taken, but for a little.
+    let mut taken: Vec<Vec<u8>> = Vec::with_capacity(1 << 16);
+    while taken.len() < taken.capacity() {
+        let mut block = Vec::new();
+        match block.try_reserve_exact(LITTLE_BYTES / 64) {
+            Ok(()) => taken.push(block),
+            Err(_) => break,
+        }
+    }
+    taken.truncate(taken.len().saturating_sub(64));
+    insert_on(&db);
+}
+
+fn insert_on(db: &Database) {
     for number in 0..8000 {
         match db.insert(&id(number), &body(number)) {
             Ok(_) => println!("@ack {number}"),
@@ -206,6 +235,7 @@ fn child() {
         "full-by-checkpoint" => full_by_upkeep(place, false),
         "full-by-compaction" => full_by_upkeep(place, true),
         "write-on" => write_on(place),
+        "write-on-starving" => write_on_starving(place),
         "many-files" => many_files(place),
         "judge-copy" => judge_copy(place),
         "hold" => {
@@ -327,6 +357,18 @@ fn too_little_memory_is_refused_clearly_or_ends_the_process() {
         expect_documents(&db, acknowledged, 1);
         expect_sound(&db);
     }
+}
+
+/// To run out of memory is the end of a process: as `kill -9` is.
+#[test]
+fn a_process_that_runs_out_of_memory_loses_nothing_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let (acknowledged, refused) = limited("", "write-on-starving", directory.path());
+    assert!(acknowledged > 0 && acknowledged < 8000, "{acknowledged} were acknowledged, {refused:?}");
+    println!("{LITTLE_BYTES} bytes left: {acknowledged} acknowledged, {refused:?}");
+    let db = Database::open_with(directory.path().join("limited.stemma"), Options::new()).unwrap();
+    expect_documents(&db, acknowledged, 1);
+    expect_sound(&db);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use damage::{Damage, KINDS, Random, segments};
+use damage::{Damage, KINDS, segments};
 use stemmadb::{Database, DocumentId, Durability, Edit, Options, SalvageReport, Salvaged, Value, testing};
 
 mod damage;
@@ -195,7 +195,7 @@ fn whatever_was_not_damaged_is_saved_byte_for_byte() {
     assert!(sound.len() > 3, "several segments");
     let map = map(&sound, &contents);
     let copy = directory.path().join("copy.stemma");
-    let mut random = Random(number_from("STEMMA_SALVAGE_SEED", 1));
+    let mut random = testing::Random::new(number_from("STEMMA_SALVAGE_SEED", 1));
     let (mut saved, mut lost, mut skipped) = (0, 0, 0);
     let rounds = number_from("STEMMA_SALVAGES", 40);
     for round in 0..rounds {

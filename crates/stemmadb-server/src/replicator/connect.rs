@@ -25,13 +25,12 @@ use crate::http::Body;
 /// How long it may take to be connected.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What connects to other servers.
-pub(super) type Network = HttpsConnector<HttpConnector<Resolver>>;
+/// What reaches other servers; connections are kept and used again.
+pub(super) type HttpClient = Client<HttpsConnector<HttpConnector<Resolver>>, Body>;
 
 /// How other servers are reached, and which may be.
 pub(crate) struct Reach {
-    /// Connections are kept and used again.
-    pub(super) client: Client<Network, Body>,
+    pub(super) client: HttpClient,
     /// None: any.
     hosts: Vec<String>,
 }

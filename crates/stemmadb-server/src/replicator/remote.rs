@@ -1,6 +1,6 @@
 //! A database that is reached over HTTP, as a peer. Its calls block the job's thread; a cancelled job's end at once.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,20 +8,19 @@ use bytes::Bytes;
 use hyper::body::Incoming as Arrived;
 use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use hyper::{Method, Request as HttpRequest, Response, StatusCode};
-use hyper_util::client::legacy::{Client, connect::Connect};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use stemmadb::{
     DocumentId, Error, Leaves, Object, Page, Peer, Revision, Selection, Transfer, TransferFile, Value, Wanted,
 };
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use super::compared::{Compared, Told};
-use super::connect::Network;
-use super::waits::Waits;
+use super::connect::HttpClient;
 use crate::documents::{Incoming, parse_revision};
 use crate::error::Failure;
-use crate::http::{Body, Patience, Purpose, next_frame, read_all, read_json};
+use crate::http::{Arriving, Body, Patience, Purpose, next_frame, read_all, read_json};
 
 /// What a path's segment may not have as it is.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -33,12 +32,12 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How long an answer may stand still.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A database that is reached over HTTP, by connections of `C`.
-pub(super) struct Remote<C = Network> {
-    client: Client<C, Body>,
+/// A database that is reached over HTTP.
+pub(super) struct Remote {
+    client: HttpClient,
     url: String,
     headers: Vec<(String, String)>,
-    runtime: Waits,
+    runtime: Handle,
     /// So many bytes of documents are held at once, as of a client's.
     document_bytes_max: usize,
     /// Becomes true when the job is cancelled.
@@ -106,12 +105,12 @@ fn json_body(value: &Value) -> Body {
     Body::Whole(Some(value.to_json().into_bytes().into()))
 }
 
-impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
+impl Remote {
     pub(super) fn new(
-        client: Client<C, Body>,
+        client: HttpClient,
         url: String,
         headers: Vec<(String, String)>,
-        runtime: Waits,
+        runtime: Handle,
         document_bytes_max: usize,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
@@ -289,13 +288,27 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
                 remote.wait_for(Self::told(response))?;
                 return Err(broken("a file could not be read"));
             }
-            let body = response.into_body();
-            let arriving = Arriving { remote, body, patience: Patience::with_peer(PATIENCE), piece: Bytes::new() };
+            let (sender, arriving) = Arriving::new();
+            remote.runtime.spawn(async move {
+                let mut body = response.into_body();
+                let mut patience = Patience::with_peer(PATIENCE);
+                loop {
+                    let piece = match next_frame(&mut body, &mut patience).await {
+                        Ok(None) => break,
+                        Ok(Some(piece)) => Ok(piece),
+                        Err(failure) => Err(std::io::Error::other(failure.to_string())),
+                    };
+                    let is_end = piece.is_err();
+                    if sender.send(piece).await.is_err() || is_end {
+                        break;
+                    }
+                }
+            });
             Ok(Box::new(Compared::new(arriving, of, told)) as Box<dyn Read + Send>)
         })
     }
 
-    fn another(&self) -> Self {
+    fn another(&self) -> Remote {
         Remote {
             client: self.client.clone(),
             url: self.url.clone(),
@@ -343,10 +356,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         let length = first.len() as u64 + lengths + last.len() as u64;
         let (sender, from) = mpsc::channel(4);
         let files = transfer.files;
-        self.runtime.handle().spawn_blocking(move || {
+        self.runtime.spawn_blocking(move || {
             let sent = send_parts(&sender, first, heads.into_iter().zip(files), last);
             if let Err(error) = sent {
-                sender.blocking_send(Err(io::Error::other(error.to_string()))).ok();
+                sender.blocking_send(Err(std::io::Error::other(error.to_string()))).ok();
             }
         });
         let content_type = format!("multipart/related; boundary=\"{boundary}\"");
@@ -362,7 +375,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
 }
 
 fn send_parts(
-    sender: &mpsc::Sender<io::Result<Bytes>>,
+    sender: &mpsc::Sender<std::io::Result<Bytes>>,
     first: String,
     files: impl Iterator<Item = (String, TransferFile)>,
     last: String,
@@ -436,30 +449,7 @@ fn document_json(transfer: &Transfer) -> Value {
     object.into()
 }
 
-/// Content as it arrives, waited for by whoever reads it.
-struct Arriving<C> {
-    remote: Remote<C>,
-    body: Arrived,
-    patience: Patience,
-    piece: Bytes,
-}
-
-impl<C: Connect + Clone + Send + Sync + 'static> Read for Arriving<C> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() {
-            let next = async { next_frame(&mut self.body, &mut self.patience).await.map_err(|error| refused(&error)) };
-            match self.remote.wait_for(next).map_err(io::Error::other)? {
-                Some(piece) => self.piece = piece,
-                None => return Ok(0),
-            }
-        }
-        let count = buffer.len().min(self.piece.len());
-        buffer[..count].copy_from_slice(&self.piece.split_to(count));
-        Ok(count)
-    }
-}
-
-impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
+impl Peer for Remote {
     fn identity(&self) -> stemmadb::Result<String> {
         Ok(self.url.clone())
     }

@@ -2,20 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use stemmadb::testing::Random;
+
 const PAGE: u64 = 4096;
-
-/// A small generator of its own, so that a failure can be repeated from the number printed.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 /// One thing done to one file.
 #[derive(Debug, Clone)]
