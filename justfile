@@ -46,7 +46,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-soak nightly-calm nightly-audit nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-soak nightly-calm nightly-audit nightly-fuzz
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -114,6 +114,10 @@ nightly-kill-http kills="300":
 # Three servers, the wires between them cut at random.
 nightly-partition rounds="500":
     STEMMA_ROUNDS={{rounds}} STEMMA_NETWORK_SEED=$RANDOM cargo test -p stemmadb-cli --test network partition -- --nocapture
+
+# Replication on a network that is made up: each seed is a course of events of its own.
+nightly-simulation seeds="100000":
+    STEMMA_SIMULATION_SEEDS={{seeds}} STEMMA_SIMULATION_SEED=$RANDOM cargo test -p stemmadb-server --lib simulation::nodes -- --nocapture
 
 # Mixed load on a server, with what it takes up sampled into a table.
 nightly-soak seconds="3600":

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stemmadb::Durability;
+use stemmadb::testing::Clock;
 
 use crate::log::Log;
 use crate::script::{Bounded, Launch};
@@ -54,6 +55,9 @@ pub struct Config {
     pub script_bounds: Bounded,
     /// Bounds on what clients may do.
     pub limits: Limits,
+    /// What tells when sessions and JSON Web Tokens are over. For tests.
+    #[doc(hidden)]
+    pub clock: Clock,
 }
 
 /// Who may do everything.
@@ -231,6 +235,7 @@ impl Config {
             scripts: None,
             script_bounds: Bounded::default(),
             limits: Limits::default(),
+            clock: Clock::default(),
         }
     }
 }

@@ -108,6 +108,12 @@ impl Server {
         self.generated_password.as_deref()
     }
 
+    /// What its requests share.
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
     /// Serves one connection that did not come over the network, to its end.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn attend_to<S>(&self, stream: S) -> impl Future<Output = ()> + use<S>

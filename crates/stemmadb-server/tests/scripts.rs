@@ -395,6 +395,61 @@ fn a_worker_that_vanishes_is_told_and_replaced() {
     assert_eq!((broken.worker_count(), missing.worker_count()), (0, 0));
 }
 
+/// Runs it, and fails if it does not come to an end.
+fn within_patience<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(work()));
+    told.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("it goes on for ever: {what}"))
+}
+
+/// Whatever becomes of the engine's own bounds: who waits for a worker is told.
+#[test]
+fn a_worker_that_says_nothing_is_ended() {
+    // The time and the memory that it is told are further seconds to sleep.
+    let silent = Launch { program: PathBuf::from("sleep"), arguments: vec!["1000".into()] };
+    let bounded = Bounded { time: Duration::from_millis(100), worker_count: 1, ..Bounded::default() };
+    let (failed, left) = within_patience("a worker that sleeps", move || {
+        let scripts = Scripts::new(silent, bounded);
+        (try_map(&scripts, &map_design("doc => 1"), &[json!({})]), scripts.worker_count())
+    });
+    assert!(matches!(failed, Err(ScriptError::Timeout(_))), "{failed:?}");
+    assert_eq!(left, 0);
+}
+
+/// What the system keeps from a worker, should its engine be made to do something else.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_gives_up_what_it_needs_not() {
+    use std::process::{Command, Stdio};
+
+    let mut command = Command::new(launch().program);
+    let mut worker = command.args(["1000", "16777216"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let told = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", worker.id())).unwrap_or_default();
+    let wanted = [
+        ("limits", "Max address space", (272 << 20).to_string()),
+        ("limits", "Max file size", "0".to_owned()),
+        ("limits", "Max open files", "3".to_owned()),
+        ("limits", "Max core file size", "0".to_owned()),
+        ("status", "NoNewPrivs:", "1".to_owned()),
+    ];
+    let lacking = || {
+        let has = |file: &str, name: &str, value: &str| {
+            let lines = told(file);
+            let line = lines.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|rest| rest.split_whitespace().next()) == Some(value)
+        };
+        wanted.iter().find(|(file, name, value)| !has(file, name, value)).map(|(_, name, _)| *name)
+    };
+    let begun = Instant::now();
+    while lacking().is_some() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let lacking = lacking();
+    drop(worker.stdin.take());
+    worker.wait().unwrap();
+    assert_eq!(lacking, None, "it is not given up");
+}
+
 #[test]
 fn many_threads_share_the_workers() {
     let scripts = scripts();

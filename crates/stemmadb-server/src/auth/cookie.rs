@@ -1,7 +1,7 @@
 //! Session cookies: a name, when it was given, and a MAC of both, made with the server's secret and what the user's password is kept as.
 //! So a session ends when it is over, when the password changes, and when the user is gone.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -11,16 +11,15 @@ use sha2::Sha256;
 /// The cookie's name, as in CouchDB.
 pub(super) const NAME: &str = "AuthSession";
 
+/// One that was given so many seconds after now is taken all the same: a clock may be corrected.
+const SLACK_SECONDS: u64 = 60;
+
 /// A cookie as it was sent, not verified yet.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Claimed {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Claimed {
     pub(super) name: String,
     given: u64,
     mac: Vec<u8>,
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn mac(secret: &[u8], mark: &str, name: &str, given: u64) -> Hmac<Sha256> {
@@ -31,12 +30,8 @@ fn mac(secret: &[u8], mark: &str, name: &str, given: u64) -> Hmac<Sha256> {
     mac
 }
 
-/// A new cookie's value.
-pub(super) fn make(secret: &[u8], mark: &str, name: &str) -> String {
-    make_at(secret, mark, name, now())
-}
-
-fn make_at(secret: &[u8], mark: &str, name: &str, given: u64) -> String {
+/// The value of a cookie that is given now, in seconds since 1970.
+pub(super) fn make(secret: &[u8], mark: &str, name: &str, given: u64) -> String {
     let mut text = format!("{name}:{given:X}:").into_bytes();
     text.extend_from_slice(&mac(secret, mark, name, given).finalize().into_bytes());
     BASE64_URL_SAFE_NO_PAD.encode(text)
@@ -53,10 +48,10 @@ impl Claimed {
         Some(Claimed { name, given, mac: parts.next()?.to_vec() })
     }
 
-    /// Whether it is true and not over; then, whether it is time for another.
-    pub(super) fn verify(&self, secret: &[u8], mark: &str, timeout: Duration) -> Option<bool> {
+    /// Whether it is true and not over now, in seconds since 1970; then, whether it is time for another.
+    pub(super) fn verify(&self, secret: &[u8], mark: &str, now: u64, timeout: Duration) -> Option<bool> {
         mac(secret, mark, &self.name, self.given).verify_slice(&self.mac).ok()?;
-        let age = now().checked_sub(self.given)?;
+        let age = (now + SLACK_SECONDS).checked_sub(self.given)?.saturating_sub(SLACK_SECONDS);
         (age < timeout.as_secs()).then_some(age * 10 >= timeout.as_secs())
     }
 }
@@ -67,31 +62,36 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
+    const NOW: u64 = 1_000_000_000;
+
     #[test]
     fn a_cookie_is_true_until_it_is_over() {
         let verify = |given, secret: &[u8], mark| {
-            Claimed::parse(&make_at(b"secret", "mark", "ann", given)).unwrap().verify(secret, mark, HOUR)
+            Claimed::parse(&make(b"secret", "mark", "ann", given)).unwrap().verify(secret, mark, NOW, HOUR)
         };
-        assert_eq!(verify(now(), b"secret", "mark"), Some(false));
-        assert_eq!(verify(now() - 1800, b"secret", "mark"), Some(true));
-        assert_eq!(verify(now() - 3601, b"secret", "mark"), None, "it is over");
-        assert_eq!(verify(now() + 600, b"secret", "mark"), None, "of the future");
-        assert_eq!(verify(now(), b"other", "mark"), None);
-        assert_eq!(verify(now(), b"secret", "another password"), None);
+        assert_eq!(verify(NOW, b"secret", "mark"), Some(false));
+        assert_eq!(verify(NOW - 1800, b"secret", "mark"), Some(true));
+        assert_eq!(verify(NOW - 3599, b"secret", "mark"), Some(true));
+        assert_eq!(verify(NOW - 3600, b"secret", "mark"), None, "it is over");
+        assert_eq!(verify(NOW + 60, b"secret", "mark"), Some(false), "a clock was corrected");
+        assert_eq!(verify(NOW + 61, b"secret", "mark"), None, "of the future");
+        assert_eq!(verify(u64::MAX, b"secret", "mark"), None, "of the future");
+        assert_eq!(verify(NOW, b"other", "mark"), None);
+        assert_eq!(verify(NOW, b"secret", "another password"), None);
     }
 
     #[test]
     fn a_cookie_that_was_tampered_with_is_none() {
-        let text = BASE64_URL_SAFE_NO_PAD.decode(make(b"secret", "mark", "ann")).unwrap();
+        let text = BASE64_URL_SAFE_NO_PAD.decode(make(b"secret", "mark", "ann", NOW)).unwrap();
         for at in 0..text.len() {
             let mut changed = text.clone();
             changed[at] ^= 1;
             let claimed = Claimed::parse(&BASE64_URL_SAFE_NO_PAD.encode(changed));
-            let verified = claimed.and_then(|claimed| claimed.verify(b"secret", "mark", HOUR));
+            let verified = claimed.and_then(|claimed| claimed.verify(b"secret", "mark", NOW, HOUR));
             assert_eq!(verified, None, "byte {at}");
         }
         for value in ["", "x", "YW5u", "YW5uOjY1", "YW5uOjY1Og", "!"] {
-            let verified = Claimed::parse(value).and_then(|claimed| claimed.verify(b"secret", "mark", HOUR));
+            let verified = Claimed::parse(value).and_then(|claimed| claimed.verify(b"secret", "mark", NOW, HOUR));
             assert_eq!(verified, None, "{value}");
         }
     }

@@ -85,7 +85,7 @@ impl Logins {
         let is_right = blocking(move || {
             let is_right = credential.as_ref().is_some_and(|credential| credential.is(&password));
             if !is_right {
-                let costs = dearest.lock().follow(users.as_deref())?;
+                let costs = Dearest::now(&dearest, users)?;
                 costs.spend_rest(credential.as_ref(), &password);
             }
             Ok(is_right)

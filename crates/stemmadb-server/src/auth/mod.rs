@@ -1,6 +1,7 @@
 //! Who is it, and may they?
 
 mod administrators;
+mod clock;
 mod cookie;
 mod jwt;
 mod lockout;
@@ -27,6 +28,7 @@ use crate::error::{Failure, Result};
 use crate::http::Parameters;
 use crate::routes::Route;
 use crate::settings::Live;
+use clock::Forward;
 use cookie::Claimed;
 use jwt::JwtKeys;
 use lockout::Lockout;
@@ -87,7 +89,9 @@ pub(crate) enum Claim {
     Nothing,
     /// A token, or one that others sign, as it was sent.
     Token(String),
-    /// That they know the password of `name`, or have a session, when the password was this one.
+    /// A session.
+    Session(Claimed),
+    /// That they know the password of `name`, when it was this one.
     Password { name: String, mark: String },
 }
 
@@ -132,6 +136,8 @@ pub(crate) struct Auth {
     logins: Logins,
     jwt_keys: JwtKeys,
     tokens: Tokens,
+    /// What sessions begin and end by.
+    clock: Forward,
     live: Arc<Live>,
     is_secure: bool,
 }
@@ -162,8 +168,9 @@ impl Auth {
             administrators,
             secret,
             logins: Logins::new(Lockout::new(config.lockout.tries, config.lockout.wait_max)),
-            jwt_keys: JwtKeys::new(&config.jwt_keys)?,
+            jwt_keys: JwtKeys::new(&config.jwt_keys, config.clock.clone())?,
             tokens,
+            clock: Forward::new(config.clock.clone()),
             is_secure: config.tls.is_some(),
             live,
         })
@@ -222,6 +229,7 @@ impl Auth {
         Ok(match claim {
             Claim::Nothing => Some(User::default()),
             Claim::Token(text) => self.by_token(directory, text).await?.map(|identity| identity.user),
+            Claim::Session(session) => self.of_session(directory, session).await?.map(|(user, _)| user),
             Claim::Password { name, mark } => {
                 let known = self.known(directory, name).await?.filter(|known| known.credential.mark() == *mark);
                 known.map(|known| User { name: Some(name.clone()), roles: known.roles, how: None })
@@ -237,13 +245,23 @@ impl Auth {
     async fn by_cookie(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
         let nobody = || Ok(Identity::nobody());
         let Some(claimed) = cookie_of(parts).and_then(Claimed::parse) else { return nobody() };
-        let known = self.known(directory, &claimed.name).await?;
-        let Some(Known { roles, credential }) = known else { return nobody() };
-        let mark = credential.mark();
-        let Some(is_old) = claimed.verify(&self.secret, &mark, self.session_timeout()) else { return nobody() };
-        let cookie = is_old.then(|| self.cookie(&cookie::make(&self.secret, &mark, &claimed.name)));
-        let claim = Claim::Password { name: claimed.name.clone(), mark };
-        Ok(Identity { cookie, ..Identity::of(User { name: Some(claimed.name), roles, how: Some("cookie") }, claim) })
+        let Some((user, cookie)) = self.of_session(directory, &claimed).await? else { return nobody() };
+        Ok(Identity { cookie, ..Identity::of(user, Claim::Session(claimed)) })
+    }
+
+    /// Whose session it is, if it is one and not over; and another cookie, if it is time for one.
+    async fn of_session(
+        &self,
+        directory: &Arc<Directory>,
+        session: &Claimed,
+    ) -> Result<Option<(User, Option<String>)>> {
+        let Some(Known { roles, credential }) = self.known(directory, &session.name).await? else { return Ok(None) };
+        let (mark, now) = (credential.mark(), self.clock.now());
+        let verified = session.verify(&self.secret, &mark, now, self.session_timeout());
+        Ok(verified.map(|is_old| {
+            let cookie = is_old.then(|| self.cookie(&cookie::make(&self.secret, &mark, &session.name, now)));
+            (User { name: Some(session.name.clone()), roles, how: Some("cookie") }, cookie)
+        }))
     }
 
     async fn known(&self, directory: &Arc<Directory>, name: &str) -> Result<Option<Known>> {
@@ -298,7 +316,7 @@ impl Auth {
     /// A `Set-Cookie` that begins a session of `name`.
     pub(crate) async fn session(&self, directory: &Arc<Directory>, name: &str) -> Result<String> {
         let known = self.known(directory, name).await?.ok_or_else(wrong)?;
-        Ok(self.cookie(&cookie::make(&self.secret, &known.credential.mark(), name)))
+        Ok(self.cookie(&cookie::make(&self.secret, &known.credential.mark(), name, self.clock.now())))
     }
 
     fn cookie(&self, value: &str) -> String {

@@ -1,6 +1,9 @@
 //! The database `_users`: a document for each user, which only they and administrators see and change.
 
+use std::sync::Arc;
+
 use hyper::Method;
+use parking_lot::Mutex;
 use stemmadb::{Object, Sequence, Value};
 
 use super::User;
@@ -31,31 +34,55 @@ pub(super) fn account(users: &Served, name: &str) -> Result<Option<Account>> {
     Ok(credential.map(|credential| Account { roles: roles(&user), credential }))
 }
 
+/// So many users are read at once: nobody waits for a look at all of them.
+const READ_COUNT: usize = 1000;
+
 /// The most that it costs to verify the password of one of the users, as far as the database's feed was read.
 #[derive(Debug, Default)]
 pub(super) struct Dearest {
     read: Sequence,
     costs: Costs,
+    /// Whether somebody reads the rest.
+    is_followed: bool,
 }
 
 impl Dearest {
-    /// What it costs now. Blocks: the first time for a look at every user, then for those that were written since.
-    pub(super) fn follow(&mut self, users: Option<&Served>) -> Result<Costs> {
-        let Some(users) = users else { return Ok(self.costs) };
+    /// What it costs now, as far as users were read: some more are by this, and the rest of them in the background. Blocks.
+    pub(super) fn now(this: &Arc<Mutex<Self>>, users: Option<Arc<Served>>) -> Result<Costs> {
+        let mut dearest = this.lock();
+        let Some(users) = users else { return Ok(dearest.costs) };
+        if !dearest.follow(&users)? && !std::mem::replace(&mut dearest.is_followed, true) {
+            let this = this.clone();
+            tokio::task::spawn_blocking(move || {
+                // What fails is tried again with the next wrong password.
+                while matches!(this.lock().follow(&users), Ok(false)) {}
+                this.lock().is_followed = false;
+            });
+        }
+        Ok(dearest.costs)
+    }
+
+    /// Reads on; returns whether that was all.
+    fn follow(&mut self, users: &Served) -> Result<bool> {
         // Made anew, the database begins again.
         let since = if users.database().sequence() < self.read { Sequence::ZERO } else { self.read };
-        let changes = users.database().changes(since)?.documents(true);
-        let reached = changes.last_sequence();
+        let changes = users.database().changes(since)?.documents(true).limit(READ_COUNT);
+        let newest = changes.last_sequence();
+        let mut count = 0;
         for change in changes.run() {
-            let document = change?.document;
-            if let Some(credential) =
-                document.map(|document| document.value()).transpose()?.as_ref().and_then(Credential::of_user)
-            {
+            let change = change?;
+            let user = change.document.map(|document| document.value()).transpose()?;
+            if let Some(credential) = user.as_ref().and_then(Credential::of_user) {
                 self.costs.note(&credential);
             }
+            self.read = change.sequence;
+            count += 1;
         }
-        self.read = reached;
-        Ok(self.costs)
+        let is_all = count < READ_COUNT;
+        if is_all {
+            self.read = newest;
+        }
+        Ok(is_all)
     }
 
     #[cfg(test)]
@@ -136,4 +163,51 @@ pub(crate) fn prepare(served: &Served, id: &str, document: &mut Incoming, user: 
         return refuse("The password is kept by a scheme that is not accepted here.");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use stemmadb::Edit;
+
+    use super::super::password::tests::credential_of;
+    use super::*;
+    use crate::config::Config;
+    use crate::directory::Directory;
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_look_at_all_users() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Arc::new(Directory::open(&Config::new(place.path())).unwrap());
+        directory.create(DATABASE).await.unwrap();
+        let users = directory.open_served(DATABASE).await.unwrap();
+        let last = READ_COUNT * 5 / 2;
+        let user = |number: usize| {
+            let mut body = Object::new();
+            credential_of("sha", if number == last { 90 } else { 10 }, 20).put(&mut body);
+            let id = stemmadb::DocumentId::new(format!("{PREFIX}{number}")).unwrap();
+            Edit::Insert { id, body: body.into() }
+        };
+        let written = users.database().bulk((0..=last).map(user).collect()).unwrap();
+        assert!(written.iter().all(|written| written.is_ok()));
+        let costs_of = |numbers: &[usize]| {
+            let mut costs = Costs::default();
+            numbers.iter().for_each(|rounds| costs.note(&credential_of("sha", *rounds as u32, 20)));
+            costs
+        };
+        let mut dearest = Dearest::default();
+        let parts: Vec<_> = (0..3).map(|_| (dearest.follow(&users).unwrap(), dearest.costs)).collect();
+        assert_eq!(parts, [(false, costs_of(&[10])), (false, costs_of(&[10])), (true, costs_of(&[90]))]);
+        // Who asks gets what is known so far; meanwhile the rest is read.
+        let dearest = Arc::new(Mutex::new(Dearest::default()));
+        assert_eq!(Dearest::now(&dearest, Some(users.clone())).unwrap(), costs_of(&[10]));
+        let begun = Instant::now();
+        while dearest.lock().is_followed {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the rest is not read");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(dearest.lock().costs, costs_of(&[90]));
+        directory.close();
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use md5::{Digest as _, Md5};
@@ -17,7 +17,7 @@ use super::updates::Updates;
 use crate::auth::Security;
 use crate::design::Validators;
 use crate::error::{Failure, Result};
-use crate::http::{blocking, may_step_aside};
+use crate::http::{Crowd, blocking, may_step_aside};
 use crate::mango::PreparedQueries;
 
 /// One open database, and what the server keeps beside it.
@@ -35,7 +35,7 @@ pub(crate) struct Served {
     /// The newest published sequence, for those who wait for the next.
     published: watch::Receiver<Sequence>,
     is_compacting: AtomicBool,
-    writer_count: AtomicUsize,
+    writers: Crowd,
     /// Whether the last write of one who wrote alone took less than [`QUICK_WRITE`].
     was_write_quick: AtomicBool,
     /// What tells of new sequences; none once it is closed.
@@ -77,7 +77,7 @@ impl Served {
             prepared: PreparedQueries::default(),
             published,
             is_compacting: false.into(),
-            writer_count: 0.into(),
+            writers: Crowd::default(),
             was_write_quick: false.into(),
             notifier: Mutex::new(Some(notifier)),
         })
@@ -166,9 +166,14 @@ impl Served {
         self: &Arc<Self>,
         work: impl FnOnce(&Served) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let writer = Writer::of(self.clone());
+        let writer = self.writers.join();
         if !writer.is_alone || !may_step_aside() {
-            return blocking(move || work(&writer.served)).await;
+            let served = self.clone();
+            let work = move || {
+                let _counted = writer;
+                work(&served)
+            };
+            return blocking(work).await;
         }
         let start = Instant::now();
         let is_quick = self.was_write_quick.load(Ordering::Relaxed) && !self.validators.may_be_any();
@@ -223,25 +228,6 @@ impl Served {
         if let Err(error) = self.database.clone().close() {
             tracing::error!(target: "stemma::database", "closing {}: {error}", self.name);
         }
-    }
-}
-
-/// Somebody who writes, counted as long as they do.
-struct Writer {
-    served: Arc<Served>,
-    is_alone: bool,
-}
-
-impl Writer {
-    fn of(served: Arc<Served>) -> Self {
-        let is_alone = served.writer_count.fetch_add(1, Ordering::AcqRel) == 0;
-        Writer { served, is_alone }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.served.writer_count.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

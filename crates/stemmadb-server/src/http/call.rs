@@ -1,7 +1,6 @@
 //! One request, with what was found out about it before its handler runs.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::body::{Patience, inflated, read_all, read_json_within};
 use super::room::{Room, Share};
-use super::{Parameters, Purpose, Query};
+use super::{Crowd, Parameters, Purpose, Query};
 use crate::auth::{Auth, Claim, Standing, User};
 use crate::config::Config;
 use crate::connections::Connections;
@@ -175,36 +174,19 @@ impl Call {
     }
 }
 
-/// Reads of [`reading`] that go on in this process.
-static READER_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Those who are at [`reading`] in this process.
+static READERS: LazyLock<Crowd> = LazyLock::new(Crowd::default);
 
 /// Runs a read that is a few look-ups as a rule, and may be long. Who reads alone does it on this thread, whose other work goes on elsewhere
 /// meanwhile: to wake another thread and to be woken by it takes longer than most reads. Who comes while others read goes to the blocking pool.
 pub(crate) async fn reading<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let reader = Reader::new();
+    let reader = READERS.join();
     if reader.is_alone && may_step_aside() { tokio::task::block_in_place(work) } else { blocking(work).await }
 }
 
 /// Whether the runtime has other threads for what this one leaves.
 pub(crate) fn may_step_aside() -> bool {
     Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
-}
-
-/// Somebody who reads, counted as long as they do.
-struct Reader {
-    is_alone: bool,
-}
-
-impl Reader {
-    fn new() -> Self {
-        Reader { is_alone: READER_COUNT.fetch_add(1, Ordering::AcqRel) == 0 }
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        READER_COUNT.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// Runs what may wait for the disk, or take longer than a point read, where it holds nobody up.

@@ -25,12 +25,13 @@ use crate::http::Body;
 /// How long it may take to be connected.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What reaches other servers; connections are kept and used again.
-pub(super) type HttpClient = Client<HttpsConnector<HttpConnector<Resolver>>, Body>;
+/// What connects to other servers.
+pub(super) type Network = HttpsConnector<HttpConnector<Resolver>>;
 
 /// How other servers are reached, and which may be.
 pub(crate) struct Reach {
-    pub(super) client: HttpClient,
+    /// Connections are kept and used again.
+    pub(super) client: Client<Network, Body>,
     /// None: any.
     hosts: Vec<String>,
 }

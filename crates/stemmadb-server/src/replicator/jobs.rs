@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::local::Local;
 use super::remote::{Remote, Shared, refused};
 use super::request::{Endpoint, Request};
+use super::waits::Waits;
 use crate::auth::User;
 use crate::design::Gate;
 use crate::documents::Manner;
@@ -286,7 +287,7 @@ fn peer(
                 state.reach.client.clone(),
                 url.clone(),
                 headers.clone(),
-                runtime.clone(),
+                Waits::For(runtime.clone()),
                 state.config.limits.body_bytes,
                 cancelled,
             );
@@ -307,7 +308,7 @@ fn peer(
             let gate = Gate { user, scripts: state.scripts.clone() };
             let manner = Manner { gate, new_edits: false, durability: state.config.durability };
             let published = Mutex::new(served.published());
-            let (runtime, cancelled) = (runtime.clone(), job.cancelled.subscribe());
+            let (runtime, cancelled) = (Waits::For(runtime.clone()), job.cancelled.subscribe());
             Ok(Arc::new(Local { served, manner, runtime, cancelled, published }))
         }
     }

@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use stemmadb::{
     Content as Opened, Error, Leaves, Page, Peer, Selection, Sequence, Transfer, TransferFile, Value, Wanted,
 };
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::remote::refused;
+use super::waits::Waits;
 use crate::directory::Served;
 use crate::documents::{Content, Incoming, IncomingFile, Manner, write};
 
@@ -18,7 +18,7 @@ use crate::documents::{Content, Incoming, IncomingFile, Manner, write};
 pub(super) struct Local {
     pub(super) served: Arc<Served>,
     pub(super) manner: Manner,
-    pub(super) runtime: Handle,
+    pub(super) runtime: Waits,
     /// Becomes true when the job is cancelled.
     pub(super) cancelled: watch::Receiver<bool>,
     /// What was published when it was last looked at. Checkpoints are published too, so it is news that counts, not the sequence.

@@ -3,7 +3,8 @@
 //! The library knows how two peers come to agree; here are the peers that are reached over HTTP ([`remote`]), those of this server
 //! ([`local`]), and the jobs: each a thread, since the library blocks, with retries that come less and less often ([`jobs`]). What became of
 //! a document of `_replicator` is kept beside it ([`record`]). What others tell of a file is compared
-//! with what arrives ([`compared`]).
+//! with what arrives ([`compared`]). Jobs wait for a runtime in one place ([`waits`]), so that tests can keep all of it to one thread, on a network
+//! that is made up.
 
 mod compared;
 mod connect;
@@ -13,7 +14,10 @@ mod local;
 mod record;
 mod remote;
 mod request;
+#[cfg(test)]
+mod simulation;
 mod time;
+mod waits;
 
 use std::sync::Arc;
 
@@ -31,6 +35,7 @@ use remote::Remote;
 use request::Endpoint;
 pub(crate) use request::Request;
 pub(crate) use time::told as moment;
+use waits::Waits;
 
 /// A database that is reached over HTTP, at `http://user:password@host:port/name`, as a peer: to replicate or mirror it from elsewhere than a
 /// server. Its calls block, so they belong on a thread that may; they end when `cancelled` becomes true.
@@ -42,7 +47,7 @@ pub fn peer(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Res
         Endpoint::Remote { url, headers } => {
             let reach = Reach::new(&Replicator::default())?;
             let bytes_max = Limits::default().body_bytes;
-            Ok(Arc::new(Remote::new(reach.client, url, headers, runtime, bytes_max, cancelled)))
+            Ok(Arc::new(Remote::new(reach.client, url, headers, Waits::For(runtime), bytes_max, cancelled)))
         }
         Endpoint::Local(name) => Err(Failure::bad_request(format!("{name:?} is no URL"))),
     }

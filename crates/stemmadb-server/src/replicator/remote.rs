@@ -1,6 +1,6 @@
 //! A database that is reached over HTTP, as a peer. Its calls block the job's thread; a cancelled job's end at once.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,19 +8,20 @@ use bytes::Bytes;
 use hyper::body::Incoming as Arrived;
 use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use hyper::{Method, Request as HttpRequest, Response, StatusCode};
+use hyper_util::client::legacy::{Client, connect::Connect};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use stemmadb::{
     DocumentId, Error, Leaves, Object, Page, Peer, Revision, Selection, Transfer, TransferFile, Value, Wanted,
 };
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use super::compared::{Compared, Told};
-use super::connect::HttpClient;
+use super::connect::Network;
+use super::waits::Waits;
 use crate::documents::{Incoming, parse_revision};
 use crate::error::Failure;
-use crate::http::{Arriving, Body, Patience, Purpose, next_frame, read_all, read_json};
+use crate::http::{Body, Patience, Purpose, next_frame, read_all, read_json};
 
 /// What a path's segment may not have as it is.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -32,12 +33,12 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How long an answer may stand still.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A database that is reached over HTTP.
-pub(super) struct Remote {
-    client: HttpClient,
+/// A database that is reached over HTTP, by connections of `C`.
+pub(super) struct Remote<C = Network> {
+    client: Client<C, Body>,
     url: String,
     headers: Vec<(String, String)>,
-    runtime: Handle,
+    runtime: Waits,
     /// So many bytes of documents are held at once, as of a client's.
     document_bytes_max: usize,
     /// Becomes true when the job is cancelled.
@@ -105,12 +106,12 @@ fn json_body(value: &Value) -> Body {
     Body::Whole(Some(value.to_json().into_bytes().into()))
 }
 
-impl Remote {
+impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
     pub(super) fn new(
-        client: HttpClient,
+        client: Client<C, Body>,
         url: String,
         headers: Vec<(String, String)>,
-        runtime: Handle,
+        runtime: Waits,
         document_bytes_max: usize,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
@@ -288,27 +289,13 @@ impl Remote {
                 remote.wait_for(Self::told(response))?;
                 return Err(broken("a file could not be read"));
             }
-            let (sender, arriving) = Arriving::new();
-            remote.runtime.spawn(async move {
-                let mut body = response.into_body();
-                let mut patience = Patience::with_peer(PATIENCE);
-                loop {
-                    let piece = match next_frame(&mut body, &mut patience).await {
-                        Ok(None) => break,
-                        Ok(Some(piece)) => Ok(piece),
-                        Err(failure) => Err(std::io::Error::other(failure.to_string())),
-                    };
-                    let is_end = piece.is_err();
-                    if sender.send(piece).await.is_err() || is_end {
-                        break;
-                    }
-                }
-            });
+            let body = response.into_body();
+            let arriving = Arriving { remote, body, patience: Patience::with_peer(PATIENCE), piece: Bytes::new() };
             Ok(Box::new(Compared::new(arriving, of, told)) as Box<dyn Read + Send>)
         })
     }
 
-    fn another(&self) -> Remote {
+    fn another(&self) -> Self {
         Remote {
             client: self.client.clone(),
             url: self.url.clone(),
@@ -356,10 +343,10 @@ impl Remote {
         let length = first.len() as u64 + lengths + last.len() as u64;
         let (sender, from) = mpsc::channel(4);
         let files = transfer.files;
-        self.runtime.spawn_blocking(move || {
+        self.runtime.handle().spawn_blocking(move || {
             let sent = send_parts(&sender, first, heads.into_iter().zip(files), last);
             if let Err(error) = sent {
-                sender.blocking_send(Err(std::io::Error::other(error.to_string()))).ok();
+                sender.blocking_send(Err(io::Error::other(error.to_string()))).ok();
             }
         });
         let content_type = format!("multipart/related; boundary=\"{boundary}\"");
@@ -375,7 +362,7 @@ impl Remote {
 }
 
 fn send_parts(
-    sender: &mpsc::Sender<std::io::Result<Bytes>>,
+    sender: &mpsc::Sender<io::Result<Bytes>>,
     first: String,
     files: impl Iterator<Item = (String, TransferFile)>,
     last: String,
@@ -449,7 +436,30 @@ fn document_json(transfer: &Transfer) -> Value {
     object.into()
 }
 
-impl Peer for Remote {
+/// Content as it arrives, waited for by whoever reads it.
+struct Arriving<C> {
+    remote: Remote<C>,
+    body: Arrived,
+    patience: Patience,
+    piece: Bytes,
+}
+
+impl<C: Connect + Clone + Send + Sync + 'static> Read for Arriving<C> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            let next = async { next_frame(&mut self.body, &mut self.patience).await.map_err(|error| refused(&error)) };
+            match self.remote.wait_for(next).map_err(io::Error::other)? {
+                Some(piece) => self.piece = piece,
+                None => return Ok(0),
+            }
+        }
+        let count = buffer.len().min(self.piece.len());
+        buffer[..count].copy_from_slice(&self.piece.split_to(count));
+        Ok(count)
+    }
+}
+
+impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
     fn identity(&self) -> stemmadb::Result<String> {
         Ok(self.url.clone())
     }

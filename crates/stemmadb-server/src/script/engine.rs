@@ -158,3 +158,67 @@ fn compile<'js>(ctx: Ctx<'js>, source: String) -> rquickjs::Result<Value<'js>> {
     let expression = source.trim_end().trim_end_matches([';', ' ', '\t', '\r', '\n']);
     ctx.eval_with_options(format!("({expression}\n)"), options())
 }
+
+/// An engine by itself: the process around it, and whoever watches that, have bounds of their own, so that a worker ends even where these
+/// are missing.
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// What a map function comes to. One that is never ended is left on its thread.
+    fn outcome(body: &str, time: Duration) -> Result<Vec<String>, Failure> {
+        let map = format!("function(doc) {{ {body} }}");
+        let design = serde_json::json!({"views": {"v": {"map": map}}}).to_string();
+        let bounds = Bounds { time, memory_bytes: 16 << 20 };
+        let (tell, told) = mpsc::channel();
+        let run = move || {
+            let mut answers = Vec::new();
+            let mut calls = vec![vec!["{}"]];
+            let called = Engine::new(&design, bounds).and_then(|engine| {
+                let path = r#"["views","v","map"]"#;
+                engine.call("map", path, &mut || calls.pop(), &mut |answer| answers.push(answer.to_owned()))
+            });
+            tell.send(called.map(|_| answers)).ok();
+        };
+        thread::Builder::new().stack_size(8 << 20).spawn(run).unwrap();
+        told.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("nothing ends it: {body}"))
+    }
+
+    #[test]
+    fn what_goes_on_for_ever_is_interrupted() {
+        for body in [
+            "while (true) {}",
+            "for (;;) { try { while (true) {} } catch (e) {} }",
+            "/^(a+)+$/.test('a'.repeat(60) + 'b')",
+            "emit({toJSON: function() { while (true) {} }})",
+        ] {
+            let ended = outcome(body, Duration::from_millis(200));
+            assert!(matches!(ended, Err(Failure::Fatal(TOO_LONG))), "{body}: {ended:?}");
+        }
+    }
+
+    #[test]
+    fn what_takes_too_much_is_refused() {
+        let taking = |count: u32| {
+            let body =
+                format!("var a = []; for (var i = 0; i < {count}; i++) a.push(new Uint8Array(1 << 20)); emit(i)");
+            outcome(&body, Duration::from_secs(60))
+        };
+        assert_eq!(taking(4).unwrap(), ["+[[4,null]]"]);
+        let refused = taking(64);
+        assert!(matches!(refused, Err(Failure::Fatal(TOO_LARGE))), "{refused:?}");
+    }
+
+    #[test]
+    fn what_calls_itself_for_ever_is_told() {
+        let depth = "var depth = 0; (function f() { depth++; f() })";
+        let answers = outcome(&format!("{depth}()"), Duration::from_secs(60)).unwrap();
+        assert!(answers[0].starts_with('-') && answers[0].contains("stack"), "{answers:?}");
+        let answers =
+            outcome(&format!("try {{ {depth}() }} catch (e) {{ emit(depth < 20000) }}"), Duration::from_secs(60));
+        assert_eq!(answers.unwrap(), ["+[[true,null]]"], "as deep as the stack that it may have, and no deeper");
+    }
+}

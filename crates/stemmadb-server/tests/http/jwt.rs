@@ -10,9 +10,9 @@ use stemmadb_server::{JwtAlgorithm, JwtKey};
 use crate::auth::prepare;
 use crate::client::Started;
 
-const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
+pub(crate) const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
 
-fn token(claims: &Value, algorithm: jsonwebtoken::Algorithm, id: Option<&str>, secret: &[u8]) -> String {
+pub(crate) fn token(claims: &Value, algorithm: jsonwebtoken::Algorithm, id: Option<&str>, secret: &[u8]) -> String {
     let header = jsonwebtoken::Header { kid: id.map(str::to_owned), ..jsonwebtoken::Header::new(algorithm) };
     jsonwebtoken::encode(&header, claims, &jsonwebtoken::EncodingKey::from_secret(secret)).unwrap()
 }

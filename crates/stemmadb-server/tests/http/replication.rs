@@ -170,10 +170,17 @@ fn a_document_that_asks_for_one_run_is_done_once() {
 
 /// A server that speaks with encryption only, with a certificate for `localhost` that nobody else trusts; where it is, and the certificate.
 fn encrypted(place: &std::path::Path) -> (Started, impl Fn(&str) -> String, std::path::PathBuf) {
+    encrypted_from(place, 4096)
+}
+
+/// The same with a certificate that ends with the beginning of this year.
+fn encrypted_from(place: &std::path::Path, end: i32) -> (Started, impl Fn(&str) -> String, std::path::PathBuf) {
     let (certificate, key) = (place.join("certificate.pem"), place.join("key.pem"));
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    let mut wanted = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    wanted.not_after = rcgen::date_time_ymd(end, 1, 1);
+    let pair = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(&key, pair.serialize_pem()).unwrap();
+    std::fs::write(&certificate, wanted.self_signed(&pair).unwrap().pem()).unwrap();
     let tls = Tls { certificate: certificate.clone(), key };
     let server = Started::with(|config| Config { tls: Some(tls), ..config });
     let port = server.address().port();
@@ -203,6 +210,85 @@ fn another_server_is_reached_with_encryption_if_its_certificate_is_trusted() {
         assert!(!refused.text.contains("secret"), "{refused:?}");
     }
     assert_eq!(wary.get("/db").json()["doc_count"], 0);
+}
+
+#[test]
+fn a_server_whose_certificate_is_over_is_not_believed() {
+    let place = tempfile::tempdir().unwrap();
+    let (other, url, certificate) = encrypted_from(place.path(), 2001);
+    let trusting = Replicator { ca: Some(certificate), ..Replicator::default() };
+    let one = Started::with(|config| Config { replicator: trusting.clone(), ..config });
+    one.database("db", &[json!({"_id": "a"})]);
+    for job in [
+        json!({"source": url("localhost"), "target": "db"}),
+        json!({"source": "db", "target": url("localhost"), "create_target": true}),
+    ] {
+        let refused = one.post("/_replicate", &job);
+        assert_eq!((refused.status, &refused.json()["error"]), (500, &json!("replication_failed")), "{refused:?}");
+        assert!(refused.json()["reason"].as_str().unwrap().contains("expired"), "{refused:?}");
+        assert!(!refused.text.contains("secret"), "{refused:?}");
+    }
+    drop(other);
+}
+
+/// A validation that refuses one revision, here one of a document that was deleted and made anew, ended the whole replication in CouchDB
+/// (its issue 1418).
+#[test]
+fn what_a_validation_refuses_is_counted_and_the_rest_arrives() {
+    let (one, two) = (Started::new(), Started::new());
+    one.database("db", &[json!({"_id": "anew", "type": "x"}), json!({"_id": "before", "type": "x"})]);
+    let revision = one.get("/db/anew").json()["_rev"].as_str().unwrap().to_owned();
+    one.delete(&format!("/db/anew?rev={revision}"));
+    assert_eq!(one.put("/db/anew", &json!({"n": 2})).status, 201);
+    assert_eq!(one.put("/db/after", &json!({"type": "x"})).status, 201);
+    let guard = json!({"validate_doc_update": "function(doc) { if (!doc._deleted && !doc.type) throw({forbidden: 'no type'}) }"});
+    for (at, job, target) in [
+        (&one, json!({"source": "db", "target": two.url("pushed")}), "pushed"),
+        (&two, json!({"source": one.url("db"), "target": "pulled"}), "pulled"),
+    ] {
+        two.database(target, &[]);
+        two.design(target, "guard", guard.clone());
+        let done = at.post("/_replicate", &job);
+        let counts = &done.json()["history"][0];
+        assert_eq!((done.status, &counts["docs_written"], &counts["doc_write_failures"]), (200, &json!(2), &json!(1)));
+        let status = |id: &str| two.get(&format!("/{target}/{id}")).status;
+        assert_eq!((status("before"), status("after"), status("anew")), (200, 200, 404), "{target}");
+        // The same again: nothing is left to do.
+        let again = at.post("/_replicate", &job).json();
+        assert_eq!(again["history"][0]["docs_written"].as_u64().unwrap_or(0), 0, "{again}");
+    }
+}
+
+/// Histories that were cut short on the way share no ancestor any more: the newer one wins everywhere, and the older one is a conflict everywhere.
+#[test]
+fn histories_that_were_cut_short_come_to_the_same_everywhere() {
+    let (one, two) = (Started::new(), Started::new());
+    one.database("db", &[json!({"_id": "d", "n": 1})]);
+    two.database("db", &[]);
+    for server in [&one, &two] {
+        assert_eq!(
+            server.send_as_admin("PUT", "/db/_revs_limit", &[("Content-Type", "application/json")], b"3").status,
+            200
+        );
+    }
+    let both_ways = || {
+        for (source, target) in [(json!("db"), json!(two.url("db"))), (json!(two.url("db")), json!("db"))] {
+            let done = one.post("/_replicate", &json!({"source": source, "target": target}));
+            assert_eq!(done.status, 200, "{done:?}");
+        }
+    };
+    both_ways();
+    for n in 2..=9 {
+        let revision = one.get("/db/d").json()["_rev"].clone();
+        assert_eq!(one.put("/db/d", &json!({"_rev": revision, "n": n})).status, 201);
+    }
+    both_ways();
+    assert_eq!(state(&one, "db"), state(&two, "db"));
+    for server in [&one, &two] {
+        let told = server.get("/db/d?conflicts=true&revs=true").json();
+        assert_eq!((&told["n"], told["_conflicts"].as_array().map(Vec::len)), (&json!(9), Some(1)), "{told}");
+        assert_eq!(told["_revisions"]["ids"].as_array().unwrap().len(), 3, "{told}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Messages that two servers could take apart differently: this one refuses them and hangs up, so that what follows is nobody's request.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use serde_json::json;
@@ -58,19 +58,25 @@ fn lengths_that_are_unclear_are_refused() {
     }
 }
 
+/// What is sent, up to what it ends with.
+fn received(stream: &mut TcpStream, end: &str) -> String {
+    let mut message = Vec::new();
+    while !message.ends_with(end.as_bytes()) {
+        let mut piece = [0; 4096];
+        let count = stream.read(&mut piece).unwrap();
+        assert!(count > 0, "it ended before {end:?}");
+        message.extend_from_slice(&piece[..count]);
+    }
+    String::from_utf8(message).unwrap()
+}
+
 /// A server that makes of each message what it can: it reads chunks whatever the fields say, and answers all requests it comes upon.
 fn lenient() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().take(UNCLEAR.len()).flatten() {
-            let mut message = Vec::new();
-            let mut piece = [0; 4096];
-            while !message.ends_with(SMUGGLED.as_bytes()) {
-                let count = stream.read(&mut piece).unwrap();
-                message.extend_from_slice(&piece[..count]);
-            }
-            let text = String::from_utf8(message).unwrap();
+            let text = received(&mut stream, SMUGGLED);
             let requests = text.split("\r\n0\r\n\r\n").count();
             stream.write_all("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".repeat(requests).as_bytes()).unwrap();
         }
@@ -87,15 +93,43 @@ fn a_server_that_is_not_strict_is_noticed() {
     }
 }
 
+/// How a client of HTTP's second version begins: it knows that the server speaks it, or asks for it.
+const KNOWING: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const ASKING: &str = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n";
+
+/// Whether a server answers these two as if there were HTTP's first version only: a refusal, and the answer to what was asked.
+fn speaks_one_version(address: SocketAddr) -> bool {
+    let known = answer_to(address, KNOWING.as_bytes());
+    let closing = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    (known.is_empty() || known.starts_with("HTTP/1.1 400 "))
+        && answers(address, &format!("{ASKING}{closing}")) == (2, Some(200))
+}
+
 /// Of HTTP there is one version here: its second one's floods (resets, continuations, settings) can't be sent.
 #[test]
 fn another_version_is_not_spoken() {
-    let server = server();
-    let (count, status) = answers(server.address(), &format!("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{SMUGGLED}"));
-    assert!(count <= 1 && status.is_none_or(|status| status >= 400), "{count} answers, {status:?}");
-    let upgrade = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n";
-    let closing = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    assert_eq!(answers(server.address(), &format!("{upgrade}{closing}")), (2, Some(200)));
+    assert!(speaks_one_version(server().address()));
+}
+
+#[test]
+fn a_server_of_another_version_is_noticed() {
+    let settings = &b"\0\0\0\x04\0\0\0\0\0"[..];
+    let switched = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+    let right = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    for (to_who_knows, to_who_asks, is_one) in
+        [(settings, &right[..], false), (b"", &switched[..], false), (b"", &right[..], true)]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for (answer, mut stream) in [to_who_knows, to_who_asks].into_iter().zip(listener.incoming().flatten()) {
+                let end = if answer == to_who_knows { "SM\r\n\r\n" } else { "close\r\n\r\n" };
+                received(&mut stream, end);
+                stream.write_all(answer).unwrap();
+            }
+        });
+        assert_eq!(speaks_one_version(address), is_one, "{to_who_knows:?} {to_who_asks:?}");
+    }
 }
 
 #[test]

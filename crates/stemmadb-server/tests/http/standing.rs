@@ -5,9 +5,12 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use stemmadb::testing::Clock;
+use stemmadb_server::{Config, JwtAlgorithm, JwtKey};
 
 use crate::auth::prepare;
 use crate::client::{Started, basic};
+use crate::jwt;
 
 /// By far longer than feeds go on.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -116,4 +119,62 @@ fn feeds_end_soon_after_who_asked_for_them_may_not_read_them_any_more() {
     let security = json!({"members": {"names": [], "roles": ["others"]}, "admins": {"names": [], "roles": []}});
     assert_eq!(server.put("/db/_security", &security).status, 200);
     of_others.iter_mut().for_each(Feed::ends);
+}
+
+/// A server whose clock stands, with a database for those of its staff, of whom ann is one.
+fn with_clock() -> (Started, Clock) {
+    let clock = Clock::standing_at(BEGINNING);
+    let key = JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: jwt::SECRET.to_vec() };
+    let server = Started::with(|config| Config { clock: clock.clone(), jwt_keys: vec![key], ..config });
+    prepare(&server);
+    let security = json!({"members": {"names": [], "roles": ["staff"]}, "admins": {"names": [], "roles": []}});
+    assert_eq!(server.put("/db/_security", &security).status, 200);
+    (server, clock)
+}
+
+/// Where the clock stands at first, in milliseconds since 1970.
+const BEGINNING: i64 = 2_000_000_000_000;
+const SESSION_MS: i64 = 600_000;
+
+#[test]
+fn feeds_end_with_the_session_or_the_signed_token_that_they_were_begun_with() {
+    let (server, clock) = with_clock();
+    let session = user(&server, "late");
+    let signed = |seconds: i64| {
+        let claims = json!({"sub": "robot", "_couchdb.roles": ["staff"], "exp": BEGINNING / 1000 + seconds});
+        format!("Authorization: Bearer {}", jwt::token(&claims, jsonwebtoken::Algorithm::HS256, None, jwt::SECRET))
+    };
+    let begin = |who: &str, header: &str| FEEDS.map(|path| Feed::begin(&server, who, header, path));
+    let mut over = [begin("a session", &session), begin("a signed token", &signed(300))].into_iter().flatten();
+    let password = format!("Authorization: {}", basic("late", "late"));
+    let mut goes_on = [begin("a password", &password), begin("a longer token", &signed(10_000))];
+    clock.set(BEGINNING + SESSION_MS);
+    over.by_ref().for_each(|mut feed| feed.ends());
+    for feed in goes_on.iter_mut().flatten() {
+        assert!(feed.goes_on(), "{} was ended with the others", feed.name);
+    }
+}
+
+#[test]
+fn a_session_that_was_over_is_not_back_when_the_clock_is_set_back() {
+    let (mut server, clock) = with_clock();
+    let status = |server: &Started, session: &str| {
+        server.send("GET", "/db/d", &[("Cookie", session.strip_prefix("Cookie: ").unwrap())], b"").status
+    };
+    let session = user(&server, "back");
+    clock.set(BEGINNING + SESSION_MS - 1000);
+    assert_eq!(status(&server, &session), 200);
+    clock.set(BEGINNING + SESSION_MS);
+    assert_eq!(status(&server, &session), 401, "it is over");
+    clock.set(BEGINNING);
+    assert_eq!(status(&server, &session), 401, "it is over, whatever the clock says now");
+    // A new process knows only what the clock says: one that is of its future is none.
+    clock.set(BEGINNING + 10 * SESSION_MS);
+    let later = user(&server, "later");
+    clock.set(BEGINNING + 10 * SESSION_MS - 30_000);
+    server.restart();
+    assert_eq!(status(&server, &later), 200, "the clock was corrected by half a minute");
+    clock.set(BEGINNING);
+    server.restart();
+    assert_eq!(status(&server, &later), 401, "it is not begun yet");
 }

@@ -4,12 +4,17 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use stemmadb_server::{Config, Tls};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
+use stemmadb_server::{Config, Limits, Tls};
 
 use crate::client::Started;
+
+/// By far longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Writes a new certificate for `localhost` and its key; returns the certificate.
 fn certify(certificate: &Path, key: &Path) -> CertificateDer<'static> {
@@ -21,10 +26,19 @@ fn certify(certificate: &Path, key: &Path) -> CertificateDer<'static> {
 
 /// Asks over TLS, trusting this certificate alone.
 fn ask(address: SocketAddr, trusted: &CertificateDer<'static>) -> std::io::Result<String> {
+    ask_by(address, trusted, rustls::DEFAULT_VERSIONS)
+}
+
+/// The same by one of these versions.
+fn ask_by(
+    address: SocketAddr,
+    trusted: &CertificateDer<'static>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
     let config = config.with_root_certificates(roots).with_no_client_auth();
     let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
     let mut stream = StreamOwned::new(connection, TcpStream::connect(address)?);
@@ -32,6 +46,73 @@ fn ask(address: SocketAddr, trusted: &CertificateDer<'static>) -> std::io::Resul
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// A server that speaks with encryption, and its certificate.
+fn encrypted(place: &Path, limits: Limits) -> (Started, CertificateDer<'static>) {
+    let (certificate, key) = (place.join("certificate.pem"), place.join("key.pem"));
+    let trusted = certify(&certificate, &key);
+    let server = Started::with(|config| Config { tls: Some(Tls { certificate, key }), limits, ..config });
+    (server, trusted)
+}
+
+/// The first message of a client that knows no version after this: 3.1 is TLS 1.0, 3.3 is TLS 1.2.
+fn hello_of(version: [u8; 2]) -> Vec<u8> {
+    // Ciphers that are asked for with any version, then groups, forms of points, and signatures.
+    let ciphers = [0xc0, 0x2b, 0xc0, 0x2f, 0xc0, 0x09, 0xc0, 0x13, 0x00, 0x2f];
+    let extensions = [0, 10, 0, 4, 0, 2, 0, 23, 0, 11, 0, 2, 1, 0, 0, 13, 0, 6, 0, 4, 4, 3, 8, 4];
+    let mut hello = version.to_vec();
+    hello.extend([7; 32]);
+    hello.extend([0, 0, ciphers.len() as u8]);
+    hello.extend(ciphers);
+    hello.extend([1, 0, 0, extensions.len() as u8]);
+    hello.extend(extensions);
+    let mut message = vec![22, 3, 1, 0, hello.len() as u8 + 4, 1, 0, 0, hello.len() as u8];
+    message.extend(hello);
+    message
+}
+
+#[test]
+fn versions_before_the_second_last_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let limits = Limits { handshake_timeout: Duration::from_secs(2), ..Limits::default() };
+    let (server, trusted) = encrypted(place.path(), limits);
+    let answer = |version| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&hello_of(version)).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok();
+        answer
+    };
+    for version in [[3, 0], [3, 1], [3, 2]] {
+        // An alert, fatal: of the version.
+        let answer = answer(version);
+        assert!(answer.first() == Some(&21) && answer.ends_with(&[2, 70]), "{version:?}: {answer:?}");
+    }
+    // The same is gone on with, where the version is one that is spoken.
+    assert_eq!(answer([3, 3]).get(..3), Some(&[22, 3, 3][..]));
+    for version in [&TLS12, &TLS13] {
+        let answer = ask_by(server.address(), &trusted, &[version]).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{version:?}: {answer}");
+    }
+}
+
+#[test]
+fn who_does_not_agree_on_encryption_is_hung_up_on() {
+    let place = tempfile::tempdir().unwrap();
+    let limits = Limits { handshake_timeout: Duration::from_millis(100), ..Limits::default() };
+    let (server, _) = encrypted(place.path(), limits);
+    // Nothing at all, and half of a first message.
+    for said in [&[][..], &hello_of([3, 3])[..20]] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(said).unwrap();
+        let still_there = stream
+            .read(&mut [0; 64])
+            .is_err_and(|error| matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut));
+        assert!(!still_there, "who said {} bytes is waited for", said.len());
+    }
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! A target that is wrong: it says that documents are written, and writes them some time after the next checkpoint. Meanwhile they are in
+//! memory, and lost with it.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stemmadb::{Error, Leaves, Page, Peer, Result, Selection, Transfer, Value, Wanted};
+
+/// A target that writes too late.
+pub(super) struct Hasty {
+    inner: Box<dyn Peer>,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    transfers: Vec<Transfer>,
+    /// Whether a checkpoint says that they are written.
+    is_said: bool,
+}
+
+impl Held {
+    fn take_if_said(&mut self) -> Vec<Transfer> {
+        if std::mem::take(&mut self.is_said) { std::mem::take(&mut self.transfers) } else { Vec::new() }
+    }
+}
+
+impl Hasty {
+    pub(super) fn new(inner: Box<dyn Peer>) -> Self {
+        Hasty { inner, held: Mutex::default() }
+    }
+}
+
+impl Peer for Hasty {
+    /// It is asked for when a replication begins: what was held by one before is gone.
+    fn identity(&self) -> Result<String> {
+        *self.held.lock() = Held::default();
+        self.inner.identity()
+    }
+
+    fn get_checkpoint(&self, id: &str) -> Result<Option<Value>> {
+        let late = self.held.lock().take_if_said();
+        self.inner.write(late)?;
+        self.inner.get_checkpoint(id)
+    }
+
+    fn put_checkpoint(&self, id: &str, body: &Value) -> Result<()> {
+        self.inner.put_checkpoint(id, body)?;
+        self.held.lock().is_said = true;
+        Ok(())
+    }
+
+    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> Result<Page> {
+        self.inner.changes(since, count, selection)
+    }
+
+    fn lacking(&self, leaves: &[Leaves]) -> Result<Vec<Wanted>> {
+        self.inner.lacking(leaves)
+    }
+
+    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
+        self.inner.read(wanted, take)
+    }
+
+    fn write(&self, transfers: Vec<Transfer>) -> Result<Vec<Error>> {
+        self.held.lock().transfers.extend(transfers);
+        Ok(Vec::new())
+    }
+
+    fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
+        self.inner.wait(since, patience)
+    }
+}
