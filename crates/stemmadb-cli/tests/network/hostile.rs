@@ -142,13 +142,21 @@ fn history(start: i64, ids: Vec<String>) -> Value {
     json!({"_id": "doc", "_rev": format!("{start}-{}", ids[0]), "_revisions": {"start": start, "ids": ids}})
 }
 
+/// Instead of the document this.
+fn instead(answers: Value) -> Script {
+    let reply = json!({"results": [{"id": "doc", "docs": answers}]});
+    at("/_bulk_get", move || Reply::Json(reply.clone()))
+}
+
 /// Whether what is told is taken, or the replication ends with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Refused,
     Either,
+    /// It comes to an end, without it.
+    LeftOut,
 }
-use Expected::{Either, Refused};
+use Expected::{Either, LeftOut, Refused};
 
 fn scripts(elsewhere: SocketAddr) -> Vec<(&'static str, Expected, Script)> {
     let hash = "967a00dff5e02add41819138abb3284d";
@@ -233,6 +241,20 @@ fn scripts(elsewhere: SocketAddr) -> Vec<(&'static str, Expected, Script)> {
         ("a history that begins below zero", Either, document(history(-1, vec![hash.to_owned()]))),
         ("a history beyond all numbers", Either, document(history(i64::MAX, vec![hash.to_owned()]))),
         ("a history that is a circle", Either, document(history(3, vec![hash.to_owned(); 3]))),
+        (
+            "a revision that is there no longer",
+            LeftOut,
+            instead(json!([{"error": {"id": "doc", "rev": REVISION, "error": "not_found", "reason": "missing"}}])),
+        ),
+        (
+            "a revision that can't be read now",
+            Refused,
+            instead(
+                json!([{"error": {"id": "doc", "rev": REVISION, "error": "internal_server_error", "reason": "timeout"}}]),
+            ),
+        ),
+        ("nothing of a revision", Refused, instead(json!([]))),
+        ("fewer revisions than were asked for", Refused, at("/_bulk_get", || Reply::Json(json!({"results": []})))),
         ("a wrong digest", Refused, file(stub(5, "md5-AAAAAAAAAAAAAAAAAAAAAA=="), || raw(b"hello"))),
         ("a file that is shorter than was told", Refused, file(stub(9, md5), || raw(b"hello"))),
         ("a file that is longer than was told", Refused, file(stub(3, md5), || raw(b"hello"))),
@@ -288,6 +310,9 @@ fn a_peer_that_means_harm_does_none() {
             taken.resident_bytes >> 20,
             answer.shown().chars().take(160).collect::<String>()
         );
+        if expected == LeftOut {
+            assert!(answer.is_good(), "{name}: {}", answer.shown());
+        }
         if expected == Refused {
             assert!(!answer.is_good(), "{name}: {}", answer.shown());
             let reason = answer.json()["reason"].as_str().unwrap_or_default().to_owned();

@@ -30,6 +30,8 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 const READ_COUNT: usize = 50;
 /// The largest answer that is held, in bytes, but for documents: a page of the feed.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// So many letters are told of an answer that is none.
+const WHY_MAX: usize = 300;
 /// How long an answer may stand still.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -212,12 +214,19 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
             }
             told => told?,
         };
-        // Taken out, not copied: they may be large.
-        for (row, (id, _)) in list_in(told, "results").into_iter().zip(some) {
-            for mut answer in list_in(row, "docs") {
-                if let Some(document) = answer.as_object_mut().and_then(|answer| answer.remove("ok")) {
-                    take(self.transfer(id, document)?)?;
-                }
+        let rows = list_in(told, "results");
+        if rows.len() < some.len() {
+            return Err(broken(format!("{} leaves out revisions that it was asked for", self.url)));
+        }
+        for (row, (id, revision)) in rows.into_iter().zip(some) {
+            let answers = list_in(row, "docs");
+            if answers.is_empty() {
+                return Err(broken(format!("{} says nothing of {revision} of `{id}`", self.url)));
+            }
+            for answer in answers {
+                let document =
+                    found(answer).map_err(|why| broken(format!("{revision} of `{id}` can't be read: {why}")))?;
+                document.map_or(Ok(()), |document| take(self.transfer(id, document)?))?;
             }
         }
         Ok(())
@@ -391,6 +400,20 @@ fn list_in(value: Value, name: &str) -> Vec<Value> {
     match object.remove(name) {
         Some(Value::Array(list)) => list,
         _ => Vec::new(),
+    }
+}
+
+/// The document of an answer, taken out, since it may be large; none if the revision is there no longer: what took its place is told by the feed.
+///
+/// # Errors
+/// Why it can't be read. To go on without it were to leave it out for good.
+fn found(mut answer: Value) -> std::result::Result<Option<Value>, String> {
+    if let Some(document) = answer.as_object_mut().and_then(|answer| answer.remove("ok")) {
+        return Ok(Some(document));
+    }
+    match answer.get("error").and_then(|error| error.get("error")?.as_str()) {
+        Some("not_found") => Ok(None),
+        _ => Err(answer.to_json().chars().take(WHY_MAX).collect()),
     }
 }
 
