@@ -26,8 +26,8 @@ enum Reply {
     Cut(Vec<u8>),
 }
 
-/// What a peer does about a request, by method and path: where it has nothing to say, it behaves.
-type Script = Arc<dyn Fn(&str, &str) -> Option<Reply> + Send + Sync>;
+/// What a peer does about a request, by method, path and body: where it has nothing to say, it behaves.
+type Script = Arc<dyn Fn(&str, &str, &[u8]) -> Option<Reply> + Send + Sync>;
 
 const REVISION: &str = "1-967a00dff5e02add41819138abb3284d";
 
@@ -50,7 +50,7 @@ fn serve(stream: TcpStream, script: &Script) {
         let body = read_body(&mut stream, &head).unwrap_or_default();
         let mut words = head[0].split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let reply = script(method, path).unwrap_or_else(|| behaved(method, path, &body));
+        let reply = script(method, path, &body).unwrap_or_else(|| behaved(method, path));
         if !answer(stream.get_mut(), reply) || header(&head, "connection") == Some("close") {
             return;
         }
@@ -83,7 +83,7 @@ fn answer(stream: &mut TcpStream, reply: Reply) -> bool {
 }
 
 /// A small database with one document.
-fn behaved(method: &str, path: &str, _body: &[u8]) -> Reply {
+fn behaved(method: &str, path: &str) -> Reply {
     match path {
         _ if path.contains("/_local/") && method == "GET" => {
             Reply::Raw(404, String::new(), br#"{"error":"not_found","reason":"missing"}"#.to_vec())
@@ -106,18 +106,18 @@ fn got(document: Value) -> Value {
 /// A document that comes instead of the one that was told.
 fn document(document: Value) -> Script {
     let reply = got(document);
-    Arc::new(move |_, path| path.contains("/_bulk_get").then(|| Reply::Json(reply.clone())))
+    Arc::new(move |_, path, _| path.contains("/_bulk_get").then(|| Reply::Json(reply.clone())))
 }
 
 /// Something else where a path has this.
 fn at(part: &'static str, reply: impl Fn() -> Reply + Send + Sync + 'static) -> Script {
-    Arc::new(move |_, path| path.contains(part).then(&reply))
+    Arc::new(move |_, path, _| path.contains(part).then(&reply))
 }
 
 /// A document with a file, whose stub says this and whose content is that.
 fn file(stub: Value, content: impl Fn() -> Reply + Send + Sync + 'static) -> Script {
     let reply = got(json!({"_id": "doc", "_rev": REVISION, "_attachments": {"f": stub}}));
-    Arc::new(move |_, path| match path {
+    Arc::new(move |_, path, _| match path {
         _ if path.contains("/_bulk_get") => Some(Reply::Json(reply.clone())),
         _ if path.contains("/doc/f") => Some(content()),
         _ => None,
@@ -277,7 +277,7 @@ fn scripts(elsewhere: SocketAddr) -> Vec<(&'static str, Expected, Script)> {
         (
             "a refusal of everything",
             Refused,
-            Arc::new(|_, _| Some(Reply::Raw(500, String::new(), vec![b'x'; 1 << 20]))),
+            Arc::new(|_, _, _| Some(Reply::Raw(500, String::new(), vec![b'x'; 1 << 20]))),
         ),
     ]
 }
@@ -291,7 +291,7 @@ const RESIDENT_BYTES_MAX: u64 = 1 << 30;
 fn a_peer_that_means_harm_does_none() {
     let asked = Arc::new(AtomicU64::new(0));
     let counted = asked.clone();
-    let elsewhere = peer(Arc::new(move |_, _| {
+    let elsewhere = peer(Arc::new(move |_, _, _| {
         counted.fetch_add(1, Ordering::SeqCst);
         None
     }));
@@ -331,4 +331,56 @@ fn a_peer_that_means_harm_does_none() {
     server.assert_calm();
     server.stop();
     server.check();
+}
+
+/// A target that lacks what it is asked about, and answers so where a path has this.
+fn target(part: &'static str, status: u16, answer: Value) -> Script {
+    Arc::new(move |_, path, asked| match path {
+        _ if path.contains(part) => Some(Reply::Raw(status, String::new(), answer.to_string().into_bytes())),
+        _ if path.contains("/_revs_diff") => {
+            let asked: Value = serde_json::from_slice(asked).unwrap();
+            let lacking = asked.as_object().unwrap().iter().map(|(id, known)| (id.clone(), json!({"missing": known})));
+            Some(Reply::Json(Value::Object(lacking.collect())))
+        }
+        _ => None,
+    })
+}
+
+/// A target that says no word of what became of a document, or that it can't take it now, is tried again: else the document is left out for
+/// good. Only what it refuses for the document's sake is counted, and gone on from.
+#[test]
+fn a_target_that_has_not_written_is_not_believed() {
+    let place = tempfile::tempdir().unwrap();
+    let mut server = Server::start(place.path(), &["--durability", "none"]);
+    let mut client = server.client().patience(PATIENCE);
+    let attached = json!({"_attachments": {"f": {"content_type": "a/b", "data": "aGVsbG8="}}});
+    for (database, document) in [("plain", json!({})), ("files", attached)] {
+        client.good("PUT", &format!("/{database}"), None);
+        client.good("PUT", &format!("/{database}/doc"), Some(&document));
+    }
+    let row = |error: &str| json!([{"id": "doc", "error": error, "reason": "for a reason"}]);
+    let refused = |error: &str| json!({"error": error, "reason": "for a reason"});
+    let mut wrong = Vec::new();
+    for (name, failures, database, script) in [
+        ("no answer about revisions", None, "plain", target("/_revs_diff", 200, json!([]))),
+        ("wrong revisions", None, "plain", target("/_revs_diff", 200, json!({"doc": {"missing": ["x"]}}))),
+        ("no answer about documents", None, "plain", target("/_bulk_docs", 200, json!({"ok": true}))),
+        ("a row of no room", None, "plain", target("/_bulk_docs", 201, row("service_unavailable"))),
+        ("a row of a fault", None, "plain", target("/_bulk_docs", 201, row("internal_server_error"))),
+        ("no room for a file", None, "files", target("/doc?", 503, refused("service_unavailable"))),
+        ("too much at once", None, "files", target("/doc?", 429, refused("too_many_requests"))),
+        ("a file that stood still", None, "files", target("/doc?", 408, refused("timeout"))),
+        ("a row that is forbidden", Some(1), "plain", target("/_bulk_docs", 201, row("forbidden"))),
+        ("a file that is forbidden", Some(1), "files", target("/doc?", 403, refused("forbidden"))),
+    ] {
+        let wanted = json!({"source": database, "target": format!("http://{}/db", peer(script))});
+        let answer = client.must("POST", "/_replicate", Some(&wanted));
+        let told = answer.is_good().then(|| answer.json()["history"][0]["doc_write_failures"].as_u64()).flatten();
+        if told != failures {
+            wrong.push(format!("{name}: {}", answer.shown()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    server.assert_calm();
+    server.stop();
 }

@@ -56,8 +56,22 @@ pub(super) fn refused(failure: &Failure) -> Error {
         404 => Error::not_found(message),
         409 => Error::conflict(message),
         413 => Error::invalid(message).with_source(TooLarge),
+        // Not now: it stood still, or came too often.
+        408 | 429 => Error::unavailable(message),
         400..=499 => Error::invalid(message),
         _ => Error::unavailable(message),
+    }
+}
+
+/// What a row about a document that was not written is to the library.
+fn refused_row(row: &Value) -> Error {
+    let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("unknown");
+    let message = format!("{}: {}: {}", text("id"), text("error"), text("reason"));
+    match text("error") {
+        "internal_server_error" | "service_unavailable" | "timeout" | "too_many_requests" => {
+            Error::unavailable(message)
+        }
+        _ => Error::invalid(message),
     }
 }
 
@@ -252,10 +266,8 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
             }
             told => told?,
         };
-        for row in told.as_array().unwrap_or_default().iter().filter(|row| row.get("error").is_some()) {
-            let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("unknown");
-            refusals.push(Error::invalid(format!("{}: {}: {}", text("id"), text("error"), text("reason"))));
-        }
+        let rows = told.as_array().ok_or_else(|| broken(format!("{} does not say what it wrote", self.url)))?;
+        refusals.extend(rows.iter().filter(|row| row.get("error").is_some()).map(refused_row));
         Ok(())
     }
 
@@ -549,13 +561,14 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
     fn lacking(&self, leaves: &[Leaves]) -> stemmadb::Result<Vec<Wanted>> {
         let asked: Object = leaves.iter().map(|leaves| (leaves.id.as_str(), texts(&leaves.revisions))).collect();
         let told = self.ask(Method::POST, "/_revs_diff", Some(&asked.into()), PATIENCE)?;
+        let wrong = || broken(format!("{} does not say which revisions it lacks", self.url));
         let list = |value: Option<&Value>| {
-            let texts = value.and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str);
-            texts.filter_map(|text| text.parse().ok()).collect::<Vec<Revision>>()
+            let texts = value.and_then(Value::as_array).unwrap_or_default().iter();
+            texts.map(|text| text.as_str()?.parse().ok()).collect::<Option<Vec<Revision>>>().ok_or_else(wrong)
         };
-        let wanted = told.as_object().into_iter().flatten().map(|(id, difference)| {
-            let known = list(difference.get("possible_ancestors"));
-            Ok(Wanted { id: DocumentId::new(id)?, revisions: list(difference.get("missing")), known })
+        let wanted = told.as_object().ok_or_else(wrong)?.iter().map(|(id, difference)| {
+            let known = list(difference.get("possible_ancestors"))?;
+            Ok(Wanted { id: DocumentId::new(id)?, revisions: list(difference.get("missing"))?, known })
         });
         wanted.collect()
     }
