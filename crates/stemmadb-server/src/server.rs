@@ -1,6 +1,7 @@
 //! Listening, connections, their bounds in time and number, and the end.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
@@ -217,9 +219,9 @@ pub(crate) struct Place {
 }
 
 /// Serves a connection to its end; from when the server stops, to the end of the request that it is at.
-async fn attend<S, V>(connection: http1::UpgradeableConnection<TokioIo<S>, V>, mut stopped: watch::Receiver<bool>)
+async fn attend<S, V>(connection: http1::UpgradeableConnection<S, V>, mut stopped: watch::Receiver<bool>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     V: hyper::service::HttpService<Incoming, ResBody = Watched, Error = std::convert::Infallible>,
 {
     let mut connection = std::pin::pin!(connection);
@@ -232,13 +234,16 @@ where
     connection.await.ok();
 }
 
+/// A connection's stream, with an end to how long nothing is taken from it.
+type Io<S> = TokioIo<Pin<Box<TimeoutStream<S>>>>;
+
 fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: SocketAddr,
     place: Arc<Place>,
     state: &Arc<State>,
 ) -> http1::UpgradeableConnection<
-    TokioIo<S>,
+    Io<S>,
     impl hyper::service::Service<
         Request<Incoming>,
         Response = hyper::Response<Watched>,
@@ -248,12 +253,15 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 > {
     let limits = &state.config.limits;
     let state = state.clone();
+    // Who takes nothing of an answer would hold it for ever.
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.stall_timeout));
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)
         .max_buf_size(limits.head_bytes.max(8192))
         .serve_connection(
-            TokioIo::new(stream),
+            TokioIo::new(Box::pin(stream)),
             service_fn(move |mut request| {
                 request.extensions_mut().insert(Peer(peer));
                 request.extensions_mut().insert(place.clone());
@@ -269,6 +277,7 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {
     let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).map(str::to_owned);
     let for_pages = cors_headers(&state.live.config(), origin.as_deref());
     let can_be_challenged = !is_of_script(request.headers());
+    let patience = state.config.limits.stall_timeout;
     let answer = answer(state, request, &mut watch).await.unwrap_or_else(|failure| {
         watch.refused(&failure);
         let challenges = can_be_challenged && failure.status() == hyper::StatusCode::UNAUTHORIZED;
@@ -281,7 +290,7 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {
     for (name, value) in for_pages {
         answer = answer.with(HeaderName::from_static(name), &value);
     }
-    Ok(watch.answered(answer))
+    Ok(watch.answered(answer, patience))
 }
 
 async fn answer(state: Arc<State>, request: Request<Incoming>, watch: &mut Watch) -> Result<Answer> {

@@ -13,10 +13,15 @@ use crate::error::{Failure, Result};
 use crate::http::{Answer, Call, Purpose, blocking, read_json};
 use crate::script::Verb;
 
+/// What is made of a body, as a multiple of its length: itself as text and in the request that the function gets, as a value, as JSON, and as
+/// that is sent to the engine.
+const COPIES: usize = 4;
+
 /// `POST /{db}/_design/{ddoc}/_update/{function}`, `PUT …/{function}/{doc}`
 pub(crate) async fn update(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let body = String::from_utf8_lossy(&call.bytes().await?).into_owned();
+    call.share.grow(body.len().saturating_mul(COPIES)).await?;
     let (design, function) = (call.parameter("ddoc")?.to_owned(), call.parameter("function")?.to_owned());
     let id = call.parameters.get("doc").map(str::to_owned);
     let manner = manner_of(&call)?;

@@ -174,6 +174,12 @@ impl Share {
     pub(crate) fn is_waited_for(&self) -> bool {
         self.room.is_waited_for()
     }
+
+    /// Whether somebody waits, and this is some of what they wait for.
+    pub(crate) fn is_in_the_way(&self) -> bool {
+        let held = self.held.lock();
+        self.room.is_waited_for() && (held.units.is_some() || held.beyond.is_some())
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //! and no thread.
 //!
 //! What stays small is sent whole, with its length; and what fails before its first piece went out is a proper refusal. After that only
-//! cutting the connection tells a client that not all came.
+//! cutting the connection tells a client that not all came. What is large and was made at once goes out piece by piece too: so all who read
+//! are waited for alike.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,16 +18,19 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until};
 
 use super::answer::{Answer, Body};
 use super::call::{blocking, reading};
+use super::room::Share;
 use crate::error::Result;
 
 /// Pieces are about so large: answers below it are sent whole.
 const PIECE_BYTES: usize = 64 << 10;
 /// Pieces made before the client has taken the first.
 const PIECES_AHEAD: usize = 4;
+/// So long a piece may take while others wait for the memory that its answer holds: 16 KiB a second, as those who send must.
+const PIECE_TIME_WAITED_FOR: Duration = Duration::from_secs(4);
 
 /// Where an answer is written to. Writers push to [`Pieces::buffer`], and call [`Pieces::flush_if_full`] now and then.
 pub(crate) struct Pieces {
@@ -91,36 +95,95 @@ impl Parked {
         Ok((self, step))
     }
 
-    /// Sends piece after piece from here on. Waits for a client that is slow, but not for one that stands still.
-    async fn send(mut self, mut step: Step, sender: mpsc::Sender<std::io::Result<Bytes>>, patience: Duration) {
+    /// Sends piece after piece from here on.
+    async fn send(mut self, mut step: Step, client: Client) {
         loop {
             let (piece, is_last) = match step {
-                Step::Piece(piece) => (Ok(piece.into()), false),
-                Step::Done(Ok(piece)) => (Ok(piece.into()), true),
-                // It must arrive: an answer that just ends would look whole.
-                Step::Done(Err(failure)) => (Err(std::io::Error::other(failure.to_string())), true),
+                Step::Piece(piece) => (piece, false),
+                Step::Done(Ok(piece)) => (piece, true),
+                Step::Done(Err(failure)) => return client.cut(failure.to_string()),
             };
-            let is_taken = matches!(timeout(patience, sender.send(piece)).await, Ok(Ok(())));
-            if is_last || !is_taken {
+            if !client.takes(piece.into()).await {
+                return client.cut(TOO_SLOW);
+            }
+            if is_last {
                 return;
             }
             (self, step) = match blocking(move || self.step()).await {
                 Ok(next) => next,
-                Err(failure) => {
-                    let error = std::io::Error::other(failure.to_string());
-                    timeout(patience, sender.send(Err(error))).await.ok();
-                    return;
-                }
+                Err(failure) => return client.cut(failure.to_string()),
             };
         }
     }
 
     /// A body of what is made from this step on.
     fn body(self, step: Step, length: Option<u64>, patience: Duration) -> Body {
-        let (sender, from) = mpsc::channel(PIECES_AHEAD);
-        tokio::spawn(self.send(step, sender, patience));
-        Body::Pieces { from, length }
+        let (client, body) = Client::new(length, patience, Share::of_request());
+        tokio::spawn(self.send(step, client));
+        body
     }
+}
+
+/// Why an answer was cut that its client did not take.
+const TOO_SLOW: &str = "the client took too long to read";
+
+/// A client that reads an answer piece by piece.
+struct Client {
+    sender: mpsc::Sender<std::io::Result<Bytes>>,
+    /// A place that no piece takes: an answer that just ended would look whole.
+    last_place: mpsc::OwnedPermit<std::io::Result<Bytes>>,
+    patience: Duration,
+    /// What the answer holds of the memory that there is for all.
+    share: Option<Arc<Share>>,
+}
+
+impl Client {
+    fn new(length: Option<u64>, patience: Duration, share: Option<Arc<Share>>) -> (Self, Body) {
+        let (sender, from) = mpsc::channel(PIECES_AHEAD + 1);
+        let last_place = sender.clone().try_reserve_owned().expect("a new channel is empty");
+        (Client { sender, last_place, patience, share }, Body::Pieces { from, length })
+    }
+
+    /// Sends a piece, and tells whether the client took it in time: one that is slow is waited for, but not one that stands still, nor one
+    /// in whose answer's place others wait.
+    async fn takes(&self, piece: Bytes) -> bool {
+        let mut place = std::pin::pin!(self.sender.reserve());
+        let until = Instant::now() + self.patience;
+        loop {
+            let next_look = until.min(Instant::now() + PIECE_TIME_WAITED_FOR);
+            tokio::select! {
+                biased;
+                place = &mut place => return place.map(|place| place.send(Ok(piece))).is_ok(),
+                () = sleep_until(next_look) => {}
+            }
+            if next_look == until || self.share.as_ref().is_some_and(|share| share.is_in_the_way()) {
+                return false;
+            }
+        }
+    }
+
+    /// Cuts the connection after what the client has yet to take.
+    fn cut(self, reason: impl Into<String>) {
+        self.last_place.send(Err(std::io::Error::other(reason.into())));
+    }
+}
+
+/// A body of these bytes. If there are many, whoever reads them slowly is waited for as where an answer is made piece by piece.
+pub(super) fn unhurried(body: Body, patience: Duration, share: Option<Arc<Share>>) -> Body {
+    let mut bytes = match body {
+        Body::Whole(Some(bytes)) if bytes.len() > PIECES_AHEAD * PIECE_BYTES => bytes,
+        other => return other,
+    };
+    let (client, body) = Client::new(Some(bytes.len() as u64), patience, share);
+    tokio::spawn(async move {
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+            if !client.takes(piece).await {
+                return client.cut(TOO_SLOW);
+            }
+        }
+    });
+    body
 }
 
 /// Appends `text` as a JSON string.
@@ -154,4 +217,68 @@ pub(crate) fn streamed_bytes<F: Future<Output = Result<()>> + Send + 'static>(
     work: impl FnOnce(Pieces) -> F,
 ) -> Body {
     Parked::new(work).body(Step::Piece(Vec::new()), Some(length), patience)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::super::room::Room;
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const MIB: usize = 1 << 20;
+
+    /// An answer of a MiB, of which nobody takes anything.
+    fn answer(share: Option<Arc<Share>>) -> Body {
+        unhurried(Body::Whole(Some(vec![b'x'; MIB].into())), PATIENCE, share)
+    }
+
+    /// What comes of a body in the end, and why it was cut if it was.
+    async fn taken(mut body: Body) -> (usize, Option<String>) {
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => length += frame.data_ref().map_or(0, Bytes::len),
+                Err(error) => return (length, Some(error.to_string())),
+            }
+        }
+        (length, None)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_stands_still_is_cut_and_can_tell() {
+        let body = answer(None);
+        tokio::time::sleep(PATIENCE / 2).await;
+        assert_eq!(taken(body).await, (MIB, None));
+        let body = answer(None);
+        tokio::time::sleep(PATIENCE * 2).await;
+        assert_eq!(taken(body).await, (PIECES_AHEAD * PIECE_BYTES, Some(TOO_SLOW.to_owned())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_slow_is_waited_for_until_others_wait_for_what_it_holds() {
+        let room = Room::new(MIB as u64, PATIENCE);
+        let (slow, beyond, waiting) = (room.share(), room.share(), room.share());
+        slow.grow(MIB).await.unwrap();
+        beyond.grow(MIB).await.unwrap();
+        let body = answer(Some(slow));
+        tokio::time::sleep(PATIENCE / 2).await;
+        let begun = Instant::now();
+        // It is given what the slow one had, long before its own patience is over.
+        waiting.grow(MIB).await.unwrap();
+        assert!(begun.elapsed() <= PIECE_TIME_WAITED_FOR, "{:?}", begun.elapsed());
+        assert_eq!(taken(body).await.1.as_deref(), Some(TOO_SLOW));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_nothing_is_in_nobodys_way() {
+        let room = Room::new(MIB as u64, PATIENCE / 2);
+        let (first, beyond, waiting) = (room.share(), room.share(), room.share());
+        first.grow(MIB).await.unwrap();
+        beyond.grow(MIB).await.unwrap();
+        let body = answer(Some(room.share()));
+        waiting.grow(MIB).await.unwrap_err();
+        assert_eq!(taken(body).await, (MIB, None));
+    }
 }

@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::Method;
 use hyper::body::{Frame, SizeHint};
 use uuid::Uuid;
 
+use super::stream::unhurried;
 use super::{Answer, Body, Share};
 use crate::error::Failure;
 use crate::metrics::{Metrics, NO_ROUTE};
@@ -70,12 +71,12 @@ impl Watch {
         self.failure = Some(failure.clone());
     }
 
-    /// Counts the answer, and watches it until it was sent.
-    pub(crate) fn answered(mut self, answer: Answer) -> hyper::Response<Watched> {
+    /// Counts the answer, and watches it until it was sent; `patience` is that with a client which stands still.
+    pub(crate) fn answered(mut self, answer: Answer, patience: Duration) -> hyper::Response<Watched> {
         let response = answer.into_response();
         self.status = response.status().as_u16();
         self.metrics.note(self.route, &self.method, self.status, self.started.elapsed());
-        response.map(|body| Watched { body, watch: self })
+        response.map(|body| Watched { body: unhurried(body, patience, self.share.clone()), watch: self })
     }
 
     /// Writes the line about it.
@@ -191,7 +192,8 @@ mod tests {
         pieces.try_send(Ok(Bytes::from_static(b"12345"))).unwrap();
         pieces.try_send(Err(std::io::Error::other("the disk is on fire"))).unwrap();
         let line = logged(async move |watch| {
-            let response = watch.answered(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }));
+            let response =
+                watch.answered(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }), Duration::ZERO);
             assert!(response.into_body().collect().await.is_err());
         });
         for part in [" WARN ", "status=200", "bytes=5", "reason=\"the disk is on fire\""] {
@@ -210,7 +212,7 @@ mod tests {
         let refused = |failure: Failure| {
             logged(async move |mut watch| {
                 watch.refused(&failure);
-                drop(watch.answered(Answer::from(failure)));
+                drop(watch.answered(Answer::from(failure), Duration::ZERO));
             })
         };
         let line = refused(Failure::bad_request("\"sent\" is no number"));

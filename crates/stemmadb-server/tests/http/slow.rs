@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -15,9 +15,13 @@ const READER_COUNT: usize = 600;
 
 /// A database whose listing is longer than what sockets take before anybody reads.
 fn filled() -> Started {
-    // Who reads slowly is not cut here, however slow the machine.
-    let patient = Limits { stall_timeout: Duration::from_secs(600), ..Limits::default() };
-    let server = Started::with(|config| Config { limits: patient, ..config });
+    // Who reads slowly is not cut, however slow the machine.
+    filled_and_patient_for(Duration::from_secs(600))
+}
+
+fn filled_and_patient_for(stall_timeout: Duration) -> Started {
+    let limits = Limits { stall_timeout, ..Limits::default() };
+    let server = Started::with(|config| Config { limits, ..config });
     let docs: Vec<Value> =
         (0..100).map(|n| json!({"_id": format!("{n:03}"), "n": n, "text": "x".repeat(80_000)})).collect();
     server.database("slow", &docs);
@@ -95,6 +99,30 @@ fn slow_readers_hold_nobody_up() {
     reader.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("\"id\":\"000\"") && rest.contains("\"id\":\"099\"") && rest.contains("\n]}"));
     assert!(!rest.contains("\"id\":\"new\""));
+}
+
+/// What a client that reads nothing leaves waiting is cut, on the side of the server too; and what it reads at last tells of it.
+#[test]
+fn who_takes_nothing_is_cut_and_can_tell() {
+    let server = filled_and_patient_for(Duration::from_secs(1));
+    let text = "y".repeat(7_000_000);
+    server.database("long", &[json!({"_id": "one", "text": text})]);
+    // But for the one that asks.
+    let no_connection_is_left = || server.get("/_node/_local/_system").json()["connections"] == 1;
+    // Made piece by piece; made at once.
+    for path in ["/slow/_all_docs?include_docs=true", "/long/one"] {
+        let mut reader = slow_reader(&server, path);
+        let begun = Instant::now();
+        while !no_connection_is_left() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{path} is still sent");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let mut rest = Vec::new();
+        // What the sockets held, and then an end that is none.
+        let ended = reader.read_to_end(&mut rest);
+        let is_whole = rest.ends_with(b"0\r\n\r\n") || rest.len() > 7_000_000;
+        assert!(!is_whole, "{path}: {} bytes, {ended:?}", rest.len());
+    }
 }
 
 #[test]

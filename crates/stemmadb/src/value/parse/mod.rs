@@ -263,6 +263,9 @@ impl<'a> Parser<'a> {
         }
         loop {
             let element = self.value(depth_left)?;
+            if self.elements.len() == self.elements.capacity() {
+                make_room(&mut self.elements, self.at, self.bytes.len(), self.nodes_left);
+            }
             self.elements.push(element);
             match self.next_token() {
                 Some(b',') => self.at += 1,
@@ -284,6 +287,9 @@ impl<'a> Parser<'a> {
         let mut names = Names { first: self.fields.len(), seen: 0, index: None };
         loop {
             let field = self.field(&names, depth_left)?;
+            if self.fields.len() == self.fields.capacity() {
+                make_room(&mut self.fields, self.at, self.bytes.len(), self.nodes_left);
+            }
             self.fields.push(field);
             names.add_last(&self.fields);
             match self.next_token() {
@@ -343,12 +349,29 @@ fn duplicate(at: usize, name: &str) -> Box<ParseError> {
     fail(at, format!("the field {shown:?} is given twice in one object"), Some("keep one of the two"))
 }
 
+/// Stacks of so many, and vectors taken of them, are large: there is no memory for them twice.
+const LARGE_COUNT: usize = 4096;
+
+/// Makes room in a stack that is full. A large one gets what the rest of the text needs if it goes on as it began: doubled again and again it
+/// would leave as much behind as it has.
+#[cold]
+fn make_room<T>(stack: &mut Vec<T>, at: usize, length: usize, nodes_left: usize) {
+    let count = stack.len();
+    if count < LARGE_COUNT {
+        return stack.reserve(1);
+    }
+    let expected = count as u128 * (length - at) as u128 / at.max(1) as u128;
+    let more = usize::try_from(expected + expected / 8).unwrap_or(usize::MAX).max(count);
+    stack.reserve_exact(more.min(nodes_left.saturating_add(1)));
+}
+
 /// The elements of `stack` from `first` on, in a vector of their size.
 fn take_from<T>(stack: &mut Vec<T>, first: usize) -> Vec<T> {
-    if first > 0 {
+    if first > 0 && stack.len() - first < LARGE_COUNT.max(first) {
         return stack.drain(first..).collect();
     }
     let mut all = std::mem::take(stack);
+    stack.extend(all.drain(..first));
     all.shrink_to_fit();
     all
 }

@@ -173,6 +173,36 @@ fn errors_say_line_and_column() {
     assert_eq!(error.line_and_column(b""), (1, 1));
 }
 
+#[test]
+fn large_stacks_grow_once_by_what_the_text_goes_on_with() {
+    let grown = |count: usize, at, length, nodes_left| {
+        let mut stack = vec![0_u8; count];
+        stack.shrink_to_fit();
+        make_room(&mut stack, at, length, nodes_left);
+        stack.capacity()
+    };
+    assert_eq!(grown(5_000, 10_000, 1_010_000, usize::MAX), 5_000 + 562_500);
+    assert_eq!(grown(5_000, 10_000, 1_010_000, 99_999), 105_000, "no more than may come");
+    assert_eq!(grown(5_000, 10_000, 10_001, 99_999), 10_000, "never by less than it has");
+    assert!(grown(100, 200, 1_000_000, usize::MAX) < 1_000, "small ones double");
+}
+
+#[test]
+fn large_containers_are_whole_wherever_they_stand() {
+    let list = |count: usize| format!("[{}0]", "1,".repeat(count));
+    let object =
+        |count: usize| format!("{{{}\"z\":0}}", (0..count).map(|n| format!("\"{n}\":{n},")).collect::<String>());
+    for count in [LARGE_COUNT - 2, LARGE_COUNT, 3 * LARGE_COUNT] {
+        let (list, object) = (list(count), object(count));
+        for text in [
+            format!("[0,{list},{list},[{list},{object}],{object}]"),
+            format!("{{\"a\":{object},\"b\":{list},\"c\":{{\"d\":{object},\"e\":{object}}}}}"),
+        ] {
+            assert_eq!(Value::parse(&text).expect("good JSON").to_json(), text);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
