@@ -187,6 +187,16 @@ impl Directory {
         .await
     }
 
+    /// Serves an open database under `name`, in place of one that is there. The catalogue does not know it.
+    #[cfg(test)]
+    pub(crate) fn take_in(&self, name: &str, database: stemmadb::Database) -> Arc<Served> {
+        let place = Place::new(Entry::new(name));
+        let served = Arc::new(Served::of(&place.entry, database, &self.updates));
+        *place.opened.lock() = Some(served.clone());
+        self.places.write().insert(name.to_owned(), place);
+        served
+    }
+
     /// Deletes the database `name`, and everything in it.
     ///
     /// # Errors

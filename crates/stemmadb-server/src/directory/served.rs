@@ -54,7 +54,11 @@ impl Served {
             Some(revs_limit) => options.revs_limit(revs_limit),
             None => options,
         };
-        let database = Database::open_with(directory.join(&entry.directory), options)?;
+        Ok(Self::of(entry, Database::open_with(directory.join(&entry.directory), options)?, updates))
+    }
+
+    /// The open database of an entry.
+    pub(super) fn of(entry: &Entry, database: Database, updates: &Arc<Updates>) -> Self {
         let security = RwLock::new(Arc::new(entry.security.clone()));
         let (sender, published) = watch::channel(database.sequence());
         let (updates, told) = (updates.clone(), entry.name.clone());
@@ -66,7 +70,7 @@ impl Served {
         let md5s = Mutex::default();
         let (name, created) = (entry.name.clone(), entry.created);
         let mark: String = entry.directory.chars().take(8).filter(char::is_ascii_alphanumeric).collect();
-        Ok(Served {
+        Served {
             name,
             created,
             mark,
@@ -80,7 +84,7 @@ impl Served {
             writers: Crowd::default(),
             was_write_quick: false.into(),
             notifier: Mutex::new(Some(notifier)),
-        })
+        }
     }
 
     pub(crate) fn name(&self) -> &str {

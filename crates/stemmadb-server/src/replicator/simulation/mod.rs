@@ -21,7 +21,7 @@ fn setting(name: &str, default: u64) -> u64 {
 #[test]
 fn nodes_agree_on_what_was_acknowledged_whatever_wires_do() {
     let world = World::new();
-    let (first, count) = (setting("STEMMA_SIMULATION_SEED", 1), setting("STEMMA_SIMULATION_SEEDS", 150));
+    let (first, count) = (setting("STEMMA_SIMULATION_SEED", 1), setting("STEMMA_SIMULATION_SEEDS", 200));
     let mut all = Told::default();
     for seed in first..first + count {
         let told = world.run(seed, Wrong::default()).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));

@@ -7,7 +7,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use stemmadb::testing::Random;
-use stemmadb::{Durability, Peer, Replication, Running};
+use stemmadb::{Database, Durability, Options, Peer, Replication, Running};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -110,23 +110,17 @@ impl World {
         let net = Arc::new(Mutex::new(net));
         let jobs = self.jobs(&mut random, &nodes, &net, wrong);
         let agreed = self.live(&mut random, &jobs, &net);
-        drop((jobs, nodes));
-        let directory = &self.server.state().directory;
-        for node in 0..NODE_COUNT {
-            self.runtime.block_on(directory.delete(&name_of(node))).expect("a database");
-        }
         let mut net = net.lock();
         let trace = std::mem::take(&mut net.trace);
         agreed.map_err(|wrong| format!("{wrong}\n{}", trace.join("\n")))?;
         Ok(Told { trace, requests: net.request_count, faults: net.fault_count, writes: net.clients.write_count })
     }
 
+    /// A new database in memory, without threads of its own.
     fn database(&self, name: &str) -> Arc<Served> {
-        let directory = &self.server.state().directory;
-        self.runtime.block_on(async {
-            directory.create(name).await.expect("a database");
-            directory.open_served(name).await.expect("a database")
-        })
+        let options = Options::new().durability(Durability::None).background(false);
+        let database = Database::in_memory_with(options).expect("a database");
+        self.server.state().directory.take_in(name, database)
     }
 
     /// Replications between all nodes, each by one of its two: a ring, a line that goes both ways, or each with each.
