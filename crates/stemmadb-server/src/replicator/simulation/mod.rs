@@ -5,7 +5,8 @@
 //! Once nothing fails any more all nodes have exactly the leaves that come of what clients were told is written: none is missing, none
 //! that something was written after is back, each has its body and its files, and the winners are the same.
 //!
-//! `STEMMA_SIMULATION_SEEDS` says how many seeds there are, `STEMMA_SIMULATION_SEED` where to begin.
+//! `STEMMA_SIMULATION_SEEDS` says how many seeds there are, `STEMMA_SIMULATION_SEED` where to begin. What is printed of their course is the
+//! same wherever they run.
 
 mod clients;
 mod hasty;
@@ -22,14 +23,16 @@ fn setting(name: &str, default: u64) -> u64 {
 fn nodes_agree_on_what_was_acknowledged_whatever_wires_do() {
     let world = World::new();
     let (first, count) = (setting("STEMMA_SIMULATION_SEED", 1), setting("STEMMA_SIMULATION_SEEDS", 200));
-    let mut all = Told::default();
+    let (mut all, mut course) = (Told::default(), blake3::Hasher::new());
     for seed in first..first + count {
         let told = world.run(seed, Wrong::default()).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        course.update(told.trace.join("\n").as_bytes());
         all.requests += told.requests;
         all.faults += told.faults;
         all.writes += told.writes;
     }
     assert!(count < 10 || all.faults > count, "too little goes wrong");
+    println!("the course of these seeds: {}", course.finalize().to_hex());
     let Told { requests, faults, writes, .. } = all;
     println!(
         "simulation: {count} seeds from {first}, {writes} acknowledged writes, {requests} requests, {faults} faults: 0 diverged, 0 missing, 0 resurrected"
