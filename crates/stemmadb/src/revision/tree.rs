@@ -277,8 +277,8 @@ impl<T: Clone> RevisionTree<T> {
         self.chains.iter().all(|chain| chain.fork.is_some() || chain.first_generation() == 1)
     }
 
-    /// Keeps of each leaf's path, which is the leaf and its known ancestors, the newest so many; of none, not even the leaf. Does
-    /// nothing if no leaf would be left; returns whether anything was forgotten.
+    /// Keeps the newest `length` revisions of each leaf's path, which is the leaf and its known ancestors; where `length` is none, not even
+    /// the leaf. Does nothing if no leaf would be left; returns whether anything was forgotten.
     pub(crate) fn retain(&mut self, length: impl Fn(&Leaf<T>) -> Option<usize>) -> bool {
         let paths: Vec<_> = self.leaves().map(|leaf| (leaf, self.ancestry(&leaf.revision), length(leaf))).collect();
         let is_all = |(_, path, length): &(_, Vec<_>, Option<usize>)| length.is_some_and(|length| path.len() <= length);
