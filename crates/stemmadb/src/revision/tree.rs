@@ -277,19 +277,16 @@ impl<T: Clone> RevisionTree<T> {
         self.chains.iter().all(|chain| chain.fork.is_some() || chain.first_generation() == 1)
     }
 
-    /// Keeps the newest `length` revisions of each leaf's path, which is the leaf and its known ancestors; where `length` is none, not even
-    /// the leaf. Does nothing if no leaf would be left; returns whether anything was forgotten.
-    pub(crate) fn retain(&mut self, length: impl Fn(&Leaf<T>) -> Option<usize>) -> bool {
-        let paths: Vec<_> = self.leaves().map(|leaf| (leaf, self.ancestry(&leaf.revision), length(leaf))).collect();
-        let is_all = |(_, path, length): &(_, Vec<_>, Option<usize>)| length.is_some_and(|length| path.len() <= length);
-        if paths.iter().all(is_all) || paths.iter().all(|(.., length)| length.is_none()) {
+    /// Forgets the leaves for which `keeps` is false, and what only they descend from. Does nothing if none would be left, or
+    /// all; returns whether anything was forgotten.
+    pub(crate) fn retain_leaves(&mut self, keeps: impl Fn(&Leaf<T>) -> bool) -> bool {
+        let kept: SmallVec<[&Leaf<T>; 4]> = self.leaves().filter(|leaf| keeps(leaf)).collect();
+        if kept.is_empty() || kept.len() == self.chains.len() {
             return false;
         }
         let mut retained = Self::new();
-        for (leaf, path, length) in paths {
-            let Some(length) = length else { continue };
-            let path = &path[..path.len().min(length.max(1))];
-            let merged = retained.merge(path, leaf.deleted, leaf.payload.clone());
+        for leaf in kept {
+            let merged = retained.merge(&self.ancestry(&leaf.revision), leaf.deleted, leaf.payload.clone());
             debug_assert!(merged.is_ok_and(|merged| merged.superseded.is_empty()), "leaves stay leaves");
         }
         *self = retained;
@@ -304,8 +301,23 @@ impl<T: Clone> RevisionTree<T> {
             let excess = (chain.ancestors.len() + 1).saturating_sub(kept);
             chain.ancestors.drain(..excess);
         } else if self.revision_count() > kept {
-            self.retain(|_| Some(kept));
+            self.prune_branches(kept);
         }
+    }
+
+    fn prune_branches(&mut self, kept: usize) {
+        let paths: Vec<_> = self.leaves().map(|leaf| self.ancestry(&leaf.revision)).collect();
+        if paths.iter().all(|path| path.len() <= kept) {
+            return;
+        }
+        let mut pruned = Self::new();
+        for (leaf, path) in self.leaves().zip(&paths) {
+            let path = &path[..path.len().min(kept)];
+            let merged = pruned.merge(path, leaf.deleted, leaf.payload.clone());
+            debug_assert!(merged.is_ok_and(|merged| merged.superseded.is_empty()), "leaves stay leaves");
+        }
+        debug_assert_eq!(pruned.chains.len(), self.chains.len(), "no leaf is forgotten");
+        *self = pruned;
     }
 
     fn locate(&self, revision: &Revision) -> Option<Place> {

@@ -6,8 +6,8 @@
 //!
 //! Invariant: from the segments that are left, the log alone gives back every document with all of its known ancestry, at its place in the
 //! feed. A record that is no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the same. Where
-//! ancestors were forgotten (`revs_limit`), no leaf tells: then the leaves themselves are written down, and how much is known of their
-//! ancestry, so that no older record is taken for one, or tells what was forgotten.
+//! ancestors were forgotten (`revs_limit`), no leaf tells: then the leaves themselves are written down, so that no older record is taken
+//! for one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::log::{Frame, LogPosition, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, Stored};
 use crate::revision::{Leaf, Revision, Sequence};
 use crate::store::layout::{self, LocalRow};
-use crate::store::record::{PathLengths, Record, RevisionRecord};
+use crate::store::record::{Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
 use crate::store::{Progress, Store, meta};
@@ -244,10 +244,8 @@ impl Moved {
             let Some(state) = self.current(snapshot, number)? else { continue };
             let is_moved = self.states.iter().any(|(moved, ..)| moved.number == number);
             if !state.tree.is_complete() && (stated.insert(number) || is_moved) {
-                let leaves: Vec<_> = state.tree.leaves().map(|leaf| leaf.revision).collect();
-                let lengths = leaves.iter().map(|leaf| state.tree.ancestry(leaf).len() as u32).collect();
-                let paths = Some(PathLengths { sequence: state.sequence, lengths });
-                Record::Leaves { number, leaves, paths }.encode(&mut self.payload);
+                let leaves = state.tree.leaves().map(|leaf| leaf.revision).collect();
+                Record::Leaves { number, leaves }.encode(&mut self.payload);
             }
         }
         Ok(())

@@ -10,7 +10,7 @@
 //! | 2 local | flags (1), generation, id length, id, packed body |
 //! | 3 shape | shape number, name count, then length and bytes of each name; while they are few, all are written again into each segment |
 //! | 4 settings | the database's settings as JSON |
-//! | 5 leaves | document number, leaf count, then generation and hash (16) of each: no older record makes another leaf. Then the document's sequence, and for each leaf the number of revisions of its path that are known: older records tell of no more. Older logs lack what follows the leaves |
+//! | 5 leaves | document number, leaf count, then generation and hash (16) of each: no older record makes another leaf |
 
 use smallvec::SmallVec;
 
@@ -30,18 +30,9 @@ pub(crate) enum Record<'a> {
     Shape { number: u32, names: Vec<&'a str> },
     /// The database's settings as JSON.
     Settings(&'a [u8]),
-    /// The leaves a document had here: whatever older records say, there are no others, and no more is known of their ancestry.
-    /// Written where what showed that a revision is no leaf any more, or made it forgotten, is given up.
-    Leaves { number: DocumentNumber, leaves: Vec<Revision>, paths: Option<PathLengths> },
-}
-
-/// How much is known of the ancestry of a document's leaves.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PathLengths {
-    /// The document's sequence where it was so.
-    pub(crate) sequence: Sequence,
-    /// How many revisions the path of each leaf has, itself included, in the order of the leaves.
-    pub(crate) lengths: Vec<u32>,
+    /// The leaves a document had here: whatever older records say, there are no others. Written where what showed that a revision
+    /// is no leaf any more is given up.
+    Leaves { number: DocumentNumber, leaves: Vec<Revision> },
 }
 
 /// One revision of one document.
@@ -108,15 +99,11 @@ impl Record<'_> {
                 fields.push(KIND_SETTINGS);
                 fields.extend_from_slice(settings);
             }
-            Record::Leaves { number, leaves, paths } => {
+            Record::Leaves { number, leaves } => {
                 fields.push(KIND_LEAVES);
                 put_varint(fields, number.0);
                 put_varint(fields, leaves.len() as u64);
                 leaves.iter().for_each(|leaf| put_revision(fields, leaf));
-                if let Some(PathLengths { sequence, lengths }) = paths {
-                    put_varint(fields, sequence.0);
-                    lengths.iter().for_each(|length| put_varint(fields, u64::from(*length)));
-                }
             }
         }
     }
@@ -258,18 +245,10 @@ impl<'a> Reader<'a> {
                 let number = DocumentNumber(self.varint()?);
                 let count = self.length()?;
                 let leaves = (0..count).map(|_| Revision::from_stored(self.small()?, self.hash()?));
-                let leaves = leaves.collect::<Result<_>>()?;
-                let paths = if self.at < self.bytes.len() { Some(self.path_lengths(count)?) } else { None };
-                Ok(Record::Leaves { number, leaves, paths })
+                Ok(Record::Leaves { number, leaves: leaves.collect::<Result<_>>()? })
             }
             _ => Err(damaged()),
         }
-    }
-
-    fn path_lengths(&mut self, count: usize) -> Result<PathLengths> {
-        let sequence = Sequence(self.varint()?);
-        let lengths = (0..count).map(|_| self.small()).collect::<Result<_>>()?;
-        Ok(PathLengths { sequence, lengths })
     }
 
     fn revision_record(&mut self) -> Result<RevisionRecord<'a>> {

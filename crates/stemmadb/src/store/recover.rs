@@ -11,7 +11,7 @@ use crate::log::{Blobs, Log, LogOptions, LogPosition, Vfs};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
 use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
 use crate::store::checkpoint::Persisted;
-use crate::store::record::{PathLengths, Record, RevisionRecord};
+use crate::store::record::{Record, RevisionRecord};
 use crate::store::settings::Settings;
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
@@ -225,7 +225,7 @@ impl Store {
                     restore_shape(&self.parts.shapes, number, names)?;
                 }
                 Record::Settings(_) => {}
-                Record::Leaves { number, leaves, paths } => self.replay_leaves(number, &leaves, paths.as_ref(), at)?,
+                Record::Leaves { number, leaves } => self.replay_leaves(number, &leaves, at)?,
             }
         }
         let active = self.active_memtable();
@@ -260,10 +260,6 @@ impl Store {
                 format!("log {position}: document number {} is `{}` and `{}`", record.number.0, old.id, record.id);
             return Err(Error::corrupt(message));
         }
-        self.note_number(record.number);
-        if old.as_ref().is_some_and(|old| old.has(record)) {
-            return Ok(());
-        }
         let mut tree = old.as_ref().map_or_else(RevisionTree::new, |old| old.tree.clone());
         let merged = tree.merge(&record.path, record.deleted, stored)?;
         let is_known = matches!(merged.outcome, Outcome::Known);
@@ -280,33 +276,20 @@ impl Store {
             tree,
             body: is_winner.then(|| Body::new(record.body)),
         };
-        self.replay_state(&snapshot, old.as_deref(), state)
-    }
-
-    /// Numbers that follow are given to new documents.
-    fn note_number(&self, number: DocumentNumber) {
+        self.replay_state(&snapshot, old.as_deref(), state)?;
         let mut writer = self.writer.lock();
-        writer.next_number = writer.next_number.max(DocumentNumber(number.0 + 1));
+        writer.next_number = writer.next_number.max(DocumentNumber(record.number.0 + 1));
+        Ok(())
     }
 
-    /// Forgets the leaves that older records made of revisions that were none any more, and what was forgotten of the others' ancestry.
-    /// What newer records made is no business of this one: the tree may have it already.
-    fn replay_leaves(
-        &self,
-        number: DocumentNumber,
-        leaves: &[Revision],
-        paths: Option<&PathLengths>,
-        position: LogPosition,
-    ) -> Result<()> {
+    /// Forgets the leaves that older records made of revisions that were none any more. Those that newer records made are no
+    /// business of this one: the tree may have them already.
+    fn replay_leaves(&self, number: DocumentNumber, leaves: &[Revision], position: LogPosition) -> Result<()> {
         let snapshot = self.newest_snapshot()?;
         let Some(old) = snapshot.state(number)? else { return Ok(()) };
         let mut state = DocumentState::clone(&old);
-        let lengths = paths.filter(|paths| old.sequence <= paths.sequence).map(|paths| &paths.lengths);
-        let length = |leaf: &Leaf<Stored>| match leaves.iter().position(|stated| *stated == leaf.revision) {
-            Some(at) => Some(lengths.map_or(usize::MAX, |lengths| lengths[at] as usize)),
-            None => (leaf.payload.position > position).then_some(usize::MAX),
-        };
-        if !state.tree.retain(length) {
+        let keeps = |leaf: &Leaf<Stored>| leaves.contains(&leaf.revision) || leaf.payload.position > position;
+        if !state.tree.retain_leaves(keeps) {
             return Ok(());
         }
         state.body = None;
@@ -367,14 +350,6 @@ impl Store {
         self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1), writer.next_number);
         drop(writer);
         Ok(())
-    }
-}
-
-impl DocumentState {
-    /// Whether a record was applied already: a checkpoint that was cut short had brought its document into the tree. Applied once more it
-    /// would tell what later records made forgotten. What is moved has the sequence that the document has then.
-    fn has(&self, record: &RevisionRecord<'_>) -> bool {
-        record.sequence < self.sequence || (record.sequence == self.sequence && !record.relocated)
     }
 }
 

@@ -157,7 +157,7 @@ impl Known {
                     self.shapes.restore_alone(number, names.iter().copied());
                 }
             }
-            Record::Leaves { number, leaves, .. } => {
+            Record::Leaves { number, leaves } => {
                 self.leaves.insert(*number, (position, leaves.clone()));
             }
             Record::Revision(_) | Record::Local { .. } | Record::Settings(_) => {}
