@@ -80,18 +80,19 @@ impl Incoming {
         let Value::Object(mut object) = value else {
             return Err(Failure::bad_request("Document must be a JSON object"));
         };
+        let mut special = take_special(&mut object);
         if let Some(id) = id {
             check_id(id)?;
-            object.insert("_id", id);
+            special.retain(|(name, _)| name != "_id");
+            special.push(("_id".to_owned(), Value::from(id)));
         }
-        if object.get("_id").and_then(Value::as_str).is_some_and(|id| id.starts_with("_local/")) {
+        let is_local_id = |value: &Value| value.as_str().is_some_and(|id| id.starts_with("_local/"));
+        if special.iter().any(|(name, value)| name == "_id" && is_local_id(value)) {
             // Their revisions, `0-N`, only count.
-            object.remove("_rev");
+            special.retain(|(name, _)| name != "_rev");
         }
         let mut document = Incoming::default();
-        let special: Vec<String> = object.names().filter(|name| name.starts_with('_')).map(str::to_owned).collect();
-        for name in special {
-            let value = object.remove(&name).unwrap_or_default();
+        for (name, value) in special {
             document.take(&name, value)?;
         }
         if let (Some(ancestry), Some(revision)) = (&document.ancestry, &document.revision)
@@ -142,6 +143,21 @@ impl Incoming {
             (None, None) => Err(doc_validation("A document with new_edits=false needs a _rev".to_owned())),
         }
     }
+}
+
+/// Takes the members that begin with `_` out of a document, all at once: one by one, each would move all that follow it.
+fn take_special(object: &mut Object) -> Vec<(String, Value)> {
+    let mut special = Vec::new();
+    if object.names().any(|name| name.starts_with('_')) {
+        object.retain(|name, value| {
+            let is_special = name.starts_with('_');
+            if is_special {
+                special.push((name.to_owned(), std::mem::take(value)));
+            }
+            !is_special
+        });
+    }
+    special
 }
 
 /// Whether `id` can be a document's.
@@ -250,6 +266,20 @@ mod tests {
         assert!(matches!(&x.content, Content::Inline(bytes) if &bytes[..] == b"hi") && x.content_type == "text/plain");
         assert!(matches!(y.content, Content::Stub) && y.revpos == Some(1));
         assert!(matches!(z.content, Content::Follows { length: Some(3), gzip: false }));
+    }
+
+    #[test]
+    fn the_id_of_the_path_counts_and_the_body_stays_as_it_was() {
+        let value = |json: &str| Value::parse(json.as_bytes()).unwrap();
+        let many: String = (0..20_000).map(|n| format!(r#""_replication_{n}":1,"{n}":{n},"#)).collect();
+        let document =
+            Incoming::parse_as(Some("a"), value(&format!(r#"{{{many}"_id":7,"_rev":"1-a","z":0}}"#))).unwrap();
+        assert_eq!((document.id.as_deref(), document.revision.is_some()), (Some("a"), true));
+        let body = document.body.as_object().unwrap();
+        assert!(body.names().take(20_000).eq((0..20_000).map(|n| n.to_string())) && body.len() == 20_001);
+        assert_eq!(body.get("z"), Some(&Value::from(0)));
+        let local = Incoming::parse_as(Some("_local/a"), value(r#"{"_rev":"0-1","n":1}"#)).unwrap();
+        assert!(local.revision.is_none());
     }
 
     #[test]

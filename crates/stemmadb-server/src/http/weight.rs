@@ -4,9 +4,9 @@ use memchr::memchr2;
 
 use crate::error::{Failure, Result};
 
-/// What a value takes where it stands, in an array or as an object's, and what its name takes.
+/// What a value takes where it stands, in an array or as an object's; what its name takes, with its place in the index that large objects have.
 const VALUE_BYTES: usize = 32;
-const NAME_BYTES: usize = 24;
+const NAME_BYTES: usize = 40;
 /// So much a text may take, whatever it consists of: lists of some hundred thousand numbers are what people send.
 const FREE_BYTES: usize = 16 << 20;
 /// Shorter ones are not looked at.
