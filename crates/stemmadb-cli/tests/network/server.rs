@@ -75,11 +75,13 @@ impl Server {
         until("the server listens", START_PATIENCE, || {
             let ended = self.child.as_mut().unwrap().try_wait().unwrap();
             assert!(ended.is_none(), "the server ended at its start, {ended:?}: {}", &self.said()[offset..]);
-            self.said()[offset..].contains("listening on http://")
+            let said = self.said();
+            // The whole line: it may be read while it is written.
+            let told = said[offset..].split("listening on http://").nth(1).filter(|told| told.contains('\n'));
+            let Some(told) = told else { return false };
+            self.address = told.split_whitespace().next().unwrap().parse().unwrap();
+            true
         });
-        let said = self.said();
-        let told = said[offset..].split("listening on http://").nth(1).unwrap();
-        self.address = told.split_whitespace().next().unwrap().parse().unwrap();
         begun.elapsed()
     }
 
