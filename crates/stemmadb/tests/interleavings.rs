@@ -9,7 +9,8 @@
 //! Each scene was seen to fail, within 4,000 orders, without a defence: publishing as soon as a frame is written (`commits`), waiting for
 //! it after a look outside of the lock (`commits`: somebody waits for ever), a snapshot that takes the tree before the memtables, or a
 //! memtable that goes before it is merged (`checkpoints_and_snapshots`, `commits`), a retired segment's file that is used again while a
-//! snapshot has it (`compactions_and_snapshots`), a watcher that begins while something is published, or a transaction that is handed on
+//! snapshot has it, or an id that is met in the tree and once more in memory, where its document was moved meanwhile
+//! (`compactions_and_snapshots`), a watcher that begins while something is published, or a transaction that is handed on
 //! while nobody looks any more (`watchers`), a failed flush after which the log goes on, or a checkpoint that merges what is not visible
 //! yet (`a_failing_disk`: what was refused is read).
 //!
@@ -150,9 +151,10 @@ fn compactions_and_snapshots() {
     play("compactions and snapshots", |seed| {
         let place = Place::new(seed);
         let db = place.open(options()).unwrap();
-        for round in 0..2 {
-            for number in 0..6 {
-                db.upsert(&format!("{number}"), &body(number + round * 100)).unwrap();
+        // Two of three records can go, so that the third is moved.
+        for number in 0..6 {
+            for round in 0..3 {
+                db.upsert(&format!("{number}"), &body(number + round * 50)).unwrap();
             }
         }
         // So that the snapshot reads from the log.
@@ -177,6 +179,10 @@ fn compactions_and_snapshots() {
             }
         };
         read();
+        // What is moved while ids are looked at is in the tree, and then in memory too.
+        for _ in 0..8 {
+            assert_eq!(db.find(field("_id").ge("0")).count().unwrap(), 6, "each document once");
+        }
         compactor.join().unwrap();
         writer.join().unwrap();
         read();

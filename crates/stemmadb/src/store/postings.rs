@@ -402,6 +402,8 @@ impl Snapshot {
             }
         }
         numbers.sort_unstable();
+        // What compaction moved meanwhile was in the tree, and then in memory too.
+        numbers.dedup();
         Ok(DocumentSet::from_sorted(numbers))
     }
 }
