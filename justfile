@@ -46,7 +46,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-soak nightly-calm nightly-audit nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-soak nightly-calm nightly-audit nightly-fuzz
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -90,6 +90,10 @@ nightly-syscalls scripts="10":
 nightly-damage damages="2000":
     STEMMA_DAMAGES={{damages}} STEMMA_DAMAGE_SEED=$RANDOM cargo test -p stemmadb --test check -- --nocapture
     STEMMA_SALVAGES={{damages}} STEMMA_SALVAGE_SEED=$RANDOM cargo test -p stemmadb --test salvage -- --nocapture
+
+# Copies put together of files of many moments.
+nightly-copies copies="10000":
+    STEMMA_COPIES={{copies}} STEMMA_COPY_SEED=$RANDOM cargo test -p stemmadb --test copies -- --nocapture
 
 # Orders in which threads may go on, for each of five scenes.
 nightly-schedules schedules="20000":
