@@ -66,8 +66,9 @@ fn of_number(number: Number) -> String {
     }
 }
 
-/// Whether a text could be taken for another value, or for a text in quotes.
+/// Whether a text could be taken for another value, or for a text in quotes, with blanks around it or without.
 fn is_ambiguous(text: &str) -> bool {
+    let text = text.trim_matches(' ');
     let is_like_number = || text.starts_with(['-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
     match text {
         "" | "null" | "true" | "false" => true,
@@ -146,6 +147,10 @@ mod tests {
             ("\"\"", "\"\""),
             ("\"\\\"x\\\"\"", "\"\"x\"\""),
             ("\"red\"", "red"),
+            ("\" 0\"", "\" 0\""),
+            ("\"true \"", "\"true \""),
+            ("\"  \"", "\"  \""),
+            ("\" a 0\"", " a 0"),
         ] {
             assert_eq!(value(json), name, "{json}");
         }
