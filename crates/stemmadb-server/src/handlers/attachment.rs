@@ -15,7 +15,7 @@ use super::document::{answer_written, has_etag, id_of, manner_of, open, parent_o
 use crate::directory::Served;
 use crate::documents::{Content, Incoming, IncomingFile, check_id, md5_text, write_one};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Arriving, Body, Call, Patience, blocking, next_frame, streamed_bytes};
+use crate::http::{Answer, Body, Call, Patience, arriving_on_channel, blocking, next_frame, streamed_bytes};
 
 /// Content is read and sent in pieces of this size.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -170,7 +170,7 @@ async fn store_body(call: &mut Call, served: &Arc<Served>) -> Result<Content> {
     let limits = call.state.config.limits.clone();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
     let place = call.place_for_upload().await?;
-    let (sender, arriving) = Arriving::new();
+    let (sender, arriving) = arriving_on_channel();
     let storing = served.clone();
     let (is_gzip, file_max) = (is_gzip(call), limits.attachment_bytes);
     let stored = tokio::task::spawn_blocking(move || {

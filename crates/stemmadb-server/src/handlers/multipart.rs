@@ -15,7 +15,8 @@ use crate::directory::Served;
 use crate::documents::{Content, FileView, Incoming, Leaves, Opened, Printer, Show};
 use crate::error::{Failure, Result};
 use crate::http::{
-    Answer, Arriving, Call, Parts, Patience, Pieces, Purpose, boundary, check_weight, next_frame, read_json, streamed,
+    Answer, Call, Parts, Patience, Pieces, Purpose, arriving_on_channel, boundary, check_weight, next_frame, read_json,
+    streamed,
 };
 
 /// A document is read in pieces of this size.
@@ -151,7 +152,7 @@ pub(super) async fn read_related(
     let boundary = boundary.ok_or_else(|| Failure::bad_request("multipart/related needs a boundary"))?.to_owned();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
     let place = call.place_for_upload().await?;
-    let (sender, arriving) = Arriving::new();
+    let (sender, arriving) = arriving_on_channel();
     let (served, id) = (served.clone(), id.to_owned());
     let (json_max, file_max) = (limits.body_bytes, limits.attachment_bytes);
     let (runtime, share) = (Handle::current(), call.share.clone());

@@ -14,7 +14,7 @@ mod watched;
 mod weight;
 
 pub(crate) use answer::{Answer, Body, Served};
-pub(crate) use arriving::Arriving;
+pub(crate) use arriving::{Arriving, arriving_on_channel};
 pub(crate) use body::{Patience, next_frame, read_all, read_json};
 pub(crate) use call::{Call, State, UPLOADS_MAX, blocking, may_step_aside, reading};
 pub(crate) use crowd::Crowd;

@@ -1,6 +1,7 @@
 //! A database that is reached over HTTP, as a peer. Its calls block the job's thread; a cancelled job's end at once.
 
 use std::io::{self, Read};
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use super::connect::Network;
 use super::waits::Waits;
 use crate::documents::{Incoming, parse_revision};
 use crate::error::Failure;
-use crate::http::{Body, Patience, Purpose, next_frame, read_all, read_json};
+use crate::http::{Arriving, Body, Patience, Purpose, next_frame, read_all, read_json};
 
 /// What a path's segment may not have as it is.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -310,9 +311,13 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
                 remote.wait_for(Self::told(response))?;
                 return Err(broken("a file could not be read"));
             }
-            let body = response.into_body();
-            let arriving = Arriving { remote, body, patience: Patience::with_peer(PATIENCE), piece: Bytes::new() };
-            Ok(Box::new(Compared::new(arriving, of, told)) as Box<dyn Read + Send>)
+            let (mut body, mut patience) = (response.into_body(), Patience::with_peer(PATIENCE));
+            // Waited for by whoever reads it.
+            let pieces = iter::from_fn(move || {
+                let next = async { next_frame(&mut body, &mut patience).await.map_err(|error| refused(&error)) };
+                remote.wait_for(next).map_err(io::Error::other).transpose()
+            });
+            Ok(Box::new(Compared::new(Arriving::of(pieces), of, told)) as Box<dyn Read + Send>)
         })
     }
 
@@ -469,29 +474,6 @@ fn document_json(transfer: &Transfer) -> Value {
     }
     object.extend(transfer.body.as_object().into_iter().flatten().map(|(name, value)| (name, value.clone())));
     object.into()
-}
-
-/// Content as it arrives, waited for by whoever reads it.
-struct Arriving<C> {
-    remote: Remote<C>,
-    body: Arrived,
-    patience: Patience,
-    piece: Bytes,
-}
-
-impl<C: Connect + Clone + Send + Sync + 'static> Read for Arriving<C> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() {
-            let next = async { next_frame(&mut self.body, &mut self.patience).await.map_err(|error| refused(&error)) };
-            match self.remote.wait_for(next).map_err(io::Error::other)? {
-                Some(piece) => self.piece = piece,
-                None => return Ok(0),
-            }
-        }
-        let count = buffer.len().min(self.piece.len());
-        buffer[..count].copy_from_slice(&self.piece.split_to(count));
-        Ok(count)
-    }
 }
 
 impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
