@@ -285,9 +285,7 @@ impl Case {
             Operation::Transaction { changes, locals, gives_up } => self.transaction(changes, locals, *gives_up),
             Operation::Local(write) => self.local(write),
             Operation::Reopen => self.reopen(|_| Ok(()), None),
-            Operation::ReopenWithoutTree => {
-                self.reopen(|path| std::fs::remove_dir_all(path.join("tree")).map_err(|error| error.to_string()), None)
-            }
+            Operation::ReopenWithoutTree => self.reopen(without_tree, None),
             Operation::Rebuild => {
                 let options = options(&self.setting);
                 self.reopen(|path| ok(|| "rebuild".into(), Database::rebuild(path, options, |_| ())).map(drop), None)
@@ -599,9 +597,14 @@ impl Case {
         self.listen()?;
         sound(self.db())?;
         self.reopen(|_| Ok(()), None)?;
+        self.reopen(without_tree, None)?;
         sound(self.db())?;
         Ok(self.operations)
     }
+}
+
+fn without_tree(path: &std::path::Path) -> Outcome {
+    std::fs::remove_dir_all(path.join("tree")).map_err(|error| error.to_string())
 }
 
 fn local_id(index: usize) -> String {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::segment::segment_name;
 
-/// A place in the log. Opaque above this room: it may be kept, compared and advanced within one payload, nothing else.
+/// A place in the log. Opaque above this room: it may be kept, compared and moved within one payload, nothing else.
 ///
 /// Layout: the segment's number in the upper 32 bits, the offset in its file in the lower 32, so positions order as the
 /// log was written.
@@ -45,6 +45,12 @@ impl LogPosition {
     /// The offset in the segment's file, in bytes.
     pub(crate) const fn offset(self) -> u32 {
         self.0 as u32
+    }
+
+    /// The position `bytes` before this one in the same payload.
+    #[must_use]
+    pub(crate) const fn back(self, bytes: u32) -> Self {
+        LogPosition::new(self.segment(), self.offset().saturating_sub(bytes))
     }
 
     /// The position `bytes` further in the same payload.

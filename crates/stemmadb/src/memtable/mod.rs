@@ -39,6 +39,38 @@ pub(crate) struct Stored {
     pub(crate) logged_ancestors: u32,
 }
 
+/// Where a record of the log lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Where it starts.
+    pub(crate) position: LogPosition,
+    /// Its length in bytes.
+    pub(crate) length: u32,
+}
+
+/// How the log tells what is known of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// All its records together tell just that, in any order.
+    Exactly,
+    /// They tell more, since ancestors were forgotten or a claim was not believed: only all of them, in the order in which they were
+    /// written, lead to what is known.
+    TooMuch,
+    /// The record there states what was known when it was written; what is older counts for nothing.
+    Stated(Place),
+}
+
+impl Told {
+    /// After a write whose record does, or does not, tell more than became known.
+    #[must_use]
+    pub(crate) fn after(self, is_too_much: bool) -> Self {
+        match self {
+            Told::Exactly if is_too_much => Told::TooMuch,
+            told => told,
+        }
+    }
+}
+
 /// Everything the database knows of one document after one write.
 #[derive(Debug, Clone)]
 pub(crate) struct DocumentState {
@@ -47,6 +79,7 @@ pub(crate) struct DocumentState {
     /// The sequence of its latest written revision.
     pub(crate) sequence: Sequence,
     pub(crate) tree: RevisionTree<Stored>,
+    pub(crate) told: Told,
     /// The winner's body, when this memtable saw it written.
     pub(crate) body: Option<Body>,
 }
@@ -55,6 +88,27 @@ impl DocumentState {
     /// Whether the winner is not a deletion.
     pub(crate) fn is_live(&self) -> bool {
         self.tree.winner().is_some_and(|leaf| !leaf.deleted)
+    }
+
+    /// Whether the log has to state what is known before it may give up any of the document's records. Of a document whose history is known
+    /// to its beginning, and never was unknown, it has not.
+    pub(crate) fn is_to_be_stated(&self) -> bool {
+        self.told != Told::Exactly || !self.tree.is_complete()
+    }
+
+    /// The records that are still needed for themselves: those of its leaves, and the one that states what is known.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let leaves = self.tree.leaves().map(|leaf| leaf.payload.place());
+        leaves.chain(match self.told {
+            Told::Stated(place) => Some(place),
+            Told::Exactly | Told::TooMuch => None,
+        })
+    }
+}
+
+impl Stored {
+    pub(crate) fn place(&self) -> Place {
+        Place { position: self.position, length: self.length }
     }
 }
 

@@ -257,6 +257,15 @@ impl<T: Clone> RevisionTree<T> {
         path
     }
 
+    /// Whether all of `path`, newest first, is known to be one line of descent.
+    pub(crate) fn has_path(&self, path: &[Revision]) -> bool {
+        match path {
+            [] => true,
+            [revision] => self.contains(revision),
+            [revision, ..] => self.ancestry(revision).starts_with(path),
+        }
+    }
+
     /// Which of a peer's revisions are not known, and which leaves they may descend from.
     pub(crate) fn missing(&self, revisions: &[Revision]) -> Missing {
         let missing: Vec<_> = revisions.iter().copied().filter(|revision| !self.contains(revision)).collect();
@@ -293,22 +302,22 @@ impl<T: Clone> RevisionTree<T> {
         true
     }
 
-    /// Forgets ancestors that are `revs_limit` or more edits older than every leaf that descends from them.
-    /// Leaves are never forgotten.
-    pub(crate) fn prune(&mut self, revs_limit: usize) {
+    /// Forgets ancestors that are `revs_limit` or more edits older than every leaf that descends from them; returns whether there were
+    /// any. Leaves are never forgotten.
+    pub(crate) fn prune(&mut self, revs_limit: usize) -> bool {
         let kept = revs_limit.max(1);
         if let [chain] = &mut self.chains[..] {
             let excess = (chain.ancestors.len() + 1).saturating_sub(kept);
             chain.ancestors.drain(..excess);
-        } else if self.revision_count() > kept {
-            self.prune_branches(kept);
+            return excess > 0;
         }
+        self.revision_count() > kept && self.prune_branches(kept)
     }
 
-    fn prune_branches(&mut self, kept: usize) {
+    fn prune_branches(&mut self, kept: usize) -> bool {
         let paths: Vec<_> = self.leaves().map(|leaf| self.ancestry(&leaf.revision)).collect();
         if paths.iter().all(|path| path.len() <= kept) {
-            return;
+            return false;
         }
         let mut pruned = Self::new();
         for (leaf, path) in self.leaves().zip(&paths) {
@@ -317,7 +326,10 @@ impl<T: Clone> RevisionTree<T> {
             debug_assert!(merged.is_ok_and(|merged| merged.superseded.is_empty()), "leaves stay leaves");
         }
         debug_assert_eq!(pruned.chains.len(), self.chains.len(), "no leaf is forgotten");
+        let is_shorter = |(leaf, path): (&Leaf<T>, &Vec<_>)| pruned.ancestry(&leaf.revision).len() < path.len();
+        let is_any_shorter = self.leaves().zip(&paths).any(is_shorter);
         *self = pruned;
+        is_any_shorter
     }
 
     fn locate(&self, revision: &Revision) -> Option<Place> {

@@ -211,6 +211,7 @@ impl Check<'_> {
                 self.files(&self.snapshot.leaf_document(state, leaf)?)?;
             }
         }
+        self.snapshot.verify_statement(state)?;
         if state.is_live() {
             let document = self.snapshot.winner(state)?;
             let parts = &self.snapshot.parts;
@@ -384,7 +385,7 @@ impl Check<'_> {
         while let Some((key, value)) = rows.next()? {
             let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
             let state = layout::DocumentRow::decode(value)?.state(number)?;
-            state.tree.leaves().for_each(|leaf| add(leaf.payload.position, leaf.payload.length));
+            state.places().for_each(|place| add(place.position, place.length));
         }
         let mut rows = tree.scan(Table::Local, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
         while let Some((_, value)) = rows.next()? {

@@ -14,7 +14,7 @@ use std::ops::Bound;
 
 use crate::index::{self, Container, PathNumber, ordered};
 use crate::log::Level;
-use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Stored, Walk};
+use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Place, Stored, Walk};
 use crate::revision::Sequence;
 use crate::store::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::store::meta::{self, Checkpoint};
@@ -236,9 +236,9 @@ fn merge_documents(slices: &mut Slices<'_>, memtable: &Memtable) -> Result<()> {
         let key = layout::id_key(&id);
         if let Some(value) = tree.get(Table::Local, &key)? {
             let old = LocalRow::decode(value)?;
-            live.remove(&Stored { position: old.position, length: old.length, logged_ancestors: 0 });
+            live.remove(Place { position: old.position, length: old.length });
         }
-        live.add(&state.stored);
+        live.add(state.stored.place());
         let LocalState { generation, deleted, stored: Stored { position, length, .. }, .. } = *state;
         tree.put(Table::Local, &key, &LocalRow { generation, deleted, position, length }.encode())?;
     }
@@ -253,12 +253,12 @@ fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &
         None => None,
     };
     if let Some(old) = &old {
-        old.tree.leaves().for_each(|leaf| live.remove(&leaf.payload));
+        old.places().for_each(|place| live.remove(place));
         if old.sequence != state.sequence {
             tree.delete(Table::Sequences, &layout::number_key(old.sequence.0))?;
         }
     }
-    state.tree.leaves().for_each(|leaf| live.add(&leaf.payload));
+    state.places().for_each(|place| live.add(place));
     tree.put(Table::Docs, &key, &DocumentRow::encode(state)?)?;
     tree.put(Table::Ids, &layout::id_key(state.id.as_str()), &IdRow::of(state)?.encode())?;
     if old.is_none_or(|old| old.sequence != state.sequence) {
@@ -272,12 +272,12 @@ fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &
 struct LiveChanges(BTreeMap<u32, i64>);
 
 impl LiveChanges {
-    fn add(&mut self, stored: &Stored) {
-        *self.0.entry(stored.position.segment()).or_default() += i64::from(stored.length);
+    fn add(&mut self, place: Place) {
+        *self.0.entry(place.position.segment()).or_default() += i64::from(place.length);
     }
 
-    fn remove(&mut self, stored: &Stored) {
-        *self.0.entry(stored.position.segment()).or_default() -= i64::from(stored.length);
+    fn remove(&mut self, place: Place) {
+        *self.0.entry(place.position.segment()).or_default() -= i64::from(place.length);
     }
 
     fn apply(&self, tree: &mut dyn TreeTransaction) -> Result<()> {

@@ -4,24 +4,24 @@
 //! position); once the tree points to the new places, the segment is retired. Nothing is ever copied as a whole, so
 //! this needs room for one segment.
 //!
-//! Invariant: from the segments that are left, the log alone gives back every document with all of its known ancestry, at its place in the
-//! feed. A record that is no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the same. Where
-//! ancestors were forgotten (`revs_limit`), no leaf tells: then the leaves themselves are written down, so that no older record is taken
-//! for one.
+//! Invariant: from the segments that are left, the log alone gives back every document with exactly the ancestry that is known, at its
+//! place in the feed. A record that is no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the
+//! same. Where ancestors were forgotten (`revs_limit`), records tell more than is known, and which of them are left makes a difference: then
+//! all that is known is *stated* by a record of its own, behind every leaf that was moved, and whenever a record goes that is newer than the
+//! last statement. So whatever is newer than that is still there, all of it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use crate::Result;
 use crate::index::{DocumentNumber, difference};
 use crate::log::{Frame, LogPosition, SegmentInfo};
-use crate::memtable::{DocumentState, LocalState, Stored};
+use crate::memtable::{DocumentState, LocalState, Place, Stored, Told};
 use crate::revision::{Leaf, Revision, Sequence};
-use crate::store::layout::{self, LocalRow};
-use crate::store::record::{Record, RevisionRecord};
+use crate::store::layout::{self, DocumentRow, LocalRow};
+use crate::store::record::{Forgotten, Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
 use crate::store::{Progress, Store, meta};
@@ -100,9 +100,8 @@ impl Store {
 
     /// Rewrites one segment; `show` hears how many bytes of it are done.
     fn compact_segment(&self, number: u32, show: &mut dyn FnMut(u64)) -> Result<()> {
-        let mut stated = HashSet::new();
         self.parts.log.frames(number, &mut |frame| {
-            self.relocate_frame(&frame, &mut stated)?;
+            self.relocate_frame(&frame)?;
             show(u64::from(frame.end.offset()));
             Ok(())
         })?;
@@ -113,8 +112,8 @@ impl Store {
         tree.commit()
     }
 
-    /// Appends again what is still needed of one frame. `stated` are the documents whose leaves were written down on the way.
-    fn relocate_frame(&self, frame: &Frame<'_>, stated: &mut HashSet<DocumentNumber>) -> Result<()> {
+    /// Appends again what is still needed of one frame.
+    fn relocate_frame(&self, frame: &Frame<'_>) -> Result<()> {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let snapshot = self.newest_snapshot()?;
@@ -137,12 +136,12 @@ impl Store {
                 Record::Settings(_) => {
                     Record::Settings(&self.parts.settings()).encode(&mut moved.payload);
                 }
-                Record::Leaves { number, .. } => {
-                    moved.looked_at.insert(number);
+                Record::Leaves { number, .. } | Record::Statement { number, .. } => {
+                    moved.statement(&snapshot, number, position)?;
                 }
             }
         }
-        moved.state_leaves(&snapshot, stated)?;
+        moved.state_what_is_known()?;
         self.append_moved(&mut writer, moved)
     }
 
@@ -154,15 +153,8 @@ impl Store {
         writer.log_end = appended.end;
         let active = self.active_memtable();
         let unchanged = difference(None, None);
-        // A later state of the same document was made before the earlier leaf had its place.
-        let mut placed: HashMap<_, SmallVec<[_; 1]>> = HashMap::new();
-        for (mut state, revision, stored) in moved.states {
-            let of_document = placed.entry(state.number).or_default();
-            of_document.push((revision, stored.placed(appended.payload)));
-            for (revision, stored) in of_document {
-                state.tree.update_payload(revision, *stored);
-            }
-            active.insert(Arc::new(state), false, unchanged);
+        for document in moved.documents.into_values().filter(MovedDocument::is_changed) {
+            active.insert(Arc::new(document.placed(appended.payload)), false, unchanged);
         }
         for (id, mut state) in moved.locals {
             state.stored = state.stored.placed(appended.payload);
@@ -180,84 +172,187 @@ impl Stored {
     }
 }
 
+impl Told {
+    /// Whether what a record at `position` tells is stated by a newer one.
+    fn is_stated_after(self, position: LogPosition) -> bool {
+        matches!(self, Told::Stated(place) if place.position > position)
+    }
+}
+
 /// What of one frame is appended again. Positions are offsets until the frame's place is known.
 #[derive(Default)]
 struct Moved {
     payload: Vec<u8>,
-    states: Vec<(DocumentState, Revision, Stored)>,
+    documents: BTreeMap<DocumentNumber, MovedDocument>,
     locals: Vec<(String, LocalState)>,
-    /// Documents of which something may have been given up.
-    looked_at: BTreeSet<DocumentNumber>,
+}
+
+/// A document of which the frame has a record.
+struct MovedDocument {
+    /// As it is now: bodies are read through the old places until the new ones are known; only the ancestry that a leaf's record tells
+    /// counts as it will.
+    state: DocumentState,
+    /// The leaves that were moved.
+    leaves: SmallVec<[(Revision, Stored); 1]>,
+    is_to_be_stated: bool,
+    statement: Option<Place>,
+}
+
+impl MovedDocument {
+    fn is_changed(&self) -> bool {
+        !self.leaves.is_empty() || self.statement.is_some()
+    }
+
+    fn is_moved(&self, leaf: &Leaf<Stored>) -> bool {
+        self.leaves.iter().any(|(revision, _)| *revision == leaf.revision)
+    }
+
+    /// The state with the places in a payload that lies at `payload`.
+    fn placed(mut self, payload: LogPosition) -> DocumentState {
+        for (revision, stored) in self.leaves {
+            self.state.tree.update_payload(&revision, stored.placed(payload));
+        }
+        if let Some(Place { position, length }) = self.statement {
+            self.state.told = Told::Stated(Place { position: payload.advance(position.offset()), length });
+        }
+        self.state
+    }
+
+    /// As it is stated by a record at the offset `offset`.
+    fn stated(&self, offset: u32) -> DocumentState {
+        let mut state = DocumentState { told: Told::Exactly, ..self.state.clone() };
+        for (revision, stored) in &self.leaves {
+            let position = LogPosition::new(0, offset - stored.position.offset());
+            state.tree.update_payload(revision, Stored { position, ..*stored });
+        }
+        state
+    }
 }
 
 impl Moved {
     fn revision(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, position: LogPosition) -> Result<()> {
-        let Some(state) = self.current(snapshot, record.number)? else { return Ok(()) };
-        self.looked_at.insert(record.number);
+        let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(()) };
+        if document.state.is_to_be_stated() {
+            self.revision_of_stated(snapshot, &mut document, &record.path[0], position)?;
+        } else {
+            self.revision_of_told(snapshot, &mut document, record, position)?;
+        }
+        self.documents.insert(record.number, document);
+        Ok(())
+    }
+
+    /// Of a document whose records together tell what is known of it.
+    fn revision_of_told(
+        &mut self,
+        snapshot: &Snapshot,
+        document: &mut MovedDocument,
+        record: &RevisionRecord<'_>,
+        position: LogPosition,
+    ) -> Result<()> {
         let revision = record.path[0];
-        if let Some(leaf) = state.tree.leaf(&revision)
-            && leaf.payload.position == position
+        if let Some(leaf) =
+            document.state.tree.leaf(&revision).filter(|leaf| leaf.payload.position == position).cloned()
         {
-            self.push(&state, leaf, record.body);
+            self.push(document, &leaf, record.body);
             return Ok(());
         }
         // Not where a body is read: what it tells of ancestry must be told by the leaf itself or those that descend from it.
-        for leaf in state.tree.leaves() {
-            let ancestry = state.tree.ancestry(&leaf.revision);
+        let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
+        for leaf in &leaves {
+            let ancestry = document.state.tree.ancestry(&leaf.revision);
             let Some(distance) = ancestry.iter().position(|ancestor| *ancestor == revision) else { continue };
             let needed = (distance + record.path.len() - 1).min(ancestry.len() - 1);
             if (leaf.payload.logged_ancestors as usize) < needed {
-                let document = snapshot.leaf_document(&state, leaf)?;
-                self.push(&state, leaf, document.packed_bytes());
+                let read = snapshot.leaf_document(&document.state, leaf)?;
+                self.push(document, leaf, read.packed_bytes());
             }
         }
-        self.keep_sequence(snapshot, record, &state)
+        self.keep_sequence(snapshot, document, record)
     }
 
-    /// Lets the winner tell the document's newest sequence, if a record that goes may be the only one that does: it brought ancestors
-    /// which were forgotten at once. Every leaf that was moved tells it.
-    fn keep_sequence(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, state: &DocumentState) -> Result<()> {
-        let is_told = self.states.iter().any(|(moved, ..)| moved.number == record.number);
-        if record.relocated || record.sequence < state.sequence || is_told {
+    /// Lets the winner tell the document's newest sequence, if a record that goes may be the only one that does: it told only what leaves tell.
+    /// Every leaf that was moved tells it.
+    fn keep_sequence(
+        &mut self,
+        snapshot: &Snapshot,
+        document: &mut MovedDocument,
+        record: &RevisionRecord<'_>,
+    ) -> Result<()> {
+        if record.relocated || record.sequence < document.state.sequence || document.is_changed() {
             return Ok(());
         }
-        let Some(winner) = state.tree.winner() else { return Ok(()) };
-        let document = snapshot.leaf_document(state, winner)?;
-        self.push(state, winner, document.packed_bytes());
+        let Some(winner) = document.state.tree.winner().cloned() else { return Ok(()) };
+        let read = snapshot.leaf_document(&document.state, &winner)?;
+        self.push(document, &winner, read.packed_bytes());
         Ok(())
     }
 
-    /// The state of the record's document, with what this frame has moved already.
-    fn current(&self, snapshot: &Snapshot, number: DocumentNumber) -> Result<Option<DocumentState>> {
-        let moved = self.states.iter().rev().find(|(state, ..)| state.number == number);
-        match moved {
-            // Its moved leaf has no place yet; the body is at hand only through the old one.
-            Some((state, ..)) => Ok(Some(state.clone())),
-            None => Ok(snapshot.state(number)?.map(|state| (*state).clone())),
+    /// Of a document of which more is told than is known: its leaves in this segment are moved at once, so that it is stated once.
+    fn revision_of_stated(
+        &mut self,
+        snapshot: &Snapshot,
+        document: &mut MovedDocument,
+        revision: &Revision,
+        position: LogPosition,
+    ) -> Result<()> {
+        let is_read = document.state.tree.leaf(revision).is_some_and(|leaf| leaf.payload.position == position);
+        document.is_to_be_stated |= is_read || !document.state.told.is_stated_after(position);
+        if !is_read {
+            return Ok(());
         }
-    }
-
-    /// Writes down the leaves of documents that don't know all of their ancestry: behind every leaf that was moved, and once
-    /// for each document of the segment.
-    fn state_leaves(&mut self, snapshot: &Snapshot, stated: &mut HashSet<DocumentNumber>) -> Result<()> {
-        for number in std::mem::take(&mut self.looked_at) {
-            let Some(state) = self.current(snapshot, number)? else { continue };
-            let is_moved = self.states.iter().any(|(moved, ..)| moved.number == number);
-            if !state.tree.is_complete() && (stated.insert(number) || is_moved) {
-                let leaves = state.tree.leaves().map(|leaf| leaf.revision).collect();
-                Record::Leaves { number, leaves }.encode(&mut self.payload);
+        let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
+        for leaf in leaves.iter().filter(|leaf| leaf.payload.position.segment() == position.segment()) {
+            if !document.is_moved(leaf) {
+                let read = snapshot.leaf_document(&document.state, leaf)?;
+                self.push(document, leaf, read.packed_bytes());
             }
         }
         Ok(())
     }
 
-    fn push(&mut self, state: &DocumentState, leaf: &Leaf<Stored>, body: &[u8]) {
-        let path = state.tree.ancestry(&leaf.revision);
+    /// A record that says what is known of a document, or knew.
+    fn statement(&mut self, snapshot: &Snapshot, number: DocumentNumber, position: LogPosition) -> Result<()> {
+        let Some(mut document) = self.take(snapshot, number)? else { return Ok(()) };
+        let is_needed = document.state.is_to_be_stated() && !document.state.told.is_stated_after(position);
+        document.is_to_be_stated |= is_needed;
+        self.documents.insert(number, document);
+        Ok(())
+    }
+
+    /// The record's document, with what this frame has moved already; to be put back.
+    fn take(&mut self, snapshot: &Snapshot, number: DocumentNumber) -> Result<Option<MovedDocument>> {
+        if let Some(document) = self.documents.remove(&number) {
+            return Ok(Some(document));
+        }
+        let Some(state) = snapshot.state(number)? else { return Ok(None) };
+        let state = DocumentState::clone(&state);
+        Ok(Some(MovedDocument { state, leaves: SmallVec::new(), is_to_be_stated: false, statement: None }))
+    }
+
+    /// States what is known of the documents for which that is due, behind their leaves.
+    fn state_what_is_known(&mut self) -> Result<()> {
+        for (number, document) in self.documents.iter_mut().filter(|(_, document)| document.is_to_be_stated) {
+            let offset = self.payload.len() as u32;
+            let row = DocumentRow::encode(&document.stated(offset))?;
+            let length = Record::Statement { number: *number, row: &row }.encode(&mut self.payload);
+            document.statement = Some(Place { position: LogPosition::new(0, offset), length });
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, document: &mut MovedDocument, leaf: &Leaf<Stored>, body: &[u8]) {
+        let state = &mut document.state;
+        let mut path = state.tree.ancestry(&leaf.revision);
+        if state.is_to_be_stated() {
+            // The statement tells; that there is a parent is for whoever finds this record without it.
+            path.truncate(2);
+        }
         let offset = self.payload.len() as u32;
         let logged_ancestors = path.len() as u32 - 1;
         let record = RevisionRecord {
             deleted: leaf.deleted,
             relocated: true,
+            forgotten: Forgotten::Nothing,
             number: state.number,
             sequence: state.sequence,
             id: state.id.as_str(),
@@ -266,11 +361,9 @@ impl Moved {
         };
         let length = Record::Revision(record).encode(&mut self.payload);
         let stored = Stored { position: LogPosition::new(0, offset), length, logged_ancestors };
-        let mut state = state.clone();
-        // Read through the old place until the new one is known; only the ancestry it tells counts from now on.
         let old = leaf.payload;
         state.tree.update_payload(&leaf.revision, Stored { logged_ancestors, ..old });
-        self.states.push((state, leaf.revision, stored));
+        document.leaves.push((leaf.revision, stored));
     }
 
     fn local(&mut self, snapshot: &Snapshot, id: &str, position: LogPosition, record: &Record<'_>) -> Result<()> {

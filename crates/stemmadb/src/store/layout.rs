@@ -5,7 +5,7 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | ids | document id (long ones: their beginning and a hash) | number, sequence, flags, position and length of the winner's record |
-//! | docs | document number | id, sequence, position and length of the winner's record, revision tree with each other leaf's |
+//! | docs | document number | id, sequence, position and length of the winner's record, revision tree with each other leaf's, where what is known is stated |
 //! | sequences | sequence | document number |
 //! | postings | path, value, chunk (see `index`) | container |
 //! | local | id | generation, flags, position, length |
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::index::{DocumentNumber, ordered, take_ordered};
 use crate::log::LogPosition;
-use crate::memtable::{DocumentState, Stored};
+use crate::memtable::{DocumentState, Place, Stored, Told};
 use crate::revision::{DocumentId, RevisionTree, Sequence};
 use crate::store::record::{Reader, put_varint};
 use crate::tree::Table;
@@ -150,6 +150,7 @@ impl<'a> DocumentRow<'a> {
             }
             put_varint(out, u64::from(stored.logged_ancestors));
         });
+        put_told(&mut value, state.told);
         Ok(value)
     }
 
@@ -164,9 +165,22 @@ impl<'a> DocumentRow<'a> {
         })
     }
 
+    /// The state that a record at `place` states: places in segment 0 are counted back from it.
+    pub(super) fn stated(&self, number: DocumentNumber, place: Place) -> Result<DocumentState> {
+        let mut state = self.state(number)?;
+        let moved: SmallVec<[_; 1]> =
+            state.tree.leaves().filter(|leaf| leaf.payload.position.segment() == 0).cloned().collect();
+        for leaf in moved {
+            let position = place.position.back(leaf.payload.position.offset());
+            state.tree.update_payload(&leaf.revision, Stored { position, ..leaf.payload });
+        }
+        Ok(DocumentState { told: Told::Stated(place), ..state })
+    }
+
     /// The document's state; costs a walk over the revision tree.
     pub(super) fn state(&self, number: DocumentNumber) -> Result<DocumentState> {
-        let tree = RevisionTree::decode(&mut &*self.tree, |bytes| {
+        let mut rest = self.tree;
+        let tree = RevisionTree::decode(&mut rest, |bytes| {
             let mut reader = Reader::new(bytes);
             let (position, length) = match reader.varint()? {
                 0 => (self.position, self.length),
@@ -177,8 +191,31 @@ impl<'a> DocumentRow<'a> {
             Ok(Stored { position, length, logged_ancestors })
         })?;
         let id = DocumentId::new(self.id).map_err(|_| damaged(Table::Docs))?;
-        Ok(DocumentState { number, id, sequence: self.sequence, tree, body: None })
+        Ok(DocumentState { number, id, sequence: self.sequence, tree, told: take_told(rest)?, body: None })
     }
+}
+
+/// Nothing for what its records tell exactly: most documents.
+fn put_told(out: &mut Vec<u8>, told: Told) {
+    match told {
+        Told::Exactly => {}
+        Told::TooMuch => put_varint(out, 0),
+        Told::Stated(Place { position, length }) => {
+            put_varint(out, position.to_u64());
+            put_varint(out, u64::from(length));
+        }
+    }
+}
+
+fn take_told(bytes: &[u8]) -> Result<Told> {
+    if bytes.is_empty() {
+        return Ok(Told::Exactly);
+    }
+    let mut reader = Reader::new(bytes);
+    Ok(match reader.varint()? {
+        0 => Told::TooMuch,
+        position => Told::Stated(Place { position: LogPosition::from_u64(position), length: reader.varint()? as u32 }),
+    })
 }
 
 /// A row of `local`.

@@ -16,6 +16,7 @@ mod clock;
 mod columns;
 mod compact;
 mod declare;
+mod descent;
 mod directory;
 mod document;
 mod edit;
@@ -29,6 +30,7 @@ mod locals;
 mod meta;
 mod moment;
 mod options;
+mod outlook;
 mod path_info;
 mod postings;
 mod publish;
@@ -534,6 +536,7 @@ pub(crate) fn example_record(revision: &Revision, body: &[u8]) -> Vec<u8> {
     let record = record::RevisionRecord {
         deleted: false,
         relocated: false,
+        forgotten: record::Forgotten::Nothing,
         number: FIRST_NUMBER,
         sequence: Sequence(1),
         id: "solaris",

@@ -6,11 +6,12 @@
 //!
 //! | kind | fields |
 //! |---|---|
-//! | 1 revision | flags (1), document number, sequence, id length, id, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body |
+//! | 1 revision | flags (1), the `revs_limit` that made ancestors forgotten if they say that one did, document number, sequence, id length, id, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body |
 //! | 2 local | flags (1), generation, id length, id, packed body |
 //! | 3 shape | shape number, name count, then length and bytes of each name; while they are few, all are written again into each segment |
 //! | 4 settings | the database's settings as JSON |
 //! | 5 leaves | document number, leaf count, then generation and hash (16) of each: no older record makes another leaf |
+//! | 6 statement | document number, then its row as the tree has it (see `layout`): older records count for nothing |
 
 use smallvec::SmallVec;
 
@@ -30,9 +31,23 @@ pub(crate) enum Record<'a> {
     Shape { number: u32, names: Vec<&'a str> },
     /// The database's settings as JSON.
     Settings(&'a [u8]),
-    /// The leaves a document had here: whatever older records say, there are no others. Written where what showed that a revision
-    /// is no leaf any more is given up.
+    /// The leaves a document had here: whatever older records say, there are no others. Older versions wrote it, where a statement is written
+    /// now.
     Leaves { number: DocumentNumber, leaves: Vec<Revision> },
+    /// What is known of a document here, as its row in the tree has it, with the places of its leaves' records. Whatever older records say
+    /// counts for nothing. A place in segment 0 is so many bytes before this record.
+    Statement { number: DocumentNumber, row: &'a [u8] },
+}
+
+/// What a write made forgotten, as its record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forgotten {
+    /// The record was written by a version that did not say.
+    Unsaid,
+    /// Nothing.
+    Nothing,
+    /// Ancestors that were so many edits or more older than every leaf that descends from them.
+    Beyond(usize),
 }
 
 /// One revision of one document.
@@ -41,6 +56,7 @@ pub(crate) struct RevisionRecord<'a> {
     pub(crate) deleted: bool,
     /// Written again by compaction: the same revision and sequence as before, at a new position.
     pub(crate) relocated: bool,
+    pub(crate) forgotten: Forgotten,
     pub(crate) number: DocumentNumber,
     pub(crate) sequence: Sequence,
     pub(crate) id: &'a str,
@@ -54,9 +70,12 @@ const KIND_LOCAL: u8 = 2;
 const KIND_SHAPE: u8 = 3;
 const KIND_SETTINGS: u8 = 4;
 const KIND_LEAVES: u8 = 5;
+const KIND_STATEMENT: u8 = 6;
 
 const FLAG_DELETED: u8 = 1;
 const FLAG_RELOCATED: u8 = 2;
+const FLAG_SAYS_FORGOTTEN: u8 = 4;
+const FLAG_FORGETS: u8 = 8;
 
 const CHECKSUM_BYTES: usize = 4;
 /// What the length of a record takes if it is from 128 bytes to 16 KiB.
@@ -105,6 +124,11 @@ impl Record<'_> {
                 put_varint(fields, leaves.len() as u64);
                 leaves.iter().for_each(|leaf| put_revision(fields, leaf));
             }
+            Record::Statement { number, row } => {
+                fields.push(KIND_STATEMENT);
+                put_varint(fields, number.0);
+                fields.extend_from_slice(row);
+            }
         }
     }
 
@@ -132,7 +156,15 @@ impl Record<'_> {
 
 impl RevisionRecord<'_> {
     fn encode_fields(&self, fields: &mut Vec<u8>) {
-        fields.extend([KIND_REVISION, flags(self.deleted, self.relocated)]);
+        let says = match self.forgotten {
+            Forgotten::Unsaid => 0,
+            Forgotten::Nothing => FLAG_SAYS_FORGOTTEN,
+            Forgotten::Beyond(_) => FLAG_SAYS_FORGOTTEN | FLAG_FORGETS,
+        };
+        fields.extend([KIND_REVISION, flags(self.deleted, self.relocated) | says]);
+        if let Forgotten::Beyond(revs_limit) = self.forgotten {
+            put_varint(fields, revs_limit as u64);
+        }
         put_varint(fields, self.number.0);
         put_varint(fields, self.sequence.0);
         put_text(fields, self.id);
@@ -247,12 +279,14 @@ impl<'a> Reader<'a> {
                 let leaves = (0..count).map(|_| Revision::from_stored(self.small()?, self.hash()?));
                 Ok(Record::Leaves { number, leaves: leaves.collect::<Result<_>>()? })
             }
+            KIND_STATEMENT => Ok(Record::Statement { number: DocumentNumber(self.varint()?), row: self.rest() }),
             _ => Err(damaged()),
         }
     }
 
     fn revision_record(&mut self) -> Result<RevisionRecord<'a>> {
         let flags = self.byte()?;
+        let forgotten = self.forgotten(flags)?;
         let number = DocumentNumber(self.varint()?);
         let sequence = Sequence(self.varint()?);
         let id = self.text()?;
@@ -270,7 +304,15 @@ impl<'a> Reader<'a> {
         }
         let deleted = flags & FLAG_DELETED != 0;
         let relocated = flags & FLAG_RELOCATED != 0;
-        Ok(RevisionRecord { deleted, relocated, number, sequence, id, path, body: self.rest() })
+        Ok(RevisionRecord { deleted, relocated, forgotten, number, sequence, id, path, body: self.rest() })
+    }
+
+    fn forgotten(&mut self, flags: u8) -> Result<Forgotten> {
+        if flags & FLAG_FORGETS != 0 {
+            let revs_limit = self.varint()?;
+            return usize::try_from(revs_limit).map(Forgotten::Beyond).map_err(|_| damaged());
+        }
+        Ok(if flags & FLAG_SAYS_FORGOTTEN != 0 { Forgotten::Nothing } else { Forgotten::Unsaid })
     }
 
     fn hash(&mut self) -> Result<[u8; 16]> {

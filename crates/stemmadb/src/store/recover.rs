@@ -3,25 +3,28 @@
 //! Invariant: replay gives the same documents, index and feed whatever the order in which compaction left the records, and
 //! however much of the last checkpoint had reached the tree.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::index::{Declared, DocumentNumber, DocumentTerms, Paths, Policy, difference};
-use crate::log::{Blobs, Log, LogOptions, LogPosition, Vfs};
-use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
+use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition, Vfs};
+use crate::memtable::{DocumentState, LocalState, Memtable, Place, Stored, Told};
 use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
 use crate::store::checkpoint::Persisted;
-use crate::store::record::{Record, RevisionRecord};
+use crate::store::descent;
+use crate::store::layout::DocumentRow;
+use crate::store::outlook::Outlook;
+use crate::store::record::{Forgotten, Record, RevisionRecord};
 use crate::store::settings::Settings;
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
 use crate::store::{
-    Durability, FIRST_NUMBER, Store, StoreParts, View, cache, columns, declare, directory, meta, publish, statistics,
-    upkeep,
+    Durability, FIRST_NUMBER, Store, StoreParts, View, cache, columns, declare, directory, meta, outlook, publish,
+    statistics, upkeep,
 };
 use crate::sync::{Condvar, Mutex, RwLock};
 use crate::tree::Tree;
-use crate::value::{Body, ShapeNumber, Shapes};
+use crate::value::{Body, Shapes};
 use crate::{Error, Result};
 
 /// How far a long piece of work has come.
@@ -39,6 +42,13 @@ struct Kept {
     end: LogPosition,
     first_sequence: Sequence,
     payload: Vec<u8>,
+}
+
+impl Kept {
+    fn frame(&self) -> Frame<'_> {
+        let Kept { position, end, first_sequence, .. } = *self;
+        Frame { position, end, first_sequence, payload: &self.payload }
+    }
 }
 
 impl Store {
@@ -88,14 +98,14 @@ impl Store {
         }
         let built_with = stored_settings.filter(|_| checkpoint.is_some());
         // What the log says after the checkpoint is newer than what the tree has.
-        let settings = match &built_with {
-            Some(built_with) => newest_settings(&kept)?.or_else(|| Some(built_with.clone())),
-            None => read_dictionaries(&log, &shapes)?,
+        let mut outlook = match &built_with {
+            Some(built_with) => Outlook::of_frames(kept.iter().map(Kept::frame), built_with)?,
+            None => Outlook::of_log(&log, &shapes)?,
         };
-        let settings = settings.as_deref().map(Settings::decode).transpose()?;
+        let settings = outlook.settings().map(Settings::decode).transpose()?;
         let (policy, is_changed) = choose_policy(&options, settings.as_ref());
         let built_with = built_with.as_deref().map(Settings::decode).transpose()?;
-        let must_rebuild = built_with.is_none_or(|built_with| built_with.policy != policy);
+        let must_rebuild = built_with.as_ref().is_none_or(|built_with| built_with.policy != policy);
         // A tree that can only be read does without what it lacks.
         let rebuild = must_rebuild || !is_of_today && !options.read_only;
         let mut declared = match settings {
@@ -114,11 +124,14 @@ impl Store {
             writer.log_end = checkpoint.replay_from;
         }
         if rebuild {
+            if built_with.is_some() {
+                outlook = Outlook::of_log(&store.parts.log, &store.parts.shapes)?;
+            }
             store.begin_rebuild(is_changed)?;
-            store.replay_everything(progress)?;
+            store.replay_everything(&outlook, progress)?;
         } else {
-            for frame in kept {
-                store.replay(frame.position, frame.end, frame.first_sequence, &frame.payload)?;
+            for kept in kept {
+                store.replay(&kept.frame(), &outlook)?;
             }
         }
         store.finish_recovery()?;
@@ -180,14 +193,14 @@ impl Store {
         })
     }
 
-    fn replay_everything(&self, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+    fn replay_everything(&self, outlook: &Outlook, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         let segments = self.parts.log.segments();
         let total = segments.iter().map(|segment| segment.used_bytes).sum();
         let mut done = 0;
         for segment in &segments {
             let mut within = 0;
             self.parts.log.frames(segment.number, &mut |frame| {
-                self.replay(frame.position, frame.end, frame.first_sequence, frame.payload)?;
+                self.replay(&frame, outlook)?;
                 within = u64::from(frame.end.offset());
                 progress(Progress { done: done + within, total });
                 Ok(())
@@ -199,7 +212,8 @@ impl Store {
     }
 
     /// Applies one frame of the log.
-    fn replay(&self, position: LogPosition, end: LogPosition, first_sequence: Sequence, payload: &[u8]) -> Result<()> {
+    fn replay(&self, frame: &Frame<'_>, outlook: &Outlook) -> Result<()> {
+        let Frame { position, end, first_sequence, payload, .. } = *frame;
         let mut next_sequence = first_sequence;
         let mut locals = Vec::new();
         let mut takes_sequence = false;
@@ -214,7 +228,10 @@ impl Store {
                     if !record.relocated {
                         next_sequence = next_sequence.max(record.sequence.next());
                     }
-                    self.replay_revision(&record, at, length as u32)?;
+                    self.note_number(record.number);
+                    if !outlook.is_stated_after(record.number, at) {
+                        self.replay_revision(&record, at, length as u32)?;
+                    }
                 }
                 Record::Local { deleted, relocated, generation, id, body } => {
                     takes_sequence |= !relocated;
@@ -222,10 +239,15 @@ impl Store {
                     locals.push((id, LocalState { generation, deleted, stored, body: Body::new(body) }));
                 }
                 Record::Shape { number, names } => {
-                    restore_shape(&self.parts.shapes, number, names)?;
+                    outlook::restore_shape(&self.parts.shapes, number, names)?;
                 }
                 Record::Settings(_) => {}
+                Record::Leaves { number, .. } | Record::Statement { number, .. }
+                    if outlook.is_stated_after(number, at) => {}
                 Record::Leaves { number, leaves } => self.replay_leaves(number, &leaves, at)?,
+                Record::Statement { number, row } => {
+                    self.replay_statement(number, row, Place { position: at, length: length as u32 })?;
+                }
             }
         }
         let active = self.active_memtable();
@@ -260,13 +282,21 @@ impl Store {
                 format!("log {position}: document number {} is `{}` and `{}`", record.number.0, old.id, record.id);
             return Err(Error::corrupt(message));
         }
+        if old.as_ref().is_some_and(|old| old.has(record)) {
+            return Ok(());
+        }
         let mut tree = old.as_ref().map_or_else(RevisionTree::new, |old| old.tree.clone());
-        let merged = tree.merge(&record.path, record.deleted, stored)?;
-        let is_known = matches!(merged.outcome, Outcome::Known);
+        let revs_limit = match record.forgotten {
+            Forgotten::Unsaid => Some(self.parts.revs_limit()),
+            Forgotten::Nothing => None,
+            Forgotten::Beyond(revs_limit) => Some(revs_limit),
+        };
+        let added = descent::add(&mut tree, &record.path, record.deleted, stored, revs_limit)?;
+        let is_known = matches!(added.outcome, Outcome::Known);
         if is_known && !tree.update_payload(&record.path[0], stored) {
             return Ok(());
         }
-        tree.prune(self.parts.revs_limit());
+        let old_told = old.as_ref().map_or(Told::Exactly, |old| old.told);
         let old_sequence = old.as_ref().map_or(Sequence::ZERO, |old| old.sequence);
         let is_winner = tree.winner().is_some_and(|winner| winner.revision == record.path[0]);
         let state = DocumentState {
@@ -274,12 +304,28 @@ impl Store {
             id: DocumentId::new(record.id)?,
             sequence: old_sequence.max(record.sequence),
             tree,
+            told: old_told.after(added.is_too_much),
             body: is_winner.then(|| Body::new(record.body)),
         };
-        self.replay_state(&snapshot, old.as_deref(), state)?;
+        self.replay_state(&snapshot, old.as_deref(), state)
+    }
+
+    /// Numbers that follow are given to new documents.
+    fn note_number(&self, number: DocumentNumber) {
         let mut writer = self.writer.lock();
-        writer.next_number = writer.next_number.max(DocumentNumber(record.number.0 + 1));
-        Ok(())
+        writer.next_number = writer.next_number.max(DocumentNumber(number.0 + 1));
+    }
+
+    /// Takes what is stated of a document for what is known, unless the tree is further already.
+    fn replay_statement(&self, number: DocumentNumber, row: &[u8], place: Place) -> Result<()> {
+        self.note_number(number);
+        let state = DocumentRow::decode(row).and_then(|row| row.stated(number, place));
+        let state = state.map_err(|error| error.within(format!("log {}", place.position)))?;
+        let snapshot = self.newest_snapshot()?;
+        match snapshot.state(number)? {
+            Some(old) if old.sequence > state.sequence => Ok(()),
+            old => self.replay_state(&snapshot, old.as_deref(), state),
+        }
     }
 
     /// Forgets the leaves that older records made of revisions that were none any more. Those that newer records made are no
@@ -363,58 +409,13 @@ fn choose_policy(options: &crate::store::Options, stored: Option<&Settings>) -> 
     }
 }
 
-/// The last settings in these frames.
-fn newest_settings(frames: &[Kept]) -> Result<Option<Vec<u8>>> {
-    let mut newest = None;
-    for frame in frames {
-        let mut offset = 0;
-        while offset < frame.payload.len() {
-            let (record, length) = Record::decode(&frame.payload[offset..])
-                .map_err(|error| error.within(format!("log {}", frame.position.advance(offset as u32))))?;
-            offset += length;
-            if let Record::Settings(settings) = record {
-                newest = Some(settings.to_vec());
-            }
-        }
+impl DocumentState {
+    /// Whether a record was applied already: a checkpoint that was cut short had brought the document into the tree as it was later. What
+    /// compaction moved has the sequence that the document has then.
+    fn has(&self, record: &RevisionRecord<'_>) -> bool {
+        let is_said = record.forgotten != Forgotten::Unsaid;
+        is_said && (record.sequence < self.sequence || (record.sequence == self.sequence && !record.relocated))
     }
-    Ok(newest)
-}
-
-/// Fills `shapes` from the log and returns the newest settings in it: what a rebuild must know before the first document, since compaction
-/// may have put them behind it.
-fn read_dictionaries(log: &Log, shapes: &Shapes) -> Result<Option<Vec<u8>>> {
-    let mut newest = None;
-    let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
-    for segment in log.segments() {
-        log.frames(segment.number, &mut |frame| {
-            let mut offset = 0;
-            while offset < frame.payload.len() {
-                let (record, length) = Record::decode(&frame.payload[offset..])?;
-                offset += length;
-                match record {
-                    Record::Settings(settings) => newest = Some(settings.to_vec()),
-                    Record::Shape { number, names } => {
-                        found.entry(number).or_insert_with(|| names.into_iter().map(str::to_owned).collect());
-                    }
-                    _ => {}
-                }
-            }
-            Ok(())
-        })?;
-    }
-    for (number, names) in found {
-        restore_shape(shapes, number, names.iter().map(String::as_str))?;
-    }
-    Ok(newest)
-}
-
-fn restore_shape<'n, N>(shapes: &Shapes, number: u32, names: N) -> Result<()>
-where
-    N: IntoIterator<Item = &'n str, IntoIter: ExactSizeIterator + Clone>,
-{
-    let shape = ShapeNumber::new(u64::from(number))
-        .ok_or_else(|| Error::corrupt(format!("a record of the log is of shape {number}, which can't be one")))?;
-    shapes.restore(shape, names)
 }
 
 fn missing_segment(number: u32) -> Error {

@@ -15,6 +15,7 @@ use crate::index::DocumentNumber;
 use crate::log::{BlobReader, Blobs, Digest, LogPosition, Remains, Skipped, Vfs, Wreck};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::store::attachments::{self, Attachment};
+use crate::store::layout::DocumentRow;
 use crate::store::record::{Record, RevisionRecord};
 use crate::value::{PackedValue, ShapeNumber, Shapes, Value};
 
@@ -96,8 +97,12 @@ pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Resu
     wreck.remains(&mut |remains| {
         records(remains, &mut |_, position, record| {
             known.learn(position, &record);
-            if let Record::Revision(record) = &record {
-                ancestry.learn(record);
+            match &record {
+                Record::Revision(record) => ancestry.learn(record),
+                Record::Statement { number, .. } => {
+                    known.stated_paths(*number).for_each(|path| ancestry.state(*number, path))
+                }
+                _ => {}
             }
             Ok(())
         })
@@ -146,8 +151,11 @@ pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Resu
 struct Known {
     shapes: Shapes,
     /// The newest word on the leaves of documents, and where it stands.
-    leaves: HashMap<DocumentNumber, (LogPosition, Vec<Revision>)>,
+    leaves: HashMap<DocumentNumber, (LogPosition, Vec<Said>)>,
 }
+
+/// A leaf of which something is said: itself, or the leaf and all of its ancestors that are known.
+type Said = Vec<Revision>;
 
 impl Known {
     fn learn(&mut self, position: LogPosition, record: &Record<'_>) {
@@ -158,7 +166,13 @@ impl Known {
                 }
             }
             Record::Leaves { number, leaves } => {
-                self.leaves.insert(*number, (position, leaves.clone()));
+                self.leaves.insert(*number, (position, leaves.iter().map(|leaf| vec![*leaf]).collect()));
+            }
+            Record::Statement { number, row } => {
+                if let Ok(state) = DocumentRow::decode(row).and_then(|row| row.state(*number)) {
+                    let paths = state.tree.leaves().map(|leaf| state.tree.ancestry(&leaf.revision));
+                    self.leaves.insert(*number, (position, paths.collect()));
+                }
             }
             Record::Revision(_) | Record::Local { .. } | Record::Settings(_) => {}
         }
@@ -171,7 +185,10 @@ impl Known {
                 true => None,
                 false => {
                     let mut revision = self.revision(&record)?;
-                    lineage.lengthen(record.number, &mut revision.revisions);
+                    match self.stated_path(position, &record) {
+                        Some(path) => revision.revisions = path.clone(),
+                        None => lineage.lengthen(record.number, &mut revision.revisions),
+                    }
                     Some(Salvaged::Revision(revision))
                 }
             },
@@ -180,14 +197,25 @@ impl Known {
                 Some(Salvaged::Local { id: DocumentId::new(id)?, deleted, body })
             }
             Record::Settings(settings) => Some(Salvaged::Settings(Value::parse(settings)?)),
-            Record::Shape { .. } | Record::Leaves { .. } => None,
+            Record::Shape { .. } | Record::Leaves { .. } | Record::Statement { .. } => None,
         })
     }
 
     /// Whether a later record says that this revision is not among the document's leaves.
     fn is_no_leaf(&self, position: LogPosition, record: &RevisionRecord<'_>) -> bool {
         let later = self.leaves.get(&record.number).filter(|(said, _)| *said > position);
-        later.is_some_and(|(_, leaves)| record.path.first().is_some_and(|revision| !leaves.contains(revision)))
+        later.is_some_and(|(_, leaves)| leaves.iter().all(|leaf| leaf.first() != record.path.first()))
+    }
+
+    /// What a later record states of this revision's ancestry, itself included.
+    fn stated_path(&self, position: LogPosition, record: &RevisionRecord<'_>) -> Option<&Said> {
+        let (_, leaves) = self.leaves.get(&record.number).filter(|(said, _)| *said > position)?;
+        leaves.iter().find(|leaf| leaf.first() == record.path.first() && leaf.len() > 1)
+    }
+
+    /// The paths of a document's leaves, by the newest word on them.
+    fn stated_paths(&self, number: DocumentNumber) -> impl Iterator<Item = &Said> {
+        self.leaves.get(&number).into_iter().flat_map(|(_, leaves)| leaves)
     }
 
     fn revision(&self, record: &RevisionRecord<'_>) -> Result<SalvagedRevision> {

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::index::{Declared, DocumentNumber, PathNumber};
 use crate::log::{LogPosition, SegmentSet};
-use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
+use crate::memtable::{DocumentState, LocalState, Memtable, Place, Stored, Told};
 use crate::revision::{DocumentId, Leaf, Missing, Revision, Sequence};
 use crate::store::columns::Columns;
 use crate::store::document::Document;
@@ -314,6 +314,17 @@ impl Snapshot {
             }
             _ => Err(self.misplaced(position, id.as_str())),
         }
+    }
+
+    /// Whether the record that states what is known of a document is where it should be.
+    pub(super) fn verify_statement(&self, state: &DocumentState) -> Result<()> {
+        let Told::Stated(Place { position, length }) = state.told else { return Ok(()) };
+        let bytes = self.read_bytes(position, length)?;
+        match Record::decode(&bytes).map_err(|error| error.within(format!("log {position}")))?.0 {
+            Record::Statement { number, row } if number == state.number => DocumentRow::decode(row)?.state(number)?,
+            _ => return Err(self.misplaced(position, state.id.as_str())),
+        };
+        Ok(())
     }
 
     pub(super) fn read_bytes(&self, position: LogPosition, length: u32) -> Result<Arc<[u8]>> {

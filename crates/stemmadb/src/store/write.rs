@@ -17,14 +17,15 @@ use smallvec::SmallVec;
 
 use crate::index::{self, Declared, DocumentNumber, DocumentTerms, difference};
 use crate::log::{Blob, Level, LogPosition};
-use crate::memtable::{DocumentState, LocalState, Memtable, Stored};
+use crate::memtable::{DocumentState, LocalState, Memtable, Stored, Told};
 use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
+use crate::store::descent::{self, Added};
 use crate::store::document::Document;
 use crate::store::edit::{Edit, Planned, parent_of};
 use crate::store::guard::Admitted;
 use crate::store::moment::Moment;
 use crate::store::publish::{Published, Written};
-use crate::store::record::{Record, RevisionRecord};
+use crate::store::record::{Forgotten, Record, RevisionRecord};
 use crate::store::snapshot::Snapshot;
 use crate::store::unique::{self, Claims};
 use crate::store::{Store, StoreParts};
@@ -116,6 +117,7 @@ struct Staged {
     /// The revision, then the ancestors its record names.
     path: SmallVec<[Revision; 2]>,
     deleted: bool,
+    forgotten: Forgotten,
     body: Body,
     /// The winner before, if it was alive and is the winner no longer.
     old: Option<Document>,
@@ -130,9 +132,10 @@ struct Staged {
 
 impl Staged {
     /// An edit that changes no winner.
-    fn new(state: DocumentState, path: SmallVec<[Revision; 2]>, deleted: bool, body: Body) -> Self {
+    fn new(state: DocumentState, planned: Planned, forgotten: Forgotten, body: Body) -> Self {
+        let Planned { path, deleted } = planned;
         let (old, old_terms, risen, new_terms) = (None, None, None, None);
-        Staged { state, path, deleted, body, old, old_terms, risen, new_terms, is_judged: true }
+        Staged { state, path, deleted, forgotten, body, old, old_terms, risen, new_terms, is_judged: true }
     }
 }
 
@@ -445,35 +448,37 @@ impl<'a> Transaction<'a> {
         planned: Planned,
         body: PreparedBody,
     ) -> Result<Option<Staged>> {
-        let Planned { path, deleted } = planned;
+        let newest = planned.path[0];
         let sequence = Sequence(self.base.at.0 + 1 + self.staged.len() as u64);
-        let unwritten = Stored { position: LogPosition::START, length: 0, logged_ancestors: path.len() as u32 - 1 };
+        let logged_ancestors = planned.path.len() as u32 - 1;
+        let unwritten = Stored { position: LogPosition::START, length: 0, logged_ancestors };
+        let mut tree = current.as_ref().map_or_else(RevisionTree::new, |old| old.tree.clone());
+        let revs_limit = Some(self.store.parts.revs_limit());
+        let added = descent::add(&mut tree, &planned.path, planned.deleted, unwritten, revs_limit)?;
+        let Added { outcome, forgotten, is_too_much } = added;
         let Some(old) = current else {
-            let mut tree = RevisionTree::new();
-            tree.merge(&path, deleted, unwritten)?;
-            tree.prune(self.store.parts.revs_limit());
             let number = self.next_number;
             self.next_number = DocumentNumber(number.0 + 1);
-            let state = DocumentState { number, id: id.clone(), sequence, tree, body: Some(body.packed.clone()) };
-            let new_terms = (!deleted).then_some(body.terms);
-            return Ok(Some(Staged { new_terms, ..Staged::new(state, path, deleted, body.packed) }));
+            let told = Told::Exactly.after(is_too_much);
+            let state = DocumentState { number, id: id.clone(), sequence, tree, told, body: Some(body.packed.clone()) };
+            let new_terms = (!planned.deleted).then_some(body.terms);
+            return Ok(Some(Staged { new_terms, ..Staged::new(state, planned, forgotten, body.packed) }));
         };
-        let mut tree = old.tree.clone();
-        if matches!(tree.merge(&path, deleted, unwritten)?.outcome, Outcome::Known) {
+        if matches!(outcome, Outcome::Known) {
             return Ok(None);
         }
-        tree.prune(self.store.parts.revs_limit());
-        let mut state = DocumentState { number: old.number, id: old.id.clone(), sequence, tree, body: None };
+        let told = old.told.after(is_too_much);
+        let mut state = DocumentState { number: old.number, id: old.id.clone(), sequence, tree, told, body: None };
         let old_winner = old.tree.winner().map(|leaf| leaf.revision);
         let new_winner = state.tree.winner().map(|leaf| leaf.revision);
         if new_winner == old_winner {
             state.body = old.body.clone();
-            return Ok(Some(Staged::new(state, path, deleted, body.packed)));
+            return Ok(Some(Staged::new(state, planned, forgotten, body.packed)));
         }
         let old = if old.is_live() { Some(self.winner(&old)?) } else { None };
         let old_terms = old.as_ref().map(|old| self.terms_of(old)).transpose()?;
         let (mut risen, mut new_terms) = (None, None);
-        if new_winner == Some(path[0]) {
+        if new_winner == Some(newest) {
             state.body = Some(body.packed.clone());
             new_terms = state.is_live().then_some(body.terms);
         } else {
@@ -484,7 +489,7 @@ impl<'a> Transaction<'a> {
                 risen = Some(winner);
             }
         }
-        Ok(Some(Staged { old, old_terms, risen, new_terms, ..Staged::new(state, path, deleted, body.packed) }))
+        Ok(Some(Staged { old, old_terms, risen, new_terms, ..Staged::new(state, planned, forgotten, body.packed) }))
     }
 
     /// The document of a leaf, which this transaction may have written itself.
@@ -697,6 +702,7 @@ impl<'a> Transaction<'a> {
             let record = RevisionRecord {
                 deleted: staged.deleted,
                 relocated: false,
+                forgotten: staged.forgotten,
                 number: staged.state.number,
                 sequence: staged.state.sequence,
                 id: staged.state.id.as_str(),
@@ -727,7 +733,7 @@ impl Staged {
             return None;
         }
         let has_ended = self.has_ended(moment);
-        let DocumentState { number, id, sequence, body, tree } = &self.state;
+        let DocumentState { number, id, sequence, body, tree, .. } = &self.state;
         let leaf = tree.winner().filter(|leaf| !leaf.deleted);
         let brought = || {
             let (leaf, body) = (leaf?, body.as_ref()?);

@@ -6,6 +6,8 @@ mod check_during_writes;
 mod content_of_a_losing_leaf_swept;
 mod deleted_and_back_by_salvage;
 mod feed_cut_short_backwards;
+mod forgotten_ancestors_of_a_conflict_back;
+mod forgotten_otherwise_by_a_rebuild;
 mod forgotten_revision_back_as_a_leaf;
 mod local_ids_unchecked;
 mod local_relocated_took_a_sequence;
@@ -18,7 +20,7 @@ mod shape_never_logged;
 mod snapshot_missed_the_first_write;
 mod two_leaves_in_one_frame;
 
-use stemmadb::{Database, DocumentId, Durability, Edit, Options, Revision, Sequence, Value};
+use stemmadb::{Database, DocumentId, Durability, Edit, Options, Revision, Sequence, Value, testing};
 
 fn options() -> Options {
     Options::new().durability(Durability::None).background(false).segment_bytes(64 << 10)

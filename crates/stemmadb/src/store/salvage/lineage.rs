@@ -55,6 +55,13 @@ impl Ancestry {
         }
     }
 
+    /// Learns of a leaf and all of its ancestors that are known: nothing is lost before the oldest.
+    pub(super) fn state(&mut self, number: DocumentNumber, path: &[Revision]) {
+        let key = |revision: &Revision| self.hasher.hash_one((number, revision));
+        self.rooted.extend(path.iter().map(key));
+        self.replaced.extend(path.iter().skip(1).map(key));
+    }
+
     fn is_replaced(&self, number: DocumentNumber, revision: &Revision) -> bool {
         self.replaced.contains(&self.hasher.hash_one((number, revision)))
     }

@@ -1,0 +1,85 @@
+//! What must be known of the log before its first record is replayed? The settings in force, the names that bodies go without, and where
+//! documents are stated last: compaction may have put each of them behind the records that need it.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+
+use crate::index::DocumentNumber;
+use crate::log::{Frame, Log, LogPosition};
+use crate::store::record::Record;
+use crate::value::{ShapeNumber, Shapes};
+use crate::{Error, Result};
+
+/// What lies ahead.
+#[derive(Default)]
+pub(super) struct Outlook {
+    settings: Option<Vec<u8>>,
+    /// The newest statement of each document that has one. Takes some tens of bytes for each.
+    statements: HashMap<DocumentNumber, LogPosition>,
+    shapes: BTreeMap<u32, Vec<String>>,
+}
+
+impl Outlook {
+    /// Of these frames; `settings` are those in force before them.
+    pub(super) fn of_frames<'f>(frames: impl Iterator<Item = Frame<'f>>, settings: &[u8]) -> Result<Self> {
+        let mut outlook = Outlook { settings: Some(settings.to_vec()), ..Outlook::default() };
+        for frame in frames {
+            outlook.look(&frame)?;
+        }
+        Ok(outlook)
+    }
+
+    /// Of the whole log; fills `shapes` from it.
+    pub(super) fn of_log(log: &Log, shapes: &Shapes) -> Result<Self> {
+        let mut outlook = Outlook::default();
+        for segment in log.segments() {
+            log.frames(segment.number, &mut |frame| outlook.look(&frame))?;
+        }
+        for (number, names) in std::mem::take(&mut outlook.shapes) {
+            restore_shape(shapes, number, names.iter().map(String::as_str))?;
+        }
+        Ok(outlook)
+    }
+
+    fn look(&mut self, frame: &Frame<'_>) -> Result<()> {
+        let mut offset = 0;
+        while offset < frame.payload.len() {
+            let position = frame.position.advance(offset as u32);
+            let (record, length) =
+                Record::decode(&frame.payload[offset..]).map_err(|error| error.within(format!("log {position}")))?;
+            offset += length;
+            match record {
+                Record::Settings(settings) => self.settings = Some(settings.to_vec()),
+                Record::Shape { number, names } => {
+                    self.shapes.entry(number).or_insert_with(|| names.into_iter().map(str::to_owned).collect());
+                }
+                Record::Statement { number, .. } => {
+                    self.statements.insert(number, position);
+                }
+                Record::Revision(_) | Record::Local { .. } | Record::Leaves { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest settings.
+    pub(super) fn settings(&self) -> Option<&[u8]> {
+        self.settings.as_deref()
+    }
+
+    /// Whether a document is stated after `position`, so that what stands there counts for nothing.
+    pub(super) fn is_stated_after(&self, number: DocumentNumber, position: LogPosition) -> bool {
+        self.statements.get(&number).is_some_and(|statement| *statement > position)
+    }
+}
+
+/// Gives a shape that the log names its number.
+pub(super) fn restore_shape<'n, N>(shapes: &Shapes, number: u32, names: N) -> Result<()>
+where
+    N: IntoIterator<Item = &'n str, IntoIter: ExactSizeIterator + Clone>,
+{
+    let shape = ShapeNumber::new(u64::from(number))
+        .ok_or_else(|| Error::corrupt(format!("a record of the log is of shape {number}, which can't be one")))?;
+    shapes.restore(shape, names)
+}

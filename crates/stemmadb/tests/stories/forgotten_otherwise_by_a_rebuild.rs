@@ -1,0 +1,108 @@
+//! A rebuild forgot ancestors by today's `revs_limit`, where the writes had forgotten others, by the limit of their time. Ancestors were
+//! missing then, or known that had been forgotten; and a revision that had come again after it was forgotten was lost with its body.
+
+use super::*;
+
+/// What a database says of `a` before and after a rebuild with `revs_limit`.
+fn assert_rebuilt(db: Database, path: &std::path::Path, revs_limit: usize) {
+    let before = db.revisions("a").unwrap();
+    db.close().unwrap();
+    std::fs::remove_dir_all(path.join("tree")).unwrap();
+    let db = Database::open_with(path, options().revs_limit(revs_limit)).unwrap();
+    assert_eq!(db.revisions("a").unwrap(), before);
+    for branch in &before {
+        let found = db.get_revision("a", &branch.revisions[0]).unwrap();
+        assert!(found.is_some(), "{} has no body", branch.revisions[0]);
+    }
+    assert_sound(&db);
+}
+
+fn tell(db: &Database, path: &[&str]) {
+    db.edit(foreign("a", path, r#"{"n":1}"#)).unwrap();
+}
+
+fn large(name: &str) -> Value {
+    value(&format!(r#"{{"{name}":"{}"}}"#, "x".repeat(60 << 10)))
+}
+
+#[test]
+fn a_lower_limit_forgets_nothing_before_the_next_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let db = Database::open_with(&path, options()).unwrap();
+    tell(&db, &["6-f", "5-e", "4-d", "3-c", "2-b", "1-a"]);
+    assert_rebuilt(db, &path, 2);
+}
+
+#[test]
+fn a_higher_limit_brings_nothing_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let db = Database::open_with(&path, options().revs_limit(2)).unwrap();
+    tell(&db, &["3-c", "2-b", "1-a"]);
+    tell(&db, &["4-d", "3-c"]);
+    assert_rebuilt(db, &path, 1000);
+}
+
+/// The same where the limit changes while the database is open, and compaction looked at the document under each.
+#[test]
+fn nor_do_limits_that_come_and_go() {
+    for compacts in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.stemma");
+        let db = Database::open_with(&path, options()).unwrap();
+        for (limit, paths) in [
+            (3, [["6-f", "5-e", "4-d", "3-c"], ["7-b", "6-f", "5-e", "4-d"]]),
+            (1000, [["7-a", "6-f", "5-e", "4-d"], ["9-a", "8-a", "7-a", "6-f"]]),
+            (2, [["8-b", "7-b", "6-f", "5-e"], ["10-a", "9-a", "8-a", "7-a"]]),
+            (1000, [["10-a", "9-a", "8-a", "7-a"], ["9-b", "8-b", "7-b", "6-f"]]),
+        ] {
+            db.set_revs_limit(limit);
+            paths.iter().for_each(|path| tell(&db, path));
+            db.insert(&format!("keeps {limit} {}", db.sequence()), &large("more")).unwrap();
+            roll(&db);
+            if compacts {
+                db.compact().unwrap();
+            }
+        }
+        assert_rebuilt(db, &path, 3);
+    }
+}
+
+/// It is a leaf again, beside what came of it. With a higher limit the rebuild took it for the ancestor that it had been.
+#[test]
+fn what_comes_again_after_it_was_forgotten_is_not_lost() {
+    for compacts in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.stemma");
+        let db = Database::open_with(&path, options().revs_limit(2)).unwrap();
+        db.insert("keeps", &large("first")).unwrap();
+        for edit in [["2-b", "1-a"], ["3-c", "2-b"], ["4-d", "3-c"], ["2-b", "1-a"]] {
+            tell(&db, &edit);
+        }
+        assert_eq!(db.revisions("a").unwrap().len(), 2);
+        if compacts {
+            for _ in 0..2 {
+                roll(&db);
+                db.compact().unwrap();
+            }
+        }
+        assert_rebuilt(db, &path, 1000);
+    }
+}
+
+/// A path that claims another parent for a known revision is not believed, now or later.
+#[test]
+fn a_claim_that_was_not_believed_is_not_believed_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let db = Database::open_with(&path, options()).unwrap();
+    tell(&db, &["2-a", "1-x"]);
+    roll(&db);
+    db.insert("keeps", &large("first")).unwrap();
+    tell(&db, &["3-b", "2-a", "1-y"]);
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    assert_eq!(db.revisions("a").unwrap()[0].revisions[2], "1-x".parse().unwrap());
+    assert_rebuilt(db, &path, 1000);
+}
