@@ -107,6 +107,10 @@ impl DocumentState {
 }
 
 impl Stored {
+    /// Of a revision that is a leaf only while the log is replayed: by a statement, it was one, but its record is given up. What replaced it
+    /// follows in the log.
+    pub(crate) const GONE: Stored = Stored { position: LogPosition::new(0, 1), length: 0, logged_ancestors: 0 };
+
     pub(crate) fn place(&self) -> Place {
         Place { position: self.position, length: self.length }
     }

@@ -165,14 +165,20 @@ impl<'a> DocumentRow<'a> {
         })
     }
 
-    /// The state that a record at `place` states: places in segment 0 are counted back from it.
-    pub(super) fn stated(&self, number: DocumentNumber, place: Place) -> Result<DocumentState> {
+    /// The state that a record at `place` states: places in segment 0 are counted back from it. `stored` says what becomes of each.
+    pub(super) fn stated(
+        &self,
+        number: DocumentNumber,
+        place: Place,
+        stored: impl Fn(Stored) -> Stored,
+    ) -> Result<DocumentState> {
         let mut state = self.state(number)?;
-        let moved: SmallVec<[_; 1]> =
-            state.tree.leaves().filter(|leaf| leaf.payload.position.segment() == 0).cloned().collect();
-        for leaf in moved {
-            let position = place.position.back(leaf.payload.position.offset());
-            state.tree.update_payload(&leaf.revision, Stored { position, ..leaf.payload });
+        let leaves: SmallVec<[_; 1]> = state.tree.leaves().map(|leaf| (leaf.revision, leaf.payload)).collect();
+        for (revision, mut payload) in leaves {
+            if payload.position.segment() == 0 {
+                payload.position = place.position.back(payload.position.offset());
+            }
+            state.tree.update_payload(&revision, stored(payload));
         }
         Ok(DocumentState { told: Told::Stated(place), ..state })
     }

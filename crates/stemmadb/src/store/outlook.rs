@@ -1,7 +1,7 @@
 //! What must be known of the log before its first record is replayed? The settings in force, the names that bodies go without, and where
-//! documents are stated last: compaction may have put each of them behind the records that need it.
+//! documents are stated last: compaction may have put each of them behind the records that need it. And which segments are left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 
@@ -18,13 +18,14 @@ pub(super) struct Outlook {
     /// The newest statement of each document that has one. Takes some tens of bytes for each.
     statements: HashMap<DocumentNumber, LogPosition>,
     shapes: BTreeMap<u32, Vec<String>>,
+    segments: BTreeSet<u32>,
 }
 
 impl Outlook {
-    /// Of these frames; `settings` are those in force before them.
-    pub(super) fn of_frames<'f>(frames: impl Iterator<Item = Frame<'f>>, settings: &[u8]) -> Result<Self> {
-        let mut outlook = Outlook { settings: Some(settings.to_vec()), ..Outlook::default() };
-        for frame in frames {
+    /// Of the log's last frames; `settings` are those in force before them.
+    pub(super) fn of_tail<'f>(log: &Log, tail: impl Iterator<Item = Frame<'f>>, settings: &[u8]) -> Result<Self> {
+        let mut outlook = Outlook { settings: Some(settings.to_vec()), ..Self::before(log) };
+        for frame in tail {
             outlook.look(&frame)?;
         }
         Ok(outlook)
@@ -32,7 +33,7 @@ impl Outlook {
 
     /// Of the whole log; fills `shapes` from it.
     pub(super) fn of_log(log: &Log, shapes: &Shapes) -> Result<Self> {
-        let mut outlook = Outlook::default();
+        let mut outlook = Self::before(log);
         for segment in log.segments() {
             log.frames(segment.number, &mut |frame| outlook.look(&frame))?;
         }
@@ -40,6 +41,11 @@ impl Outlook {
             restore_shape(shapes, number, names.iter().map(String::as_str))?;
         }
         Ok(outlook)
+    }
+
+    fn before(log: &Log) -> Self {
+        let segments = log.segments().iter().map(|segment| segment.number).collect();
+        Outlook { segments, ..Outlook::default() }
     }
 
     fn look(&mut self, frame: &Frame<'_>) -> Result<()> {
@@ -71,6 +77,11 @@ impl Outlook {
     /// Whether a document is stated after `position`, so that what stands there counts for nothing.
     pub(super) fn is_stated_after(&self, number: DocumentNumber, position: LogPosition) -> bool {
         self.statements.get(&number).is_some_and(|statement| *statement > position)
+    }
+
+    /// Whether what lay at `position` was given up with its segment.
+    pub(super) fn is_gone(&self, position: LogPosition) -> bool {
+        !self.segments.contains(&position.segment())
     }
 }
 

@@ -99,7 +99,7 @@ impl Store {
         let built_with = stored_settings.filter(|_| checkpoint.is_some());
         // What the log says after the checkpoint is newer than what the tree has.
         let mut outlook = match &built_with {
-            Some(built_with) => Outlook::of_frames(kept.iter().map(Kept::frame), built_with)?,
+            Some(built_with) => Outlook::of_tail(&log, kept.iter().map(Kept::frame), built_with)?,
             None => Outlook::of_log(&log, &shapes)?,
         };
         let settings = outlook.settings().map(Settings::decode).transpose()?;
@@ -246,7 +246,7 @@ impl Store {
                     if outlook.is_stated_after(number, at) => {}
                 Record::Leaves { number, leaves } => self.replay_leaves(number, &leaves, at)?,
                 Record::Statement { number, row } => {
-                    self.replay_statement(number, row, Place { position: at, length: length as u32 })?;
+                    self.replay_statement(number, row, Place { position: at, length: length as u32 }, outlook)?;
                 }
             }
         }
@@ -317,9 +317,10 @@ impl Store {
     }
 
     /// Takes what is stated of a document for what is known, unless the tree is further already.
-    fn replay_statement(&self, number: DocumentNumber, row: &[u8], place: Place) -> Result<()> {
+    fn replay_statement(&self, number: DocumentNumber, row: &[u8], place: Place, outlook: &Outlook) -> Result<()> {
         self.note_number(number);
-        let state = DocumentRow::decode(row).and_then(|row| row.stated(number, place));
+        let stored = |stored: Stored| if outlook.is_gone(stored.position) { Stored::GONE } else { stored };
+        let state = DocumentRow::decode(row).and_then(|row| row.stated(number, place, stored));
         let state = state.map_err(|error| error.within(format!("log {}", place.position)))?;
         let snapshot = self.newest_snapshot()?;
         match snapshot.state(number)? {
@@ -349,10 +350,10 @@ impl Store {
         let (mut old_terms, mut new_terms) = (None, None);
         if old.map(winner) != Some(new_winner) {
             old_terms = match old {
-                Some(old) if old.is_live() => Some(self.terms_of_winner(snapshot, old)?),
-                _ => None,
+                Some(old) => self.terms_of_winner(snapshot, old)?,
+                None => None,
             };
-            new_terms = if state.is_live() { Some(self.terms_of_winner(snapshot, &state)?) } else { None };
+            new_terms = self.terms_of_winner(snapshot, &state)?;
         }
         let is_event = old.is_none_or(|old| state.sequence > old.sequence);
         let change = difference(old_terms.as_ref(), new_terms.as_ref());
@@ -360,11 +361,15 @@ impl Store {
         Ok(())
     }
 
-    fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<DocumentTerms> {
+    /// The terms of the winner, if it is alive and there still.
+    fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<DocumentTerms>> {
+        if state.tree.winner().is_none_or(|winner| winner.deleted || winner.payload == Stored::GONE) {
+            return Ok(None);
+        }
         let document = snapshot.winner(state)?;
         let parts = &self.parts;
         let (id, packed) = (document.id().as_str(), document.packed()?);
-        crate::index::document_terms(&parts.policy, &snapshot.declared, &parts.paths, id, packed)
+        crate::index::document_terms(&parts.policy, &snapshot.declared, &parts.paths, id, packed).map(Some)
     }
 
     /// Empties the tree. Settings that are new come first: should a crash leave the tree half built, it is finished as it was begun.

@@ -106,3 +106,25 @@ fn a_claim_that_was_not_believed_is_not_believed_later() {
     assert_eq!(db.revisions("a").unwrap()[0].revisions[2], "1-x".parse().unwrap());
     assert_rebuilt(db, &path, 1000);
 }
+
+/// What the log states of a document names a leaf that was replaced later, and whose segment is gone.
+#[test]
+fn what_is_stated_outlives_what_it_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let db = Database::open_with(&path, options().revs_limit(2)).unwrap();
+    for edit in [["2-b", "1-a"], ["3-c", "2-b"]] {
+        tell(&db, &edit);
+    }
+    roll(&db);
+    let kept = db.insert("keeps", &large("first")).unwrap();
+    tell(&db, &["4-d", "3-c"]);
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    db.delete("keeps", &kept).unwrap();
+    db.insert("keeps too", &large("second")).unwrap();
+    tell(&db, &["5-e", "4-d"]);
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    assert_rebuilt(db, &path, 2);
+}
