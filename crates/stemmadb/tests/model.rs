@@ -100,6 +100,7 @@ enum Operation {
     ReopenWithoutTree,
     Rebuild,
     ChangePolicy(u8),
+    LimitRevisions(usize),
     Checkpoint,
     Compact,
     Flush,
@@ -181,6 +182,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::ReopenWithoutTree),
         1 => Just(Operation::Rebuild),
         1 => (0..4u8).prop_map(Operation::ChangePolicy),
+        1 => prop_oneof![Just(1000), 1..6usize].prop_map(Operation::LimitRevisions),
         4 => Just(Operation::Checkpoint),
         3 => Just(Operation::Compact),
         1 => Just(Operation::Flush),
@@ -291,6 +293,11 @@ impl Case {
                 self.reopen(|path| ok(|| "rebuild".into(), Database::rebuild(path, options, |_| ())).map(drop), None)
             }
             Operation::ChangePolicy(number) => self.reopen(|_| Ok(()), Some(*number)),
+            Operation::LimitRevisions(revs_limit) => {
+                self.db().set_revs_limit(*revs_limit);
+                (self.setting.revs_limit, self.oracle.revs_limit) = (*revs_limit, *revs_limit);
+                Ok(())
+            }
             Operation::Checkpoint => ok(|| "checkpoint".into(), self.db().checkpoint()),
             Operation::Compact => ok(|| "compact".into(), self.db().compact()).map(|_| ()),
             Operation::Flush => ok(|| "flush".into(), self.db().flush()),

@@ -98,7 +98,7 @@ impl DocumentState {
 
     /// The records that are still needed for themselves: those of its leaves, and the one that states what is known.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
-        let leaves = self.tree.leaves().map(|leaf| leaf.payload.place());
+        let leaves = self.tree.leaves().filter(|leaf| leaf.payload != Stored::GONE).map(|leaf| leaf.payload.place());
         leaves.chain(match self.told {
             Told::Stated(place) => Some(place),
             Told::Exactly | Told::TooMuch => None,
