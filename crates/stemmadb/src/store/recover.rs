@@ -292,8 +292,9 @@ impl Store {
             Forgotten::Beyond(revs_limit) => Some(revs_limit),
         };
         let added = descent::add(&mut tree, &record.path, record.deleted, stored, revs_limit)?;
-        let is_known = matches!(added.outcome, Outcome::Known);
-        if is_known && !tree.update_payload(&record.path[0], stored) {
+        // The newest record of a leaf is the one that is still there.
+        let is_leaf = tree.update_payload(&record.path[0], stored);
+        if matches!(added.outcome, Outcome::Known) && !is_leaf {
             return Ok(());
         }
         let old_told = old.as_ref().map_or(Told::Exactly, |old| old.told);
@@ -345,7 +346,8 @@ impl Store {
 
     /// Puts the state a replayed record leads to into the memtable, with the difference it makes in the index.
     fn replay_state(&self, snapshot: &Snapshot, old: Option<&DocumentState>, state: DocumentState) -> Result<()> {
-        let winner = |state: &DocumentState| state.tree.winner().map(|leaf| leaf.revision);
+        let winner =
+            |state: &DocumentState| state.tree.winner().map(|leaf| (leaf.revision, leaf.payload == Stored::GONE));
         let new_winner = winner(&state);
         let (mut old_terms, mut new_terms) = (None, None);
         if old.map(winner) != Some(new_winner) {

@@ -128,3 +128,23 @@ fn what_is_stated_outlives_what_it_names() {
     assert!(db.compact().unwrap() > 0);
     assert_rebuilt(db, &path, 2);
 }
+
+/// The same of a leaf that is one still: it was told again, with more ancestors, and lies where it was told last.
+#[test]
+fn what_is_told_again_lies_where_it_was_told_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let db = Database::open_with(&path, options()).unwrap();
+    tell(&db, &["2-b"]);
+    roll(&db);
+    let kept = db.insert("keeps", &large("first")).unwrap();
+    tell(&db, &["3-c", "2-b"]);
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    db.delete("keeps", &kept).unwrap();
+    db.insert("keeps too", &large("second")).unwrap();
+    tell(&db, &["3-c", "2-b", "1-a"]);
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    assert_rebuilt(db, &path, 1000);
+}
