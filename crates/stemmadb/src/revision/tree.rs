@@ -259,11 +259,7 @@ impl<T: Clone> RevisionTree<T> {
 
     /// Whether all of `path`, newest first, is known to be one line of descent.
     pub(crate) fn has_path(&self, path: &[Revision]) -> bool {
-        match path {
-            [] => true,
-            [revision] => self.contains(revision),
-            [revision, ..] => self.ancestry(revision).starts_with(path),
-        }
+        path.first().is_none_or(|revision| self.ancestry(revision).starts_with(path))
     }
 
     /// Which of a peer's revisions are not known, and which leaves they may descend from.

@@ -194,7 +194,8 @@ struct MovedDocument {
     state: DocumentState,
     /// The leaves that were moved.
     leaves: SmallVec<[(Revision, Stored); 1]>,
-    is_to_be_stated: bool,
+    /// Whether a record goes, or moves, that the last statement can't do without.
+    needs_statement: bool,
     statement: Option<Place>,
 }
 
@@ -250,10 +251,11 @@ impl Moved {
         position: LogPosition,
     ) -> Result<()> {
         let revision = record.path[0];
-        if let Some(leaf) =
-            document.state.tree.leaf(&revision).filter(|leaf| leaf.payload.position == position).cloned()
-        {
-            self.push(document, &leaf, record.body);
+        let leaf = document.state.tree.leaf(&revision).filter(|leaf| leaf.payload.position == position);
+        if let Some(leaf) = leaf.cloned() {
+            if !document.is_moved(&leaf) {
+                self.push(document, &leaf, record.body);
+            }
             return Ok(());
         }
         // Not where a body is read: what it tells of ancestry must be told by the leaf itself or those that descend from it.
@@ -270,8 +272,8 @@ impl Moved {
         self.keep_sequence(snapshot, document, record)
     }
 
-    /// Lets the winner tell the document's newest sequence, if a record that goes may be the only one that does: it told only what leaves tell.
-    /// Every leaf that was moved tells it.
+    /// Lets the winner tell the document's newest sequence, if a record that goes may be the only one that does: what else it told, leaves
+    /// tell already. Every leaf that was moved tells it.
     fn keep_sequence(
         &mut self,
         snapshot: &Snapshot,
@@ -296,7 +298,7 @@ impl Moved {
         position: LogPosition,
     ) -> Result<()> {
         let is_read = document.state.tree.leaf(revision).is_some_and(|leaf| leaf.payload.position == position);
-        document.is_to_be_stated |= is_read || !document.state.told.is_stated_after(position);
+        document.needs_statement |= is_read || !document.state.told.is_stated_after(position);
         if !is_read {
             return Ok(());
         }
@@ -314,7 +316,7 @@ impl Moved {
     fn statement(&mut self, snapshot: &Snapshot, number: DocumentNumber, position: LogPosition) -> Result<()> {
         let Some(mut document) = self.take(snapshot, number)? else { return Ok(()) };
         let is_needed = document.state.is_to_be_stated() && !document.state.told.is_stated_after(position);
-        document.is_to_be_stated |= is_needed;
+        document.needs_statement |= is_needed;
         self.documents.insert(number, document);
         Ok(())
     }
@@ -326,12 +328,12 @@ impl Moved {
         }
         let Some(state) = snapshot.state(number)? else { return Ok(None) };
         let state = DocumentState::clone(&state);
-        Ok(Some(MovedDocument { state, leaves: SmallVec::new(), is_to_be_stated: false, statement: None }))
+        Ok(Some(MovedDocument { state, leaves: SmallVec::new(), needs_statement: false, statement: None }))
     }
 
     /// States what is known of the documents for which that is due, behind their leaves.
     fn state_what_is_known(&mut self) -> Result<()> {
-        for (number, document) in self.documents.iter_mut().filter(|(_, document)| document.is_to_be_stated) {
+        for (number, document) in self.documents.iter_mut().filter(|(_, document)| document.needs_statement) {
             let offset = self.payload.len() as u32;
             let row = DocumentRow::encode(&document.stated(offset))?;
             let length = Record::Statement { number: *number, row: &row }.encode(&mut self.payload);
