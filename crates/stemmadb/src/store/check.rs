@@ -64,6 +64,8 @@ impl Store {
         let _compaction = self.compaction.lock();
         let number_end = self.parts.publisher.published_numbers();
         let snapshot = self.snapshot()?;
+        // Documents that came between the two are in the snapshot. If its last number can't be read, that is found below.
+        let number_end = number_end.max(snapshot.last_number().map_or(number_end, |last| DocumentNumber(last.0 + 1)));
         let segments = self.parts.log.segments();
         let log_bytes: u64 = segments.iter().map(|segment| segment.used_bytes).sum();
         let total = number_end.0 + log_bytes;

@@ -5,6 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
+/// Ends what goes on beside, also where a check fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 #[test]
 fn check_and_compaction_go_on_at_the_same_time() {
     let small = stemmadb::testing::small(options(), 8 << 10, 4 << 10, 100);
@@ -23,9 +32,9 @@ fn check_and_compaction_go_on_at_the_same_time() {
                 db.compact().unwrap();
             }
         });
+        let _end = End(&done);
         for _ in 0..150 {
             assert_sound(&db);
         }
-        done.store(true, Ordering::Release);
     });
 }
