@@ -191,6 +191,13 @@ impl Taken {
 
     /// What is taken now, from where on the most is counted: what came before, like the first log-in's hash, is no part of it.
     pub(crate) fn afresh(pid: u32) -> Self {
+        let mut seen = 0;
+        // What was freed may still be on its way back to the system.
+        until("steady memory", Duration::from_secs(60), || {
+            let resident_bytes = Taken::of(pid).resident_bytes;
+            std::thread::sleep(Duration::from_millis(300));
+            std::mem::replace(&mut seen, resident_bytes) == resident_bytes
+        });
         std::fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
         Taken::of(pid)
     }

@@ -12,11 +12,11 @@ use crate::http::{Extent, Purpose, read_json, string_length};
 /// The documents of one group: what is made of each takes more than its text.
 const GROUP_COUNT_MAX: usize = 2_000;
 /// What they take once they are parsed, but for a single one that takes more.
-const GROUP_BYTES_MAX: usize = 8 << 20;
+const GROUP_BYTES_MAX: usize = 4 << 20;
 /// The most documents of one request. CouchDB takes 10,000 unless told.
 pub(crate) const COUNT_MAX: usize = 50_000;
 /// More are taken where there are so many bytes of text for each: each has a row of the answer.
-const BYTES_PER_DOCUMENT_MIN: usize = 64;
+const BYTES_PER_DOCUMENT_MIN: usize = 100;
 /// The most members of the body: two beside `docs` mean something.
 const MEMBERS_MAX: usize = 100;
 

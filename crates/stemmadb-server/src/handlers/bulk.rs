@@ -1,12 +1,13 @@
 //! Routes about many documents at once, and about which revisions are known.
 
+use hyper::StatusCode;
 use serde::Serialize;
-use stemmadb::{Object, Revision, Value};
+use stemmadb::{Missing, Object, Revision, Value};
 
 use super::document::{manner_of, written_status};
-use crate::documents::{Bulk, Written, parse_revision, write};
+use crate::documents::{Bulk, Manner, Written, parse_revision, write};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, blocking};
+use crate::http::{Answer, Call, blocking, streamed};
 
 /// One row of the answer to `_bulk_docs`.
 #[derive(Serialize)]
@@ -26,7 +27,9 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<Answer> {
     let text = call.json_text().await?;
     call.share.grow(text.len().saturating_mul(COPIES)).await?;
     let status = written_status(&call);
-    blocking(move || {
+    let patience = call.state.config.limits.stall_timeout;
+    // Parts of the answer, one for each group.
+    let parts = blocking(move || {
         let bulk = Bulk::parse(text)?;
         if let Some(new_edits) = bulk.members.get("new_edits") {
             manner.new_edits = new_edits != &Value::Bool(false);
@@ -34,45 +37,98 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<Answer> {
         if bulk.members.get("all_or_nothing") == Some(&Value::Bool(true)) {
             return Err(Failure::not_implemented("all_or_nothing is not supported"));
         }
-        let mut rows = b"[".to_vec();
-        for documents in bulk.into_groups() {
-            // Each document is on its own: where a later one can't be written, for want of a disk, those before it are.
-            write(&served, documents?, &manner)?
-                .iter()
-                .try_for_each(|row| push_row(row, manner.new_edits, &mut rows))?;
+        let mut before = b'[';
+        // Each document is on its own: where a later one can't be written, for want of a disk, those before it are.
+        let rows =
+            bulk.into_groups().map(|documents| rows_of(&write(&served, documents?, &manner)?, &manner, &mut before));
+        let mut parts = rows.collect::<Result<Vec<_>>>()?;
+        parts.push(if before == b'[' { b"[]\n".to_vec() } else { b"]\n".to_vec() });
+        Ok(parts)
+    })
+    .await?;
+    streamed(status, "application/json", patience, move |mut out| async move {
+        for part in parts {
+            out.buffer.extend_from_slice(&part);
+            out.flush_if_full().await;
         }
-        rows.extend_from_slice(b"]\n");
-        Ok(Answer::text(status, "application/json", rows))
+        Ok(())
     })
     .await
 }
 
-/// Tells what became of a document. Of what was written elsewhere, only refusals are told.
-fn push_row(written: &Written, new_edits: bool, rows: &mut Vec<u8>) -> Result<()> {
-    let id = &written.id;
-    let row = match &written.outcome {
-        Ok(_) if !new_edits => return Ok(()),
-        Ok(rev) => Row::Written { ok: true, id, rev },
-        Err(failure) => Row::Refused { id, error: failure.error(), reason: failure.reason() },
-    };
-    if rows.len() > 1 {
-        rows.push(b',');
+/// Tells what became of documents. Of those written elsewhere, only refusals are told.
+fn rows_of(written: &[Written], manner: &Manner, before: &mut u8) -> Result<Vec<u8>> {
+    let mut rows = Vec::new();
+    for Written { id, outcome } in written {
+        let row = match outcome {
+            Ok(_) if !manner.new_edits => continue,
+            Ok(rev) => Row::Written { ok: true, id, rev },
+            Err(failure) => Row::Refused { id, error: failure.error(), reason: failure.reason() },
+        };
+        rows.push(std::mem::replace(before, b','));
+        serde_json::to_writer(&mut rows, &row).map_err(|error| Failure::internal(error.to_string()))?;
     }
-    serde_json::to_writer(rows, &row).map_err(|error| Failure::internal(error.to_string()))
+    rows.shrink_to_fit();
+    Ok(rows)
 }
 
-/// The revisions of a request `{id: [revisions]}`, as they were written.
-fn revisions_by_id(body: &Value) -> Result<Vec<(String, Vec<String>)>> {
-    let wrong = || Failure::bad_request("Request body must be a JSON object of lists of revisions");
-    let object: &Object = body.as_object().ok_or_else(wrong)?;
-    let texts = |list: &Value| {
-        let list = list.as_array().ok_or_else(wrong)?;
-        list.iter().map(|text| text.as_str().map(str::to_owned).ok_or_else(wrong)).collect::<Result<Vec<_>>>()
-    };
-    object.iter().map(|(id, list)| Ok((id.to_owned(), texts(list)?))).collect()
+/// What a request `{id: [revisions]}` asks for, all of which is as it must be.
+fn asked(body: Value) -> Result<Object> {
+    match body {
+        Value::Object(asked) => {
+            asked.iter().try_for_each(|(_, list)| revisions(list).map(drop))?;
+            Ok(asked)
+        }
+        _ => Err(no_lists()),
+    }
 }
 
-/// What is not known here of one document.
+fn revisions(list: &Value) -> Result<Vec<Revision>> {
+    let list = list.as_array().ok_or_else(no_lists)?;
+    list.iter().map(|text| parse_revision(text.as_str().ok_or_else(no_lists)?)).collect()
+}
+
+fn no_lists() -> Failure {
+    Failure::bad_request("Request body must be a JSON object of lists of revisions")
+}
+
+/// Answers what is not known here: `before`, then what `told` makes of each document of which anything is not, then `after`.
+async fn differences<T: Serialize>(
+    mut call: Call,
+    before: &'static str,
+    told: impl Fn(Missing) -> T + Send + 'static,
+    after: &'static str,
+) -> Result<Answer> {
+    let served = call.database().await?;
+    let asked = asked(call.json().await?)?;
+    let patience = call.state.config.limits.stall_timeout;
+    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
+        let snapshot = served.database().snapshot()?;
+        out.buffer.extend_from_slice(before.as_bytes());
+        let mut comma = "";
+        for (id, list) in asked {
+            let found = snapshot.missing(&id, &revisions(&list)?)?;
+            if found.missing.is_empty() {
+                continue;
+            }
+            out.buffer.extend_from_slice(std::mem::replace(&mut comma, ",").as_bytes());
+            out.string(&id);
+            out.buffer.push(b':');
+            serde_json::to_writer(&mut out.buffer, &told(found))
+                .map_err(|error| Failure::internal(error.to_string()))?;
+            out.flush_if_full().await;
+        }
+        out.buffer.extend_from_slice(after.as_bytes());
+        Ok(())
+    })
+    .await
+}
+
+fn texts(revisions: Vec<Revision>) -> Vec<String> {
+    revisions.iter().map(Revision::to_string).collect()
+}
+
+/// A row of the answer to `_revs_diff`.
 #[derive(Serialize)]
 struct Difference {
     missing: Vec<String>,
@@ -80,38 +136,16 @@ struct Difference {
     possible_ancestors: Vec<String>,
 }
 
-/// What is not known here of each document, where anything is not.
-async fn differences(call: &mut Call) -> Result<Vec<(String, Difference)>> {
-    let served = call.database().await?;
-    let wanted = revisions_by_id(&call.json().await?)?;
-    blocking(move || {
-        let snapshot = served.database().snapshot()?;
-        let mut differences = Vec::new();
-        for (id, texts) in wanted {
-            let revisions = texts.iter().map(|text| parse_revision(text)).collect::<Result<Vec<_>>>()?;
-            let found = snapshot.missing(&id, &revisions)?;
-            if found.missing.is_empty() {
-                continue;
-            }
-            let texts = |revisions: Vec<Revision>| revisions.iter().map(Revision::to_string).collect();
-            let possible_ancestors = texts(found.possible_ancestors);
-            differences.push((id, Difference { missing: texts(found.missing), possible_ancestors }));
-        }
-        Ok(differences)
-    })
-    .await
-}
-
 /// `POST /{db}/_revs_diff`
-pub(crate) async fn revs_diff(mut call: Call) -> Result<Answer> {
-    let differences: std::collections::BTreeMap<_, _> = differences(&mut call).await?.into_iter().collect();
-    Answer::ok(&differences)
+pub(crate) async fn revs_diff(call: Call) -> Result<Answer> {
+    let told = |found: Missing| Difference {
+        missing: texts(found.missing),
+        possible_ancestors: texts(found.possible_ancestors),
+    };
+    differences(call, "{", told, "}\n").await
 }
 
 /// `POST /{db}/_missing_revs`
-pub(crate) async fn missing_revs(mut call: Call) -> Result<Answer> {
-    let differences = differences(&mut call).await?;
-    let missing: std::collections::BTreeMap<_, _> =
-        differences.into_iter().map(|(id, difference)| (id, difference.missing)).collect();
-    Answer::ok(&serde_json::json!({ "missing_revs": missing }))
+pub(crate) async fn missing_revs(call: Call) -> Result<Answer> {
+    differences(call, "{\"missing_revs\":{", |found| texts(found.missing), "}}\n").await
 }

@@ -7,12 +7,14 @@ use crate::error::{Failure, Result};
 /// What a value takes where it stands, in an array or as an object's; what its name takes, with its place in the index that large objects have.
 const VALUE_BYTES: usize = 32;
 const NAME_BYTES: usize = 40;
-/// So much a text may take, whatever it consists of: lists of some hundred thousand numbers are what people send.
-const FREE_BYTES: usize = 16 << 20;
+/// So many times its length what is made of a text may take.
+const FACTOR: usize = 6;
+/// So much a text may take, whatever it consists of: lists of a hundred thousand numbers are what people send.
+const FREE_BYTES: usize = 8 << 20;
 /// Shorter ones are not looked at.
 const SMALL_LENGTH: usize = 1 << 10;
 
-/// What a text is parsed for: so many times its length what is made of it may take.
+/// What a text is parsed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Documents: large ones consist of many small values.
@@ -22,13 +24,6 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    fn factor(self) -> usize {
-        match self {
-            Purpose::Documents => 6,
-            Purpose::Question => 3,
-        }
-    }
-
     /// How often what is parsed is there, once handlers have made their own of it.
     fn copies(self) -> usize {
         match self {
@@ -81,12 +76,13 @@ impl Extent {
 /// # Errors
 /// 413, saying what to do.
 pub(crate) fn check_weight(text: &[u8], purpose: Purpose) -> Result<usize> {
+    let bytes_max = text.len().saturating_mul(FACTOR);
     if text.len() <= SMALL_LENGTH {
-        return Ok(text.len() * purpose.factor() * purpose.copies());
+        return Ok(bytes_max);
     }
-    let memory = Extent::of_first(text).memory;
-    if memory <= FREE_BYTES.max(text.len().saturating_mul(purpose.factor())) {
-        return Ok(memory.saturating_mul(purpose.copies()));
+    let memory = Extent::of_first(text).memory.saturating_mul(purpose.copies());
+    if memory <= bytes_max.max(FREE_BYTES) {
+        return Ok(memory);
     }
     Err(Failure::too_large(format!(
         "so many small values in one piece, {} bytes of text, would take {} MiB of memory: send them as several documents, or in several requests",
@@ -143,8 +139,10 @@ mod tests {
         };
         let list = |unit: &str, count: usize| format!("[{}0]", unit.repeat(count));
         let too_large = Err(hyper::StatusCode::PAYLOAD_TOO_LARGE);
-        assert_eq!(check(&list("0,", 500_000), Purpose::Question), Ok(()), "16 MiB are free");
-        assert_eq!(check(&list("0,", 600_000), Purpose::Documents), too_large);
+        assert_eq!(check(&list("0,", 260_000), Purpose::Documents), Ok(()), "8 MiB are free");
+        assert_eq!(check(&list("0,", 270_000), Purpose::Documents), too_large);
+        assert_eq!(check(&list("0,", 130_000), Purpose::Question), Ok(()));
+        assert_eq!(check(&list("0,", 140_000), Purpose::Question), too_large);
         let ids = list("\"0123456789abcdef0123456789abcdef\",", 600_000);
         assert_eq!(check(&ids, Purpose::Question), Ok(()));
         let rows = list(r#"{"time":"2024-05-01T10:00:00Z","value":12.5,"sensor":"kitchen"},"#, 125_000);

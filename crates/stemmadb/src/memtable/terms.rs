@@ -48,6 +48,8 @@ pub(crate) struct Overlay {
 impl Overlay {
     /// Adds the deltas of a newer memtable (or newer deltas of the same one).
     fn extend(&mut self, deltas: impl Iterator<Item = Delta>) {
+        // At most: nearly all are visible, where there are many.
+        self.changes.reserve(deltas.size_hint().1.unwrap_or(0));
         self.changes.extend(deltas.map(|delta| (delta.number, delta.gained())));
     }
 
@@ -77,6 +79,11 @@ impl Overlay {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    /// Forgets all; saves what is allocated.
+    pub(crate) fn clear(&mut self) {
+        self.changes.clear();
     }
 
     /// Forgets what it says of documents outside a window.
@@ -348,12 +355,15 @@ impl Signatures {
 
     /// Adds what (`path`, `presence`) does as of `at`.
     pub(super) fn overlay(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut Overlay) {
-        let mut found: SmallVec<[(u64, Delta); 8]> = SmallVec::new();
-        for (signature, &index) in &self.numbers {
-            if signature.binary_search(&(path, presence)).is_ok() {
-                found.extend(self.deltas[index].iter().copied().filter(|(_, delta)| delta.visible(at)));
-            }
+        let has_pair = |signature: &[_]| signature.binary_search(&(path, presence)).is_ok();
+        let with_pair: SmallVec<[usize; 4]> =
+            self.numbers.iter().filter(|(signature, _)| has_pair(signature)).map(|(_, &index)| index).collect();
+        let visible = |&index: &usize| self.deltas[index].iter().copied().filter(|(_, delta)| delta.visible(at));
+        if let [only] = &with_pair[..] {
+            return overlay.extend(visible(only).map(|(_, delta)| delta));
         }
+        let mut found = Vec::with_capacity(with_pair.iter().map(|&index| self.deltas[index].len()).sum());
+        found.extend(with_pair.iter().flat_map(visible));
         // Signatures are visited in no order; the last word on a document is the newest.
         if !found.windows(2).all(|pair| pair[0].1.number < pair[1].1.number) {
             found.sort_unstable_by_key(|(order, delta)| (delta.number, *order));

@@ -16,6 +16,8 @@ const TEXT_BYTES_MAX: usize = 12;
 /// Generations beyond this are not accepted from outside, so that an edit of what was accepted always has a number.
 const GENERATION_MAX: u32 = u32::MAX / 2;
 const EDIT_CONTEXT: &[u8; 11] = b"stemma edit";
+/// Of a longer content the BLAKE3 hash stands for it: so nobody keeps it until its parent is known, nor hashes it while others wait.
+const CONTENT_BYTES_MAX: usize = 16 << 10;
 
 pub(super) type Hash = [u8; HASH_BYTES];
 
@@ -29,6 +31,57 @@ pub struct Revision {
     hash: Hash,
 }
 
+/// What a document says, as its revision is the hash of: all of it, or its hash if that is much.
+#[derive(Debug)]
+pub(crate) struct Content {
+    bytes: Vec<u8>,
+    is_digest: bool,
+}
+
+/// Writes a [`Content`] down, in bounded memory.
+pub(crate) struct ContentWriter {
+    /// What is not hashed yet.
+    bytes: Vec<u8>,
+    hasher: Option<Box<blake3::Hasher>>,
+}
+
+impl ContentWriter {
+    pub(crate) fn new() -> Self {
+        ContentWriter { bytes: Vec::with_capacity(512), hasher: None }
+    }
+
+    /// Where the next few bytes are pushed to.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.bytes.len() > CONTENT_BYTES_MAX {
+            self.hash();
+        }
+        &mut self.bytes
+    }
+
+    /// Writes bytes, however many.
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
+        match bytes.len() <= CONTENT_BYTES_MAX {
+            true => self.buffer().extend_from_slice(bytes),
+            false => drop(self.hash().update(bytes)),
+        }
+    }
+
+    /// Hashes what is there already.
+    fn hash(&mut self) -> &mut blake3::Hasher {
+        let hasher = self.hasher.get_or_insert_default();
+        hasher.update(&self.bytes);
+        self.bytes.clear();
+        hasher
+    }
+
+    pub(crate) fn finish(mut self) -> Content {
+        if self.hasher.is_none() && self.bytes.len() <= CONTENT_BYTES_MAX {
+            return Content { bytes: self.bytes, is_digest: false };
+        }
+        Content { bytes: self.hash().finalize().as_bytes().to_vec(), is_digest: true }
+    }
+}
+
 impl Revision {
     /// How many bytes a revision takes.
     pub(crate) const STORED_BYTES: usize = 4 + HASH_BYTES;
@@ -38,6 +91,18 @@ impl Revision {
     ///
     /// Costs one pass of BLAKE3 over the content, no allocation.
     pub fn of_edit(parent: Option<&Revision>, deleted: bool, content: &[u8]) -> Revision {
+        match content.len() <= CONTENT_BYTES_MAX {
+            true => Self::hashed(parent, deleted, content, false),
+            false => Self::hashed(parent, deleted, blake3::hash(content).as_bytes(), true),
+        }
+    }
+
+    /// The same of a content that was written down before.
+    pub(crate) fn of_content(parent: Option<&Revision>, deleted: bool, content: &Content) -> Revision {
+        Self::hashed(parent, deleted, &content.bytes, content.is_digest)
+    }
+
+    fn hashed(parent: Option<&Revision>, deleted: bool, content: &[u8], is_digest: bool) -> Revision {
         let (generation, parent_hash) = match parent {
             Some(parent) => (parent.generation.saturating_add(1), parent.hash),
             None => (1, [0; HASH_BYTES]),
@@ -45,7 +110,7 @@ impl Revision {
         // What an edit is apart from its content goes into the key, so nothing is copied together.
         let mut key = [0u8; 32];
         key[0..4].copy_from_slice(&generation.to_be_bytes());
-        key[4] = u8::from(deleted);
+        key[4] = u8::from(deleted) | u8::from(is_digest) << 1;
         key[5..16].copy_from_slice(EDIT_CONTEXT);
         key[16..32].copy_from_slice(&parent_hash);
         let digest = blake3::keyed_hash(&key, content);
@@ -217,6 +282,42 @@ mod tests {
         let first = Revision::of_edit(None, false, b"content");
         assert_eq!(first.to_string(), "1-786a27ab2d0f90430cf78863d193f6f6");
         assert_eq!(Revision::of_edit(Some(&first), true, b"").to_string(), "2-2986e44c16f2cbb88df4338ff3a58221");
+        let long = Revision::of_edit(None, false, &[b'x'; CONTENT_BYTES_MAX + 1]);
+        assert_eq!(long.to_string(), "1-fdae310ce17638637ebcf949e5eebd5d");
+    }
+
+    #[test]
+    fn content_written_in_pieces_is_the_content() {
+        let max = CONTENT_BYTES_MAX;
+        let piece_lengths =
+            [&[0][..], &[max], &[max + 1], &[1, max], &[max, 1], &[max - 1, 1], &[7; 6_000], &[3 * max, 5, 2 * max]];
+        for lengths in piece_lengths {
+            let (mut writer, mut whole) = (ContentWriter::new(), Vec::new());
+            for (number, length) in lengths.iter().enumerate() {
+                let piece = vec![number as u8; *length];
+                match number % 2 {
+                    0 => writer.extend(&piece),
+                    _ => writer.buffer().extend_from_slice(&piece),
+                }
+                whole.extend(piece);
+            }
+            let content = writer.finish();
+            assert_eq!(
+                Revision::of_content(None, false, &content),
+                Revision::of_edit(None, false, &whole),
+                "{lengths:?}"
+            );
+            assert!(content.bytes.capacity() <= 2 * max, "{}", content.bytes.capacity());
+        }
+    }
+
+    #[test]
+    fn a_content_is_no_other_ones_hash() {
+        let long = [b'x'; CONTENT_BYTES_MAX + 1];
+        assert_ne!(
+            Revision::of_edit(None, false, &long),
+            Revision::of_edit(None, false, blake3::hash(&long).as_bytes())
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod varint;
 
 pub use document_id::DocumentId;
 pub use edit::Revision;
+pub(crate) use edit::{Content, ContentWriter};
 pub use sequence::Sequence;
 pub use tree::Missing;
 pub(crate) use tree::{Leaf, Outcome, RevisionTree};

@@ -155,8 +155,9 @@ impl<'a> Slices<'a> {
 
 /// Returns the statistics that are to be looked after, now that they have changed.
 fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) -> Result<Vec<Counting>> {
+    let mut overlay = Overlay::default();
     for (path, presence) in memtable.presences() {
-        let mut overlay = Overlay::default();
+        overlay.clear();
         memtable.presence(path, presence, EVERYTHING, &mut overlay);
         overlay.settle();
         merge_term(slices, path, &presence.key(), &overlay)?;

@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use crate::log::Blob;
 use crate::memtable::DocumentState;
-use crate::revision::{DocumentId, Revision};
+use crate::revision::{Content, ContentWriter, DocumentId, Revision};
 use crate::schema::Schemas;
 use crate::store::attachments::File;
-use crate::value::Value;
+use crate::value::{CanonicalSink, Value};
 use crate::{Error, Result};
 
 /// One edit of one document.
@@ -133,6 +133,17 @@ impl Edit {
     }
 }
 
+/// A revision is the hash of a body's canonical bytes.
+impl CanonicalSink for ContentWriter {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        self.buffer()
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        self.extend(bytes);
+    }
+}
+
 /// What an edit amounts to: which revision, with which ancestors.
 pub(super) struct Planned {
     pub(super) path: SmallVec<[Revision; 2]>,
@@ -141,12 +152,12 @@ pub(super) struct Planned {
 
 impl Planned {
     /// The revision of the edit, upon its parent as [`parent_of`] has it.
-    pub(super) fn of(edit: &Edit, parent: Option<Revision>, canonical: &[u8]) -> Self {
+    pub(super) fn of(edit: &Edit, parent: Option<Revision>, content: &Content) -> Self {
         if let Edit::Foreign { revisions, deleted, .. } = edit {
             return Planned { path: revisions.as_slice().into(), deleted: *deleted };
         }
         let deleted = matches!(edit, Edit::Delete { .. } | Edit::Put { deleted: true, .. });
-        let revision = Revision::of_edit(parent.as_ref(), deleted, canonical);
+        let revision = Revision::of_content(parent.as_ref(), deleted, content);
         Planned { path: std::iter::once(revision).chain(parent).collect(), deleted }
     }
 }

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use crate::index::{self, Declared, DocumentNumber, DocumentTerms, difference};
 use crate::log::{Blob, Level, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Memtable, Stored, Told};
-use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
+use crate::revision::{Content, ContentWriter, DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
 use crate::store::descent::{self, Added};
 use crate::store::document::Document;
 use crate::store::edit::{Edit, Planned, parent_of};
@@ -52,7 +52,7 @@ pub(super) struct Writer {
 /// A body made ready outside of the writer lock: packed, and its content and terms worked out.
 pub(crate) struct PreparedBody {
     packed: Body,
-    canonical: Vec<u8>,
+    content: Content,
     terms: DocumentTerms,
     /// The declared indexes that the terms are of.
     generation: u64,
@@ -99,10 +99,15 @@ impl StoreParts {
         body.check(&self.options.limits)?;
         let mut packed = Vec::with_capacity(256);
         crate::value::pack(body, &self.shapes, &mut packed)?;
-        let mut canonical = Vec::with_capacity(512);
-        body.canonical(&mut canonical);
+        let mut content = ContentWriter::new();
+        body.canonical(&mut content);
         let terms = self.terms(declared, id, &packed)?;
-        Ok(PreparedBody { packed: Body::new(packed), canonical, terms, generation: declared.generation })
+        Ok(PreparedBody {
+            packed: Body::new(packed),
+            content: content.finish(),
+            terms,
+            generation: declared.generation,
+        })
     }
 
     /// The index terms of a packed body.
@@ -364,7 +369,7 @@ impl<'a> Transaction<'a> {
         if self.base.moment.is_some() && !matches!(edit, Edit::Foreign { .. }) {
             self.bury_holders(&body.terms)?;
         }
-        let planned = Planned::of(&edit, parent, &body.canonical);
+        let planned = Planned::of(&edit, parent, &body.content);
         let revision = planned.path[0];
         let next_number = self.next_number;
         if let Some(mut staged) = self.merge(edit.id(), current, planned, body)? {

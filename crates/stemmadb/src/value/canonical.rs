@@ -23,9 +23,28 @@ const STRING: u8 = 6;
 const ARRAY: u8 = 7;
 const OBJECT: u8 = 8;
 
+/// Where canonical bytes are written to.
+pub(crate) trait CanonicalSink {
+    /// Where the next few bytes are pushed to.
+    fn buffer(&mut self) -> &mut Vec<u8>;
+    /// Writes bytes, however many.
+    fn extend(&mut self, bytes: &[u8]);
+}
+
+#[cfg(any(test, fuzzing))]
+impl CanonicalSink for Vec<u8> {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        self
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
 impl Value {
-    /// Appends the canonical bytes of this value: two values have the same bytes exactly if they are `==`.
-    pub(crate) fn canonical(&self, out: &mut Vec<u8>) {
+    /// Writes the canonical bytes of this value: two values have the same bytes exactly if they are `==`.
+    pub(crate) fn canonical(&self, out: &mut impl CanonicalSink) {
         certain(write(self, out));
     }
 }
@@ -41,25 +60,25 @@ impl PackedValue<'_> {
     }
 }
 
-fn write<'v, S: Source<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S::Error> {
+fn write<'v, S: Source<'v>>(value: S, out: &mut impl CanonicalSink) -> Result<(), S::Error> {
     match value.look()? {
-        Look::Null => out.push(NULL),
-        Look::Bool(truth) => out.push(if truth { TRUE } else { FALSE }),
+        Look::Null => out.buffer().push(NULL),
+        Look::Bool(truth) => out.buffer().push(if truth { TRUE } else { FALSE }),
         Look::Number(number) => write_number(number, out),
         Look::String(text) => {
-            out.push(STRING);
+            out.buffer().push(STRING);
             write_text(text, out);
         }
         Look::Array(count, elements) => {
-            out.push(ARRAY);
-            varint::write(count as u64, out);
+            out.buffer().push(ARRAY);
+            varint::write(count as u64, out.buffer());
             for element in elements {
                 write(element?, out)?;
             }
         }
         Look::Object(count, fields) => {
-            out.push(OBJECT);
-            varint::write(count as u64, out);
+            out.buffer().push(OBJECT);
+            varint::write(count as u64, out.buffer());
             for field in fields {
                 let (name, value) = field?;
                 write_text(name, out);
@@ -70,7 +89,7 @@ fn write<'v, S: Source<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S::Error>
     Ok(())
 }
 
-fn write_number(number: Number, out: &mut Vec<u8>) {
+fn write_number(number: Number, out: &mut impl CanonicalSink) {
     let (tag, word) = match number.numeric() {
         Numeric::I64(signed) => (I64, signed as u64),
         Numeric::U64(unsigned) => (U64, unsigned),
@@ -78,10 +97,10 @@ fn write_number(number: Number, out: &mut Vec<u8>) {
     };
     let mut bytes = [tag; 9];
     bytes[1..].copy_from_slice(&word.to_be_bytes());
-    out.extend_from_slice(&bytes);
+    out.buffer().extend_from_slice(&bytes);
 }
 
-fn write_text(text: &str, out: &mut Vec<u8>) {
-    varint::write(text.len() as u64, out);
-    out.extend_from_slice(text.as_bytes());
+fn write_text(text: &str, out: &mut impl CanonicalSink) {
+    varint::write(text.len() as u64, out.buffer());
+    out.extend(text.as_bytes());
 }

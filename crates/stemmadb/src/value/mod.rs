@@ -34,6 +34,7 @@ pub(crate) mod arbitrary;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use canonical::CanonicalSink;
 pub use limits::{DEPTH_MAX, Limits};
 pub use number::Number;
 pub use object::{Fields, IntoFields, Object};
