@@ -82,3 +82,24 @@ fn a_deletion_whose_parent_is_lost_stays_one() {
     assert_eq!((report.joined_count, report.parted_count), (2, 2), "{report:#?}");
     assert_sound(&db);
 }
+
+/// The same of a document of which compaction gave up the records that told of its ancestors: what it stated instead is heeded.
+#[test]
+fn what_compaction_stated_is_salvaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("library.stemma");
+    let db = Database::open_with(&path, options().revs_limit(3)).unwrap();
+    for edit in [["2-b", "1-a"], ["3-c", "2-b"], ["4-d", "3-c"], ["3-x", "2-b"]] {
+        db.edit(foreign("a", &edit, r#"{"n":1}"#)).unwrap();
+    }
+    roll(&db);
+    db.insert("keeps", &value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(60 << 10)))).unwrap();
+    db.edit(foreign("a", &["5-e", "4-d"], r#"{"n":5}"#)).unwrap();
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    let before = db.revisions("a").unwrap();
+    assert_eq!(before.iter().map(|branch| branch.revisions.len()).collect::<Vec<_>>(), [3, 2]);
+    db.close().unwrap();
+    let (db, _) = salvaged(&path);
+    assert_eq!(db.revisions("a").unwrap(), before);
+}
