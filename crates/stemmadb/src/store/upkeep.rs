@@ -97,11 +97,29 @@ pub(crate) struct Upkeeper {
 
 impl Upkeeper {
     /// Starts the threads, if the options ask for any.
+    ///
+    /// # Errors
+    /// `Unavailable` if one can't be started; then none runs, and the store is closed.
     pub(crate) fn start(store: &Arc<Store>) -> Result<Self> {
-        let mut threads = Vec::new();
+        let mut upkeeper = Upkeeper { threads: Vec::new() };
+        match upkeeper.start_threads(store) {
+            Ok(()) => Ok(upkeeper),
+            Err(error) => {
+                // A thread that went on would keep the database open for good. What could not be closed is told when it is opened again.
+                upkeeper.stop(store).ok();
+                Err(error)
+            }
+        }
+    }
+
+    fn start_threads(&mut self, store: &Arc<Store>) -> Result<()> {
         let mut spawn = |name: &str, work: Box<dyn FnOnce() + Send>| -> Result<()> {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-            threads.push(thread.map_err(|error| Error::io("start a thread", error))?);
+            self.threads.push(thread.map_err(|error| {
+                Error::io("start a thread", error).with_hint(
+                    "more threads must be allowed: `ulimit -u`, TasksMax of a unit, or the container's pids limit",
+                )
+            })?);
             Ok(())
         };
         if store.parts.options.background && !store.parts.options.read_only {
@@ -119,7 +137,7 @@ impl Upkeeper {
         } else if !store.parts.options.read_only {
             store.finish_declaring()?;
         }
-        Ok(Upkeeper { threads })
+        Ok(())
     }
 
     /// Ends the threads, merges what is in memory, flushes and closes the log.
