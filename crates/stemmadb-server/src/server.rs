@@ -43,6 +43,16 @@ pub struct Server {
     accepting: tokio::task::JoinHandle<()>,
 }
 
+/// The threads of the blocking pool end when they had nothing to do for 10 seconds.
+const THREAD_KEPT: Duration = Duration::from_secs(4);
+
+/// Keeps the last thread of the blocking pool: where no other can be started, what blocks waits for it. Without any, the pool would panic.
+async fn keep_a_thread(mut stopped: watch::Receiver<bool>) {
+    while timeout(THREAD_KEPT, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+        blocking(|| Ok(())).await.ok();
+    }
+}
+
 impl Server {
     /// Opens the directory and listens.
     ///
@@ -96,6 +106,7 @@ impl Server {
         };
         let state = Arc::new(state);
         tokio::spawn(follow(state.clone()));
+        tokio::spawn(keep_a_thread(stopped.clone()));
         let accepting = tokio::spawn(accept(listener, tls, state.clone(), stopped));
         Ok(Server { state, address, generated_password, stopping, accepting })
     }

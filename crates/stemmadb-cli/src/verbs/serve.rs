@@ -18,9 +18,31 @@ pub(super) fn run(serve: &Serve, session: Session<'_>) -> Result<()> {
     if serve.print_config {
         return write!(std::io::stdout().lock(), "{}", gathered.told()).map_err(Failure::output);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(Exit::Unavailable, format!("cannot start threads: {error}")))?;
+    // The runtime panics where it gets none.
+    let runtime = try_threads().and_then(|()| tokio::runtime::Builder::new_multi_thread().enable_all().build());
+    let runtime = runtime.map_err(|error| {
+        Failure::new(Exit::Unavailable, format!("cannot start threads: {error}"))
+            .with_hint("more must be allowed: `ulimit -u`, TasksMax of a unit, or the container's pids limit")
+    })?;
     runtime.block_on(until_interrupted(gathered.config))
+}
+
+/// Those of a log, of what blocks, and of two databases.
+const THREADS_BESIDE_WORKERS: usize = 8;
+
+/// Whether as many threads can be started as a server begins with.
+fn try_threads() -> std::io::Result<()> {
+    let worker_count = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut threads = Vec::new();
+    let mut outcome = Ok(());
+    while outcome.is_ok() && threads.len() < worker_count + THREADS_BESIDE_WORKERS {
+        outcome = std::thread::Builder::new().spawn(std::thread::park).map(|thread| threads.push(thread));
+    }
+    for thread in threads {
+        thread.thread().unpark();
+        thread.join().ok();
+    }
+    outcome
 }
 
 /// What the command line, the environment and the file say.

@@ -18,3 +18,4 @@ mod proxy;
 mod random;
 mod server;
 mod soak;
+mod threads;

@@ -24,7 +24,7 @@ pub(crate) struct Server {
 }
 
 /// The command: the one that was built with the tests, or the one that `STEMMA_NETWORK_COMMAND` names.
-fn stemma() -> String {
+pub(crate) fn stemma() -> String {
     std::env::var("STEMMA_NETWORK_COMMAND").unwrap_or_else(|_| env!("CARGO_BIN_EXE_stemma").to_owned())
 }
 

@@ -1,0 +1,95 @@
+//! A server that may start few threads refuses clearly what needs more, loses nothing, and never panics.
+//!
+//! The kernel counts the threads of a user, and lets root have as many as it likes: so the server runs as a user that nobody else is, which
+//! only root can arrange (`setpriv`). Elsewhere the test says that it did not run.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::server::{Server, stemma};
+
+const USER: u32 = 61_234;
+const DATABASES: usize = 30;
+
+/// What a command is run by, so that it and its like may have so many threads.
+fn within(thread_count: usize) -> Vec<String> {
+    let words = format!("setpriv --reuid {USER} --regid {USER} --clear-groups prlimit --nproc={thread_count}");
+    words.split(' ').map(str::to_owned).collect()
+}
+
+fn command(thread_count: usize) -> Command {
+    let words = within(thread_count);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// Whether a command can be run so here, in `place`.
+fn is_possible(place: &Path) -> bool {
+    std::os::unix::fs::chown(place, Some(USER), Some(USER)).is_ok()
+        && command(100)
+            .args([&stemma(), "--version"])
+            .current_dir(place)
+            .output()
+            .is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn without_threads_it_refuses_clearly_and_recovers() {
+    let place = tempfile::tempdir().unwrap();
+    if !is_possible(place.path()) {
+        println!("threads: NOT RUN: only root can have a command run as another user, who must reach {}", stemma());
+        return;
+    }
+    let worker_count = std::thread::available_parallelism().map_or(1, usize::from);
+    refuses_to_start(place.path(), worker_count);
+    // Enough to begin with, but not for many databases, each of which has some.
+    let before = format!("exec {} \"$@\";", within(worker_count + 14).join(" "));
+    let mut server = Server::start_within(place.path(), &[], &before);
+    let (mut acknowledged, mut refusals) = (BTreeSet::new(), Vec::new());
+    let mut client = server.client();
+    for number in 0..DATABASES {
+        for (path, body) in [(format!("/d{number}"), None), (format!("/d{number}/doc"), Some(json!({"n": number})))] {
+            match client.must("PUT", &path, body.as_ref()) {
+                answer if answer.is_good() => drop(acknowledged.insert(path)),
+                answer => refusals.push(answer),
+            }
+        }
+    }
+    println!("threads: {} acknowledged, {} refused", acknowledged.len(), refusals.len());
+    assert!(!acknowledged.is_empty() && !refusals.is_empty(), "{refusals:?}");
+    for refused in &refusals {
+        let reason = refused.json()["reason"].as_str().unwrap_or_default().to_owned();
+        assert!(refused.status == 503 && reason.contains("thread"), "{}", refused.shown());
+    }
+    client.good("GET", "/_up", None);
+    server.assert_calm();
+    server.kill();
+    server.check();
+    let mut again = Server::start(place.path(), &[]);
+    let mut client = again.client();
+    for path in &acknowledged {
+        client.good("GET", path, None);
+    }
+    for number in 0..DATABASES {
+        let made = client.must("PUT", &format!("/d{number}"), None);
+        assert!(matches!(made.status, 201 | 412), "{}", made.shown());
+        client.good("PUT", &format!("/d{number}/after"), Some(&json!({})));
+    }
+    again.stop();
+}
+
+/// With less than it begins with, it says so and ends.
+fn refuses_to_start(place: &Path, worker_count: usize) {
+    for thread_count in 1..worker_count + 6 {
+        let arguments = ["serve", "nothing", "--listen", "127.0.0.1:0"];
+        let output = command(thread_count).arg(stemma()).args(arguments).current_dir(place).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(4), "{thread_count} threads: {said}");
+        assert!(said.contains("cannot start threads") && said.contains("hint: more must be allowed"), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
