@@ -22,12 +22,15 @@ pub(super) struct Outlook {
 }
 
 impl Outlook {
-    /// Of the log's last frames; `settings` are those in force before them.
+    /// Of the log's last frames; `settings` are those in force before them. No record there counts for nothing, whatever is stated behind it: a
+    /// merge that was cut short may have brought the terms into the tree that a document had in between, and only the record that changed them
+    /// takes them back.
     pub(super) fn of_tail<'f>(log: &Log, tail: impl Iterator<Item = Frame<'f>>, settings: &[u8]) -> Result<Self> {
         let mut outlook = Outlook { settings: Some(settings.to_vec()), ..Self::before(log) };
         for frame in tail {
             outlook.look(&frame)?;
         }
+        outlook.statements.clear();
         Ok(outlook)
     }
 
