@@ -3,20 +3,6 @@
 
 use super::*;
 
-/// What a database says of `a` before and after a rebuild with `revs_limit`.
-fn assert_rebuilt(db: Database, path: &std::path::Path, revs_limit: usize) {
-    let before = db.revisions("a").unwrap();
-    db.close().unwrap();
-    std::fs::remove_dir_all(path.join("tree")).unwrap();
-    let db = Database::open_with(path, options().revs_limit(revs_limit)).unwrap();
-    assert_eq!(db.revisions("a").unwrap(), before);
-    for branch in &before {
-        let found = db.get_revision("a", &branch.revisions[0]).unwrap();
-        assert!(found.is_some(), "{} has no body", branch.revisions[0]);
-    }
-    assert_sound(&db);
-}
-
 fn tell(db: &Database, path: &[&str]) {
     db.edit(foreign("a", path, r#"{"n":1}"#)).unwrap();
 }
@@ -31,7 +17,7 @@ fn a_lower_limit_forgets_nothing_before_the_next_write() {
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();
     tell(&db, &["6-f", "5-e", "4-d", "3-c", "2-b", "1-a"]);
-    assert_rebuilt(db, &path, 2);
+    rebuilt(db, &path, options().revs_limit(2));
 }
 
 #[test]
@@ -41,7 +27,7 @@ fn a_higher_limit_brings_nothing_back() {
     let db = Database::open_with(&path, options().revs_limit(2)).unwrap();
     tell(&db, &["3-c", "2-b", "1-a"]);
     tell(&db, &["4-d", "3-c"]);
-    assert_rebuilt(db, &path, 1000);
+    rebuilt(db, &path, options().revs_limit(1000));
 }
 
 /// The same where the limit changes while the database is open, and compaction looked at the document under each.
@@ -65,7 +51,7 @@ fn nor_do_limits_that_come_and_go() {
                 db.compact().unwrap();
             }
         }
-        assert_rebuilt(db, &path, 3);
+        rebuilt(db, &path, options().revs_limit(3));
     }
 }
 
@@ -87,7 +73,7 @@ fn what_comes_again_after_it_was_forgotten_is_not_lost() {
                 db.compact().unwrap();
             }
         }
-        assert_rebuilt(db, &path, 1000);
+        rebuilt(db, &path, options().revs_limit(1000));
     }
 }
 
@@ -104,7 +90,7 @@ fn a_claim_that_was_not_believed_is_not_believed_later() {
     roll(&db);
     assert!(db.compact().unwrap() > 0);
     assert_eq!(db.revisions("a").unwrap()[0].revisions[2], "1-x".parse().unwrap());
-    assert_rebuilt(db, &path, 1000);
+    rebuilt(db, &path, options().revs_limit(1000));
 }
 
 /// What the log states of a document names a leaf that was replaced later, and whose segment is gone.
@@ -126,7 +112,7 @@ fn what_is_stated_outlives_what_it_names() {
     tell(&db, &["5-e", "4-d"]);
     roll(&db);
     assert!(db.compact().unwrap() > 0);
-    assert_rebuilt(db, &path, 2);
+    rebuilt(db, &path, options().revs_limit(2));
 }
 
 /// The same of a leaf that is one still: it was told again, with more ancestors, and lies where it was told last.
@@ -146,5 +132,5 @@ fn what_is_told_again_lies_where_it_was_told_last() {
     tell(&db, &["3-c", "2-b", "1-a"]);
     roll(&db);
     assert!(db.compact().unwrap() > 0);
-    assert_rebuilt(db, &path, 1000);
+    rebuilt(db, &path, options().revs_limit(1000));
 }

@@ -40,6 +40,21 @@ fn assert_sound(db: &Database) {
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
+/// The database after a rebuild, which knows the same of `a`, with a body for each leaf.
+fn rebuilt(db: Database, path: &std::path::Path, options: Options) -> Database {
+    let before = db.revisions("a").unwrap();
+    db.close().unwrap();
+    std::fs::remove_dir_all(path.join("tree")).unwrap();
+    let db = Database::open_with(path, options).unwrap();
+    assert_eq!(db.revisions("a").unwrap(), before);
+    for branch in &before {
+        let found = db.get_revision("a", &branch.revisions[0]).unwrap();
+        assert!(found.is_some(), "{} has no body", branch.revisions[0]);
+    }
+    assert_sound(&db);
+    db
+}
+
 /// Writes until everything before now lies in segments that are not the newest.
 fn roll(db: &Database) {
     for _ in 0..3 {
