@@ -18,6 +18,7 @@ mod presence_in_the_wrong_order;
 mod sequence_lost_with_a_segment;
 mod shape_never_logged;
 mod snapshot_missed_the_first_write;
+mod terms_of_a_moment_in_between;
 mod two_leaves_in_one_frame;
 
 use stemmadb::{Database, DocumentId, Durability, Edit, Options, Revision, Sequence, Value, testing};
