@@ -13,7 +13,7 @@ use crate::log::{Digest, LogPosition};
 use crate::memtable::DocumentState;
 use crate::revision::Sequence;
 use crate::store::document::Document;
-use crate::store::record::Record;
+use crate::store::record::{Record, records};
 use crate::store::recover::Progress;
 use crate::store::snapshot::{Located, Snapshot};
 use crate::store::{FIRST_NUMBER, Store, layout, meta, statistics};
@@ -163,15 +163,11 @@ impl Check<'_> {
     fn segment(&mut self, number: u32) -> Result<()> {
         let mut record_count = 0;
         let verified = self.snapshot.parts.log.frames(number, &mut |frame| {
-            let mut offset = 0;
-            while offset < frame.payload.len() {
-                let place = frame.position.advance(offset as u32);
-                let (record, length) = Record::decode(&frame.payload[offset..]).map_err(|error| error.within(place))?;
-                if let Record::Revision(record) = &record {
+            for record in records(&frame) {
+                if let (_, Record::Revision(record)) = record? {
                     PackedValue::new(record.body, &self.snapshot.parts.shapes)?.check()?;
                 }
                 record_count += 1;
-                offset += length;
             }
             Ok(())
         });

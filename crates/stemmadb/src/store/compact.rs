@@ -21,7 +21,7 @@ use crate::log::{Frame, LogPosition, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, Place, Stored, Told};
 use crate::revision::{Leaf, Revision, Sequence};
 use crate::store::layout::{self, DocumentRow, LocalRow};
-use crate::store::record::{Forgotten, Record, RevisionRecord};
+use crate::store::record::{Forgotten, Record, RevisionRecord, records};
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
 use crate::store::{Progress, Store, meta};
@@ -118,11 +118,8 @@ impl Store {
         self.refuse_if_closed()?;
         let snapshot = self.newest_snapshot()?;
         let mut moved = Moved::default();
-        let mut offset = 0;
-        while offset < frame.payload.len() {
-            let (record, length) = Record::decode(&frame.payload[offset..])?;
-            let position = frame.position.advance(offset as u32);
-            offset += length;
+        for record in records(frame) {
+            let (Place { position, .. }, record) = record?;
             match record {
                 Record::Revision(record) => moved.revision(&snapshot, &record, position)?,
                 Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,

@@ -509,12 +509,12 @@ impl StoreParts {
         moment::has_ended(&self.declared(), document, self.options.clock.now_ms())
     }
 
-    /// Appends the records of the shapes from number `from` on; returns how many shapes there are.
     /// Whether there are so few shapes that every segment can name them: a segment that is lost then takes no others with it.
     fn may_name_all_shapes(&self) -> bool {
         self.shapes.text_bytes() <= self.options.segment_bytes as usize / NAMED_SHARE
     }
 
+    /// Appends the records of the shapes from number `from` on; returns how many shapes there are.
     fn log_shapes_since(&self, from: usize, payload: &mut Vec<u8>) -> usize {
         let mut count = from;
         for (number, shape) in self.shapes.since(from) {

@@ -7,7 +7,8 @@ use hashbrown::HashMap;
 
 use crate::index::DocumentNumber;
 use crate::log::{Frame, Log, LogPosition};
-use crate::store::record::Record;
+use crate::memtable::Place;
+use crate::store::record::{Record, records};
 use crate::value::{ShapeNumber, Shapes};
 use crate::{Error, Result};
 
@@ -17,30 +18,38 @@ pub(super) struct Outlook {
     settings: Option<Vec<u8>>,
     /// The newest statement of each document that has one. Takes some tens of bytes for each.
     statements: HashMap<DocumentNumber, LogPosition>,
-    shapes: BTreeMap<u32, Vec<String>>,
     segments: BTreeSet<u32>,
 }
 
 impl Outlook {
-    /// Of the log's last frames; `settings` are those in force before them. No record there counts for nothing, whatever is stated behind it: a
-    /// merge that was cut short may have brought the terms into the tree that a document had in between, and only the record that changed them
-    /// takes them back.
+    /// Of the log's last frames; `settings` are those in force before them. Statements are not looked for, since no record there counts for
+    /// nothing: a merge that was cut short may have brought the terms into the tree that a document had in between, and only the record that
+    /// changed them takes them back.
     pub(super) fn of_tail<'f>(log: &Log, tail: impl Iterator<Item = Frame<'f>>, settings: &[u8]) -> Result<Self> {
         let mut outlook = Outlook { settings: Some(settings.to_vec()), ..Self::before(log) };
         for frame in tail {
-            outlook.look(&frame)?;
+            for record in records(&frame) {
+                if let (_, Record::Settings(settings)) = record? {
+                    outlook.settings = Some(settings.to_vec());
+                }
+            }
         }
-        outlook.statements.clear();
         Ok(outlook)
     }
 
     /// Of the whole log; fills `shapes` from it.
     pub(super) fn of_log(log: &Log, shapes: &Shapes) -> Result<Self> {
         let mut outlook = Self::before(log);
+        let mut named = BTreeMap::new();
         for segment in log.segments() {
-            log.frames(segment.number, &mut |frame| outlook.look(&frame))?;
+            log.frames(segment.number, &mut |frame| {
+                records(&frame).try_for_each(|record| {
+                    outlook.look(record?, &mut named);
+                    Ok(())
+                })
+            })?;
         }
-        for (number, names) in std::mem::take(&mut outlook.shapes) {
+        for (number, names) in named {
             restore_shape(shapes, number, names.iter().map(String::as_str))?;
         }
         Ok(outlook)
@@ -51,25 +60,17 @@ impl Outlook {
         Outlook { segments, ..Outlook::default() }
     }
 
-    fn look(&mut self, frame: &Frame<'_>) -> Result<()> {
-        let mut offset = 0;
-        while offset < frame.payload.len() {
-            let position = frame.position.advance(offset as u32);
-            let (record, length) =
-                Record::decode(&frame.payload[offset..]).map_err(|error| error.within(format!("log {position}")))?;
-            offset += length;
-            match record {
-                Record::Settings(settings) => self.settings = Some(settings.to_vec()),
-                Record::Shape { number, names } => {
-                    self.shapes.entry(number).or_insert_with(|| names.into_iter().map(str::to_owned).collect());
-                }
-                Record::Statement { number, .. } => {
-                    self.statements.insert(number, position);
-                }
-                Record::Revision(_) | Record::Local { .. } | Record::Leaves { .. } => {}
+    fn look(&mut self, (place, record): (Place, Record<'_>), named: &mut BTreeMap<u32, Vec<String>>) {
+        match record {
+            Record::Settings(settings) => self.settings = Some(settings.to_vec()),
+            Record::Shape { number, names } => {
+                named.entry(number).or_insert_with(|| names.into_iter().map(str::to_owned).collect());
             }
+            Record::Statement { number, .. } => {
+                self.statements.insert(number, place.position);
+            }
+            Record::Revision(_) | Record::Local { .. } | Record::Leaves { .. } => {}
         }
-        Ok(())
     }
 
     /// The newest settings.

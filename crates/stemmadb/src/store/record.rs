@@ -16,6 +16,8 @@
 use smallvec::SmallVec;
 
 use crate::index::DocumentNumber;
+use crate::log::Frame;
+use crate::memtable::Place;
 use crate::revision::{Revision, Sequence};
 use crate::value::varint;
 use crate::{Error, Result};
@@ -152,6 +154,19 @@ impl Record<'_> {
         let length = reader.length().ok()?;
         Some(reader.at + length)
     }
+}
+
+/// The records of a frame with their places, in order. Behind one that is damaged, there is none.
+pub(super) fn records<'f>(frame: &Frame<'f>) -> impl Iterator<Item = Result<(Place, Record<'f>)>> + use<'f> {
+    let Frame { position: start, payload, .. } = *frame;
+    let mut offset = 0;
+    std::iter::from_fn(move || {
+        let bytes = payload.get(offset..).filter(|bytes| !bytes.is_empty())?;
+        let position = start.advance(offset as u32);
+        let decoded = Record::decode(bytes).map_err(|error| error.within(format!("log {position}")));
+        offset = decoded.as_ref().map_or(payload.len(), |(_, length)| offset + length);
+        Some(decoded.map(|(record, length)| (Place { position, length: length as u32 }, record)))
+    })
 }
 
 impl RevisionRecord<'_> {

@@ -14,7 +14,7 @@ use crate::store::checkpoint::Persisted;
 use crate::store::descent;
 use crate::store::layout::DocumentRow;
 use crate::store::outlook::Outlook;
-use crate::store::record::{Forgotten, Record, RevisionRecord};
+use crate::store::record::{Forgotten, Record, RevisionRecord, records};
 use crate::store::settings::Settings;
 use crate::store::snapshot::Snapshot;
 use crate::store::write::Writer;
@@ -213,16 +213,12 @@ impl Store {
 
     /// Applies one frame of the log.
     fn replay(&self, frame: &Frame<'_>, outlook: &Outlook) -> Result<()> {
-        let Frame { position, end, first_sequence, payload, .. } = *frame;
-        let mut next_sequence = first_sequence;
+        let mut next_sequence = frame.first_sequence;
         let mut locals = Vec::new();
         let mut takes_sequence = false;
-        let mut offset = 0;
-        while offset < payload.len() {
-            let (record, length) = Record::decode(&payload[offset..])
-                .map_err(|error| error.within(format!("log {}", position.advance(offset as u32))))?;
-            let at = position.advance(offset as u32);
-            offset += length;
+        for record in records(frame) {
+            let (place, record) = record?;
+            let Place { position: at, length } = place;
             match record {
                 Record::Revision(record) => {
                     if !record.relocated {
@@ -230,12 +226,12 @@ impl Store {
                     }
                     self.note_number(record.number);
                     if !outlook.is_stated_after(record.number, at) {
-                        self.replay_revision(&record, at, length as u32)?;
+                        self.replay_revision(&record, at, length)?;
                     }
                 }
                 Record::Local { deleted, relocated, generation, id, body } => {
                     takes_sequence |= !relocated;
-                    let stored = Stored { position: at, length: length as u32, logged_ancestors: 0 };
+                    let stored = Stored { position: at, length, logged_ancestors: 0 };
                     locals.push((id, LocalState { generation, deleted, stored, body: Body::new(body) }));
                 }
                 Record::Shape { number, names } => {
@@ -246,7 +242,7 @@ impl Store {
                     if outlook.is_stated_after(number, at) => {}
                 Record::Leaves { number, leaves } => self.replay_leaves(number, &leaves, at)?,
                 Record::Statement { number, row } => {
-                    self.replay_statement(number, row, Place { position: at, length: length as u32 }, outlook)?;
+                    self.replay_statement(number, row, place, outlook)?;
                 }
             }
         }
@@ -260,7 +256,7 @@ impl Store {
         let full = {
             let mut writer = self.writer.lock();
             writer.next_sequence = writer.next_sequence.max(next_sequence);
-            writer.log_end = end;
+            writer.log_end = frame.end;
             writer.logged_shape_count = self.parts.shapes.len();
             self.seal_if_full(&mut writer);
             !self.view.read().sealed.is_empty()
