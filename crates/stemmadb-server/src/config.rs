@@ -173,8 +173,8 @@ pub struct Tls {
 pub struct Limits {
     /// The largest JSON body, in bytes.
     pub body_bytes: usize,
-    /// What the bodies of all requests take of memory together, in bytes, as they come and once they are parsed; but for files, which are
-    /// stored as they come. More wait for [`Limits::stall_timeout`], and are then refused with 503.
+    /// What the bodies of all requests, and the answers that the replicator reads, take of memory together, in bytes, as they come and once they
+    /// are parsed; but for files, which are stored as they come. More wait for [`Limits::stall_timeout`], and are then refused with 503.
     pub bodies_bytes: u64,
     /// The largest file, in bytes.
     pub attachment_bytes: u64,

@@ -42,6 +42,14 @@ impl Patience {
         Patience { still, left: None, rate_min: RATE_MIN }
     }
 
+    /// Others wait for memory, or do no longer, some of which `share` may hold: who has all the time in the world loses it for good then.
+    fn hurry(&mut self, share: &Share) {
+        self.rate_min = if share.is_waited_for() { RATE_MIN_WAITED_FOR } else { RATE_MIN };
+        if share.is_in_the_way() {
+            self.left.get_or_insert(self.still);
+        }
+    }
+
     /// How long the next piece is waited for.
     fn left(&self) -> Duration {
         self.left.unwrap_or(self.still)
@@ -80,7 +88,7 @@ pub(crate) async fn read_all(
                 pass_over(body, patience).await;
                 return Err(failure);
             }
-            patience.rate_min = if share.is_waited_for() { RATE_MIN_WAITED_FOR } else { RATE_MIN };
+            patience.hurry(share);
         }
         if whole.is_empty() && body.is_end_stream() {
             return Ok(frame);
@@ -219,5 +227,29 @@ mod tests {
         (0..61).for_each(|_| hurried.count(RATE_MIN as usize, second));
         assert!(hurried.left() < second, "while others wait for what it holds");
         assert_eq!(Patience::with_peer(still).left(), still);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_has_all_the_time_until_others_wait_for_what_its_answer_holds() {
+        const MIB: usize = 1 << 20;
+        let (still, second) = (Duration::from_secs(60), Duration::from_secs(1));
+        let room = Room::new(MIB as u64, still);
+        let (slow, beyond, waiting) = (room.share(), room.share(), room.share());
+        slow.grow(MIB).await.unwrap();
+        beyond.grow(MIB).await.unwrap();
+        let mut patience = Patience::with_peer(still);
+        let mut takes_an_hour = |share: &Share| {
+            (0..3600).for_each(|_| {
+                patience.hurry(share);
+                patience.count(1, second);
+            });
+            patience.left() == still
+        };
+        assert!(takes_an_hour(&slow), "nobody waits");
+        let waiting = tokio::spawn(async move { waiting.grow(MIB).await });
+        tokio::time::sleep(second).await;
+        assert!(takes_an_hour(&room.share()), "it holds nothing");
+        assert!(!takes_an_hour(&slow));
+        drop(slow);
+        waiting.await.unwrap().unwrap();
     }
 }

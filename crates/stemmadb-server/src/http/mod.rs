@@ -15,7 +15,7 @@ mod weight;
 
 pub(crate) use answer::{Answer, Body, Served};
 pub(crate) use arriving::{Arriving, arriving_on_channel};
-pub(crate) use body::{Patience, next_frame, read_all, read_json};
+pub(crate) use body::{Patience, next_frame, read_all, read_json, read_json_within};
 pub(crate) use call::{Call, State, UPLOADS_MAX, blocking, may_step_aside, reading};
 pub(crate) use crowd::Crowd;
 pub(crate) use multipart::{Parts, boundary};

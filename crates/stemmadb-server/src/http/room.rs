@@ -1,4 +1,4 @@
-//! How much memory do the bodies of all requests take together?
+//! How much memory do the bodies of all requests take together, and the answers that the replicator reads?
 //!
 //! A body is bounded by itself; here many at once are. A request takes room for what came of its body and for what is made of it, when it is
 //! there and not before, and keeps it until its answer was sent. Who finds none waits a while, and is then told to come back.

@@ -289,6 +289,7 @@ fn peer(
                 headers.clone(),
                 Waits::For(runtime.clone()),
                 state.config.limits.body_bytes,
+                state.room.clone(),
                 cancelled,
             );
             if create {

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 
 use crate::config::{Limits, Replicator};
 use crate::error::{Failure, Result};
+use crate::http::Room;
 pub(crate) use connect::Reach;
 pub(crate) use follow::{REPLICATOR, follow};
 pub(crate) use jobs::{Event, Job, Jobs, Outcome, Owner};
@@ -46,8 +47,9 @@ pub fn peer(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Res
     match Endpoint::parse(&Value::from(url), "database")? {
         Endpoint::Remote { url, headers } => {
             let reach = Reach::new(&Replicator::default())?;
-            let bytes_max = Limits::default().body_bytes;
-            Ok(Arc::new(Remote::new(reach.client, url, headers, Waits::For(runtime), bytes_max, cancelled)))
+            let limits = Limits::default();
+            let (runtime, room) = (Waits::For(runtime), Room::new(limits.bodies_bytes, limits.stall_timeout));
+            Ok(Arc::new(Remote::new(reach.client, url, headers, runtime, limits.body_bytes, room, cancelled)))
         }
         Endpoint::Local(name) => Err(Failure::bad_request(format!("{name:?} is no URL"))),
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::iter;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use super::connect::Network;
 use super::waits::Waits;
 use crate::documents::{Incoming, parse_revision};
 use crate::error::Failure;
-use crate::http::{Arriving, Body, Patience, Purpose, next_frame, read_all, read_json};
+use crate::http::{Arriving, Body, Patience, Purpose, Room, Share, next_frame, read_all, read_json, read_json_within};
 
 /// What a path's segment may not have as it is.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -44,10 +45,26 @@ pub(super) struct Remote<C = Network> {
     runtime: Waits,
     /// So many bytes of documents are held at once, as of a client's.
     document_bytes_max: usize,
+    /// What answers take room of.
+    room: Arc<Room>,
     /// Becomes true when the job is cancelled.
     cancelled: watch::Receiver<bool>,
     /// Revisions of checkpoints, which some servers want to be told.
     checkpoints: Mutex<Vec<(String, String)>>,
+}
+
+/// What a request was answered with. It takes room for as long as it is there.
+struct Answered {
+    value: Value,
+    _share: Arc<Share>,
+}
+
+impl Deref for Answered {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.value
+    }
 }
 
 /// What a refusal by a server, or here, is to the library.
@@ -130,9 +147,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         headers: Vec<(String, String)>,
         runtime: Waits,
         document_bytes_max: usize,
+        room: Arc<Room>,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
-        Remote { client, url, headers, runtime, document_bytes_max, cancelled, checkpoints: Mutex::default() }
+        Remote { client, url, headers, runtime, document_bytes_max, room, cancelled, checkpoints: Mutex::default() }
     }
 
     /// Runs a future to its end, or until the job is cancelled.
@@ -172,17 +190,19 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
     }
 
     /// The JSON that a request is answered with.
-    async fn told(response: Response<Arrived>) -> stemmadb::Result<Value> {
-        Self::told_within(response, ANSWER_BYTES_MAX).await
+    async fn told(&self, response: Response<Arrived>) -> stemmadb::Result<Answered> {
+        self.told_within(response, ANSWER_BYTES_MAX).await
     }
 
-    async fn told_within(response: Response<Arrived>, bytes_max: usize) -> stemmadb::Result<Value> {
+    async fn told_within(&self, response: Response<Arrived>, bytes_max: usize) -> stemmadb::Result<Answered> {
         let status = response.status();
-        let bytes = read_all(response.into_body(), bytes_max, Patience::with_peer(PATIENCE), None)
+        let share = self.room.share();
+        let bytes = read_all(response.into_body(), bytes_max, Patience::with_peer(PATIENCE), Some(&share))
             .await
             .map_err(|error| refused(&error))?;
         if status.is_success() {
-            return read_json(&bytes, Purpose::Documents).map_err(|error| broken(error.reason()));
+            let value = read_json_within(&bytes, Purpose::Documents, &share).await;
+            return value.map(|value| Answered { value, _share: share }).map_err(|error| broken(error.reason()));
         }
         if status.is_redirection() {
             // Whoever is replicated with may not say where else this server is to go.
@@ -194,12 +214,12 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         Err(refused(&Failure::new(status, text("error").unwrap_or_else(|| "unknown".to_owned()), reason)))
     }
 
-    fn ask(&self, method: Method, path: &str, body: Option<&Value>, patience: Duration) -> stemmadb::Result<Value> {
+    fn ask(&self, method: Method, path: &str, body: Option<&Value>, patience: Duration) -> stemmadb::Result<Answered> {
         let content_type = body.map(|_| "application/json");
         let body = body.map_or(Body::Whole(None), json_body);
         self.wait_for(async {
             let response = self.send(method, path, content_type, body, patience).await?;
-            Self::told(response).await
+            self.told(response).await
         })
     }
 
@@ -219,7 +239,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         let path = "/_bulk_get?revs=true&latest=true&attachments=false&att_encoding_info=true";
         let told = self.wait_for(async {
             let response = self.send(Method::POST, path, Some("application/json"), asked, PATIENCE).await?;
-            Self::told_within(response, self.document_bytes_max).await
+            self.told_within(response, self.document_bytes_max).await
         });
         let told = match told {
             Err(error) if is_too_large(&error) && some.len() > 1 => {
@@ -229,6 +249,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
             }
             told => told?,
         };
+        let Answered { value: told, _share } = told;
         let rows = list_in(told, "results");
         if rows.len() < some.len() {
             return Err(broken(format!("{} leaves out revisions that it was asked for", self.url)));
@@ -277,11 +298,11 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         let created = self.wait_for(self.send(Method::PUT, "", None, Body::Whole(None), PATIENCE))?;
         match created.status() {
             StatusCode::PRECONDITION_FAILED => Ok(()),
-            _ => self.wait_for(Self::told(created)).map(|_| ()),
+            _ => self.wait_for(self.told(created)).map(|_| ()),
         }
     }
 
-    fn feed(&self, parameters: &str, selection: &Selection, patience: Duration) -> stemmadb::Result<Value> {
+    fn feed(&self, parameters: &str, selection: &Selection, patience: Duration) -> stemmadb::Result<Answered> {
         let (more, body) = match selection {
             Selection::All => (String::new(), None),
             Selection::Ids(ids) => {
@@ -308,7 +329,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         Box::new(move || {
             let response = remote.wait_for(remote.send(Method::GET, &path, None, Body::Whole(None), PATIENCE))?;
             if !response.status().is_success() {
-                remote.wait_for(Self::told(response))?;
+                remote.wait_for(remote.told(response))?;
                 return Err(broken("a file could not be read"));
             }
             let (mut body, mut patience) = (response.into_body(), Patience::with_peer(PATIENCE));
@@ -328,6 +349,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
             headers: self.headers.clone(),
             runtime: self.runtime.clone(),
             document_bytes_max: self.document_bytes_max,
+            room: self.room.clone(),
             cancelled: self.cancelled.clone(),
             checkpoints: Mutex::default(),
         }
@@ -381,7 +403,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
             // However long the files are: what stands still is noticed by the server.
             let patience = Duration::from_secs(24 * 3600);
             let response = self.send(Method::PUT, &path, Some(&content_type), body, patience).await?;
-            Self::told(response).await
+            self.told(response).await
         })
         .map(|_| ())
     }
@@ -493,7 +515,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
         match self.ask(Method::GET, &format!("/{}", document_path(id)), None, PATIENCE) {
             Err(error) if error.kind() == stemmadb::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
-            Ok(mut body) => {
+            Ok(Answered { value: mut body, .. }) => {
                 if let Some(object) = body.as_object_mut() {
                     object.remove("_id");
                     if let Some(Value::String(revision)) = object.remove("_rev") {

@@ -180,7 +180,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting!("log.level" Level log.level, "How much is logged: each request with info"),
     setting!("log.format" Format log.format, "How a line of the log looks"),
     setting!("limits.body_bytes" Bytes limits.body_bytes, "The largest JSON body"),
-    setting!("limits.bodies_bytes" Bytes limits.bodies_bytes, "What the bodies of all requests take of memory together, once they are parsed too; more wait, and are refused with 503 after limits.stall_timeout"),
+    setting!("limits.bodies_bytes" Bytes limits.bodies_bytes, "What the bodies of all requests, and the answers that the replicator reads, take of memory together, once they are parsed too; more wait, and are refused with 503 after limits.stall_timeout"),
     setting!("limits.attachment_bytes" Bytes limits.attachment_bytes, "The largest file"),
     setting!("limits.head_bytes" Bytes limits.head_bytes, "The largest head of a request"),
     setting!("limits.head_timeout" Duration limits.head_timeout, "How long a request's head may take, and how long a connection may be idle"),

@@ -13,6 +13,8 @@ mod hasty;
 mod wire;
 mod world;
 
+use stemmadb::{ErrorKind, Peer, Value};
+
 use world::{Told, World, Wrong};
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -71,4 +73,27 @@ fn a_wire_that_says_what_it_has_not_passed_on_is_done_is_found() {
 fn a_checkpoint_that_is_written_before_the_documents_is_found() {
     let found = found(Wrong { is_hasty: true, ..Wrong::default() });
     assert!(found.contains("missing: "), "{found}");
+}
+
+#[test]
+fn what_is_answered_takes_room_of_what_there_is_for_bodies() {
+    let world = World::new();
+    let (peer, wanted) = world.with_document(1 << 20);
+    let read = || {
+        let mut texts = Vec::new();
+        peer.read(std::slice::from_ref(&wanted), &mut |transfer| {
+            texts.extend(transfer.body.get("text").and_then(Value::as_str).map(str::len));
+            Ok(())
+        })
+        .map(|()| texts)
+    };
+    let others = world.take_room();
+    let refused = read().expect_err("there is no room");
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "it is tried again: {refused}");
+    assert!(refused.to_string().contains("limits.bodies_bytes"), "{refused}");
+    drop(others);
+    // More than once: it is given back.
+    for _ in 0..400 {
+        assert_eq!(read().unwrap(), [1 << 20]);
+    }
 }

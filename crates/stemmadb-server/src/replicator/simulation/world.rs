@@ -7,7 +7,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use stemmadb::testing::Random;
-use stemmadb::{Database, Durability, Options, Peer, Replication, Running};
+use stemmadb::{Database, DocumentId, Durability, Options, Peer, Replication, Running, Wanted};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -20,6 +20,7 @@ use crate::config::{Config, JwtAlgorithm, JwtKey};
 use crate::design::Gate;
 use crate::directory::Served;
 use crate::documents::Manner;
+use crate::http::Share;
 use crate::replicator::local::Local;
 use crate::replicator::remote::Remote;
 use crate::replicator::waits::Waits;
@@ -158,8 +159,36 @@ impl World {
         let wire = Wire { from, net: net.clone(), server: self.server.clone() };
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(wire);
         let url = format!("http://localhost:{}/{}", to + 1, name_of(to));
-        let (runtime, bytes_max) = (Waits::Within(self.runtime.clone()), self.server.state().config.limits.body_bytes);
-        Remote::new(client, url, self.headers.clone(), runtime, bytes_max, self.cancelled.subscribe())
+        let (runtime, state) = (Waits::Within(self.runtime.clone()), self.server.state());
+        let (bytes_max, room) = (state.config.limits.body_bytes, state.room.clone());
+        Remote::new(client, url, self.headers.clone(), runtime, bytes_max, room, self.cancelled.subscribe())
+    }
+
+    /// A peer that has one document, with a text of so many bytes, over a wire that fails in nothing; and the document's id and revision.
+    pub(super) fn with_document(&self, byte_count: usize) -> (impl Peer, Wanted) {
+        let _entered = self.runtime.enter();
+        let served = self.database(&name_of(1));
+        let revision = served.database().insert("a", &serde_json::json!({"text": "x".repeat(byte_count)}));
+        let mut net = Net::new(Random::new(1), Clients::new(vec![served]), NODE_COUNT, false);
+        let calm = net.calm();
+        assert!(calm.is_empty(), "nothing was sent yet");
+        let wanted = Wanted {
+            id: DocumentId::new("a").expect("an id"),
+            revisions: vec![revision.expect("new")],
+            known: Vec::new(),
+        };
+        (self.remote(0, 1, &Arc::new(Mutex::new(net))), wanted)
+    }
+
+    /// Takes all the room that there is for bodies, also the place beyond it, for as long as these are there.
+    pub(super) fn take_room(&self) -> [Arc<Share>; 2] {
+        let state = self.server.state();
+        let shares = [state.room.share(), state.room.share()];
+        let bytes = usize::try_from(state.config.limits.bodies_bytes).expect("little");
+        for share in &shares {
+            self.runtime.block_on(share.grow(bytes)).expect("room");
+        }
+        shares
     }
 
     /// Lets things happen, then lets nothing fail any more, and looks whether all agree.
