@@ -86,6 +86,12 @@ fn a_deletion_whose_parent_is_lost_stays_one() {
 /// The same of a document of which compaction gave up the records that told of its ancestors: what it stated instead is heeded.
 #[test]
 fn what_compaction_stated_is_salvaged() {
+    for moves_a_stated_leaf in [false, true] {
+        salvage_what_is_stated(moves_a_stated_leaf);
+    }
+}
+
+fn salvage_what_is_stated(moves_a_stated_leaf: bool) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("library.stemma");
     let db = Database::open_with(&path, options().revs_limit(3)).unwrap();
@@ -93,10 +99,15 @@ fn what_compaction_stated_is_salvaged() {
         db.edit(foreign("a", &edit, r#"{"n":1}"#)).unwrap();
     }
     roll(&db);
-    db.insert("keeps", &value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(60 << 10)))).unwrap();
+    let kept = db.insert("keeps", &value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(60 << 10)))).unwrap();
     db.edit(foreign("a", &["5-e", "4-d"], r#"{"n":5}"#)).unwrap();
     roll(&db);
     assert!(db.compact().unwrap() > 0);
+    if moves_a_stated_leaf {
+        db.delete("keeps", &kept).unwrap();
+        roll(&db);
+        assert!(db.compact().unwrap() > 0);
+    }
     let before = db.revisions("a").unwrap();
     assert_eq!(before.iter().map(|branch| branch.revisions.len()).collect::<Vec<_>>(), [3, 2]);
     db.close().unwrap();

@@ -115,6 +115,26 @@ fn what_is_stated_outlives_what_it_names() {
     rebuilt(db, &path, options().revs_limit(2));
 }
 
+/// What is stated goes with its segment, where no leaf is moved any more: it is stated again.
+#[test]
+fn what_is_stated_is_stated_again_when_its_segment_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let db = Database::open_with(&path, options().revs_limit(3)).unwrap();
+    for edit in [["2-b", "1-a"], ["3-c", "2-b"], ["4-d", "3-c"]] {
+        tell(&db, &edit);
+    }
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    roll(&db);
+    db.insert("keeps", &large("first")).unwrap();
+    tell(&db, &["5-e", "4-d"]);
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    assert_eq!(db.revisions("a").unwrap()[0].revisions.len(), 3);
+    rebuilt(db, &path, options().revs_limit(3));
+}
+
 /// The same of a leaf that is one still: it was told again, with more ancestors, and lies where it was told last.
 #[test]
 fn what_is_told_again_lies_where_it_was_told_last() {
