@@ -104,6 +104,8 @@ fn salvage_what_is_stated(moves_a_stated_leaf: bool) {
     roll(&db);
     assert!(db.compact().unwrap() > 0);
     if moves_a_stated_leaf {
+        // The segment of the statement stays, that of the leaf goes.
+        db.insert("keeps too", &value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(60 << 10)))).unwrap();
         db.delete("keeps", &kept).unwrap();
         roll(&db);
         assert!(db.compact().unwrap() > 0);
