@@ -118,6 +118,12 @@ impl Error {
         }
     }
 
+    /// Why a thread could not be started, and what to do about it.
+    pub fn no_thread(source: std::io::Error) -> Self {
+        Self::io("start a thread", source)
+            .with_hint("more threads must be allowed: `ulimit -u`, TasksMax of a unit, or the container's pids limit")
+    }
+
     /// The same error with one line that says what to do.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {

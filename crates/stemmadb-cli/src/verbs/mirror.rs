@@ -9,7 +9,7 @@ use super::follow::{follow, refuse_in_shell};
 use super::serve::told_to_stop;
 use crate::arguments::Mirror;
 use crate::face::{Copied, Copy, Database, Origin};
-use crate::failure::{self, Exit, Failure, Result};
+use crate::failure::{self, Exit, Result};
 use crate::progress::Progress;
 use crate::shell::interrupt;
 
@@ -65,7 +65,7 @@ fn told(done: &Copied, copy: &Copy, progress: &Progress) {
 /// Mirrors a database that a server has; a follower waits for a server that is out of reach for a while.
 fn of_server(url: &str, mut copy: Copy, is_follower: bool) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(Exit::Unavailable, format!("cannot start threads: {error}")))?;
+    let runtime = runtime.map_err(stemmadb::Error::no_thread)?;
     let (cancel, cancelled) = watch::channel(false);
     runtime.spawn(async move {
         // Where no signal can be waited for, it ends the process as it does everywhere; the copy is mended by the next run.

@@ -20,11 +20,7 @@ pub(super) fn run(serve: &Serve, session: Session<'_>) -> Result<()> {
     }
     // The runtime panics where it gets none.
     let runtime = try_threads().and_then(|()| tokio::runtime::Builder::new_multi_thread().enable_all().build());
-    let runtime = runtime.map_err(|error| {
-        Failure::new(Exit::Unavailable, format!("cannot start threads: {error}"))
-            .with_hint("more must be allowed: `ulimit -u`, TasksMax of a unit, or the container's pids limit")
-    })?;
-    runtime.block_on(until_interrupted(gathered.config))
+    runtime.map_err(stemmadb::Error::no_thread)?.block_on(until_interrupted(gathered.config))
 }
 
 /// Those of a log, of what blocks, and of two databases.

@@ -1,12 +1,13 @@
 //! `stemma serve` as a process that can be killed and started again at the same address.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::{Client, PASSWORD};
 
@@ -105,6 +106,25 @@ impl Server {
         let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
         assert!(told.success());
         assert!(child.wait().unwrap().success(), "{}", self.said());
+    }
+
+    /// Kills it and starts it with all that it may need: its files are as they must be, everything acknowledged is there, and the databases
+    /// `d0`, `d1` and so on can be made now, or are there, and work.
+    pub(crate) fn assert_recovers(mut self, acknowledged: &BTreeSet<String>, database_count: usize) {
+        self.assert_calm();
+        self.kill();
+        self.check();
+        let mut again = Server::start(&self.place, &[]);
+        let mut client = again.client();
+        for path in acknowledged {
+            client.good("GET", path, None);
+        }
+        for number in 0..database_count {
+            let made = client.must("PUT", &format!("/d{number}"), None);
+            assert!(matches!(made.status, 201 | 412), "{}", made.shown());
+            client.good("PUT", &format!("/d{number}/after"), Some(&json!({})));
+        }
+        again.stop();
     }
 
     /// All that it said since it was first started.

@@ -115,11 +115,7 @@ impl Upkeeper {
     fn start_threads(&mut self, store: &Arc<Store>) -> Result<()> {
         let mut spawn = |name: &str, work: Box<dyn FnOnce() + Send>| -> Result<()> {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-            self.threads.push(thread.map_err(|error| {
-                Error::io("start a thread", error).with_hint(
-                    "more threads must be allowed: `ulimit -u`, TasksMax of a unit, or the container's pids limit",
-                )
-            })?);
+            self.threads.push(thread.map_err(Error::no_thread)?);
             Ok(())
         };
         if store.parts.options.background && !store.parts.options.read_only {
