@@ -108,23 +108,27 @@ impl Server {
         assert!(child.wait().unwrap().success(), "{}", self.said());
     }
 
-    /// Kills it and starts it with all that it may need: its files are as they must be, everything acknowledged is there, and the databases
-    /// `d0`, `d1` and so on can be made now, or are there, and work.
+    /// Kills it and starts it with all that it may need: its files are as they must be, and it holds what it should.
     pub(crate) fn assert_recovers(mut self, acknowledged: &BTreeSet<String>, database_count: usize) {
         self.assert_calm();
         self.kill();
         self.check();
         let mut again = Server::start(&self.place, &[]);
-        let mut client = again.client();
+        again.assert_holds(acknowledged, database_count);
+        again.stop();
+    }
+
+    /// Everything acknowledged is there, and the databases `d0`, `d1` and so on can be made now, or are there, and work.
+    pub(crate) fn assert_holds(&self, acknowledged: &BTreeSet<String>, database_count: usize) {
+        let mut client = self.client();
         for path in acknowledged {
             client.good("GET", path, None);
         }
         for number in 0..database_count {
             let made = client.must("PUT", &format!("/d{number}"), None);
             assert!(matches!(made.status, 201 | 412), "{}", made.shown());
-            client.good("PUT", &format!("/d{number}/after"), Some(&json!({})));
+            client.good("POST", &format!("/d{number}"), Some(&json!({})));
         }
-        again.stop();
     }
 
     /// All that it said since it was first started.

@@ -14,9 +14,9 @@ use crate::server::{Server, stemma};
 const USER: u32 = 61_234;
 const DATABASES: usize = 30;
 
-/// What a command is run by, so that it and its like may have so many threads.
+/// What a command is run by, so that it and its like may have so many threads, and more when they are allowed.
 fn within(thread_count: usize) -> Vec<String> {
-    let words = format!("setpriv --reuid {USER} --regid {USER} --clear-groups prlimit --nproc={thread_count}");
+    let words = format!("setpriv --reuid {USER} --regid {USER} --clear-groups prlimit --nproc={thread_count}:");
     words.split(' ').map(str::to_owned).collect()
 }
 
@@ -66,7 +66,17 @@ fn without_threads_it_refuses_clearly_and_recovers() {
         assert!(refused.status == 503 && reason.contains("thread"), "{}", refused.shown());
     }
     client.good("GET", "/_up", None);
+    // As many as it likes: what was refused stands in nobody's way.
+    allow(&server, 1_000);
+    server.assert_holds(&acknowledged, DATABASES);
     server.assert_recovers(&acknowledged, DATABASES);
+}
+
+/// Sets how many threads the server and its like may have from now on.
+fn allow(server: &Server, thread_count: usize) {
+    let mut command = command(thread_count);
+    let told = command.args(["prlimit", "--pid", &server.pid().to_string(), &format!("--nproc={thread_count}:")]);
+    assert!(told.status().unwrap().success());
 }
 
 /// With less than it begins with, it says so and ends.
