@@ -155,20 +155,19 @@ pub(super) async fn read_related(
     let (sender, arriving) = arriving_on_channel();
     let (served, id) = (served.clone(), id.to_owned());
     let (json_max, file_max) = (limits.body_bytes, limits.attachment_bytes);
-    let (runtime, share) = (Handle::current(), call.share.clone());
-    let arriving: Box<dyn Read + Send> = match is_gzip(call) {
-        true => Box::new(MultiGzDecoder::new(arriving)),
-        false => Box::new(arriving),
-    };
-    let read = tokio::task::spawn_blocking(move || {
+    let (runtime, share, is_gzip) = (Handle::current(), call.share.clone(), is_gzip(call));
+    let read = tokio::task::spawn_blocking(move || -> Result<Incoming> {
         let _place = place;
+        // Here, since a decoder reads what it begins with at once.
+        let arriving: Box<dyn Read> = match is_gzip {
+            true => Box::new(MultiGzDecoder::new(arriving)),
+            false => Box::new(arriving),
+        };
         let mut parts = Parts::new(arriving, &boundary);
         let grow = |byte_count| runtime.block_on(share.grow(byte_count));
         let document = read_json_part(&mut parts, json_max, &grow)?;
         let mut document = Incoming::parse_as(Some(&id), document)?;
         store_parts(&mut parts, &mut document, &served, file_max)?;
-        // What comes after the last part is of no interest, yet the client wants to be rid of it.
-        std::io::copy(&mut parts.into_inner(), &mut std::io::sink()).ok();
         Ok(document)
     });
     let mut patience = Patience::with_sender(limits.stall_timeout);
@@ -189,7 +188,10 @@ pub(super) async fn read_related(
         }
     }
     drop(sender);
-    read.await.map_err(|error| Failure::internal(error.to_string()))?
+    let document = read.await.map_err(|error| Failure::internal(error.to_string()))??;
+    // What comes after the last part is of no interest, yet the client wants to be rid of it.
+    while let Ok(Some(_)) = next_frame(&mut body, &mut patience).await {}
+    Ok(document)
 }
 
 fn broken(error: std::io::Error) -> Failure {

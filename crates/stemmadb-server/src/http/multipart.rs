@@ -88,11 +88,6 @@ impl<R: Read> Parts<R> {
         self.read_head().map(Some)
     }
 
-    /// What is left of the message.
-    pub(crate) fn into_inner(self) -> R {
-        self.inner
-    }
-
     fn read_head(&mut self) -> io::Result<Head> {
         loop {
             // The line of the delimiter ends, then come fields, then an empty line.

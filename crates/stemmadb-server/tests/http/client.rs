@@ -220,3 +220,10 @@ impl Drop for Started {
         }
     }
 }
+
+/// `bytes` as gzip.
+pub(crate) fn zipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}

@@ -5,11 +5,9 @@
 //! two servers would take apart differently in `smuggling`; secrets in logs in `tests/log.rs`; other names for this server and pages of
 //! other sites in `auth`.
 
-use std::io::Write;
-
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Started};
+use crate::client::{Answer, Started, zipped};
 
 fn server() -> Started {
     let server = Started::new();
@@ -252,12 +250,6 @@ fn patterns_are_bounded() {
     lives(&server);
 }
 
-fn zipped(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
 #[test]
 fn compressed_bodies_are_bounded_by_what_they_are() {
     let server = Started::with(|mut config| {
@@ -282,6 +274,18 @@ fn compressed_bodies_are_bounded_by_what_they_are() {
     assert_eq!(server.send_as_admin("PUT", "/db/x", &headers, &zipped(b"{").repeat(10_000)).status, 400);
     let many: Vec<u8> = (0..100).flat_map(|_| zipped(&vec![b' '; 1 << 20])).collect();
     assert_eq!(server.send_as_admin("PUT", "/db/x", &headers, &many).status, 413);
+    // A message of several parts, and what comes behind the last.
+    let parts = [("Content-Type", "multipart/related; boundary=\"x\""), ("Content-Encoding", "gzip")];
+    let message = b"--x\r\nContent-Type: application/json\r\n\r\n{\"n\":1}\r\n--x--";
+    for (id, behind) in [("m", 0), ("n", 16 << 20)] {
+        let message = zipped(&[message, vec![b' '; behind].as_slice()].concat());
+        assert_eq!(server.send_as_admin("PUT", &format!("/db/{id}"), &parts, &message).status, 201, "{behind}");
+        assert_eq!(server.get(&format!("/db/{id}")).json()["n"], 1);
+    }
+    let long = [b"--x\r\n\r\n{\"s\":\"", vec![b's'; 64 << 20].as_slice(), b"\"}\r\n--x--"].concat();
+    assert_eq!(server.send_as_admin("PUT", "/db/o", &parts, &zipped(&long)).status, 413);
+    assert_eq!(server.send_as_admin("PUT", "/db/o", &parts, &zipped(message)[..40]).status, 400);
+    assert_eq!(server.send_as_admin("PUT", "/db/o", &parts, b"no gzip").status, 400);
     // A file that was compressed on its way is what it is.
     assert_eq!(server.send_as_admin("PUT", "/db/f/file", &[("Content-Encoding", "gzip")], &bomb).status, 413);
     lives(&server);

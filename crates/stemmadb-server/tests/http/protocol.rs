@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, Answer, Started};
+use crate::client::{ADMIN, Answer, Started, zipped};
 
 fn revision(answer: &Answer) -> String {
     answer.json()["rev"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
@@ -178,6 +178,12 @@ fn a_replicator_reads_and_writes_documents_in_parts() {
     let put = server.send_as_admin("PUT", "/db/d?new_edits=false", &headers, body.as_bytes());
     assert_eq!((put.status, revision(&put).as_str()), (201, "2-b"), "{put:?}");
     assert_eq!(server.get("/db/d/one").text, "\r\n-");
+    // The same, compressed.
+    server.database("zipped", &[]);
+    let compressed = [headers[0], ("Content-Encoding", "gzip")];
+    let put = server.send_as_admin("PUT", "/zipped/d?new_edits=false", &compressed, &zipped(body.as_bytes()));
+    assert_eq!((put.status, revision(&put).as_str()), (201, "2-b"), "{put:?}");
+    assert_eq!(server.get("/zipped/d/one").text, "\r\n-");
     let stubs = server.get("/db/d").json()["_attachments"].clone();
     assert_eq!((&stubs["one"]["revpos"], &stubs["two"]["revpos"]), (&json!(1), &json!(2)));
     // As it is read again: leaves in parts, those with files in parts of their own, what is missing marked as an error.

@@ -271,13 +271,7 @@ impl Store {
         let snapshot = self.newest_snapshot()?;
         let stored = Stored { position, length, logged_ancestors: record.ancestor_count() };
         let old = snapshot.state(record.number)?;
-        if let Some(old) = &old
-            && old.id.as_str() != record.id
-        {
-            let message =
-                format!("log {position}: document number {} is `{}` and `{}`", record.number.0, old.id, record.id);
-            return Err(Error::corrupt(message));
-        }
+        old.as_ref().map_or(Ok(()), |old| old.check_id(record.id, position))?;
         if old.as_ref().is_some_and(|old| old.has(record)) {
             return Ok(());
         }
@@ -320,7 +314,9 @@ impl Store {
         let state = DocumentRow::decode(row).and_then(|row| row.stated(number, place, stored));
         let state = state.map_err(|error| error.within(format!("log {}", place.position)))?;
         let snapshot = self.newest_snapshot()?;
-        match snapshot.state(number)? {
+        let old = snapshot.state(number)?;
+        old.as_ref().map_or(Ok(()), |old| old.check_id(state.id.as_str(), place.position))?;
+        match old {
             Some(old) if old.sequence > state.sequence => Ok(()),
             old => self.replay_state(&snapshot, old.as_deref(), state),
         }
@@ -413,6 +409,15 @@ fn choose_policy(options: &crate::store::Options, stored: Option<&Settings>) -> 
 }
 
 impl DocumentState {
+    /// Refuses a record at `position` that says of the same number that it is another document's.
+    fn check_id(&self, id: &str, position: LogPosition) -> Result<()> {
+        if self.id.as_str() == id {
+            return Ok(());
+        }
+        let message = format!("log {position}: document number {} is `{}` and `{id}`", self.number.0, self.id);
+        Err(Error::corrupt(message))
+    }
+
     /// Whether a record was applied already: a checkpoint that was cut short had brought the document into the tree as it was later. What
     /// compaction moved has the sequence that the document has then.
     fn has(&self, record: &RevisionRecord<'_>) -> bool {

@@ -62,8 +62,11 @@ impl<T: Clone> RevisionTree<T> {
         Ok(tree)
     }
 
-    /// Checks what the rest of this room relies on: the winner first, fork points known.
+    /// Checks what all rely on: that there is a winner, which comes first, and that fork points are known.
     fn verify(&self) -> Result<()> {
+        if self.chains.is_empty() {
+            return Err(damaged("has no leaves"));
+        }
         if !self.chains.is_sorted_by(|a, b| a.leaf.rank() > b.leaf.rank()) {
             return Err(damaged("has its leaves out of order"));
         }

@@ -267,3 +267,9 @@ proptest! {
         let _outcome = decoded(&bytes);
     }
 }
+
+#[test]
+fn a_stored_tree_has_leaves() {
+    let told = decoded(&[0]).unwrap_err().to_string();
+    assert!(told.contains("has no leaves"), "{told}");
+}
