@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -92,13 +93,13 @@ fn what_was_done_is_not_done_again() {
     assert_eq!((selected.written_count, other.get("7").unwrap().is_some()), (10, true));
 }
 
-/// A peer that breaks off after so many writes.
-struct Breaking<'a> {
+/// A peer before whose writes something happens.
+struct Interrupted<'a> {
     inner: &'a Database,
-    left: std::sync::atomic::AtomicUsize,
+    before_write: &'a (dyn Fn() -> Result<()> + Sync),
 }
 
-impl Peer for Breaking<'_> {
+impl Peer for Interrupted<'_> {
     fn identity(&self) -> Result<String> {
         self.inner.identity()
     }
@@ -118,15 +119,8 @@ impl Peer for Breaking<'_> {
         self.inner.read(wanted, take)
     }
     fn write(&self, transfers: Vec<Transfer>) -> Result<Vec<stemmadb::Error>> {
-        let left = &self.left;
-        let is_over =
-            left.fetch_update(std::sync::atomic::Ordering::SeqCst, std::sync::atomic::Ordering::SeqCst, |left| {
-                left.checked_sub(1)
-            });
-        match is_over {
-            Ok(_) => Peer::write(self.inner, transfers),
-            Err(_) => Err(stemmadb::Error::unavailable("the connection broke")),
-        }
+        (self.before_write)()?;
+        Peer::write(self.inner, transfers)
     }
     fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
         self.inner.wait(since, patience)
@@ -139,7 +133,15 @@ fn a_replication_that_breaks_off_goes_on_where_it_was() {
     for n in 0..1000 {
         here.insert(&format!("{n}"), &json!({"n": n})).unwrap();
     }
-    let breaking = Breaking { inner: &there, left: 3.into() };
+    let left = AtomicUsize::new(3);
+    let count_down = || match left.load(Ordering::Relaxed) {
+        0 => Err(stemmadb::Error::unavailable("the connection broke")),
+        count => {
+            left.store(count - 1, Ordering::Relaxed);
+            Ok(())
+        }
+    };
+    let breaking = Interrupted { inner: &there, before_write: &count_down };
     let error = Replication::new(&here, &breaking).batch(100).run().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let rest = Replication::new(&here, &there).batch(100).run().unwrap();
@@ -195,4 +197,47 @@ fn local_documents_stay_and_deletions_travel() {
     let found = there.get_revision("a", &second).unwrap().unwrap();
     assert!(found.is_deleted() && found.to_json().unwrap() == r#"{"why":"moved"}"#);
     assert!(there.get_local("_local/own").unwrap().is_none());
+}
+
+/// Gives a document another file, and removes the content of the one it had.
+fn replace_file(db: &Database, id: &str, content: &str) {
+    let current = *db.get(id).unwrap().expect("it is there").revision();
+    db.attach(id, &current, "file", "text/plain", content.as_bytes()).unwrap();
+    db.sweep().unwrap();
+}
+
+#[test]
+fn files_that_are_replaced_while_they_are_brought_are_in_nobodys_way() {
+    let (source, target) = (Database::in_memory(), Database::in_memory());
+    for id in ["a", "b"] {
+        let revision = source.insert(id, &json!({})).unwrap();
+        source.attach(id, &revision, "file", "text/plain", format!("first of {id}").as_bytes()).unwrap();
+    }
+    let replace = || {
+        replace_file(&source, "a", "second of a");
+        Ok(())
+    };
+    let late = Interrupted { inner: &target, before_write: &replace };
+    let done = Replication::new(&source, &late).run().unwrap();
+    assert!(done.written_count >= 2, "{done:?}");
+    Replication::new(&source, &target).run().unwrap();
+    assert_eq!(state(&source), state(&target));
+}
+
+#[test]
+fn what_was_replaced_before_it_was_read_is_passed_over() {
+    let source = Database::in_memory();
+    let leaves = ["a", "b"].map(|id| {
+        let revision = source.insert(id, &json!({})).unwrap();
+        let revision = source.attach(id, &revision, "file", "text/plain", id.as_bytes()).unwrap();
+        Wanted { id: id.parse().unwrap(), revisions: vec![revision], known: Vec::new() }
+    });
+    let mut read = Vec::new();
+    let outcome = source.read(&leaves, &mut |transfer| {
+        replace_file(&source, "b", "another");
+        read.push(transfer.id.to_string());
+        Ok(())
+    });
+    outcome.unwrap();
+    assert_eq!(read, ["a"]);
 }

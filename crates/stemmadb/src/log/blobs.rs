@@ -222,6 +222,14 @@ impl Blobs {
         Blob { blobs: self.clone(), digest, length, is_named: AtomicBool::new(false) }
     }
 
+    /// Holds a blob that is there; none if it is not. No flush: whoever named it has done that.
+    pub(crate) fn hold(self: &Arc<Self>, digest: Digest, length: u64) -> Option<Blob> {
+        // First, so that no sweep comes in between.
+        let blob = self.pin(digest, length);
+        blob.note_named();
+        self.vfs.open(&digest.file_name()).is_ok().then_some(blob)
+    }
+
     /// Notes that something names a blob no longer, or that one was stored that may never be named.
     pub(crate) fn note_unnamed(&self) {
         self.may_have_unnamed.store(true, Ordering::Release);

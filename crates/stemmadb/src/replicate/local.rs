@@ -10,7 +10,7 @@ use crate::query::Selector;
 use crate::revision::{Revision, Sequence};
 use crate::store::{Attachment, Document, Edit, File, FileContent, Snapshot};
 use crate::value::Value;
-use crate::{Error, Result};
+use crate::{Blob, Error, Result};
 
 impl Peer for Database {
     fn identity(&self) -> Result<String> {
@@ -68,7 +68,14 @@ impl Peer for Database {
                 let Some(document) = snapshot.get_revision(wanted.id.as_str(), revision)? else { continue };
                 let branch = branches.iter().find(|branch| branch.revisions.first() == Some(revision));
                 let path = branch.map_or_else(|| vec![*revision], |branch| branch.revisions.clone());
-                take(transfer(&snapshot, &document, path)?)?;
+                let held: Vec<_> = document.attachments()?.iter().map(|file| snapshot.hold_content(file)).collect();
+                if held.iter().any(Option::is_none)
+                    && self.snapshot()?.get_revision(wanted.id.as_str(), revision)?.is_none()
+                {
+                    // It was replaced since, and its files were swept: the feed tells of what took its place.
+                    continue;
+                }
+                take(transfer(&snapshot, &document, path, held)?)?;
             }
         }
         Ok(())
@@ -120,8 +127,15 @@ fn selected(changes: Changes, selection: &Selection) -> Result<Changes> {
     }
 }
 
-fn transfer(snapshot: &Snapshot, document: &Document, revisions: Vec<Revision>) -> Result<Transfer> {
-    let files = document.attachments()?.into_iter().map(|file| file_of(snapshot, document, file)).collect();
+/// `held` are the contents of its files, as far as they are there.
+fn transfer(
+    snapshot: &Snapshot,
+    document: &Document,
+    revisions: Vec<Revision>,
+    held: Vec<Option<Blob>>,
+) -> Result<Transfer> {
+    let files = document.attachments()?.into_iter().zip(held);
+    let files = files.map(|(file, held)| file_of(snapshot, document, file, held)).collect();
     let body = document.value()?;
     Ok(Transfer {
         id: document.id().clone(),
@@ -133,11 +147,16 @@ fn transfer(snapshot: &Snapshot, document: &Document, revisions: Vec<Revision>) 
     })
 }
 
-fn file_of(snapshot: &Snapshot, document: &Document, file: Attachment) -> TransferFile {
+fn file_of(snapshot: &Snapshot, document: &Document, file: Attachment, held: Option<Blob>) -> TransferFile {
     let (snapshot, document, name) = (snapshot.clone(), document.clone(), file.name.clone());
-    let open: Content = Box::new(move || match snapshot.open_attachment(&document, &name)? {
-        Some(content) => Ok(Box::new(content) as Box<dyn Read + Send>),
-        None => Err(Error::corrupt(format!("the file `{name}` of `{}` is lost", document.id()))),
+    let open: Content = Box::new(move || {
+        let opened = snapshot.open_attachment(&document, &name)?;
+        // What is open stays readable.
+        drop(held);
+        match opened {
+            Some(content) => Ok(Box::new(content) as Box<dyn Read + Send>),
+            None => Err(Error::corrupt(format!("the file `{name}` of `{}` is lost", document.id()))),
+        }
     });
     TransferFile {
         name: file.name,
