@@ -228,6 +228,7 @@ mod tests {
         assert!(hurried.left() < second, "while others wait for what it holds");
         assert_eq!(Patience::with_peer(still).left(), still);
     }
+
     #[tokio::test(start_paused = true)]
     async fn a_peer_has_all_the_time_until_others_wait_for_what_its_answer_holds() {
         const MIB: usize = 1 << 20;

@@ -68,14 +68,15 @@ impl Peer for Database {
                 let Some(document) = snapshot.get_revision(wanted.id.as_str(), revision)? else { continue };
                 let branch = branches.iter().find(|branch| branch.revisions.first() == Some(revision));
                 let path = branch.map_or_else(|| vec![*revision], |branch| branch.revisions.clone());
-                let held: Vec<_> = document.attachments()?.iter().map(|file| snapshot.hold_content(file)).collect();
-                if held.iter().any(Option::is_none)
+                let files = document.attachments()?.into_iter();
+                let files: Vec<_> = files.map(|file| (snapshot.hold_content(&file), file)).collect();
+                if files.iter().any(|(held, _)| held.is_none())
                     && self.snapshot()?.get_revision(wanted.id.as_str(), revision)?.is_none()
                 {
                     // It was replaced since, and its files were swept: the feed tells of what took its place.
                     continue;
                 }
-                take(transfer(&snapshot, &document, path, held)?)?;
+                take(transfer(&snapshot, &document, path, files)?)?;
             }
         }
         Ok(())
@@ -127,15 +128,14 @@ fn selected(changes: Changes, selection: &Selection) -> Result<Changes> {
     }
 }
 
-/// `held` are the contents of its files, as far as they are there.
+/// `files` are its files, each with its content held, if that is there.
 fn transfer(
     snapshot: &Snapshot,
     document: &Document,
     revisions: Vec<Revision>,
-    held: Vec<Option<Blob>>,
+    files: Vec<(Option<Blob>, Attachment)>,
 ) -> Result<Transfer> {
-    let files = document.attachments()?.into_iter().zip(held);
-    let files = files.map(|(file, held)| file_of(snapshot, document, file, held)).collect();
+    let files = files.into_iter().map(|(held, file)| file_of(snapshot, document, file, held)).collect();
     let body = document.value()?;
     Ok(Transfer {
         id: document.id().clone(),
