@@ -1,10 +1,12 @@
 //! Listening, connections, their bounds in time and number, and the end.
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
@@ -289,7 +291,7 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {
     let for_pages = cors_headers(&state.live.config(), origin.as_deref());
     let can_be_challenged = !is_of_script(request.headers());
     let patience = state.config.limits.stall_timeout;
-    let answer = answer(state, request, &mut watch).await.unwrap_or_else(|failure| {
+    let answer = caught(answer(state, request, &mut watch)).await.unwrap_or_else(|failure| {
         watch.refused(&failure);
         let challenges = can_be_challenged && failure.status() == hyper::StatusCode::UNAUTHORIZED;
         let answer = Answer::from(failure);
@@ -302,6 +304,13 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {
         answer = answer.with(HeaderName::from_static(name), &value);
     }
     Ok(watch.answered(answer, patience))
+}
+
+/// What a handler answers, also one that panics: with no answer at all, nobody would know why the connection is gone. Its locks are let go.
+async fn caught<T>(answering: impl Future<Output = Result<T>>) -> Result<T> {
+    let answered = AssertUnwindSafe(answering).catch_unwind().await;
+    answered
+        .unwrap_or_else(|_| Err(Failure::internal("a handler panicked: what the server says on stderr tells where")))
 }
 
 async fn answer(state: Arc<State>, request: Request<Incoming>, watch: &mut Watch) -> Result<Answer> {
@@ -371,4 +380,16 @@ fn preflight(config: &Config, parts: &hyper::http::request::Parts) -> Option<Ans
         answer = answer.with(HeaderName::from_static(name), value);
     }
     Some(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_handler_that_panics_is_answered_for() {
+        let failing: Result<()> = caught(async { panic!("it was wrong to think that this can't be") }).await;
+        assert_eq!(failing.map_err(|failure| failure.status()), Err(hyper::StatusCode::INTERNAL_SERVER_ERROR));
+        assert_eq!(caught(async { Ok(7) }).await.ok(), Some(7));
+    }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -70,6 +71,27 @@ fn without_threads_it_refuses_clearly_and_recovers() {
     allow(&server, 1_000);
     server.assert_holds(&acknowledged, DATABASES);
     server.assert_recovers(&acknowledged, DATABASES);
+}
+
+/// Threads that have nothing to do end after ten seconds. One is kept: where no other can be started then, what blocks waits for it.
+#[test]
+fn when_it_had_nothing_to_do_it_needs_no_new_thread() {
+    let place = tempfile::tempdir().unwrap();
+    if !is_possible(place.path()) {
+        println!("threads: NOT RUN: only root can have a command run as another user, who must reach {}", stemma());
+        return;
+    }
+    let before = format!("exec {} \"$@\";", within(1_000).join(" "));
+    let mut server = Server::start_within(place.path(), &[], &before);
+    server.client().good("PUT", "/db", None);
+    std::thread::sleep(Duration::from_secs(15));
+    allow(&server, 1);
+    let mut client = server.client();
+    for number in 0..20 {
+        client.good("PUT", &format!("/db/d{number}"), Some(&json!({"n": number})));
+    }
+    server.assert_calm();
+    server.stop();
 }
 
 /// Sets how many threads the server and its like may have from now on.
