@@ -44,7 +44,7 @@ pub use query::{
     field, not,
 };
 pub use replicate::{
-    Content, Leaves, Page, Peer, Replicated, Replication, Running, Selection, Transfer, TransferFile, Wanted,
+    Content, Leaves, Page, Peer, Replicated, Replication, Running, Selection, Transfer, TransferFile, Wanted, Written,
 };
 pub use revision::{DocumentId, Missing, Revision, Sequence};
 pub use schema::{Foreign, Schema};

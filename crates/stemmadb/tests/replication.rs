@@ -9,7 +9,7 @@ use serde_json::json;
 use stemmadb::testing::Random;
 use stemmadb::{
     Cancellation, Database, Edit, ErrorKind, Leaves, Page, Peer, Replication, Result, Schema, Selection, Sequence,
-    Transfer, Value, Wanted,
+    Transfer, Value, Wanted, Written,
 };
 
 /// Every leaf of every document, with its ancestry, body and files.
@@ -118,9 +118,9 @@ impl Peer for Interrupted<'_> {
     fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
         self.inner.read(wanted, take)
     }
-    fn write(&self, transfers: Vec<Transfer>) -> Result<Vec<stemmadb::Error>> {
+    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> Result<()> {
         (self.before_write)()?;
-        Peer::write(self.inner, transfers)
+        Peer::write(self.inner, transfers, written)
     }
     fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
         self.inner.wait(since, patience)

@@ -1,10 +1,11 @@
 //! The replicator with a peer that means harm: whatever it says, a replication ends with an error or goes on; the server's memory is bounded, it
 //! never panics, and its databases are good.
 
+use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
-use crate::client::{header, read_body, read_head};
-use crate::server::{Server, Taken};
+use crate::client::{PASSWORD, header, read_body, read_head};
+use crate::server::{Server, Taken, until};
 
 /// What the peer answers.
 enum Reply {
@@ -30,6 +31,7 @@ enum Reply {
 type Script = Arc<dyn Fn(&str, &str, &[u8]) -> Option<Reply> + Send + Sync>;
 
 const REVISION: &str = "1-967a00dff5e02add41819138abb3284d";
+const REPLACED: &str = "2-7051cbe5c8faecd085a3fa619e6e6337";
 
 /// A server that follows a script. Its threads end with the process.
 fn peer(script: Script) -> SocketAddr {
@@ -259,6 +261,13 @@ fn scripts(elsewhere: SocketAddr) -> Vec<(&'static str, Expected, Script)> {
         ("a file that is shorter than was told", Refused, file(stub(9, md5), || raw(b"hello"))),
         ("a file that is longer than was told", Refused, file(stub(3, md5), || raw(b"hello"))),
         ("a file without end", Refused, file(stub(5, md5), || Reply::Endless(b"hello".to_vec(), vec![b'x'; 1 << 16]))),
+        (
+            "a file that is gone, of a revision that is there",
+            Refused,
+            file(stub(5, md5), || {
+                Reply::Raw(404, String::new(), br#"{"error":"not_found","reason":"missing"}"#.to_vec())
+            }),
+        ),
         ("a file that is cut", Refused, file(stub(5, md5), || Reply::Cut(b"hel".to_vec()))),
         (
             "a name that leads elsewhere",
@@ -367,6 +376,12 @@ fn a_target_that_has_not_written_is_not_believed() {
         ("no answer about documents", None, "plain", target("/_bulk_docs", 200, json!({"ok": true}))),
         ("a row of no room", None, "plain", target("/_bulk_docs", 201, row("service_unavailable"))),
         ("a row of a fault", None, "plain", target("/_bulk_docs", 201, row("internal_server_error"))),
+        (
+            "more rows than documents",
+            Some(3),
+            "plain",
+            target("/_bulk_docs", 201, json!([refused("forbidden"), refused("forbidden"), refused("forbidden")])),
+        ),
         ("no room for a file", None, "files", target("/doc?", 503, refused("service_unavailable"))),
         ("too much at once", None, "files", target("/doc?", 429, refused("too_many_requests"))),
         ("a file that stood still", None, "files", target("/doc?", 408, refused("timeout"))),
@@ -381,6 +396,108 @@ fn a_target_that_has_not_written_is_not_believed() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    server.assert_calm();
+    server.stop();
+}
+
+/// The two documents `doc` and `next` with a file each; that of `doc` is gone when it is asked for, since `doc` was replaced.
+fn replaced_meanwhile() -> Script {
+    let stub = json!({"stub": true, "content_type": "text/plain", "revpos": 1, "length": 5, "digest": "md5-XUFAKrxLKna5cZ2REBfFkg=="});
+    let with_file = move |id: &str, revision: &str| json!({"_id": id, "_rev": revision, "_attachments": {"f": stub}});
+    let was_asked = AtomicBool::new(false);
+    Arc::new(move |_, path, asked| {
+        let row = |id: &str| json!({"seq": "1-x", "id": id, "changes": [{"rev": REVISION}]});
+        match path {
+            _ if path.contains("/_changes") => {
+                Some(Reply::Json(json!({"results": [row("doc"), row("next")], "last_seq": "2-x", "pending": 0})))
+            }
+            _ if path.contains("/_bulk_get") => {
+                let asked: Value = serde_json::from_slice(asked).unwrap();
+                let newest = if was_asked.load(Ordering::SeqCst) { REPLACED } else { REVISION };
+                let rows = asked["docs"].as_array().unwrap().iter().map(|row| {
+                    let id = row["id"].as_str().unwrap();
+                    let revision = if id == "doc" { newest } else { REVISION };
+                    json!({"id": id, "docs": [{"ok": with_file(id, revision)}]})
+                });
+                Some(Reply::Json(json!({"results": rows.collect::<Vec<_>>()})))
+            }
+            _ if path.contains("/doc/f") => {
+                was_asked.store(true, Ordering::SeqCst);
+                Some(Reply::Raw(404, String::new(), br#"{"error":"not_found","reason":"missing"}"#.to_vec()))
+            }
+            _ if path.contains("/next/f") => Some(raw(b"hello")),
+            _ => None,
+        }
+    })
+}
+
+/// Found while a server was under load for an hour: a file that is replaced and swept while its document is brought ended all that was on its
+/// way with it, again and again.
+#[test]
+fn what_was_replaced_meanwhile_is_passed_over() {
+    let place = tempfile::tempdir().unwrap();
+    let mut server = Server::start(place.path(), &["--durability", "none"]);
+    let mut client = server.client().patience(PATIENCE);
+    client.good("PUT", "/there", None);
+    for target in ["here".to_owned(), format!("http://admin:{PASSWORD}@{}/there", server.address())] {
+        let source = format!("http://{}/db", peer(replaced_meanwhile()));
+        let wanted = json!({"source": source, "target": target, "create_target": target == "here"});
+        let told = client.good("POST", "/_replicate", Some(&wanted))["history"][0].clone();
+        let counts = ["docs_read", "docs_written", "doc_write_failures"].map(|name| told[name].as_u64().unwrap());
+        assert_eq!(counts, [2, 1, 0], "{target}: {told}");
+    }
+    for database in ["here", "there"] {
+        let listed = client.good("GET", &format!("/{database}/_all_docs"), None);
+        assert_eq!(listed["rows"].as_array().unwrap().len(), 1, "{listed}");
+        assert_eq!(client.must("GET", &format!("/{database}/next/f"), None).bytes, b"hello");
+    }
+    server.assert_calm();
+    server.stop();
+    server.check();
+}
+
+/// Found in the same hour: a replication that got on a little with each attempt was tried again less and less often.
+#[test]
+fn what_gets_on_is_tried_again_as_soon_as_at_first() {
+    let place = tempfile::tempdir().unwrap();
+    let mut server = Server::start(place.path(), &["--durability", "none", "--replicator-retry-wait", "1s"]);
+    let mut client = server.client();
+    client.good("PUT", "/db", None);
+    for number in 0..9 {
+        let attached = json!({"_attachments": {"f": {"content_type": "a/b", "data": "aGVsbG8="}}});
+        client.good("PUT", &format!("/db/d{number}"), Some(&attached));
+    }
+    client.good("PUT", "/_replicator", None);
+    // It takes one document of each attempt.
+    let (taken, takes) = (Mutex::new(BTreeSet::new()), AtomicBool::new(false));
+    let slow: Script = Arc::new(move |_, path, asked| match path {
+        _ if path.contains("/_revs_diff") => {
+            takes.store(true, Ordering::SeqCst);
+            let asked: Value = serde_json::from_slice(asked).unwrap();
+            let lacking = asked.as_object().unwrap().iter().filter(|(id, _)| !taken.lock().unwrap().contains(*id));
+            Some(Reply::Json(Value::Object(
+                lacking.map(|(id, known)| (id.clone(), json!({"missing": known}))).collect(),
+            )))
+        }
+        _ if path.contains("/d") && path.contains("new_edits") && takes.swap(false, Ordering::SeqCst) => {
+            let id = path.split(['/', '?']).nth(2).unwrap().to_owned();
+            taken.lock().unwrap().insert(id);
+            None
+        }
+        _ if path.contains("new_edits") => Some(Reply::Raw(503, String::new(), b"{}".to_vec())),
+        _ => None,
+    });
+    let wanted = json!({"source": "db", "target": format!("http://{}/db", peer(slow)), "continuous": true});
+    client.good("PUT", "/_replicator/push", Some(&wanted));
+    let mut told = Value::Null;
+    until("it failed five times", Duration::from_secs(120), || {
+        told = client.good("GET", "/_scheduler/docs/_replicator/push", None);
+        told["error_count"].as_u64() >= Some(5) && !told["retry_at"].is_null()
+    });
+    // What it says of its pause, not how long that takes: it were 16 seconds.
+    let second = |time: &Value| time.as_str().unwrap()[17..19].parse::<u64>().unwrap();
+    let pause = (60 + second(&told["retry_at"]) - second(&told["history"][0]["timestamp"])) % 60;
+    assert_eq!(pause, 1, "{told}");
     server.assert_calm();
     server.stop();
 }

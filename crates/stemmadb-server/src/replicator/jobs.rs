@@ -1,6 +1,7 @@
 //! Jobs: each a replication on a thread of its own, tried again, less and less often, as long as it is wanted.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -60,6 +61,11 @@ pub(crate) struct Event {
 }
 
 impl Outcome {
+    /// Whether the last attempt came to anything.
+    fn got_on(&self) -> bool {
+        self.error.is_none() || self.done.written_count > 0
+    }
+
     fn note(&mut self, what: &'static str, reason: Option<String>) {
         self.history.insert(0, Event { time: now(), what, reason });
         self.history.truncate(HISTORY_COUNT);
@@ -87,6 +93,21 @@ pub(super) fn now() -> u64 {
 }
 
 impl Job {
+    fn new(request: Request, owner: Owner) -> Self {
+        let mut outcome = Outcome { state: "running", ..Outcome::default() };
+        outcome.note("added", None);
+        Job {
+            id: request.id(),
+            request,
+            owner,
+            started: now(),
+            outcome: Mutex::new(outcome),
+            cancellation: Cancellation::new(),
+            cancelled: watch::channel(false).0,
+            ended: watch::channel(false).0,
+        }
+    }
+
     /// How it stands now.
     pub(crate) fn outcome(&self) -> Outcome {
         self.outcome.lock().clone()
@@ -97,6 +118,18 @@ impl Job {
         let mut ended = self.ended.subscribe();
         ended.wait_for(|ended| *ended).await.ok();
         self.outcome()
+    }
+
+    /// Ends the job with `work`, also if that panics: whoever waits for the job is told.
+    fn ends_with(&self, work: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            let mut outcome = self.outcome.lock();
+            outcome.state = "failed";
+            let reason = "the replication panicked: what the server says on stderr tells where";
+            outcome.error = Some(reason.to_owned());
+            outcome.note("crashed", Some(reason.to_owned()));
+        }
+        self.ended.send_replace(true);
     }
 
     fn cancel(&self) {
@@ -122,9 +155,9 @@ impl Jobs {
         for host in [&request.source, &request.target].into_iter().filter_map(|side| side.host()) {
             state.reach.check(host)?;
         }
-        let id = request.id();
+        let job = Arc::new(Job::new(request, owner));
         let mut jobs = self.0.lock();
-        if let Some(known) = jobs.get(&id).filter(|known| !*known.ended.borrow()) {
+        if let Some(known) = jobs.get(&job.id).filter(|known| !*known.ended.borrow()) {
             return Ok(known.clone());
         }
         jobs.retain(|_, job| !*job.ended.borrow() || job.owner != Owner::Request);
@@ -132,24 +165,12 @@ impl Jobs {
             let reason = format!("there are {JOBS_MAX} replications already");
             return Err(Failure::new(hyper::StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason));
         }
-        let outcome = Outcome { state: "running", ..Outcome::default() };
-        let job = Arc::new(Job {
-            id: id.clone(),
-            request,
-            owner,
-            started: now(),
-            outcome: Mutex::new(outcome),
-            cancellation: Cancellation::new(),
-            cancelled: watch::channel(false).0,
-            ended: watch::channel(false).0,
-        });
-        job.note("added");
         let (state, driven, runtime) = (state.clone(), job.clone(), Handle::current());
-        let thread = std::thread::Builder::new().name(format!("replicate-{}", &id[..8]));
+        let thread = std::thread::Builder::new().name(format!("replicate-{}", &job.id[..8]));
         thread
-            .spawn(move || drive(&state, &driven, &runtime))
+            .spawn(move || driven.ends_with(|| drive(&state, &driven, &runtime)))
             .map_err(|error| Failure::internal(format!("a replication has no thread: {error}")))?;
-        jobs.insert(id, job.clone());
+        jobs.insert(job.id.clone(), job.clone());
         Ok(job)
     }
 
@@ -171,7 +192,6 @@ impl Jobs {
         });
     }
 
-    /// All jobs, those that ended too, by id.
     /// How many there are, by how they stand.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
@@ -181,6 +201,7 @@ impl Jobs {
         counts
     }
 
+    /// All jobs, those that ended too, by id.
     pub(crate) fn all(&self) -> Vec<Arc<Job>> {
         self.0.lock().values().cloned().collect()
     }
@@ -205,10 +226,11 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
             let mut outcome = job.outcome.lock();
             outcome.state = "running";
             outcome.retry_at = None;
+            outcome.done = Replicated::default();
         }
         let ended = attempt(state, job, runtime);
-        // It was well once more: what fails now is another failure, not one more of those before.
-        if job.outcome.lock().error.is_none() {
+        // It was well once more, or got on: what fails now is another failure, not one more of those before.
+        if job.outcome.lock().got_on() {
             pause = waits.retry_wait;
         }
         let Err(error) = ended else {
@@ -242,7 +264,6 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
         });
         pause = (pause * 2).min(waits.retry_wait_max);
     }
-    job.ended.send_replace(true);
 }
 
 /// Replicates once; or, if it is continuous, until something fails.
@@ -260,12 +281,15 @@ fn attempt(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) -> stemmadb::Re
     }
     let mut running = replication.begin()?;
     loop {
-        let done = running.catch_up()?.clone();
+        let caught_up = running.catch_up().map(|_| ());
         {
             let mut outcome = job.outcome.lock();
-            outcome.done = done;
-            outcome.error = None;
+            outcome.done = running.done().clone();
+            if caught_up.is_ok() {
+                outcome.error = None;
+            }
         }
+        caught_up?;
         if !request.continuous {
             return Ok(());
         }
@@ -312,5 +336,22 @@ fn peer(
             let (runtime, cancelled) = (Waits::For(runtime.clone()), job.cancelled.subscribe());
             Ok(Arc::new(Local { served, manner, runtime, cancelled, published }))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by taking out a defence of the replicator: whoever had asked waited for ever.
+    #[test]
+    fn a_job_that_panics_has_ended_and_failed() {
+        let asked = stemmadb::Value::parse(r#"{"source": "db", "target": "copy"}"#).unwrap();
+        let job = Job::new(Request::parse(&asked).unwrap(), Owner::Request);
+        job.ends_with(|| panic!("it was wrong to think that this can't be"));
+        let outcome = job.outcome();
+        assert!(*job.ended.borrow());
+        assert_eq!((outcome.state, outcome.history[0].what), ("failed", "crashed"));
+        assert!(outcome.error.is_some_and(|error| error.contains("panicked")));
     }
 }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stemmadb::{
-    Content as Opened, Error, Leaves, Page, Peer, Selection, Sequence, Transfer, TransferFile, Value, Wanted,
-};
+use stemmadb::{Error, Leaves, Page, Peer, Selection, Sequence, Transfer, TransferFile, Value, Wanted, Written};
 use tokio::sync::watch;
 
 use super::remote::refused;
@@ -26,19 +24,23 @@ pub(super) struct Local {
 }
 
 impl Local {
-    fn incoming(&self, transfer: Transfer) -> stemmadb::Result<Incoming> {
+    /// A document as it is to be written; none if a file of it is gone.
+    fn incoming(&self, transfer: Transfer) -> stemmadb::Result<Option<Incoming>> {
         let Transfer { id, revisions, deleted, body, files, .. } = transfer;
-        let files = files.into_iter().map(|file| self.stored(file)).collect::<stemmadb::Result<_>>()?;
+        let files: Option<stemmadb::Result<_>> = files.into_iter().map(|file| self.stored(file).transpose()).collect();
+        let Some(files) = files.transpose()? else { return Ok(None) };
         let revision = revisions.first().copied();
         let (id, ancestry) = (Some(id.as_str().to_owned()), Some(revisions));
-        Ok(Incoming { id, revision, ancestry, deleted, body, files })
+        Ok(Some(Incoming { id, revision, ancestry, deleted, body, files }))
     }
 
-    fn stored(&self, file: TransferFile) -> stemmadb::Result<IncomingFile> {
+    /// A file whose content is here; none if it is gone.
+    fn stored(&self, file: TransferFile) -> stemmadb::Result<Option<IncomingFile>> {
         let TransferFile { name, content_type, generation, open, .. } = file;
-        let content: Opened = open;
-        let (blob, md5) = self.served.store(content()?).map_err(|failure| refused(&failure))?;
-        Ok(IncomingFile { name, content_type, revpos: Some(generation), content: Content::Stored { blob, md5 } })
+        let Some(content) = open()? else { return Ok(None) };
+        let (blob, md5) = self.served.store(content).map_err(|failure| refused(&failure))?;
+        let content = Content::Stored { blob, md5 };
+        Ok(Some(IncomingFile { name, content_type, revpos: Some(generation), content }))
     }
 }
 
@@ -68,11 +70,13 @@ impl Peer for Local {
         self.served.database().read(wanted, take)
     }
 
-    fn write(&self, transfers: Vec<Transfer>) -> stemmadb::Result<Vec<stemmadb::Error>> {
-        let documents = transfers.into_iter().map(|transfer| self.incoming(transfer));
+    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> stemmadb::Result<()> {
+        let documents = transfers.into_iter().filter_map(|transfer| self.incoming(transfer).transpose());
         let documents = documents.collect::<stemmadb::Result<Vec<_>>>()?;
-        let written = write(&self.served, documents, &self.manner).map_err(|failure| refused(&failure))?;
-        Ok(written.into_iter().filter_map(|written| written.outcome.err()).map(|failure| refused(&failure)).collect())
+        for document in write(&self.served, documents, &self.manner).map_err(|failure| refused(&failure))? {
+            written.add(document.outcome.map_err(|failure| refused(&failure)));
+        }
+        Ok(())
     }
 
     fn wait(&self, _since: &Value, patience: Duration) -> stemmadb::Result<()> {

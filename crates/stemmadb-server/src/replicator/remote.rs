@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::iter;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use hyper_util::client::legacy::{Client, connect::Connect};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use stemmadb::{
-    DocumentId, Error, Leaves, Object, Page, Peer, Revision, Selection, Transfer, TransferFile, Value, Wanted,
+    DocumentId, Error, Leaves, Object, Page, Peer, Revision, Selection, Transfer, TransferFile, Value, Wanted, Written,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -269,7 +270,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
     }
 
     /// Writes documents without files: in parts, if they are too large together. One that is too large by itself is refused.
-    fn write_plain(&self, plain: &[Transfer], refusals: &mut Vec<Error>) -> stemmadb::Result<()> {
+    fn write_plain(&self, plain: &[Transfer], written: &mut Written) -> stemmadb::Result<()> {
         if plain.is_empty() {
             return Ok(());
         }
@@ -279,17 +280,20 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         let told = match self.ask(Method::POST, "/_bulk_docs", Some(&body.into()), PATIENCE) {
             Err(error) if is_too_large(&error) => {
                 if plain.len() == 1 {
-                    refusals.push(error);
+                    written.refusals.push(error);
                     return Ok(());
                 }
                 let (first, second) = plain.split_at(plain.len() / 2);
-                self.write_plain(first, refusals)?;
-                return self.write_plain(second, refusals);
+                self.write_plain(first, written)?;
+                return self.write_plain(second, written);
             }
             told => told?,
         };
         let rows = told.as_array().ok_or_else(|| broken(format!("{} does not say what it wrote", self.url)))?;
-        refusals.extend(rows.iter().filter(|row| row.get("error").is_some()).map(refused_row));
+        let refused: Vec<_> = rows.iter().filter(|row| row.get("error").is_some()).map(refused_row).collect();
+        // It may name more than it was sent.
+        written.count += plain.len().saturating_sub(refused.len());
+        written.refusals.extend(refused);
         Ok(())
     }
 
@@ -323,11 +327,15 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
     }
 
     /// A file's content, read as it arrives.
-    fn open_file(&self, id: &str, revision: &Revision, name: &str, told: Told) -> stemmadb::Content {
-        let path = format!("/{}/{}?rev={revision}", document_path(id), encoded(name));
+    fn open_file(&self, id: &DocumentId, revision: &Revision, name: &str, told: Told) -> stemmadb::Content {
+        let path = format!("/{}/{}?rev={revision}", document_path(id.as_str()), encoded(name));
         let (remote, of) = (self.another(), format!("`{name}` of `{id}`"));
+        let (id, revision) = (id.clone(), *revision);
         Box::new(move || {
             let response = remote.wait_for(remote.send(Method::GET, &path, None, Body::Whole(None), PATIENCE))?;
+            if response.status() == StatusCode::NOT_FOUND && !remote.has_leaf(&id, &revision)? {
+                return Ok(None);
+            }
             if !response.status().is_success() {
                 remote.wait_for(remote.told(response))?;
                 return Err(broken("a file could not be read"));
@@ -338,8 +346,18 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
                 let next = async { next_frame(&mut body, &mut patience).await.map_err(|error| refused(&error)) };
                 remote.wait_for(next).map_err(io::Error::other).transpose()
             });
-            Ok(Box::new(Compared::new(Arriving::of(pieces), of, told)) as Box<dyn Read + Send>)
+            Ok(Some(Box::new(Compared::new(Arriving::of(pieces), of, told)) as Box<dyn Read + Send>))
         })
+    }
+
+    /// Whether a revision is one of those that were not replaced.
+    fn has_leaf(&self, id: &DocumentId, revision: &Revision) -> stemmadb::Result<bool> {
+        let mut found = false;
+        let read = self.read_some(&[(id, revision)], &mut |transfer| {
+            found |= transfer.revisions.first() == Some(revision);
+            Ok(())
+        });
+        read.map(|()| found)
     }
 
     fn another(&self) -> Self {
@@ -371,15 +389,15 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
                 generation: number("revpos").and_then(|revpos| u32::try_from(revpos).ok()).unwrap_or(1),
                 length: told.length.unwrap_or(0),
                 md5: told.md5,
-                open: self.open_file(id.as_str(), &revision, name, told),
+                open: self.open_file(id, &revision, name, told),
             }
         };
         let files = stubs.iter().map(file).collect();
         Ok(Transfer { id: id.clone(), revisions, deleted: read.deleted, body: read.body, files, byte_count })
     }
 
-    /// Writes a document with its files, in one message of several parts, as they are read.
-    fn put_with_files(&self, transfer: Transfer) -> stemmadb::Result<()> {
+    /// Writes a document with its files, in one message of several parts, as they are read; not if one is gone. Whether it was written.
+    fn put_with_files(&self, transfer: Transfer) -> stemmadb::Result<bool> {
         let boundary = uuid::Uuid::new_v4().simple().to_string();
         let path = format!("/{}?new_edits=false", document_path(transfer.id.as_str()));
         let json = document_json(&transfer).to_json();
@@ -391,35 +409,50 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         let length = first.len() as u64 + lengths + last.len() as u64;
         let (sender, from) = mpsc::channel(4);
         let files = transfer.files;
+        // Not the task's outcome: whoever answers early, and takes no more, would be waited for.
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let found_gone = is_gone.clone();
         self.runtime.handle().spawn_blocking(move || {
             let sent = send_parts(&sender, first, heads.into_iter().zip(files), last);
-            if let Err(error) = sent {
-                sender.blocking_send(Err(io::Error::other(error.to_string()))).ok();
-            }
+            let why = match sent {
+                Ok(true) => return,
+                Ok(false) => {
+                    found_gone.store(true, Ordering::SeqCst);
+                    "a file is gone".to_owned()
+                }
+                Err(error) => error.to_string(),
+            };
+            // An end without this were that of the whole.
+            sender.blocking_send(Err(io::Error::other(why))).ok();
         });
         let content_type = format!("multipart/related; boundary=\"{boundary}\"");
         let body = Body::Pieces { from, length: Some(length) };
         self.wait_for(async {
             // However long the files are: what stands still is noticed by the server.
             let patience = Duration::from_secs(24 * 3600);
-            let response = self.send(Method::PUT, &path, Some(&content_type), body, patience).await?;
-            self.told(response).await
+            let answered =
+                async { self.told(self.send(Method::PUT, &path, Some(&content_type), body, patience).await?).await };
+            match answered.await {
+                Ok(_) => Ok(true),
+                Err(_) if is_gone.load(Ordering::SeqCst) => Ok(false),
+                Err(error) => Err(error),
+            }
         })
-        .map(|_| ())
     }
 }
 
+/// Whether all was sent: a file may be gone.
 fn send_parts(
     sender: &mpsc::Sender<io::Result<Bytes>>,
     first: String,
     files: impl Iterator<Item = (String, TransferFile)>,
     last: String,
-) -> stemmadb::Result<()> {
+) -> stemmadb::Result<bool> {
     let gone = |_| broken("the connection is gone");
     sender.blocking_send(Ok(first.into())).map_err(gone)?;
     for (head, file) in files {
         sender.blocking_send(Ok(head.into())).map_err(gone)?;
-        let mut content = (file.open)()?;
+        let Some(mut content) = (file.open)()? else { return Ok(false) };
         loop {
             let mut piece = vec![0; 64 << 10];
             let count = content.read(&mut piece).map_err(broken)?;
@@ -430,7 +463,7 @@ fn send_parts(
             sender.blocking_send(Ok(piece.into())).map_err(gone)?;
         }
     }
-    sender.blocking_send(Ok(last.into())).map_err(gone)
+    sender.blocking_send(Ok(last.into())).map_err(gone).map(|()| true)
 }
 
 /// The list that an object has under a name; an empty one if there is none.
@@ -583,20 +616,19 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
         all.chunks(READ_COUNT).try_for_each(|some| self.read_some(some, take))
     }
 
-    fn write(&self, transfers: Vec<Transfer>) -> stemmadb::Result<Vec<Error>> {
+    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> stemmadb::Result<()> {
         let (with_files, plain): (Vec<_>, Vec<_>) =
             transfers.into_iter().partition(|transfer| !transfer.files.is_empty());
-        let mut refusals = Vec::new();
-        self.write_plain(&plain, &mut refusals)?;
+        self.write_plain(&plain, written)?;
         for transfer in with_files {
             match self.put_with_files(transfer) {
                 Err(error) if matches!(error.kind(), stemmadb::ErrorKind::Invalid | stemmadb::ErrorKind::Conflict) => {
-                    refusals.push(error);
+                    written.refusals.push(error);
                 }
-                outcome => outcome?,
+                outcome => written.count += usize::from(outcome?),
             }
         }
-        Ok(refusals)
+        Ok(())
     }
 
     fn wait(&self, since: &Value, patience: Duration) -> stemmadb::Result<()> {

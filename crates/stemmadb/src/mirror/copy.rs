@@ -194,7 +194,9 @@ impl Copy {
         for file in files {
             let path = directory.join(name::of_text(&file.name));
             if file.generation > before || !self.disk.exists(&path) {
-                self.disk.write(&path, (file.open)()?)?;
+                // What took the place of a document whose content is gone is told by the feed.
+                let Some(content) = (file.open)()? else { continue };
+                self.disk.write(&path, content)?;
             }
         }
         Ok(())

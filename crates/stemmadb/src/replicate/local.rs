@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use super::peer::{Content, Leaves, Page, Peer, Selection, Transfer, TransferFile, Wanted};
+use super::peer::{Content, Leaves, Page, Peer, Selection, Transfer, TransferFile, Wanted, Written};
 use crate::changes::Changes;
 use crate::database::Database;
 use crate::query::Selector;
@@ -82,14 +82,16 @@ impl Peer for Database {
         Ok(())
     }
 
-    fn write(&self, transfers: Vec<Transfer>) -> Result<Vec<Error>> {
+    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> Result<()> {
         let mut edits = Vec::with_capacity(transfers.len());
         for transfer in transfers {
             let Transfer { id, revisions, deleted, body, files, .. } = transfer;
-            let files = files.into_iter().map(|file| self.stored(file)).collect::<Result<_>>()?;
+            let files: Option<Result<_>> = files.into_iter().map(|file| self.stored(file).transpose()).collect();
+            let Some(files) = files.transpose()? else { continue };
             edits.push(Edit::Foreign { id, revisions, deleted, body, files });
         }
-        Ok(self.bulk(edits)?.into_iter().filter_map(Result::err).collect())
+        self.bulk(edits)?.into_iter().for_each(|outcome| written.add(outcome));
+        Ok(())
     }
 
     fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
@@ -99,11 +101,13 @@ impl Peer for Database {
 }
 
 impl Database {
-    fn stored(&self, file: TransferFile) -> Result<File> {
+    /// A file whose content is here; none if it is gone.
+    fn stored(&self, file: TransferFile) -> Result<Option<File>> {
         let TransferFile { name, content_type, generation, md5, open, .. } = file;
-        let blob = self.store_content(open()?)?;
+        let Some(content) = open()? else { return Ok(None) };
+        let blob = self.store_content(content)?;
         let generation = Some(generation);
-        Ok(File { name, content: FileContent::Stored { content_type, blob, md5, generation } })
+        Ok(Some(File { name, content: FileContent::Stored { content_type, blob, md5, generation } }))
     }
 }
 
@@ -154,7 +158,7 @@ fn file_of(snapshot: &Snapshot, document: &Document, file: Attachment, held: Opt
         // What is open stays readable.
         drop(held);
         match opened {
-            Some(content) => Ok(Box::new(content) as Box<dyn Read + Send>),
+            Some(content) => Ok(Some(Box::new(content) as Box<dyn Read + Send>)),
             None => Err(Error::corrupt(format!("the file `{name}` of `{}` is lost", document.id()))),
         }
     });

@@ -15,7 +15,7 @@ use crate::query::Cancellation;
 use crate::value::Value;
 use crate::{Error, ErrorKind, Result};
 use checkpoint::Checkpoints;
-pub use peer::{Content, Leaves, Page, Peer, Selection, Transfer, TransferFile, Wanted};
+pub use peer::{Content, Leaves, Page, Peer, Selection, Transfer, TransferFile, Wanted, Written};
 
 /// What a replication did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -139,14 +139,16 @@ impl<'a> Replication<'a> {
         if batch.is_empty() {
             return Ok(());
         }
-        let count = batch.len() as u64;
-        let refusals = self.target.write(batch)?;
+        let mut written = Written::default();
+        let ended = self.target.write(batch, &mut written);
+        let Written { count, refusals } = written;
+        done.written_count += count as u64;
+        ended?;
         // What can't be helped by another document is an end of it.
         if let Some(refusal) = refusals.iter().find(|refusal| !is_of_a_document(refusal)) {
             return Err(refusal.duplicate());
         }
         done.failed_count += refusals.len() as u64;
-        done.written_count += count - refusals.len() as u64;
         Ok(())
     }
 }

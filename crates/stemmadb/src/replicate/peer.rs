@@ -97,8 +97,28 @@ pub struct TransferFile {
     pub open: Content,
 }
 
-/// Opens the content of a file.
-pub type Content = Box<dyn FnOnce() -> Result<Box<dyn Read + Send>> + Send>;
+/// Opens the content of a file; none if its revision was replaced since it was read, and the content is gone: then the transfer is passed
+/// over, what took its place is told by the feed.
+pub type Content = Box<dyn FnOnce() -> Result<Option<Box<dyn Read + Send>>> + Send>;
+
+/// What became of transfers.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// How many were written. The others were refused, or passed over.
+    pub count: usize,
+    /// Why some were refused: one for each of them.
+    pub refusals: Vec<crate::Error>,
+}
+
+impl Written {
+    /// Counts what became of one.
+    pub fn add<T>(&mut self, outcome: Result<T>) {
+        match outcome {
+            Ok(_) => self.count += 1,
+            Err(refusal) => self.refusals.push(refusal),
+        }
+    }
+}
 
 /// One side of a replication: a database here, or one that is reached by some protocol.
 pub trait Peer: Send + Sync {
@@ -146,11 +166,11 @@ pub trait Peer: Send + Sync {
     /// If it can't be read; whatever `take` returns.
     fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()>;
 
-    /// Writes revisions as they are; returns the refusals, one for each document that was refused.
+    /// Writes revisions as they are, but for those whose content is gone; `written` is told what was done, also before an error.
     ///
     /// # Errors
-    /// If nothing can be written.
-    fn write(&self, transfers: Vec<Transfer>) -> Result<Vec<crate::Error>>;
+    /// If nothing more can be written.
+    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> Result<()>;
 
     /// Waits until there may be something after `since`, at most for `patience`.
     ///

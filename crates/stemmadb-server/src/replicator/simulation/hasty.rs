@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stemmadb::{Error, Leaves, Page, Peer, Result, Selection, Transfer, Value, Wanted};
+use stemmadb::{Leaves, Page, Peer, Result, Selection, Transfer, Value, Wanted, Written};
 
 /// A target that writes too late.
 pub(super) struct Hasty {
@@ -40,7 +40,7 @@ impl Peer for Hasty {
 
     fn get_checkpoint(&self, id: &str) -> Result<Option<Value>> {
         let late = self.held.lock().take_if_said();
-        self.inner.write(late)?;
+        self.inner.write(late, &mut Written::default())?;
         self.inner.get_checkpoint(id)
     }
 
@@ -62,9 +62,10 @@ impl Peer for Hasty {
         self.inner.read(wanted, take)
     }
 
-    fn write(&self, transfers: Vec<Transfer>) -> Result<Vec<Error>> {
+    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> Result<()> {
+        written.count += transfers.len();
         self.held.lock().transfers.extend(transfers);
-        Ok(Vec::new())
+        Ok(())
     }
 
     fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
