@@ -176,7 +176,7 @@ impl Told {
     }
 }
 
-/// What of one frame is appended again. Positions are offsets until the frame's place is known.
+/// What of one frame is appended again, and the leaves that go with it. Positions are offsets until the frame's place is known.
 #[derive(Default)]
 struct Moved {
     payload: Vec<u8>,
@@ -191,7 +191,7 @@ struct MovedDocument {
     state: DocumentState,
     /// The leaves that were moved.
     leaves: SmallVec<[(Revision, Stored); 1]>,
-    /// Whether a record goes, or moves, that the last statement can't do without.
+    /// Whether a record goes, or moves, that the last statement can't do without. The leaves in this segment are moved then.
     needs_statement: bool,
     statement: Option<Place>,
 }
@@ -286,7 +286,7 @@ impl Moved {
         Ok(())
     }
 
-    /// Of a document of which more is told than is known: its leaves in this segment are moved at once, so that it is stated once.
+    /// Of a document of which more is told than is known.
     fn revision_of_stated(
         &mut self,
         snapshot: &Snapshot,
@@ -295,16 +295,8 @@ impl Moved {
         position: LogPosition,
     ) -> Result<()> {
         let is_read = document.state.tree.leaf(revision).is_some_and(|leaf| leaf.payload.position == position);
-        document.needs_statement |= is_read || !document.state.told.is_stated_after(position);
-        if !is_read {
-            return Ok(());
-        }
-        let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
-        for leaf in leaves.iter().filter(|leaf| leaf.payload.position.segment() == position.segment()) {
-            if !document.is_moved(leaf) {
-                let read = snapshot.leaf_document(&document.state, leaf)?;
-                self.push(document, leaf, read.packed_bytes());
-            }
+        if is_read || !document.state.told.is_stated_after(position) {
+            self.statement_is_due(snapshot, document, position.segment())?;
         }
         Ok(())
     }
@@ -312,9 +304,24 @@ impl Moved {
     /// A record that says what is known of a document, or knew.
     fn statement(&mut self, snapshot: &Snapshot, number: DocumentNumber, position: LogPosition) -> Result<()> {
         let Some(mut document) = self.take(snapshot, number)? else { return Ok(()) };
-        let is_needed = document.state.is_to_be_stated() && !document.state.told.is_stated_after(position);
-        document.needs_statement |= is_needed;
+        if document.state.is_to_be_stated() && !document.state.told.is_stated_after(position) {
+            self.statement_is_due(snapshot, &mut document, position.segment())?;
+        }
         self.documents.insert(number, document);
+        Ok(())
+    }
+
+    /// Has the document stated, and moves its leaves in this segment first, in whatever frames they lie: else it would be stated again for each
+    /// of those frames.
+    fn statement_is_due(&mut self, snapshot: &Snapshot, document: &mut MovedDocument, segment: u32) -> Result<()> {
+        if std::mem::replace(&mut document.needs_statement, true) {
+            return Ok(());
+        }
+        let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
+        for leaf in leaves.iter().filter(|leaf| leaf.payload.position.segment() == segment) {
+            let read = snapshot.leaf_document(&document.state, leaf)?;
+            self.push(document, leaf, read.packed_bytes());
+        }
         Ok(())
     }
 
