@@ -2,6 +2,7 @@
 //! missing then, or known that had been forgotten; and a revision that had come again after it was forgotten was lost with its body.
 
 use super::*;
+use stemmadb::field;
 
 fn tell(db: &Database, path: &[&str]) {
     db.edit(foreign("a", path, r#"{"n":1}"#)).unwrap();
@@ -113,6 +114,31 @@ fn what_is_stated_outlives_what_it_names() {
     roll(&db);
     assert!(db.compact().unwrap() > 0);
     rebuilt(db, &path, options().revs_limit(2));
+}
+
+/// The leaf that is named was told again, with more ancestors, and its segment is gone: where that is replayed, the winner is the same revision
+/// as before, but only now it can be read. It has a body, and its terms.
+#[test]
+fn a_winner_that_was_stated_and_told_again_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.stemma");
+    let db = Database::open_with(&path, options().revs_limit(2)).unwrap();
+    for edit in [["2-b", "1-a"], ["3-c", "2-b"]] {
+        tell(&db, &edit);
+    }
+    roll(&db);
+    let kept = db.insert("keeps", &large("first")).unwrap();
+    tell(&db, &["4-d", "3-c"]);
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    db.delete("keeps", &kept).unwrap();
+    db.insert("keeps too", &large("second")).unwrap();
+    db.set_revs_limit(1000);
+    tell(&db, &["4-d", "3-c", "2-b"]);
+    roll(&db);
+    assert!(db.compact().unwrap() > 0);
+    let db = rebuilt(db, &path, options());
+    assert_eq!(db.find(field("n").eq(1)).count().unwrap(), 1);
 }
 
 /// What is stated goes with its segment, where no leaf is moved any more: it is stated again.
