@@ -41,7 +41,8 @@ bench-all scale="small":
 bench-docs results:
     cargo run --release -p stemmadb-bench -- report {{results}} docs
 
-# docs/reliability.md from what the long tests said; `just reliability run` runs those that have not, for hours.
+# docs/reliability.md from what the long tests said, which is kept in results/reliability; `just reliability run soak power-images` runs
+# these rows anew, without names all of them, for hours.
 reliability *run:
     .ci/reliability {{run}}
 

@@ -472,6 +472,7 @@ impl<'a> Transaction<'a> {
         if matches!(outcome, Outcome::Known) {
             return Ok(None);
         }
+        let (planned, body) = self.as_first_told(&old, planned, body)?;
         let told = old.told.after(is_too_much);
         let mut state = DocumentState { number: old.number, id: old.id.clone(), sequence, tree, told, body: None };
         let old_winner = old.tree.winner().map(|leaf| leaf.revision);
@@ -495,6 +496,19 @@ impl<'a> Transaction<'a> {
             }
         }
         Ok(Some(Staged { old, old_terms, risen, new_terms, ..Staged::new(state, planned, forgotten, body.packed) }))
+    }
+
+    /// A leaf that is told again stays what it was first told to be, whatever else comes under its name: that is what is indexed.
+    fn as_first_told(
+        &self,
+        old: &DocumentState,
+        planned: Planned,
+        body: PreparedBody,
+    ) -> Result<(Planned, PreparedBody)> {
+        let Some(leaf) = old.tree.leaf(&planned.path[0]) else { return Ok((planned, body)) };
+        let known = self.leaf(old, leaf)?;
+        let (packed, terms) = (Body::new(known.packed_bytes()), self.terms_of(&known)?);
+        Ok((Planned { deleted: leaf.deleted, ..planned }, PreparedBody { packed, terms, ..body }))
     }
 
     /// The document of a leaf, which this transaction may have written itself.

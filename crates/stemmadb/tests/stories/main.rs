@@ -15,6 +15,7 @@ mod names_lost_with_a_segment;
 mod places_never_written;
 mod policy_back_from_the_past;
 mod presence_in_the_wrong_order;
+mod revision_told_again_with_another_body;
 mod sequence_lost_with_a_segment;
 mod shape_never_logged;
 mod snapshot_missed_the_first_write;
