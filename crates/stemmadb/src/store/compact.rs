@@ -34,6 +34,9 @@ const WORTHWHILE_PERCENT: u64 = 50;
 /// When asked to compact, anything below this share is rewritten.
 const ASKED_PERCENT: u64 = 90;
 
+/// So many bytes are appended at once, about: what is stated may take far more than the frame that it is stated for.
+pub(super) const MOVED_BYTES: usize = 8 << 20;
+
 impl Store {
     /// Rewrites the emptiest segment, if it is worth it.
     pub(super) fn compact_if_worthwhile(&self) -> Result<()> {
@@ -116,9 +119,13 @@ impl Store {
     fn relocate_frame(&self, frame: &Frame<'_>) -> Result<()> {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
-        let snapshot = self.newest_snapshot()?;
+        let mut snapshot = self.newest_snapshot()?;
         let mut moved = Moved::default();
         for record in records(frame) {
+            if moved.payload.len() >= MOVED_BYTES {
+                self.append_moved(&mut writer, std::mem::take(&mut moved))?;
+                snapshot = self.newest_snapshot()?;
+            }
             let (Place { position, .. }, record) = record?;
             match record {
                 Record::Revision(record) => moved.revision(&snapshot, &record, position)?,
@@ -138,7 +145,6 @@ impl Store {
                 }
             }
         }
-        moved.state_what_is_known()?;
         self.append_moved(&mut writer, moved)
     }
 
@@ -191,8 +197,7 @@ struct MovedDocument {
     state: DocumentState,
     /// The leaves that were moved.
     leaves: SmallVec<[(Revision, Stored); 1]>,
-    /// Whether a record goes, or moves, that the last statement can't do without. The leaves in this segment are moved then.
-    needs_statement: bool,
+    /// What states it, if a record goes, or moves, that the last statement can't do without. The leaves in this segment are moved then.
     statement: Option<Place>,
 }
 
@@ -296,7 +301,7 @@ impl Moved {
     ) -> Result<()> {
         let is_read = document.state.tree.leaf(revision).is_some_and(|leaf| leaf.payload.position == position);
         if is_read || !document.state.told.is_stated_after(position) {
-            self.statement_is_due(snapshot, document, position.segment())?;
+            self.state(snapshot, document, position.segment())?;
         }
         Ok(())
     }
@@ -305,16 +310,16 @@ impl Moved {
     fn statement(&mut self, snapshot: &Snapshot, number: DocumentNumber, position: LogPosition) -> Result<()> {
         let Some(mut document) = self.take(snapshot, number)? else { return Ok(()) };
         if document.state.is_to_be_stated() && !document.state.told.is_stated_after(position) {
-            self.statement_is_due(snapshot, &mut document, position.segment())?;
+            self.state(snapshot, &mut document, position.segment())?;
         }
         self.documents.insert(number, document);
         Ok(())
     }
 
-    /// Has the document stated, and moves its leaves in this segment first, in whatever frames they lie: else it would be stated again for each
-    /// of those frames.
-    fn statement_is_due(&mut self, snapshot: &Snapshot, document: &mut MovedDocument, segment: u32) -> Result<()> {
-        if std::mem::replace(&mut document.needs_statement, true) {
+    /// States what is known of the document, behind its leaves in this segment, in whatever frames they lie: else it would be stated again for
+    /// each of those frames.
+    fn state(&mut self, snapshot: &Snapshot, document: &mut MovedDocument, segment: u32) -> Result<()> {
+        if document.statement.is_some() {
             return Ok(());
         }
         let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
@@ -322,6 +327,10 @@ impl Moved {
             let read = snapshot.leaf_document(&document.state, leaf)?;
             self.push(document, leaf, read.packed_bytes());
         }
+        let offset = self.payload.len() as u32;
+        let row = DocumentRow::encode(&document.stated(offset))?;
+        let length = Record::Statement { number: document.state.number, row: &row }.encode(&mut self.payload);
+        document.statement = Some(Place { position: LogPosition::new(0, offset), length });
         Ok(())
     }
 
@@ -332,18 +341,7 @@ impl Moved {
         }
         let Some(state) = snapshot.state(number)? else { return Ok(None) };
         let state = DocumentState::clone(&state);
-        Ok(Some(MovedDocument { state, leaves: SmallVec::new(), needs_statement: false, statement: None }))
-    }
-
-    /// States what is known of the documents for which that is due, behind their leaves.
-    fn state_what_is_known(&mut self) -> Result<()> {
-        for (number, document) in self.documents.iter_mut().filter(|(_, document)| document.needs_statement) {
-            let offset = self.payload.len() as u32;
-            let row = DocumentRow::encode(&document.stated(offset))?;
-            let length = Record::Statement { number: *number, row: &row }.encode(&mut self.payload);
-            document.statement = Some(Place { position: LogPosition::new(0, offset), length });
-        }
-        Ok(())
+        Ok(Some(MovedDocument { state, leaves: SmallVec::new(), statement: None }))
     }
 
     fn push(&mut self, document: &mut MovedDocument, leaf: &Leaf<Stored>, body: &[u8]) {

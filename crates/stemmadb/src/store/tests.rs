@@ -3,6 +3,7 @@
 use crate::index::DocumentNumber;
 use crate::log::Frame;
 use crate::revision::{Revision, Sequence};
+use crate::store::compact::MOVED_BYTES;
 use crate::store::record::{Record, records};
 use crate::value::Value;
 use crate::{Database, Durability, Edit, ErrorKind, Options, Result};
@@ -126,6 +127,39 @@ fn a_compaction_states_each_document_of_a_segment_once() {
         assert_eq!(statement_count(&db), revisions.len(), "round {round}");
     }
     assert_sound(&db);
+}
+
+/// What is needed of one frame may be more than another may take, with what is stated for it.
+#[test]
+fn a_compaction_appends_a_part_of_a_large_frame_at_a_time() {
+    let db = Database::in_memory_with(options().background(false)).unwrap();
+    let body = value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(64 << 10)));
+    let insert = |n: usize| Edit::Insert { id: format!("{n:03}").parse().unwrap(), body: body.clone() };
+    let revisions = db.bulk((0..400).map(insert).collect()).unwrap();
+    for (n, revision) in revisions.into_iter().enumerate().step_by(3) {
+        db.delete(&format!("{n:03}"), &revision.unwrap()).unwrap();
+    }
+    db.store().parts.log.roll().unwrap();
+    db.insert("in the next segment", &book(0)).unwrap();
+    assert!(db.compact().unwrap() > 0);
+    let (most, total) = largest_frame(&db);
+    assert!(most <= MOVED_BYTES + (70 << 10) && total > 2 * MOVED_BYTES, "{most} of {total}");
+    assert_sound(&db);
+}
+
+/// The bytes of the largest frame, and of all.
+fn largest_frame(db: &Database) -> (usize, usize) {
+    let log = &db.store().parts.log;
+    let (mut most, mut total) = (0, 0);
+    for segment in log.segments() {
+        let look = &mut |frame: Frame<'_>| {
+            most = most.max(frame.payload.len());
+            total += frame.payload.len();
+            Ok(())
+        };
+        log.frames(segment.number, look).unwrap();
+    }
+    (most, total)
 }
 
 /// How many records of the log state what is known of a document.
