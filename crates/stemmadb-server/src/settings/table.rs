@@ -145,7 +145,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         show: |config| config.replicator.ca.iter().map(|path| path.display().to_string()).collect(),
     },
     list!("replicator.hosts" replicator.hosts, "The only hosts that the replicator reaches, without ports; none: any"),
-    setting!("replicator.retry_wait" Duration replicator.retry_wait, "How long a replication that failed waits until it is tried again; twice as long after each further failure"),
+    setting!("replicator.retry_wait" Duration replicator.retry_wait, "How long a replication that failed waits until it is tried again; twice as long after each further failure in which it did not get on"),
     setting!("replicator.retry_wait_max" Duration replicator.retry_wait_max, "The longest such wait"),
     Setting {
         name: "tls.certificate",
