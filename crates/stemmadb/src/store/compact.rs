@@ -301,7 +301,7 @@ impl Moved {
     ) -> Result<()> {
         let is_read = document.state.tree.leaf(revision).is_some_and(|leaf| leaf.payload.position == position);
         if is_read || !document.state.told.is_stated_after(position) {
-            self.state(snapshot, document, position.segment())?;
+            self.write_statement(snapshot, document, position.segment())?;
         }
         Ok(())
     }
@@ -310,7 +310,7 @@ impl Moved {
     fn statement(&mut self, snapshot: &Snapshot, number: DocumentNumber, position: LogPosition) -> Result<()> {
         let Some(mut document) = self.take(snapshot, number)? else { return Ok(()) };
         if document.state.is_to_be_stated() && !document.state.told.is_stated_after(position) {
-            self.state(snapshot, &mut document, position.segment())?;
+            self.write_statement(snapshot, &mut document, position.segment())?;
         }
         self.documents.insert(number, document);
         Ok(())
@@ -318,7 +318,7 @@ impl Moved {
 
     /// States what is known of the document, behind its leaves in this segment, in whatever frames they lie: else it would be stated again for
     /// each of those frames.
-    fn state(&mut self, snapshot: &Snapshot, document: &mut MovedDocument, segment: u32) -> Result<()> {
+    fn write_statement(&mut self, snapshot: &Snapshot, document: &mut MovedDocument, segment: u32) -> Result<()> {
         if document.statement.is_some() {
             return Ok(());
         }
