@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,6 +14,8 @@ use serde_json::json;
 use crate::server::{Server, stemma};
 
 const USER: u32 = 61_234;
+/// Held by whichever test runs: the threads of both are the same user's.
+static TURN: Mutex<()> = Mutex::new(());
 const DATABASES: usize = 30;
 
 /// What a command is run by, so that it and its like may have so many threads, and more when they are allowed.
@@ -40,6 +43,7 @@ fn is_possible(place: &Path) -> bool {
 
 #[test]
 fn without_threads_it_refuses_clearly_and_recovers() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let place = tempfile::tempdir().unwrap();
     if !is_possible(place.path()) {
         println!("threads: NOT RUN: only root can have a command run as another user, who must reach {}", stemma());
@@ -76,6 +80,7 @@ fn without_threads_it_refuses_clearly_and_recovers() {
 /// Threads that have nothing to do end after ten seconds. One is kept: where no other can be started then, what blocks waits for it.
 #[test]
 fn when_it_had_nothing_to_do_it_needs_no_new_thread() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let place = tempfile::tempdir().unwrap();
     if !is_possible(place.path()) {
         println!("threads: NOT RUN: only root can have a command run as another user, who must reach {}", stemma());
