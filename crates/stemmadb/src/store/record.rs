@@ -74,6 +74,8 @@ const KIND_SETTINGS: u8 = 4;
 const KIND_LEAVES: u8 = 5;
 const KIND_STATEMENT: u8 = 6;
 
+/// No document has this number, or a larger one: there is room to count from every one that there is.
+const NUMBER_END: u64 = 1 << 56;
 const FLAG_DELETED: u8 = 1;
 const FLAG_RELOCATED: u8 = 2;
 const FLAG_SAYS_FORGOTTEN: u8 = 4;
@@ -268,6 +270,11 @@ impl<'a> Reader<'a> {
         usize::try_from(length).ok().filter(|length| *length <= left).ok_or_else(damaged)
     }
 
+    fn number(&mut self) -> Result<DocumentNumber> {
+        let number = self.varint()?;
+        if number < NUMBER_END { Ok(DocumentNumber(number)) } else { Err(damaged()) }
+    }
+
     fn small(&mut self) -> Result<u32> {
         u32::try_from(self.varint()?).map_err(|_| damaged())
     }
@@ -289,12 +296,12 @@ impl<'a> Reader<'a> {
             }
             KIND_SETTINGS => Ok(Record::Settings(self.rest())),
             KIND_LEAVES => {
-                let number = DocumentNumber(self.varint()?);
+                let number = self.number()?;
                 let count = self.length()?;
                 let leaves = (0..count).map(|_| Revision::from_stored(self.small()?, self.hash()?));
                 Ok(Record::Leaves { number, leaves: leaves.collect::<Result<_>>()? })
             }
-            KIND_STATEMENT => Ok(Record::Statement { number: DocumentNumber(self.varint()?), row: self.rest() }),
+            KIND_STATEMENT => Ok(Record::Statement { number: self.number()?, row: self.rest() }),
             _ => Err(damaged()),
         }
     }
@@ -302,14 +309,13 @@ impl<'a> Reader<'a> {
     fn revision_record(&mut self) -> Result<RevisionRecord<'a>> {
         let flags = self.byte()?;
         let forgotten = self.forgotten(flags)?;
-        let number = DocumentNumber(self.varint()?);
+        let number = self.number()?;
         let sequence = Sequence(self.varint()?);
         let id = self.text()?;
         let generation = self.small()?;
         let hash = self.hash()?;
         let ancestor_count = self.length()?;
-        // No document has the last number: the next one is always given out.
-        if generation == 0 || ancestor_count >= generation as usize || number == DocumentNumber::MAX {
+        if generation == 0 || ancestor_count >= generation as usize {
             return Err(damaged());
         }
         let mut path = SmallVec::with_capacity(ancestor_count.min(self.bytes.len() / 16) + 1);
