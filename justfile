@@ -69,7 +69,7 @@ nightly-serialisability seconds="600":
 
 # Losses of power at any moment.
 nightly-power images="1000000":
-    STEMMA_IMAGES={{images}} cargo test -p stemmadb --lib store::power -- --nocapture
+    STEMMA_IMAGES={{images}} cargo test -p stemmadb --lib engine::tests::power_cut -- --nocapture
 
 # kill -9 under load.
 nightly-kill cycles="2000":

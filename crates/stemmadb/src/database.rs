@@ -13,15 +13,15 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
+use crate::document::Document;
+use crate::engine::{CheckReport, Duplicates, Edit, IndexInfo, Info, Progress, Store, Swept, Transaction, Upkeeper};
 use crate::index::Index;
 use crate::keys::{Expiring, Keys};
 use crate::log::{Blob, BlobReader, DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
+use crate::options::{Durability, Options};
 use crate::query::{Find, Query};
+use crate::read::{Branch, PathInfo, Snapshot};
 use crate::revision::{DocumentId, Revision, Sequence};
-use crate::store::{
-    Branch, CheckReport, Document, Duplicates, Durability, Edit, IndexInfo, Info, Options, PathInfo, Progress,
-    Snapshot, Store, Swept, Transaction, Upkeeper,
-};
 use crate::sync::Mutex;
 use crate::transact::{self, Attempt, Checking};
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};

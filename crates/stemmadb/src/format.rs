@@ -60,7 +60,7 @@ fn blob(content: &[u8], name: &str) -> Vec<u8> {
 fn examples() -> BTreeMap<&'static str, String> {
     let (segment, frame) = segment();
     let record =
-        crate::store::example_record(&Revision::of_edit(None, false, b"content"), &packed(r#"{"year": 1961}"#));
+        crate::layout::example_record(&Revision::of_edit(None, false, b"content"), &packed(r#"{"year": 1961}"#));
     let document = r#"{"title": "Solaris", "year": 1961, "tags": ["novel", "space"], "rating": 4.5, "lent": false}"#;
     let keys = ["null", "true", "-1", "0", "1", "1.5", "1961", "\"a\""].map(|json| {
         let mut bytes = Vec::new();
@@ -88,7 +88,7 @@ fn examples() -> BTreeMap<&'static str, String> {
     let mut statistics = Vec::new();
     histogram.encode(&mut statistics);
     let position = LogPosition::new(1, 112);
-    let row = crate::store::example_id_row(DocumentNumber(1), Sequence::new(1), position, 46);
+    let row = crate::layout::example_id_row(DocumentNumber(1), Sequence::new(1), position, 46);
     let lines = |parts: &[Vec<u8>]| parts.iter().map(|bytes| hex(bytes)).collect::<String>();
     BTreeMap::from([
         ("segment-header", hex(&segment[..64])),

@@ -1,8 +1,11 @@
 //! Stemma: an embeddable document database that appends, reduces and streams.
 
+mod cache;
 mod changes;
 mod collection;
 mod database;
+mod document;
+mod engine;
 mod error;
 #[cfg(test)]
 mod format;
@@ -10,14 +13,17 @@ mod format;
 mod guide;
 mod index;
 mod keys;
+mod layout;
 mod log;
 mod memtable;
 mod mirror;
+mod options;
+mod publish;
 mod query;
+mod read;
 mod replicate;
 mod revision;
 mod schema;
-mod store;
 mod sync;
 #[doc(hidden)]
 pub mod testing;
@@ -34,25 +40,28 @@ pub use collection::{
     WatchEntries, Within,
 };
 pub use database::Database;
+pub use document::{Attachment, Document, File, FileContent};
+pub use engine::{
+    CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, Progress, SalvageReport, Salvaged,
+    SalvagedRevision, Swept, Transaction,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};
 pub use keys::Keys;
 pub use log::{Blob, BlobReader, Digest, Skipped};
 pub use mirror::{Mirror, MirrorOptions, Mirrored};
+pub use options::{Durability, Options};
+pub use publish::Notifier;
 pub use query::{
     Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
     field, not,
 };
+pub use read::{Branch, Listed, Listing, PathInfo, Snapshot};
 pub use replicate::{
     Content, Leaves, Page, Peer, Replicated, Replication, Running, Selection, Transfer, TransferFile, Wanted, Written,
 };
 pub use revision::{DocumentId, Missing, Revision, Sequence};
 pub use schema::{Foreign, Schema};
-pub use store::{
-    Attachment, Branch, CheckReport, Damage, Document, Duplicates, Durability, Edit, File, FileContent, IndexInfo,
-    IndexState, Info, Listed, Listing, Notifier, Options, PathInfo, Progress, SalvageReport, Salvaged,
-    SalvagedRevision, Snapshot, Swept, Transaction,
-};
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};
 pub use view::{

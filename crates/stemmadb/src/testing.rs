@@ -10,7 +10,7 @@ use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, T
 use crate::{Database, Durability, Error, Options, Result};
 
 pub use crate::log::{Call, Failure, FaultVfs, Random};
-pub use crate::store::Clock;
+pub use crate::options::Clock;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

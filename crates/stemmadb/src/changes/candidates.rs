@@ -4,8 +4,8 @@ use super::feed::Filter;
 use crate::Result;
 use crate::index::DocumentNumber;
 use crate::query::candidates;
+use crate::read::Snapshot;
 use crate::revision::Sequence;
-use crate::store::Snapshot;
 
 /// Feeds with fewer changes are just read: finding candidates would cost more.
 pub(super) const SCANNED_MAX: u64 = if cfg!(test) { 8 } else { 1024 };

@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::candidates::{self, FeedPlan};
 use crate::Result;
+use crate::document::Document;
 use crate::index::DocumentNumber;
 use crate::memtable::DocumentState;
 use crate::query::{Matcher, Selector};
+use crate::read::Snapshot;
 use crate::revision::{DocumentId, Revision, Sequence};
-use crate::store::{Document, Snapshot};
 
 /// The latest event of one document.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,9 +8,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::feed::{Change, Changes, Filter};
+use crate::engine::Store;
+use crate::publish::{Heard, Listener};
 use crate::query::Selector;
 use crate::revision::Sequence;
-use crate::store::{Heard, Listener, Store};
 use crate::{Error, Result};
 
 /// Changes as they are published, in order, from a sequence on. A document written several times between two reads appears once, with its

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::document::Document;
 use crate::revision::Revision;
-use crate::store::Document;
 use crate::value::{Kind, Path, Value};
 use crate::{Error, Result};
 

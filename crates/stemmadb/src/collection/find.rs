@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 
 use super::entry::{Entry, entry};
 use crate::Result;
+use crate::document::Document;
 use crate::query::{Cancellation, Find, Found};
-use crate::store::Document;
 
 /// A query in a collection, narrowed step by step.
 #[derive(Debug)]

@@ -15,10 +15,10 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::engine::Edit;
 use crate::query::{Query, Selector, field};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::schema::{COLLECTION_END, check_collection_name};
-use crate::store::Edit;
 use crate::value::{Path, Value};
 use crate::{Database, Error, Result};
 

@@ -1,8 +1,9 @@
 //! Where a collection reads and writes: the database, each write a transaction of its own; a transaction; or an attempt at one.
 
+use crate::document::Document;
+use crate::engine::{Edit, Transaction};
 use crate::query::{Find, Query};
 use crate::revision::Revision;
-use crate::store::{Document, Edit, Transaction};
 use crate::transact::Attempt;
 use crate::{Database, Result};
 

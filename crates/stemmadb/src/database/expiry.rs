@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::engine::{Edit, Progress, Transaction};
 use crate::index::Expiry;
 use crate::revision::{DocumentId, Revision};
-use crate::store::{Edit, Progress, Transaction};
 use crate::value::{Object, Path, Value};
 use crate::{Database, Error, Result};
 

@@ -2,8 +2,8 @@
 
 use super::Database;
 use crate::Result;
+use crate::publish::Notifier;
 use crate::revision::{Missing, Revision, Sequence};
-use crate::store::Notifier;
 use crate::value::Value;
 
 impl Database {

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Database, refuse_strangers};
+use crate::engine::{self, SalvageReport, Salvaged};
 use crate::log::{DatabaseLock, ReadingVfs};
-use crate::store::{self, SalvageReport, Salvaged};
 use crate::{Error, Result};
 
 impl Database {
@@ -23,6 +23,6 @@ impl Database {
         refuse_strangers(path, false)?;
         let vfs = ReadingVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
         let _lock = DatabaseLock::acquire(&vfs)?;
-        store::salvage(Arc::new(vfs), &mut visit)
+        engine::salvage(Arc::new(vfs), &mut visit)
     }
 }

@@ -13,7 +13,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::store::{Durability, Store, Transaction};
+use crate::engine::{Store, Transaction};
+use crate::options::Durability;
 use crate::sync::Mutex;
 use crate::value::{Object, Value};
 use crate::{Error, Result};

@@ -17,10 +17,10 @@
 use std::sync::Arc;
 
 use super::batch::{Batch, Part};
+use super::commit_waiter::Turnstile;
 use super::frame::FRAME_HEADER_BYTES;
 use super::segment::{SEGMENT_HEADER_BYTES, Segment};
 use super::shared::{Shared, State};
-use super::turnstile::Turnstile;
 use super::{Level, LogPosition};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;

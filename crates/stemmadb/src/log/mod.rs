@@ -18,20 +18,20 @@
 mod batch;
 mod blobs;
 mod commit;
+mod commit_waiter;
+mod damaged_log;
 mod frame;
 mod handles;
 mod mark;
-mod mend;
 mod position;
 mod recovery;
+mod repair;
 mod retire;
 mod scan;
 mod segment;
 mod set;
 mod shared;
-mod turnstile;
 mod vfs;
-mod wreck;
 
 use std::sync::Arc;
 
@@ -46,6 +46,8 @@ use shared::Shared;
 
 pub(crate) use blobs::Blobs;
 pub use blobs::{Blob, BlobReader, Digest};
+pub use damaged_log::Skipped;
+pub(crate) use damaged_log::{Remains, Wreck};
 pub(crate) use position::LogPosition;
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;
@@ -53,8 +55,6 @@ pub use vfs::{Call, Failure, FaultVfs, Random};
 pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
 #[cfg(test)]
 pub(crate) use vfs::{VfsFile, VfsLock};
-pub use wreck::Skipped;
-pub(crate) use wreck::{Remains, Wreck};
 
 /// How a log is opened.
 #[derive(Debug, Clone)]

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameKind};
 use super::handles::Handles;
 use super::mark::Expected;
-use super::mend::{self, Mended};
 use super::position::LogPosition;
+use super::repair::{self, Mended};
 use super::retire::{FIRST, sync_names};
 use super::scan::Scanner;
 use super::segment::{
@@ -73,7 +73,7 @@ pub(super) fn recover(
     let survey = replay(names, segments, options, visit)?;
 
     vfs.create_dir_all(DIRECTORY).map_err(|error| Error::io(format_args!("create {DIRECTORY}"), error))?;
-    let mended = mend::mend(vfs, handles, &survey, &database_id, options.segment_bytes)?;
+    let mended = repair::mend(vfs, handles, &survey, &database_id, options.segment_bytes)?;
     // The names may have been changed by a process that was killed before it flushed them.
     sync_names(vfs)?;
     vfs.sync_dir("").map_err(|error| Error::io("flush the database's directory", error))?;

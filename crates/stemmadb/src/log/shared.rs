@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::batch::{Batch, Tail};
 use super::commit::is_full;
+use super::commit_waiter::Turnstile;
 use super::frame::{FRAME_HEADER_BYTES, FrameKind, Seed, frame_bytes};
 use super::handles::Handles;
 use super::mark::Expected;
@@ -14,7 +15,6 @@ use super::recovery::Recovered;
 use super::retire::Free;
 use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES};
 use super::set::SegmentList;
-use super::turnstile::Turnstile;
 use super::vfs::Vfs;
 use super::{Appended, Level, LogOptions, LogPosition, LogStatistics};
 use crate::revision::Sequence;

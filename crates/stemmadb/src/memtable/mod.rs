@@ -8,7 +8,7 @@
 //! Concurrency: one writer (who holds the store's writer lock) inserts; any number of readers look up at the same time. A
 //! sealed memtable is no longer written to.
 
-mod order;
+mod id_order;
 mod terms;
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::value::Body;
 
-use order::{IdOrder, ORDERED_BYTES};
+use id_order::{IdOrder, ORDERED_BYTES};
 pub(crate) use terms::{Overlay, Walk};
 use terms::{PathTerms, Signatures};
 

@@ -7,7 +7,7 @@ use super::selector::Selector;
 use super::source::Source;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
-use crate::store::Snapshot;
+use crate::read::Snapshot;
 
 /// All documents that the selector may match, and perhaps others: those that the index names, and those that it does not know, which are
 /// deleted or have ended.

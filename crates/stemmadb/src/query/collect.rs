@@ -9,8 +9,8 @@ use super::document::{Document, Identity, value_at};
 use super::sort::{self, SortPath, Sorted};
 use super::source::Source;
 use crate::Result;
+use crate::document::Document as StoredDocument;
 use crate::index::{DocumentNumber, DocumentSet};
-use crate::store::Document as StoredDocument;
 
 /// How many documents are read at once; few in tests, so that small results take several batches.
 pub(super) const BATCH: usize = if cfg!(test) { 3 } else { 256 };

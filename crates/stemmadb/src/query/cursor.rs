@@ -30,8 +30,8 @@ use super::stream::{ByChunk, Others, Stream};
 use super::tally;
 use super::token::Position;
 use super::walk::ValueWalk;
+use crate::document::Document as StoredDocument;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Window};
-use crate::store::Document as StoredDocument;
 use crate::{Error, Result};
 
 /// How many candidates are collected and sorted rather than met on a walk, however the costs compare; fewer in tests, so

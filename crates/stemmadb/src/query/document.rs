@@ -1,8 +1,8 @@
 //! A stored document as queries see it: its own fields `_id` and `_rev`, and its packed body.
 
 use crate::Result;
+use crate::document::Document as StoredDocument;
 use crate::revision::Revision;
-use crate::store::Document as StoredDocument;
 use crate::value::{Kind, PackedValue, Path, Value};
 
 /// A document as it is stored.

@@ -15,8 +15,11 @@ use super::rows::{self, Rows};
 use super::selector::Selector;
 use super::sort::Sort;
 use crate::Result;
+use crate::cache::Answer;
+use crate::document::Document;
+use crate::engine::{Store, Transaction};
+use crate::read::Snapshot;
 use crate::revision::DocumentId;
-use crate::store::{Answer, Document, Snapshot, Store, Transaction};
 use crate::value::{Number, Path, Value};
 
 /// A query bound to the state of the database when it was begun. Nothing is read before it is run.

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use super::interval::KeyRange;
 use super::source::{Source, VisitValue};
+use crate::cache::{Answer, Column};
+use crate::document::Document;
 use crate::index::{
     Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Window,
 };
 use crate::revision::DocumentId;
-use crate::store::{Answer, Column, Document};
 use crate::tree::Direction;
 use crate::{Error, Result};
 

@@ -9,7 +9,7 @@ use super::document::{Document, Found, Identity, find};
 use super::normal::{Check, Leaf, Normal};
 use super::selector::Place;
 use crate::Result;
-use crate::store::Document as StoredDocument;
+use crate::document::Document as StoredDocument;
 use crate::value::{Kind, Packed, PackedArray, PackedValue, Path, Value, collate};
 
 /// A selector made ready to be asked of many documents. Cheap to clone.

@@ -17,8 +17,8 @@ use super::sort::{self, MISSING, SortPath, Sorted, VALUE_BYTES_MAX};
 use super::source::Source;
 use super::stream::ByChunk;
 use super::token::Position;
+use crate::cache::Column;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
-use crate::store::Column;
 use crate::{Error, Result};
 
 /// A limit above this many rows is none, as far as testing documents goes; and how many are tested before the documents that match

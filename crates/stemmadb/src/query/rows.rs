@@ -13,9 +13,10 @@ use super::selector::Selector;
 use super::sort::Sort;
 use super::source::Source;
 use super::token::{Position, QueryHash};
+use crate::cache::Answer;
+use crate::document::Document as StoredDocument;
 use crate::index::DocumentNumber;
 use crate::revision::DocumentId;
-use crate::store::{Answer, Document as StoredDocument};
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use super::interval::KeyRange;
 use super::source::{Posting, Source, VisitValue};
 use crate::Result;
+use crate::cache::{Answer, Column};
+use crate::document::Document;
 use crate::index::{
     Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Union, Window,
 };
+use crate::read::{Snapshot, Term, TermWalk};
 use crate::revision::DocumentId;
-use crate::store::{Answer, Column, Document, Snapshot, Term, TermWalk};
 use crate::tree::Direction;
 
 impl Source for Snapshot {

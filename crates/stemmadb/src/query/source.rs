@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use super::interval::KeyRange;
 use crate::Result;
+use crate::cache::{Answer, Column};
+use crate::document::Document;
 use crate::index::{
     Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Union, Window,
 };
 use crate::revision::DocumentId;
-use crate::store::{Answer, Column, Document};
 use crate::tree::Direction;
 
 /// What a walk calls with each distinct value's key and its documents.

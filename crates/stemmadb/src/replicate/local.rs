@@ -6,9 +6,11 @@ use std::time::Duration;
 use super::peer::{Content, Leaves, Page, Peer, Selection, Transfer, TransferFile, Wanted, Written};
 use crate::changes::Changes;
 use crate::database::Database;
+use crate::document::{Attachment, Document, File, FileContent};
+use crate::engine::Edit;
 use crate::query::Selector;
+use crate::read::Snapshot;
 use crate::revision::{Revision, Sequence};
-use crate::store::{Attachment, Document, Edit, File, FileContent, Snapshot};
 use crate::value::Value;
 use crate::{Blob, Error, Result};
 

@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::document::Document;
+use crate::engine::{Edit, Store, Transaction};
+use crate::options::Durability;
 use crate::query::{Find, Query};
 use crate::revision::{DocumentId, Revision};
-use crate::store::{Document, Durability, Edit, Store, Transaction};
 use crate::value::Value;
 use crate::{Error, Result};
 use reads::Reads;

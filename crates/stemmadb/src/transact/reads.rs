@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use crate::Result;
+use crate::document::Document;
 use crate::query::Matcher;
+use crate::read::Snapshot;
 use crate::revision::Sequence;
-use crate::store::{Document, Snapshot};
 
 /// Changes looked at together.
 const BATCH_COUNT: usize = 1024;

@@ -19,8 +19,9 @@ use super::merge::{self, Merge};
 use super::partials;
 use super::reduce::Reducer;
 use super::state::{State, Working};
+use crate::engine::{CommitHook, Progress, Store};
+use crate::read::Snapshot;
 use crate::revision::Sequence;
-use crate::store::{Guard, Progress, Snapshot, Store};
 use crate::sync::{Mutex, RwLock};
 use crate::tree::TreeSnapshot;
 use crate::{Error, Result};
@@ -44,7 +45,7 @@ pub(crate) struct Cell {
     /// Whether someone brings it forward in the background.
     is_kept_busy: AtomicBool,
     /// Asks it about each write, if it is eager.
-    guard: OnceLock<Arc<dyn Guard>>,
+    guard: OnceLock<Arc<dyn CommitHook>>,
     /// Whether the database is being closed.
     is_closing: Arc<AtomicBool>,
 }
@@ -164,7 +165,7 @@ impl Cell {
     }
 
     /// Keeps the guard alive as long as this is.
-    pub(super) fn keep_guard(&self, guard: Arc<dyn Guard>) {
+    pub(super) fn keep_guard(&self, guard: Arc<dyn CommitHook>) {
         self.guard.set(guard).ok();
     }
 

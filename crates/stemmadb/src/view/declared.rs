@@ -9,8 +9,10 @@ use twox_hash::XxHash3_64;
 use super::definition::{Emitter, Reduction, Refresh, View, rows_of};
 use super::program::EmittedRows;
 use super::reduce::{BuiltIn, Reducer};
+use crate::document::Document;
+use crate::engine::Transaction;
 use crate::query::{Matcher, Selector};
-use crate::store::{Document, Snapshot, Transaction};
+use crate::read::Snapshot;
 use crate::value::{Kind, Object, Path, Value};
 use crate::{Error, Result};
 

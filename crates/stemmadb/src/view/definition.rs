@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::layout::KEY_BYTES_MAX;
 use super::reduce::{BuiltIn, Custom, CustomReduce, Reducer, stored_value};
-use crate::store::Document;
+use crate::document::Document;
 use crate::value::Value;
 use crate::value::collate::key;
 use crate::{Error, Result};

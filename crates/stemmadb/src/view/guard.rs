@@ -14,8 +14,10 @@ use super::layered::Layered;
 use super::layout::{self, RowKey, end_of};
 use super::registry::Views;
 use super::state::Working;
+use crate::engine::{CommitHook, OnAppended};
 use crate::index::{DocumentNumber, DocumentSet};
-use crate::store::{Admitted, Guard, Snapshot, Written};
+use crate::publish::Written;
+use crate::read::Snapshot;
 use crate::tree::Direction;
 use crate::{Error, Result};
 
@@ -25,8 +27,8 @@ pub(super) struct ViewGuard {
     pub(super) cell: Weak<Cell>,
 }
 
-impl Guard for ViewGuard {
-    fn admit(&self, base: &Snapshot, written: &[Written]) -> Result<Admitted> {
+impl CommitHook for ViewGuard {
+    fn admit(&self, base: &Snapshot, written: &[Written]) -> Result<OnAppended> {
         let Some(cell) = self.cell() else { return Ok(Box::new(|_| ())) };
         let mut working = with_written(&cell, base, written)?;
         if cell.mapping.refresh() == Refresh::Unique
@@ -163,6 +165,6 @@ pub(super) fn first_shared(
 }
 
 /// A guard for the cell, to be kept as long as the view is.
-pub(super) fn of(views: &Arc<Views>, cell: &Arc<Cell>) -> Arc<dyn Guard> {
+pub(super) fn of(views: &Arc<Views>, cell: &Arc<Cell>) -> Arc<dyn CommitHook> {
     Arc::new(ViewGuard { views: Arc::downgrade(views), cell: Arc::downgrade(cell) })
 }

@@ -16,8 +16,8 @@ use super::partials;
 use super::reduce::Reducer;
 use super::state::State;
 use crate::Result;
+use crate::engine::Store;
 use crate::index::DocumentNumber;
-use crate::store::Store;
 use crate::tree::{Direction, Table, Tree, TreeSnapshot, TreeTransaction};
 
 /// Writes to one slot.

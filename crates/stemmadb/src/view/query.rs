@@ -14,8 +14,9 @@ use super::registry::Views;
 use super::select::{self, RawGroups, RawRow, RawRows, RowRange, Select};
 use super::within::{self, ViewSession};
 use crate::Result;
+use crate::document::Document;
+use crate::engine::Progress;
 use crate::revision::{DocumentId, Sequence};
-use crate::store::{Document, Progress};
 use crate::value::Value;
 use crate::value::collate::key;
 

@@ -14,7 +14,8 @@ use super::layout::{Phase, SlotNumber, SlotRecord};
 use super::merge::{self, Merge};
 use super::program::{ProgramMapping, ProgramView, ViewProgram};
 use super::query::{Access, OpenView, ViewInfo};
-use crate::store::{CheckReport, Damage, Durability, Store};
+use crate::engine::{CheckReport, Damage, Store};
+use crate::options::Durability;
 use crate::sync::Mutex;
 use crate::value::Value;
 use crate::{Error, Result};
@@ -136,7 +137,7 @@ impl Views {
         store.write(Durability::None, |transaction| {
             cell.begin_guarding(transaction.base())?;
             let guard = guard::of(self, cell);
-            store.guard(Arc::downgrade(&guard));
+            store.add_commit_hook(Arc::downgrade(&guard));
             cell.keep_guard(guard);
             Ok(())
         })

@@ -10,9 +10,10 @@ use super::layered::{Layered, Overlay};
 use super::layout::{self, BackReference};
 use super::partials;
 use super::reduce::Reducer;
+use crate::document::Document;
 use crate::index::DocumentNumber;
+use crate::read::Snapshot;
 use crate::revision::Sequence;
-use crate::store::{Document, Snapshot};
 use crate::tree::TreeSnapshot;
 use crate::{Error, Result};
 

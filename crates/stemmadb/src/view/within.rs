@@ -11,8 +11,10 @@ use super::definition::Mapping;
 use super::layout::{self, SlotNumber};
 use super::state::{State, Working, is_mapped};
 use crate::Result;
+use crate::document::Document;
+use crate::engine::Transaction;
+use crate::read::Snapshot;
 use crate::revision::Sequence;
-use crate::store::{Document, Snapshot, Transaction};
 use crate::transact::{Attempt, Test};
 
 /// Documents mapped at once.

@@ -1,10 +1,11 @@
 //! What one transaction, or several at once, changed in an answer.
 
 use crate::Result;
+use crate::document::Document;
 use crate::index::{DocumentNumber, DocumentSet};
 use crate::query::Limits;
+use crate::read::Snapshot;
 use crate::revision::{DocumentId, Sequence};
-use crate::store::{Document, Snapshot};
 
 /// A step from one answer to the next: apply all of it, or none.
 ///

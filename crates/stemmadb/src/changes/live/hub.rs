@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::router::Router;
+use crate::publish::{Observer, Published, Publisher, Written};
 use crate::query::Clues;
 use crate::revision::Sequence;
-use crate::store::{Observer, Published, Publisher, Written};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 

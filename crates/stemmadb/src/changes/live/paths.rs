@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 use super::hub::{Hub, Watcher, WatcherNumber};
 use super::inbox::{Found, Inbox, Letter};
 use super::pattern::{PathEvent, Patterns};
+use crate::document::Document;
+use crate::engine::Store;
+use crate::publish::{Published, Written};
 use crate::query::Clues;
+use crate::read::Snapshot;
 use crate::revision::{DocumentId, Sequence};
-use crate::store::{Document, Published, Snapshot, Store, Written};
 use crate::{Error, Result};
 
 /// Each change of a value whose path matches one of some patterns, as it is published.

@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use super::hub::WatcherNumber;
 use super::ranges::Ranges;
 use crate::Result;
+use crate::document::Document;
 use crate::query::{Clue, Clues};
-use crate::store::Document;
 use crate::value::{Packed, PackedObject, PackedValue, Shape, ShapeNumber, collate::key};
 
 /// Deeper clues are cut to a presence at this depth, so that every walk over the tree of paths may recurse.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::hub::{Hub, Watcher};
+use crate::publish::{Published, Written};
 use crate::query::{Clues, LiveQuery, Query};
 use crate::revision::Sequence;
-use crate::store::{Published, Written};
 use crate::{Database, Selector, Value};
 
 /// Counts how often it is asked.

@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 use super::delta::{Delta, Event, Stored};
 use super::hub::{Hub, Watcher, WatcherNumber};
 use super::inbox::{Found, Inbox, Letter};
+use crate::document::Document;
+use crate::engine::Store;
 use crate::index::{DocumentNumber, DocumentSet};
+use crate::publish::{Published, Written};
 use crate::query::{Clues, LiveQuery, Query};
+use crate::read::Snapshot;
 use crate::revision::{DocumentId, Sequence};
-use crate::store::{Document, Published, Snapshot, Store, Written};
 use crate::{Error, Result};
 
 /// A query that stays: its answer, and then what each published transaction changes in it.

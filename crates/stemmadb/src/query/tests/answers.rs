@@ -8,7 +8,7 @@ use super::super::{Query, Selector, field};
 use super::queries::policy;
 use super::steps::{apply, step};
 use crate::database::Database;
-use crate::store::Options;
+use crate::options::Options;
 use crate::value::{Object, Value};
 
 const DOCUMENT_COUNT: usize = 6;

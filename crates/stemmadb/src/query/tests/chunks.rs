@@ -1,7 +1,7 @@
 //! Limits over more documents than one chunk has: what is found chunk by chunk is what is found at once.
 
 use super::steps::pages;
-use crate::store::Options;
+use crate::options::Options;
 use crate::{Database, Edit, Find, Selector, all_of, any_of, field, not};
 
 const COUNT: u64 = 150_000;

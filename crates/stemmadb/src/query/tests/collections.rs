@@ -1,6 +1,6 @@
 //! A collection is one term: planned so, the same answers, and older trees are made anew or read without.
 
-use crate::store::Options;
+use crate::options::Options;
 use crate::testing::Place;
 use crate::tree::{Direction, Table};
 use crate::{Database, field, index};

@@ -7,7 +7,7 @@ use super::super::Selector;
 use super::steps::{Step, apply, pages, step};
 use crate::database::Database;
 use crate::index::Policy;
-use crate::store::Options;
+use crate::options::Options;
 use crate::value::{Path, Value, collate};
 
 const DOCUMENT_COUNT: usize = 40;

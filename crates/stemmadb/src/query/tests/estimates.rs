@@ -1,7 +1,7 @@
 //! Estimates beside what is so, on skewed values; and that a good estimate saves work without a change of the answer.
 
 use super::super::Query;
-use crate::store::Options;
+use crate::options::Options;
 use crate::value::Value;
 use crate::{Database, Edit, field};
 

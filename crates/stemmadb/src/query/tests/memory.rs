@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::super::interval::KeyRange;
 use super::super::source::{Source, VisitValue};
+use crate::document::Document;
 use crate::index::{
     Declared, DocumentNumber, DocumentSet, Histogram, Index, PathNumber, Paths, Policy, Presence, Union, Window,
     document_terms,
 };
 use crate::revision::{DocumentId, Revision, Sequence};
-use crate::store::Document;
 use crate::tree::Direction;
 use crate::value::{Body, PackedValue, Shapes, Value, pack};
 use crate::{Error, Result};

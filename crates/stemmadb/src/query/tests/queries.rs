@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::super::{Query, Selector, count, documents, explain, ids, values};
 use super::arbitrary;
 use super::memory::{MemorySource, Stored};
+use crate::document::Document;
 use crate::index::{DocumentNumber, Policy};
-use crate::store::Document;
 use crate::value::{Path, Value, collate};
 use crate::{ErrorKind, Result};
 

@@ -7,7 +7,7 @@ use super::arbitrary;
 use super::queries::policy;
 use super::steps::{Step, apply, pages, step};
 use crate::database::Database;
-use crate::store::Options;
+use crate::options::Options;
 use crate::value::{ExactSum, Object, Path, Value, collate};
 
 const DOCUMENT_COUNT: usize = 12;

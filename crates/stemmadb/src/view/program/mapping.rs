@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::reduce::Counted;
 use super::{ViewProgram, keys};
-use crate::store::Document;
+use crate::document::Document;
 use crate::value::collate::VERSION;
 use crate::value::{Value, varint};
 use crate::view::definition::{Emitted, Mapping, Refresh};

@@ -16,7 +16,7 @@ mod stats;
 mod sum;
 
 use crate::Result;
-use crate::store::Document;
+use crate::document::Document;
 use crate::value::Value;
 use crate::view::definition::Reduction;
 

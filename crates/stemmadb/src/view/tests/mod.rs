@@ -10,8 +10,9 @@ mod random;
 mod reducers;
 mod within;
 
+use crate::document::Document;
 use crate::index::DocumentNumber;
-use crate::store::{Document, Snapshot};
+use crate::read::Snapshot;
 use crate::value::Value;
 use crate::value::collate::key;
 use crate::view::layout::KEY_BYTES_MAX;

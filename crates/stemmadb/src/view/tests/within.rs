@@ -2,8 +2,9 @@
 
 use super::{Tags, rows_of};
 use crate::log::Random;
+use crate::options::Clock;
+use crate::read::Snapshot;
 use crate::revision::DocumentId;
-use crate::store::{Clock, Snapshot};
 use crate::testing::{self, Place};
 use crate::value::Value;
 use crate::view::check::check_rows;

@@ -1,0 +1,187 @@
+//! A document as it was read: id, revision and body side by side.
+
+pub(crate) mod attachment;
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::Result;
+use crate::revision::{DocumentId, Revision, Sequence};
+use crate::value::{Body, Object, PackedValue, Path, Shapes, Value};
+pub use attachment::{Attachment, File, FileContent};
+
+/// A document as it was read. Cheap to clone; its body stays packed until it is asked for.
+#[derive(Clone)]
+pub struct Document {
+    id: DocumentId,
+    revision: Revision,
+    sequence: Sequence,
+    deleted: bool,
+    body: Body,
+    shapes: Arc<Shapes>,
+}
+
+impl Document {
+    pub(crate) fn new(
+        id: DocumentId,
+        revision: Revision,
+        sequence: Sequence,
+        deleted: bool,
+        body: Body,
+        shapes: Arc<Shapes>,
+    ) -> Self {
+        Document { id, revision, sequence, deleted, body, shapes }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &DocumentId {
+        &self.id
+    }
+
+    /// The revision that was read: what a replacement or deletion has to name.
+    pub fn revision(&self) -> &Revision {
+        &self.revision
+    }
+
+    /// The sequence of its latest write.
+    pub fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// Whether this revision is a deletion.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted
+    }
+
+    /// The whole body. Costs one pass over it.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn value(&self) -> Result<Value> {
+        let mut value = self.packed()?.to_value()?;
+        if let Some(object) = value.as_object_mut() {
+            object.remove(attachment::FIELD);
+        }
+        Ok(value)
+    }
+
+    /// Its files, without their content.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn attachments(&self) -> Result<Vec<Attachment>> {
+        attachment::of_packed(self.packed()?)
+    }
+
+    fn has_attachments(&self) -> Result<bool> {
+        Ok(self.packed()?.child(attachment::FIELD)?.is_some())
+    }
+
+    /// The value at `path` (dotted; `\.` for a dot in a name), read without decoding the rest.
+    ///
+    /// # Errors
+    /// `Invalid` for a path that can't be one; `Corrupt` if the stored bytes are damaged.
+    pub fn get(&self, path: &str) -> Result<Option<Value>> {
+        let path = Path::parse(path)?;
+        self.packed()?.get(&path)?.map(|value| value.to_value()).transpose()
+    }
+
+    /// The body as one of your types.
+    ///
+    /// # Errors
+    /// `Invalid` if the body does not fit the type; `Corrupt` if the stored bytes are damaged.
+    pub fn to<T: DeserializeOwned>(&self) -> Result<T> {
+        match self.has_attachments()? {
+            true => self.value()?.deserialize_into(),
+            false => self.packed()?.deserialize_into(),
+        }
+    }
+
+    /// The body as JSON text, without spaces.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn to_json(&self) -> Result<String> {
+        match self.has_attachments()? {
+            true => Ok(self.value()?.to_json()),
+            false => self.packed()?.to_json(),
+        }
+    }
+
+    /// Appends the body's fields as JSON, as they lie: `"a":1,"b":2`, without braces and without spaces. Whether there are any.
+    ///
+    /// # Errors
+    /// `Corrupt` if the stored bytes are damaged.
+    pub fn write_json_fields(&self, out: &mut Vec<u8>) -> Result<bool> {
+        self.packed()?.write_json_fields(attachment::FIELD, out)
+    }
+
+    pub(crate) fn packed(&self) -> Result<PackedValue<'_>> {
+        PackedValue::new(self.body.packed(), &self.shapes)
+    }
+
+    pub(crate) fn packed_bytes(&self) -> &[u8] {
+        self.body.packed()
+    }
+
+    /// How many bytes it keeps alive.
+    pub(crate) fn byte_count(&self) -> usize {
+        self.body.byte_count()
+    }
+}
+
+impl std::fmt::Debug for Document {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let body = self.to_json().unwrap_or_else(|error| format!("<{error}>"));
+        write!(f, "{} {} {body}", self.id, self.revision)
+    }
+}
+
+impl PartialEq for Document {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.revision == other.revision && self.value().ok() == other.value().ok()
+    }
+}
+
+/// As CouchDB shows a document: `_id` and `_rev` first, then what its files are, then the body's own fields.
+impl Serialize for Document {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let value = self.value().map_err(serde::ser::Error::custom)?;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("_id", self.id.as_str())?;
+        map.serialize_entry("_rev", &self.revision.to_string())?;
+        if self.deleted {
+            map.serialize_entry("_deleted", &true)?;
+        }
+        let attachments = self.attachments().map_err(serde::ser::Error::custom)?;
+        if !attachments.is_empty() {
+            map.serialize_entry(attachment::FIELD, &Stubs(&attachments))?;
+        }
+        if let Value::Object(object) = &value {
+            for (name, value) in object.iter() {
+                map.serialize_entry(name, value)?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// Files by name, as CouchDB shows them where their content is not asked for.
+struct Stubs<'a>(&'a [Attachment]);
+
+impl Serialize for Stubs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let stub = |file: &Attachment| {
+            let mut stub = Object::new();
+            stub.insert("content_type", Value::String(file.content_type.clone()));
+            stub.insert("revpos", Value::from(u64::from(file.generation)));
+            stub.insert("digest", Value::String(format!("sha256-{}", file.digest)));
+            stub.insert("length", Value::from(file.length));
+            stub.insert("stub", Value::Bool(true));
+            Value::Object(stub)
+        };
+        serializer.collect_map(self.0.iter().map(|file| (&file.name, stub(file))))
+    }
+}

@@ -1,0 +1,416 @@
+//! Does everything agree? Documents with the index in both directions, the feed with the documents, records with their
+//! checksums, live bytes with the records.
+//!
+//! Index and documents are compared as multisets of (path, term, document): both sides are summed up as 128-bit hashes, path
+//! by path, so the memory needed does not grow with the database.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::BuildHasher;
+use std::ops::Bound;
+
+use crate::document::Document;
+use crate::engine::Progress;
+use crate::engine::Store;
+use crate::index::{Declared, DocumentNumber, Histogram, Numbers, PathNumber, Presence};
+use crate::layout::record::{Record, records};
+use crate::layout::{self, FIRST_NUMBER, meta};
+use crate::log::{Digest, LogPosition};
+use crate::memtable::DocumentState;
+use crate::read::snapshot::{Located, Snapshot};
+use crate::read::statistics;
+use crate::revision::Sequence;
+use crate::tree::{Direction, Table};
+use crate::value::PackedValue;
+use crate::{Error, ErrorKind, Result};
+
+/// What [`crate::Database::check`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Documents looked at, deleted ones included.
+    pub document_count: u64,
+    /// Index entries compared: one for each term of each document.
+    pub term_count: u64,
+    /// Records of the log verified.
+    pub record_count: u64,
+    /// Events of the feed looked at.
+    pub event_count: u64,
+    /// Contents of files read through.
+    pub file_count: u64,
+    /// Everything that is wrong, up to a bound; empty if nothing is.
+    pub damages: Vec<Damage>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Where and what.
+    pub what: String,
+    /// Whether the tree is at fault, so that a rebuild repairs it.
+    pub rebuild_helps: bool,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.damages.is_empty()
+    }
+}
+
+/// Damages reported before the rest is only counted as "more".
+const DAMAGE_COUNT_MAX: usize = 100;
+
+impl Store {
+    /// Checks a snapshot of everything published, and the log.
+    pub(crate) fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<CheckReport> {
+        // Nothing is to move while places are compared.
+        let _compaction = self.compaction.lock();
+        let number_end = self.parts.publisher.published_numbers();
+        let snapshot = self.snapshot()?;
+        // Documents that came between the two are in the snapshot. If its last number can't be read, that is found below.
+        let number_end = number_end.max(snapshot.last_number().map_or(number_end, |last| DocumentNumber(last.0 + 1)));
+        let segments = self.parts.log.segments();
+        let log_bytes: u64 = segments.iter().map(|segment| segment.used_bytes).sum();
+        let total = number_end.0 + log_bytes;
+        let mut declared = Declared::clone(snapshot.declared());
+        declared.indexes.retain(|index| index.is_ready);
+        let mut check = Check {
+            snapshot: &snapshot,
+            declared,
+            report: CheckReport::default(),
+            sums: Sums::default(),
+            contents: HashSet::new(),
+            missing_count: 0,
+        };
+        let mut done = 0;
+        for segment in &segments {
+            check.segment(segment.number)?;
+            done += segment.used_bytes;
+            progress(Progress { done, total });
+        }
+        for number in FIRST_NUMBER.0..number_end.0 {
+            // More would not be told, and a number that is far beyond all others would be counted up to for years.
+            if check.missing_count > DAMAGE_COUNT_MAX {
+                break;
+            }
+            check.document(DocumentNumber(number))?;
+            if number % 1024 == 0 {
+                progress(Progress { done: done + number, total });
+            }
+        }
+        check.index()?;
+        check.feed()?;
+        check.tree()?;
+        progress(Progress { done: total, total });
+        Ok(check.report)
+    }
+}
+
+struct Check<'a> {
+    snapshot: &'a Snapshot,
+    /// The declared indexes that are ready: the others hold a part of what they will, or of what they did.
+    declared: Declared,
+    report: CheckReport,
+    sums: Sums,
+    /// Contents read already.
+    contents: HashSet<Digest>,
+    /// Documents that are not there though their numbers were given.
+    missing_count: usize,
+}
+
+/// For each path, the sum over (term, document) of a hash: documents count up, the index counts down.
+#[derive(Default)]
+struct Sums {
+    low: hashbrown::DefaultHashBuilder,
+    high: hashbrown::DefaultHashBuilder,
+    by_path: BTreeMap<PathNumber, u128>,
+}
+
+impl Sums {
+    fn hash(&self, path: PathNumber, key: &[u8], number: DocumentNumber) -> u128 {
+        let entry = (path, key, number);
+        u128::from(self.high.hash_one(entry)) << 64 | u128::from(self.low.hash_one(entry))
+    }
+
+    fn count_up(&mut self, path: PathNumber, key: &[u8], number: DocumentNumber) {
+        let hash = self.hash(path, key, number);
+        let sum = self.by_path.entry(path).or_default();
+        *sum = sum.wrapping_add(hash);
+    }
+
+    fn count_down(&mut self, path: PathNumber, key: &[u8], number: DocumentNumber) {
+        let hash = self.hash(path, key, number);
+        let sum = self.by_path.entry(path).or_default();
+        *sum = sum.wrapping_sub(hash);
+    }
+}
+
+impl Check<'_> {
+    fn damage(&mut self, what: impl Into<String>, rebuild_helps: bool) {
+        if self.report.damages.len() < DAMAGE_COUNT_MAX {
+            self.report.damages.push(Damage { what: what.into(), rebuild_helps });
+        }
+    }
+
+    /// Turns damage into a line of the report; other errors end the check.
+    fn note(&mut self, result: Result<()>, context: impl std::fmt::Display, rebuild_helps: bool) -> Result<()> {
+        match result {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.damage(format!("{context}: {error}"), rebuild_helps);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn segment(&mut self, number: u32) -> Result<()> {
+        let mut record_count = 0;
+        let verified = self.snapshot.parts.log.frames(number, &mut |frame| {
+            for record in records(&frame) {
+                if let (_, Record::Revision(record)) = record? {
+                    PackedValue::new(record.body, &self.snapshot.parts.shapes)?.check()?;
+                }
+                record_count += 1;
+            }
+            Ok(())
+        });
+        self.report.record_count += record_count;
+        self.note(verified, format_args!("log segment {number}"), false)?;
+        if let Some(place) = self.snapshot.parts.log.first_stray(number)? {
+            self.damage(format!("log {place}: a byte that holds nothing is not zero"), false);
+        }
+        Ok(())
+    }
+
+    fn document(&mut self, number: DocumentNumber) -> Result<()> {
+        let state = match self.snapshot.state(number) {
+            Ok(Some(state)) => state,
+            Ok(None) => {
+                self.missing_count += 1;
+                self.damage(format!("document number {} is missing from the tree", number.0), true);
+                return Ok(());
+            }
+            Err(error) => return self.note(Err(error), format_args!("document number {}", number.0), true),
+        };
+        self.report.document_count += 1;
+        let checked = self.document_state(&state);
+        self.note(checked, format_args!("document `{}`", state.id), true)
+    }
+
+    fn document_state(&mut self, state: &DocumentState) -> Result<()> {
+        let found = match self.snapshot.locate(state.id.as_str())? {
+            Some(Located::Memory(found)) => Some((found.number, found.sequence, winner_position(&found))),
+            Some(Located::Tree(row)) => Some((row.number, row.sequence, Some(row.position))),
+            None => None,
+        };
+        if found != Some((state.number, state.sequence, winner_position(state))) {
+            self.damage(format!("document `{}`: its id leads elsewhere", state.id), true);
+        }
+        for leaf in state.tree.leaves() {
+            self.snapshot.stored_leaf(state, leaf)?;
+            if !leaf.deleted {
+                self.files(&self.snapshot.leaf_document(state, leaf)?)?;
+            }
+        }
+        self.snapshot.verify_statement(state)?;
+        if state.is_live() {
+            let document = self.snapshot.winner(state)?;
+            let parts = &self.snapshot.parts;
+            let packed = document.packed()?;
+            let id = state.id.as_str();
+            let terms = crate::index::document_terms(&parts.policy, &self.declared, &parts.paths, id, packed)?;
+            for term in terms.terms() {
+                self.sums.count_up(term.path, term.key, state.number);
+                self.report.term_count += 1;
+            }
+            for (path, presence) in terms.presence() {
+                self.sums.count_up(*path, &presence.key(), state.number);
+                self.report.term_count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the content of a document's files, each once.
+    fn files(&mut self, document: &Document) -> Result<()> {
+        for file in document.attachments()? {
+            if !self.contents.insert(file.digest) {
+                continue;
+            }
+            let length = match self.snapshot.open_attachment(document, &file.name) {
+                Ok(Some(mut content)) => {
+                    std::io::copy(&mut content, &mut std::io::sink()).map_err(|error| error.to_string())
+                }
+                Ok(None) => Err("it is not there".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+            let what = format!("the file `{}` of `{}`", file.name, document.id());
+            match length {
+                Ok(length) if length == file.length => self.report.file_count += 1,
+                Ok(length) => self.damage(format!("{what} has {length} bytes, not {}", file.length), false),
+                Err(error) => self.damage(format!("{what}: {error}"), false),
+            }
+        }
+        Ok(())
+    }
+
+    fn index(&mut self) -> Result<()> {
+        for path in 0..self.snapshot.parts.paths.len() as u32 {
+            let path = PathNumber(path);
+            if self.is_unfinished(path) {
+                continue;
+            }
+            let counted = self.count_path_down(path);
+            self.note(counted, format_args!("index of `{}`", self.path_text(path)), true)?;
+        }
+        let wrong: Vec<_> = self.sums.by_path.iter().filter(|(_, sum)| **sum != 0).map(|(path, _)| *path).collect();
+        for path in wrong {
+            let text = self.path_text(path);
+            self.damage(format!("index of `{text}`: terms and documents disagree"), true);
+        }
+        Ok(())
+    }
+
+    /// Whether it is the path of a declared index that is not ready, or not declared any more.
+    fn is_unfinished(&self, path: PathNumber) -> bool {
+        self.snapshot.parts.paths.index_of(path).is_some()
+            && self.declared.indexes.iter().all(|index| index.path != path)
+    }
+
+    fn path_text(&self, path: PathNumber) -> String {
+        if let Some(index) = self.declared.indexes.iter().find(|index| index.path == path) {
+            return index.definition.name.clone();
+        }
+        if path == PathNumber::ROOT {
+            return "(collections)".to_owned();
+        }
+        self.snapshot.parts.paths.text(path).unwrap_or_default()
+    }
+
+    fn count_path_down(&mut self, path: PathNumber) -> Result<()> {
+        for presence in Presence::ALL {
+            for number in self.snapshot.presence(path, &[presence])?.iter() {
+                self.sums.count_down(path, &presence.key(), number);
+            }
+        }
+        let mut walk = self.snapshot.walk(path, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
+        while let Some(mut term) = walk.next_term()? {
+            for number in term.take()?.iter() {
+                self.sums.count_down(path, term.key, number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Each document has exactly one event, at its sequence.
+    fn feed(&mut self) -> Result<()> {
+        let mut position = Sequence::ZERO;
+        while position < self.snapshot.at {
+            let found = match self.snapshot.events_after(position, 1024) {
+                Ok(found) => found,
+                Err(error) => return self.note(Err(error), "feed", true),
+            };
+            for (sequence, number) in found.events {
+                self.report.event_count += 1;
+                let state = self.snapshot.state(number)?;
+                if state.is_none_or(|state| state.sequence != sequence) {
+                    self.damage(format!("feed: sequence {sequence} is not that of document number {}", number.0), true);
+                }
+            }
+            position = found.reached;
+        }
+        if self.report.event_count != self.report.document_count {
+            let (events, documents) = (self.report.event_count, self.report.document_count);
+            self.damage(format!("feed: {events} events for {documents} documents"), true);
+        }
+        Ok(())
+    }
+
+    /// The tree's own rows: every page and row as the engine finds them, and live bytes against the records they stand for.
+    fn tree(&mut self) -> Result<()> {
+        let report = self.snapshot.parts.tree.verify(&mut |_, _| ())?;
+        report.problems.into_iter().for_each(|problem| self.damage(problem, true));
+        let tree = self.snapshot.tree.clone();
+        let rows = [Table::Docs, Table::Ids, Table::Sequences].map(|table| tree.row_count(table));
+        let [documents, ids, events] = rows;
+        let (documents, ids, events) = (documents?, ids?, events?);
+        if documents != ids || documents != events {
+            self.damage(format!("tree: {documents} documents, {ids} ids, {events} events"), true);
+        }
+        self.statistics()?;
+        let counted = self.count_live_bytes();
+        let recorded = meta::live_bytes(&*self.snapshot.tree);
+        match (counted, recorded) {
+            (Ok(counted), Ok(mut recorded)) => {
+                recorded.retain(|_, bytes| *bytes > 0);
+                if counted != recorded {
+                    self.damage(format!("live bytes by segment are {recorded:?}, should be {counted:?}"), true);
+                }
+                Ok(())
+            }
+            (Err(error), _) | (_, Err(error)) => self.note(Err(error), "tree", true),
+        }
+    }
+
+    /// Statistics count what the tree's postings hold. No answer depends on them.
+    fn statistics(&mut self) -> Result<()> {
+        let tree = self.snapshot.tree.clone();
+        let stored = match meta::all_statistics(&*tree) {
+            Ok(stored) => stored,
+            Err(error) => return self.note(Err(error), "statistics", true),
+        };
+        for (number, bytes) in stored {
+            let path = PathNumber(u32::try_from(number).unwrap_or(u32::MAX));
+            let compared = Histogram::decode(bytes).and_then(|stored| {
+                let counted = statistics::counted(&*tree, path)?;
+                let counts = |histogram: &Histogram| (histogram.value_count(), histogram.entry_count());
+                same("values and entries", counts(&stored), counts(&counted))
+            });
+            let summed = meta::numbers(&*tree, path).and_then(|stored| {
+                let Some(stored) = stored.map(Numbers::decode).transpose()? else { return Ok(()) };
+                let sums = |numbers: &Numbers| (numbers.count(), numbers.sum().total());
+                same("numbers and their sum", sums(&stored), sums(&statistics::summed(&*tree, path)?))
+            });
+            let compared = compared.and(summed);
+            self.note(compared, format_args!("statistics of `{}`", self.path_text(path)), true)?;
+        }
+        Ok(())
+    }
+
+    fn count_live_bytes(&self) -> Result<BTreeMap<u32, u64>> {
+        let tree = &self.snapshot.tree;
+        let mut counted: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut add =
+            |position: LogPosition, length: u32| *counted.entry(position.segment()).or_default() += u64::from(length);
+        let mut rows = tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
+        while let Some((key, value)) = rows.next()? {
+            let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
+            let state = layout::DocumentRow::decode(value)?.state(number)?;
+            state.places().for_each(|place| add(place.position, place.length));
+        }
+        let mut rows = tree.scan(Table::Local, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
+        while let Some((_, value)) = rows.next()? {
+            let row = layout::LocalRow::decode(value)?;
+            add(row.position, row.length);
+        }
+        Ok(counted)
+    }
+}
+
+fn winner_position(state: &DocumentState) -> Option<LogPosition> {
+    state.tree.winner().map(|leaf| leaf.payload.position)
+}
+
+impl From<Damage> for Error {
+    fn from(damage: Damage) -> Self {
+        let error = Error::corrupt(damage.what);
+        if damage.rebuild_helps { error.with_hint("run `stemma rebuild`") } else { error.with_hint("restore a backup") }
+    }
+}
+
+/// What is stored is what was counted.
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, stored: T, counted: T) -> Result<()> {
+    if stored == counted {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!("{stored:?} {what}, should be {counted:?}")))
+}

@@ -1,0 +1,76 @@
+//! Counts and sizes of an open database.
+
+use crate::Result;
+use crate::engine::Store;
+use crate::layout::{FIRST_NUMBER, meta};
+use crate::options::Durability;
+use crate::revision::Sequence;
+use crate::sync::atomic::Ordering;
+
+/// Counts and sizes of an open database.
+#[derive(Debug, Clone)]
+pub struct Info {
+    /// Documents that are neither deleted nor ended.
+    pub document_count: u64,
+    /// Documents whose winner is a deletion, or that ended.
+    pub deleted_count: u64,
+    /// The newest published sequence.
+    pub sequence: Sequence,
+    /// What a write waits for, unless it says otherwise.
+    pub durability: Durability,
+    /// Bytes of the log's segments.
+    pub log_bytes: u64,
+    /// Bytes of the log's records that are still needed.
+    pub live_bytes: u64,
+    /// Segments of the log.
+    pub segment_count: usize,
+    /// Bytes of the tree.
+    pub tree_bytes: u64,
+    /// Bytes of the tree in use.
+    pub tree_live_bytes: u64,
+    /// Bytes that memtables hold.
+    pub memory_bytes: u64,
+    /// Flushes of the log since it was opened.
+    pub flush_count: u64,
+    /// Writes to the log since it was opened.
+    pub write_count: u64,
+    /// How often a writer waited for the tree to catch up.
+    pub stall_count: u64,
+    /// Distinct paths indexed.
+    pub path_count: usize,
+    /// Distinct shapes of objects.
+    pub shape_count: usize,
+    /// The version of the files' format.
+    pub format_version: u32,
+}
+
+impl Store {
+    /// Counts and sizes.
+    pub(crate) fn info(&self) -> Result<Info> {
+        let numbers_taken = self.parts.publisher.published_numbers().0 - FIRST_NUMBER.0;
+        let snapshot = self.snapshot()?;
+        let live = snapshot.presence_count(crate::index::PathNumber::ROOT, &[crate::index::Presence::Object])?;
+        let live = live - snapshot.ended()?.map_or(0, crate::index::DocumentSet::len);
+        let statistics = self.parts.log.statistics();
+        let tree = self.parts.tree.size()?;
+        let live_bytes = meta::live_bytes(&*snapshot.tree)?.values().sum();
+        Ok(Info {
+            document_count: live,
+            deleted_count: numbers_taken.saturating_sub(live),
+            sequence: snapshot.at,
+            durability: self.parts.options.durability,
+            log_bytes: self.parts.log.segments().iter().map(|segment| segment.used_bytes).sum(),
+            live_bytes,
+            segment_count: self.parts.log.segments().len(),
+            tree_bytes: tree.file_bytes,
+            tree_live_bytes: tree.live_bytes,
+            memory_bytes: self.memory_bytes() as u64,
+            flush_count: statistics.flush_count,
+            write_count: statistics.write_count,
+            stall_count: self.stall_count.load(Ordering::Relaxed),
+            path_count: self.parts.paths.len(),
+            shape_count: self.parts.shapes.len(),
+            format_version: crate::log::FORMAT_VERSION,
+        })
+    }
+}

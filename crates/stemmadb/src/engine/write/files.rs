@@ -1,0 +1,153 @@
+//! What an edit does to the files of its document.
+
+use crate::document::Document;
+use crate::document::attachment::{self, Attachment, File, FileContent};
+use crate::engine::edit::Edit;
+use crate::engine::write::{PreparedBody, Transaction};
+use crate::index::{PathNumber, Step};
+use crate::memtable::DocumentState;
+use crate::revision::Revision;
+use crate::{Error, Result};
+
+impl Transaction<'_> {
+    /// The body that an edit leaves, if there are files: those the document has, but for what the edit does to them.
+    pub(super) fn with_files(&self, edit: &Edit, current: Option<&DocumentState>) -> Result<Option<PreparedBody>> {
+        let parts = &self.store.parts;
+        let brings_files = match edit {
+            Edit::Attach { .. } | Edit::Detach { .. } => true,
+            Edit::Put { files, .. } | Edit::Foreign { files, .. } => !files.is_empty(),
+            _ => false,
+        };
+        if !brings_files && parts.paths.child(PathNumber::ROOT, Step::Field(attachment::FIELD)).is_none() {
+            return Ok(None);
+        }
+        match edit {
+            Edit::Insert { .. } | Edit::Delete { .. } => {
+                self.note_lost(current, &[])?;
+                Ok(None)
+            }
+            Edit::Put { parent, deleted, files, .. } => {
+                self.with_given(edit, current, parent.as_slice(), files.as_slice(), *deleted)
+            }
+            Edit::Foreign { revisions, deleted, files, .. } => {
+                self.with_given(edit, current, revisions, files, *deleted)
+            }
+            _ => self.with_kept(edit, current),
+        }
+    }
+
+    /// The body with the files that are given, some of which a known ancestor has.
+    fn with_given(
+        &self,
+        edit: &Edit,
+        current: Option<&DocumentState>,
+        ancestors: &[Revision],
+        files: &[File],
+        deleted: bool,
+    ) -> Result<Option<PreparedBody>> {
+        let mut given = Vec::with_capacity(files.len());
+        if !deleted && !files.is_empty() {
+            let known = self.known_files(current, ancestors)?;
+            let generation = match edit {
+                Edit::Foreign { revisions, .. } => revisions.first().map_or(1, Revision::generation),
+                _ => self.next_generation(current, ancestors),
+            };
+            for file in files {
+                given.push(filed(file, &known, generation, edit)?);
+            }
+        }
+        self.note_lost(current, &given)?;
+        let Some(body) = edit.body().filter(|_| !given.is_empty()) else { return Ok(None) };
+        let body = attachment::joined(body, &given)?;
+        self.store.parts.pack_body(&self.base.declared, edit.id().as_str(), &body).map(Some)
+    }
+
+    /// The generation of a revision that is written here.
+    fn next_generation(&self, current: Option<&DocumentState>, parent: &[Revision]) -> u32 {
+        let winner = current.and_then(|state| state.tree.winner()).map(|leaf| leaf.revision);
+        parent.first().copied().or(winner).map_or(1, |parent| parent.generation() + 1)
+    }
+
+    /// The files of the newest of these revisions that is a leaf: only of leaves they are known.
+    fn known_files(&self, current: Option<&DocumentState>, revisions: &[Revision]) -> Result<Vec<Attachment>> {
+        let Some(state) = current else { return Ok(Vec::new()) };
+        match revisions.iter().find_map(|revision| state.tree.leaf(revision)) {
+            Some(leaf) => self.leaf(state, leaf)?.attachments(),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Notes whether the winner has a file that is not among `kept`: a sweep may find its content superfluous.
+    fn note_lost(&self, current: Option<&DocumentState>, kept: &[Attachment]) -> Result<()> {
+        let Some(state) = current.filter(|state| state.is_live()) else { return Ok(()) };
+        let had = self.winner(state)?.attachments()?;
+        if had.iter().any(|had| !kept.iter().any(|kept| kept.digest == had.digest)) {
+            self.store.parts.blobs.note_unnamed();
+        }
+        Ok(())
+    }
+
+    /// The body with the files that the document has, but for the one that the edit brings or takes away.
+    fn with_kept(&self, edit: &Edit, current: Option<&DocumentState>) -> Result<Option<PreparedBody>> {
+        let parts = &self.store.parts;
+        let Some(state) = current.filter(|state| state.is_live()) else { return Ok(None) };
+        let read = match edit {
+            Edit::Replace { revision, .. } | Edit::Attach { revision, .. } | Edit::Detach { revision, .. } => {
+                state.tree.leaf(revision)
+            }
+            _ => state.tree.winner(),
+        };
+        let Some(leaf) = read.filter(|leaf| !leaf.deleted) else { return Ok(None) };
+        let document = self.leaf(state, leaf)?;
+        let files = self.edited(edit, &document)?;
+        if files.is_empty() && !matches!(edit, Edit::Attach { .. } | Edit::Detach { .. }) {
+            return Ok(None);
+        }
+        let body = match edit.body() {
+            Some(body) => attachment::joined(body, &files)?,
+            None => attachment::joined(&document.value()?, &files)?,
+        };
+        parts.pack_body(&self.base.declared, edit.id().as_str(), &body).map(Some)
+    }
+
+    /// The files of `document`, after an edit of one of them.
+    fn edited(&self, edit: &Edit, document: &Document) -> Result<Vec<Attachment>> {
+        let blobs = &self.store.parts.blobs;
+        let mut files = document.attachments()?;
+        match edit {
+            Edit::Attach { name, content_type, content, .. } => {
+                let file = Attachment::new(name, content_type, content, document.revision().generation() + 1)?;
+                content.note_named();
+                if files.iter().any(|file| file.name == *name) {
+                    blobs.note_unnamed();
+                    files.retain(|file| file.name != *name);
+                }
+                files.push(file);
+            }
+            Edit::Detach { id, name, .. } => {
+                if !files.iter().any(|file| file.name == *name) {
+                    return Err(Error::not_found(format!("document `{id}` has no file `{name}`")));
+                }
+                blobs.note_unnamed();
+                files.retain(|file| file.name != *name);
+            }
+            _ => {}
+        }
+        Ok(files)
+    }
+}
+
+/// The file as it is written down.
+fn filed(file: &File, known: &[Attachment], generation: u32, edit: &Edit) -> Result<Attachment> {
+    match &file.content {
+        FileContent::Stored { content_type, blob, md5, generation: given } => {
+            let filed = Attachment::new(&file.name, content_type, blob, given.unwrap_or(generation))?;
+            blob.note_named();
+            Ok(Attachment { md5: *md5, ..filed })
+        }
+        FileContent::Kept => known.iter().find(|known| known.name == file.name).cloned().ok_or_else(|| {
+            Error::not_found(format!("document `{}` has no file `{}` that could be kept", edit.id(), file.name))
+                .with_hint("send its content")
+        }),
+    }
+}

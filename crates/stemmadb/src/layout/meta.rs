@@ -1,0 +1,210 @@
+//! The tree's table `meta`: how far the tree has come, and the dictionaries it was written with.
+//!
+//! | key | value |
+//! |---|---|
+//! | `checkpoint` | log position to replay from, next sequence, next document number |
+//! | `settings` | the settings the index was built with, as JSON |
+//! | `terms` | which terms documents have, beside those of their values: 1, their collection |
+//! | `path/` + number | parent and name of a path |
+//! | `shape/` + number | field names of a shape |
+//! | `index/` + number | a declared index is ready: the form of its keys |
+//! | `live/` + segment | bytes of that segment's records that are still needed |
+//! | `statistics/` + number | how the values of a path are spread: a histogram |
+//! | `numbers/` + number | what the numbers at that path come to |
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
+
+use crate::Result;
+use crate::index::{DocumentNumber, Histogram, Numbers, PathEntry, PathNumber, Paths};
+use crate::layout;
+use crate::layout::record::{Reader, put_varint};
+use crate::log::LogPosition;
+use crate::revision::Sequence;
+use crate::tree::{Direction, Table, TreeSnapshot, TreeTransaction};
+use crate::value::{ShapeNumber, Shapes};
+
+const CHECKPOINT: &[u8] = b"checkpoint";
+const SETTINGS: &[u8] = b"settings";
+const TERMS: &[u8] = b"terms";
+const PATH: &[u8] = b"path/";
+const SHAPE: &[u8] = b"shape/";
+const INDEX: &[u8] = b"index/";
+const LIVE: &[u8] = b"live/";
+const STATISTICS: &[u8] = b"statistics/";
+const NUMBERS: &[u8] = b"numbers/";
+
+/// Raised when documents get other terms: a tree with others is built anew.
+const TERMS_OF_TODAY: &[u8] = &[1];
+
+/// How far the tree has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Checkpoint {
+    pub(crate) replay_from: LogPosition,
+    pub(crate) next_sequence: Sequence,
+    pub(crate) next_number: DocumentNumber,
+}
+
+pub(crate) fn checkpoint(tree: &dyn TreeSnapshot) -> Result<Option<Checkpoint>> {
+    let Some(value) = tree.get(Table::Meta, CHECKPOINT)? else { return Ok(None) };
+    let mut reader = Reader::new(value);
+    Ok(Some(Checkpoint {
+        replay_from: LogPosition::from_u64(reader.varint()?),
+        next_sequence: Sequence(reader.varint()?),
+        next_number: DocumentNumber(reader.varint()?),
+    }))
+}
+
+pub(crate) fn put_checkpoint(tree: &mut dyn TreeTransaction, checkpoint: &Checkpoint) -> Result<()> {
+    let mut value = Vec::new();
+    put_varint(&mut value, checkpoint.replay_from.to_u64());
+    put_varint(&mut value, checkpoint.next_sequence.0);
+    put_varint(&mut value, checkpoint.next_number.0);
+    tree.put(Table::Meta, CHECKPOINT, &value)
+}
+
+pub(crate) fn settings(tree: &dyn TreeSnapshot) -> Result<Option<Vec<u8>>> {
+    Ok(tree.get(Table::Meta, SETTINGS)?.map(<[u8]>::to_vec))
+}
+
+pub(crate) fn put_settings(tree: &mut dyn TreeTransaction, settings: &[u8]) -> Result<()> {
+    tree.put(Table::Meta, SETTINGS, settings)
+}
+
+/// Whether the tree has the terms that documents have today.
+pub(crate) fn has_terms_of_today(tree: &dyn TreeSnapshot) -> Result<bool> {
+    Ok(tree.get(Table::Meta, TERMS)? == Some(TERMS_OF_TODAY))
+}
+
+pub(crate) fn put_terms_of_today(tree: &mut dyn TreeTransaction) -> Result<()> {
+    tree.put(Table::Meta, TERMS, TERMS_OF_TODAY)
+}
+
+/// The rows whose key begins with `prefix`, each with the number that follows it.
+fn numbered<'a>(tree: &'a dyn TreeSnapshot, prefix: &[u8]) -> Result<Vec<(u64, &'a [u8])>> {
+    let mut upper = prefix.to_vec();
+    *upper.last_mut().expect("a prefix has bytes") += 1;
+    let mut rows = tree.scan(Table::Meta, Bound::Included(prefix), Bound::Excluded(&upper), Direction::Ascending)?;
+    let mut found = Vec::new();
+    while let Some((key, value)) = rows.next()? {
+        found.push((layout::number_of_key(Table::Meta, &key[prefix.len()..])?, value));
+    }
+    Ok(found)
+}
+
+fn numbered_key(prefix: &[u8], number: u64) -> Vec<u8> {
+    [prefix, &layout::number_key(number)].concat()
+}
+
+/// Fills the dictionaries with what the tree was written with.
+pub(crate) fn restore_dictionaries(tree: &dyn TreeSnapshot, paths: &Paths, shapes: &Shapes) -> Result<()> {
+    for (number, value) in numbered(tree, PATH)? {
+        let number = u32::try_from(number).map_err(|_| layout::damaged(Table::Meta))?;
+        paths.restore(&PathEntry::decode(PathNumber(number), value)?)?;
+    }
+    for (number, value) in numbered(tree, SHAPE)? {
+        let mut reader = Reader::new(value);
+        let count = reader.varint()?;
+        let names = (0..count).map(|_| reader.text()).collect::<Result<Vec<_>>>()?;
+        let number = ShapeNumber::new(number).ok_or_else(|| layout::damaged(Table::Meta))?;
+        shapes.restore(number, names)?;
+    }
+    Ok(())
+}
+
+/// Stores the paths from number `from` on.
+pub(crate) fn put_paths(tree: &mut dyn TreeTransaction, paths: &Paths, from: usize) -> Result<()> {
+    for entry in paths.entries_since(from) {
+        let mut value = Vec::new();
+        entry.encode(&mut value);
+        tree.put(Table::Meta, &numbered_key(PATH, u64::from(entry.number.0)), &value)?;
+    }
+    Ok(())
+}
+
+/// Stores the shapes of these numbers.
+pub(crate) fn put_shapes(tree: &mut dyn TreeTransaction, shapes: &Shapes, numbers: Range<usize>) -> Result<()> {
+    for (number, shape) in shapes.since(numbers.start).take(numbers.len()) {
+        let mut value = Vec::new();
+        put_varint(&mut value, shape.len() as u64);
+        for name in shape.names() {
+            put_varint(&mut value, name.len() as u64);
+            value.extend_from_slice(name.as_bytes());
+        }
+        tree.put(Table::Meta, &numbered_key(SHAPE, number.get() as u64), &value)?;
+    }
+    Ok(())
+}
+
+/// The declared indexes that are ready, each with the form of its keys.
+pub(crate) fn ready_indexes(tree: &dyn TreeSnapshot) -> Result<Vec<(u64, Vec<u8>)>> {
+    Ok(numbered(tree, INDEX)?.into_iter().map(|(number, form)| (number, form.to_vec())).collect())
+}
+
+/// Notes that a declared index is ready, with keys of this form.
+pub(crate) fn put_ready_index(tree: &mut dyn TreeTransaction, number: u32, form: &[u8]) -> Result<()> {
+    tree.put(Table::Meta, &numbered_key(INDEX, u64::from(number)), form)
+}
+
+/// Forgets that a declared index is ready.
+pub(crate) fn forget_ready_index(tree: &mut dyn TreeTransaction, number: u32) -> Result<()> {
+    tree.delete(Table::Meta, &numbered_key(INDEX, u64::from(number))).map(|_| ())
+}
+
+/// The bytes of each segment's records that are still needed.
+pub(crate) fn live_bytes(tree: &dyn TreeSnapshot) -> Result<BTreeMap<u32, u64>> {
+    numbered(tree, LIVE)?.into_iter().map(|(number, value)| Ok((number as u32, Reader::new(value).varint()?))).collect()
+}
+
+/// Adds `change` to the live bytes of `segment`.
+pub(crate) fn change_live_bytes(tree: &mut dyn TreeTransaction, segment: u32, change: i64) -> Result<()> {
+    let key = numbered_key(LIVE, u64::from(segment));
+    let before = match tree.get(Table::Meta, &key)? {
+        Some(value) => Reader::new(value).varint()?,
+        None => 0,
+    };
+    let after = before.saturating_add_signed(change);
+    let mut value = Vec::new();
+    put_varint(&mut value, after);
+    tree.put(Table::Meta, &key, &value)
+}
+
+/// Forgets a segment that is gone.
+pub(crate) fn forget_segment(tree: &mut dyn TreeTransaction, segment: u32) -> Result<()> {
+    tree.delete(Table::Meta, &numbered_key(LIVE, u64::from(segment))).map(|_| ())
+}
+
+/// The histogram of a path, as it is stored.
+pub(crate) fn statistics(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Option<&[u8]>> {
+    tree.get(Table::Meta, &numbered_key(STATISTICS, u64::from(path.0)))
+}
+
+/// The stored histograms of all paths that have one.
+pub(crate) fn all_statistics(tree: &dyn TreeSnapshot) -> Result<Vec<(u64, &[u8])>> {
+    numbered(tree, STATISTICS)
+}
+
+/// What the numbers of a path come to, as it is stored: there whenever its histogram is, unless an older version wrote that.
+pub(crate) fn numbers(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Option<&[u8]>> {
+    tree.get(Table::Meta, &numbered_key(NUMBERS, u64::from(path.0)))
+}
+
+/// Stores the statistics of a path; nothing, if the path has no values any more.
+pub(crate) fn put_statistics(
+    tree: &mut dyn TreeTransaction,
+    path: PathNumber,
+    histogram: &Histogram,
+    numbers: &Numbers,
+) -> Result<()> {
+    let [histogram_key, numbers_key] = [STATISTICS, NUMBERS].map(|kind| numbered_key(kind, u64::from(path.0)));
+    if histogram.entry_count() == 0 {
+        tree.delete(Table::Meta, &histogram_key)?;
+        return tree.delete(Table::Meta, &numbers_key).map(|_| ());
+    }
+    let mut value = Vec::new();
+    histogram.encode(&mut value);
+    tree.put(Table::Meta, &histogram_key, &value)?;
+    value.clear();
+    numbers.encode(&mut value);
+    tree.put(Table::Meta, &numbers_key, &value)
+}

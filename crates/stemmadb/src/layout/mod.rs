@@ -1,0 +1,309 @@
+//! Where each thing lies in the tree: the keys and values of its tables.
+//!
+//! The tree itself checks that a row is what was put there; what is decoded here is still bounds-checked.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | ids | document id (long ones: their beginning and a hash) | number, sequence, flags, position and length of the winner's record |
+//! | docs | document number | id, sequence, position and length of the winner's record, revision tree with each other leaf's, where what is known is stated |
+//! | sequences | sequence | document number |
+//! | postings | path, value, chunk (see `index`) | container |
+//! | local | id | generation, flags, position, length |
+//! | meta | text | counters, dictionaries, checkpoint position |
+
+pub(crate) mod meta;
+pub(crate) mod record;
+pub(crate) mod settings;
+
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+
+use crate::index::{self, DocumentNumber, PathNumber, ordered, take_ordered};
+use crate::layout::record::{Reader, put_varint};
+use crate::log::LogPosition;
+use crate::memtable::{DocumentState, Place, Stored, Told};
+use crate::revision::{DocumentId, RevisionTree, Sequence};
+use crate::tree::Table;
+use crate::{Error, Result};
+
+/// Document numbers begin at one, so that zero can never be a forgotten one.
+pub(crate) const FIRST_NUMBER: DocumentNumber = DocumentNumber(1);
+
+/// The first byte of a value's key: below it lie the presence keys.
+const FIRST_VALUE: &[u8] = &[2];
+
+/// Ids up to this many bytes are keys as they are; of longer ones the beginning, followed by a hash of the whole.
+pub(crate) const ID_KEY_BYTES_MAX: usize = 400;
+
+/// The error of a tree row that is not what was written.
+pub(crate) fn damaged(table: Table) -> Error {
+    Error::corrupt(format!("tree/data.mdb: a row of table {table:?} fails its checksum or its form"))
+        .with_hint("run `stemma rebuild`: the tree is derived from the log and can be made again without loss")
+}
+
+/// The key of a document id in `ids` and `local`.
+pub(crate) fn id_key(id: &str) -> std::borrow::Cow<'_, [u8]> {
+    let bytes = id.as_bytes();
+    if bytes.len() <= ID_KEY_BYTES_MAX {
+        return bytes.into();
+    }
+    let mut key = bytes[..ID_KEY_BYTES_MAX].to_vec();
+    key.extend_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+    key.into()
+}
+
+/// Where ids, or their keys, that may lie within the bounds begin, and whether one is past their end. Long ids that begin alike are in
+/// another order than their keys, so those that begin as a bound does are all among them.
+pub(crate) fn id_span<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (&'a [u8], impl Fn(&[u8]) -> bool + 'a) {
+    fn beginning(bytes: &[u8]) -> &[u8] {
+        &bytes[..bytes.len().min(ID_KEY_BYTES_MAX)]
+    }
+    let first = match lower {
+        Bound::Unbounded => &[],
+        Bound::Included(lower) | Bound::Excluded(lower) => beginning(lower),
+    };
+    let is_past = move |id: &[u8]| match upper {
+        Bound::Unbounded => false,
+        Bound::Included(upper) | Bound::Excluded(upper) => beginning(id) > beginning(upper),
+    };
+    (first, is_past)
+}
+
+/// The key of a document number or a sequence: order-preserving, short for small numbers.
+pub(crate) fn number_key(number: u64) -> SmallVec<[u8; 9]> {
+    ordered(number)
+}
+
+/// The reverse of [`number_key`].
+pub(crate) fn number_of_key(table: Table, key: &[u8]) -> Result<u64> {
+    let mut rest = key;
+    match take_ordered(&mut rest) {
+        Ok(number) if rest.is_empty() => Ok(number),
+        _ => Err(damaged(table)),
+    }
+}
+
+/// A row of `ids`: enough to fetch the winner with one more read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdRow {
+    pub(crate) number: DocumentNumber,
+    pub(crate) sequence: Sequence,
+    pub(crate) deleted: bool,
+    pub(crate) position: LogPosition,
+    pub(crate) length: u32,
+}
+
+impl IdRow {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut value = Vec::with_capacity(24);
+        put_varint(&mut value, self.number.0);
+        put_varint(&mut value, self.sequence.0);
+        value.push(u8::from(self.deleted));
+        put_varint(&mut value, self.position.to_u64());
+        put_varint(&mut value, u64::from(self.length));
+        value
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(value);
+        Ok(IdRow {
+            number: DocumentNumber(reader.varint()?),
+            sequence: Sequence(reader.varint()?),
+            deleted: reader.byte()? != 0,
+            position: LogPosition::from_u64(reader.varint()?),
+            length: reader.varint()? as u32,
+        })
+    }
+
+    /// The row of a document in the state `state`.
+    pub(crate) fn of(state: &DocumentState) -> Result<Self> {
+        let winner = state.tree.winner().ok_or_else(|| Error::internal("a document without any revision"))?;
+        Ok(IdRow {
+            number: state.number,
+            sequence: state.sequence,
+            deleted: winner.deleted,
+            position: winner.payload.position,
+            length: winner.payload.length,
+        })
+    }
+}
+
+/// What comes before the revision tree in a row of `docs`: all that a query's row needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DocumentRow<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) sequence: Sequence,
+    /// Where the winner's record is.
+    pub(crate) position: LogPosition,
+    pub(crate) length: u32,
+    tree: &'a [u8],
+}
+
+impl<'a> DocumentRow<'a> {
+    /// The value of the row of a document in the state `state`.
+    pub(crate) fn encode(state: &DocumentState) -> Result<Vec<u8>> {
+        let IdRow { sequence, position, length, .. } = IdRow::of(state)?;
+        let mut value = Vec::with_capacity(64 + state.id.as_str().len());
+        put_varint(&mut value, state.id.as_str().len() as u64);
+        value.extend_from_slice(state.id.as_str().as_bytes());
+        put_varint(&mut value, sequence.0);
+        put_varint(&mut value, position.to_u64());
+        put_varint(&mut value, u64::from(length));
+        state.tree.encode(&mut value, |stored, out| {
+            // The winner's place is known already.
+            if stored.position == position {
+                put_varint(out, 0);
+            } else {
+                put_varint(out, stored.position.to_u64());
+                put_varint(out, u64::from(stored.length));
+            }
+            put_varint(out, u64::from(stored.logged_ancestors));
+        });
+        put_told(&mut value, state.told);
+        Ok(value)
+    }
+
+    pub(crate) fn decode(value: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new(value);
+        Ok(DocumentRow {
+            id: reader.text()?,
+            sequence: Sequence(reader.varint()?),
+            position: LogPosition::from_u64(reader.varint()?),
+            length: reader.varint()? as u32,
+            tree: reader.rest(),
+        })
+    }
+
+    /// The state that a record at `place` states: places in segment 0 are counted back from it. `stored` says what becomes of each.
+    pub(crate) fn stated(
+        &self,
+        number: DocumentNumber,
+        place: Place,
+        stored: impl Fn(Stored) -> Stored,
+    ) -> Result<DocumentState> {
+        let mut state = self.state(number)?;
+        let leaves: SmallVec<[_; 1]> = state.tree.leaves().map(|leaf| (leaf.revision, leaf.payload)).collect();
+        for (revision, mut payload) in leaves {
+            if payload.position.segment() == 0 {
+                payload.position = place.position.back(payload.position.offset());
+            }
+            state.tree.update_payload(&revision, stored(payload));
+        }
+        Ok(DocumentState { told: Told::Stated(place), ..state })
+    }
+
+    /// The document's state; costs a walk over the revision tree.
+    pub(crate) fn state(&self, number: DocumentNumber) -> Result<DocumentState> {
+        let mut rest = self.tree;
+        let tree = RevisionTree::decode(&mut rest, |bytes| {
+            let mut reader = Reader::new(bytes);
+            let (position, length) = match reader.varint()? {
+                0 => (self.position, self.length),
+                position => (LogPosition::from_u64(position), reader.varint()? as u32),
+            };
+            let logged_ancestors = reader.varint()? as u32;
+            *bytes = reader.rest();
+            Ok(Stored { position, length, logged_ancestors })
+        })?;
+        let id = DocumentId::new(self.id).map_err(|_| damaged(Table::Docs))?;
+        Ok(DocumentState { number, id, sequence: self.sequence, tree, told: take_told(rest)?, body: None })
+    }
+}
+
+/// Nothing for what its records tell exactly: most documents.
+fn put_told(out: &mut Vec<u8>, told: Told) {
+    match told {
+        Told::Exactly => {}
+        Told::TooMuch => put_varint(out, 0),
+        Told::Stated(Place { position, length }) => {
+            put_varint(out, position.to_u64());
+            put_varint(out, u64::from(length));
+        }
+    }
+}
+
+fn take_told(bytes: &[u8]) -> Result<Told> {
+    if bytes.is_empty() {
+        return Ok(Told::Exactly);
+    }
+    let mut reader = Reader::new(bytes);
+    Ok(match reader.varint()? {
+        0 => Told::TooMuch,
+        position => Told::Stated(Place { position: LogPosition::from_u64(position), length: reader.varint()? as u32 }),
+    })
+}
+
+/// A row of `local`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LocalRow {
+    pub(crate) generation: u64,
+    /// A deletion is remembered: without it, an older record in the log would come back in a rebuild.
+    pub(crate) deleted: bool,
+    pub(crate) position: LogPosition,
+    pub(crate) length: u32,
+}
+
+impl LocalRow {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut value = Vec::with_capacity(16);
+        put_varint(&mut value, self.generation);
+        value.push(u8::from(self.deleted));
+        put_varint(&mut value, self.position.to_u64());
+        put_varint(&mut value, u64::from(self.length));
+        value
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(value);
+        Ok(LocalRow {
+            generation: reader.varint()?,
+            deleted: reader.byte()? != 0,
+            position: LogPosition::from_u64(reader.varint()?),
+            length: reader.varint()? as u32,
+        })
+    }
+}
+
+/// The rows of `postings` between two values of a path.
+pub(crate) fn posting_bounds(path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+    let from = match lower {
+        Bound::Unbounded => index::first_posting(path, FIRST_VALUE),
+        Bound::Included(key) | Bound::Excluded(key) => index::first_posting(path, key),
+    };
+    let to = match upper {
+        Bound::Unbounded => index::after_postings(path, &[]),
+        Bound::Excluded(key) => index::first_posting(path, key),
+        Bound::Included(key) => index::after_postings(path, key),
+    };
+    (from, to)
+}
+
+/// For docs/format.md.
+#[cfg(test)]
+pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) -> Vec<u8> {
+    let record = record::RevisionRecord {
+        deleted: false,
+        relocated: false,
+        forgotten: record::Forgotten::Nothing,
+        number: FIRST_NUMBER,
+        sequence: Sequence(1),
+        id: "solaris",
+        path: smallvec::smallvec![*revision],
+        body,
+    };
+    let mut bytes = Vec::new();
+    record::Record::Revision(record).encode(&mut bytes);
+    bytes
+}
+
+/// For docs/format.md.
+#[cfg(test)]
+pub(crate) fn example_id_row(
+    number: DocumentNumber,
+    sequence: Sequence,
+    position: LogPosition,
+    length: u32,
+) -> Vec<u8> {
+    IdRow { number, sequence, deleted: false, position, length }.encode()
+}

@@ -1,0 +1,56 @@
+//! What is declared, as the log and the tree keep it: the policy, the declared indexes and the schemas, as one JSON object.
+//!
+//! The log's newest settings are in force. The tree's are those it was built with as far as its checkpoint position.
+
+use crate::index::{Declared, Definition, Policy};
+use crate::schema::Schemas;
+use crate::value::Value;
+use crate::{Error, Result};
+
+const FIELD_INDEXES: &str = "indexes";
+const FIELD_NEXT_INDEX: &str = "next_index";
+const FIELD_SCHEMAS: &str = "schemas";
+
+/// Stored settings, taken apart.
+pub(crate) struct Settings {
+    pub(crate) policy: Policy,
+    pub(crate) definitions: Vec<Definition>,
+    /// The number of the next index.
+    pub(crate) next_index: u32,
+    pub(crate) schemas: Schemas,
+}
+
+impl Settings {
+    /// The stored form. Where nothing was ever declared it is that of the policy alone.
+    pub(crate) fn encode(policy: &Policy, declared: &Declared) -> Vec<u8> {
+        let mut value = policy.to_value();
+        if let (Some(object), true) = (value.as_object_mut(), declared.next_number > 1) {
+            let definitions = declared.indexes.iter().map(|index| index.definition.to_value());
+            object.insert(FIELD_INDEXES, Value::Array(definitions.collect()));
+            object.insert(FIELD_NEXT_INDEX, u64::from(declared.next_number));
+        }
+        if let (Some(object), false) = (value.as_object_mut(), declared.schemas.is_empty()) {
+            object.insert(FIELD_SCHEMAS, declared.schemas.to_value());
+        }
+        value.to_json().into_bytes()
+    }
+
+    /// # Errors
+    /// `Invalid` or `Corrupt` if these bytes are no settings.
+    pub(crate) fn decode(json: &[u8]) -> Result<Self> {
+        let damaged = || Error::corrupt("the stored settings are damaged");
+        let mut value = Value::parse(json)?;
+        let object = value.as_object_mut().ok_or_else(damaged)?;
+        let definitions = match object.remove(FIELD_INDEXES) {
+            None => Vec::new(),
+            Some(Value::Array(definitions)) => definitions.iter().map(Definition::from_value).collect::<Result<_>>()?,
+            Some(_) => return Err(damaged()),
+        };
+        let next_index = match object.remove(FIELD_NEXT_INDEX) {
+            None => 1,
+            Some(number) => number.as_u64().and_then(|number| u32::try_from(number).ok()).ok_or_else(damaged)?,
+        };
+        let schemas = object.remove(FIELD_SCHEMAS).as_ref().map(Schemas::from_value).transpose()?.unwrap_or_default();
+        Ok(Settings { policy: Policy::from_value(&value)?, definitions, next_index, schemas })
+    }
+}

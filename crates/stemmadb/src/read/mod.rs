@@ -1,0 +1,22 @@
+//! Reading: snapshots, and what they answer from memtables, tree, log and caches.
+//!
+//! Nothing here writes, except to caches.
+
+mod attachments;
+mod events;
+mod fetch;
+mod listing;
+mod local_documents;
+mod parts;
+mod path_info;
+pub(crate) mod postings;
+pub(crate) mod read_timestamp;
+pub(crate) mod snapshot;
+pub(crate) mod statistics;
+mod term_walk;
+
+pub use listing::{Listed, Listing};
+pub(crate) use parts::StoreParts;
+pub use path_info::PathInfo;
+pub use snapshot::{Branch, Snapshot};
+pub(crate) use term_walk::{Term, TermWalk};

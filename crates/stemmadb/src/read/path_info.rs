@@ -1,0 +1,71 @@
+//! Which paths do documents have, and how many have something there?
+
+use crate::Result;
+use crate::index::{KeptStep, PathNumber, Presence};
+use crate::read::snapshot::Snapshot;
+use crate::value::{Kind, collate::key};
+
+/// One path that documents have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathInfo {
+    /// The path: names divided by dots, `[]` for the elements of an array; a backslash before a dot, bracket or backslash in a name.
+    pub path: String,
+    /// Documents with something there.
+    pub document_count: u64,
+    /// Of which kinds it is, in how many documents. Within arrays a document may have several kinds, and only scalars count.
+    pub kinds: Vec<(Kind, u64)>,
+    /// Distinct scalars there. Where more than a thousand were written since the last checkpoint, those are all taken to be new.
+    pub value_count: u64,
+}
+
+/// How many documents have something at a path, and of which kinds.
+type Counts = (u64, Vec<(Kind, u64)>);
+
+impl Snapshot {
+    /// The paths that documents of this snapshot have, in order.
+    pub(crate) fn path_infos(&self) -> Result<Vec<PathInfo>> {
+        let mut infos = Vec::new();
+        // By number; a path comes after its parent.
+        let mut is_within_array = vec![false];
+        for entry in self.paths().entries_since(1) {
+            let parent = is_within_array.get(entry.parent.0 as usize).copied().unwrap_or_default();
+            is_within_array.push(parent || entry.step == KeptStep::Element);
+            if matches!(entry.step, KeptStep::Index(_)) {
+                continue;
+            }
+            let (document_count, kinds) = match is_within_array.last() {
+                Some(true) => self.element_info(entry.number)?,
+                _ => self.field_info(entry.number)?,
+            };
+            if document_count > 0 {
+                let path = self.paths().text(entry.number).unwrap_or_default();
+                let value_count = self.distinct_count(entry.number)?;
+                infos.push(PathInfo { path, document_count, kinds, value_count });
+            }
+        }
+        infos.sort_unstable_by(|left, right| left.path.cmp(&right.path));
+        Ok(infos)
+    }
+
+    /// A document has one thing at a path that crosses no array.
+    fn field_info(&self, path: PathNumber) -> Result<Counts> {
+        let mut kinds = Vec::new();
+        for kind in Kind::ALL {
+            let count = self.presence_count(path, &[Presence::from(kind)])?;
+            kinds.extend((count > 0).then_some((kind, count)));
+        }
+        Ok((kinds.iter().map(|(_, count)| count).sum(), kinds))
+    }
+
+    fn element_info(&self, path: PathNumber) -> Result<Counts> {
+        let mut kinds = Vec::new();
+        let mut all = crate::index::DocumentSet::new();
+        for kind in [Kind::Null, Kind::Bool, Kind::Number, Kind::String] {
+            let (lower, upper) = key::type_range(kind);
+            let documents = self.range(path, &lower, &upper)?;
+            kinds.extend((!documents.is_empty()).then(|| (kind, documents.len())));
+            all.or_with(&documents);
+        }
+        Ok((all.len(), kinds))
+    }
+}

@@ -1,0 +1,155 @@
+//! How are the values of each path spread, and what do its numbers come to? A histogram a path, and the sum of its numbers, in the tree's
+//! table `meta`.
+//!
+//! Invariants:
+//! - Both change in the transaction that changes the postings they count, so they are exact for the tree they lie in.
+//! - The histogram is for estimates. Where either is missing or damaged, estimates are worse and sums are made from the postings, and
+//!   the next merge of the path makes it anew.
+//!
+//! Concurrency: written by whoever checkpoints; readers keep those of large paths decoded, and may see one of the moment before.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::Result;
+use crate::index::{self, Container, Histogram, Numbers, PathNumber, PostingKey, Window};
+use crate::layout::meta;
+use crate::read::postings::lay_over;
+use crate::read::snapshot::Snapshot;
+use crate::tree::{Direction, Rows, Table, TreeSnapshot};
+use crate::value::{Kind, collate::key};
+
+impl Snapshot {
+    /// How the values of `path` were spread at about the last checkpoint; none if that is not known. Costs a hash look-up, or
+    /// one in the tree.
+    pub(crate) fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
+        if let Some(kept) = self.parts.caches.histograms.get(path) {
+            return Some(kept);
+        }
+        let histogram = Histogram::decode(meta::statistics(&*self.tree, path).ok()??).ok()?;
+        let histogram = Arc::new(histogram);
+        self.parts.caches.histograms.remember(path, &histogram);
+        Some(histogram)
+    }
+
+    /// What the numbers at `path` come to, if no document can have two of them there: of a path that enters no array. None if it does, or
+    /// if meeting each number costs less, as where memtables change many. Costs a look-up for each that they change.
+    pub(crate) fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+        /// So many numbers are met while one that was changed is looked up.
+        const CHANGE_COST: u64 = 16;
+        if self.parts.paths.enters_array(path) {
+            return Ok(None);
+        }
+        let Some(Ok(mut numbers)) = meta::numbers(&*self.tree, path)?.map(Numbers::decode) else { return Ok(None) };
+        let (lower, upper) = key::type_range(Kind::Number);
+        let changed = self.changed_terms(path, Bound::Included(&lower), Bound::Excluded(&upper));
+        if changed.len() as u64 * CHANGE_COST > numbers.count() {
+            return Ok(None);
+        }
+        for (key, overlay) in &changed {
+            let mut documents = self.tree_postings(path, key, Window::ALL)?;
+            let before = documents.len() as i64;
+            lay_over(&mut documents, overlay);
+            numbers.add(key, documents.len() as i64 - before)?;
+        }
+        Ok(Some(numbers))
+    }
+
+    /// How many distinct scalars there are at `path`: exact where the memtables change few, else those that are new in them are
+    /// taken to be new in all.
+    pub(crate) fn distinct_count(&self, path: PathNumber) -> Result<u64> {
+        const LOOKED_UP_MAX: usize = 1_000;
+        let stored = match meta::statistics(&*self.tree, path)?.map(Histogram::decode) {
+            Some(Ok(histogram)) => histogram,
+            _ => counted(&*self.tree, path)?,
+        };
+        let changed = self.changed_terms(path, Bound::Unbounded, Bound::Unbounded);
+        let mut count = stored.value_count();
+        if changed.len() > LOOKED_UP_MAX && count > 0 {
+            return Ok(count + changed.len() as u64);
+        }
+        for (key, overlay) in &changed {
+            let before = self.tree_postings(path, key, Window::ALL)?;
+            let is_there = if before.is_empty() {
+                overlay.changes().iter().any(|(_, gained)| *gained)
+            } else {
+                !self.postings(path, key)?.is_empty()
+            };
+            match (before.is_empty(), is_there) {
+                (true, true) => count += 1,
+                (false, false) => count = count.saturating_sub(1),
+                _ => {}
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// Whether the documents of a term that lie in other chunks than these are there.
+pub(crate) fn has_others(
+    tree: &dyn TreeSnapshot,
+    path: PathNumber,
+    key: &[u8],
+    is_touched: impl Fn(u64) -> bool,
+) -> Result<bool> {
+    let (lower, upper) = (index::first_posting(path, key), index::after_postings(path, key));
+    let mut rows = scan(tree, &lower, &upper)?;
+    while let Some((row_key, _)) = rows.next()? {
+        if !is_touched(PostingKey::decode(row_key)?.chunk) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The histogram of a path, from all its rows.
+pub(crate) fn counted(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Histogram> {
+    let mut histogram = Histogram::default();
+    let (mut last, mut sum) = (Vec::new(), 0);
+    let first = key::type_range(Kind::Null).0;
+    each_row(tree, path, &first, None, |key, count| {
+        if last != key {
+            histogram.add(&last, sum, i64::from(sum > 0));
+            last.clear();
+            last.extend_from_slice(key);
+            sum = 0;
+        }
+        sum += count as i64;
+    })?;
+    histogram.add(&last, sum, i64::from(sum > 0));
+    Ok(histogram)
+}
+
+/// What the numbers of a path come to, from their rows.
+pub(crate) fn summed(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Numbers> {
+    let (mut numbers, mut added) = (Numbers::default(), Ok(()));
+    let (lower, upper) = key::type_range(Kind::Number);
+    each_row(tree, path, &lower, Some(&upper), |key, count| {
+        if added.is_ok() {
+            added = numbers.add(key, count as i64);
+        }
+    })?;
+    added.map(|()| numbers)
+}
+
+/// Calls `visit` with the key of each row's value and the number of its documents. A value has a row for each chunk.
+pub(crate) fn each_row(
+    tree: &dyn TreeSnapshot,
+    path: PathNumber,
+    from: &[u8],
+    to: Option<&[u8]>,
+    mut visit: impl FnMut(&[u8], u64),
+) -> Result<()> {
+    let lower = index::first_posting(path, from);
+    let upper = to.map_or_else(|| index::after_postings(path, &[]), |to| index::first_posting(path, to));
+    let mut rows = scan(tree, &lower, &upper)?;
+    while let Some((row_key, container)) = rows.next()? {
+        let count = Container::stored_len(container)?;
+        visit(PostingKey::decode(row_key)?.value, u64::from(count));
+    }
+    Ok(())
+}
+
+fn scan<'a>(tree: &'a dyn TreeSnapshot, lower: &[u8], upper: &[u8]) -> Result<Rows<'a>> {
+    tree.scan(Table::Postings, Bound::Included(lower), Bound::Excluded(upper), Direction::Ascending)
+}
