@@ -1,9 +1,9 @@
 //! Which documents may a selector match, deleted ones among them? What the index can tell, without reading one.
 
-use super::evaluate::evaluate;
-use super::facts::Facts;
-use super::request::Query;
-use super::selector::Selector;
+use super::execute::evaluate::evaluate;
+use super::language::selector::Selector;
+use super::plan::facts::Facts;
+use super::plan::request::Query;
 use super::source::Source;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};

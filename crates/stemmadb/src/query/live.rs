@@ -4,15 +4,15 @@
 //! ten thousand queries to ask finds by their clues the few that a document can concern. Clues are read from the normal form
 //! and looked for in the document itself, so neither the index's policy nor its bounds play a part.
 
-use super::cursor::Cursor;
-use super::document::Identity;
-use super::interval::successor;
-use super::limits::{Guarded, Limits};
-use super::matcher::Matcher;
-use super::normal::{Check, Leaf, Normal};
-use super::request::Query;
-use super::selector::{Comparison, Place};
+use super::execute::cursor::Cursor;
+use super::language::document::Identity;
+use super::language::interval::successor;
+use super::language::matcher::Matcher;
+use super::language::normal::{Check, Leaf, Normal};
+use super::language::selector::{Comparison, Place};
+use super::plan::request::Query;
 use super::source::Source as _;
+use super::source::limits::{Guarded, Limits};
 use crate::document::Document;
 use crate::index::{DocumentNumber, DocumentSet};
 use crate::read::Snapshot;

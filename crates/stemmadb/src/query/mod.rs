@@ -4,60 +4,27 @@
 //! is planned against what the index knows, evaluated to sets of document numbers, and what the index can't decide is
 //! checked on the packed record. Rows stream.
 
-mod aggregate;
 mod candidates;
-mod collect;
-mod cursor;
-mod declared;
-mod document;
-mod estimate;
-mod evaluate;
-mod explain;
-mod facts;
-mod field;
-mod fields;
+mod execute;
 mod find;
-mod hit;
-mod interval;
-mod limits;
+mod group_by;
+mod language;
 mod live;
-mod matcher;
-mod naive;
-mod normal;
-mod operators;
-mod parse;
 mod plan;
-mod planner;
-mod print;
-mod ranked;
-mod request;
-mod rows;
-mod selector;
-mod snapshot;
-mod sort;
 mod source;
-mod stream;
-mod tally;
-mod token;
-mod values;
-mod walk;
 
-pub use aggregate::{GroupBy, Summary};
 pub(crate) use candidates::candidates;
-pub use explain::Explanation;
+pub use execute::{Explanation, Summary};
 #[cfg(test)]
-use explain::explain;
-pub use field::{Field, element, field};
+use execute::{count, documents, explain, ids, values};
 pub use find::{Find, Found};
-pub use limits::Cancellation;
-pub(crate) use limits::Limits;
+pub use group_by::GroupBy;
+pub(crate) use language::Matcher;
+pub use language::{Field, Selector, Sort, all_of, any_of, element, field, not};
 pub(crate) use live::{Clue, Clues, LiveQuery};
-pub(crate) use matcher::Matcher;
-pub use request::Query;
-#[cfg(test)]
-use rows::{count, documents, ids, values};
-pub use selector::{Selector, all_of, any_of, not};
-pub use sort::Sort;
+pub use plan::Query;
+pub use source::Cancellation;
+pub(crate) use source::Limits;
 
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::limits::{Cancellation, Guarded};
 use super::super::{Query, Selector, count, documents, field, ids};
 use super::memory::MemorySource;
 use crate::index::{DocumentNumber, Policy};
+use crate::query::source::limits::{Cancellation, Guarded};
 use crate::value::Value;
 use crate::{Database, ErrorKind, Find, Result};
 

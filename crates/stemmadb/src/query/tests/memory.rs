@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use super::super::interval::KeyRange;
 use super::super::source::{Source, VisitValue};
 use crate::document::Document;
 use crate::index::{
     Declared, DocumentNumber, DocumentSet, Histogram, Index, PathNumber, Paths, Policy, Presence, Union, Window,
     document_terms,
 };
+use crate::query::language::interval::KeyRange;
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::tree::Direction;
 use crate::value::{Body, PackedValue, Shapes, Value, pack};

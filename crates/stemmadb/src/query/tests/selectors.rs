@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 
-use super::super::document::Document;
-use super::super::normal::Normal;
-use super::super::{Selector, all_of, any_of, element, field, matcher, not};
 use super::arbitrary;
 use crate::ErrorKind;
+use crate::query::language::document::Document;
+use crate::query::language::matcher;
+use crate::query::language::normal::Normal;
+use crate::query::{Selector, all_of, any_of, element, field, not};
 use crate::revision::Revision;
 use crate::value::{Kind, PackedValue, Shapes, Value, pack};
 

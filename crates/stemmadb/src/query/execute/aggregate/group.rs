@@ -1,0 +1,134 @@
+//! What matches in groups of one value each.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+
+use super::scan::{Scan, canonical};
+use super::{Summary, Summing, VALUE_BYTES, path_of};
+use crate::Result;
+use crate::index::{DocumentNumber, DocumentSet, Presence};
+use crate::query::execute::evaluate::READ_COST;
+use crate::query::language::document::{Document, value_at};
+use crate::query::language::interval::KeyRange;
+use crate::query::plan::request::Query;
+use crate::query::source::Source;
+use crate::tree::Direction;
+use crate::value::collate::key::{self, is_cut};
+use crate::value::{Kind, Path, Value};
+
+/// About what a summary takes.
+const SUMMING_BYTES: usize = 800;
+/// About what it takes to remember a document's group.
+const MEMBER_BYTES: usize = 24;
+
+/// Groups that are being made.
+struct Groups<'s, S> {
+    source: &'s S,
+    by_key: BTreeMap<Vec<u8>, usize>,
+    groups: Vec<(Value, Summing)>,
+    bytes: usize,
+}
+
+pub(in crate::query) fn summaries<S: Source>(
+    source: S,
+    query: &Query,
+    group: &str,
+    path: &str,
+) -> Result<Vec<(Value, Summary)>> {
+    let (group, path) = (path_of(group)?, path_of(path)?);
+    let prepared = query.prepare_unordered()?;
+    let by_group = Scan::open(&source, &prepared, &group)?;
+    let by_value = Scan::open(&source, &prepared, &path)?;
+    let mut groups = Groups { source: &source, by_key: BTreeMap::new(), groups: Vec::new(), bytes: 0 };
+    if !groups.ask_index(&by_group, &by_value, &group, &path)? {
+        groups = Groups { source: &source, by_key: BTreeMap::new(), groups: Vec::new(), bytes: 0 };
+        groups.read(&by_group, &by_group.every()?, &group, &path)?;
+    }
+    query.limits().allow_rows(groups.groups.len() as u64)?;
+    let Groups { by_key, mut groups, .. } = groups;
+    by_key
+        .into_values()
+        .map(|at| {
+            let (value, summing) = &mut groups[at];
+            Ok((std::mem::take(value), summing.finish(&path)?))
+        })
+        .collect()
+}
+
+impl<S: Source> Groups<'_, S> {
+    fn of(&mut self, value_key: &[u8], value: impl FnOnce() -> Result<Value>) -> Result<usize> {
+        if let Some(at) = self.by_key.get(value_key) {
+            return Ok(*at);
+        }
+        self.bytes += 2 * value_key.len() + VALUE_BYTES + SUMMING_BYTES;
+        self.source.hold(self.bytes)?;
+        self.groups.push((value()?, Summing::default()));
+        self.by_key.insert(value_key.to_vec(), self.groups.len() - 1);
+        Ok(self.groups.len() - 1)
+    }
+
+    /// Makes the groups from the index, reading only what it can't tell; false if reading all documents costs less.
+    fn ask_index(&mut self, by_group: &Scan<&S>, by_value: &Scan<&S>, group: &Path, path: &Path) -> Result<bool> {
+        let (Some(group_walk), Some(value_walk)) = (by_group.walk(), by_value.walk()) else { return Ok(false) };
+        let mut to_read = by_group.undecided();
+        let Some(group_path) = group_walk.path else {
+            self.read(by_group, &to_read, group, path)?;
+            return Ok(true);
+        };
+        let certain = by_group.certain()?;
+        let mut left = Some(certain.len().saturating_mul(READ_COST));
+        let mut group_of: HashMap<DocumentNumber, usize> = HashMap::new();
+        self.source.walk(group_path, &KeyRange::of_scalars(), Direction::Ascending, &mut |value_key, posting| {
+            left = left.and_then(|left| left.checked_sub(1));
+            if left.is_none() {
+                return Ok(ControlFlow::Break(()));
+            }
+            let members = posting.take()?.and(&certain);
+            if is_cut(value_key) {
+                to_read.or_with(&members);
+            } else if !members.is_empty() {
+                let at = self.of(value_key, || Ok(key::decode(value_key)?.0))?;
+                group_of.extend(members.iter().map(|number| (number, at)));
+                self.source.hold(self.bytes + group_of.len() * MEMBER_BYTES)?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let containers = self.source.presence(group_path, &[Presence::Array, Presence::Object])?.and(&certain);
+        to_read.or_with(&containers);
+        if let (Some(value_path), Some(_)) = (value_walk.path, left) {
+            let numbers = KeyRange::of_kind(Kind::Number);
+            self.source.walk(value_path, &numbers, Direction::Ascending, &mut |value_key, posting| {
+                left = left.and_then(|left| left.checked_sub(1));
+                if left.is_none() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                let Value::Number(number) = key::decode(value_key)?.0 else { return Ok(ControlFlow::Continue(())) };
+                for document in posting.take()?.iter() {
+                    if let Some(at) = group_of.get(&document) {
+                        self.groups[*at].1.add(number, 1);
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        if left.is_none() {
+            return Ok(false);
+        }
+        self.read(by_group, &to_read, group, path)?;
+        Ok(true)
+    }
+
+    fn read(&mut self, scan: &Scan<&S>, documents: &DocumentSet, group: &Path, path: &Path) -> Result<()> {
+        scan.read(documents, |_, document: Document<'_>| {
+            let Some(value) = value_at(group, document)? else { return Ok(()) };
+            let (value_key, value) = canonical(&value)?;
+            let at = self.of(&value_key, || Ok(value))?;
+            if let Some(Value::Number(number)) = value_at(path, document)?
+                && let (_, Value::Number(number)) = canonical(&Value::Number(number))?
+            {
+                self.groups[at].1.add(number, 1);
+            }
+            Ok(())
+        })
+    }
+}

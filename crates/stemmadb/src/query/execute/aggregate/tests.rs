@@ -1,0 +1,86 @@
+//! Aggregates against what the documents say.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::group::summaries;
+use super::scan::canonical;
+use super::{Summary, Summing, distinct, summary};
+use crate::query::tests::{arbitrary, filled, policy};
+use crate::query::{Query, Selector};
+use crate::value::{Path, Value};
+
+type Groups = BTreeMap<Vec<u8>, (Value, u64, Summing)>;
+
+/// The groups that reading every document gives.
+fn expected(documents: &[Value], group: &Path, path: &Path) -> Groups {
+    let mut groups = Groups::new();
+    for document in documents {
+        let Some(value) = group.get(document) else { continue };
+        let (key, value) = canonical(value).expect("a good value");
+        let (_, count, summing) = groups.entry(key).or_insert_with(|| (value, 0, Summing::default()));
+        *count += 1;
+        if let Some(Value::Number(number)) = path.get(document) {
+            summing.add(*number, 1);
+        }
+    }
+    groups
+}
+
+/// Whether two summaries are the same; `1` and `1.0` are the same least number.
+fn same(a: &Summary, b: &Summary) -> bool {
+    let equal = |a: Option<crate::Number>, b: Option<crate::Number>| match (a, b) {
+        (Some(a), Some(b)) => a.compare(b).is_eq(),
+        (a, b) => a.is_none() && b.is_none(),
+    };
+    a.count == b.count && a.sum == b.sum && equal(a.min, b.min) && equal(a.max, b.max)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: crate::query::tests::cases(2048), ..ProptestConfig::default() })]
+
+    #[test]
+    fn aggregates_are_those_of_the_documents(
+        policy in policy(),
+        bodies in prop::collection::vec(arbitrary::body(), 0..20),
+        selector in prop_oneof![Just(Value::Object(Default::default())), arbitrary::selector()],
+        group in arbitrary::sort_path(),
+        path in arbitrary::sort_path(),
+    ) {
+        let source = filled(policy, &bodies);
+        let selector = Selector::parse(&selector).expect("a good selector");
+        let query = Query::new(selector.clone());
+        let documents: Vec<Value> = source.documents.values().map(crate::query::tests::memory::MemorySource::whole).collect();
+        let documents: Vec<Value> = documents.into_iter().filter(|whole| selector.matches(whole).expect("good")).collect();
+        let (group_path, value_path) = (Path::parse(&group).expect("good"), Path::parse(&path).expect("good"));
+
+        let expected = expected(&documents, &group_path, &value_path);
+        let counts: Vec<(Value, u64)> = expected.values().map(|(value, count, _)| (value.clone(), *count)).collect();
+        prop_assert_eq!(distinct(&source, &query, &group).expect("sound"), counts, "{} by {}", &selector, &group);
+
+        let found = summaries(&source, &query, &group, &path);
+        let all: crate::Result<Vec<Summary>> = expected.values().map(|(.., summing)| summing.finish(&value_path)).collect();
+        match (found, all) {
+            (Ok(found), Ok(all)) => {
+                prop_assert_eq!(found.len(), all.len());
+                for (((value, found), (expected, ..)), summary) in found.iter().zip(expected.values()).zip(&all) {
+                    prop_assert_eq!(value, expected);
+                    prop_assert!(same(found, summary), "{found:?} {summary:?} {selector} {path} by {group}");
+                }
+            }
+            (found, all) => prop_assert_eq!(found.is_err(), all.is_err()),
+        }
+
+        let mut summing = Summing::default();
+        for document in &documents {
+            if let Some(Value::Number(number)) = value_path.get(document) {
+                summing.add(*number, 1);
+            }
+        }
+        match (summary(&source, &query, &path), summing.finish(&value_path)) {
+            (Ok(found), Ok(expected)) => prop_assert!(same(&found, &expected), "{found:?} {expected:?} {selector} {path}"),
+            (found, expected) => prop_assert_eq!(found.is_err(), expected.is_err()),
+        }
+    }
+}

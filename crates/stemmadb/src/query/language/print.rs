@@ -1,0 +1,192 @@
+//! A selector's tree to Mango JSON, in its shortest common form; parsing it gives the same tree.
+
+use super::normal::{Check, Leaf, Normal};
+use super::selector::{Comparison, Node, Place, Test};
+use crate::value::{Object, Value};
+
+/// The Mango JSON of a tree.
+pub(in crate::query) fn selector(node: &Node) -> Value {
+    Value::Object(object(node))
+}
+
+fn object(node: &Node) -> Object {
+    let mut object = Object::new();
+    match node {
+        Node::Everything => {}
+        Node::Nothing => {
+            object.insert("_id", single("$in", Value::Array(Vec::new())));
+        }
+        Node::All(nodes) => match side_by_side(nodes) {
+            Some(fields) => return fields,
+            None => {
+                object.insert("$and", list(nodes));
+            }
+        },
+        Node::Any(nodes) => {
+            object.insert("$or", list(nodes));
+        }
+        Node::Not(inner) => match inner.as_ref() {
+            Node::Any(nodes) => {
+                object.insert("$nor", list(nodes));
+            }
+            other => {
+                object.insert("$not", selector(other));
+            }
+        },
+        Node::Condition(place, test) => insert_condition(&mut object, place, test),
+    }
+    object
+}
+
+fn list(nodes: &[Node]) -> Value {
+    Value::Array(nodes.iter().map(selector).collect())
+}
+
+fn single(name: &str, value: Value) -> Value {
+    let mut object = Object::new();
+    object.insert(name, value);
+    Value::Object(object)
+}
+
+/// Conditions as fields of one object, if they are only conditions, those on one field stand together, and no operator
+/// comes twice for a field. An equality is then always written with its operator where it shares a field.
+fn side_by_side(nodes: &[Node]) -> Option<Object> {
+    let mut fields = Object::new();
+    let mut last: Option<&Place> = None;
+    let mut operators = Object::new();
+    for node in nodes {
+        let Node::Condition(place, test) = node else { return None };
+        if last.is_some_and(|last| last != place) {
+            finish(&mut fields, last?, std::mem::take(&mut operators))?;
+        }
+        last = Some(place);
+        let (name, argument) = operator(test);
+        if operators.insert(name, argument).is_some() {
+            return None;
+        }
+    }
+    finish(&mut fields, last?, operators)?;
+    Some(fields)
+}
+
+/// Writes the operators of one place; none if the place was written before.
+fn finish(fields: &mut Object, place: &Place, mut operators: Object) -> Option<()> {
+    match place {
+        Place::Itself => {
+            for (name, argument) in operators.iter() {
+                if fields.insert(name, argument.clone()).is_some() {
+                    return None;
+                }
+            }
+        }
+        Place::At(path) => {
+            let value = match operators.get("$eq") {
+                Some(plain) if operators.len() == 1 && is_plain(plain) => operators.remove("$eq")?,
+                _ => Value::Object(operators),
+            };
+            if fields.insert(field_name(&path.to_string()), value).is_some() {
+                return None;
+            }
+        }
+    }
+    Some(())
+}
+
+fn insert_condition(object: &mut Object, place: &Place, test: &Test) {
+    let (name, argument) = operator(test);
+    match place {
+        Place::Itself => {
+            object.insert(name, argument);
+        }
+        Place::At(path) => {
+            let value = if name == "$eq" && is_plain(&argument) { argument } else { single(name, argument) };
+            object.insert(field_name(&path.to_string()), value);
+        }
+    }
+}
+
+/// Whether a value means equality when it stands without an operator.
+fn is_plain(value: &Value) -> bool {
+    match value {
+        Value::Object(object) => object.is_empty(),
+        _ => true,
+    }
+}
+
+/// A path as a field of a selector, where a leading dollar sign would be an operator's.
+fn field_name(path: &str) -> String {
+    if path.starts_with('$') { format!("\\{path}") } else { path.to_owned() }
+}
+
+/// The operator of a test and its argument.
+fn operator(test: &Test) -> (&'static str, Value) {
+    match test {
+        Test::Compare(comparison, operand) => (comparison_name(*comparison), operand.clone()),
+        Test::In(values) => ("$in", Value::Array(values.clone())),
+        Test::NotIn(values) => ("$nin", Value::Array(values.clone())),
+        Test::Exists(wanted) => ("$exists", Value::Bool(*wanted)),
+        Test::Type(kind) => ("$type", Value::from(kind.name())),
+        Test::BeginsWith(prefix) => ("$beginsWith", Value::from(prefix.as_str())),
+        Test::Regex(pattern) => ("$regex", Value::from(pattern.text())),
+        Test::Modulo { divisor, remainder } => {
+            ("$mod", Value::Array(vec![Value::from(*divisor), Value::from(*remainder)]))
+        }
+        Test::Size(size) => ("$size", Value::from(*size)),
+        Test::All(values) => ("$all", Value::Array(values.clone())),
+        Test::ElemMatch(inner) => ("$elemMatch", selector(inner)),
+        Test::AllMatch(inner) => ("$allMatch", selector(inner)),
+        Test::KeyMapMatch(inner) => ("$keyMapMatch", selector(inner)),
+    }
+}
+
+/// The Mango JSON of a normal form.
+pub(in crate::query) fn normal(normal: &Normal) -> Value {
+    selector(&denormalised(normal))
+}
+
+fn denormalised(normal: &Normal) -> Node {
+    match normal {
+        Normal::Everything => Node::Everything,
+        Normal::Nothing => Node::Nothing,
+        Normal::All(children) => Node::All(children.iter().map(denormalised).collect()),
+        Normal::Any(children) => Node::Any(children.iter().map(denormalised).collect()),
+        Normal::Leaf(Leaf { place, negated, check }) => {
+            let inner = |inner: &Normal| Box::new(denormalised(inner));
+            let (test, negated) = match check {
+                Check::Compare(comparison, operand) => (Test::Compare(*comparison, operand.clone()), *negated),
+                Check::OneOf(values) => {
+                    let equal = |value: &Value| Test::Compare(Comparison::Equal, value.clone());
+                    let each = values.iter().map(|value| Node::Condition(place.clone(), equal(value)));
+                    return Node::Any(each.collect());
+                }
+                Check::In(values) if *negated => (Test::NotIn(values.clone()), false),
+                Check::In(values) => (Test::In(values.clone()), false),
+                Check::Exists => (Test::Exists(!negated), false),
+                Check::Type(kind) => (Test::Type(*kind), *negated),
+                Check::BeginsWith(prefix) => (Test::BeginsWith(prefix.clone()), *negated),
+                Check::Regex(pattern) => (Test::Regex(pattern.clone()), *negated),
+                Check::Modulo { divisor, remainder } => {
+                    (Test::Modulo { divisor: *divisor, remainder: *remainder }, *negated)
+                }
+                Check::Size(size) => (Test::Size(*size), *negated),
+                Check::All(values) => (Test::All(values.clone()), *negated),
+                Check::ElemMatch(selector) => (Test::ElemMatch(inner(selector)), *negated),
+                Check::AllMatch(selector) => (Test::AllMatch(inner(selector)), *negated),
+                Check::KeyMapMatch(selector) => (Test::KeyMapMatch(inner(selector)), *negated),
+            };
+            let condition = Node::Condition(place.clone(), test);
+            if negated { Node::Not(Box::new(condition)) } else { condition }
+        }
+    }
+}
+
+fn comparison_name(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Less => "$lt",
+        Comparison::LessOrEqual => "$lte",
+        Comparison::Equal => "$eq",
+        Comparison::NotEqual => "$ne",
+        Comparison::GreaterOrEqual => "$gte",
+        Comparison::Greater => "$gt",
+    }
+}

@@ -1,0 +1,192 @@
+//! A snapshot of the store answers queries.
+//!
+//! Invariant: nothing that a query hears of has ended: each method leaves it out, of counts as of sets.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::{Posting, Source, VisitValue};
+use crate::Result;
+use crate::cache::{Answer, Column};
+use crate::document::Document;
+use crate::index::{
+    Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Union, Window,
+};
+use crate::query::language::interval::KeyRange;
+use crate::read::{Snapshot, Term, TermWalk};
+use crate::revision::DocumentId;
+use crate::tree::Direction;
+
+impl Source for Snapshot {
+    fn paths(&self) -> &Paths {
+        Snapshot::paths(self)
+    }
+
+    fn policy(&self) -> &Policy {
+        Snapshot::policy(self)
+    }
+
+    fn declared(&self) -> &Declared {
+        Snapshot::declared(self)
+    }
+
+    fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
+        self.without_ended(self.postings_in(path, key, window)?)
+    }
+
+    fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
+        self.without_ended(self.any_postings(path, keys, window)?)
+    }
+
+    fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
+        self.without_ended(Snapshot::range(self, path, &range.lower, &range.upper)?)
+    }
+
+    fn walk_holding(
+        &self,
+        path: PathNumber,
+        range: &KeyRange,
+        direction: Direction,
+        literal: Option<&str>,
+        visit: &mut VisitValue<'_>,
+    ) -> Result<()> {
+        let (lower, upper) = (Bound::Included(&*range.lower), Bound::Excluded(&*range.upper));
+        let walk = Snapshot::walk_holding(self, path, lower, upper, direction, literal.map(str::as_bytes))?;
+        visit_terms(self, path, walk, visit)
+    }
+
+    fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
+        // It has the documents that have ended, too.
+        if self.ended()?.is_some() { Ok(None) } else { self.whole_column(path) }
+    }
+
+    fn spend(&self, path: PathNumber, row_count: u64) {
+        Snapshot::spend(self, path, row_count);
+    }
+
+    fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
+        self.without_ended(Snapshot::presence_in(self, path, kinds, window)?)
+    }
+
+    fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
+        let ended = self.ended()?;
+        Ok(self.live_number(id)?.filter(|number| ended.is_none_or(|ended| !ended.contains(*number))))
+    }
+
+    fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
+        self.without_ended(Snapshot::ids_in_range(self, lower, upper)?)
+    }
+
+    fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
+        Snapshot::ids(self, numbers)
+    }
+
+    fn load(
+        &self,
+        numbers: &[DocumentNumber],
+        visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
+    ) -> Result<()> {
+        Snapshot::load(self, numbers, visit)
+    }
+
+    fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
+        match self.ended()? {
+            None => self.postings_count(path, key),
+            Some(_) => Ok(self.equal(path, key)?.len()),
+        }
+    }
+
+    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
+        match self.ended()? {
+            None => self.presence_count(path, kinds),
+            Some(_) => Ok(Source::presence(self, path, kinds)?.len()),
+        }
+    }
+
+    fn live_len(&self) -> Result<u64> {
+        let ended = self.ended()?.map_or(0, DocumentSet::len);
+        Ok(self.presence_count(PathNumber::ROOT, &[Presence::Object])? - ended)
+    }
+
+    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
+        match self.ended()? {
+            None => self.range_count(path, &range.lower, &range.upper),
+            Some(_) => Ok(None),
+        }
+    }
+
+    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
+        Snapshot::histogram(self, path)
+    }
+
+    fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+        match self.ended()? {
+            None => Snapshot::numbers(self, path),
+            Some(_) => Ok(None),
+        }
+    }
+
+    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+        Snapshot::keep_answer(self, path, key, answer);
+    }
+
+    fn equal_from(
+        &self,
+        path: PathNumber,
+        key: &[u8],
+        from: DocumentNumber,
+        count: u64,
+    ) -> Result<(DocumentSet, bool)> {
+        let (found, has_more) = self.some_postings(path, key, from, count)?;
+        Ok((self.without_ended(found)?, has_more))
+    }
+}
+
+fn visit_terms(
+    snapshot: &Snapshot,
+    path: PathNumber,
+    mut walk: TermWalk<'_>,
+    visit: &mut VisitValue<'_>,
+) -> Result<()> {
+    let ended = snapshot.ended()?;
+    let mut term_count = 0;
+    while let Some(mut term) = walk.next_term()? {
+        term_count += 1;
+        let flow = match ended {
+            None => visit(term.key, &mut term)?,
+            Some(ended) => {
+                let mut documents = term.take()?;
+                documents.and_not_with(ended);
+                if documents.is_empty() {
+                    continue;
+                }
+                visit(term.key, &mut documents)?
+            }
+        };
+        if flow.is_break() {
+            break;
+        }
+    }
+    if walk.reads_tree() {
+        snapshot.spend(path, term_count);
+    }
+    Ok(())
+}
+
+impl Posting for Term<'_, '_> {
+    fn len(&mut self) -> Result<u64> {
+        Term::len(self)
+    }
+
+    fn take(&mut self) -> Result<DocumentSet> {
+        Term::take(self)
+    }
+
+    fn take_some(&mut self, from: DocumentNumber, count: u64) -> Result<(DocumentSet, bool)> {
+        Term::take_some(self, from, count)
+    }
+
+    fn add_to(&mut self, union: &mut Union) -> Result<()> {
+        Term::add_to(self, union)
+    }
+}
