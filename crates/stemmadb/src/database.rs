@@ -12,22 +12,23 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::Result;
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
 use crate::document::Document;
+use crate::engine::directory::{self, OpenedDirectory};
 use crate::engine::{CheckReport, Duplicates, Edit, IndexInfo, Info, Progress, Store, Swept, Transaction, Upkeeper};
 use crate::index::Index;
 use crate::keys::{Expiring, Keys};
-use crate::log::{Blob, BlobReader, DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
+use crate::log::{Blob, BlobReader, DatabaseLock, MemoryVfs, Vfs};
 use crate::options::{Durability, Options};
 use crate::query::{Find, Query};
 use crate::read::{Branch, PathInfo, Snapshot};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::sync::Mutex;
 use crate::transact::{self, Attempt, Checking};
-use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
+use crate::tree::{MemoryTree, Tree};
 use crate::value::Value;
 use crate::view::Views;
-use crate::{Error, Result};
 
 /// A database of documents. Cheap to clone; every method may be called from any thread.
 ///
@@ -102,73 +103,16 @@ impl Database {
     /// # Errors
     /// As [`Database::open`].
     pub fn rebuild(path: impl AsRef<Path>, options: Options, mut progress: impl FnMut(Progress)) -> Result<Self> {
-        let path = path.as_ref();
-        let (vfs, lock) = Self::lock(path, false)?;
-        let (tree, before) = (path.join(TREE), path.join(TREE_BEFORE_REBUILD));
-        if tree.exists() {
-            remove_directory(&before)?;
-            rename(&tree, &before)?;
-        }
-        let rebuilt = Self::open_locked(path, vfs, lock.clone(), options, &mut progress);
-        match &rebuilt {
-            Ok(_) => remove_directory(&before)?,
-            Err(_) if before.exists() => {
-                remove_directory(&tree)?;
-                rename(&before, &tree)?;
-            }
-            Err(_) => {}
-        }
-        drop(lock);
-        rebuilt
+        directory::rebuild(path.as_ref(), options, |opened| Self::start_opened(opened, &mut progress))
     }
 
     fn open_showing(path: &Path, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
-        if options.read_only {
-            return Self::open_to_read(path, options, progress);
-        }
-        let (vfs, lock) = Self::lock(path, options.create)?;
-        Self::open_locked(path, vfs, lock, options, progress)
+        Self::start_opened(directory::open(path, options)?, progress)
     }
 
-    /// Opens without changing anything on the disk: what recovery writes stays in memory.
-    fn open_to_read(path: &Path, options: Options, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
-        refuse_strangers(path, false)?;
-        let vfs = ReadingVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
-        let lock = Arc::new(DatabaseLock::acquire(&vfs)?);
-        let tree_path = path.join(TREE);
-        let has_tree = tree_path.join("data.mdb").exists();
-        let tree: Box<dyn Tree> = match has_tree {
-            true => Box::new(LmdbTree::open(&tree_path, &LmdbOptions { read_only: true, ..LmdbOptions::default() })?),
-            false => Box::new(MemoryTree::new()),
-        };
-        // Nothing can be merged into a tree on the disk.
-        let memory_bytes = if has_tree { usize::MAX } else { options.memory_bytes };
-        let options = Options { memory_bytes, ..options };
-        Self::start(Arc::new(vfs), tree, options, Some(path.to_owned()), Some(lock), progress)
-    }
-
-    /// Takes the directory for this process; makes it if it may.
-    fn lock(path: &Path, create: bool) -> Result<(DiskVfs, Arc<DatabaseLock>)> {
-        if !create || path.exists() {
-            refuse_strangers(path, create)?;
-        }
-        let vfs = DiskVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
-        let lock = DatabaseLock::acquire(&vfs)?;
-        Ok((vfs, Arc::new(lock)))
-    }
-
-    fn open_locked(
-        path: &Path,
-        vfs: DiskVfs,
-        lock: Arc<DatabaseLock>,
-        options: Options,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Self> {
-        let tree_path = path.join(TREE);
-        std::fs::create_dir_all(&tree_path)
-            .map_err(|error| Error::io(format!("create {}", tree_path.display()), error))?;
-        let tree = LmdbTree::open(&tree_path, &LmdbOptions::default())?;
-        Self::start(Arc::new(vfs), Box::new(tree), options, Some(path.to_owned()), Some(lock), progress)
+    fn start_opened(opened: OpenedDirectory, progress: &mut dyn FnMut(Progress)) -> Result<Self> {
+        let OpenedDirectory { vfs, tree, options, path, lock } = opened;
+        Self::start(vfs, tree, options, Some(path), Some(lock), progress)
     }
 
     pub(crate) fn start(
@@ -698,47 +642,4 @@ impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Database").field("path", &self.path()).field("sequence", &self.sequence()).finish()
     }
-}
-
-/// The tree's directory in the database's.
-const TREE: &str = "tree";
-
-/// Where the old tree waits until a rebuild has come to its end.
-const TREE_BEFORE_REBUILD: &str = "tree.before-rebuild";
-
-/// Refuses a path that is there but is no database, before anything is written to it.
-fn refuse_strangers(path: &Path, create: bool) -> Result<()> {
-    let not_a_database = |what: &str| {
-        Error::invalid(format!("{} {what}", path.display()))
-            .with_hint("a Stemma database is a directory with a `log` directory in it; give a new or empty directory to create one")
-    };
-    if !path.exists() {
-        return Err(Error::not_found(format!("there is no database at {}", path.display()))
-            .with_hint("check the path; `stemma import` or `stemma put` makes a new database"));
-    }
-    if !path.is_dir() {
-        return Err(not_a_database("is a file, not a database"));
-    }
-    if path.join("log").is_dir() {
-        return Ok(());
-    }
-    // A crash while a database was made leaves only these.
-    let ours = [std::ffi::OsStr::new("LOCK"), std::ffi::OsStr::new(TREE)];
-    let entries = path.read_dir().map_err(|error| Error::io(format!("read {}", path.display()), error))?;
-    let has_strangers = entries.flatten().any(|entry| !ours.contains(&&*entry.file_name()));
-    if create && !has_strangers { Ok(()) } else { Err(not_a_database("is not a Stemma database")) }
-}
-
-fn remove_directory(path: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("remove {}", path.display()), error))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn rename(from: &Path, to: &Path) -> Result<()> {
-    std::fs::rename(from, to)
-        .map_err(|error| Error::io(format!("rename {} to {}", from.display(), to.display()), error))
 }

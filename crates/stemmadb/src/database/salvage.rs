@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Database, refuse_strangers};
-use crate::engine::{self, SalvageReport, Salvaged};
-use crate::log::{DatabaseLock, ReadingVfs};
-use crate::{Error, Result};
+use super::Database;
+use crate::Result;
+use crate::engine::{self, SalvageReport, Salvaged, directory};
 
 impl Database {
     /// Shows everything that can still be read of the closed database at `path`, past whatever damage there is to it, to `visit`:
@@ -19,10 +18,7 @@ impl Database {
     /// `NotFound` or `Invalid` if there is no database; `Locked` if another process writes it; `Unavailable` if its directory can't be
     /// read; whatever `visit` returns. Damage is no error: it is in the report.
     pub fn salvage(path: impl AsRef<Path>, mut visit: impl FnMut(Salvaged) -> Result<()>) -> Result<SalvageReport> {
-        let path = path.as_ref();
-        refuse_strangers(path, false)?;
-        let vfs = ReadingVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
-        let _lock = DatabaseLock::acquire(&vfs)?;
+        let (vfs, _lock) = directory::lock_to_read(path.as_ref())?;
         engine::salvage(Arc::new(vfs), &mut visit)
     }
 }

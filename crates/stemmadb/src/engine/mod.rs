@@ -15,6 +15,7 @@ mod commit_hook;
 mod compact;
 mod content_sweep;
 mod declare;
+pub(crate) mod directory;
 mod edit;
 mod expire;
 mod info;

@@ -8,6 +8,7 @@
 //! Concurrency: whoever commits a transaction holds the writer lock from its first read to the end of `commit`, never while waiting
 //! for the disk. A *speculative* transaction reads what is published, holds no lock, and is never committed itself.
 
+mod expire;
 mod files;
 
 use std::sync::Arc;
