@@ -1,7 +1,7 @@
 //! A clock that is wrong: it jumps by decades, to and fro, between two openings and while a database is open. What is written, its order,
 //! its revisions, feeds and replication don't come from it; what ends by it is gone or there, never both, and never twice.
 //!
-//! Every database takes its time from `store::clock`, whose clock stands here and is set; waiting is by the clock that only goes forward.
+//! Every database takes its time from `options::clock`, whose clock stands here and is set; waiting is by the clock that only goes forward.
 //! `STEMMA_CLOCK_STEPS` says how many random steps there are (default 600), `STEMMA_CLOCK_SEED` where to begin.
 
 use std::sync::atomic::{AtomicBool, Ordering};

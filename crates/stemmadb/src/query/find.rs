@@ -1,5 +1,7 @@
 //! A query on its way: narrowed step by step, then run against one snapshot.
 
+mod group_by;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +9,6 @@ use std::time::Duration;
 use super::execute::aggregate::{self, Summary, canonical};
 use super::execute::explain::{self, Explanation};
 use super::execute::rows::{self, Rows};
-use super::group_by::GroupBy;
 use super::language::document::{self, value_at};
 use super::language::field::field;
 use super::language::selector::Selector;
@@ -22,6 +23,8 @@ use crate::engine::{Store, Transaction};
 use crate::read::Snapshot;
 use crate::revision::DocumentId;
 use crate::value::{Number, Path, Value};
+
+pub use group_by::GroupBy;
 
 /// A query bound to the state of the database when it was begun. Nothing is read before it is run.
 #[must_use = "a query does nothing until it is run"]

@@ -7,7 +7,6 @@
 mod candidates;
 mod execute;
 mod find;
-mod group_by;
 mod language;
 mod live;
 mod plan;
@@ -17,8 +16,7 @@ pub(crate) use candidates::candidates;
 pub use execute::{Explanation, Summary};
 #[cfg(test)]
 use execute::{count, documents, explain, ids, values};
-pub use find::{Find, Found};
-pub use group_by::GroupBy;
+pub use find::{Find, Found, GroupBy};
 pub(crate) use language::Matcher;
 pub use language::{Field, Selector, Sort, all_of, any_of, element, field, not};
 pub(crate) use live::{Clue, Clues, LiveQuery};

@@ -1,16 +1,16 @@
 //! Groups of matching documents with one value each.
 
-use super::execute::aggregate::{self, Summary};
-use super::find::Find;
+use super::Find;
 use crate::Result;
+use crate::query::execute::aggregate::{self, Summary};
 use crate::value::Value;
 
 /// What matches, in groups of documents with one value at a path. Documents without a value there are in no group.
 #[derive(Debug)]
 #[must_use = "a query does nothing until it is run"]
 pub struct GroupBy {
-    pub(in crate::query) find: Find,
-    pub(in crate::query) path: String,
+    pub(super) find: Find,
+    pub(super) path: String,
 }
 
 impl GroupBy {
