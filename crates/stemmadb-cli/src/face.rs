@@ -163,7 +163,7 @@ impl Database {
         let is_new = matches!(write.over, Over::Nothing);
         let id = write.id.clone();
         let Some(edit) = self.edit_of(write)? else { return Ok(String::new()) };
-        match self.inner.edit_with(durability_of(durability), edit) {
+        match self.inner.with_durability(durability_of(durability)).edit(edit) {
             Ok(revision) => Ok(revision.to_string()),
             // A unique view may refuse a document that is new.
             Err(error) if is_new && error.kind() == ErrorKind::Conflict && self.inner.get(&id)?.is_some() => {
@@ -185,7 +185,7 @@ impl Database {
                 Err(failure) => known.push((at, Err(failure))),
             }
         }
-        let written = self.inner.bulk_with(durability_of(durability), valid)?;
+        let written = self.inner.with_durability(durability_of(durability)).bulk(valid)?;
         let mut outcomes: Vec<Result<()>> =
             written.into_iter().map(|outcome| outcome.map(|_| ()).map_err(Failure::from)).collect();
         for (at, outcome) in known {
@@ -212,7 +212,7 @@ impl Database {
     pub(crate) fn delete(&self, id: &str, revision: Option<&str>, durability: DurabilityChoice) -> Result<String> {
         let revision = self.revision_or_current(id, revision)?;
         let edit = Edit::Delete { id: DocumentId::new(id)?, revision };
-        Ok(self.inner.edit_with(durability_of(durability), edit)?.to_string())
+        Ok(self.inner.with_durability(durability_of(durability)).edit(edit)?.to_string())
     }
 
     /// The revision written so, or else the current one of the document.
@@ -470,19 +470,19 @@ pub(crate) enum Summary {
 impl Database {
     /// Name and definition of each view.
     pub(crate) fn views(&self) -> Result<Vec<Object>> {
-        let views = self.inner.declared_views()?.into_iter();
+        let views = self.inner.views().definitions()?.into_iter();
         Ok(views
             .map(|(name, definition)| [("name", Value::from(name)), ("definition", definition)].into_iter().collect())
             .collect())
     }
 
     pub(crate) fn define_view(&self, name: &str, definition: &Value) -> Result<()> {
-        self.inner.define_view(name, definition)?.update()?;
+        self.inner.views().define(name, definition)?.update()?;
         Ok(())
     }
 
     pub(crate) fn drop_view(&self, name: &str) -> Result<()> {
-        Ok(self.inner.drop_view(name)?)
+        Ok(self.inner.views().remove(name)?)
     }
 
     /// Hands each row of the answer to `show`.
@@ -492,7 +492,7 @@ impl Database {
         question: &SummaryQuestion,
         show: &mut dyn FnMut(Object) -> Result<()>,
     ) -> Result<()> {
-        let view = self.inner.declared_view(name)?;
+        let view = self.inner.views().open(name)?;
         view.update()?;
         let query = view.query().skip(question.skip).limit(question.limit.unwrap_or(u64::MAX));
         let query = if question.descending { query.descending() } else { query };
@@ -753,7 +753,7 @@ impl Database {
 
     /// Verifies everything.
     pub(crate) fn check(&self, progress: &Progress) -> Result<Checked> {
-        let report = self.inner.check(|step| progress.reached_of(step.done, step.total))?;
+        let report = self.inner.maintenance().check_with_progress(|step| progress.reached_of(step.done, step.total))?;
         let fields: [(&str, Value); 6] = [
             ("document_count", report.document_count.into()),
             ("term_count", report.term_count.into()),
@@ -769,12 +769,12 @@ impl Database {
 
     /// Gives back space; returns how many bytes.
     pub(crate) fn compact(&self, progress: &Progress) -> Result<u64> {
-        Ok(self.inner.compact_showing(|step| progress.reached_of(step.done, step.total))?)
+        Ok(self.inner.maintenance().compact_with_progress(|step| progress.reached_of(step.done, step.total))?)
     }
 
     /// Each path, with how many documents have something there, of which kinds, and how many distinct scalars.
     pub(crate) fn paths(&self) -> Result<impl Iterator<Item = Object> + use<>> {
-        let paths = self.inner.paths()?;
+        let paths = self.inner.indexes().paths()?;
         Ok(paths.into_iter().map(|info| {
             let mut object = Object::with_capacity(4);
             object.insert("path", info.path);

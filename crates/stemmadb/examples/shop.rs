@@ -68,7 +68,7 @@ struct Shop {
 impl Shop {
     fn open(db: Database) -> Result<Self> {
         // Every field is indexed anyway; this one may not have the same value twice.
-        db.create_index(Index::on("email").unique())?;
+        db.indexes().create(Index::on("email").unique())?;
         Ok(Shop {
             products: db.collection("products")?,
             customers: db.collection("customers")?,

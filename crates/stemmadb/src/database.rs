@@ -1,12 +1,14 @@
-//! The public face: a database that is opened, written, read and followed.
+//! The public API: every public operation on a database starts here.
 
-mod expiry;
-mod peers;
+mod expiration;
+mod files;
+mod indexes;
+mod local_documents;
+mod maintenance;
 mod salvage;
 mod schemas;
 mod views;
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,24 +18,34 @@ use crate::Result;
 use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
-use crate::engine::{CheckReport, Duplicates, Edit, IndexInfo, Info, Progress, Store, Swept, Transaction, Upkeeper};
-use crate::index::Index;
+use crate::engine::{Edit, Info, Progress, Store, Transaction, Upkeeper};
 use crate::keys::{Expiring, Keys};
-use crate::log::{Blob, BlobReader, DatabaseLock, MemoryVfs, Vfs};
+use crate::log::{DatabaseLock, MemoryVfs, Vfs};
 use crate::options::{Durability, Options};
+use crate::publish::Notifier;
 use crate::query::{Find, Query};
-use crate::read::{Branch, PathInfo, Snapshot};
+use crate::read::{Branch, Snapshot};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::sync::Mutex;
 use crate::transact::{self, Attempt, Checking};
 use crate::tree::{MemoryTree, Tree};
 use crate::value::Value;
-use crate::view::Views;
+use crate::view::{OpenView, View, ViewRegistry};
 
-/// A database of documents. Cheap to clone; every method may be called from any thread.
+pub use expiration::Expiration;
+pub use files::Files;
+pub use indexes::Indexes;
+pub use local_documents::LocalDocuments;
+pub use maintenance::Maintenance;
+pub use schemas::Schemas;
+pub use views::Views;
+
+/// An open document database. Cheap to clone; every method may be called from any thread.
 ///
-/// Every write returns when it is as durable as [`Options::durability`] says, by default flushed to the disk, and every
-/// field is indexed from the first write.
+/// Every write returns once it is as durable as [`Options::durability`] requires: by default, flushed to disk. Every
+/// field is indexed from the first write. Operations on views, indexes, files, schemas, expiration, `_local` documents
+/// and maintenance are grouped under [`Database::views`], [`Database::indexes`], [`Database::files`],
+/// [`Database::schemas`], [`Database::expiration`], [`Database::local_documents`] and [`Database::maintenance`].
 ///
 /// ```
 /// use stemmadb::{Database, field};
@@ -52,44 +64,46 @@ use crate::view::Views;
 #[derive(Clone)]
 pub struct Database {
     handle: Arc<Handle>,
+    /// The durability of writes made through this clone.
+    durability: Durability,
 }
 
-/// Closes the database when its last clone is dropped.
+/// What all clones share. Dropping it closes the database.
 struct Handle {
     store: Arc<Store>,
     upkeeper: Mutex<Option<Upkeeper>>,
     hub: Arc<Hub>,
     expiring: Arc<Expiring>,
-    views: Arc<Views>,
+    views: Arc<ViewRegistry>,
     path: Option<PathBuf>,
-    /// Held until everything else is closed.
+    /// Released after everything else is closed.
     _lock: Option<Arc<DatabaseLock>>,
 }
 
 impl Database {
-    /// Opens the database in the directory `path`; makes it if there is none.
+    /// Opens the database in the directory `path`, creating it if it doesn't exist.
     ///
     /// # Errors
-    /// `Locked` if another process has it open; `Unavailable` if the disk is full or read-only; `Invalid` if the directory is something
-    /// else; `Corrupt` if stored bytes are damaged.
+    /// `Locked` if another process has it open; `Unavailable` if the disk is full or read-only; `Invalid` if the
+    /// directory is not a database; `Corrupt` if stored bytes are damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, Options::default())
     }
 
-    /// Opens the database in the directory `path`, in your own way.
+    /// Opens the database in the directory `path` with the given options.
     ///
     /// # Errors
-    /// As [`Database::open`].
+    /// Those of [`Database::open`].
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_showing(path.as_ref(), options, &mut |_| ())
     }
 
-    /// A database in memory: the same in every way, and gone when its last clone is dropped.
+    /// Creates a database in memory. It works like one on disk, and is gone when its last clone is dropped.
     pub fn in_memory() -> Self {
-        Self::in_memory_with(Options::default()).expect("a database in memory has nothing to fail on")
+        Self::in_memory_with(Options::default()).expect("opening a database in memory does no I/O")
     }
 
-    /// A database in memory, in your own way.
+    /// Creates a database in memory with the given options.
     ///
     /// # Errors
     /// `Unavailable` if no thread can be started.
@@ -97,11 +111,12 @@ impl Database {
         Self::start(Arc::new(MemoryVfs::new()), Box::new(MemoryTree::new()), options, None, None, &mut |_| ())
     }
 
-    /// Builds what is derived from the log anew, for the closed database at `path`, and opens it; `progress` hears of it. If the log
-    /// can't be read to its end, everything is left as it was.
+    /// Opens the closed database at `path` after rebuilding everything that is derived from its log; reports to `progress`.
+    ///
+    /// If the log can't be read to its end, the database is left unchanged.
     ///
     /// # Errors
-    /// As [`Database::open`].
+    /// Those of [`Database::open`].
     pub fn rebuild(path: impl AsRef<Path>, options: Options, mut progress: impl FnMut(Progress)) -> Result<Self> {
         directory::rebuild(path.as_ref(), options, |opened| Self::start_opened(opened, &mut progress))
     }
@@ -123,13 +138,14 @@ impl Database {
         lock: Option<Arc<DatabaseLock>>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self> {
+        let durability = options.durability;
         let store = Store::open(vfs, tree, options, progress)?;
         let hub = Hub::attach(&store.parts.publisher);
-        let views = Views::new(&store);
+        let views = ViewRegistry::new(&store);
         let upkeeper = Mutex::new(Some(Upkeeper::start(&store)?));
         let expiring = Arc::default();
         let handle = Handle { store, upkeeper, hub, expiring, views, path, _lock: lock };
-        let database = Database { handle: Arc::new(handle) };
+        let database = Database { handle: Arc::new(handle), durability };
         database.handle.views.start()?;
         Ok(database)
     }
@@ -143,42 +159,57 @@ impl Database {
         &self.handle.hub
     }
 
-    fn durability(&self) -> Durability {
-        self.store().parts.options.durability
-    }
-
-    /// Where it lies; none in memory.
+    /// Returns the database's directory, or `None` if it is in memory.
     pub fn path(&self) -> Option<&Path> {
         self.handle.path.as_deref()
+    }
+
+    /// Returns a handle to the same database whose writes have the given durability instead of [`Options::durability`].
+    /// Cheap.
+    ///
+    /// ```
+    /// # use stemmadb::{Database, Durability};
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = Database::in_memory();
+    /// let unsynced = db.with_durability(Durability::None);
+    /// unsynced.insert("draft", &serde_json::json!({"text": "to be continued"}))?;
+    /// db.flush()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_durability(&self, durability: Durability) -> Self {
+        Database { handle: self.handle.clone(), durability }
     }
 
     /// Creates the document `id`; returns its revision.
     ///
     /// # Errors
-    /// `Conflict` if it exists; `Duplicate` if another document has a value that is declared unique; `Invalid` for a bad id or a body that is no
-    /// object.
+    /// `Conflict` if it exists; `Duplicate` if it has a value that a unique index already holds; `Invalid` for a bad id
+    /// or a body that is not an object.
     pub fn insert<B: Serialize + ?Sized>(&self, id: &str, body: &B) -> Result<Revision> {
         self.edit(Edit::Insert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
     }
 
-    /// Replaces the revision that was read; returns the new one.
+    /// Replaces the document `id` if its current revision is `revision`; returns the new revision.
     ///
     /// # Errors
-    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Duplicate` if another document has a value that is
-    /// declared unique; `Invalid` for a bad body.
+    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Duplicate` if it has a value
+    /// that a unique index already holds; `Invalid` for a bad body.
     pub fn replace<B: Serialize + ?Sized>(&self, id: &str, revision: &Revision, body: &B) -> Result<Revision> {
         self.edit(Edit::Replace { id: DocumentId::new(id)?, revision: *revision, body: Value::from_serialize(body)? })
     }
 
-    /// Creates the document or replaces whatever is current; returns the new revision.
+    /// Creates or replaces the document `id`, whatever its current revision; returns the new revision.
     ///
     /// # Errors
-    /// `Duplicate` if another document has a value that is declared unique; `Invalid` for a bad id or a body that is no object.
+    /// `Duplicate` if it has a value that a unique index already holds; `Invalid` for a bad id or a body that is not an
+    /// object.
     pub fn upsert<B: Serialize + ?Sized>(&self, id: &str, body: &B) -> Result<Revision> {
         self.edit(Edit::Upsert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
     }
 
-    /// Deletes the revision that was read; returns the revision of the deletion.
+    /// Deletes the document `id` if its current revision is `revision`; returns the deletion's revision.
     ///
     /// # Errors
     /// `Conflict` if `revision` is not current; `NotFound` if there is no such document.
@@ -186,66 +217,40 @@ impl Database {
         self.edit(Edit::Delete { id: DocumentId::new(id)?, revision: *revision })
     }
 
-    /// Applies one edit.
+    /// Applies one edit; returns the new revision.
     ///
     /// # Errors
-    /// As the method of the edit's name.
+    /// Those of the method with the edit's name.
     pub fn edit(&self, edit: Edit) -> Result<Revision> {
-        self.store().edit(self.durability(), edit)
+        self.store().edit(self.durability, edit)
     }
 
-    /// Applies one edit, as durable as you say.
+    /// Applies several edits independently: one may fail while the others succeed. All share one log write and one
+    /// flush.
     ///
     /// # Errors
-    /// As the method of the edit's name.
-    pub fn edit_with(&self, durability: Durability, edit: Edit) -> Result<Revision> {
-        self.store().edit(durability, edit)
-    }
-
-    /// Applies each edit on its own merits: one may fail while the others stand. One write and one flush serve all.
-    ///
-    /// # Errors
-    /// Of the whole: as [`Database::write`]. Of each: as the method of the edit's name.
+    /// For the whole call: those of [`Database::write`]. For each edit: those of the method with the edit's name.
     pub fn bulk(&self, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
-        self.store().bulk(self.durability(), edits)
+        self.store().bulk(self.durability, edits)
     }
 
-    /// As [`Database::bulk`], as durable as you say.
+    /// Runs `work` as a serializable, atomic transaction. If `work` returns an error, the transaction is rolled back.
+    ///
+    /// Other writers wait while `work` runs, so keep it short, and don't write through the database itself inside it
+    /// (that would deadlock). [`Database::optimistic`] blocks nobody.
     ///
     /// # Errors
-    /// As [`Database::bulk`].
-    pub fn bulk_with(&self, durability: Durability, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
-        self.store().bulk(durability, edits)
-    }
-
-    /// Runs `work` as a transaction: serialisable, all or nothing. If `work` fails, nothing of it happens.
-    ///
-    /// Other writers wait meanwhile, so keep `work` short, and don't write through the database itself inside it.
-    ///
-    /// # Errors
-    /// Those of `work`; `Duplicate` if it leaves two documents with a value that is declared unique, which is asked when it is done;
-    /// `Unavailable` or `Closed` if the log can't be written.
+    /// Those of `work`; `Duplicate` if the committed state would violate a unique index; `Unavailable` or `Closed` if
+    /// the log can't be written.
     pub fn write<T>(&self, work: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
-        self.store().write(self.durability(), work)
+        self.store().write(self.durability, work)
     }
 
-    /// As [`Database::write`], as durable as you say.
+    /// Runs `work` as an optimistic transaction: it reads a snapshot without a lock, and commits if nothing it read has
+    /// changed since. Otherwise `work` runs again. Serializable and atomic, as [`Database::write`] is.
     ///
-    /// # Errors
-    /// As [`Database::write`].
-    pub fn write_with<T>(
-        &self,
-        durability: Durability,
-        work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
-    ) -> Result<T> {
-        self.store().write(durability, work)
-    }
-
-    /// Runs `work` as a transaction that holds nobody up: it reads one state without a lock, and commits if nothing it read has
-    /// changed by then; else it runs again. Serialisable and all or nothing, as [`Database::write`] is.
-    ///
-    /// For work that takes long, or that seldom meets others. `work` may run several times, so let it do nothing that can't be done
-    /// twice. Commits cost a look at each change since it began.
+    /// Suited to work that takes long or that rarely conflicts. `work` may run several times, so it must have no other
+    /// side effects. A commit costs one check for each change since the snapshot.
     ///
     /// ```
     /// # use stemmadb::{Database, field};
@@ -262,24 +267,13 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Those of `work`; `Conflict` if others interfered a hundred times; `Unavailable` or `Closed` if the log can't be written.
+    /// Those of `work`; `Conflict` after a hundred conflicting attempts; `Unavailable` or `Closed` if the log can't be
+    /// written.
     pub fn optimistic<T>(&self, work: impl FnMut(&mut Attempt<'_>) -> Result<T>) -> Result<T> {
-        self.optimistic_with(self.durability(), work)
+        transact::optimistic(self.store(), self.durability, Checking::Reads, work)
     }
 
-    /// As [`Database::optimistic`], as durable as you say.
-    ///
-    /// # Errors
-    /// As [`Database::optimistic`].
-    pub fn optimistic_with<T>(
-        &self,
-        durability: Durability,
-        work: impl FnMut(&mut Attempt<'_>) -> Result<T>,
-    ) -> Result<T> {
-        transact::optimistic(self.store(), durability, Checking::Reads, work)
-    }
-
-    /// The document `id`, or none if there is none or it is deleted.
+    /// Returns the document `id`, or `None` if it doesn't exist or is deleted.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -287,75 +281,8 @@ impl Database {
         self.store().get(id)
     }
 
-    /// Stores content for a file, in constant memory, however long it is; returns when it is flushed. It becomes a document's with
-    /// [`Transaction::attach`], and is kept at least as long as it is held. The same content is stored once.
-    ///
-    /// # Errors
-    /// Those of `content`; `Unavailable` if the disk is full or can't be written.
-    pub fn store_content(&self, mut content: impl Read) -> Result<Arc<Blob>> {
-        self.store().store_content(&mut content)
-    }
-
-    /// Gives a document a file, or other content to the one it has; returns the new revision. Constant memory, however long it is.
-    ///
-    /// ```
-    /// # use std::io::Read;
-    /// # use stemmadb::Database;
-    /// # fn main() -> stemmadb::Result<()> {
-    /// # let db = Database::in_memory();
-    /// let first = db.insert("solaris", &serde_json::json!({"title": "Solaris"}))?;
-    /// db.attach("solaris", &first, "cover.txt", "text/plain", &b"an ocean"[..])?;
-    /// let mut cover = String::new();
-    /// db.attachment("solaris", "cover.txt")?.expect("just attached").read_to_string(&mut cover)?;
-    /// assert_eq!(cover, "an ocean");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::store_content`] and [`Transaction::attach`].
-    pub fn attach(
-        &self,
-        id: &str,
-        revision: &Revision,
-        name: &str,
-        content_type: &str,
-        content: impl Read,
-    ) -> Result<Revision> {
-        let content = self.store_content(content)?;
-        let (name, content_type) = (name.to_owned(), content_type.to_owned());
-        self.edit(Edit::Attach { id: DocumentId::new(id)?, revision: *revision, name, content_type, content })
-    }
-
-    /// Takes a file away from a document; returns the new revision. Its content is removed when nothing names it any more.
-    ///
-    /// # Errors
-    /// `Conflict` if `revision` is not current; `NotFound` if there is no such document or file.
-    pub fn detach(&self, id: &str, revision: &Revision, name: &str) -> Result<Revision> {
-        self.edit(Edit::Detach { id: DocumentId::new(id)?, revision: *revision, name: name.to_owned() })
-    }
-
-    /// Opens the file `name` of the document `id`: read it, or seek to the range you want. None if there is none.
-    ///
-    /// # Errors
-    /// `Corrupt` if the file is damaged or lost; `Unavailable` if it can't be read.
-    pub fn attachment(&self, id: &str, name: &str) -> Result<Option<BlobReader>> {
-        let snapshot = self.snapshot()?;
-        match snapshot.get(id)? {
-            Some(document) => snapshot.open_attachment(&document, name),
-            None => Ok(None),
-        }
-    }
-
-    /// Removes the content of files that no document has any more. Never needed: it happens by itself.
-    ///
-    /// # Errors
-    /// `Unavailable` if the disk can't be written; `Corrupt` if stored bytes are damaged.
-    pub fn sweep(&self) -> Result<Swept> {
-        self.store().sweep_content()
-    }
-
-    /// The revision `revision` of the document `id`, a deletion too, while its body is kept: every leaf's is.
+    /// Returns a given revision of the document `id`, deletions included, if its body is still stored. Leaf revisions
+    /// always are.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -363,7 +290,7 @@ impl Database {
         self.snapshot()?.get_revision(id, revision)
     }
 
-    /// The lines of descent of the document `id`, the winner's first.
+    /// Returns the branches of the revision tree of the document `id`, the winning branch first.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -371,51 +298,31 @@ impl Database {
         self.snapshot()?.revisions(id)
     }
 
-    /// The `_local` document `id` (`_local/…`) and its revision's number: one that is neither indexed, nor in the feed, nor
-    /// replicated.
+    /// Opens a namespace of key-value pairs, counters and keys with a time to live, kept beside the documents: see
+    /// [`Keys`].
     ///
     /// # Errors
-    /// `Corrupt` if the stored bytes are damaged.
-    pub fn get_local(&self, id: &str) -> Result<Option<(u64, Value)>> {
-        self.snapshot()?.local_value(id)
-    }
-
-    /// Writes the `_local` document `id`; `expected` is the number it must have now, or none to overwrite. Returns its new number.
-    ///
-    /// # Errors
-    /// `Conflict` if it is not at `expected`; `Invalid` for a bad id or body.
-    pub fn put_local<B: Serialize + ?Sized>(&self, id: &str, expected: Option<u64>, body: &B) -> Result<u64> {
-        let body = Value::from_serialize(body)?;
-        self.write(|transaction| transaction.put_local(id, expected, Some(&body)))
-    }
-
-    /// Deletes the `_local` document `id`.
-    ///
-    /// # Errors
-    /// `NotFound` if there is none; `Conflict` if it is not at `expected`.
-    pub fn delete_local(&self, id: &str, expected: Option<u64>) -> Result<()> {
-        self.write(|transaction| transaction.put_local(id, expected, None).map(|_| ()))
-    }
-
-    /// Keys with values, counters and times to live, beside the documents: see [`Keys`].
-    ///
-    /// # Errors
-    /// `Invalid` if the name is empty, longer than 100 bytes, or has a slash in it.
+    /// `Invalid` if the name is empty, longer than 100 bytes, or contains a slash.
     pub fn keys(&self, namespace: &str) -> Result<Keys> {
-        Keys::new(self.store(), &self.handle.expiring, self.durability(), namespace)
+        Keys::new(self.store(), &self.handle.expiring, self.durability, namespace)
     }
 
-    /// What matches a selector (or a whole [`Query`]): narrow it, then ask for documents, ids, values or a count.
+    /// Finds the documents that match a selector or a whole [`Query`].
+    ///
+    /// Returns a builder: add sort, limit or fields, then ask it for documents, ids, values or a count. Nothing runs
+    /// before that.
     pub fn find(&self, query: impl Into<Query>) -> Find {
         Find::newest(self.store(), query.into())
     }
 
-    /// A query that is asked again and again: checked here, planned once, and then passed to [`Database::find`] by reference.
+    /// Prepares a query that will run many times: checked here, planned once, then passed to [`Database::find`] by
+    /// reference.
     ///
-    /// It saves what parsing, checking and planning take each time: about a microsecond for a condition, much more for long
-    /// lists and patterns. Where it asks for one value and fewer than 16 documents have that, its documents are kept, within a part
-    /// of [`Options::cache_bytes`](crate::Options::cache_bytes), until one of them or whom the value belongs to is changed. A plan is made again when documents bring paths that none had before. Another limit, page or snapshot
-    /// keeps it; another sort is another query.
+    /// This saves parsing, checking and planning on each run: about a microsecond for a simple condition, much more for
+    /// long lists and patterns. The result of a prepared equality query that matches fewer than 16 documents is also
+    /// cached, within a share of [`Options::cache_bytes`](crate::Options::cache_bytes), until a write changes that
+    /// result. The plan is remade when new documents introduce new paths. Limit, page and snapshot may vary between
+    /// runs; a different sort order is a different query.
     ///
     /// ```
     /// # use stemmadb::{Database, field};
@@ -435,7 +342,7 @@ impl Database {
         query.into().kept()
     }
 
-    /// A state of the database that never changes, for several reads that must agree.
+    /// Takes a snapshot: an immutable state of the database, for several reads that must agree.
     ///
     /// # Errors
     /// `Unavailable` if the tree can't be read.
@@ -443,7 +350,7 @@ impl Database {
         self.store().snapshot()
     }
 
-    /// The changes after `since`, up to now. `Sequence::ZERO` for all.
+    /// Iterates over the changes after `since`, up to the newest. `Sequence::ZERO` means all.
     ///
     /// # Errors
     /// `Unavailable` if the tree can't be read.
@@ -451,23 +358,23 @@ impl Database {
         Ok(Changes::new(self.snapshot()?, since))
     }
 
-    /// The changes after `since`, and then each as it is published.
+    /// Subscribes to the changes feed: returns the changes after `since`, and then each new one as it is published.
     pub fn subscribe(&self, since: Sequence) -> Subscription {
         Subscription::new(self.store(), since)
     }
 
-    /// A live query: what matches now, and then what each published transaction changes in that.
+    /// Starts a live query: returns the current result, and then what each published transaction changes in it.
     ///
-    /// Costs a run of the query when the first delta is read; and, for each write, a few look-ups, however many watches there are, and what it takes to tell those whose
-    /// answer changes.
+    /// The first read of it runs the query. Each write then costs a few lookups, however many live queries there are,
+    /// plus the delivery of the deltas to those whose result changes.
     ///
     /// # Errors
-    /// `Invalid` if the query is wrong or has an order, limit or projection: a live query is a set.
+    /// `Invalid` if the query is wrong, or has a sort order, limit or projection: the result of a live query is a set.
     pub fn watch(&self, query: impl Into<Query>) -> Result<Watch> {
         Watch::new(self.store(), &self.handle.hub, query.into())
     }
 
-    /// Goes on with a watch where it was suspended: its first delta is what changed in between, if anything did.
+    /// Resumes a suspended live query. Its first delta is what changed since the suspension, if anything did.
     ///
     /// # Errors
     /// `Invalid` if it was suspended in another database.
@@ -475,25 +382,34 @@ impl Database {
         Watch::resume(self.store(), &self.handle.hub, suspended)
     }
 
-    /// Each change, from now on, of a value whose path matches one of the patterns.
+    /// Subscribes to future changes of the values whose paths match one of the patterns.
     ///
-    /// A path's levels, divided by `/`, are the names from the document down: of fields, and positions of elements. `+` is any one level;
-    /// `#`, which is last, the value there and everything within it: `orders/+/status`, `orders/#`, `#`. The path `_id` goes on with
-    /// the parts of the id between slashes, and changes with every write of the document: `_id/orders/+`. A backslash makes `/`, `+`, `#` and
-    /// `\` ordinary.
+    /// A pattern has levels separated by `/`: field names from the document down, and positions of array elements. `+`
+    /// matches any one level; `#`, only at the end, matches the value there and everything within it:
+    /// `orders/+/status`, `orders/#`, `#`. The path `_id` continues with the parts of the id between slashes, and
+    /// changes with every write of the document: `_id/orders/+`. A backslash escapes `/`, `+`, `#` and `\`.
     ///
     /// # Errors
-    /// `Invalid` if a pattern is wrong, or there is none.
+    /// `Invalid` if a pattern is wrong, or if there is none.
     pub fn subscribe_paths<P: AsRef<str>>(&self, patterns: impl IntoIterator<Item = P>) -> Result<PathSubscription> {
         PathSubscription::new(self.store(), &self.handle.hub, patterns)
     }
 
-    /// The newest published sequence.
+    /// Calls `callback` with the newest sequence once now and then after each publication, until the returned
+    /// [`Notifier`] is dropped.
+    ///
+    /// The callback runs on the writers' threads, so it must neither block nor use the database. One call may stand for
+    /// several publications.
+    pub fn on_publish(&self, callback: impl Fn(Sequence) + Send + Sync + 'static) -> Notifier {
+        self.store().parts.publisher.notify(Box::new(callback))
+    }
+
+    /// Returns the newest published sequence.
     pub fn sequence(&self) -> Sequence {
         self.store().parts.publisher.published()
     }
 
-    /// Counts and sizes.
+    /// Returns counts and sizes.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
@@ -501,7 +417,7 @@ impl Database {
         self.store().info()
     }
 
-    /// Flushes everything written so far, whatever the durability it was written with.
+    /// Flushes every earlier write to disk, whatever its durability.
     ///
     /// # Errors
     /// `Unavailable` or `Closed` if the log can't be flushed.
@@ -509,109 +425,58 @@ impl Database {
         self.store().flush()
     }
 
-    /// Merges everything in memory into the tree. Never needed: it happens by itself.
+    /// Opens a view written in Rust: a stored, incrementally updated summary of the documents, queried by ranges of
+    /// keys.
+    ///
+    /// Opening costs nothing. The first query builds the view's rows; later ones first apply the writes made since.
+    /// [`Database::views`] opens views declared as JSON or given as functions.
     ///
     /// # Errors
-    /// `Unavailable` if the tree can't be written.
-    pub fn checkpoint(&self) -> Result<()> {
-        self.store().checkpoint()
+    /// `Corrupt` if stored bytes are damaged; `Unavailable` if the rows of an older version can't be removed.
+    pub fn view<V: View>(&self, view: V) -> Result<OpenView<V>> {
+        self.handle.views.open(view)
     }
 
-    /// Gives back all space that is not needed; returns the bytes freed in the log. Never needed: it happens by itself, piece by piece.
+    /// Returns the operations on views declared as JSON or given as functions.
+    pub fn views(&self) -> Views<'_> {
+        Views::new(self)
+    }
+
+    /// Returns the operations on secondary indexes: create, remove, list.
+    pub fn indexes(&self) -> Indexes<'_> {
+        Indexes::new(self)
+    }
+
+    /// Returns the operations on files attached to documents: attach, open, detach.
+    pub fn files(&self) -> Files<'_> {
+        Files::new(self)
+    }
+
+    /// Returns the operations on the JSON Schemas that documents must match.
+    pub fn schemas(&self) -> Schemas<'_> {
+        Schemas::new(self)
+    }
+
+    /// Returns the operations on document expiration (TTL).
+    pub fn expiration(&self) -> Expiration<'_> {
+        Expiration::new(self)
+    }
+
+    /// Returns the operations on `_local` documents, which are not replicated.
+    pub fn local_documents(&self) -> LocalDocuments<'_> {
+        LocalDocuments::new(self)
+    }
+
+    /// Returns the maintenance operations: check, checkpoint, compact.
+    pub fn maintenance(&self) -> Maintenance<'_> {
+        Maintenance::new(self)
+    }
+
+    /// Closes the database: flushes and merges all writes. Dropping the last clone does the same but can't report
+    /// errors.
     ///
     /// # Errors
-    /// `Unavailable` if log or tree can't be written; `Corrupt` if stored bytes are damaged.
-    pub fn compact(&self) -> Result<u64> {
-        self.store().compact(&mut |_| ())
-    }
-
-    /// As [`Database::compact`]; `progress` hears of it, in bytes of the log.
-    ///
-    /// # Errors
-    /// As [`Database::compact`].
-    pub fn compact_showing(&self, mut progress: impl FnMut(Progress)) -> Result<u64> {
-        self.store().compact(&mut progress)
-    }
-
-    /// Declares an index and builds it: others read and write meanwhile, and a crash only delays it. Complete on return. One that is declared
-    /// in the same way already costs nothing, so a program may declare its indexes whenever it starts.
-    ///
-    /// ```
-    /// # use stemmadb::{Database, ErrorKind, Index};
-    /// # fn main() -> stemmadb::Result<()> {
-    /// # let db = Database::in_memory();
-    /// db.create_index(Index::on("email").unique())?;
-    /// db.insert("ada", &serde_json::json!({"email": "ada@example.org"}))?;
-    /// let taken = db.insert("eve", &serde_json::json!({"email": "ada@example.org"})).unwrap_err();
-    /// assert_eq!(taken.kind(), ErrorKind::Duplicate);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Costs a read of every document, and a row for each distinct value.
-    ///
-    /// # Errors
-    /// `Invalid` if the description is wrong, or there is another index of this name; `Duplicate` if two documents share a value that is
-    /// to be unique: the index is not declared then.
-    pub fn create_index(&self, index: Index) -> Result<()> {
-        self.create_index_showing(index, |_| ())
-    }
-
-    /// As [`Database::create_index`]; `progress` hears of it, in documents.
-    ///
-    /// # Errors
-    /// As [`Database::create_index`].
-    pub fn create_index_showing(&self, index: Index, mut progress: impl FnMut(Progress)) -> Result<()> {
-        self.store().create_index(&index, &mut progress)
-    }
-
-    /// Takes a declared index away. It is out of use on return; the space is given back in the background.
-    ///
-    /// # Errors
-    /// `NotFound` if there is no index of this name.
-    pub fn drop_index(&self, name: &str) -> Result<()> {
-        self.store().drop_index(name)
-    }
-
-    /// The declared indexes, in the order they were declared, and whether they are complete.
-    pub fn indexes(&self) -> Vec<IndexInfo> {
-        self.store().indexes()
-    }
-
-    /// The documents that share their values in a unique index, by groups. Writes refuse to make such; revisions that were written elsewhere
-    /// ([`Edit::Foreign`]) are taken as they are, so that replicas agree. Costs a walk over the index.
-    ///
-    /// # Errors
-    /// `NotFound` if there is no unique index of this name; `Corrupt` if stored bytes are damaged.
-    pub fn duplicates(&self, name: &str) -> Result<Vec<Duplicates>> {
-        self.store().duplicates(name)
-    }
-
-    /// The paths that documents have, in order, and how many documents have something there. Paths that the index leaves out are
-    /// not among them. Costs a read of the index's entries for what is within arrays, and little for the rest.
-    ///
-    /// # Errors
-    /// `Corrupt` if stored bytes are damaged.
-    pub fn paths(&self) -> Result<Vec<PathInfo>> {
-        self.snapshot()?.path_infos()
-    }
-
-    /// Checks that everything agrees: every index term with its document in both directions, the feed with the documents, every
-    /// stored record with its checksum, the live bytes with the records. Reads everything; `progress` hears of it.
-    ///
-    /// # Errors
-    /// `Unavailable` if files can't be read. Damage is no error but the report.
-    pub fn check(&self, mut progress: impl FnMut(Progress)) -> Result<CheckReport> {
-        let mut report = self.store().check(&mut progress)?;
-        self.handle.views.check(&mut report)?;
-        Ok(report)
-    }
-
-    /// Closes the database: what was written is flushed and merged. Dropping the last clone does the same but can't tell of errors.
-    /// Later calls fail with `Closed`.
-    ///
-    /// # Errors
-    /// `Unavailable` if files can't be written: nothing acknowledged as flushed is lost all the same.
+    /// `Unavailable` if files can't be written. Writes that were acknowledged as flushed are safe even then.
     pub fn close(self) -> Result<()> {
         self.handle.close()
     }

@@ -39,7 +39,7 @@ pub use collection::{
     Collection, Entry, EntryChange, EntryDelta, EntryEvent, EntrySubscription, FindEntries, FoundEntries, Session,
     WatchEntries, Within,
 };
-pub use database::Database;
+pub use database::{Database, Expiration, Files, Indexes, LocalDocuments, Maintenance, Schemas, Views};
 pub use document::{Attachment, Document, File, FileContent};
 pub use engine::{
     CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, Progress, SalvageReport, Salvaged,

@@ -84,7 +84,7 @@ pub(crate) struct Listener {
 /// What is called with the newest sequence.
 type Notice = Box<dyn Fn(Sequence) + Send + Sync>;
 
-/// Ends the calls of [`Database::notify`](crate::Database::notify) when it is dropped.
+/// Ends the calls of [`Database::on_publish`](crate::Database::on_publish) when it is dropped.
 #[must_use = "the calls end when this is dropped"]
 pub struct Notifier {
     _listener: Arc<Listener>,

@@ -96,10 +96,10 @@ fn a_long_calm_run_ends_as_it_began() {
     let opened = opening.elapsed();
     model.verify(&db, 2000);
     let checking = Instant::now();
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
     let checked = checking.elapsed();
-    db.compact().unwrap();
+    db.maintenance().compact().unwrap();
     model.verify(&db, 2000);
     println!(
         "calm, seed {seed}: {} MiB of log, {} edits, {} documents, {:.0} s to write, {:.1} s to open, {:.0} s to check, {} MiB after compaction: sound",

@@ -32,10 +32,10 @@ fn original(path: &Path) {
         }
         if number % 90 == 8 {
             let content = vec![number as u8; 70_000];
-            db.attach(&id, &revision, "content", "text/plain", &content[..]).unwrap();
+            db.files().attach(&id, &revision, "content", "text/plain", &content[..]).unwrap();
         }
         if number == 250 {
-            db.compact().unwrap();
+            db.maintenance().compact().unwrap();
         }
     }
     db.close().unwrap();
@@ -67,7 +67,7 @@ fn is_found(database: &Path) -> bool {
             return true;
         }
     };
-    match db.check(|_| ()) {
+    match db.maintenance().check() {
         Ok(report) => !report.is_sound(),
         Err(error) => error.kind() == ErrorKind::Corrupt,
     }

@@ -38,7 +38,7 @@ fn at(seconds: i64) -> i64 {
 }
 
 fn assert_sound(db: &Database) {
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
@@ -103,10 +103,10 @@ impl Life {
                 let found = db.get(&id).unwrap();
                 format!("{:?}", found.map(|found| db.delete(&id, found.revision()).unwrap()))
             }
-            7 => format!("{:?}", db.put_local("_local/place", None, &body).is_ok()),
+            7 => format!("{:?}", db.local_documents().put("_local/place", None, &body).is_ok()),
             8 => {
                 let at = db.upsert(&id, &body).unwrap();
-                format!("{:?}", db.attach(&id, &at, "file", "text/plain", body.to_string().as_bytes()).unwrap())
+                format!("{:?}", db.files().attach(&id, &at, "file", "text/plain", body.to_string().as_bytes()).unwrap())
             }
             9 => {
                 self.marks.push(db.sequence());
@@ -120,8 +120,8 @@ impl Life {
                 };
                 format!("{:?}", db.optimistic(written).unwrap())
             }
-            11 => format!("{:?}", db.checkpoint().map_err(|error| error.kind())),
-            12 => format!("{:?}", db.compact().is_ok()),
+            11 => format!("{:?}", db.maintenance().checkpoint().map_err(|error| error.kind())),
+            12 => format!("{:?}", db.maintenance().compact().is_ok()),
             _ => {
                 self.db.clone().close().unwrap();
                 self.db = self.place.open(small(&self.clock)).unwrap();
@@ -162,15 +162,15 @@ fn nothing_that_is_written_comes_from_the_clock() {
 #[test]
 fn what_ended_by_a_clock_that_was_set_back_is_there_unless_it_was_swept() {
     let (db, clock) = standing();
-    db.expire_by(Expiry::at("ends")).unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
     db.insert("ends", &json!({"n": 1, "ends": at(60)})).unwrap();
     clock.set(BEGINNING + TEN_YEARS_MS);
     assert!(db.get("ends").unwrap().is_none(), "it has ended by this clock");
     clock.set(BEGINNING - TEN_YEARS_MS);
     assert!(db.get("ends").unwrap().is_some(), "it is there again as long as nobody swept it");
-    assert_eq!(db.sweep_expired().unwrap(), 0);
+    assert_eq!(db.expiration().delete_expired().unwrap(), 0);
     clock.set(BEGINNING + TEN_YEARS_MS);
-    assert_eq!(db.sweep_expired().unwrap(), 1);
+    assert_eq!(db.expiration().delete_expired().unwrap(), 1);
     clock.set(BEGINNING - TEN_YEARS_MS);
     assert!(db.get("ends").unwrap().is_none(), "what was swept stays so");
     assert_sound(&db);
@@ -209,8 +209,8 @@ impl View for Numbers {
 #[test]
 fn what_a_clock_set_back_shows_again_shares_no_unique_value() {
     let (db, clock) = standing();
-    db.expire_by(Expiry::at("ends")).unwrap();
-    db.create_index(Index::on("email").unique()).unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
+    db.indexes().create(Index::on("email").unique()).unwrap();
     let numbers = db.view(Numbers).unwrap();
     for (id, body) in [("by value", json!({"email": "x", "ends": at(10)})), ("by key", json!({"n": 1, "ends": at(10)}))]
     {
@@ -229,7 +229,7 @@ fn what_a_clock_set_back_shows_again_shares_no_unique_value() {
     clock.set(BEGINNING);
     let shown = |id: &str| db.get(id).unwrap().is_some();
     assert_eq!(["by value", "by key", "new value", "new key"].map(shown), [false, false, true, true]);
-    assert!(db.duplicates("email").unwrap().is_empty());
+    assert!(db.indexes().duplicates("email").unwrap().is_empty());
     assert_eq!(numbers.query().rows().unwrap().count(), 1);
     assert_eq!(db.insert("another", &json!({"n": 1})).unwrap_err().kind(), ErrorKind::Conflict);
     assert_sound(&db);
@@ -240,7 +240,7 @@ fn what_a_clock_set_back_shows_again_shares_no_unique_value() {
 fn an_optimistic_transaction_is_run_again_when_what_it_missed_is_there_again() {
     for by_query in [false, true] {
         let (db, clock) = standing();
-        db.expire_by(Expiry::at("ends")).unwrap();
+        db.expiration().add_rule(Expiry::at("ends")).unwrap();
         db.insert("lock", &json!({"n": 1, "ends": at(10)})).unwrap();
         clock.set(BEGINNING + TEN_YEARS_MS);
         let was_free = db.optimistic(|tx| {
@@ -257,7 +257,7 @@ fn an_optimistic_transaction_is_run_again_when_what_it_missed_is_there_again() {
 #[test]
 fn a_live_query_is_right_about_what_is_written_whatever_the_clock_said() {
     let (db, clock) = standing();
-    db.expire_by(Expiry::at("ends")).unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
     for id in ["replaced", "deleted", "moved"] {
         db.insert(id, &json!({"n": 1, "ends": at(10)})).unwrap();
     }
@@ -301,7 +301,8 @@ fn keys_that_end_by_a_clock_that_runs_to_and_fro_are_removed_in_the_end() {
     clock.set(BEGINNING + 3 * TEN_YEARS_MS);
     assert!(keys.all::<u64>().unwrap().is_empty());
     (0..1_100).for_each(|n| keys.set("last", &n).unwrap());
-    let kept = (0..2_000).filter(|n| db.get_local(&format!("_local/keys/cache/{n}")).unwrap().is_some()).count();
+    let kept =
+        (0..2_000).filter(|n| db.local_documents().get(&format!("_local/keys/cache/{n}")).unwrap().is_some()).count();
     assert_eq!(kept, 0, "keys that nobody removes");
 }
 
@@ -311,7 +312,7 @@ fn the_sweep_follows_a_clock_that_jumps() {
     let (place, clock) = (Place::new(1), Clock::standing_at(BEGINNING));
     let options = || Options::new().durability(Durability::None).clock(clock.clone());
     let mut db = place.open(options()).unwrap();
-    db.expire_by(Expiry::at("ends")).unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
     for (number, jump_ms) in
         [0, TEN_YEARS_MS, -TEN_YEARS_MS, 0, -3 * TEN_YEARS_MS, TEN_YEARS_MS].into_iter().enumerate()
     {

@@ -56,7 +56,7 @@ fn says(db: &Database) -> Result<Vec<String>> {
 fn step(db: &Database, random: &mut Random) -> Result<()> {
     let id = format!("document-{}", random.below(12));
     match random.below(30) {
-        0..=3 => db.checkpoint()?,
+        0..=3 => db.maintenance().checkpoint()?,
         4 | 5 => {
             if let Some(found) = db.get(&id)? {
                 db.delete(&id, found.revision())?;
@@ -81,7 +81,7 @@ fn moments(seed: u64) -> (Vec<Moment>, Vec<Vec<String>>) {
     for number in 1..=STEPS {
         match number % 32 {
             20 => {
-                db.compact().unwrap();
+                db.maintenance().compact().unwrap();
                 compactions += 1;
             }
             _ => step(&db, &mut random).unwrap(),
@@ -118,7 +118,7 @@ fn open_copy(log: &Files, tree: &Files) -> Outcome {
         Ok(db) => match says(&db) {
             Err(error) => Outcome::Opened(error),
             Ok(lines) => {
-                let report = db.check(|_| ()).unwrap();
+                let report = db.maintenance().check().unwrap();
                 assert!(report.is_sound(), "what says everything agrees: {:#?}", report.damages);
                 Outcome::Says(lines)
             }

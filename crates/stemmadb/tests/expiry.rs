@@ -27,7 +27,7 @@ fn at(seconds: i64) -> i64 {
 }
 
 fn assert_sound(db: &Database) {
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
@@ -66,11 +66,11 @@ impl View for Sum {
 fn from_its_end_on_nobody_sees_a_document() {
     let (db, clock) = standing();
     let rev = db.insert("a", &json!({"n": 1, "tags": ["x"], "ends": at(10)})).unwrap();
-    let rev = db.attach("a", &rev, "cover", "text/plain", &b"an ocean"[..]).unwrap();
+    let rev = db.files().attach("a", &rev, "cover", "text/plain", &b"an ocean"[..]).unwrap();
     db.insert("b", &json!({"n": 2, "tags": ["x"], "ends": "2001-09-09T01:46:51Z"})).unwrap();
     db.insert("c", &json!({"n": 4, "tags": ["x", "y"]})).unwrap();
-    db.expire_by(Expiry::at("ends")).unwrap();
-    db.checkpoint().unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
+    db.maintenance().checkpoint().unwrap();
     let prepared = db.prepare(field("n").ge(1)).unwrap();
     let sum = db.view(Sum(Refresh::Lazy)).unwrap();
     let seen = |expected: &[&str]| {
@@ -98,7 +98,7 @@ fn from_its_end_on_nobody_sees_a_document() {
     seen(&["a", "b", "c"]);
     clock.set(BEGINNING + 10_000);
     seen(&["b", "c"]);
-    assert!(db.attachment("a", "cover").unwrap().is_none());
+    assert!(db.files().open("a", "cover").unwrap().is_none());
     for refused in [db.replace("a", &rev, &json!({})).unwrap_err(), db.delete("a", &rev).unwrap_err()] {
         assert_eq!(refused.kind(), ErrorKind::NotFound);
     }
@@ -107,8 +107,8 @@ fn from_its_end_on_nobody_sees_a_document() {
     // A snapshot does not change.
     assert!(before.get("a").unwrap().is_some() && before.find(field("n").ge(1)).count().unwrap() == 3);
     let since = db.sequence();
-    assert_eq!(db.sweep_expired().unwrap(), 2);
-    assert_eq!(db.sweep_expired().unwrap(), 0);
+    assert_eq!(db.expiration().delete_expired().unwrap(), 2);
+    assert_eq!(db.expiration().delete_expired().unwrap(), 0);
     seen(&["c"]);
     let swept: Vec<_> = db.changes(since).unwrap().run().map(|change| change.unwrap()).collect();
     assert_eq!(
@@ -124,20 +124,20 @@ fn from_its_end_on_nobody_sees_a_document() {
 #[test]
 fn what_has_ended_is_in_nobodys_way() {
     let (db, clock) = standing();
-    db.expire_by(Expiry::at("ends")).unwrap();
-    db.create_index(Index::on("email").unique()).unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
+    db.indexes().create(Index::on("email").unique()).unwrap();
     let unique = db.view(Sum(Refresh::Unique)).unwrap();
     let first = db.insert("a", &json!({"n": 1, "email": "x", "ends": at(1)})).unwrap();
-    db.attach("a", &first, "cover", "text/plain", &b"an ocean"[..]).unwrap();
+    db.files().attach("a", &first, "cover", "text/plain", &b"an ocean"[..]).unwrap();
     assert_eq!(db.insert("b", &json!({"n": 2, "email": "x"})).unwrap_err().kind(), ErrorKind::Duplicate);
     assert_eq!(db.insert("b", &json!({"n": 1, "email": "y"})).unwrap_err().kind(), ErrorKind::Conflict);
     clock.set(BEGINNING + 1000);
     // Its value, its key in a view and its id are free.
     db.insert("b", &json!({"n": 1, "email": "x"})).unwrap();
-    assert!(db.duplicates("email").unwrap().is_empty());
+    assert!(db.indexes().duplicates("email").unwrap().is_empty());
     let again = db.insert("a", &json!({"n": 3, "ends": at(2)})).unwrap();
     assert!(again.generation() > first.generation());
-    assert!(db.attachment("a", "cover").unwrap().is_none(), "a file came back with another document");
+    assert!(db.files().open("a", "cover").unwrap().is_none(), "a file came back with another document");
     assert_eq!(unique.query().reduce().unwrap(), Some(4));
     // What is written when it has ended already was never there.
     db.insert("late", &json!({"n": 9, "email": "z", "ends": at(0)})).unwrap();
@@ -151,29 +151,29 @@ fn what_has_ended_is_in_nobodys_way() {
 #[test]
 fn an_end_that_was_moved_counts() {
     let (db, clock) = standing();
-    db.expire_by(Expiry::at("session.ends").of_collection("s")).unwrap();
-    assert_eq!(db.expiries().len(), 1);
+    db.expiration().add_rule(Expiry::at("session.ends").of_collection("s")).unwrap();
+    assert_eq!(db.expiration().rules().len(), 1);
     for id in ["s:later", "s:never", "s:ends", "other"] {
         db.insert(id, &json!({"n": 1, "session": {"ends": at(5)}})).unwrap();
     }
     clock.set(BEGINNING + 1_500);
-    assert_eq!(db.expire("other", None).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(db.expire("s:none", None).unwrap(), None);
-    db.expire("s:later", Some(Duration::from_secs(60))).unwrap().unwrap();
-    db.expire("s:never", None).unwrap().unwrap();
+    assert_eq!(db.expiration().expire("other", None).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.expiration().expire("s:none", None).unwrap(), None);
+    db.expiration().expire("s:later", Some(Duration::from_secs(60))).unwrap().unwrap();
+    db.expiration().expire("s:never", None).unwrap().unwrap();
     assert_eq!(db.get("s:later").unwrap().unwrap().get("session.ends").unwrap(), Some(1_000_000_061.5.into()));
     clock.set(BEGINNING + 5_000);
     assert_eq!(ids(&db), ["other", "s:later", "s:never"]);
-    assert_eq!(db.sweep_expired().unwrap(), 1);
+    assert_eq!(db.expiration().delete_expired().unwrap(), 1);
     clock.set(BEGINNING + 61_500);
     assert_eq!(ids(&db), ["other", "s:never"]);
     // A rule that is taken back brings back what was not swept.
-    db.drop_expiry(&Expiry::at("session.ends").of_collection("s")).unwrap();
+    db.expiration().remove_rule(&Expiry::at("session.ends").of_collection("s")).unwrap();
     assert_eq!(ids(&db), ["other", "s:later", "s:never"]);
-    assert!(db.expiries().is_empty() && db.indexes().is_empty());
-    assert_eq!(db.sweep_expired().unwrap(), 0);
-    assert_eq!(db.drop_expiry(&Expiry::at("x")).unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(db.expire_by(Expiry::at("_id")).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(db.expiration().rules().is_empty() && db.indexes().list().is_empty());
+    assert_eq!(db.expiration().delete_expired().unwrap(), 0);
+    assert_eq!(db.expiration().remove_rule(&Expiry::at("x")).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(db.expiration().add_rule(Expiry::at("_id")).unwrap_err().kind(), ErrorKind::Invalid);
     assert_sound(&db);
 }
 
@@ -183,11 +183,11 @@ fn replicas_sweep_alike_and_a_branch_that_has_not_ended_stays() {
     let options = Options::new().durability(Durability::None).background(false).clock(clock.clone());
     let other = Database::in_memory_with(options).unwrap();
     for db in [&one, &other] {
-        db.expire_by(Expiry::at("ends")).unwrap();
+        db.expiration().add_rule(Expiry::at("ends")).unwrap();
         db.insert("a", &json!({"n": 1, "ends": at(1)})).unwrap();
     }
     clock.set(BEGINNING + 2_000);
-    assert_eq!((one.sweep_expired().unwrap(), other.sweep_expired().unwrap()), (1, 1));
+    assert_eq!((one.expiration().delete_expired().unwrap(), other.expiration().delete_expired().unwrap()), (1, 1));
     assert_eq!(one.revisions("a").unwrap(), other.revisions("a").unwrap());
     // Two branches, of which the winner ends.
     let [loser, winner] = ["1-0", "2-f"].map(|text| {
@@ -204,7 +204,7 @@ fn replicas_sweep_alike_and_a_branch_that_has_not_ended_stays() {
     one.edit(foreign(loser, json!({"n": 1}))).unwrap();
     one.edit(foreign(winner, json!({"n": 2, "ends": at(1)}))).unwrap();
     assert!(one.get("b").unwrap().is_none());
-    assert_eq!(one.sweep_expired().unwrap(), 1);
+    assert_eq!(one.expiration().delete_expired().unwrap(), 1);
     assert_eq!(one.get("b").unwrap().unwrap().revision(), &loser);
     assert_sound(&one);
 }
@@ -212,7 +212,7 @@ fn replicas_sweep_alike_and_a_branch_that_has_not_ended_stays() {
 #[test]
 fn a_watch_is_told_when_it_is_swept() {
     let (db, clock) = standing();
-    db.expire_by(Expiry::at("ends")).unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
     db.insert("gone", &json!({"n": 1, "ends": at(-1)})).unwrap();
     db.insert("ends", &json!({"n": 1, "ends": at(1)})).unwrap();
     let mut watch = db.watch(field("n").eq(1)).unwrap();
@@ -221,7 +221,7 @@ fn a_watch_is_told_when_it_is_swept() {
     db.insert("late", &json!({"n": 1, "ends": at(0)})).unwrap();
     clock.set(BEGINNING + 1_000);
     assert!(watch.next_within(Duration::ZERO).unwrap().is_none());
-    assert_eq!(db.sweep_expired().unwrap(), 3);
+    assert_eq!(db.expiration().delete_expired().unwrap(), 3);
     let delta = watch.next_delta().unwrap().unwrap();
     assert!(matches!(delta.events().next(), Some(Ok(Event::Removed { deleted: true, .. }))));
     assert_eq!(told(delta), ["ends"]);
@@ -230,7 +230,7 @@ fn a_watch_is_told_when_it_is_swept() {
 #[test]
 fn optimistic_transactions_are_run_again_when_what_they_read_ends() {
     let (db, clock) = standing();
-    db.expire_by(Expiry::at("ends")).unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
     for by_query in [false, true] {
         db.upsert("a", &json!({"n": 1, "ends": clock.now_ms() / 1000 + 1})).unwrap();
         let mut runs = 0;
@@ -261,14 +261,14 @@ fn the_thread_sweeps_by_itself_also_after_a_restart() {
     };
     let db = open();
     db.insert("before", &json!({"ends": 5})).unwrap();
-    db.expire_by(Expiry::at("ends")).unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
     wait(&db, "before");
     db.insert("stays", &json!({"ends": null})).unwrap();
     db.insert("soon", &json!({})).unwrap();
-    db.expire("soon", Some(Duration::from_millis(30))).unwrap();
+    db.expiration().expire("soon", Some(Duration::from_millis(30))).unwrap();
     wait(&db, "soon");
     db.insert("meanwhile", &json!({})).unwrap();
-    db.expire("meanwhile", Some(Duration::from_millis(200))).unwrap();
+    db.expiration().expire("meanwhile", Some(Duration::from_millis(200))).unwrap();
     db.close().unwrap();
     // Whoever only reads writes nothing.
     std::thread::sleep(Duration::from_millis(210));
@@ -305,8 +305,8 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 fn rules(db: &Database) {
-    db.expire_by(Expiry::at("ends").of_collection("s")).unwrap();
-    db.expire_by(Expiry::at("meta.until")).unwrap();
+    db.expiration().add_rule(Expiry::at("ends").of_collection("s")).unwrap();
+    db.expiration().add_rule(Expiry::at("meta.until")).unwrap();
 }
 
 fn compare(db: &Database, model: &Model, now_ms: i64) {
@@ -407,11 +407,11 @@ fn whatever_happens_the_living_are_there_and_nobody_else() {
             }
             16 if is_ruled => {
                 let gone = model.documents.len() - model.living(now_ms).len();
-                assert_eq!(db.sweep_expired().unwrap(), gone as u64, "step {step}");
+                assert_eq!(db.expiration().delete_expired().unwrap(), gone as u64, "step {step}");
                 let living = model.living(now_ms).into_iter().map(|(id, body)| (id.to_owned(), body.clone())).collect();
                 model.documents = living;
             }
-            17 => db.checkpoint().unwrap(),
+            17 => db.maintenance().checkpoint().unwrap(),
             18 if random.chance(300) => {
                 // Everything was flushed, so nothing is lost but sweeps, which are not waited for.
                 db.flush().unwrap();
@@ -419,7 +419,7 @@ fn whatever_happens_the_living_are_there_and_nobody_else() {
                 drop(db);
                 place = crashed;
                 db = place.open(options()).unwrap();
-                db.compact().unwrap();
+                db.maintenance().compact().unwrap();
             }
             19 if !is_ruled && step > 100 => {
                 rules(&db);
@@ -448,33 +448,32 @@ fn a_crash_leaves_what_can_be_gone_on_with() {
         let db = place.open(options()).unwrap();
         for n in 0..600 {
             let body = json!({"n": n, "ends": at(if n % 3 == 0 { -1 } else { 100 })});
-            db.edit_with(
-                Durability::None,
-                Edit::Insert {
+            db.with_durability(Durability::None)
+                .edit(Edit::Insert {
                     id: DocumentId::new(format!("{n:03}")).unwrap(),
                     body: stemmadb::Value::from_serialize(&body).unwrap(),
-                },
-            )
-            .unwrap();
+                })
+                .unwrap();
         }
         db.flush().unwrap();
         let mut image = None;
         let mut steps = 0;
-        db.expire_by_showing(Expiry::at("ends"), |_| {
-            steps += 1;
-            if steps == seed % 4 {
-                image = Some(place.crash_image(seed));
-            }
-        })
-        .unwrap();
+        db.expiration()
+            .add_rule_with_progress(Expiry::at("ends"), |_| {
+                steps += 1;
+                if steps == seed % 4 {
+                    image = Some(place.crash_image(seed));
+                }
+            })
+            .unwrap();
         if seed % 2 == 0 {
-            assert_eq!(db.sweep_expired().unwrap(), 200);
+            assert_eq!(db.expiration().delete_expired().unwrap(), 200);
         }
         let image = image.unwrap_or_else(|| place.crash_image(seed));
         let db = image.open(options()).unwrap();
-        db.expire_by(Expiry::at("ends")).unwrap();
+        db.expiration().add_rule(Expiry::at("ends")).unwrap();
         assert_eq!(db.find(field("n").exists()).count().unwrap(), 400, "seed {seed}");
-        db.sweep_expired().unwrap();
+        db.expiration().delete_expired().unwrap();
         assert_eq!(
             db.changes(Sequence::ZERO).unwrap().run().filter(|change| change.as_ref().unwrap().deleted).count(),
             200

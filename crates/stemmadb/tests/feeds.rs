@@ -11,7 +11,7 @@ fn library() -> Database {
     let clock = Clock::standing_at(BEGINNING);
     let options = Options::new().durability(Durability::None).background(false).clock(clock.clone());
     let db = Database::in_memory_with(options).unwrap();
-    db.expire_by(Expiry::at("ends")).unwrap();
+    db.expiration().add_rule(Expiry::at("ends")).unwrap();
     let mut random = Random::new(7);
     for n in 0..3000 {
         let ends = if n % 50 == 0 { json!(BEGINNING / 1000 + 10) } else { Json::Null };
@@ -19,7 +19,7 @@ fn library() -> Database {
             json!({"n": n, "kind": n % 100, "tags": [n % 7, "t"], "long": "x".repeat(n % 3 * 400), "ends": ends});
         db.insert(&format!("d{n:04}"), &body).unwrap();
         if n == 1500 {
-            db.checkpoint().unwrap();
+            db.maintenance().checkpoint().unwrap();
         }
     }
     for step in 0..300 {

@@ -11,7 +11,7 @@ use stemmadb::{Database, Document, Durability, Edit, ErrorKind, File, FileConten
 
 fn read(db: &Database, id: &str, name: &str) -> Vec<u8> {
     let mut content = Vec::new();
-    db.attachment(id, name).unwrap().unwrap().read_to_end(&mut content).unwrap();
+    db.files().open(id, name).unwrap().unwrap().read_to_end(&mut content).unwrap();
     content
 }
 
@@ -29,9 +29,12 @@ fn content_count(directory: &std::path::Path) -> usize {
 fn a_file_stays_with_its_document_until_it_is_taken_away() {
     let db = Database::in_memory();
     let first = db.insert("a", &json!({"n": 1})).unwrap();
-    let second = db.attach("a", &first, "x.txt", "text/plain", &b"one"[..]).unwrap();
-    assert_eq!(db.attach("a", &first, "y.txt", "text/plain", &b"two"[..]).unwrap_err().kind(), ErrorKind::Conflict);
-    let third = db.attach("a", &second, "y.txt", "text/plain", &b"two"[..]).unwrap();
+    let second = db.files().attach("a", &first, "x.txt", "text/plain", &b"one"[..]).unwrap();
+    assert_eq!(
+        db.files().attach("a", &first, "y.txt", "text/plain", &b"two"[..]).unwrap_err().kind(),
+        ErrorKind::Conflict
+    );
+    let third = db.files().attach("a", &second, "y.txt", "text/plain", &b"two"[..]).unwrap();
     let fourth = db.replace("a", &third, &json!({"n": 2})).unwrap();
     db.upsert("a", &json!({"n": 3})).unwrap();
     let document = db.get("a").unwrap().unwrap();
@@ -45,16 +48,16 @@ fn a_file_stays_with_its_document_until_it_is_taken_away() {
     assert_eq!(shown["_attachments"]["x.txt"]["length"], 3);
     assert_eq!(shown["_attachments"]["x.txt"]["stub"], true);
     // Other content under the same name.
-    let fifth = db.attach("a", document.revision(), "x.txt", "text/html", &b"<p>"[..]).unwrap();
+    let fifth = db.files().attach("a", document.revision(), "x.txt", "text/html", &b"<p>"[..]).unwrap();
     assert_eq!(read(&db, "a", "x.txt"), b"<p>");
-    let last = db.detach("a", &fifth, "y.txt").unwrap();
-    assert_eq!(db.detach("a", &last, "y.txt").unwrap_err().kind(), ErrorKind::NotFound);
-    assert!(db.attachment("a", "y.txt").unwrap().is_none() && db.attachment("b", "x.txt").unwrap().is_none());
-    assert_eq!(db.detach("a", &fourth, "x.txt").unwrap_err().kind(), ErrorKind::Conflict);
+    let last = db.files().detach("a", &fifth, "y.txt").unwrap();
+    assert_eq!(db.files().detach("a", &last, "y.txt").unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(db.files().open("a", "y.txt").unwrap().is_none() && db.files().open("b", "x.txt").unwrap().is_none());
+    assert_eq!(db.files().detach("a", &fourth, "x.txt").unwrap_err().kind(), ErrorKind::Conflict);
     for name in ["", "_x", &"n".repeat(1025)] {
-        assert_eq!(db.attach("a", &last, name, "", &b""[..]).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+        assert_eq!(db.files().attach("a", &last, name, "", &b""[..]).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
     }
-    assert!(db.check(|_| ()).unwrap().is_sound());
+    assert!(db.maintenance().check().unwrap().is_sound());
 }
 
 #[test]
@@ -64,18 +67,18 @@ fn documents_are_found_by_their_files_whatever_the_policy() {
     for n in 0..5 {
         let revision = db.insert(&format!("d{n}"), &json!({"n": n})).unwrap();
         if n % 2 == 0 {
-            db.attach(&format!("d{n}"), &revision, "p.png", "image/png", &[n][..]).unwrap();
+            db.files().attach(&format!("d{n}"), &revision, "p.png", "image/png", &[n][..]).unwrap();
         }
     }
     let images = field("_attachments").elem_match(field("content_type").begins_with("image/"));
     assert_eq!(db.find(images).count().unwrap(), 3);
-    assert_eq!(db.sweep().unwrap().blob_count, 0);
+    assert_eq!(db.files().sweep().unwrap().blob_count, 0);
 }
 
 #[test]
 fn a_transaction_attaches_all_or_nothing() {
     let db = Database::in_memory();
-    let content = db.store_content(&b"content"[..]).unwrap();
+    let content = db.files().store(&b"content"[..]).unwrap();
     let given_up = db.write(|tx| {
         let revision = tx.insert("a", &json!({}))?;
         tx.attach("a", &revision, "f", "", &content)?;
@@ -108,11 +111,11 @@ fn content_is_stored_once_and_swept_when_no_leaf_names_it() {
     let mut revisions: Vec<Revision> = Vec::new();
     for id in ["a", "b"] {
         let revision = db.insert(id, &json!({})).unwrap();
-        revisions.push(db.attach(id, &revision, "f", "", &b"same"[..]).unwrap());
+        revisions.push(db.files().attach(id, &revision, "f", "", &b"same"[..]).unwrap());
     }
     assert_eq!(content_count(&path), 1);
     db.delete("a", &revisions[0]).unwrap();
-    assert_eq!(db.sweep().unwrap().blob_count, 0);
+    assert_eq!(db.files().sweep().unwrap().blob_count, 0);
     // A branch from elsewhere wins; the one that lost still has its file.
     let id: stemmadb::DocumentId = "b".parse().unwrap();
     let body = stemmadb::Value::parse(b"{}").unwrap();
@@ -123,19 +126,19 @@ fn content_is_stored_once_and_swept_when_no_leaf_names_it() {
     assert!(names(&db.get("b").unwrap().unwrap()).is_empty());
     for checkpointed in [false, true] {
         if checkpointed {
-            db.checkpoint().unwrap();
+            db.maintenance().checkpoint().unwrap();
         }
-        assert_eq!(db.sweep().unwrap().blob_count, 0);
+        assert_eq!(db.files().sweep().unwrap().blob_count, 0);
     }
     db.delete("b", &winner).unwrap();
     assert_eq!(read(&db, "b", "f"), b"same");
-    let held = db.store_content(&b"held"[..]).unwrap();
+    let held = db.files().store(&b"held"[..]).unwrap();
     db.delete("b", &revisions[1]).unwrap();
-    let swept = db.sweep().unwrap();
+    let swept = db.files().sweep().unwrap();
     assert!(swept.blob_count == 1 && swept.freed_bytes > 4, "{swept:?}");
     assert_eq!(content_count(&path), 1);
     drop(held);
-    assert_eq!(db.sweep().unwrap().blob_count, 1);
+    assert_eq!(db.files().sweep().unwrap().blob_count, 1);
     assert_eq!(content_count(&path), 0);
 }
 
@@ -145,22 +148,22 @@ fn what_is_not_named_is_swept_by_itself_and_damage_is_told() {
     let path = directory.path().join("files.stemma");
     let db = Database::open(&path).unwrap();
     let first = db.insert("a", &json!({})).unwrap();
-    let second = db.attach("a", &first, "f", "", &b"content"[..]).unwrap();
-    let third = db.attach("a", &second, "gone", "", &b"more"[..]).unwrap();
-    db.detach("a", &third, "gone").unwrap();
+    let second = db.files().attach("a", &first, "f", "", &b"content"[..]).unwrap();
+    let third = db.files().attach("a", &second, "gone", "", &b"more"[..]).unwrap();
+    db.files().detach("a", &third, "gone").unwrap();
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while content_count(&path) > 1 {
         assert!(std::time::Instant::now() < until, "nothing was swept");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    assert_eq!(db.check(|_| ()).unwrap().file_count, 1);
+    assert_eq!(db.maintenance().check().unwrap().file_count, 1);
     db.close().unwrap();
     let db = Database::rebuild(&path, Options::new(), |_| ()).unwrap();
     assert_eq!(read(&db, "a", "f"), b"content");
     std::fs::remove_dir_all(path.join("blobs")).unwrap();
-    let error = db.attachment("a", "f").unwrap_err();
+    let error = db.files().open("a", "f").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(!db.check(|_| ()).unwrap().is_sound());
+    assert!(!db.maintenance().check().unwrap().is_sound());
 }
 
 /// At any moment of a life full of files, after the power is lost: every name has its content, and a sweep leaves nothing else.
@@ -178,7 +181,7 @@ fn after_a_crash_every_name_has_its_content_and_nothing_else_is_left() {
             let name = format!("f{}", random.below(3));
             let Some(document) = db.get(&id).unwrap() else {
                 let body = stemmadb::Value::parse(b"{}").unwrap();
-                db.edit_with(durability, Edit::Insert { id: id.parse().unwrap(), body }).unwrap();
+                db.with_durability(durability).edit(Edit::Insert { id: id.parse().unwrap(), body }).unwrap();
                 continue;
             };
             let (id, revision) = (document.id().clone(), *document.revision());
@@ -186,20 +189,20 @@ fn after_a_crash_every_name_has_its_content_and_nothing_else_is_left() {
                 0 => Edit::Delete { id, revision },
                 1 | 2 if names(&document).contains(&name) => Edit::Detach { id, revision, name },
                 3 => {
-                    db.sweep().unwrap();
+                    db.files().sweep().unwrap();
                     continue;
                 }
                 4 => {
-                    db.checkpoint().unwrap();
+                    db.maintenance().checkpoint().unwrap();
                     continue;
                 }
                 _ => {
                     let bytes = vec![random.below(9) as u8; random.below(3000) as usize];
-                    let content = db.store_content(&bytes[..]).unwrap();
+                    let content = db.files().store(&bytes[..]).unwrap();
                     Edit::Attach { id, revision, name, content_type: String::new(), content }
                 }
             };
-            db.edit_with(durability, edit).unwrap();
+            db.with_durability(durability).edit(edit).unwrap();
         }
         let after = place.crash_image(seed);
         drop(db);
@@ -211,9 +214,9 @@ fn after_a_crash_every_name_has_its_content_and_nothing_else_is_left() {
                 digests.insert(file.digest);
             }
         }
-        db.sweep().unwrap();
+        db.files().sweep().unwrap();
         assert_eq!(contents(&after), digests.iter().map(ToString::to_string).collect::<Vec<_>>(), "seed {seed}");
-        assert!(db.check(|_| ()).unwrap().is_sound(), "seed {seed}");
+        assert!(db.maintenance().check().unwrap().is_sound(), "seed {seed}");
     }
 }
 
@@ -228,7 +231,7 @@ fn kept(name: &str) -> File {
 }
 
 fn stored(db: &Database, name: &str, content: &[u8], generation: Option<u32>) -> File {
-    let blob = db.store_content(content).unwrap();
+    let blob = db.files().store(content).unwrap();
     let content = FileContent::Stored { content_type: "text/plain".to_owned(), blob, md5: Some([7; 16]), generation };
     File { name: name.to_owned(), content }
 }
@@ -262,9 +265,9 @@ fn a_put_says_which_files_there_are() {
     assert_eq!(db.edit(deletion).unwrap_err().kind(), ErrorKind::Conflict);
     let fourth = db.edit(put("a", None, json!({}), vec![])).unwrap();
     assert_eq!((fourth.generation(), names(&db.get("a").unwrap().unwrap())), (4, vec![]));
-    let swept = db.sweep().unwrap();
+    let swept = db.files().sweep().unwrap();
     assert_eq!(swept.blob_count, 3);
-    assert!(db.check(|_| ()).unwrap().is_sound());
+    assert!(db.maintenance().check().unwrap().is_sound());
 }
 
 #[test]
@@ -286,6 +289,6 @@ fn a_revision_from_elsewhere_brings_its_files_or_keeps_those_of_an_ancestor() {
     );
     let error = db.edit(foreign(&["3-d", "2-x"], vec![kept("x")])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    let missing = db.missing("a", &["3-c".parse().unwrap(), "4-z".parse().unwrap()]).unwrap();
+    let missing = db.snapshot().unwrap().missing("a", &["3-c".parse().unwrap(), "4-z".parse().unwrap()]).unwrap();
     assert_eq!((missing.missing.len(), missing.possible_ancestors), (1, vec![third]));
 }

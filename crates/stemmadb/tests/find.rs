@@ -39,7 +39,7 @@ fn answers_do_not_depend_on_where_the_documents_are() {
     let db = Database::open_with(&path, Options::new().background(false)).unwrap();
     fill(&db, 0..200);
     assert_answers(&db);
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     assert_answers(&db);
     for number in 200..220 {
         let revision = db.insert("passing", &Value::parse(format!(r#"{{"number":{number}}}"#).as_bytes()).unwrap());
@@ -52,7 +52,7 @@ fn answers_do_not_depend_on_where_the_documents_are() {
     drop(db);
     let db = Database::open(&path).unwrap();
     assert_answers(&db);
-    assert!(db.check(|_| ()).unwrap().is_sound());
+    assert!(db.maintenance().check().unwrap().is_sound());
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_limit_goes_from_chunk_to_chunk() {
             outcome.unwrap();
         }
     }
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     let late = db.prepare(field("late").eq(true)).unwrap();
     let pages = |rows_per_page: u64| {
         let (mut found, mut token) = (Vec::new(), None::<String>);

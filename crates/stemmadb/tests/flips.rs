@@ -51,7 +51,7 @@ fn original(directory: &Path) -> (PathBuf, Contents) {
             contents.remove(&id);
         }
         if number == 250 {
-            db.checkpoint().unwrap();
+            db.maintenance().checkpoint().unwrap();
         }
     }
     db.close().unwrap();
@@ -171,7 +171,7 @@ fn a_flipped_bit_in_the_log_is_told_or_harmless() {
             }
             Ok(db) => {
                 if read_everything(&db, &contents, &place) > 0 {
-                    let report = db.check(|_| ()).unwrap();
+                    let report = db.maintenance().check().unwrap();
                     assert!(!report.is_sound(), "{place}: check finds nothing");
                     tally.told += 1;
                 } else {
@@ -205,7 +205,7 @@ fn damage_the_tree(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut Vec
             }
             Ok(db) => {
                 let is_harmed = read_everything(&db, &contents, &place) > 0;
-                let is_found = match db.check(|_| ()) {
+                let is_found = match db.maintenance().check() {
                     Ok(report) => !report.is_sound(),
                     Err(error) => is_told(&error),
                 };
@@ -217,7 +217,7 @@ fn damage_the_tree(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut Vec
         if round % 20 == 0 {
             let db = Database::rebuild(&copy, options(), |_| ()).unwrap();
             assert_eq!(read_everything(&db, &contents, &place), 0, "{place}: a rebuild repairs it");
-            assert!(db.check(|_| ()).unwrap().is_sound());
+            assert!(db.maintenance().check().unwrap().is_sound());
         }
     }
     assert!(tally.told > 0, "no damage was ever noticed: the test is blind");

@@ -29,7 +29,7 @@ fn options() -> Options {
 /// Something of everything that the format has.
 fn write(path: &Path) -> Result<()> {
     let db = Database::open_with(path, options())?;
-    db.create_index(Index::on("year").then_descending("title"))?;
+    db.indexes().create(Index::on("year").then_descending("title"))?;
     for number in 0..20_u64 {
         let id = format!("book-{number}");
         let tags = json!(["a", null, 1.5, true, -7]);
@@ -38,17 +38,17 @@ fn write(path: &Path) -> Result<()> {
         match number % 8 {
             1 => drop(db.replace(&id, &revision, &json!({"title": "new", "nested": {"deep": [number]}}))?),
             2 => drop(db.delete(&id, &revision)?),
-            3 => drop(db.attach(&id, &revision, "cover", "image/png", &vec![number as u8; 2000][..])?),
+            3 => drop(db.files().attach(&id, &revision, "cover", "image/png", &vec![number as u8; 2000][..])?),
             _ => {}
         }
         if number == 12 {
-            db.checkpoint()?;
+            db.maintenance().checkpoint()?;
         }
     }
     let revisions = vec!["2-elsewhere".parse()?, "1-other".parse()?];
     let body = Value::parse(br#"{"title": "a branch", "text": "\u0000\ud83d\ude00"}"#)?;
     db.edit(Edit::Foreign { id: DocumentId::new("book-5")?, revisions, deleted: false, body, files: Vec::new() })?;
-    db.put_local("_local/checkpoint", None, &json!({"at": 12}))?;
+    db.local_documents().put("_local/checkpoint", None, &json!({"at": 12}))?;
     db.upsert("_design/shelf", &json!({"views": {"by_year": {"map": "function(doc) { emit(doc.year) }"}}}))?;
     db.close()
 }
@@ -68,7 +68,8 @@ fn says(db: &Database) -> Result<String> {
         let body: serde_json::Value = serde_json::from_str(&document.to_json()?).expect("JSON");
         lines.push(json!({"at": change.sequence.get(), "id": id, "body": body, "leaves": leaves, "files": files}));
     }
-    let local = db.get_local("_local/checkpoint")?.map(|(revision, body)| json!([revision, body.to_json()]));
+    let local =
+        db.local_documents().get("_local/checkpoint")?.map(|(revision, body)| json!([revision, body.to_json()]));
     let found = db.find(field("year").ge(1910)).sort("year").ids()?;
     let found = found.map(|id| Ok(id?.to_string())).collect::<Result<Vec<_>>>()?;
     lines.push(json!({"local": local, "found": found}));
@@ -76,7 +77,7 @@ fn says(db: &Database) -> Result<String> {
 }
 
 fn names(db: &Database) -> Vec<String> {
-    db.indexes().iter().map(|index| index.name.to_string()).collect()
+    db.indexes().list().iter().map(|index| index.name.to_string()).collect()
 }
 
 fn bless() {
@@ -105,9 +106,9 @@ fn databases_of_every_format_say_what_they_said() {
             }
             let db = Database::open_with(&copy, options()).unwrap();
             assert_eq!(says(&db).unwrap(), expected, "format {version}, without tree: {without_tree}");
-            assert!(db.check(|_| ()).unwrap().is_sound());
+            assert!(db.maintenance().check().unwrap().is_sound());
             let mut cover = Vec::new();
-            std::io::copy(&mut db.attachment("book-3", "cover").unwrap().unwrap(), &mut cover).unwrap();
+            std::io::copy(&mut db.files().open("book-3", "cover").unwrap().unwrap(), &mut cover).unwrap();
             assert_eq!(cover, [3; 2000]);
             db.insert("afterwards", &json!({})).unwrap();
             db.close().unwrap();

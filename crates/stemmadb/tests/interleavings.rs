@@ -59,7 +59,7 @@ fn body(number: u64) -> serde_json::Value {
 }
 
 fn expect_sound(db: &Database) {
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
@@ -78,7 +78,7 @@ fn commits() {
                     for number in (0..3).map(|step| writer * 3 + step) {
                         let durability = if is_sync(number) { Durability::Sync } else { Durability::None };
                         let id = format!("{number}");
-                        db.write_with(durability, |tx| tx.insert(&id, &body(number))).unwrap();
+                        db.with_durability(durability).write(|tx| tx.insert(&id, &body(number))).unwrap();
                         assert!(db.get(&id).unwrap().is_some(), "who returned is visible");
                     }
                 })
@@ -124,7 +124,7 @@ fn checkpoints_and_snapshots() {
         });
         let merger = thread::spawn({
             let db = db.clone();
-            move || (0..2).for_each(|_| db.checkpoint().unwrap())
+            move || (0..2).for_each(|_| db.maintenance().checkpoint().unwrap())
         });
         let mut seen = Sequence::ZERO;
         for _ in 0..3 {
@@ -158,11 +158,11 @@ fn compactions_and_snapshots() {
             }
         }
         // So that the snapshot reads from the log.
-        db.checkpoint().unwrap();
+        db.maintenance().checkpoint().unwrap();
         let before = db.snapshot().unwrap();
         let compactor = thread::spawn({
             let db = db.clone();
-            move || assert!(db.compact().is_ok())
+            move || assert!(db.maintenance().compact().is_ok())
         });
         let writer = thread::spawn({
             let db = db.clone();
@@ -257,7 +257,10 @@ fn a_failing_disk() {
                 thread::spawn(move || {
                     let durability = if writer == 2 { Durability::Sync } else { Durability::None };
                     let ids: Vec<String> = (0..3).map(|step| format!("{writer}-{step}")).collect();
-                    let written = |id: &String| match db.write_with(durability, |tx| tx.insert(id, &body(writer))) {
+                    let written = |id: &String| match db
+                        .with_durability(durability)
+                        .write(|tx| tx.insert(id, &body(writer)))
+                    {
                         Ok(_) => true,
                         Err(error) => {
                             assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed), "{error:?}");

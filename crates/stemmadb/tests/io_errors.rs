@@ -66,20 +66,19 @@ fn step(db: &Database, seed: u64, number: usize, in_one: bool) -> Done {
     let durability = if random.chance(500) { Durability::Sync } else { Durability::None };
     let safe = if durability == Durability::Sync { Safe::Flushed } else { Safe::Written };
     let result = match random.below(20) {
-        0..=8 => db.edit_with(durability, upsert(&mut random)).map(|_| safe),
+        0..=8 => db.with_durability(durability).edit(upsert(&mut random)).map(|_| safe),
         9 | 10 => {
             let edits: Vec<_> = (0..5).map(|_| upsert(&mut random)).collect();
             if in_one {
-                db.write_with(durability, |transaction| {
-                    edits.into_iter().try_for_each(|edit| transaction.edit(edit).map(|_| ()))
-                })
-                .map(|()| safe)
+                db.with_durability(durability)
+                    .write(|transaction| edits.into_iter().try_for_each(|edit| transaction.edit(edit).map(|_| ())))
+                    .map(|()| safe)
             } else {
-                let results = db.bulk_with(durability, edits);
+                let results = db.with_durability(durability).bulk(edits);
                 results.and_then(|results| results.into_iter().collect::<Result<Vec<_>>>()).map(|_| safe)
             }
         }
-        11 | 12 => db.write_with(durability, |transaction| {
+        11 | 12 => db.with_durability(durability).write(|transaction| {
             for _ in 0..3 {
                 transaction.edit(upsert(&mut random))?;
             }
@@ -89,7 +88,10 @@ fn step(db: &Database, seed: u64, number: usize, in_one: bool) -> Done {
             }
             Ok(safe)
         }),
-        13 => db.put_local(&format!("_local/{}", random.below(3)), None, &body(&mut random)).map(|_| Safe::Flushed),
+        13 => db
+            .local_documents()
+            .put(&format!("_local/{}", random.below(3)), None, &body(&mut random))
+            .map(|_| Safe::Flushed),
         14 => {
             let id = DocumentId::new(format!("document-{}", random.below(12))).expect("a good id");
             let revisions = vec![format!("{}-foreign", 1 + random.below(3)).parse().expect("a revision")];
@@ -100,11 +102,11 @@ fn step(db: &Database, seed: u64, number: usize, in_one: bool) -> Done {
                 body: body(&mut random),
                 files: Vec::new(),
             };
-            db.edit_with(durability, edit).map(|_| safe)
+            db.with_durability(durability).edit(edit).map(|_| safe)
         }
         15 => db.flush().map(|()| Safe::Flushed),
-        16 | 17 => return Done { result: db.checkpoint().map(|()| Safe::Written), is_upkeep: true },
-        _ => return Done { result: db.compact().map(|_| Safe::Written), is_upkeep: true },
+        16 | 17 => return Done { result: db.maintenance().checkpoint().map(|()| Safe::Written), is_upkeep: true },
+        _ => return Done { result: db.maintenance().compact().map(|_| Safe::Written), is_upkeep: true },
     };
     Done { result, is_upkeep: false }
 }
@@ -118,7 +120,7 @@ fn contents(db: &Database) -> Result<Vec<String>> {
         lines.push(format!("{} {} {:?} {branches:?}", change.sequence, change.id, change.document));
     }
     for number in 0..3 {
-        lines.push(format!("{:?}", db.get_local(&format!("_local/{number}"))?));
+        lines.push(format!("{:?}", db.local_documents().get(&format!("_local/{number}"))?));
     }
     Ok(lines)
 }
@@ -234,7 +236,7 @@ fn is_clear(error: &Error) -> Result<(), String> {
 }
 
 fn sound(what: &str, db: &Database) -> Result<(), String> {
-    let report = db.check(|_| ()).map_err(|error| format!("{what}: {error:?}"))?;
+    let report = db.maintenance().check().map_err(|error| format!("{what}: {error:?}"))?;
     if report.is_sound() { Ok(()) } else { Err(format!("{what}: {:#?}", report.damages)) }
 }
 

@@ -82,7 +82,7 @@ fn what_has_ended_is_removed_as_others_are_written_also_after_a_restart() {
     db.close().unwrap();
     std::thread::sleep(2 * SHORT);
     let db = Database::open_with(&path, Options::new()).unwrap();
-    let kept = |n: usize| db.get_local(&format!("_local/keys/cache/{n}")).unwrap().is_some();
+    let kept = |n: usize| db.local_documents().get(&format!("_local/keys/cache/{n}")).unwrap().is_some();
     assert!(kept(39));
     for _ in 0..20 {
         db.keys("other").unwrap().increment("n", 1).unwrap();

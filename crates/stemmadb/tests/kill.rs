@@ -129,7 +129,7 @@ fn verify(path: &Path, acknowledged: &BTreeMap<u64, u64>, floor: &mut BTreeMap<u
         floor.insert(thread, reached);
         transactions += reached;
     }
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
     transactions
 }

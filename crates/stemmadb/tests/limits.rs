@@ -43,7 +43,7 @@ fn expect_documents(db: &Database, count: u64, uncertain: u64) {
 }
 
 fn expect_sound(db: &Database) {
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
@@ -110,7 +110,7 @@ fn full_by_upkeep(place: &Path, is_compaction: bool) {
     let db = Database::open_with(&path, options()).unwrap();
     let (count, error) = fill(&db, 0, 3000);
     assert!(error.is_none(), "{error:?}");
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     if is_compaction {
         for number in 0..count {
             let old = db.get(&id(number)).unwrap().unwrap();
@@ -124,19 +124,20 @@ fn full_by_upkeep(place: &Path, is_compaction: bool) {
     }
     let count = if is_compaction { count } else { count + 500 };
     let spare = ballast(place, 8192);
-    let error = if is_compaction { db.compact().err() } else { db.checkpoint().err() };
+    let error = if is_compaction { db.maintenance().compact().err() } else { db.maintenance().checkpoint().err() };
     let error = error.expect("there is no space for it");
     expect_full(&error);
     expect_documents(&db, count, 0);
     std::fs::remove_file(spare).unwrap();
-    let without_reopening = if is_compaction { db.compact().is_ok() } else { db.checkpoint().is_ok() };
+    let without_reopening =
+        if is_compaction { db.maintenance().compact().is_ok() } else { db.maintenance().checkpoint().is_ok() };
     let writes = db.upsert("afterwards-local", &body(1)).is_ok();
     db.close().ok();
     let db = Database::open_with(&path, options()).unwrap();
     expect_documents(&db, count, 1);
     expect_sound(&db);
-    db.compact().unwrap();
-    db.checkpoint().unwrap();
+    db.maintenance().compact().unwrap();
+    db.maintenance().checkpoint().unwrap();
     expect_documents(&db, count, 1);
     db.close().unwrap();
     println!(

@@ -39,8 +39,8 @@ fn a_long_file_goes_in_and_out_in_little_memory() {
     let db = Database::open(directory.path().join("files.stemma")).unwrap();
     let revision = db.insert("film", &json!({})).unwrap();
     let before = peak_bytes();
-    db.attach("film", &revision, "film.mkv", "video/x-matroska", Endless { left: length, at: 0 }).unwrap();
-    let mut film = db.attachment("film", "film.mkv").unwrap().unwrap();
+    db.files().attach("film", &revision, "film.mkv", "video/x-matroska", Endless { left: length, at: 0 }).unwrap();
+    let mut film = db.files().open("film", "film.mkv").unwrap().unwrap();
     let copied = std::io::copy(&mut film, &mut std::io::sink()).unwrap();
     assert_eq!(copied, length);
     film.seek(SeekFrom::Start(length / 2 + 5)).unwrap();

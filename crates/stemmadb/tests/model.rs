@@ -294,12 +294,12 @@ impl Case {
             }
             Operation::ChangePolicy(number) => self.reopen(|_| Ok(()), Some(*number)),
             Operation::LimitRevisions(revs_limit) => {
-                self.db().set_revs_limit(*revs_limit);
+                self.db().maintenance().set_revs_limit(*revs_limit);
                 (self.setting.revs_limit, self.oracle.revs_limit) = (*revs_limit, *revs_limit);
                 Ok(())
             }
-            Operation::Checkpoint => ok(|| "checkpoint".into(), self.db().checkpoint()),
-            Operation::Compact => ok(|| "compact".into(), self.db().compact()).map(|_| ()),
+            Operation::Checkpoint => ok(|| "checkpoint".into(), self.db().maintenance().checkpoint()),
+            Operation::Compact => ok(|| "compact".into(), self.db().maintenance().compact()).map(|_| ()),
             Operation::Flush => ok(|| "flush".into(), self.db().flush()),
             Operation::Hold => {
                 if self.held.len() < 4 {
@@ -495,8 +495,8 @@ impl Case {
         };
         let value = write.body.map(body);
         let result = match &value {
-            Some(value) => self.db().put_local(&id, expected, value),
-            None => self.db().delete_local(&id, expected).map(|()| 0),
+            Some(value) => self.db().local_documents().put(&id, expected, value),
+            None => self.db().local_documents().delete(&id, expected).map(|()| 0),
         };
         match (self.oracle.expect_local(&id, expected, value.is_none()), result) {
             (Ok(number), Ok(found)) if value.is_none() || number == found => {

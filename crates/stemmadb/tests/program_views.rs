@@ -58,7 +58,7 @@ fn rows_of(document: &Document) -> Result<EmittedRows> {
 fn view(db: &Database, reducer: ProgramReducer) -> (ProgramView, Arc<AtomicUsize>) {
     let mapped = Arc::new(AtomicUsize::new(0));
     let program = Rows { name: format!("rows {reducer:?}"), reducer, mapped: mapped.clone() };
-    (db.program_view(Arc::new(program)).unwrap(), mapped)
+    (db.views().open_program(Arc::new(program)).unwrap(), mapped)
 }
 
 fn value(json: &Json) -> Value {
@@ -413,17 +413,17 @@ fn only_what_changed_is_mapped_and_custom_reductions_see_all() {
         assert_eq!(reduced.map(|told| told.as_str().unwrap().to_owned()).unwrap_or_default(), told(&part));
     }
     let all = rows(&opened, RowChoice::All, false);
-    assert!(db.check(|_| ()).unwrap().damages.is_empty());
+    assert!(db.maintenance().check().unwrap().damages.is_empty());
     drop(opened);
     db.close().unwrap();
     let db = Database::open(&path).unwrap();
     let (opened, mapped) = view(&db, ProgramReducer::Custom);
     assert_eq!(rows(&opened, RowChoice::All, false), all);
     assert_eq!(mapped.load(Ordering::Relaxed), 0, "nothing is mapped again");
-    assert_eq!(db.view_names().unwrap(), ["rows Custom"]);
-    db.drop_view("rows Custom").unwrap();
-    assert!(db.view_names().unwrap().is_empty());
-    assert!(db.check(|_| ()).unwrap().damages.is_empty());
+    assert_eq!(db.views().names().unwrap(), ["rows Custom"]);
+    db.views().remove("rows Custom").unwrap();
+    assert!(db.views().names().unwrap().is_empty());
+    assert!(db.maintenance().check().unwrap().damages.is_empty());
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn long_keys_have_their_place() {
         assert_eq!(reduced, Some(sum.into()), "{key}");
     }
     assert_eq!(view.query().groups(None).unwrap().count(), 7);
-    assert!(db.check(|_| ()).unwrap().damages.is_empty());
+    assert!(db.maintenance().check().unwrap().damages.is_empty());
 }
 
 #[test]
@@ -467,7 +467,7 @@ fn what_can_t_be_mapped_has_no_rows_and_a_program_that_fails_keeps_nothing() {
             Err(Error::stopped("it took too long"))
         }
     }
-    let failing = db.program_view(Arc::new(Failing)).unwrap();
+    let failing = db.views().open_program(Arc::new(Failing)).unwrap();
     assert_eq!(failing.query().rows().err().unwrap().kind(), ErrorKind::Stopped);
     assert_eq!(failing.query().access(Access::NoUpdate).rows().unwrap().count(), 0);
     assert!(failing.query().access(Access::NoUpdate).rows().unwrap().is_stale());

@@ -45,7 +45,7 @@ fn reading_changes_nothing() {
     for number in 0..500 {
         db.insert(&format!("d{number}"), &json!({"n": number})).unwrap();
     }
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     let last = db.insert("last", &json!({"n": 500})).unwrap();
     assert_eq!(to_read(&path).unwrap_err().kind(), ErrorKind::Locked);
     // As a killed process leaves it: something is in the log that is not in the tree.
@@ -59,14 +59,14 @@ fn reading_changes_nothing() {
         assert_eq!(Database::open(path).unwrap_err().kind(), ErrorKind::Locked);
         assert_eq!(db.find(field("n").ge(490)).count().unwrap(), 11);
         assert_eq!(db.get("last").unwrap().unwrap().revision(), &last);
-        assert!(db.check(|_| ()).unwrap().is_sound());
+        assert!(db.maintenance().check().unwrap().is_sound());
         let refused = [
             db.insert("new", &json!({})).unwrap_err(),
-            db.put_local("_local/a", None, &json!({})).unwrap_err(),
-            db.compact().unwrap_err(),
+            db.local_documents().put("_local/a", None, &json!({})).unwrap_err(),
+            db.maintenance().compact().unwrap_err(),
         ];
         assert!(refused.iter().all(|error| error.kind() == ErrorKind::Unavailable), "{refused:?}");
-        db.checkpoint().unwrap();
+        db.maintenance().checkpoint().unwrap();
         db.flush().unwrap();
         db.close().unwrap();
         assert_eq!(contents(path), before);
@@ -89,7 +89,7 @@ fn the_paths_of_documents_are_told_with_their_counts() {
             let kinds = info.kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect::<Vec<_>>();
             format!("{} {}: {}; {} values", info.path, info.document_count, kinds.join(", "), info.value_count)
         };
-        db.paths().unwrap().into_iter().map(show).collect()
+        db.indexes().paths().unwrap().into_iter().map(show).collect()
     };
     let expected = [
         "a\\.b 1: null 1; 1 values",
@@ -102,7 +102,7 @@ fn the_paths_of_documents_are_told_with_their_counts() {
         "tags[].k 1: number 1; 1 values",
     ];
     assert_eq!(told(), expected);
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     assert_eq!(told(), expected);
     db.delete("b", &gone).unwrap();
     assert!(!told().iter().any(|line| line.starts_with("only")));
@@ -119,7 +119,7 @@ fn compaction_tells_how_far_it_is() {
         }
     }
     let mut steps = Vec::new();
-    let freed = db.compact_showing(|step| steps.push(step)).unwrap();
+    let freed = db.maintenance().compact_with_progress(|step| steps.push(step)).unwrap();
     assert!(freed > 200_000 && steps.len() > 3, "{freed} bytes in {} steps", steps.len());
     assert!(steps.iter().all(|step| step.done <= step.total));
     assert!(steps.is_sorted_by_key(|step| step.done), "{steps:?}");

@@ -35,7 +35,7 @@ fn write_at_random(db: &Database, random: &mut Random, count: usize) {
             (Some(document), 0) => drop(db.delete(&id, document.revision()).unwrap()),
             (Some(document), 1 | 2) => {
                 let content = format!("content {}", random.below(5));
-                db.attach(&id, document.revision(), "file", "text/plain", content.as_bytes()).unwrap();
+                db.files().attach(&id, document.revision(), "file", "text/plain", content.as_bytes()).unwrap();
             }
             _ => drop(db.upsert(&id, &json!({"n": random.below(1000)})).unwrap()),
         }
@@ -62,10 +62,10 @@ fn replicas_converge_whoever_writes_what() {
         assert!(states[0].values().any(|leaves| leaves.len() > 1), "there are conflicts");
     }
     for db in &databases {
-        assert!(db.check(|_| ()).unwrap().is_sound());
+        assert!(db.maintenance().check().unwrap().is_sound());
     }
     let mut content = String::new();
-    let with_file = state(&databases[0]).into_keys().find_map(|id| databases[2].attachment(&id, "file").unwrap());
+    let with_file = state(&databases[0]).into_keys().find_map(|id| databases[2].files().open(&id, "file").unwrap());
     with_file.unwrap().read_to_string(&mut content).unwrap();
     assert!(content.starts_with("content "));
 }
@@ -177,7 +177,7 @@ fn a_running_replication_follows_the_source_and_can_be_cancelled() {
 #[test]
 fn what_a_schema_refuses_is_counted_and_does_not_stop_the_rest() {
     let (here, there) = (Database::in_memory(), Database::in_memory());
-    there.require_schema("books", Schema::new(&json!({"required": ["title"]})).unwrap()).unwrap();
+    there.schemas().require("books", Schema::new(&json!({"required": ["title"]})).unwrap()).unwrap();
     here.insert("books:1", &json!({"title": "Solaris"})).unwrap();
     here.insert("books:2", &json!({})).unwrap();
     here.insert("other", &json!({})).unwrap();
@@ -188,7 +188,7 @@ fn what_a_schema_refuses_is_counted_and_does_not_stop_the_rest() {
 #[test]
 fn local_documents_stay_and_deletions_travel() {
     let (here, there) = (Database::in_memory(), Database::in_memory());
-    here.put_local("_local/own", None, &json!({})).unwrap();
+    here.local_documents().put("_local/own", None, &json!({})).unwrap();
     let body = Value::parse(r#"{"why": "moved"}"#).unwrap();
     let first = here.insert("a", &json!({"n": 1})).unwrap();
     let deletion = Edit::Put { id: "a".parse().unwrap(), parent: Some(first), deleted: true, body, files: vec![] };
@@ -196,14 +196,14 @@ fn local_documents_stay_and_deletions_travel() {
     here.replicate_to(&there).unwrap();
     let found = there.get_revision("a", &second).unwrap().unwrap();
     assert!(found.is_deleted() && found.to_json().unwrap() == r#"{"why":"moved"}"#);
-    assert!(there.get_local("_local/own").unwrap().is_none());
+    assert!(there.local_documents().get("_local/own").unwrap().is_none());
 }
 
 /// Gives a document another file, and removes the content of the one it had.
 fn replace_file(db: &Database, id: &str, content: &str) {
     let current = *db.get(id).unwrap().expect("it is there").revision();
-    db.attach(id, &current, "file", "text/plain", content.as_bytes()).unwrap();
-    db.sweep().unwrap();
+    db.files().attach(id, &current, "file", "text/plain", content.as_bytes()).unwrap();
+    db.files().sweep().unwrap();
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn files_that_are_replaced_while_they_are_brought_are_in_nobodys_way() {
     let (source, target) = (Database::in_memory(), Database::in_memory());
     for id in ["a", "b"] {
         let revision = source.insert(id, &json!({})).unwrap();
-        source.attach(id, &revision, "file", "text/plain", format!("first of {id}").as_bytes()).unwrap();
+        source.files().attach(id, &revision, "file", "text/plain", format!("first of {id}").as_bytes()).unwrap();
     }
     let replace = || {
         replace_file(&source, "a", "second of a");
@@ -229,7 +229,7 @@ fn what_was_replaced_before_it_was_read_is_passed_over() {
     let source = Database::in_memory();
     let leaves = ["a", "b"].map(|id| {
         let revision = source.insert(id, &json!({})).unwrap();
-        let revision = source.attach(id, &revision, "file", "text/plain", id.as_bytes()).unwrap();
+        let revision = source.files().attach(id, &revision, "file", "text/plain", id.as_bytes()).unwrap();
         Wanted { id: id.parse().unwrap(), revisions: vec![revision], known: Vec::new() }
     });
     let mut read = Vec::new();

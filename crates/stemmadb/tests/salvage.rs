@@ -54,10 +54,10 @@ fn original(path: &Path) -> Contents {
             contents.insert(id(number), None);
         }
         if number % 50 == 20 {
-            db.put_local(&format!("_local/{number}-end"), None, &body(number, 7)).unwrap();
+            db.local_documents().put(&format!("_local/{number}-end"), None, &body(number, 7)).unwrap();
         }
         if number == 200 {
-            db.compact().unwrap();
+            db.maintenance().compact().unwrap();
         }
     }
     db.upsert("_design/words-end", &serde_json::json!({"views": {}})).unwrap();
@@ -165,7 +165,7 @@ fn salvage(from: &Path, is_right: impl Fn(&str, bool, &Value) -> bool) -> (Datab
             }
             Salvaged::Local { id, deleted: false, body } => {
                 assert!(is_right(id.as_str(), false, &body), "this was never written: {id} {body:?}");
-                db.put_local(id.as_str(), None, &body)?;
+                db.local_documents().put(id.as_str(), None, &body)?;
             }
             _ => {}
         }
@@ -228,13 +228,17 @@ fn whatever_was_not_damaged_is_saved_byte_for_byte() {
         for (name, needs) in &map.locals {
             if is_untouched(needs, &sound, &damaged) {
                 let number = name.trim_start_matches("_local/").trim_end_matches("-end").parse().unwrap();
-                assert_eq!(db.get_local(name).unwrap().map(|found| found.1), Some(body(number, 7)), "{place}: {name}");
+                assert_eq!(
+                    db.local_documents().get(name).unwrap().map(|found| found.1),
+                    Some(body(number, 7)),
+                    "{place}: {name}"
+                );
             }
         }
         // What was cut off the log's end leaves no trace in it: the tree would tell, and `check` does.
         assert!(report.skipped.is_empty() || !damages.is_empty(), "{place}: {report:#?}");
         skipped += report.skipped.len();
-        assert!(db.check(|_| ()).unwrap().is_sound(), "{place}");
+        assert!(db.maintenance().check().unwrap().is_sound(), "{place}");
     }
     println!("{rounds} salvages: {saved} documents saved, {lost} damaged themselves, {skipped} places told, 0 wrong");
     assert!(lost > 0, "nothing was ever damaged: the test is blind");

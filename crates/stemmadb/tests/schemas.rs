@@ -39,7 +39,7 @@ fn refused<T>(result: Result<T>) {
 #[test]
 fn every_way_of_writing_is_asked() {
     let db = Database::in_memory_with(options()).unwrap();
-    db.require_schema("books", schema()).unwrap();
+    db.schemas().require("books", schema()).unwrap();
     let (good, bad) = (json!({"title": "Solaris"}), json!({"title": ""}));
     refused(db.insert("books:1", &bad));
     refused(db.upsert("books:1", &bad));
@@ -75,15 +75,15 @@ fn every_way_of_writing_is_asked() {
         db.insert(other, &bad).unwrap();
     }
     // Files are no part of the body; deletions are always allowed.
-    let with_file = db.attach("books:1", &first, "cover", "text/plain", &b"an ocean"[..]).unwrap();
+    let with_file = db.files().attach("books:1", &first, "cover", "text/plain", &b"an ocean"[..]).unwrap();
     let second = db.replace("books:1", &with_file, &json!({"title": "Fiasco", "year": 1986})).unwrap();
-    assert!(db.attachment("books:1", "cover").unwrap().is_some());
+    assert!(db.files().open("books:1", "cover").unwrap().is_some());
     db.delete("books:1", &second).unwrap();
     db.edit(foreign("books:9", "b", true, &json!({}))).unwrap();
     assert_eq!(db.find(field("_id").begins_with("books:")).count().unwrap(), 0);
-    db.drop_schema("books").unwrap();
+    db.schemas().remove("books").unwrap();
     db.insert("books:2", &bad).unwrap();
-    assert_eq!(db.drop_schema("books").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(db.schemas().remove("books").unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]
@@ -93,34 +93,34 @@ fn a_schema_that_members_break_is_not_declared() {
         db.insert(&format!("books:{n:03}"), &json!({"title": if n % 100 == 7 { json!(n) } else { json!("x") }}))
             .unwrap();
     }
-    let error = db.require_schema("books", schema()).unwrap_err();
+    let error = db.schemas().require("books", schema()).unwrap_err();
     assert_eq!(
         error.message(),
         "6 documents do not meet the schema of `books`: `books:007`: at /title: value is not of type \"string\"; \
          also `books:107`, `books:207`"
     );
-    assert!(db.schemas().is_empty());
+    assert!(db.schemas().list().is_empty());
     db.insert("books:x", &json!({"title": 1})).unwrap();
-    db.require_schema("books", schema().for_new_writes()).unwrap();
-    assert_eq!(db.schema_violations("books", 100).unwrap().len(), 7);
+    db.schemas().require("books", schema().for_new_writes()).unwrap();
+    assert_eq!(db.schemas().violations("books", 100).unwrap().len(), 7);
     let old = db.get("books:007").unwrap().unwrap();
     refused(db.replace("books:007", old.revision(), &json!({"title": 5})));
     db.replace("books:007", old.revision(), &json!({"title": "five"})).unwrap();
-    assert_eq!(db.schema_violations("books", 2).unwrap()[0].0.as_str(), "books:107");
-    assert_eq!(db.schema_violations("films", 2).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(db.schemas().violations("books", 2).unwrap()[0].0.as_str(), "books:107");
+    assert_eq!(db.schemas().violations("films", 2).unwrap_err().kind(), ErrorKind::NotFound);
     for name in ["", "_design", "a:b"] {
-        assert_eq!(db.require_schema(name, schema()).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(db.schemas().require(name, schema()).unwrap_err().kind(), ErrorKind::Invalid);
     }
 }
 
 #[test]
 fn what_is_written_elsewhere_is_taken_if_that_was_said() {
     let db = Database::in_memory_with(options()).unwrap();
-    db.require_schema("books", schema().foreign(Foreign::Accept)).unwrap();
+    db.schemas().require("books", schema().foreign(Foreign::Accept)).unwrap();
     let bad = json!({"title": ""});
     db.edit(foreign("books:1", "a", false, &bad)).unwrap();
     refused(db.insert("books:2", &bad));
-    let found = db.schema_violations("books", 10).unwrap();
+    let found = db.schemas().violations("books", 10).unwrap();
     assert_eq!(found[0].0.as_str(), "books:1");
     assert!(found[0].1.starts_with("at /title: "), "{}", found[0].1);
 }
@@ -136,12 +136,12 @@ fn nothing_slips_through_while_it_is_declared() {
         let declared = std::thread::scope(|scope| {
             let writer = scope
                 .spawn(|| (0..40).filter(|n| db.insert(&format!("books:w{n}"), &json!({"title": n})).is_ok()).count());
-            let declared = db.require_schema("books", schema()).is_ok();
+            let declared = db.schemas().require("books", schema()).is_ok();
             writer.join().unwrap();
             declared
         });
         if declared {
-            assert!(db.schema_violations("books", 10).unwrap().is_empty(), "round {round}");
+            assert!(db.schemas().violations("books", 10).unwrap().is_empty(), "round {round}");
         }
     }
 }
@@ -154,7 +154,7 @@ fn a_prepared_write_meets_the_schema_that_came_between() {
         runs += 1;
         let revision = tx.insert("books:1", &json!({"title": 1}))?;
         if runs == 1 {
-            db.require_schema("books", schema()).unwrap();
+            db.schemas().require("books", schema()).unwrap();
         }
         Ok(revision)
     });
@@ -173,24 +173,24 @@ fn it_survives_crashes_checkpoints_and_rebuilding() {
             }
         };
         write(0);
-        db.require_schema("books", schema()).unwrap();
+        db.schemas().require("books", schema()).unwrap();
         if seed % 2 == 0 {
             write(200);
-            db.checkpoint().unwrap();
+            db.maintenance().checkpoint().unwrap();
         }
         if seed % 3 == 0 {
-            db.compact().unwrap();
+            db.maintenance().compact().unwrap();
         }
         let db = place.crash_image(seed).open(options()).unwrap();
         refused(db.insert("books:new", &json!({"title": ""})));
-        assert_eq!(db.schemas()[0].1.json(), schema().json());
+        assert_eq!(db.schemas().list()[0].1.json(), schema().json());
         assert!(db.changes(Sequence::ZERO).unwrap().run().count() >= 200);
-        assert!(db.check(|_| ()).unwrap().is_sound());
+        assert!(db.maintenance().check().unwrap().is_sound());
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("books.stemma");
     let db = Database::open(&path).unwrap();
-    db.require_schema("books", schema()).unwrap();
+    db.schemas().require("books", schema()).unwrap();
     db.close().unwrap();
     refused(Database::open(&path).unwrap().insert("books:1", &json!({"title": ""})));
     let db = Database::rebuild(&path, Options::new(), |_| ()).unwrap();

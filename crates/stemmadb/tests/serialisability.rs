@@ -260,14 +260,14 @@ fn run(db: &Database, seed: u64) -> (Vec<Record>, u64) {
                     let durability = if random.below(4) == 0 { Durability::Sync } else { Durability::None };
                     let begin = clock.fetch_add(1, Ordering::SeqCst);
                     let record = match random.below(3) {
-                        0 => db.write_with(durability, |tx| steps(tx, steps_seed, next_value)).unwrap(),
+                        0 => db.with_durability(durability).write(|tx| steps(tx, steps_seed, next_value)).unwrap(),
                         _ => {
                             attempt_count.fetch_sub(1, Ordering::Relaxed);
                             let work = |tx: &mut Attempt<'_>| {
                                 attempt_count.fetch_add(1, Ordering::Relaxed);
                                 steps(tx, steps_seed, next_value)
                             };
-                            db.optimistic_with(durability, work).unwrap()
+                            db.with_durability(durability).optimistic(work).unwrap()
                         }
                     };
                     let end = clock.fetch_add(1, Ordering::SeqCst);
@@ -314,7 +314,7 @@ fn skew(db: &Database, is_checked: bool, by_query: bool) -> Vec<usize> {
                 };
                 let begin = clock.fetch_add(1, Ordering::SeqCst);
                 let record = match is_checked {
-                    true => db.optimistic_with(Durability::None, work),
+                    true => db.with_durability(Durability::None).optimistic(work),
                     false => optimistic_unchecked(db, work),
                 };
                 let end = clock.fetch_add(1, Ordering::SeqCst);

@@ -88,20 +88,21 @@ fn besides(db: &Database, script: u64, number: u64) {
     if number.is_multiple_of(6) {
         let id = format!("file-{number}");
         let attached = db.upsert(&id, &serde_json::json!({ "file": number })).and_then(|revision| {
-            db.attach(&id, &revision, "content", "application/octet-stream", &content(script, number)[..])
+            db.files().attach(&id, &revision, "content", "application/octet-stream", &content(script, number)[..])
         });
         attached.iter().for_each(|_| say("file", number));
     }
-    if number.is_multiple_of(5) && db.put_local("_local/place", None, &serde_json::json!({ "number": number })).is_ok()
+    if number.is_multiple_of(5)
+        && db.local_documents().put("_local/place", None, &serde_json::json!({ "number": number })).is_ok()
     {
         say("local", number);
     }
     // Upkeep may fail without anything being lost.
     if random.chance(100) {
-        db.checkpoint().ok();
+        db.maintenance().checkpoint().ok();
     }
     if number == TRANSACTIONS / 2 {
-        db.compact().ok();
+        db.maintenance().compact().ok();
     }
 }
 
@@ -196,7 +197,7 @@ fn judge(path: &Path, script: u64, said: &Said) -> std::result::Result<(), Strin
         }
     }
     for number in 1..=TRANSACTIONS {
-        let found = db.attachment(&format!("file-{number}"), "content").map_err(told)?;
+        let found = db.files().open(&format!("file-{number}"), "content").map_err(told)?;
         let Some(mut reader) = found else {
             if said.files.contains(&number) {
                 return Err(format!("the file of transaction {number} is lost"));
@@ -209,12 +210,12 @@ fn judge(path: &Path, script: u64, said: &Said) -> std::result::Result<(), Strin
             return Err(format!("the file of transaction {number} has another content"));
         }
     }
-    let local = db.get_local("_local/place").map_err(told)?;
+    let local = db.local_documents().get("_local/place").map_err(told)?;
     let local = local.map_or(0, |(_, body)| body.get("number").and_then(Value::as_u64).unwrap());
     if local < said.local || local > said.local + 5 {
         return Err(format!("the local document is of {local}, of {} was acknowledged", said.local));
     }
-    let report = db.check(|_| ()).map_err(told)?;
+    let report = db.maintenance().check().map_err(told)?;
     if !report.is_sound() {
         return Err(format!("{:?}", report.damages));
     }

@@ -187,7 +187,7 @@ fn write(db: &Database, random: &mut Random) {
             .unwrap();
         }
         2 if random.below(8) == 0 => {
-            db.put_local("_local/note", None, &body(1)).unwrap();
+            db.local_documents().put("_local/note", None, &body(1)).unwrap();
         }
         _ => drop(db.edit(edit(db, random))),
     }
@@ -212,8 +212,8 @@ fn run_case(seed: u64) {
                 let at = random.below(readers.len() as u64) as usize;
                 readers[at].read_all();
             }
-            7 => db.checkpoint().unwrap(),
-            8 => drop(db.compact().unwrap()),
+            7 => db.maintenance().checkpoint().unwrap(),
+            8 => drop(db.maintenance().compact().unwrap()),
             9 => {
                 // More than an inbox holds.
                 let large = |number: u64| format!("{number}").repeat(100_000);

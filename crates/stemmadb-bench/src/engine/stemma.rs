@@ -67,10 +67,10 @@ pub(crate) fn insert_json(database: &Database, durability: Durability, documents
         edits.push(Edit::Insert { id: DocumentId::new(id)?, body: Value::parse(json.as_bytes())? });
     }
     if edits.len() == 1 {
-        database.edit_with(durability, edits.remove(0))?;
+        database.with_durability(durability).edit(edits.remove(0))?;
         return Ok(());
     }
-    for outcome in database.bulk_with(durability, edits)? {
+    for outcome in database.with_durability(durability).bulk(edits)? {
         outcome?;
     }
     Ok(())

@@ -79,11 +79,11 @@ impl Rows {
                 outcome?;
             }
         }
-        db.define_view(NAME, &Value::parse(DEFINITION)?)?.update()?;
+        db.views().define(NAME, &Value::parse(DEFINITION)?)?.update()?;
         // So that all of it is merged.
         db.close()?;
         let db = Database::open_with(&path, options())?;
-        let view = db.declared_view(NAME)?;
+        let view = db.views().open(NAME)?;
         let sqlite = Connection::open(bench.place.fresh("views.sqlite")?)?;
         sqlite.pragma_update(None, "journal_mode", "WAL")?;
         sqlite.pragma_update(None, "synchronous", "OFF")?;

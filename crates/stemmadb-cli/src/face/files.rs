@@ -50,13 +50,13 @@ impl Database {
         content: impl Read,
     ) -> Result<String> {
         let revision = self.revision_or_current(id, revision)?;
-        Ok(self.inner.attach(id, &revision, name, content_type, content)?.to_string())
+        Ok(self.inner.files().attach(id, &revision, name, content_type, content)?.to_string())
     }
 
     /// Takes a file away from a document; returns its new revision.
     pub(crate) fn detach(&self, id: &str, revision: Option<&str>, name: &str) -> Result<String> {
         let revision = self.revision_or_current(id, revision)?;
-        Ok(self.inner.detach(id, &revision, name)?.to_string())
+        Ok(self.inner.files().detach(id, &revision, name)?.to_string())
     }
 
     /// A file's content, or a part of it.

@@ -41,19 +41,19 @@ impl Database {
             index = index.named(name);
         }
         let name = index.name();
-        self.inner.create_index_showing(index, |step| progress.reached_of(step.done, step.total))?;
-        let made = self.inner.indexes().into_iter().find(|index| index.name == name);
+        self.inner.indexes().create_with_progress(index, |step| progress.reached_of(step.done, step.total))?;
+        let made = self.inner.indexes().list().into_iter().find(|index| index.name == name);
         Ok(made.as_ref().map(index_row).unwrap_or_default())
     }
 
     /// Takes an index away.
     pub(crate) fn drop_index(&self, name: &str) -> Result<()> {
-        Ok(self.inner.drop_index(name)?)
+        Ok(self.inner.indexes().remove(name)?)
     }
 
     /// The declared indexes, one row each.
     pub(crate) fn indexes(&self) -> Vec<Object> {
-        self.inner.indexes().iter().map(index_row).collect()
+        self.inner.indexes().list().iter().map(index_row).collect()
     }
 }
 

@@ -143,8 +143,8 @@ impl Database {
         let body = Value::Object(body);
         if id.starts_with(LOCAL) {
             let written = match deleted {
-                true => self.inner.delete_local(id, None),
-                false => self.inner.put_local(id, None, &body).map(|_| ()),
+                true => self.inner.local_documents().delete(id, None),
+                false => self.inner.local_documents().put(id, None, &body).map(|_| ()),
             };
             return match written {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
@@ -163,7 +163,7 @@ impl Database {
     fn content(&self, file: &Value, path: &Path) -> Result<FileContent> {
         let name = path.display();
         let fault = |error| Failure::new(Exit::Unavailable, format!("cannot read {name}: {error}"));
-        let blob = self.inner.store_content(File::open(path).map_err(fault)?)?;
+        let blob = self.inner.files().store(File::open(path).map_err(fault)?)?;
         let text = |field: &str| file.get(field).and_then(Value::as_str);
         if text("digest") != Some(blob.digest().to_string().as_str()) {
             return Err(Failure::usage(format!("the SHA-256 of {name} is not its name")));

@@ -73,13 +73,13 @@ const REMOVAL: &str = "removal:";
 impl Catalogue {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let database = Database::open(path)?;
-        let known = database.get_local(SERVER)?;
+        let known = database.local_documents().get(SERVER)?;
         let known = known.as_ref().and_then(|(_, value)| value.get("id")?.as_str());
         let server_id = match known {
             Some(id) => id.to_owned(),
             None => {
                 let id = Uuid::new_v4().simple().to_string();
-                database.put_local(SERVER, None, &serde_json::json!({ "id": id }))?;
+                database.local_documents().put(SERVER, None, &serde_json::json!({ "id": id }))?;
                 id
             }
         };
@@ -89,11 +89,11 @@ impl Catalogue {
     /// What the server keeps for itself under `name`; made by `make` the first time.
     pub(super) fn kept(&self, name: &str, make: impl FnOnce() -> Result<serde_json::Value>) -> Result<(Value, bool)> {
         let id = format!("_local/{name}");
-        if let Some((_, value)) = self.database.get_local(&id)? {
+        if let Some((_, value)) = self.database.local_documents().get(&id)? {
             return Ok((value, false));
         }
         let made = make()?;
-        self.database.put_local(&id, None, &made)?;
+        self.database.local_documents().put(&id, None, &made)?;
         Ok((Value::from_serialize(&made)?, true))
     }
 

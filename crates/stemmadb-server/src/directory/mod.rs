@@ -244,7 +244,7 @@ impl Directory {
         let this = self.clone();
         blocking(move || {
             this.catalogue.set_revs_limit(served.name(), revs_limit)?;
-            served.database().set_revs_limit(revs_limit);
+            served.database().maintenance().set_revs_limit(revs_limit);
             Ok(())
         })
         .await

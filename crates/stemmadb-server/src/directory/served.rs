@@ -62,7 +62,7 @@ impl Served {
         let security = RwLock::new(Arc::new(entry.security.clone()));
         let (sender, published) = watch::channel(database.sequence());
         let (updates, told) = (updates.clone(), entry.name.clone());
-        let notifier = database.notify(move |sequence| {
+        let notifier = database.on_publish(move |sequence| {
             if sender.send_replace(sequence) < sequence {
                 updates.note(&told, "updated");
             }
@@ -140,7 +140,7 @@ impl Served {
     /// Stores content for a file; returns it with its MD5. Blocks until it is flushed.
     pub(crate) fn store(&self, content: impl Read) -> Result<(Arc<Blob>, [u8; 16])> {
         let mut hashing = Hashing { inner: content, hasher: Md5::new() };
-        let blob = self.database.store_content(&mut hashing)?;
+        let blob = self.database.files().store(&mut hashing)?;
         Ok((blob, hashing.hasher.finalize().into()))
     }
 
@@ -196,7 +196,7 @@ impl Served {
         }
         let this = self.clone();
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = this.database.compact() {
+            if let Err(error) = this.database.maintenance().compact() {
                 tracing::error!(target: "stemma::database", "compacting {}: {error}", this.name);
             }
             this.is_compacting.store(false, Ordering::Release);

@@ -69,7 +69,7 @@ pub(crate) fn transact(
     if !refused.is_empty() {
         return Ok(Outcome::Refused(refused));
     }
-    let written = served.database().optimistic_with(manner.durability, |attempt| {
+    let written = served.database().with_durability(manner.durability).optimistic(|attempt| {
         refused.clear();
         for (at, check) in checks.iter().enumerate() {
             refused.extend(check.refusal(at, attempt)?);

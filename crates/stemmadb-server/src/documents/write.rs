@@ -50,7 +50,7 @@ pub(crate) fn write(served: &Served, documents: Vec<Incoming>, manner: &Manner) 
         };
         written.push(Written { id, outcome });
     }
-    let outcomes = served.database().bulk_with(manner.durability, edits)?;
+    let outcomes = served.database().with_durability(manner.durability).bulk(edits)?;
     if written.iter().any(|written| written.id.starts_with("_design/")) {
         served.validators().design_changed();
     }
@@ -126,10 +126,10 @@ fn file_of(served: &Served, file: IncomingFile, new_edits: bool) -> Result<File>
 /// `_local` documents take whatever is written last, as in CouchDB: they belong to one replicator each.
 fn write_local(served: &Served, id: &str, document: Incoming) -> Result<String> {
     if document.deleted {
-        served.database().delete_local(id, None)?;
+        served.database().local_documents().delete(id, None)?;
         return Ok("0-0".to_owned());
     }
-    let number = served.database().put_local(id, None, &document.body)?;
+    let number = served.database().local_documents().put(id, None, &document.body)?;
     Ok(format!("0-{number}"))
 }
 

@@ -94,7 +94,7 @@ pub(crate) async fn compact_views(call: Call) -> Result<Answer> {
 
 /// `GET /{db}/_revs_limit`
 pub(crate) async fn revs_limit(call: Call) -> Result<Answer> {
-    Answer::ok(&call.database().await?.database().revs_limit())
+    Answer::ok(&call.database().await?.database().maintenance().revs_limit())
 }
 
 /// `PUT /{db}/_revs_limit`

@@ -333,7 +333,7 @@ pub(crate) async fn copy_local(call: Call) -> Result<Answer> {
     let manner = manner_of(&call)?;
     let database = served.name().to_owned();
     let (id, revision) = blocking(move || {
-        let (_, body) = served.database().get_local(&id)?.ok_or_else(Failure::missing)?;
+        let (_, body) = served.database().local_documents().get(&id)?.ok_or_else(Failure::missing)?;
         write_one(&served, Incoming { id: Some(target), revision: parent, body, ..Incoming::default() }, &manner)
     })
     .await?;
@@ -344,7 +344,7 @@ pub(crate) async fn copy_local(call: Call) -> Result<Answer> {
 pub(crate) async fn get_local(call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let id = id_of(&call)?;
-    let Some((number, body)) = served.database().get_local(&id)? else { return Err(Failure::missing()) };
+    let Some((number, body)) = served.database().local_documents().get(&id)? else { return Err(Failure::missing()) };
     let mut text = b"{\"_id\":".to_vec();
     write_string(&mut text, &id);
     text.extend_from_slice(format!(",\"_rev\":\"0-{number}\"").as_bytes());
@@ -362,7 +362,7 @@ pub(crate) async fn delete_local(call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let id = id_of(&call)?;
     let deleting = served.writing(move |served| {
-        served.database().delete_local(&id, None)?;
+        served.database().local_documents().delete(&id, None)?;
         Answer::ok(&json!({"ok": true, "id": id, "rev": "0-0"}))
     });
     deleting.await

@@ -13,13 +13,13 @@ pub(crate) async fn statistics(call: Call) -> Result<Answer> {
     blocking(move || {
         let database = served.database();
         let info = database.info()?;
-        let views = database.view_names()?;
+        let views = database.views().names()?;
         Answer::ok(&json!({
             "db_name": served.name(),
             "seq": served.sequence_text(info.sequence),
             "documents": {"live": info.document_count, "deleted": info.deleted_count},
             "durability": info.durability.to_string(),
-            "revs_limit": database.revs_limit(),
+            "revs_limit": database.maintenance().revs_limit(),
             "log": {
                 "bytes": info.log_bytes,
                 "live_bytes": info.live_bytes,
@@ -30,7 +30,7 @@ pub(crate) async fn statistics(call: Call) -> Result<Answer> {
             "tree": {"bytes": info.tree_bytes, "live_bytes": info.tree_live_bytes, "writers_waited": info.stall_count},
             "memory_bytes": info.memory_bytes,
             "index": {"paths": info.path_count, "shapes": info.shape_count},
-            "declared_indexes": database.indexes().iter().map(declared).collect::<Vec<_>>(),
+            "declared_indexes": database.indexes().list().iter().map(declared).collect::<Vec<_>>(),
             "view_count": views.len(),
             "compacting": served.is_compacting(),
             "format_version": info.format_version,
@@ -54,7 +54,7 @@ pub(crate) async fn paths(call: Call) -> Result<Answer> {
     let patience = call.state.config.limits.stall_timeout;
     streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
         out.buffer.extend_from_slice(b"{\"rows\":[");
-        for (at, path) in served.database().paths()?.into_iter().enumerate() {
+        for (at, path) in served.database().indexes().paths()?.into_iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n{\"path\":" } else { b",\n{\"path\":" });
             write_string(&mut out.buffer, &path.path);
             let kinds: Map<_, _> =

@@ -43,7 +43,7 @@ async fn write(served: &Served, wanted: &Wanted, out: &mut Pieces) -> Result<()>
     let mut separator: &[u8] = b"\n";
     for key in keys(served, wanted)? {
         out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-        match key.as_str().map(|id| served.database().get_local(id)).transpose()?.flatten() {
+        match key.as_str().map(|id| served.database().local_documents().get(id)).transpose()?.flatten() {
             Some((number, body)) => write_row(key.as_str().unwrap_or_default(), number, &body, wanted.documents, out),
             None => {
                 out.buffer.extend_from_slice(b"{\"key\":");
@@ -62,7 +62,7 @@ fn keys(served: &Served, wanted: &Wanted) -> Result<Vec<Value>> {
     let mut keys = match &wanted.keys {
         Some(keys) => keys.clone(),
         None => {
-            let locals = served.database().locals("_local/")?.into_iter();
+            let locals = served.database().local_documents().list("_local/")?.into_iter();
             locals.map(|(id, _)| id).filter(|id| wanted.has(id)).map(Value::from).collect()
         }
     };

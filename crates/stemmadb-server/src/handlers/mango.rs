@@ -118,13 +118,13 @@ pub(super) fn keep_indexes(served: &Served) -> Result<()> {
     for index in indexes(&database.snapshot()?)?.iter().filter_map(Listed::of_library) {
         wanted.insert(index.name(), index);
     }
-    for known in database.indexes().into_iter().filter(|known| known.name.starts_with(LIBRARY_PREFIX)) {
+    for known in database.indexes().list().into_iter().filter(|known| known.name.starts_with(LIBRARY_PREFIX)) {
         if wanted.remove(&known.name).is_none() {
-            database.drop_index(&known.name)?;
+            database.indexes().remove(&known.name)?;
         }
     }
     for (name, index) in wanted {
-        match database.create_index(index) {
+        match database.indexes().create(index) {
             Ok(()) => {}
             // The library orders nothing by paths such as `_id`, or by very many.
             Err(error) if error.kind() == ErrorKind::Invalid => {

@@ -191,7 +191,7 @@ fn open(served: Arc<Served>, scripts: &Arc<crate::script::Scripts>, design: &str
     let program = DesignView::new(&served, scripts, &value, view)?;
     let signature = program.signature().to_owned();
     let can_reduce = stemmadb::ViewProgram::reducer(&program) != stemmadb::ProgramReducer::None;
-    let view = served.database().program_view(Arc::new(program))?;
+    let view = served.database().views().open_program(Arc::new(program))?;
     Ok(Asked { served, view, can_reduce, signature })
 }
 
@@ -450,10 +450,10 @@ pub(crate) async fn cleanup(call: Call) -> Result<Answer> {
     blocking(move || {
         let designs = design::all(&served.database().snapshot()?)?;
         let kept = declared_signatures(&designs)?;
-        for name in served.database().view_names()? {
+        for name in served.database().views().names()? {
             let signature = name.strip_prefix(PROGRAM_PREFIX);
             if signature.is_some_and(|signature| !kept.iter().any(|kept| kept == signature)) {
-                served.database().drop_view(&name)?;
+                served.database().views().remove(&name)?;
             }
         }
         super::mango::keep_indexes(&served)?;

@@ -56,7 +56,7 @@ fn place_of(id: &str) -> String {
 impl Record {
     /// What became of the document `id`, whichever of its revisions asked. What can't be read is none.
     pub(crate) fn of(served: &Served, id: &str) -> Result<Option<Self>> {
-        let kept = served.database().get_local(&place_of(id))?;
+        let kept = served.database().local_documents().get(&place_of(id))?;
         Ok(kept.and_then(|(_, body)| body.deserialize_into().ok()))
     }
 
@@ -67,7 +67,7 @@ impl Record {
 
     /// Keeps it. Blocks.
     pub(super) fn keep(&self, served: &Served, id: &str) -> Result<()> {
-        served.database().put_local(&place_of(id), None, &Value::from_serialize(self)?)?;
+        served.database().local_documents().put(&place_of(id), None, &Value::from_serialize(self)?)?;
         Ok(())
     }
 }

@@ -15,16 +15,16 @@ impl<T> Collection<T> {
     /// # Errors
     /// `Invalid` if the path is malformed.
     pub fn expire_by(&self, path: &str) -> Result<()> {
-        self.db.expire_by(Expiry::at(path).of_collection(self.name()))
+        self.db.expiration().add_rule(Expiry::at(path).of_collection(self.name()))
     }
 
-    /// Requires members to meet a JSON Schema, from now on and those that are there: see [`Database::require_schema`](crate::Database::require_schema), which also takes one with
+    /// Requires members to meet a JSON Schema, from now on and those that are there: see [`Schemas::require`](crate::Schemas::require), which also takes one with
     /// its policies set.
     ///
     /// # Errors
     /// `Invalid` if it is no schema, or members break it.
     pub fn require_schema<S: serde::Serialize + ?Sized>(&self, schema: &S) -> Result<()> {
-        self.db.require_schema(self.name(), Schema::new(&Value::from_serialize(schema)?)?)
+        self.db.schemas().require(self.name(), Schema::new(&Value::from_serialize(schema)?)?)
     }
 
     /// Lets the member `key` end after `time`, or, with none, never; returns its new revision, or none if there is no such member. It
@@ -36,6 +36,6 @@ impl<T> Collection<T> {
         if key.is_empty() {
             return Err(Error::invalid("a key can't be empty"));
         }
-        self.db.expire(&self.id_of(key), time)
+        self.db.expiration().expire(&self.id_of(key), time)
     }
 }

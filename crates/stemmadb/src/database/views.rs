@@ -1,4 +1,4 @@
-//! The face of views.
+//! Views other than typed ones: declared as JSON, or by functions given at run time: [`Database::views`].
 
 use std::sync::Arc;
 
@@ -7,63 +7,64 @@ use serde::Serialize;
 use super::Database;
 use crate::Result;
 use crate::value::Value;
-use crate::view::{DeclaredView, OpenView, ProgramView, View, ViewProgram};
+use crate::view::{DeclaredView, OpenView, ProgramView, ViewProgram};
 
-impl Database {
-    /// A view: a summary of documents that is kept, asked for by ranges of keys. Costs nothing but for the first time: its rows are
-    /// made when it is first asked, and from then on brought up to date with what was written since.
-    ///
-    /// # Errors
-    /// `Corrupt` if stored bytes are damaged; `Unavailable` if what an older version left can't be removed.
-    pub fn view<V: View>(&self, view: V) -> Result<OpenView<V>> {
-        self.handle.views.open(view)
+/// Operations on views. Made by [`Database::views`]; cheap. [`Database::view`] opens a view written in Rust.
+#[derive(Debug, Clone, Copy)]
+pub struct Views<'a> {
+    database: &'a Database,
+}
+
+impl<'a> Views<'a> {
+    pub(super) fn new(database: &'a Database) -> Self {
+        Views { database }
     }
 
-    /// A view that is told as JSON (see [`DeclaredView`]), and written down in a design document under `name`.
+    /// Stores a view's JSON definition (see [`DeclaredView`]) in a design document under `name`, and opens the view.
     ///
     /// # Errors
-    /// `Invalid` if the definition is wrong; `Conflict` if it is to be unique and documents share a key.
-    pub fn define_view<D: Serialize + ?Sized>(&self, name: &str, definition: &D) -> Result<OpenView<DeclaredView>> {
-        self.handle.views.define(name, &Value::from_serialize(definition)?)
+    /// `Invalid` if the definition is wrong; `Conflict` if the view's keys must be unique and documents share one.
+    pub fn define<D: Serialize + ?Sized>(&self, name: &str, definition: &D) -> Result<OpenView<DeclaredView>> {
+        self.database.handle.views.define(name, &Value::from_serialize(definition)?)
     }
 
-    /// The view whose definition is written down under `name`.
+    /// Opens the view whose definition is stored under `name`.
     ///
     /// # Errors
     /// `NotFound` if there is none; `Invalid` if its definition is wrong.
-    pub fn declared_view(&self, name: &str) -> Result<OpenView<DeclaredView>> {
-        self.handle.views.declared(name)
+    pub fn open(&self, name: &str) -> Result<OpenView<DeclaredView>> {
+        self.database.handle.views.declared(name)
     }
 
-    /// Names and definitions of the views that are written down.
+    /// Lists the stored view definitions by name.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
-    pub fn declared_views(&self) -> Result<Vec<(String, Value)>> {
-        self.handle.views.definitions()
+    pub fn definitions(&self) -> Result<Vec<(String, Value)>> {
+        self.database.handle.views.definitions()
     }
 
-    /// A view whose functions are given at run time: see [`ViewProgram`].
+    /// Opens a view whose functions are given at run time; see [`ViewProgram`].
     ///
     /// # Errors
-    /// `Corrupt` if stored bytes are damaged; `Unavailable` if what an older version left can't be removed.
-    pub fn program_view(&self, program: Arc<dyn ViewProgram>) -> Result<ProgramView> {
-        self.handle.views.open_program(program)
+    /// `Corrupt` if stored bytes are damaged; `Unavailable` if the rows of an older version can't be removed.
+    pub fn open_program(&self, program: Arc<dyn ViewProgram>) -> Result<ProgramView> {
+        self.database.handle.views.open_program(program)
     }
 
-    /// The names of all views that rows are kept of, in order.
+    /// Lists the names of all views that have stored rows, sorted.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
-    pub fn view_names(&self) -> Result<Vec<String>> {
-        self.handle.views.names()
+    pub fn names(&self) -> Result<Vec<String>> {
+        self.database.handle.views.names()
     }
 
-    /// Forgets a view: its rows, and its definition if one is written down.
+    /// Removes a view: its rows, and its definition if one is stored.
     ///
     /// # Errors
-    /// `NotFound` if there is none; `Unavailable` if the tree can't be written.
-    pub fn drop_view(&self, name: &str) -> Result<()> {
-        self.handle.views.forget(name)
+    /// `NotFound` if there is no such view; `Unavailable` if the tree can't be written.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        self.database.handle.views.forget(name)
     }
 }

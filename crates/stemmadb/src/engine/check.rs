@@ -23,7 +23,7 @@ use crate::tree::{Direction, Table};
 use crate::value::PackedValue;
 use crate::{Error, ErrorKind, Result};
 
-/// What [`crate::Database::check`] found.
+/// What [`crate::Maintenance::check`] found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Documents looked at, deleted ones included.

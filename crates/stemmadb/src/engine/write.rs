@@ -556,7 +556,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Gives a document a file, or other content to the one it has. Store the content first ([`crate::Database::store_content`]), since that
+    /// Gives a document a file, or other content to the one it has. Store the content first ([`crate::Files::store`]), since that
     /// takes its time.
     ///
     /// # Errors

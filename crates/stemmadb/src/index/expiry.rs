@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// # use stemmadb::{Database, Expiry};
 /// # fn main() -> stemmadb::Result<()> {
 /// # let db = Database::in_memory();
-/// db.expire_by(Expiry::at("expires_at"))?;
+/// db.expiration().add_rule(Expiry::at("expires_at"))?;
 /// db.insert("past", &serde_json::json!({"expires_at": "1986-04-26T01:23:40+03:00"}))?;
 /// assert!(db.get("past")?.is_none());
 /// # Ok(())

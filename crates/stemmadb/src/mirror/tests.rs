@@ -91,7 +91,7 @@ fn truth(db: &Database, with_files: bool) -> (Documents, Links) {
             object["_attachments"][&file.name] =
                 json!({"content_type": file.content_type, "length": file.length, "revpos": file.generation});
             let mut content = Vec::new();
-            let mut reader = db.attachment(&id, &file.name).unwrap().unwrap();
+            let mut reader = db.files().open(&id, &file.name).unwrap().unwrap();
             std::io::Read::read_to_end(&mut reader, &mut content).unwrap();
             files.insert(file.name, if with_files { content } else { Vec::new() });
         }
@@ -189,11 +189,11 @@ fn write_at_random(db: &Database, random: &mut Random, count: u64) {
             (Some(document), 2 | 3) => {
                 let (name, content) =
                     (["a.txt", "../b", ".c"][random.below(3) as usize], format!("{}", random.below(4)));
-                db.attach(&id, document.revision(), name, "text/plain", content.as_bytes()).unwrap();
+                db.files().attach(&id, document.revision(), name, "text/plain", content.as_bytes()).unwrap();
             }
             (Some(document), 4) => {
                 if let Some(file) = document.attachments().unwrap().first() {
-                    db.detach(&id, document.revision(), &file.name).unwrap();
+                    db.files().detach(&id, document.revision(), &file.name).unwrap();
                 }
             }
             (_, 5) => foreign(db, &id, random),
@@ -292,7 +292,7 @@ fn broken_off_at_any_step_it_is_mended_by_the_next_run() {
 fn what_is_chosen_can_change() {
     let (db, directory) = (Database::in_memory(), tempfile::tempdir().unwrap());
     let first = db.insert("corvet", &json!({"colour": "red", "keywords": ["fast"]})).unwrap();
-    db.attach("corvet", &first, "photo", "image/png", &b"png"[..]).unwrap();
+    db.files().attach("corvet", &first, "photo", "image/png", &b"png"[..]).unwrap();
     let there = |place: &str| directory.path().join(place).exists();
     for (options, links, with_files) in [
         (MirrorOptions::new(), &[][..], false),

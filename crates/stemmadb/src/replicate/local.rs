@@ -21,12 +21,12 @@ impl Peer for Database {
     }
 
     fn get_checkpoint(&self, id: &str) -> Result<Option<Value>> {
-        Ok(self.get_local(id)?.map(|(_, body)| body))
+        Ok(self.local_documents().get(id)?.map(|(_, body)| body))
     }
 
     fn put_checkpoint(&self, id: &str, body: &Value) -> Result<()> {
         self.flush()?;
-        self.put_local(id, None, body).map(|_| ())
+        self.local_documents().put(id, None, body).map(|_| ())
     }
 
     fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> Result<Page> {
@@ -107,7 +107,7 @@ impl Database {
     fn stored(&self, file: TransferFile) -> Result<Option<File>> {
         let TransferFile { name, content_type, generation, md5, open, .. } = file;
         let Some(content) = open()? else { return Ok(None) };
-        let blob = self.store_content(content)?;
+        let blob = self.files().store(content)?;
         let generation = Some(generation);
         Ok(Some(File { name, content: FileContent::Stored { content_type, blob, md5, generation } }))
     }

@@ -28,7 +28,7 @@ const SHOWN_BYTES_MAX: usize = 300;
 /// # fn main() -> stemmadb::Result<()> {
 /// # let db = Database::in_memory();
 /// let schema = serde_json::json!({"required": ["title"], "properties": {"year": {"type": "integer"}}});
-/// db.require_schema("books", Schema::new(&schema)?)?;
+/// db.schemas().require("books", Schema::new(&schema)?)?;
 /// let refused = db.insert("books:1", &serde_json::json!({"title": "Solaris", "year": "1961"})).unwrap_err();
 /// assert_eq!(refused.kind(), ErrorKind::Invalid);
 /// assert_eq!(refused.message(), "document `books:1` does not meet the schema of `books`: at /year: value is not of type \"integer\"");
@@ -50,7 +50,7 @@ pub enum Foreign {
     /// It is refused, as a write here would be: this database never has such a document, though others do.
     #[default]
     Refuse,
-    /// It is taken, so that replicas agree. [`Database::schema_violations`](crate::Database::schema_violations) finds it.
+    /// It is taken, so that replicas agree. [`Schemas::violations`](crate::Schemas::violations) finds it.
     Accept,
 }
 

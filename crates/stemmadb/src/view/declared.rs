@@ -26,7 +26,7 @@ use crate::{Error, Result};
 ///     "paid": true,
 ///     "lines": [{"product": "tea", "price": 4}, {"product": "cup", "price": 9}],
 /// }))?;
-/// let sales = db.define_view("sales", &serde_json::json!({
+/// let sales = db.views().define("sales", &serde_json::json!({
 ///     "where": {"paid": true},
 ///     "unnest": "lines",
 ///     "key": "@.product",
@@ -76,7 +76,7 @@ enum Source {
 const FIELDS: [&str; 6] = ["key", "value", "where", "unnest", "reduce", "refresh"];
 
 impl DeclaredView {
-    /// The view that `definition` tells. It is written down nowhere: that is [`Database::define_view`](crate::Database::define_view).
+    /// The view that `definition` tells. It is written down nowhere: that is [`Views::define`](crate::Views::define).
     ///
     /// # Errors
     /// `Invalid`, naming what is wrong.

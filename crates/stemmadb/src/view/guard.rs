@@ -12,7 +12,7 @@ use super::cell::Cell;
 use super::definition::Refresh;
 use super::layered::Layered;
 use super::layout::{self, RowKey, end_of};
-use super::registry::Views;
+use super::registry::ViewRegistry;
 use super::state::Working;
 use crate::engine::{CommitHook, OnAppended};
 use crate::index::{DocumentNumber, DocumentSet};
@@ -23,7 +23,7 @@ use crate::{Error, Result};
 
 /// Asks a view about each write.
 pub(super) struct ViewGuard {
-    pub(super) views: Weak<Views>,
+    pub(super) views: Weak<ViewRegistry>,
     pub(super) cell: Weak<Cell>,
 }
 
@@ -165,6 +165,6 @@ pub(super) fn first_shared(
 }
 
 /// A guard for the cell, to be kept as long as the view is.
-pub(super) fn of(views: &Arc<Views>, cell: &Arc<Cell>) -> Arc<dyn CommitHook> {
+pub(super) fn of(views: &Arc<ViewRegistry>, cell: &Arc<Cell>) -> Arc<dyn CommitHook> {
     Arc::new(ViewGuard { views: Arc::downgrade(views), cell: Arc::downgrade(cell) })
 }

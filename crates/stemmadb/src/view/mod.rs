@@ -34,7 +34,7 @@ pub use program::{
 };
 pub use query::{Access, Groups, OpenView, ViewInfo, ViewQuery, ViewRow, ViewRows};
 pub use reduce::Stats;
-pub(crate) use registry::Views;
+pub(crate) use registry::ViewRegistry;
 pub use within::ViewSession;
 
 /// For docs/format.md.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::cell::{Cell, Reading};
 use super::definition::View;
 use super::reduce::row_value;
-use super::registry::Views;
+use super::registry::ViewRegistry;
 use super::select::{self, RawGroups, RawRow, RawRows, RowRange, Select};
 use super::within::{self, ViewSession};
 use crate::Result;
@@ -34,7 +34,7 @@ pub enum Access {
 
 /// A view of an open database: ask it with [`OpenView::query`]. Cheap to clone.
 pub struct OpenView<V> {
-    pub(super) views: Arc<Views>,
+    pub(super) views: Arc<ViewRegistry>,
     pub(super) cell: Arc<Cell>,
     types: PhantomData<fn() -> V>,
 }
@@ -67,7 +67,7 @@ pub struct ViewInfo {
 const FAILURES_MAX: usize = 10;
 
 impl<V: View> OpenView<V> {
-    pub(super) fn new(views: Arc<Views>, cell: Arc<Cell>) -> Self {
+    pub(super) fn new(views: Arc<ViewRegistry>, cell: Arc<Cell>) -> Self {
         OpenView { views, cell, types: PhantomData }
     }
 
@@ -175,7 +175,7 @@ impl<V: View> ViewQuery<V> {
     /// # use stemmadb::Database;
     /// # fn main() -> stemmadb::Result<()> {
     /// # let db = Database::in_memory();
-    /// let stock = db.define_view("stock", &serde_json::json!({"key": "article", "value": "count", "reduce": "_sum"}))?;
+    /// let stock = db.views().define("stock", &serde_json::json!({"key": "article", "value": "count", "reduce": "_sum"}))?;
     /// db.write(|tx| {
     ///     tx.insert("delivery:1", &serde_json::json!({"article": "apple", "count": 5}))?;
     ///     let sum = stock.query().key("apple").within(tx).reduce()?;

@@ -24,7 +24,7 @@ use crate::{Error, Result};
 const OVERLAY_BYTES_MAX: usize = 8 << 20;
 
 /// The views of an open database.
-pub(crate) struct Views {
+pub(crate) struct ViewRegistry {
     store: Weak<Store>,
     cells: Mutex<HashMap<String, Arc<Cell>>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
@@ -32,9 +32,9 @@ pub(crate) struct Views {
     overlay_bytes_max: usize,
 }
 
-impl Views {
+impl ViewRegistry {
     pub(crate) fn new(store: &Arc<Store>) -> Arc<Self> {
-        Arc::new(Views {
+        Arc::new(ViewRegistry {
             store: Arc::downgrade(store),
             cells: Mutex::default(),
             threads: Mutex::default(),
@@ -219,7 +219,7 @@ impl Views {
         }
     }
 
-    fn in_background(self: &Arc<Self>, cell: &Arc<Cell>, work: fn(&Views, &Cell) -> Result<()>) -> Result<()> {
+    fn in_background(self: &Arc<Self>, cell: &Arc<Cell>, work: fn(&ViewRegistry, &Cell) -> Result<()>) -> Result<()> {
         if self.is_closing.load(Ordering::Acquire) || !cell.begin_background() {
             return Ok(());
         }

@@ -51,7 +51,7 @@ impl Oracle {
             self.compare_document(db, id)?;
         }
         for id in local_ids {
-            let found = ok(|| format!("get {id}"), db.get_local(id))?;
+            let found = ok(|| format!("get {id}"), db.local_documents().get(id))?;
             same(|| format!("local document {id}"), &found, &self.locals.get(id).cloned())?;
         }
         self.compare_feed(db, 0)?;
@@ -146,6 +146,6 @@ impl Document {
 
 /// The teardown of every test: the database agrees with itself.
 pub(crate) fn sound(db: &Database) -> Outcome {
-    let report = ok(|| "check".into(), db.check(|_| ()))?;
+    let report = ok(|| "check".into(), db.maintenance().check())?;
     if report.is_sound() { Ok(()) } else { Err(format!("check: {:#?}", report.damages)) }
 }

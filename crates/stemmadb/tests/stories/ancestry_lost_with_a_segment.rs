@@ -13,7 +13,7 @@ fn what_a_second_record_tells_of_a_leaf_survives_compaction() {
     let before = db.revisions("a").unwrap();
     assert_eq!(before[0].revisions.len(), 3);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     assert_eq!(db.revisions("a").unwrap(), before);
     let db = rebuilt(db, &path, options());
     assert_eq!(db.revisions("a").unwrap(), before);
@@ -31,7 +31,7 @@ fn the_second_record_may_go_alone() {
     db.edit(foreign("a", &["3-c", "2-b", "1-a"], &large)).unwrap();
     roll(&db);
     let before = db.revisions("a").unwrap();
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     let db = rebuilt(db, &path, options());
     assert_eq!(db.revisions("a").unwrap(), before);
 }

@@ -29,7 +29,7 @@ fn check_and_compaction_go_on_at_the_same_time() {
                     )
                     .unwrap();
                 }
-                db.compact().unwrap();
+                db.maintenance().compact().unwrap();
             }
         });
         let _end = End(&done);

@@ -15,14 +15,14 @@ fn what_a_losing_leaf_names_meanwhile_stays() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                db.sweep().unwrap();
+                db.files().sweep().unwrap();
             }
         });
         for number in 0..3000 {
             let id = format!("d{number}");
             db.edit(foreign(&id, &["2-ffff", "1-a"], "{}")).unwrap();
             let (loser, content) = ("2-0000".parse().unwrap(), number.to_string());
-            let blob = db.store_content(content.as_bytes()).unwrap();
+            let blob = db.files().store(content.as_bytes()).unwrap();
             let stored =
                 FileContent::Stored { content_type: "text/plain".to_owned(), blob, md5: None, generation: None };
             let Edit::Foreign { id, deleted, body, .. } = foreign(&id, &[], "{}") else { unreachable!("see above") };
@@ -35,6 +35,6 @@ fn what_a_losing_leaf_names_meanwhile_stays() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(db.sweep().unwrap().blob_count, 0);
+    assert_eq!(db.files().sweep().unwrap().blob_count, 0);
     assert_sound(&db);
 }

@@ -9,7 +9,7 @@ fn the_feed_newest_first_goes_on_past_what_is_superseded() {
     for number in 0..2000 {
         db.insert(&format!("{number:04}"), &value("{}")).unwrap();
     }
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     for number in 500..1800 {
         db.upsert(&format!("{number:04}"), &value(r#"{"n":1}"#)).unwrap();
     }

@@ -23,11 +23,11 @@ fn what_a_conflict_never_knew_stays_unknown() {
     let lengths: Vec<_> = before.iter().map(|branch| branch.revisions.len()).collect();
     assert_eq!(lengths, [4, 2]);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     for _ in 0..2 {
         assert_eq!(db.revisions("a").unwrap(), before);
         roll(&db);
-        db.compact().unwrap();
+        db.maintenance().compact().unwrap();
     }
     let db = rebuilt(db, &path, options());
     assert_eq!(db.revisions("a").unwrap(), before);
@@ -46,7 +46,7 @@ fn what_is_told_again_stays_known() {
     roll(&db);
     db.edit(foreign("a", &["2-b", "1-b"], r#"{"n":2}"#)).unwrap();
     roll(&db);
-    db.compact().unwrap();
+    db.maintenance().compact().unwrap();
     db.close().unwrap();
     let options = || options().revs_limit(5);
     let db = Database::open_with(&path, options()).unwrap();
@@ -57,7 +57,7 @@ fn what_is_told_again_stays_known() {
     assert_eq!(before[0].revisions.len(), 5);
     roll(&db);
     for _ in 0..2 {
-        db.compact().unwrap();
+        db.maintenance().compact().unwrap();
         roll(&db);
     }
     assert_eq!(db.revisions("a").unwrap(), before);
@@ -74,14 +74,14 @@ fn nor_does_a_second_replay_bring_it_back() {
         let db = place.open(options()).unwrap();
         // Without a first checkpoint the next opening would begin anew.
         db.insert("other", &value("{}")).unwrap();
-        db.checkpoint().unwrap();
+        db.maintenance().checkpoint().unwrap();
         db.edit(foreign("a", &["6-f", "5-e", "4-d"], r#"{"n":6}"#)).unwrap();
         for (revision, parent) in [("7-a", "6-f"), ("8-a", "7-a"), ("9-a", "8-a"), ("7-b", "6-f"), ("10-a", "9-a")] {
             db.edit(foreign("a", &[revision, parent], r#"{"n":7}"#)).unwrap();
         }
         let before = db.revisions("a").unwrap();
         place.fail_commit(nth, testing::Failure::Broken, true);
-        let is_cut_short = db.checkpoint().is_err();
+        let is_cut_short = db.maintenance().checkpoint().is_err();
         drop(db);
         place.heal();
         let db = place.open(options()).unwrap();

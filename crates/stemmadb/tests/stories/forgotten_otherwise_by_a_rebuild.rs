@@ -44,12 +44,12 @@ fn nor_do_limits_that_come_and_go() {
             (2, [["8-b", "7-b", "6-f", "5-e"], ["10-a", "9-a", "8-a", "7-a"]]),
             (1000, [["10-a", "9-a", "8-a", "7-a"], ["9-b", "8-b", "7-b", "6-f"]]),
         ] {
-            db.set_revs_limit(limit);
+            db.maintenance().set_revs_limit(limit);
             paths.iter().for_each(|path| tell(&db, path));
             db.insert(&format!("keeps {limit} {}", db.sequence()), &large("more")).unwrap();
             roll(&db);
             if compacts {
-                db.compact().unwrap();
+                db.maintenance().compact().unwrap();
             }
         }
         rebuilt(db, &path, options().revs_limit(3));
@@ -71,7 +71,7 @@ fn what_comes_again_after_it_was_forgotten_is_not_lost() {
         if compacts {
             for _ in 0..2 {
                 roll(&db);
-                db.compact().unwrap();
+                db.maintenance().compact().unwrap();
             }
         }
         rebuilt(db, &path, options().revs_limit(1000));
@@ -89,7 +89,7 @@ fn a_claim_that_was_not_believed_is_not_believed_later() {
     db.insert("keeps", &large("first")).unwrap();
     tell(&db, &["3-b", "2-a", "1-y"]);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     assert_eq!(db.revisions("a").unwrap()[0].revisions[2], "1-x".parse().unwrap());
     rebuilt(db, &path, options().revs_limit(1000));
 }
@@ -107,12 +107,12 @@ fn what_is_stated_outlives_what_it_names() {
     let kept = db.insert("keeps", &large("first")).unwrap();
     tell(&db, &["4-d", "3-c"]);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     db.delete("keeps", &kept).unwrap();
     db.insert("keeps too", &large("second")).unwrap();
     tell(&db, &["5-e", "4-d"]);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     rebuilt(db, &path, options().revs_limit(2));
 }
 
@@ -130,13 +130,13 @@ fn a_winner_that_was_stated_and_told_again_is_found() {
     let kept = db.insert("keeps", &large("first")).unwrap();
     tell(&db, &["4-d", "3-c"]);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     db.delete("keeps", &kept).unwrap();
     db.insert("keeps too", &large("second")).unwrap();
-    db.set_revs_limit(1000);
+    db.maintenance().set_revs_limit(1000);
     tell(&db, &["4-d", "3-c", "2-b"]);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     let db = rebuilt(db, &path, options());
     assert_eq!(db.find(field("n").eq(1)).count().unwrap(), 1);
 }
@@ -151,12 +151,12 @@ fn what_is_stated_is_stated_again_when_its_segment_goes() {
         tell(&db, &edit);
     }
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     roll(&db);
     db.insert("keeps", &large("first")).unwrap();
     tell(&db, &["5-e", "4-d"]);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     assert_eq!(db.revisions("a").unwrap()[0].revisions.len(), 3);
     rebuilt(db, &path, options().revs_limit(3));
 }
@@ -172,12 +172,12 @@ fn what_is_told_again_lies_where_it_was_told_last() {
     let kept = db.insert("keeps", &large("first")).unwrap();
     tell(&db, &["3-c", "2-b"]);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     db.delete("keeps", &kept).unwrap();
     db.insert("keeps too", &large("second")).unwrap();
     tell(&db, &["3-c", "2-b", "1-a"]);
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     rebuilt(db, &path, options().revs_limit(1000));
 }
 
@@ -193,9 +193,9 @@ fn what_is_stated_counts_as_needed() {
         db.edit(foreign(&format!("{number}"), &told[1..], "{}")).unwrap();
         db.edit(foreign(&format!("{number}"), &told[..2], "{}")).unwrap();
     }
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     let info = db.info().unwrap();
     assert!(info.live_bytes > info.log_bytes / 4 * 3, "{info:?}");
-    assert_eq!(db.compact().unwrap(), 0);
+    assert_eq!(db.maintenance().compact().unwrap(), 0);
     assert_sound(&db);
 }

@@ -20,11 +20,11 @@ fn a_deleted_document_stays_deleted_whatever_was_forgotten() {
     db.delete("a", &revision).unwrap();
     roll(&db);
     let before = db.revisions("a").unwrap();
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     for _ in 0..2 {
         assert_eq!(db.revisions("a").unwrap(), before);
         roll(&db);
-        db.compact().unwrap();
+        db.maintenance().compact().unwrap();
     }
     let db = rebuilt(db, &path, options());
     assert_eq!(db.get("a").unwrap(), None);

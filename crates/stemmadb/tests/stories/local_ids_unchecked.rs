@@ -9,11 +9,11 @@ use super::*;
 fn only_ids_of_local_documents_name_local_documents() {
     let db = Database::in_memory_with(options()).unwrap();
     for id in ["", "a", "_local", "_local/", "_design/a", &format!("_local/{}", "x".repeat(2000))] {
-        let error = db.put_local(id, None, &value("{}")).unwrap_err();
+        let error = db.local_documents().put(id, None, &value("{}")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{id}: {error:?}");
-        db.delete_local(id, None).unwrap_err();
+        db.local_documents().delete(id, None).unwrap_err();
     }
-    db.put_local(&format!("_local/{}", "x".repeat(1000)), None, &value("{}")).unwrap();
-    db.checkpoint().unwrap();
+    db.local_documents().put(&format!("_local/{}", "x".repeat(1000)), None, &value("{}")).unwrap();
+    db.maintenance().checkpoint().unwrap();
     assert_sound(&db);
 }

@@ -38,7 +38,7 @@ fn foreign(id: &str, path: &[&str], body: &str) -> Edit {
 }
 
 fn assert_sound(db: &Database) {
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
@@ -61,6 +61,6 @@ fn rebuilt(db: Database, path: &std::path::Path, options: Options) -> Database {
 fn roll(db: &Database) {
     for _ in 0..3 {
         db.upsert("filler", &value(&format!("{{\"text\":\"{}\"}}", "x".repeat(60 << 10)))).unwrap();
-        db.checkpoint().unwrap();
+        db.maintenance().checkpoint().unwrap();
     }
 }

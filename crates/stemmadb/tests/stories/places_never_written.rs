@@ -14,9 +14,9 @@ fn what_compaction_could_not_write_can_still_be_read() {
             db.upsert(&format!("{number}"), &value(&format!(r#"{{"number":{number},"round":{round}}}"#))).unwrap();
         }
     }
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     place.disk().fail(Call::Write, 3, Failure::Broken, true);
-    db.compact().unwrap_err();
+    db.maintenance().compact().unwrap_err();
     for number in 0..100 {
         let found = db.get(&format!("{number}")).unwrap().unwrap();
         assert_eq!(found.get("number").unwrap(), Some(number.into()));

@@ -17,11 +17,11 @@ fn compaction_does_not_bring_old_settings_back() {
     db.close().unwrap();
     let db = Database::open_with(&path, options().index(new)).unwrap();
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
-    let before = db.check(|_| ()).unwrap();
+    assert!(db.maintenance().compact().unwrap() > 0);
+    let before = db.maintenance().check().unwrap();
     db.close().unwrap();
     std::fs::remove_dir_all(path.join("tree")).unwrap();
     let db = Database::open_with(&path, options()).unwrap();
-    assert_eq!(db.check(|_| ()).unwrap().term_count, before.term_count, "other terms are indexed than before");
+    assert_eq!(db.maintenance().check().unwrap().term_count, before.term_count, "other terms are indexed than before");
     assert_sound(&db);
 }

@@ -12,7 +12,7 @@ fn of_two_changes_at_one_sequence_the_later_counts() {
     db.edit(foreign("a", &["1-loser"], r#"{"year":1961,"only":"here"}"#)).unwrap();
     db.edit(foreign("a", &["2-winner"], r#"{"year":1972}"#)).unwrap();
     roll(&db);
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     db.close().unwrap();
     std::fs::remove_dir_all(path.join("tree")).unwrap();
     assert_sound(&Database::open_with(&path, options()).unwrap());

@@ -36,7 +36,7 @@ fn it_stays_what_it_was_first_told_to_be() {
             assert_as_first_told(&db, "as it was written");
             roll(&db);
             assert_as_first_told(&db, "merged");
-            db.compact().unwrap();
+            db.maintenance().compact().unwrap();
             assert_as_first_told(&db, "compacted");
             let db = rebuilt(db, &path, options());
             assert_as_first_told(&db, "rebuilt");

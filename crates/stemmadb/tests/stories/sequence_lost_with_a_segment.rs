@@ -21,7 +21,7 @@ fn the_newest_sequence_is_kept_when_its_record_goes() {
     roll(&db);
     let before = told(&db);
     for _ in 0..2 {
-        db.compact().unwrap();
+        db.maintenance().compact().unwrap();
         assert_eq!(told(&db), before);
     }
     db.close().unwrap();

@@ -14,7 +14,7 @@ fn what_is_published_is_in_the_snapshot() {
             for number in 1..=3000 {
                 db.upsert("a", &value(&format!(r#"{{"n":{number}}}"#))).unwrap();
                 // The next write meets an empty memtable.
-                db.checkpoint().unwrap();
+                db.maintenance().checkpoint().unwrap();
             }
             done.store(true, Ordering::Release);
         });

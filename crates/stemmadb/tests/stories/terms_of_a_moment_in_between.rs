@@ -16,7 +16,7 @@ fn replace_while_compacting(db: &Database, fail: impl FnOnce()) -> stemmadb::Res
         db.edit(foreign("a", &["5-e", "4-d"], r#"{"n":3}"#)).unwrap();
         fail();
     });
-    db.compact_showing(|_| {
+    db.maintenance().compact_with_progress(|_| {
         if let Some(write) = writes.take() {
             write();
         }

@@ -107,7 +107,7 @@ impl Grown {
         insert(&db, &corpus)?;
         db.close()?;
         insert(&self.in_memory, &corpus)?;
-        self.in_memory.checkpoint()?;
+        self.in_memory.maintenance().checkpoint()?;
         for number in self.count..count {
             let car = Car::new(number);
             self.files.insert(number, &car)?;

@@ -266,11 +266,11 @@ fn stemma(path: &Path, work: &Work, bulk: bool) -> Result<((Found, Costs), Kept)
 
 fn keep_sum(db: &Database, work: &Work, expected: f64) -> Result<Kept> {
     let name = "sums";
-    let (making, ()) = timed(|| Ok(db.define_view(name, &Value::parse(VIEW)?)?.update()?))?;
-    let view = db.declared_view(name)?;
+    let (making, ()) = timed(|| Ok(db.views().define(name, &Value::parse(VIEW)?)?.update()?))?;
+    let view = db.views().open(name)?;
     let (asking, sum) = timed(|| Ok(view.query().reduce()?.and_then(|sum| sum.as_f64())))?;
     // Or the updates that follow would pay for it.
-    db.drop_view(name)?;
+    db.views().remove(name)?;
     match sum {
         Some(sum) if sum == expected => {
             let count = work.accounts.len() as f64;

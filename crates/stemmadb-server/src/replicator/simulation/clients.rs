@@ -137,7 +137,7 @@ fn some_files(random: &mut Random, deleted: bool) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn stored(db: &Database, name: &str, bytes: &[u8]) -> File {
-    let blob = db.store_content(bytes).expect("content is stored");
+    let blob = db.files().store(bytes).expect("content is stored");
     let content = FileContent::Stored { content_type: "text/plain".to_owned(), blob, md5: None, generation: None };
     File { name: name.to_owned(), content }
 }

@@ -24,7 +24,7 @@ fn id(text: &str) -> DocumentId {
 }
 
 fn assert_sound(db: &Database) {
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
@@ -35,7 +35,7 @@ fn kind<T>(result: Result<T>) -> ErrorKind {
 #[test]
 fn a_unique_value_is_one_documents() {
     let db = Database::in_memory_with(options()).unwrap();
-    db.create_index(Index::on("email").unique()).unwrap();
+    db.indexes().create(Index::on("email").unique()).unwrap();
     let first = db.insert("a", &email("x")).unwrap();
     let refused = db.insert("b", &email("x")).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Duplicate);
@@ -54,7 +54,7 @@ fn a_unique_value_is_one_documents() {
 #[test]
 fn what_is_missing_or_null_is_no_value() {
     let db = Database::in_memory_with(options()).unwrap();
-    db.create_index(Index::on("a").then("b").unique().named("pair")).unwrap();
+    db.indexes().create(Index::on("a").then("b").unique().named("pair")).unwrap();
     for (at, body) in [r#"{}"#, r#"{"a":1}"#, r#"{"a":1,"b":null}"#, r#"{"a":null,"b":2}"#].iter().enumerate() {
         db.insert(&format!("{at}"), &value(body)).unwrap();
         db.insert(&format!("{at} again"), &value(body)).unwrap();
@@ -63,14 +63,14 @@ fn what_is_missing_or_null_is_no_value() {
     let refused = db.insert("same", &value(r#"{"a":1.0,"b":[2]}"#)).unwrap_err();
     assert_eq!(refused.message(), "index `pair` is unique, and document `pair` has 1.0, [2] already");
     db.insert("other", &value(r#"{"a":1,"b":[3]}"#)).unwrap();
-    assert_eq!(db.duplicates("pair").unwrap(), []);
+    assert_eq!(db.indexes().duplicates("pair").unwrap(), []);
     assert_sound(&db);
 }
 
 #[test]
 fn long_values_are_told_apart() {
     let db = Database::in_memory_with(options()).unwrap();
-    db.create_index(Index::on("email").unique()).unwrap();
+    db.indexes().create(Index::on("email").unique()).unwrap();
     let long = "e".repeat(5000);
     db.insert("a", &email(&long)).unwrap();
     db.insert("b", &email(&format!("{long}!"))).unwrap();
@@ -84,7 +84,7 @@ fn long_values_are_told_apart() {
 #[test]
 fn a_transaction_is_judged_by_what_it_leaves() {
     let db = Database::in_memory_with(options()).unwrap();
-    db.create_index(Index::on("email").unique()).unwrap();
+    db.indexes().create(Index::on("email").unique()).unwrap();
     db.insert("a", &email("x")).unwrap();
     db.insert("b", &email("y")).unwrap();
     db.write(|tx| {
@@ -119,7 +119,7 @@ fn a_transaction_is_judged_by_what_it_leaves() {
 #[test]
 fn each_edit_of_a_bulk_stands_on_its_own() {
     let db = Database::in_memory_with(options()).unwrap();
-    db.create_index(Index::on("email").unique()).unwrap();
+    db.indexes().create(Index::on("email").unique()).unwrap();
     let insert = |name: &str, address: &str| Edit::Insert { id: id(name), body: email(address) };
     let results = db.bulk(vec![insert("a", "x"), insert("b", "x"), insert("c", "y"), insert("d", "y")]).unwrap();
     let failed: Vec<bool> = results.iter().map(Result::is_err).collect();
@@ -131,26 +131,26 @@ fn each_edit_of_a_bulk_stands_on_its_own() {
 #[test]
 fn revisions_from_elsewhere_are_taken_and_listed() {
     let (here, there) = (Database::in_memory_with(options()).unwrap(), Database::in_memory_with(options()).unwrap());
-    here.create_index(Index::on("email").unique()).unwrap();
+    here.indexes().create(Index::on("email").unique()).unwrap();
     here.insert("a", &email("x")).unwrap();
     let revision = there.insert("b", &email("x")).unwrap();
     let foreign =
         Edit::Foreign { id: id("b"), revisions: vec![revision], deleted: false, body: email("x"), files: Vec::new() };
     here.edit(foreign).unwrap();
-    let duplicates = here.duplicates("email").unwrap();
+    let duplicates = here.indexes().duplicates("email").unwrap();
     assert_eq!(duplicates.len(), 1);
     assert_eq!(duplicates[0].ids, [id("a"), id("b")]);
     here.upsert("a", &value(r#"{"email":"x","kept":true}"#)).unwrap();
     assert_eq!(kind(here.insert("c", &email("x"))), ErrorKind::Duplicate);
     here.upsert("a", &email("y")).unwrap();
-    assert_eq!(here.duplicates("email").unwrap(), []);
+    assert_eq!(here.indexes().duplicates("email").unwrap(), []);
     assert_sound(&here);
 }
 
 #[test]
 fn of_many_writers_one_gets_the_value() {
     let db = Database::in_memory_with(options()).unwrap();
-    db.create_index(Index::on("email").unique()).unwrap();
+    db.indexes().create(Index::on("email").unique()).unwrap();
     std::thread::scope(|scope| {
         for writer in 0..4 {
             let db = &db;
@@ -165,7 +165,7 @@ fn of_many_writers_one_gets_the_value() {
             });
         }
     });
-    assert_eq!(db.duplicates("email").unwrap(), []);
+    assert_eq!(db.indexes().duplicates("email").unwrap(), []);
     assert!(db.info().unwrap().document_count <= 150);
     assert_sound(&db);
 }
@@ -197,21 +197,21 @@ fn it_is_built_while_others_write() {
             }
         });
         let mut shown = Vec::new();
-        let unique = db.create_index_showing(Index::on("email").unique(), |progress| shown.push(progress));
-        let sorted = db.create_index(Index::on("a").then_descending("b"));
+        let unique = db.indexes().create_with_progress(Index::on("email").unique(), |progress| shown.push(progress));
+        let sorted = db.indexes().create(Index::on("a").then_descending("b"));
         is_done.store(true, Ordering::Release);
         unique.unwrap();
         sorted.unwrap();
         assert!(shown.len() > 5 && shown.last().unwrap().done == shown.last().unwrap().total);
     });
-    assert!(db.indexes().iter().all(|index| index.state == IndexState::Ready));
+    assert!(db.indexes().list().iter().all(|index| index.state == IndexState::Ready));
     assert_sound(&db);
     db.close().unwrap();
     for round in 0..2 {
         let db = Database::open_with(&path, options()).unwrap();
-        let names: Vec<_> = db.indexes().into_iter().map(|index| index.name).collect();
+        let names: Vec<_> = db.indexes().list().into_iter().map(|index| index.name).collect();
         assert_eq!(names, ["email", "a,-b"]);
-        assert!(db.indexes().iter().all(|index| index.state == IndexState::Ready), "round {round}");
+        assert!(db.indexes().list().iter().all(|index| index.state == IndexState::Ready), "round {round}");
         assert_sound(&db);
         db.insert(&format!("new {round}"), &email(&format!("mine {round}"))).unwrap();
         assert_eq!(kind(db.insert("newer", &email(&format!("mine {round}")))), ErrorKind::Duplicate);
@@ -226,16 +226,16 @@ fn what_is_not_unique_already_is_not_declared() {
     for number in 0..600 {
         db.insert(&format!("{number}"), &email(&format!("{}", number % 599))).unwrap();
     }
-    let refused = db.create_index(Index::on("email").unique()).unwrap_err();
+    let refused = db.indexes().create(Index::on("email").unique()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Duplicate);
     assert_eq!(refused.message(), "document `599`: index `email` is unique, and document `0` has \"0\" already");
-    assert_eq!(db.indexes(), []);
+    assert_eq!(db.indexes().list(), []);
     db.insert("again", &email("0")).unwrap();
     for gone in ["599", "again"] {
         let document = db.get(gone).unwrap().unwrap();
         db.delete(gone, document.revision()).unwrap();
     }
-    db.create_index(Index::on("email").unique()).unwrap();
+    db.indexes().create(Index::on("email").unique()).unwrap();
     assert_eq!(kind(db.insert("again", &email("0"))), ErrorKind::Duplicate);
     assert_sound(&db);
 }
@@ -249,19 +249,19 @@ fn a_dropped_index_leaves_nothing_and_its_name_is_free() {
         for number in 0..500 {
             db.upsert(&format!("{number}"), &email(&format!("{number}"))).unwrap();
         }
-        db.create_index(Index::on("email").unique()).unwrap();
-        db.drop_index("email").unwrap();
-        assert_eq!(kind(db.drop_index("email")), ErrorKind::NotFound);
+        db.indexes().create(Index::on("email").unique()).unwrap();
+        db.indexes().remove("email").unwrap();
+        assert_eq!(kind(db.indexes().remove("email")), ErrorKind::NotFound);
         let copy = db.insert("copy", &email("1")).unwrap();
-        assert_eq!(kind(db.create_index(Index::on("email").unique())), ErrorKind::Duplicate);
+        assert_eq!(kind(db.indexes().create(Index::on("email").unique())), ErrorKind::Duplicate);
         db.delete("copy", &copy).unwrap();
-        db.create_index(Index::on("email").unique()).unwrap();
+        db.indexes().create(Index::on("email").unique()).unwrap();
         assert_eq!(kind(db.insert("copy", &email("1"))), ErrorKind::Duplicate);
-        db.drop_index("email").unwrap();
+        db.indexes().remove("email").unwrap();
         assert_sound(&db);
         db.close().unwrap();
         let db = Database::open_with(&path, options().background(false)).unwrap();
-        assert_eq!(db.indexes(), []);
+        assert_eq!(db.indexes().list(), []);
         let snapshot = db.snapshot().unwrap();
         for entry in snapshot.paths().entries_since(1) {
             if let crate::index::KeptStep::Index(_) = entry.step {
@@ -286,12 +286,12 @@ fn a_definition_is_checked() {
         Index::on("a").collated("no language"),
         Index::on("a").unique().named(""),
     ] {
-        assert_eq!(kind(db.create_index(wrong)), ErrorKind::Invalid);
+        assert_eq!(kind(db.indexes().create(wrong)), ErrorKind::Invalid);
     }
-    db.create_index(Index::on("a").unique()).unwrap();
-    db.create_index(Index::on("a").unique()).unwrap();
-    assert_eq!(kind(db.create_index(Index::on("b").unique().named("a"))), ErrorKind::Invalid);
-    assert_eq!(db.indexes().len(), 1);
+    db.indexes().create(Index::on("a").unique()).unwrap();
+    db.indexes().create(Index::on("a").unique()).unwrap();
+    assert_eq!(kind(db.indexes().create(Index::on("b").unique().named("a"))), ErrorKind::Invalid);
+    assert_eq!(db.indexes().list().len(), 1);
 }
 
 /// A crash at any step of building and dropping: the index is there and complete, or not declared at all.
@@ -302,11 +302,9 @@ fn a_crash_only_delays_it() {
         let small = || testing::small(Options::new().background(false), 24 << 10, 64 << 10, 40);
         let db = place.open(small()).unwrap();
         for number in 0..700 {
-            db.edit_with(
-                Durability::None,
-                Edit::Insert { id: id(&format!("{number}")), body: email(&format!("{number}")) },
-            )
-            .unwrap();
+            db.with_durability(Durability::None)
+                .edit(Edit::Insert { id: id(&format!("{number}")), body: email(&format!("{number}")) })
+                .unwrap();
         }
         let mut images = Vec::new();
         let mut random = Random::new(seed);
@@ -319,20 +317,20 @@ fn a_crash_only_delays_it() {
             }
             images.push(place.crash_image(random.number()));
         };
-        db.create_index_showing(Index::on("email").unique(), |_| meddle(&mut images)).unwrap();
-        db.create_index_showing(Index::on("b").then("email"), |_| meddle(&mut images)).unwrap();
+        db.indexes().create_with_progress(Index::on("email").unique(), |_| meddle(&mut images)).unwrap();
+        db.indexes().create_with_progress(Index::on("b").then("email"), |_| meddle(&mut images)).unwrap();
         meddle(&mut images);
         // The sweep stops half way, as a full disk would stop it.
         place.fail_commit(2 + seed, testing::Failure::Full, true);
-        db.drop_index("email").ok();
+        db.indexes().remove("email").ok();
         images.push(place.crash_image(seed));
         drop(db);
         for image in images {
             image.heal();
             let db = image.open(small()).unwrap();
             assert_sound(&db);
-            assert!(db.indexes().iter().all(|index| index.state == IndexState::Ready));
-            let is_declared = db.indexes().iter().any(|index| index.name == "email");
+            assert!(db.indexes().list().iter().all(|index| index.state == IndexState::Ready));
+            let is_declared = db.indexes().list().iter().any(|index| index.name == "email");
             let held = db.get("1").unwrap().unwrap().get("email").unwrap().unwrap();
             let body = value(&format!(r#"{{"email":{}}}"#, held.to_json()));
             assert_eq!(db.insert("another", &body).is_err(), is_declared);
@@ -349,21 +347,21 @@ fn a_unique_index_that_meets_duplicates_when_it_goes_on_says_so() {
     for n in 0..600 {
         db.insert(&format!("{n}"), &email(&format!("{}", n % 599))).unwrap();
     }
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     let mut image = None;
-    let refused = db.create_index_showing(Index::on("email").unique(), |_| {
+    let refused = db.indexes().create_with_progress(Index::on("email").unique(), |_| {
         image.get_or_insert_with(|| place.crash_image(1));
     });
     assert_eq!(kind(refused), ErrorKind::Duplicate);
-    assert!(db.indexes().is_empty());
+    assert!(db.indexes().list().is_empty());
     let image = image.unwrap();
     let db = image.open(options().background(false)).unwrap();
-    let IndexState::Failed { why } = &db.indexes()[0].state else { panic!("{:?}", db.indexes()) };
+    let IndexState::Failed { why } = &db.indexes().list()[0].state else { panic!("{:?}", db.indexes().list()) };
     assert_eq!(why, "document `599`: index `email` is unique, and document `0` has \"0\" already");
     assert_eq!(db.find(crate::field("email").eq("0")).count().unwrap(), 2);
     assert_eq!(kind(db.insert("more", &email("7"))), ErrorKind::Duplicate);
     db.upsert("599", &email("another")).unwrap();
-    db.create_index(Index::on("email").unique()).unwrap();
-    assert_eq!(db.indexes()[0].state, IndexState::Ready);
+    db.indexes().create(Index::on("email").unique()).unwrap();
+    assert_eq!(db.indexes().list()[0].state, IndexState::Ready);
     assert_sound(&db);
 }

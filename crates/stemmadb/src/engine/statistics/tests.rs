@@ -20,18 +20,18 @@ fn fill(db: &Database, from: u64, to: u64) {
 }
 
 fn counts(db: &Database) -> Vec<(String, u64)> {
-    db.paths().unwrap().into_iter().map(|info| (info.path, info.value_count)).collect()
+    db.indexes().paths().unwrap().into_iter().map(|info| (info.path, info.value_count)).collect()
 }
 
 fn assert_sound(db: &Database) {
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
 /// Documents of two chunks, so that values have two rows; values come, go from one chunk, from both, and come again.
 fn through_chunks(db: &Database) {
     fill(db, 0, 66_000);
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     assert_sound(db);
     let told =
         |at| [("at", at), ("kind", 3), ("tags", 0), ("tags[]", 1_001)].map(|(path, count)| (path.to_owned(), count));
@@ -41,11 +41,11 @@ fn through_chunks(db: &Database) {
         let revision = *db.get(&id).unwrap().unwrap().revision();
         db.delete(&id, &revision).unwrap();
     }
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     assert_sound(db);
     assert_eq!(counts(db), told(65_000));
     fill(db, 65_000, 70_000);
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     assert_sound(db);
     assert_eq!(counts(db), told(70_000));
 }

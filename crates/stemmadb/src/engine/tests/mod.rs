@@ -31,7 +31,7 @@ fn options() -> Options {
 
 /// Every test ends here: whatever it did, everything agrees.
 fn assert_sound(db: &Database) {
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
@@ -91,14 +91,14 @@ fn compaction_gives_space_back_and_loses_nothing() {
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options().background(false)).unwrap();
     let mut revisions = fill(&db, 300);
-    db.put_local("_local/a", None, &book(1)).unwrap();
+    db.local_documents().put("_local/a", None, &book(1)).unwrap();
     for _ in 0..8 {
         churn(&db, &mut revisions);
     }
     let expected = contents(&db);
     let held = db.snapshot().unwrap();
     let before = db.info().unwrap();
-    let given_back = db.compact().unwrap();
+    let given_back = db.maintenance().compact().unwrap();
     let after = db.info().unwrap();
     assert!(given_back > 0 && after.log_bytes < before.log_bytes / 2, "{before:?} {after:?}");
     assert_sound(&db);
@@ -125,7 +125,7 @@ fn a_compaction_states_each_document_of_a_segment_once() {
         }
         db.store().parts.log.roll().unwrap();
         db.insert(&format!("in the next segment {round}"), &book(0)).unwrap();
-        assert!(db.compact().unwrap() > 0);
+        assert!(db.maintenance().compact().unwrap() > 0);
         assert_eq!(statement_count(&db), revisions.len(), "round {round}");
     }
     assert_sound(&db);
@@ -143,7 +143,7 @@ fn a_compaction_appends_a_part_of_a_large_frame_at_a_time() {
     }
     db.store().parts.log.roll().unwrap();
     db.insert("in the next segment", &book(0)).unwrap();
-    assert!(db.compact().unwrap() > 0);
+    assert!(db.maintenance().compact().unwrap() > 0);
     let (most, total) = largest_frame(&db);
     assert!(most <= MOVED_BYTES + (70 << 10) && total > 2 * MOVED_BYTES, "{most} of {total}");
     assert_sound(&db);
@@ -225,7 +225,7 @@ fn branches_have_one_winner_and_deleting_it_brings_the_other_back() {
         assert_eq!(db.sequence(), Sequence::new(3), "what is known already is no event");
         assert_eq!(db.get("a").unwrap().unwrap().revision(), &revision("2-c"));
         assert_sound(&db);
-        db.checkpoint().unwrap();
+        db.maintenance().checkpoint().unwrap();
         db.delete("a", &revision("2-c")).unwrap();
         assert_eq!(db.get("a").unwrap().unwrap().value().unwrap(), book(2));
         assert_sound(&db);
@@ -240,7 +240,7 @@ fn a_snapshot_never_changes() {
         let snapshot = db.snapshot().unwrap();
         let before = changes(&snapshot);
         churn(&db, &mut revisions);
-        db.checkpoint().unwrap();
+        db.maintenance().checkpoint().unwrap();
         churn(&db, &mut revisions);
         assert_eq!(changes(&snapshot), before);
         assert_sound(&db);
@@ -258,7 +258,7 @@ fn changes_are_counted_as_they_are_told() {
     for number in 0..700 {
         db.upsert(&format!("{}", number % 600), &book(number)).unwrap();
         if number == 300 {
-            db.checkpoint().unwrap();
+            db.maintenance().checkpoint().unwrap();
         }
     }
     for since in [0, 1, 99, 100, 650, 700, 900] {
@@ -364,7 +364,7 @@ fn a_write_at_an_interval_is_flushed_by_then() {
     let db = Database::open_with(directory.path().join("test.stemma"), options()).unwrap();
     let before = db.info().unwrap().flush_count;
     let edit = Edit::Insert { id: crate::DocumentId::new("a").unwrap(), body: book(1) };
-    db.edit_with(Durability::Interval(std::time::Duration::from_millis(5)), edit).unwrap();
+    db.with_durability(Durability::Interval(std::time::Duration::from_millis(5))).edit(edit).unwrap();
     while db.info().unwrap().flush_count == before {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -414,6 +414,6 @@ fn a_number_far_beyond_all_others_is_told_and_not_counted_up_to() {
     db.insert("a", &book(1)).unwrap();
     db.store().writer.lock().next_number = DocumentNumber(1 << 60);
     db.insert("b", &book(2)).unwrap();
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.damages.iter().any(|damage| damage.what.contains("document number 2 is missing")), "{report:?}");
 }

@@ -279,9 +279,9 @@ fn states() -> States {
 /// Indexes come and go in between.
 fn declare(db: &Database, number: usize) -> Result<()> {
     match number {
-        20 | 60 => db.create_index(Index::on("salt").then_descending("number")),
-        34 => db.create_index(Index::on("number").then("salt").unique()),
-        47 => db.drop_index("salt,-number"),
+        20 | 60 => db.indexes().create(Index::on("salt").then_descending("number")),
+        34 => db.indexes().create(Index::on("number").then("salt").unique()),
+        47 => db.indexes().remove("salt,-number"),
         _ => Ok(()),
     }
 }
@@ -291,7 +291,7 @@ fn run_script(camera: &Arc<Camera>, states: &States) -> Result<()> {
     for number in 1..=SCRIPT {
         camera.begun.store(number, Ordering::SeqCst);
         let durability = if number % 3 == 1 { Durability::None } else { Durability::Sync };
-        db.write_with(durability, |tx| {
+        db.with_durability(durability).write(|tx| {
             for (id, body) in edits(number, &states[number - 1]) {
                 match body {
                     Some(body) => tx.upsert(&id, &body)?,
@@ -307,11 +307,11 @@ fn run_script(camera: &Arc<Camera>, states: &States) -> Result<()> {
             camera.acknowledged.store(number, Ordering::SeqCst);
         }
         if number % 16 == 9 {
-            db.checkpoint()?;
+            db.maintenance().checkpoint()?;
         }
         declare(&db, number)?;
         if number % 24 == 23 {
-            db.compact()?;
+            db.maintenance().compact()?;
         }
     }
     db.close()?;
@@ -346,10 +346,10 @@ fn judge(db: &Database, states: &States, acknowledged: usize, begun: usize) -> s
     if found != states[reached] {
         return Err(format!("the documents are not those after transaction {reached}"));
     }
-    if let Some(index) = db.indexes().iter().find(|index| index.state != IndexState::Ready) {
+    if let Some(index) = db.indexes().list().iter().find(|index| index.state != IndexState::Ready) {
         return Err(format!("the index {} is not ready", index.name));
     }
-    let report = db.check(|_| ()).map_err(told)?;
+    let report = db.maintenance().check().map_err(told)?;
     if !report.is_sound() {
         return Err(format!("{:?}", report.damages));
     }

@@ -17,8 +17,8 @@ impl Transaction<'_> {
         let declared = self.base().declared();
         let rule = declared.expiries().map(|(rule, _)| rule).find(|rule| rule.is_for(id));
         let Some(path) = rule.map(|rule| rule.path.clone()) else {
-            return Err(Error::invalid(format!("no rule says when document `{id}` ends"))
-                .with_hint("declare one first: `expire_by` with the path where the time stands"));
+            return Err(Error::invalid(format!("no expiration rule applies to document `{id}`"))
+                .with_hint("add one first: `expiration().add_rule` with the path of the time"));
         };
         let Some(document) = self.get(id)? else { return Ok(None) };
         let mut body = document.value()?;

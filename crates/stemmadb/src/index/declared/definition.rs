@@ -21,9 +21,9 @@ const NAME_BYTES_MAX: usize = 128;
 /// # use stemmadb::{Database, Index};
 /// # fn main() -> stemmadb::Result<()> {
 /// # let db = Database::in_memory();
-/// db.create_index(Index::on("email").unique())?;
-/// db.create_index(Index::on("status").then_descending("created_at"))?;
-/// db.create_index(Index::on("title").collated("de").named("titles"))?;
+/// db.indexes().create(Index::on("email").unique())?;
+/// db.indexes().create(Index::on("status").then_descending("created_at"))?;
+/// db.indexes().create(Index::on("title").collated("de").named("titles"))?;
 /// # Ok(())
 /// # }
 /// ```

@@ -26,7 +26,7 @@ fn filled_with(options: Options) -> Database {
         db.bulk(edits.collect()).unwrap().into_iter().for_each(|outcome| _ = outcome.unwrap());
     };
     write(0..COUNT - 1_000);
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     write(COUNT - 1_000..COUNT);
     for n in [3, 10, 70_001, 140_003] {
         let id = format!("{n:06}");
@@ -95,7 +95,7 @@ fn a_sorted_limit_has_the_first_rows_of_the_order() {
     let mut options = Options::new().background(false);
     options.column_price_max = 0;
     let db = filled_with(options);
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     let selectors: Vec<Selector> = vec![
         field("seven").eq(3),
         all_of([field("seven").eq(3), field("rare").eq(2)]),

@@ -41,13 +41,13 @@ fn ask(db: &Database, has_terms: bool) {
         let some = db.find(field("n").lt(60).and(field("_id").begins_with(prefix)));
         assert_eq!(some.count().unwrap(), count / 5, "{prefix}");
     }
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
 /// Takes what an older version did not write out of the tree.
 fn make_old(db: &Database) {
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     let parts = &db.store().parts;
     let mut terms = Vec::new();
     let (from, to) =
@@ -75,7 +75,7 @@ fn a_collection_is_one_term() {
     let db = Database::in_memory_with(Options::new().background(false)).unwrap();
     filled(&db);
     ask(&db, true);
-    db.checkpoint().unwrap();
+    db.maintenance().checkpoint().unwrap();
     ask(&db, true);
 }
 

@@ -103,7 +103,7 @@ proptest! {
         let db = Database::in_memory_with(options.index(policy)).expect("in memory");
         let mut documents = documents_after(&db, &steps);
         if is_merged {
-            db.checkpoint().expect("in memory");
+            db.maintenance().checkpoint().expect("in memory");
         }
         if !later.is_empty() {
             documents = documents_after(&db, &later);

@@ -35,10 +35,10 @@ fn skewed() -> Database {
             result.unwrap();
         }
         if at < 7 {
-            db.checkpoint().unwrap();
+            db.maintenance().checkpoint().unwrap();
         }
     }
-    assert!(db.check(|_| ()).unwrap().is_sound());
+    assert!(db.maintenance().check().unwrap().is_sound());
     db
 }
 

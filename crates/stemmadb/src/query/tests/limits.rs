@@ -64,7 +64,7 @@ fn database() -> Database {
             format!(r#"{{"at": {}, "group": {}, "text": "{at} and a few words more"}}"#, at * 7919 % 1000, at % 100);
         db.insert(&format!("id{at}"), &Value::parse(body.as_bytes()).unwrap()).unwrap();
         if at == 500 {
-            db.checkpoint().unwrap();
+            db.maintenance().checkpoint().unwrap();
         }
     }
     db

@@ -33,7 +33,7 @@ pub(super) fn apply(db: &Database, steps: &[Step], id: impl Fn(usize) -> String)
                     db.delete(&id(*at), found.revision()).expect("no conflict");
                 }
             }
-            Step::Checkpoint => db.checkpoint().expect("in memory"),
+            Step::Checkpoint => db.maintenance().checkpoint().expect("in memory"),
         }
     }
 }

@@ -54,7 +54,7 @@ proptest! {
         let db = Database::in_memory_with(options).expect("in memory");
         let documents = documents_after(&db, &steps);
         if is_merged {
-            db.checkpoint().expect("in memory");
+            db.maintenance().checkpoint().expect("in memory");
         }
         let sort_path = Path::parse(&path).expect("a good path");
         for (at, selector) in selectors.into_iter().enumerate() {

@@ -38,7 +38,7 @@ fn ids_come_in_order_from_memory_and_tree_alike() {
             }
         }
         if round % 2 == 0 {
-            db.checkpoint().unwrap();
+            db.maintenance().checkpoint().unwrap();
         }
         let bounds = ["", "2", "450", "45", "899", "9"].map(str::to_owned);
         for from in &bounds {
@@ -77,7 +77,7 @@ fn long_ids_are_within_their_bounds_in_memory_and_tree() {
         ids.sort_unstable();
         ids.dedup();
         if round % 3 == 2 {
-            db.checkpoint().unwrap();
+            db.maintenance().checkpoint().unwrap();
         }
         for _ in 0..40 {
             let mut bounds = [0; 2].map(|_| ids[random.below(ids.len() as u64) as usize].as_str());

@@ -124,11 +124,11 @@ fn read(vfs: Arc<dyn Vfs>) {
     if let Ok(changes) = db.changes(Sequence::ZERO) {
         changes.run().take(100).for_each(|change| _ = change.is_ok());
     }
-    db.check(|_| ()).ok();
+    db.maintenance().check().ok();
     let body = crate::Value::parse(br#"{"a": 1}"#).expect("good JSON");
     db.insert("written after", &body).ok();
-    db.checkpoint().ok();
-    db.compact().ok();
-    db.check(|_| ()).ok();
+    db.maintenance().checkpoint().ok();
+    db.maintenance().compact().ok();
+    db.maintenance().check().ok();
     db.close().ok();
 }

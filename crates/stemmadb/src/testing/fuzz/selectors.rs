@@ -36,7 +36,7 @@ fn database(given: &mut Unstructured<'_>) -> Result<(Database, Vec<Value>)> {
     let mut documents = Vec::new();
     for number in 0..count {
         if number == merged {
-            db.checkpoint().expect("in memory");
+            db.maintenance().checkpoint().expect("in memory");
         }
         let body = given::object(given)?;
         let id = format!("{}{number}", ["b:", "a:", "c"][number % 3]);

@@ -26,7 +26,7 @@ pub use query::{ProgramGroups, ProgramQuery, ProgramRows, ProgramView, RowBound,
 /// What one document emits: keys and values.
 pub type EmittedRows = Vec<(Value, Value)>;
 
-/// The functions of a view, given at run time. Ask for one with [`Database::program_view`](crate::Database::program_view).
+/// The functions of a view, given at run time. Ask for one with [`Views::open_program`](crate::Views::open_program).
 ///
 /// What `map` says must depend on nothing but the document and the name: other functions have another name, since what was made by these
 /// is kept under theirs.

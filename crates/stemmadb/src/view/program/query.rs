@@ -13,7 +13,7 @@ use crate::view::cell::{Cell, Reading};
 use crate::view::layout::end_of;
 use crate::view::partials;
 use crate::view::query::{Access, ViewInfo};
-use crate::view::registry::Views;
+use crate::view::registry::ViewRegistry;
 use crate::view::select::{RawGroups, RawRow, RawRows, RowRange, Select};
 
 /// Failures that are told.
@@ -22,7 +22,7 @@ const FAILURES_MAX: usize = 10;
 /// A program's view of an open database. Cheap to clone.
 #[derive(Clone)]
 pub struct ProgramView {
-    views: Arc<Views>,
+    views: Arc<ViewRegistry>,
     cell: Arc<Cell>,
 }
 
@@ -71,7 +71,7 @@ pub struct ProgramQuery {
 }
 
 impl ProgramView {
-    pub(in crate::view) fn new(views: Arc<Views>, cell: Arc<Cell>) -> Self {
+    pub(in crate::view) fn new(views: Arc<ViewRegistry>, cell: Arc<Cell>) -> Self {
         ProgramView { views, cell }
     }
 

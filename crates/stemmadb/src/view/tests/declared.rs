@@ -21,7 +21,7 @@ fn shop() -> Database {
 }
 
 fn rows(db: &Database, definition: &str) -> Vec<String> {
-    let view = db.define_view("test", &json(definition)).unwrap();
+    let view = db.views().define("test", &json(definition)).unwrap();
     view.update().unwrap();
     let rows = view.query().rows().unwrap().map(|row| row.unwrap());
     rows.map(|row| format!("{} {} {}", row.id, row.key.to_json(), row.value.to_json())).collect()
@@ -41,10 +41,9 @@ fn paths_conditions_and_elements() {
     );
     assert_eq!(rows(&db, r#"{"key": ["none", "neither"]}"#), [""; 0]);
     assert_eq!(rows(&db, r#"{"where": {"paid": false}, "key": "_id"}"#), ["o3 \"o3\" null"]);
-    let sums = db.define_view(
-        "shop/sums",
-        &json(r#"{"unnest": "lines", "key": "@.what", "value": "@.price", "reduce": "_sum"}"#),
-    );
+    let sums = db
+        .views()
+        .define("shop/sums", &json(r#"{"unnest": "lines", "key": "@.what", "value": "@.price", "reduce": "_sum"}"#));
     assert_eq!(sums.unwrap().query().key("tea").reduce().unwrap(), Some(59.into()));
 }
 
@@ -54,27 +53,27 @@ fn definitions_are_written_down_listed_and_dropped() {
     let path = directory.path().join("db");
     let db = Database::open(&path).unwrap();
     db.insert("one", &json(r#"{"email": "a"}"#)).unwrap();
-    db.define_view("emails", &json(r#"{"key": "email", "refresh": "unique"}"#)).unwrap();
-    db.define_view("shop/count", &json(r#"{"key": "email", "reduce": "_count"}"#)).unwrap();
+    db.views().define("emails", &json(r#"{"key": "email", "refresh": "unique"}"#)).unwrap();
+    db.views().define("shop/count", &json(r#"{"key": "email", "reduce": "_count"}"#)).unwrap();
     let sequence = db.sequence();
-    db.define_view("emails", &json(r#"{"key": "email", "refresh": "unique"}"#)).unwrap();
+    db.views().define("emails", &json(r#"{"key": "email", "refresh": "unique"}"#)).unwrap();
     assert_eq!(db.sequence(), sequence, "what is written down already is not written again");
     db.close().unwrap();
 
     let db = Database::open(&path).unwrap();
-    let names: Vec<_> = db.declared_views().unwrap().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = db.views().definitions().unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["emails", "shop/count"]);
     // It guards from the opening on, before anyone has asked for it.
     assert_eq!(db.insert("two", &json(r#"{"email": "a"}"#)).unwrap_err().kind(), ErrorKind::Conflict);
-    assert_eq!(db.declared_view("shop/count").unwrap().query().count().unwrap(), 1);
-    db.drop_view("emails").unwrap();
+    assert_eq!(db.views().open("shop/count").unwrap().query().count().unwrap(), 1);
+    db.views().remove("emails").unwrap();
     db.insert("two", &json(r#"{"email": "a"}"#)).unwrap();
-    assert_eq!(db.declared_view("emails").err().unwrap().kind(), ErrorKind::NotFound);
-    assert_eq!(db.drop_view("emails").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(db.views().open("emails").err().unwrap().kind(), ErrorKind::NotFound);
+    assert_eq!(db.views().remove("emails").unwrap_err().kind(), ErrorKind::NotFound);
     assert!(db.get("_design/emails").unwrap().is_none());
-    db.drop_view("shop/count").unwrap();
-    assert!(db.declared_views().unwrap().is_empty());
-    assert!(db.check(|_| ()).unwrap().is_sound());
+    db.views().remove("shop/count").unwrap();
+    assert!(db.views().definitions().unwrap().is_empty());
+    assert!(db.maintenance().check().unwrap().is_sound());
 }
 
 #[test]
@@ -91,12 +90,12 @@ fn wrong_definitions_are_refused_and_named() {
         (r#"{"key": "a", "where": {"$nope": 1}}"#, "$nope"),
         (r#"{"key": "a..b"}"#, "empty"),
     ] {
-        let refused = db.define_view("v", &json(definition)).err().unwrap();
+        let refused = db.views().define("v", &json(definition)).err().unwrap();
         assert_eq!(refused.kind(), ErrorKind::Invalid);
         assert!(refused.message().contains(told), "{definition}: {refused:?}");
     }
-    assert_eq!(db.define_view("a/", &json(r#"{"key": "a"}"#)).err().unwrap().kind(), ErrorKind::Invalid);
+    assert_eq!(db.views().define("a/", &json(r#"{"key": "a"}"#)).err().unwrap().kind(), ErrorKind::Invalid);
     db.insert("_design/other", &json(r#"{"language": "javascript", "views": {}}"#)).unwrap();
-    let refused = db.define_view("other/v", &json(r#"{"key": "a"}"#)).err().unwrap();
+    let refused = db.views().define("other/v", &json(r#"{"key": "a"}"#)).err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
 }

@@ -29,7 +29,7 @@ fn an_eager_view_shows_each_write_without_being_brought_up_to_date() {
             assert_eq!(count(), 1);
         }
     }
-    db.put_local("_local/seen", None, &json("{}")).unwrap();
+    db.local_documents().put("_local/seen", None, &json("{}")).unwrap();
     assert_eq!(count(), 3);
     let refused = db.insert("bad", &json(r#"{"broken": true}"#)).unwrap_err();
     assert!(refused.message().contains("view `eager`, document `bad`"), "{refused:?}");
@@ -95,17 +95,18 @@ fn writers_beside_readers_of_an_eager_view() {
             scope.spawn(move || {
                 for at in 0..1_500 {
                     // Two rows that together come to nothing, in one transaction.
-                    db.write_with(crate::Durability::None, |tx| {
-                        tx.upsert(
-                            &format!("{writer}-{}", at % 200),
-                            &json(&format!(r#"{{"tags": ["a{at}"], "amount": {at}}}"#)),
-                        )?;
-                        tx.upsert(
-                            &format!("{writer}-{}-", at % 200),
-                            &json(&format!(r#"{{"tags": ["b{at}"], "amount": -{at}}}"#)),
-                        )
-                    })
-                    .unwrap();
+                    db.with_durability(crate::Durability::None)
+                        .write(|tx| {
+                            tx.upsert(
+                                &format!("{writer}-{}", at % 200),
+                                &json(&format!(r#"{{"tags": ["a{at}"], "amount": {at}}}"#)),
+                            )?;
+                            tx.upsert(
+                                &format!("{writer}-{}-", at % 200),
+                                &json(&format!(r#"{{"tags": ["b{at}"], "amount": -{at}}}"#)),
+                            )
+                        })
+                        .unwrap();
                 }
             });
         }
@@ -115,7 +116,7 @@ fn writers_beside_readers_of_an_eager_view() {
         }
     });
     assert_eq!(eager.query().rows().unwrap().count(), 800);
-    assert!(db.check(|_| ()).unwrap().is_sound());
+    assert!(db.maintenance().check().unwrap().is_sound());
 }
 
 /// Replicas must be able to agree: as with a unique index.

@@ -149,8 +149,8 @@ fn live(seed: u64, edits: u64) {
         (0..count).for_each(|_| edit(&db, &mut random, document_count));
         done += count;
         match random.below(12) {
-            0 => db.checkpoint().unwrap(),
-            1 => drop(db.compact().unwrap()),
+            0 => db.maintenance().checkpoint().unwrap(),
+            1 => drop(db.maintenance().compact().unwrap()),
             2 => {
                 db.close().unwrap();
                 db = place.open(options(&mut random)).unwrap();
@@ -187,7 +187,7 @@ fn live(seed: u64, edits: u64) {
         let view = db.view(definition.clone()).unwrap();
         compare(&db, &view, &definition, &mut random);
     }
-    let report = db.check(|_| ()).unwrap();
+    let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:?}", report.damages);
 }
 

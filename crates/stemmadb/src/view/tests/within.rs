@@ -69,7 +69,7 @@ fn a_view_within_is_what_the_transaction_sees() {
         let clock = Clock::standing_at(BEGINNING);
         let options = Options::new().background(false).clock(clock.clone());
         let db = Place::new(seed).open(testing::small(options, 64 << 10, 16 << 10, 40)).unwrap();
-        db.expire_by(Expiry::at("ends")).unwrap();
+        db.expiration().add_rule(Expiry::at("ends")).unwrap();
         let refresh = if seed % 4 == 3 { Refresh::Eager } else { Refresh::Lazy };
         let reduction = [Reduction::Sum, Reduction::Custom, Reduction::None][seed as usize % 3];
         let definition = Tags { refresh, ..Tags::new("tags", reduction) };

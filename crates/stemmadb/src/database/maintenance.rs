@@ -1,0 +1,78 @@
+//! Integrity checks, checkpoints, compaction and the revision limit: [`Database::maintenance`].
+
+use super::Database;
+use crate::Result;
+use crate::engine::{CheckReport, Progress};
+
+/// Maintenance operations. Made by [`Database::maintenance`]; cheap.
+///
+/// Checkpoints and compaction run in the background, so no program has to call them.
+#[derive(Debug, Clone, Copy)]
+pub struct Maintenance<'a> {
+    database: &'a Database,
+}
+
+impl<'a> Maintenance<'a> {
+    pub(super) fn new(database: &'a Database) -> Self {
+        Maintenance { database }
+    }
+
+    /// Verifies the whole database and reports every inconsistency.
+    ///
+    /// Compares index terms with documents in both directions, the changes feed with the documents, every stored record
+    /// with its checksum, and the live-byte counts with the records. Reads everything.
+    ///
+    /// # Errors
+    /// `Unavailable` if files can't be read. Damage is not an error: it is listed in the report.
+    pub fn check(&self) -> Result<CheckReport> {
+        self.check_with_progress(|_| ())
+    }
+
+    /// Same as [`Maintenance::check`]; calls `progress` during the check.
+    ///
+    /// # Errors
+    /// Those of [`Maintenance::check`].
+    pub fn check_with_progress(&self, mut progress: impl FnMut(Progress)) -> Result<CheckReport> {
+        let mut report = self.database.store().check(&mut progress)?;
+        self.database.handle.views.check(&mut report)?;
+        Ok(report)
+    }
+
+    /// Merges all writes that are in memory into the tree.
+    ///
+    /// # Errors
+    /// `Unavailable` if the tree can't be written.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.database.store().checkpoint()
+    }
+
+    /// Rewrites the log without superseded records; returns the number of bytes freed in the log.
+    ///
+    /// # Errors
+    /// `Unavailable` if log or tree can't be written; `Corrupt` if stored bytes are damaged.
+    pub fn compact(&self) -> Result<u64> {
+        self.compact_with_progress(|_| ())
+    }
+
+    /// Same as [`Maintenance::compact`]; calls `progress` during compaction, counting bytes of the log.
+    ///
+    /// # Errors
+    /// Those of [`Maintenance::compact`].
+    pub fn compact_with_progress(&self, mut progress: impl FnMut(Progress)) -> Result<u64> {
+        self.database.store().compact(&mut progress)
+    }
+
+    /// Returns how many revisions are remembered on each branch of a revision tree. Only their ids are kept, not their
+    /// bodies.
+    pub fn revs_limit(&self) -> usize {
+        self.database.store().parts.revs_limit()
+    }
+
+    /// Sets how many revisions are remembered on each branch, until the database is closed.
+    ///
+    /// A document's branches are cut to the limit when it is next written.
+    /// [`Options::revs_limit`](crate::Options::revs_limit) sets the limit at opening.
+    pub fn set_revs_limit(&self, revs_limit: usize) {
+        self.database.store().parts.set_revs_limit(revs_limit);
+    }
+}
