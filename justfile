@@ -47,7 +47,7 @@ reliability *run:
     .ci/reliability {{run}}
 
 # The long forms of the tests that must never fail; each takes minutes. Their figures are in the tests' own headers and in docs/guide/durability.md.
-nightly: nightly-files nightly-model nightly-watch nightly-serialisability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-soak nightly-calm nightly-audit nightly-fuzz
+nightly: nightly-files nightly-model nightly-watch nightly-serializability nightly-power nightly-kill nightly-flips nightly-io-errors nightly-syscalls nightly-damage nightly-copies nightly-schedules nightly-queries nightly-views nightly-linearisability nightly-kill-http nightly-partition nightly-simulation nightly-soak nightly-calm nightly-audit nightly-fuzz
 
 # Random operations against a naive oracle, with and without threads of their own.
 nightly-model cases="5000":
@@ -64,8 +64,8 @@ nightly-files crashes="3000":
     STEMMA_FILE_BYTES=1073741824 cargo test -p stemmadb --test long_file -- --nocapture
 
 # Histories of transactions of both kinds that run at the same time.
-nightly-serialisability seconds="600":
-    STEMMA_HISTORY_SECONDS={{seconds}} STEMMA_HISTORY_SEED=$RANDOM cargo test -p stemmadb --test serialisability -- --nocapture
+nightly-serializability seconds="600":
+    STEMMA_HISTORY_SECONDS={{seconds}} STEMMA_HISTORY_SEED=$RANDOM cargo test -p stemmadb --test serializability -- --nocapture
 
 # Losses of power at any moment.
 nightly-power images="1000000":

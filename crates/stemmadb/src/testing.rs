@@ -1,4 +1,4 @@
-//! For Stemma's own tests of what must never happen. No part of what this crate promises.
+//! Support for Stemma's own tests: fault injection, crash images and fuzz targets. Not part of the public API.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ pub use crate::options::Clock;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 
-/// Copies a directory with all that is in it.
+/// Copies a directory recursively.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in from.read_dir()? {
@@ -33,10 +33,10 @@ pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a fuzzer's target each input of its corpus, which lies in a directory.
+/// Runs a fuzz target on every file of its corpus directory.
 ///
 /// # Errors
-/// What the file system says; `NotFound` if there is hardly any.
+/// Errors of the file system; `NotFound` if the corpus has three files or fewer.
 pub fn replay(corpus: &Path, target: fn(&[u8])) -> io::Result<()> {
     let inputs = corpus.read_dir()?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     if inputs.len() <= 3 {
@@ -49,109 +49,106 @@ pub fn replay(corpus: &Path, target: fn(&[u8])) -> io::Result<()> {
     Ok(())
 }
 
-/// Bounds far smaller than anyone may ask for, so that a few hundred writes fill memtables, roll segments and cut checkpoints
-/// into many slices.
+/// Sets limits far below any practical ones, so that a few hundred writes fill memtables, roll segments and split
+/// checkpoints into many slices.
 #[must_use]
-pub fn small(mut options: Options, memory_bytes: usize, segment_bytes: u32, slice_rows: usize) -> Options {
+pub fn with_small_limits(mut options: Options, memory_bytes: usize, segment_bytes: u32, slice_rows: usize) -> Options {
     options.memory_bytes = memory_bytes;
     options.segment_bytes = segment_bytes;
     options.slice_rows = slice_rows;
     options
 }
 
-/// [`Database::optimistic`] without its check: what it prevents happens.
+/// [`Database::optimistic`] without its conflict check, as a negative control for tests of that check.
 ///
 /// # Errors
-/// Those of `work`.
+/// Errors of `work`.
 pub fn optimistic_unchecked<T>(db: &Database, work: impl FnMut(&mut Attempt<'_>) -> Result<T>) -> Result<T> {
     transact::optimistic(db.store(), Durability::None, Checking::Nothing, work)
 }
 
-/// A place for a database whose disk fails as planned: its log on a [`FaultVfs`], its tree in memory, where commits fail as
-/// planned too. Both outlive the database. Clones are the same place.
+/// Storage for a database with planned failures: its log on a [`FaultVfs`], its tree in memory with failing commits.
+/// Both outlive the database. Clones share the same storage.
 #[derive(Clone)]
-pub struct Place {
+pub struct TestStorage {
     disk: FaultVfs,
     tree: FaultTree,
 }
 
-impl Place {
-    /// An empty one; the seed decides what the disk does by chance.
+impl TestStorage {
+    /// Creates empty storage; the seed determines the random decisions of the disk.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Place { disk: FaultVfs::new(seed), tree: FaultTree::of(MemoryTree::new()) }
+        TestStorage { disk: FaultVfs::new(seed), tree: FaultTree::new(MemoryTree::new()) }
     }
 
-    /// Opens the database that is here, or makes it. One at a time.
-    ///
-    /// # Errors
-    /// As [`Database::open`].
+    /// Opens the database in this storage, creating it if necessary. Only one can be open at a time.
     pub fn open(&self, options: Options) -> Result<Database> {
         Database::start(Arc::new(self.disk.clone()), Box::new(self.tree.clone()), options, None, None, &mut |_| ())
     }
 
-    /// The disk of the log.
+    /// Returns the disk of the log.
     #[must_use]
     pub fn disk(&self) -> &FaultVfs {
         &self.disk
     }
 
-    /// Lets the `nth` (from 1) commit of the tree from now on fail, and with `is_sticky` every one after it.
+    /// Makes the `nth` (from 1) commit of the tree from now on fail; with `is_sticky`, every later one as well.
     pub fn fail_commit(&self, nth: u64, failure: Failure, is_sticky: bool) {
         let mut plan = self.tree.plan.lock();
         plan.failing = Some((plan.count + nth, failure, is_sticky));
     }
 
-    /// How many commits of the tree were begun.
+    /// Returns the number of tree commits started.
     #[must_use]
     pub fn commit_count(&self) -> u64 {
         self.tree.plan.lock().count
     }
 
-    /// Nothing fails any more.
+    /// Cancels all planned failures.
     pub fn heal(&self) {
         self.disk.heal();
         self.tree.plan.lock().failing = None;
     }
 
-    /// The place as a loss of power at this moment may leave it.
+    /// Returns the storage as a power loss at this point may leave it.
     #[must_use]
-    pub fn crash_image(&self, seed: u64) -> Place {
+    pub fn crash_image(&self, seed: u64) -> TestStorage {
         loop {
             let begun_count = self.commit_count();
             let (disk, tree) = (self.disk.crash_image(seed), self.tree.tree.fork());
-            // A commit that was begun in between may rest on what the image of the disk lacks.
+            // A commit started in between may refer to log data that the disk's image lacks.
             if self.commit_count() == begun_count {
-                return Place { disk, tree: FaultTree::of(tree) };
+                return TestStorage { disk, tree: FaultTree::new(tree) };
             }
         }
     }
 }
 
-/// The digests of all contents of files that lie there, in order.
+/// The digests of all blobs in the storage, sorted.
 #[must_use]
-pub fn contents(place: &Place) -> Vec<String> {
-    let blobs = crate::log::Blobs::new(Arc::new(place.disk.clone()));
+pub fn blob_digests(storage: &TestStorage) -> Vec<String> {
+    let blobs = crate::log::Blobs::new(Arc::new(storage.disk.clone()));
     let mut digests: Vec<_> = blobs.list().unwrap_or_default().iter().map(ToString::to_string).collect();
     digests.sort();
     digests
 }
 
-/// A tree in memory whose commits fail as planned.
+/// An in-memory tree with planned commit failures.
 #[derive(Clone)]
 struct FaultTree {
     tree: Arc<MemoryTree>,
-    plan: Arc<Mutex<Plan>>,
+    plan: Arc<Mutex<CommitPlan>>,
 }
 
 #[derive(Default)]
-struct Plan {
+struct CommitPlan {
     count: u64,
     failing: Option<(u64, Failure, bool)>,
 }
 
 impl FaultTree {
-    fn of(tree: MemoryTree) -> Self {
+    fn new(tree: MemoryTree) -> Self {
         FaultTree { tree: Arc::new(tree), plan: Arc::default() }
     }
 }
@@ -190,8 +187,8 @@ impl TreeTransaction for FaultTransaction<'_> {
         self.transaction.get(table, key)
     }
 
-    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
-        self.transaction.has_beside(table, key, prefix)
+    fn has_neighbor_with_prefix(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
+        self.transaction.has_neighbor_with_prefix(table, key, prefix)
     }
 
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {

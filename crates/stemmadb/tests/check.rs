@@ -1,8 +1,8 @@
-//! Whatever is done to the bytes of a closed log, opening or `check` finds it: every kind of damage, all of it.
+//! Damage detection: any damage to the bytes of a closed log is found by opening the database or by `check`.
 //!
-//! What can't be damage: bytes behind the log's end, which hold nothing, and the last frame if it is a mark, which then looks as if a crash
-//! had cut it short and holds nothing either. `STEMMA_DAMAGES` says how many of each kind are done (default 25; the long run does
-//! 2,000), `STEMMA_DAMAGE_SEED` which.
+//! Exempt are bytes after the log's end, which hold nothing, and a mark as the last frame, since a damaged one looks
+//! like a write torn by a crash and holds nothing either. `STEMMA_DAMAGES` sets the number of damages of each kind
+//! (default 25; the long run does 2,000), `STEMMA_DAMAGE_SEED` the seed.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ fn number_from(name: &str, default: u64) -> u64 {
 }
 
 fn options() -> Options {
-    testing::small(Options::new().durability(Durability::None).background(false), 64 << 10, 24 << 10, 40)
+    testing::with_small_limits(Options::new().durability(Durability::None).background(false), 64 << 10, 24 << 10, 40)
 }
 
-/// A closed database of several segments, with files of documents; the mark that closing leaves is cut off, so that every byte holds
-/// something.
+/// Creates and closes a database of several segments, with attachments. The final mark is removed, so that every byte
+/// of the log is significant.
 fn original(path: &Path) {
     let db = Database::open_with(path, options()).unwrap();
     for number in 0..400_u64 {
@@ -47,7 +47,7 @@ fn original(path: &Path) {
     std::fs::write(&last, bytes).unwrap();
 }
 
-/// Where the last frame begins.
+/// Offset of the last frame.
 fn last_frame(bytes: &[u8]) -> usize {
     let (mut offset, mut last) = (64, 64);
     while offset + 24 <= bytes.len() && bytes[offset] >> 6 != 0 {
@@ -58,8 +58,8 @@ fn last_frame(bytes: &[u8]) -> usize {
     last
 }
 
-/// Whether somebody says that something is wrong.
-fn is_found(database: &Path) -> bool {
+/// Whether opening or `check` reports damage.
+fn is_detected(database: &Path) -> bool {
     let db = match Database::open_with(database, options()) {
         Ok(db) => db,
         Err(error) => {
@@ -74,12 +74,12 @@ fn is_found(database: &Path) -> bool {
 }
 
 #[test]
-fn all_damage_to_the_log_is_found() {
+fn all_damage_to_the_log_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let (path, copy) = (directory.path().join("original.stemma"), directory.path().join("copy.stemma"));
     original(&path);
     testing::copy_directory(&path, &copy).unwrap();
-    assert!(!is_found(&copy), "nothing is damaged yet");
+    assert!(!is_detected(&copy), "an undamaged copy has no damage");
     let mut random = testing::Random::new(number_from("STEMMA_DAMAGE_SEED", 1));
     let mut missed = Vec::new();
     for kind in 0..KINDS {
@@ -89,7 +89,7 @@ fn all_damage_to_the_log_is_found() {
             testing::copy_directory(&path, &copy).unwrap();
             let Some(damage) = Damage::of_kind(kind, &mut random, &copy) else { continue };
             injected += 1;
-            match is_found(&copy) {
+            match is_detected(&copy) {
                 true => found += 1,
                 false => missed.push(damage),
             }
@@ -101,7 +101,7 @@ fn all_damage_to_the_log_is_found() {
 }
 
 #[test]
-fn all_damage_to_the_content_of_files_is_found() {
+fn all_damage_to_attachments_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let (path, copy) = (directory.path().join("original.stemma"), directory.path().join("copy.stemma"));
     original(&path);
@@ -116,16 +116,16 @@ fn all_damage_to_the_content_of_files_is_found() {
         files.sort();
         let file = &files[random.below(files.len() as u64) as usize];
         let mut bytes = std::fs::read(file).unwrap();
-        let place = random.below(bytes.len() as u64) as usize;
+        let offset = random.below(bytes.len() as u64) as usize;
         match round % 3 {
-            0 => bytes[place] ^= 1 + random.below(255) as u8,
-            1 => bytes.truncate(place),
+            0 => bytes[offset] ^= 1 + random.below(255) as u8,
+            1 => bytes.truncate(offset),
             _ => std::fs::remove_file(file).unwrap(),
         }
         if round % 3 < 2 {
             std::fs::write(file, bytes).unwrap();
         }
-        assert!(is_found(&copy), "round {round}: {} at byte {place}", file.display());
+        assert!(is_detected(&copy), "round {round}: {} at byte {offset}", file.display());
     }
     println!("{rounds} contents damaged, all found");
 }

@@ -1,20 +1,21 @@
-//! A clock that is wrong: it jumps by decades, to and fro, between two openings and while a database is open. What is written, its order,
-//! its revisions, feeds and replication don't come from it; what ends by it is gone or there, never both, and never twice.
+//! Wrong clocks: the clock jumps by decades in both directions, between two openings and while a database is open.
+//! Contents, order, revisions, feeds and replication must not depend on it, and a document that expires is either gone
+//! or present, never both, and never expires twice.
 //!
-//! Every database takes its time from `options::clock`, whose clock stands here and is set; waiting is by the clock that only goes forward.
-//! `STEMMA_CLOCK_STEPS` says how many random steps there are (default 600), `STEMMA_CLOCK_SEED` where to begin.
+//! Every database takes its time from `store::clock`, which these tests set; waiting uses a monotonic clock.
+//! `STEMMA_CLOCK_STEPS` sets the number of random steps (default 600), `STEMMA_CLOCK_SEED` the seed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stemmadb::testing::{self, Clock, Place, Random};
+use stemmadb::testing::{self, Clock, Random, TestStorage};
 use stemmadb::{
     Database, DocumentId, Durability, Edit, Emitter, ErrorKind, Event, Expiry, Index, Options, Reduction, Refresh,
     Result, Revision, Sequence, View, field,
 };
 
-/// Where the clock stands at first: a second in 2001.
+/// The initial time: a second in 2001.
 const BEGINNING: i64 = 1_000_000_000_000;
 const TEN_YEARS_MS: i64 = 10 * 365 * 86_400_000;
 
@@ -24,15 +25,15 @@ fn setting(name: &str, default: u64) -> u64 {
 
 fn small(clock: &Clock) -> Options {
     let options = Options::new().durability(Durability::Sync).background(false).clock(clock.clone());
-    testing::small(options, 48 << 10, 16 << 10, 40)
+    testing::with_small_limits(options, 48 << 10, 16 << 10, 40)
 }
 
-fn standing() -> (Database, Clock) {
+fn in_memory_with_clock() -> (Database, Clock) {
     let clock = Clock::standing_at(BEGINNING);
     (Database::in_memory_with(small(&clock)).unwrap(), clock)
 }
 
-/// A time so many seconds after the beginning.
+/// A time in seconds after the initial one.
 fn at(seconds: i64) -> i64 {
     BEGINNING / 1000 + seconds
 }
@@ -42,7 +43,7 @@ fn assert_sound(db: &Database) {
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
-/// Somewhere a clock may be: years ahead or back, before 1970, or a moment away.
+/// A wrong time: years ahead or back, before 1970, or slightly off.
 fn wrong_time(random: &mut Random) -> i64 {
     match random.below(6) {
         0 => BEGINNING + TEN_YEARS_MS,
@@ -54,45 +55,45 @@ fn wrong_time(random: &mut Random) -> i64 {
     }
 }
 
-type Told = (Sequence, String, Revision, bool);
+type FeedEntry = (Sequence, String, Revision, bool);
 
-/// What the feed tells from somewhere on.
-fn feed(db: &Database, since: Sequence) -> Vec<Told> {
+/// The changes since a sequence.
+fn feed(db: &Database, since: Sequence) -> Vec<FeedEntry> {
     let changes = db.changes(since).unwrap().run().map(|change| change.unwrap());
     changes.map(|change| (change.sequence, change.id.to_string(), change.revision, change.deleted)).collect()
 }
 
-/// Each document that there ever was, with all of its branches and what it is now.
+/// Every document ever written, with all its branches and its current body.
 fn contents(db: &Database) -> Vec<String> {
     let ids = feed(db, Sequence::ZERO).into_iter().map(|(_, id, ..)| id);
-    let shown = |id: String| {
+    let describe = |id: String| {
         let body = db.get(&id).unwrap().map(|found| found.to_json().unwrap());
         format!("{id} {:?} {body:?}", db.revisions(&id).unwrap())
     };
-    let mut contents: Vec<String> = ids.map(shown).collect();
+    let mut contents: Vec<String> = ids.map(describe).collect();
     contents.sort();
     contents
 }
 
-/// One of the same two lives: what happens to it does not depend on its clock.
-struct Life {
-    place: Place,
+/// One of two databases that go through the same steps under different clocks.
+struct Replica {
+    storage: TestStorage,
     clock: Clock,
     db: Database,
     replica: Database,
-    /// Where a reader of the feed stopped.
+    /// Sequences at which a reader of the feed stopped.
     marks: Vec<Sequence>,
 }
 
-impl Life {
+impl Replica {
     fn new(seed: u64) -> Self {
-        let (place, clock) = (Place::new(seed), Clock::standing_at(BEGINNING));
-        let db = place.open(small(&clock)).unwrap();
+        let (storage, clock) = (TestStorage::new(seed), Clock::standing_at(BEGINNING));
+        let db = storage.open(small(&clock)).unwrap();
         let replica = Database::in_memory_with(small(&clock)).unwrap();
-        Life { place, clock, db, replica, marks: vec![Sequence::ZERO] }
+        Replica { storage, clock, db, replica, marks: vec![Sequence::ZERO] }
     }
 
-    /// Does something; says what became of it.
+    /// Performs a random step and returns its result as text.
     fn step(&mut self, mut random: Random) -> String {
         let db = &self.db;
         let id = format!("document-{}", random.below(25));
@@ -124,59 +125,59 @@ impl Life {
             12 => format!("{:?}", db.maintenance().compact().is_ok()),
             _ => {
                 self.db.clone().close().unwrap();
-                self.db = self.place.open(small(&self.clock)).unwrap();
+                self.db = self.storage.open(small(&self.clock)).unwrap();
                 format!("{:?}", self.db.sequence())
             }
         }
     }
 }
 
-/// Seen to fail with a sequence, or a revision, that takes anything from the clock.
+/// Negative control: fails if a sequence or revision depends on the clock.
 #[test]
-fn nothing_that_is_written_comes_from_the_clock() {
+fn writes_do_not_depend_on_the_clock() {
     let seed = setting("STEMMA_CLOCK_SEED", 1);
     let mut random = Random::new(seed);
-    let (mut steady, mut jumping) = (Life::new(seed), Life::new(seed));
+    let (mut steady, mut jumping) = (Replica::new(seed), Replica::new(seed));
     for step in 0..setting("STEMMA_CLOCK_STEPS", 600) {
         jumping.clock.set(wrong_time(&mut random));
         let dice = random.number();
-        let said = [&mut steady, &mut jumping].map(|life| life.step(Random::new(dice)));
-        assert_eq!(said[0], said[1], "step {step}");
+        let results = [&mut steady, &mut jumping].map(|replica| replica.step(Random::new(dice)));
+        assert_eq!(results[0], results[1], "step {step}");
     }
-    let lives = [&steady, &jumping];
-    // What a reader of the feed has not seen follows from where it stopped.
+    let replicas = [&steady, &jumping];
+    // The rest of the feed continues where a reader stopped.
     for mark in &steady.marks {
-        let told = lives.map(|life| feed(&life.db, *mark));
-        assert!(told[0].iter().all(|(sequence, ..)| sequence > mark) && told[0].is_sorted());
-        assert_eq!(told[0], told[1], "since {mark}");
+        let changes = replicas.map(|replica| feed(&replica.db, *mark));
+        assert!(changes[0].iter().all(|(sequence, ..)| sequence > mark) && changes[0].is_sorted());
+        assert_eq!(changes[0], changes[1], "since {mark}");
     }
     assert_eq!(steady.marks, jumping.marks);
-    for life in lives {
-        life.db.replicate_to(&life.replica).unwrap();
-        assert_eq!(contents(&life.db), contents(&life.replica));
-        assert_sound(&life.db);
+    for replica in replicas {
+        replica.db.replicate_to(&replica.replica).unwrap();
+        assert_eq!(contents(&replica.db), contents(&replica.replica));
+        assert_sound(&replica.db);
     }
     assert_eq!(contents(&steady.db), contents(&jumping.db));
 }
 
 #[test]
-fn what_ended_by_a_clock_that_was_set_back_is_there_unless_it_was_swept() {
-    let (db, clock) = standing();
+fn expired_documents_reappear_with_the_clock_unless_swept() {
+    let (db, clock) = in_memory_with_clock();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();
     db.insert("ends", &json!({"n": 1, "ends": at(60)})).unwrap();
     clock.set(BEGINNING + TEN_YEARS_MS);
-    assert!(db.get("ends").unwrap().is_none(), "it has ended by this clock");
+    assert!(db.get("ends").unwrap().is_none(), "it has expired by this clock");
     clock.set(BEGINNING - TEN_YEARS_MS);
-    assert!(db.get("ends").unwrap().is_some(), "it is there again as long as nobody swept it");
+    assert!(db.get("ends").unwrap().is_some(), "it is visible again unless it was swept");
     assert_eq!(db.expiration().delete_expired().unwrap(), 0);
     clock.set(BEGINNING + TEN_YEARS_MS);
     assert_eq!(db.expiration().delete_expired().unwrap(), 1);
     clock.set(BEGINNING - TEN_YEARS_MS);
-    assert!(db.get("ends").unwrap().is_none(), "what was swept stays so");
+    assert!(db.get("ends").unwrap().is_none(), "a swept document stays deleted");
     assert_sound(&db);
 }
 
-/// Numbers, each one document's.
+/// A view with one row per document.
 struct Numbers;
 
 impl View for Numbers {
@@ -204,11 +205,12 @@ impl View for Numbers {
     }
 }
 
-/// A document that had ended held no value, so another one took it; the clock was set back before the sweep, and both were shown with it.
-/// Now whoever takes a value or a key from what has ended deletes that, as one does who takes its id.
+/// An expired document held no unique value, so another one took it; the clock was set back before the sweep, and both
+/// appeared with it. A write that takes a unique value or view key from an expired document now deletes that document,
+/// as a write that takes its id does.
 #[test]
-fn what_a_clock_set_back_shows_again_shares_no_unique_value() {
-    let (db, clock) = standing();
+fn reappearing_documents_share_no_unique_value() {
+    let (db, clock) = in_memory_with_clock();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();
     db.indexes().create(Index::on("email").unique()).unwrap();
     let numbers = db.view(Numbers).unwrap();
@@ -227,19 +229,20 @@ fn what_a_clock_set_back_shows_again_shares_no_unique_value() {
     assert!(done[0].is_ok());
     assert_eq!(done[1].as_ref().unwrap_err().kind(), ErrorKind::Duplicate);
     clock.set(BEGINNING);
-    let shown = |id: &str| db.get(id).unwrap().is_some();
-    assert_eq!(["by value", "by key", "new value", "new key"].map(shown), [false, false, true, true]);
+    let visible = |id: &str| db.get(id).unwrap().is_some();
+    assert_eq!(["by value", "by key", "new value", "new key"].map(visible), [false, false, true, true]);
     assert!(db.indexes().duplicates("email").unwrap().is_empty());
     assert_eq!(numbers.query().rows().unwrap().count(), 1);
     assert_eq!(db.insert("another", &json!({"n": 1})).unwrap_err().kind(), ErrorKind::Conflict);
     assert_sound(&db);
 }
 
-/// Nobody was told of what came back as the clock was set back: an optimistic transaction that had seen that there is none was committed.
+/// No conflict was detected for a document that reappeared when the clock was set back: an optimistic transaction that
+/// had seen it as missing was committed.
 #[test]
-fn an_optimistic_transaction_is_run_again_when_what_it_missed_is_there_again() {
+fn optimistic_transaction_is_retried_when_a_missing_document_reappears() {
     for by_query in [false, true] {
-        let (db, clock) = standing();
+        let (db, clock) = in_memory_with_clock();
         db.expiration().add_rule(Expiry::at("ends")).unwrap();
         db.insert("lock", &json!({"n": 1, "ends": at(10)})).unwrap();
         clock.set(BEGINNING + TEN_YEARS_MS);
@@ -249,14 +252,15 @@ fn an_optimistic_transaction_is_run_again_when_what_it_missed_is_there_again() {
             tx.upsert("holder", &json!({"free": is_free}))?;
             Ok(is_free)
         });
-        assert!(!was_free.unwrap(), "there is a lock again");
+        assert!(!was_free.unwrap(), "the lock is visible again");
     }
 }
 
-/// A live query whose answer lost a document to a clock, or missed one that came back, is right about each document that is written then.
+/// A live query whose result lost a document to a clock, or missed one that reappeared, is correct for each document
+/// written afterwards.
 #[test]
-fn a_live_query_is_right_about_what_is_written_whatever_the_clock_said() {
-    let (db, clock) = standing();
+fn live_query_is_correct_for_writes_under_any_clock() {
+    let (db, clock) = in_memory_with_clock();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();
     for id in ["replaced", "deleted", "moved"] {
         db.insert(id, &json!({"n": 1, "ends": at(10)})).unwrap();
@@ -268,20 +272,20 @@ fn a_live_query_is_right_about_what_is_written_whatever_the_clock_said() {
     let revision = |id: &str| *db.get(id).unwrap().unwrap().revision();
     db.replace("replaced", &revision("replaced"), &json!({"n": 1, "new": true})).unwrap();
     let delta = watch.next_delta().unwrap().unwrap();
-    assert!(matches!(delta.events().next(), Some(Ok(Event::Added(_)))), "it was not in the answer");
+    assert!(matches!(delta.events().next(), Some(Ok(Event::Added(_)))), "it was not in the result");
     db.delete("deleted", &revision("deleted")).unwrap();
     db.replace("moved", &revision("moved"), &json!({"n": 2})).unwrap();
     db.insert("last", &json!({"n": 1})).unwrap();
     let delta = watch.next_delta().unwrap().unwrap();
     let ids: Vec<String> = delta.events().map(|event| event.unwrap().id().to_string()).collect();
-    assert_eq!(ids, ["last"], "those that it never had don't leave it");
+    assert_eq!(ids, ["last"], "documents never in the result are not removed from it");
 }
 
-/// A key that was due as a write began, but not any more as it was made, since the clock was set back in between, was forgotten: it stayed
-/// for as long as the database was open.
+/// A key that had expired when a write started, but no longer when it was made because the clock was set back in
+/// between, was forgotten: it stayed as long as the database was open.
 #[test]
-fn keys_that_end_by_a_clock_that_runs_to_and_fro_are_removed_in_the_end() {
-    let (db, clock) = standing();
+fn expired_keys_are_removed_despite_a_jumping_clock() {
+    let (db, clock) = in_memory_with_clock();
     let keys = db.keys("cache").unwrap().durability(Durability::None);
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -293,7 +297,7 @@ fn keys_that_end_by_a_clock_that_runs_to_and_fro_are_removed_in_the_end() {
         });
         for n in 0..2_000 {
             keys.set_for(&n.to_string(), &n, Duration::from_secs(60)).unwrap();
-            // One that is there has the right value.
+            // A visible key has the right value.
             assert!(keys.get::<u64>(&n.to_string()).unwrap().is_none_or(|found| found == n));
         }
         is_done.store(true, Ordering::Relaxed);
@@ -303,15 +307,16 @@ fn keys_that_end_by_a_clock_that_runs_to_and_fro_are_removed_in_the_end() {
     (0..1_100).for_each(|n| keys.set("last", &n).unwrap());
     let kept =
         (0..2_000).filter(|n| db.local_documents().get(&format!("_local/keys/cache/{n}")).unwrap().is_some()).count();
-    assert_eq!(kept, 0, "keys that nobody removes");
+    assert_eq!(kept, 0, "all expired keys are removed");
 }
 
-/// The thread that sweeps is not led astray: what ends is swept soon after the clock says so, wherever it was before, also across openings.
+/// The sweeping thread follows the clock: an expired document is swept soon after the clock reaches its time, wherever
+/// the clock was before, even across openings.
 #[test]
-fn the_sweep_follows_a_clock_that_jumps() {
-    let (place, clock) = (Place::new(1), Clock::standing_at(BEGINNING));
+fn sweep_follows_a_jumping_clock() {
+    let (storage, clock) = (TestStorage::new(1), Clock::standing_at(BEGINNING));
     let options = || Options::new().durability(Durability::None).clock(clock.clone());
-    let mut db = place.open(options()).unwrap();
+    let mut db = storage.open(options()).unwrap();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();
     for (number, jump_ms) in
         [0, TEN_YEARS_MS, -TEN_YEARS_MS, 0, -3 * TEN_YEARS_MS, TEN_YEARS_MS].into_iter().enumerate()
@@ -325,18 +330,19 @@ fn the_sweep_follows_a_clock_that_jumps() {
         assert!(db.get(&id).unwrap().is_some());
         if number % 2 == 1 {
             db.close().unwrap();
-            db = place.open(options()).unwrap();
+            db = storage.open(options()).unwrap();
         }
         clock.set(now_ms + 10_000);
         assert!(db.get(&id).unwrap().is_none());
         let deadline = Instant::now() + Duration::from_secs(60);
-        let is_swept = |db: &Database| feed(db, since).iter().any(|(_, told, _, deleted)| *deleted && *told == id);
+        let is_swept =
+            |db: &Database| feed(db, since).iter().any(|(_, changed_id, _, deleted)| *deleted && *changed_id == id);
         while !is_swept(&db) {
             assert!(Instant::now() < deadline, "{id} is not swept");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
     clock.set(BEGINNING - 3 * TEN_YEARS_MS);
-    assert_eq!(db.info().unwrap().document_count, 6, "what was swept stays so, and nothing else was");
+    assert_eq!(db.info().unwrap().document_count, 6, "swept documents stay deleted, and no others are");
     db.close().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Collections: keys, types that don't fit, what belongs to whom, and the same methods wherever one works.
+//! Collections: keys, type mismatches, membership, and the same methods in every context.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn users(db: &Database) -> Collection<User> {
 }
 
 #[test]
-fn names_that_could_not_be_told_from_keys_are_refused() {
+fn ambiguous_names_are_rejected() {
     for name in ["", "_design", "a:b", ":"] {
         let error = Database::in_memory().collection::<User>(name).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
@@ -32,10 +32,10 @@ fn names_that_could_not_be_told_from_keys_are_refused() {
 }
 
 #[test]
-fn keys_are_given_natural_or_made() {
+fn keys_are_explicit_natural_or_generated() {
     let db = Database::in_memory();
     let made: Vec<String> = (0..20).map(|n| users(&db).push(&user(&format!("u{n}"))).unwrap()).collect();
-    assert!(made.is_sorted(), "later keys sort behind earlier ones");
+    assert!(made.is_sorted(), "later keys sort after earlier ones");
     let natural = users(&db).keyed_by("email").unwrap();
     assert_eq!(natural.push(&user("ada")).unwrap(), "ada@example.org");
     assert_eq!(natural.push(&user("ada")).unwrap_err().kind(), ErrorKind::Conflict);
@@ -50,7 +50,7 @@ fn keys_are_given_natural_or_made() {
 }
 
 #[test]
-fn others_are_no_members() {
+fn similar_ids_are_not_members() {
     let db = Database::in_memory();
     let users = users(&db);
     users.insert("ada", &user("ada")).unwrap();
@@ -63,7 +63,7 @@ fn others_are_no_members() {
 }
 
 #[test]
-fn a_document_that_does_not_fit_is_named() {
+fn type_mismatch_names_the_document() {
     let db = Database::in_memory();
     db.insert("users:eve", &json!({"name": 5})).unwrap();
     let error = users(&db).all().entries().unwrap_err();
@@ -72,7 +72,7 @@ fn a_document_that_does_not_fit_is_named() {
 }
 
 #[test]
-fn upsert_by_replaces_the_one_and_refuses_two() {
+fn upsert_by_replaces_one_match_and_rejects_two() {
     let db = Database::in_memory();
     let users = users(&db);
     let key = users.upsert_by("email", &user("ada")).unwrap();
@@ -86,7 +86,7 @@ fn upsert_by_replaces_the_one_and_refuses_two() {
 }
 
 #[test]
-fn what_was_read_is_not_overwritten_unseen() {
+fn stale_entries_conflict_on_update() {
     let db = Database::in_memory();
     let users = users(&db);
     users.insert("ada", &user("ada")).unwrap();
@@ -104,7 +104,7 @@ fn what_was_read_is_not_overwritten_unseen() {
 }
 
 #[test]
-fn a_transaction_and_an_attempt_work_alike() {
+fn collections_work_in_both_kinds_of_transactions() {
     let db = Database::in_memory();
     let users = users(&db);
     db.write(|tx| {

@@ -1,7 +1,7 @@
-//! A copy put together of a database in use, as `cp -r` may: each file as it was at another moment, files that came later not at all. It
-//! opens with what was there at one moment, or it is refused; it never answers from a tree that is ahead of its log.
+//! Copies of a database in use, as `cp -r` makes them: each file from a different time, and later files missing. A copy
+//! either opens with a state that existed, or is refused; it never reads from a tree that is ahead of its log.
 //!
-//! `STEMMA_COPIES` says how many copies are put together by chance (default 150), `STEMMA_COPY_SEED` which (default 1).
+//! `STEMMA_COPIES` sets the number of random copies (default 150), `STEMMA_COPY_SEED` the seed (default 1).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use stemmadb::{Database, Durability, Error, ErrorKind, Options, Result, Sequence
 /// A multiple of [`BETWEEN`].
 const STEPS: u64 = 96;
 
-/// Every so many steps a moment is kept.
+/// Number of steps between two saved states.
 const BETWEEN: u64 = 6;
 
 fn number_from(name: &str, default: u64) -> u64 {
@@ -21,17 +21,17 @@ fn number_from(name: &str, default: u64) -> u64 {
 
 fn options() -> Options {
     let options = Options::new().background(false).durability(Durability::Sync).cache_bytes(0);
-    testing::small(options, 1 << 20, 4 << 10, 30)
+    testing::with_small_limits(options, 1 << 20, 4 << 10, 30)
 }
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// The files of a database at one moment, all of it flushed, and what it said.
-struct Moment {
+/// The flushed files of a database at one time, and its contents.
+struct SavedState {
     log: Files,
     tree: Files,
-    says: Vec<String>,
-    /// How often it was compacted before.
+    content: Vec<String>,
+    /// Number of compactions before.
     compactions: usize,
 }
 
@@ -40,8 +40,8 @@ fn files(directory: &Path) -> Files {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())).collect()
 }
 
-/// Everything a database says, of which some is read from the log, and some from the tree alone.
-fn says(db: &Database) -> Result<Vec<String>> {
+/// The whole content of a database, some of it read from the log and some from the tree alone.
+fn content(db: &Database) -> Result<Vec<String>> {
     let mut lines = vec![format!("at {}", db.sequence())];
     for change in db.changes(Sequence::ZERO)?.documents(true).run() {
         let change = change?;
@@ -71,13 +71,13 @@ fn step(db: &Database, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Moments of one database, and what it said at first and after each step.
-fn moments(seed: u64) -> (Vec<Moment>, Vec<Vec<String>>) {
+/// Saved states of one database, and its contents initially and after each step.
+fn saved_states(seed: u64) -> (Vec<SavedState>, Vec<Vec<String>>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("source.stemma");
     let db = Database::open_with(&path, options()).unwrap();
     let mut random = Random::new(seed);
-    let (mut moments, mut states, mut compactions) = (Vec::new(), vec![says(&db).unwrap()], 0);
+    let (mut saved_states, mut states, mut compactions) = (Vec::new(), vec![content(&db).unwrap()], 0);
     for number in 1..=STEPS {
         match number % 32 {
             20 => {
@@ -86,24 +86,24 @@ fn moments(seed: u64) -> (Vec<Moment>, Vec<Vec<String>>) {
             }
             _ => step(&db, &mut random).unwrap(),
         }
-        states.push(says(&db).unwrap());
+        states.push(content(&db).unwrap());
         if number % BETWEEN == 0 {
             let (log, tree) = (files(&path.join("log")), files(&path.join("tree")));
-            moments.push(Moment { log, tree, says: says(&db).unwrap(), compactions });
+            saved_states.push(SavedState { log, tree, content: content(&db).unwrap(), compactions });
         }
     }
-    let most = moments.iter().map(|moment| moment.log.len()).max();
-    assert!(most > Some(3), "at most {most:?} segments are no row of them");
-    (moments, states)
+    let most = saved_states.iter().map(|saved| saved.log.len()).max();
+    assert!(most > Some(3), "at most {most:?} segments are too few");
+    (saved_states, states)
 }
 
-/// What became of a copy.
+/// The result of opening a copy.
 enum Outcome {
-    Says(Vec<String>),
-    /// It was not opened.
+    Readable(Vec<String>),
+    /// Opening failed.
     Refused(Error),
-    /// It was opened, and some of it can't be read.
-    Opened(Error),
+    /// It was opened, but some of it can't be read.
+    Unreadable(Error),
 }
 
 fn open_copy(log: &Files, tree: &Files) -> Outcome {
@@ -115,80 +115,80 @@ fn open_copy(log: &Files, tree: &Files) -> Outcome {
     }
     match Database::open_with(&path, options()) {
         Err(error) => Outcome::Refused(error),
-        Ok(db) => match says(&db) {
-            Err(error) => Outcome::Opened(error),
+        Ok(db) => match content(&db) {
+            Err(error) => Outcome::Unreadable(error),
             Ok(lines) => {
                 let report = db.maintenance().check().unwrap();
-                assert!(report.is_sound(), "what says everything agrees: {:#?}", report.damages);
-                Outcome::Says(lines)
+                assert!(report.is_sound(), "a readable copy is consistent: {:#?}", report.damages);
+                Outcome::Readable(lines)
             }
         },
     }
 }
 
 fn expect_clear(what: &str, error: &Error) {
-    let names_it = ["log", "segment", "tree"].iter().any(|place| error.message().contains(place));
+    let names_it = ["log", "segment", "tree"].iter().any(|part_name| error.message().contains(part_name));
     assert!(error.kind() == ErrorKind::Corrupt && names_it, "{what}: {error:?}");
 }
 
 #[test]
-fn a_log_and_a_tree_of_different_moments_agree_or_are_refused() {
-    let (moments, _) = moments(number_from("STEMMA_COPY_SEED", 1));
+fn log_and_tree_of_different_times_agree_or_are_refused() {
+    let (saved_states, _) = saved_states(number_from("STEMMA_COPY_SEED", 1));
     let (mut opened, mut refused) = (0, 0);
-    for (at, log) in moments.iter().enumerate() {
-        for (with, tree) in moments.iter().enumerate() {
-            let what = format!("the log of moment {at}, the tree of moment {with}");
+    for (at, log) in saved_states.iter().enumerate() {
+        for (with, tree) in saved_states.iter().enumerate() {
+            let what = format!("the log of state {at}, the tree of state {with}");
             match open_copy(&log.log, &tree.tree) {
-                Outcome::Says(says) => {
-                    assert_eq!(says, log.says, "{what}: the log is the truth");
+                Outcome::Readable(content) => {
+                    assert_eq!(content, log.content, "{what}: the log determines the content");
                     opened += 1;
                 }
                 Outcome::Refused(error) => {
                     expect_clear(&what, &error);
-                    let is_left_behind = with <= at && tree.compactions == log.compactions;
-                    assert!(!is_left_behind, "{what}: the log has all that the tree lacks: {error:?}");
+                    let is_behind = with <= at && tree.compactions == log.compactions;
+                    assert!(!is_behind, "{what}: the log has everything that the tree lacks: {error:?}");
                     refused += 1;
                 }
-                Outcome::Opened(error) => panic!("{what}: it is opened, and can't be read: {error:?}"),
+                Outcome::Unreadable(error) => panic!("{what}: it opens but can't be read: {error:?}"),
             }
         }
     }
     println!("copies of two moments: {opened} opened, {refused} refused");
-    assert!(opened > moments.len() && refused > 0, "{opened} opened, {refused} refused");
+    assert!(opened > saved_states.len() && refused > 0, "{opened} opened, {refused} refused");
 }
 
 #[test]
-fn files_of_many_moments_are_one_state_or_refused() {
+fn files_of_different_times_are_one_state_or_refused() {
     let seed = number_from("STEMMA_COPY_SEED", 1);
-    let (moments, states) = moments(seed);
+    let (saved_states, states) = saved_states(seed);
     let mut random = Random::new(seed ^ 0xc0);
     let (mut opened, mut refused) = (0, 0);
     let count = number_from("STEMMA_COPIES", 150);
     for number in 0..count {
-        // Names are listed first; then each file is read, some later than others.
-        let listed = random.below(moments.len() as u64);
-        let last = listed + random.below(moments.len() as u64 - listed);
-        let mut moment = || &moments[(listed + random.below(last - listed + 1)) as usize];
-        let names = moments[listed as usize].log.keys();
-        let log: Files = names.filter_map(|name| Some((name.clone(), moment().log.get(name)?.clone()))).collect();
-        let tree = moment().tree.clone();
-        // A segment that was given up before its turn came is missed by who copies; then there may be less.
-        let is_whole = log.len() == moments[listed as usize].log.len();
+        // The directory is listed first; then each file is read, some later than others.
+        let listed = random.below(saved_states.len() as u64);
+        let last = listed + random.below(saved_states.len() as u64 - listed);
+        let mut saved = || &saved_states[(listed + random.below(last - listed + 1)) as usize];
+        let names = saved_states[listed as usize].log.keys();
+        let log: Files = names.filter_map(|name| Some((name.clone(), saved().log.get(name)?.clone()))).collect();
+        let tree = saved().tree.clone();
+        // A segment retired before it was copied is missing; the copy may then contain less.
+        let is_whole = log.len() == saved_states[listed as usize].log.len();
         let earliest = if is_whole { (listed + 1) * BETWEEN } else { 0 };
         let there = &states[earliest as usize..=((last + 1) * BETWEEN) as usize];
-        let what = format!("copy {number}, listed at moment {listed}, read until {last}");
+        let what = format!("copy {number}, listed at state {listed}, read until {last}");
         match open_copy(&log, &tree) {
-            Outcome::Says(says) => {
-                let nearest = there.iter().find(|state| state[0] == says[0]);
-                let differs = nearest.map(|state| says.iter().zip(state).find(|(found, there)| found != there));
-                assert!(there.contains(&says), "{what}: never was it so: {} {differs:#?}", says[0]);
+            Outcome::Readable(content) => {
+                let nearest = there.iter().find(|state| state[0] == content[0]);
+                let differs = nearest.map(|state| content.iter().zip(state).find(|(found, there)| found != there));
+                assert!(there.contains(&content), "{what}: not a state that existed: {} {differs:#?}", content[0]);
                 opened += 1;
             }
             Outcome::Refused(error) => {
                 expect_clear(&what, &error);
                 refused += 1;
             }
-            Outcome::Opened(error) => panic!("{what}: it is opened, and can't be read: {error:?}"),
+            Outcome::Unreadable(error) => panic!("{what}: it opens but can't be read: {error:?}"),
         }
     }
     println!("copies of many moments, seed {seed}: {count} copies, {opened} opened, {refused} refused");

@@ -1,5 +1,5 @@
-//! What is depended on: from where, and under which licences, by `deny.toml`. `cargo deny check`, where it is installed, looks at advisories
-//! too, which it fetches (`just nightly-audit`); this needs nothing but cargo.
+//! Dependency policy: sources and licenses, according to `deny.toml`. `cargo deny check` also checks advisories, which
+//! it downloads (`just nightly-audit`); this test needs only cargo.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,28 +13,29 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What may be used by all, and by whom else: `("", licence)` and `(package, licence)`.
+/// The allowed licenses: `("", license)` for every package and `(package, license)` for exceptions.
 fn allowed() -> BTreeSet<(String, String)> {
     let rules = std::fs::read_to_string(workspace().join("deny.toml")).unwrap();
     let quoted = |text: &str| -> Vec<String> { text.split('"').skip(1).step_by(2).map(str::to_owned).collect() };
     let list =
         |name: &str| rules.split(&format!("\n{name} = [\n")).nth(1).unwrap().split("\n]").next().unwrap().to_owned();
-    let of_all = quoted(&list("allow")).into_iter().map(|licence| (String::new(), licence));
+    let of_all = quoted(&list("allow")).into_iter().map(|license| (String::new(), license));
     let exceptions = list("exceptions");
     let of_some = exceptions.lines().map(|line| match &quoted(line)[..] {
-        [package, licence] => (package.clone(), licence.clone()),
-        other => panic!("an exception names a package and a licence: {other:?}"),
+        [package, license] => (package.clone(), license.clone()),
+        other => panic!("an exception names a package and a license: {other:?}"),
     });
     of_all.chain(of_some).collect()
 }
 
-/// Whether an SPDX expression is met: `OR` between alternatives, `AND` within, which is how all of ours are written.
+/// Whether an SPDX expression is satisfied: `OR` between alternatives, `AND` within, which covers all expressions in
+/// use.
 fn is_allowed(package: &str, expression: &str, allowed: &BTreeSet<(String, String)>) -> bool {
-    let known = |licence: &str| {
-        let licence = licence.trim_matches(['(', ')', ' ']).trim_end_matches('+');
-        ["", package].iter().any(|of| allowed.contains(&((*of).to_owned(), licence.to_owned())))
+    let known = |license: &str| {
+        let license = license.trim_matches(['(', ')', ' ']).trim_end_matches('+');
+        ["", package].iter().any(|of| allowed.contains(&((*of).to_owned(), license.to_owned())))
     };
-    // `(A OR B) AND C` is taken apart at the `AND` first.
+    // `(A OR B) AND C` is split at the `AND` first.
     let any = |part: &str| part.replace('/', " OR ").split(" OR ").any(known);
     match expression.contains(") AND ") || expression.contains(" AND (") {
         true => expression.split(" AND ").all(any),
@@ -42,7 +43,7 @@ fn is_allowed(package: &str, expression: &str, allowed: &BTreeSet<(String, Strin
     }
 }
 
-/// The packages that are built here.
+/// The packages built on this platform.
 fn packages() -> Vec<Value> {
     let run = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).current_dir(workspace()).output().unwrap();
@@ -59,17 +60,17 @@ fn packages() -> Vec<Value> {
 }
 
 #[test]
-fn licences_are_those_that_were_thought_about() {
+fn licenses_are_allowed_by_deny_toml() {
     let (allowed, packages) = (allowed(), packages());
     assert!(packages.len() > 150, "the dependencies were not found");
     let wrong: Vec<_> = packages
         .iter()
         .map(|package| (package["name"].as_str().unwrap(), package["license"].as_str().unwrap_or("none")))
-        .filter(|(name, licence)| !is_allowed(name, licence, &allowed))
+        .filter(|(name, license)| !is_allowed(name, license, &allowed))
         .collect();
     assert!(wrong.is_empty(), "deny.toml does not allow {wrong:#?}");
-    for (package, licence) in allowed.iter().filter(|(package, _)| !package.is_empty()) {
-        assert!(is_allowed(package, licence, &allowed) && !is_allowed("another", licence, &allowed), "{package}");
+    for (package, license) in allowed.iter().filter(|(package, _)| !package.is_empty()) {
+        assert!(is_allowed(package, license, &allowed) && !is_allowed("another", license, &allowed), "{package}");
     }
     assert!(!is_allowed("x", "GPL-3.0", &allowed) && !is_allowed("x", "MIT AND GPL-3.0", &allowed));
     assert!(
@@ -78,7 +79,7 @@ fn licences_are_those_that_were_thought_about() {
 }
 
 #[test]
-fn everything_comes_from_the_registry_with_a_checksum() {
+fn dependencies_come_from_the_registry_with_a_checksum() {
     for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
         let text = std::fs::read_to_string(workspace().join(lock)).unwrap();
         let packages: Vec<&str> = text.split("[[package]]").skip(1).collect();
@@ -100,7 +101,7 @@ fn everything_comes_from_the_registry_with_a_checksum() {
 }
 
 #[test]
-fn what_everything_stands_on_is_there_once() {
+fn core_dependencies_have_one_version() {
     let text = std::fs::read_to_string(workspace().join("Cargo.lock")).unwrap();
     for name in
         ["serde", "serde_json", "tokio", "hyper", "rustls", "heed", "rquickjs", "regex", "icu_collator", "subtle"]

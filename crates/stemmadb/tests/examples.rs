@@ -1,9 +1,9 @@
-//! Each example prints what its first lines say. `STEMMA_BLESS=1` writes that down.
+//! Each example prints the output quoted in its header. `STEMMA_BLESS=1` updates the header.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program as `cargo test` built it, beside the tests.
+/// The example program that `cargo test` built next to the tests.
 fn built_program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
@@ -12,7 +12,7 @@ fn built_program(name: &str) -> PathBuf {
     program
 }
 
-fn prints_what_it_says(name: &str) {
+fn check_output(name: &str) {
     const OPEN: &str = "//! ```text\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name).with_extension("rs");
     let source = std::fs::read_to_string(&path).unwrap();
@@ -23,28 +23,28 @@ fn prints_what_it_says(name: &str) {
         String::from_utf8(output.stdout).unwrap()
     };
     let printed: String = run().lines().map(|line| format!("//! {line}\n")).collect();
-    let start = source.find(OPEN).expect("it says what it prints") + OPEN.len();
+    let start = source.find(OPEN).expect("the header quotes the output") + OPEN.len();
     let end = start + source[start..].find("//! ```\n").unwrap();
     if std::env::var_os("STEMMA_BLESS").is_some() {
         std::fs::write(&path, [&source[..start], &printed, &source[end..]].concat()).unwrap();
     } else {
         assert_eq!(source[start..end], printed, "STEMMA_BLESS=1 writes down what {name} prints");
     }
-    // What is there from before is no obstacle.
+    // An existing database is no obstacle.
     run();
 }
 
 #[test]
 fn shop() {
-    prints_what_it_says("shop");
+    check_output("shop");
 }
 
 #[test]
 fn todo() {
-    prints_what_it_says("todo");
+    check_output("todo");
 }
 
 #[test]
 fn time_series() {
-    prints_what_it_says("time_series");
+    check_output("time_series");
 }

@@ -1,27 +1,27 @@
-//! Documents that end: exact at read in every way of reading, swept away, never the wrong one.
+//! Expiration (TTL): exact at read time in every kind of read, swept later, and never affecting the wrong document.
 //!
-//! `STEMMA_EXPIRY_STEPS` says how many random steps there are (default 1,500), `STEMMA_EXPIRY_SEED` where to begin.
+//! `STEMMA_EXPIRY_STEPS` sets the number of random steps (default 1,500), `STEMMA_EXPIRY_SEED` the seed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stemmadb::testing::{self, Clock, Place, Random};
+use stemmadb::testing::{self, Clock, Random, TestStorage};
 use stemmadb::{
     Database, DocumentId, Durability, Edit, Emitter, ErrorKind, Event, Expiry, Index, Options, Reduction, Refresh,
     Result, Sequence, View, field,
 };
 
-/// Where the clock stands at first: a second in 2001.
+/// The initial time: a second in 2001.
 const BEGINNING: i64 = 1_000_000_000_000;
 
-fn standing() -> (Database, Clock) {
+fn in_memory_with_clock() -> (Database, Clock) {
     let clock = Clock::standing_at(BEGINNING);
     let options = Options::new().durability(Durability::None).background(false).clock(clock.clone());
     (Database::in_memory_with(options).unwrap(), clock)
 }
 
-/// A time so many seconds after the beginning.
+/// A time in seconds after the initial one.
 fn at(seconds: i64) -> i64 {
     BEGINNING / 1000 + seconds
 }
@@ -63,8 +63,8 @@ impl View for Sum {
 }
 
 #[test]
-fn from_its_end_on_nobody_sees_a_document() {
-    let (db, clock) = standing();
+fn expired_documents_are_invisible_to_every_read() {
+    let (db, clock) = in_memory_with_clock();
     let rev = db.insert("a", &json!({"n": 1, "tags": ["x"], "ends": at(10)})).unwrap();
     let rev = db.files().attach("a", &rev, "cover", "text/plain", &b"an ocean"[..]).unwrap();
     db.insert("b", &json!({"n": 2, "tags": ["x"], "ends": "2001-09-09T01:46:51Z"})).unwrap();
@@ -115,15 +115,15 @@ fn from_its_end_on_nobody_sees_a_document() {
         swept.iter().map(|change| (change.id.as_str(), change.deleted)).collect::<Vec<_>>(),
         [("a", true), ("b", true)]
     );
-    // A clock that goes back brings nothing back that was swept.
+    // Setting the clock back does not restore swept documents.
     clock.set(BEGINNING);
     seen(&["c"]);
     assert_sound(&db);
 }
 
 #[test]
-fn what_has_ended_is_in_nobodys_way() {
-    let (db, clock) = standing();
+fn ids_and_unique_values_of_expired_documents_can_be_reused() {
+    let (db, clock) = in_memory_with_clock();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();
     db.indexes().create(Index::on("email").unique()).unwrap();
     let unique = db.view(Sum(Refresh::Unique)).unwrap();
@@ -132,14 +132,14 @@ fn what_has_ended_is_in_nobodys_way() {
     assert_eq!(db.insert("b", &json!({"n": 2, "email": "x"})).unwrap_err().kind(), ErrorKind::Duplicate);
     assert_eq!(db.insert("b", &json!({"n": 1, "email": "y"})).unwrap_err().kind(), ErrorKind::Conflict);
     clock.set(BEGINNING + 1000);
-    // Its value, its key in a view and its id are free.
+    // Its unique value, its view key and its id can be reused.
     db.insert("b", &json!({"n": 1, "email": "x"})).unwrap();
     assert!(db.indexes().duplicates("email").unwrap().is_empty());
     let again = db.insert("a", &json!({"n": 3, "ends": at(2)})).unwrap();
     assert!(again.generation() > first.generation());
-    assert!(db.files().open("a", "cover").unwrap().is_none(), "a file came back with another document");
+    assert!(db.files().open("a", "cover").unwrap().is_none(), "an attachment of the expired document is visible");
     assert_eq!(unique.query().reduce().unwrap(), Some(4));
-    // What is written when it has ended already was never there.
+    // A document that is already expired when written is never visible.
     db.insert("late", &json!({"n": 9, "email": "z", "ends": at(0)})).unwrap();
     db.insert("other", &json!({"email": "z"})).unwrap();
     assert!(db.get("late").unwrap().is_none());
@@ -149,8 +149,8 @@ fn what_has_ended_is_in_nobodys_way() {
 }
 
 #[test]
-fn an_end_that_was_moved_counts() {
-    let (db, clock) = standing();
+fn changed_expiration_times_take_effect() {
+    let (db, clock) = in_memory_with_clock();
     db.expiration().add_rule(Expiry::at("session.ends").of_collection("s")).unwrap();
     assert_eq!(db.expiration().rules().len(), 1);
     for id in ["s:later", "s:never", "s:ends", "other"] {
@@ -167,7 +167,7 @@ fn an_end_that_was_moved_counts() {
     assert_eq!(db.expiration().delete_expired().unwrap(), 1);
     clock.set(BEGINNING + 61_500);
     assert_eq!(ids(&db), ["other", "s:never"]);
-    // A rule that is taken back brings back what was not swept.
+    // Dropping a rule restores documents that were not swept.
     db.expiration().remove_rule(&Expiry::at("session.ends").of_collection("s")).unwrap();
     assert_eq!(ids(&db), ["other", "s:later", "s:never"]);
     assert!(db.expiration().rules().is_empty() && db.indexes().list().is_empty());
@@ -178,8 +178,8 @@ fn an_end_that_was_moved_counts() {
 }
 
 #[test]
-fn replicas_sweep_alike_and_a_branch_that_has_not_ended_stays() {
-    let (one, clock) = standing();
+fn replicas_sweep_alike_and_unexpired_branches_stay() {
+    let (one, clock) = in_memory_with_clock();
     let options = Options::new().durability(Durability::None).background(false).clock(clock.clone());
     let other = Database::in_memory_with(options).unwrap();
     for db in [&one, &other] {
@@ -189,7 +189,7 @@ fn replicas_sweep_alike_and_a_branch_that_has_not_ended_stays() {
     clock.set(BEGINNING + 2_000);
     assert_eq!((one.expiration().delete_expired().unwrap(), other.expiration().delete_expired().unwrap()), (1, 1));
     assert_eq!(one.revisions("a").unwrap(), other.revisions("a").unwrap());
-    // Two branches, of which the winner ends.
+    // Two branches, of which the winner expires.
     let [loser, winner] = ["1-0", "2-f"].map(|text| {
         let (generation, digit) = text.split_once('-').unwrap();
         format!("{generation}-{}", digit.repeat(32)).parse().unwrap()
@@ -210,26 +210,27 @@ fn replicas_sweep_alike_and_a_branch_that_has_not_ended_stays() {
 }
 
 #[test]
-fn a_watch_is_told_when_it_is_swept() {
-    let (db, clock) = standing();
+fn watch_reports_swept_documents() {
+    let (db, clock) = in_memory_with_clock();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();
     db.insert("gone", &json!({"n": 1, "ends": at(-1)})).unwrap();
     db.insert("ends", &json!({"n": 1, "ends": at(1)})).unwrap();
     let mut watch = db.watch(field("n").eq(1)).unwrap();
-    let told = |delta: stemmadb::Delta| delta.events().map(|event| event.unwrap().id().to_string()).collect::<Vec<_>>();
-    assert_eq!(told(watch.next_delta().unwrap().unwrap()), ["ends"]);
+    let delta_ids =
+        |delta: stemmadb::Delta| delta.events().map(|event| event.unwrap().id().to_string()).collect::<Vec<_>>();
+    assert_eq!(delta_ids(watch.next_delta().unwrap().unwrap()), ["ends"]);
     db.insert("late", &json!({"n": 1, "ends": at(0)})).unwrap();
     clock.set(BEGINNING + 1_000);
     assert!(watch.next_within(Duration::ZERO).unwrap().is_none());
     assert_eq!(db.expiration().delete_expired().unwrap(), 3);
     let delta = watch.next_delta().unwrap().unwrap();
     assert!(matches!(delta.events().next(), Some(Ok(Event::Removed { deleted: true, .. }))));
-    assert_eq!(told(delta), ["ends"]);
+    assert_eq!(delta_ids(delta), ["ends"]);
 }
 
 #[test]
-fn optimistic_transactions_are_run_again_when_what_they_read_ends() {
-    let (db, clock) = standing();
+fn optimistic_transactions_are_retried_when_their_reads_expire() {
+    let (db, clock) = in_memory_with_clock();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();
     for by_query in [false, true] {
         db.upsert("a", &json!({"n": 1, "ends": clock.now_ms() / 1000 + 1})).unwrap();
@@ -248,7 +249,7 @@ fn optimistic_transactions_are_run_again_when_what_they_read_ends() {
 }
 
 #[test]
-fn the_thread_sweeps_by_itself_also_after_a_restart() {
+fn background_thread_sweeps_also_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sessions.stemma");
     let open = || Database::open_with(&path, Options::new().durability(Durability::None)).unwrap();
@@ -267,21 +268,21 @@ fn the_thread_sweeps_by_itself_also_after_a_restart() {
     db.insert("soon", &json!({})).unwrap();
     db.expiration().expire("soon", Some(Duration::from_millis(30))).unwrap();
     wait(&db, "soon");
-    db.insert("meanwhile", &json!({})).unwrap();
-    db.expiration().expire("meanwhile", Some(Duration::from_millis(200))).unwrap();
+    db.insert("while closed", &json!({})).unwrap();
+    db.expiration().expire("while closed", Some(Duration::from_millis(200))).unwrap();
     db.close().unwrap();
-    // Whoever only reads writes nothing.
+    // A read-only database writes nothing.
     std::thread::sleep(Duration::from_millis(210));
     let reading = Database::open_with(&path, Options::new().read_only(true)).unwrap();
-    assert!(reading.get("meanwhile").unwrap().is_none() && reading.get("stays").unwrap().is_some());
+    assert!(reading.get("while closed").unwrap().is_none() && reading.get("stays").unwrap().is_some());
     drop(reading);
     let db = open();
-    wait(&db, "meanwhile");
+    wait(&db, "while closed");
     assert!(db.get("stays").unwrap().is_some());
     assert_sound(&db);
 }
 
-/// What is there, by its rules: `s:` documents end at `ends`, all at `meta.until`.
+/// The expected documents and expiration rules: `s:` documents expire at `ends`, all documents at `meta.until`.
 #[derive(Default, Clone)]
 struct Model {
     documents: BTreeMap<String, Value>,
@@ -304,7 +305,7 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn rules(db: &Database) {
+fn declare_rules(db: &Database) {
     db.expiration().add_rule(Expiry::at("ends").of_collection("s")).unwrap();
     db.expiration().add_rule(Expiry::at("meta.until")).unwrap();
 }
@@ -335,23 +336,23 @@ fn compare(db: &Database, model: &Model, now_ms: i64) {
 }
 
 #[test]
-fn whatever_happens_the_living_are_there_and_nobody_else() {
+fn random_steps_match_the_model() {
     let seed = setting("STEMMA_EXPIRY_SEED", 1);
     let mut random = Random::new(seed);
-    let mut place = Place::new(seed);
+    let mut storage = TestStorage::new(seed);
     let clock = Clock::standing_at(BEGINNING);
     let options = || {
         let options = Options::new().durability(Durability::Sync).background(false).clock(clock.clone());
-        testing::small(options, 96 << 10, 16 << 10, 40)
+        testing::with_small_limits(options, 96 << 10, 16 << 10, 40)
     };
-    let mut db = place.open(options()).unwrap();
+    let mut db = storage.open(options()).unwrap();
     let mut model = Model::default();
-    let mut is_ruled = false;
+    let mut has_rules = false;
     for step in 0..setting("STEMMA_EXPIRY_STEPS", 1_500) {
         let now_ms = clock.now_ms();
         let collection = if random.chance(500) { "s" } else { "x" };
         let id = format!("{collection}:{:02}", random.below(30));
-        let is_living = model.living(if is_ruled { now_ms } else { i64::MIN }).contains_key(id.as_str());
+        let is_living = model.living(if has_rules { now_ms } else { i64::MIN }).contains_key(id.as_str());
         let mut body = json!({"n": random.below(4)});
         if random.chance(600) {
             body["ends"] = json!(now_ms / 1000 - 3 + random.below(20) as i64);
@@ -387,7 +388,7 @@ fn whatever_happens_the_living_are_there_and_nobody_else() {
                 }
             }
             13 => {
-                // In a transaction, its own writes end too.
+                // A transaction's own writes expire, too.
                 let living = db
                     .write(|tx| {
                         tx.upsert(&id, &body)?;
@@ -395,17 +396,17 @@ fn whatever_happens_the_living_are_there_and_nobody_else() {
                     })
                     .unwrap();
                 let ends = Model::end(&id, &body).is_some_and(|end| end <= now_ms);
-                assert_eq!(living, !(is_ruled && ends), "step {step}");
+                assert_eq!(living, !(has_rules && ends), "step {step}");
                 model.documents.insert(id, body);
             }
-            // It is set back, too, and by years for a moment.
+            // The clock is also set back, and by years for a short time.
             14 | 15 => clock.set(now_ms + random.below(6_000) as i64 - 2_000),
             18 if random.chance(100) => {
                 clock.set(now_ms + 10 * 365 * 86_400_000);
-                compare(&db, &model, if is_ruled { clock.now_ms() } else { i64::MIN });
+                compare(&db, &model, if has_rules { clock.now_ms() } else { i64::MIN });
                 clock.set(now_ms);
             }
-            16 if is_ruled => {
+            16 if has_rules => {
                 let gone = model.documents.len() - model.living(now_ms).len();
                 assert_eq!(db.expiration().delete_expired().unwrap(), gone as u64, "step {step}");
                 let living = model.living(now_ms).into_iter().map(|(id, body)| (id.to_owned(), body.clone())).collect();
@@ -413,39 +414,40 @@ fn whatever_happens_the_living_are_there_and_nobody_else() {
             }
             17 => db.maintenance().checkpoint().unwrap(),
             18 if random.chance(300) => {
-                // Everything was flushed, so nothing is lost but sweeps, which are not waited for.
+                // Everything was flushed, so only sweeps, which are not awaited, can be lost.
                 db.flush().unwrap();
-                let crashed = place.crash_image(random.number());
+                let crashed = storage.crash_image(random.number());
                 drop(db);
-                place = crashed;
-                db = place.open(options()).unwrap();
+                storage = crashed;
+                db = storage.open(options()).unwrap();
                 db.maintenance().compact().unwrap();
             }
-            19 if !is_ruled && step > 100 => {
-                rules(&db);
-                is_ruled = true;
+            19 if !has_rules && step > 100 => {
+                declare_rules(&db);
+                has_rules = true;
             }
             _ => {}
         }
         if random.chance(200) {
-            compare(&db, &model, if is_ruled { clock.now_ms() } else { i64::MIN });
+            compare(&db, &model, if has_rules { clock.now_ms() } else { i64::MIN });
         }
     }
-    assert!(is_ruled);
+    assert!(has_rules);
     assert_sound(&db);
 }
 
-/// A crash at any moment of building a rule, or of a sweep, leaves a database whose rule holds when it is declared again.
+/// A crash at any time during the declaration of a rule or a sweep leaves a database in which the rule holds when it is
+/// declared again.
 #[test]
-fn a_crash_leaves_what_can_be_gone_on_with() {
+fn crash_during_declaration_or_sweep_is_recoverable() {
     for seed in 0..setting("STEMMA_EXPIRY_CRASHES", 25) {
-        let place = Place::new(seed);
+        let storage = TestStorage::new(seed);
         let clock = Clock::standing_at(BEGINNING);
         let options = || {
             let options = Options::new().durability(Durability::Sync).background(false).clock(clock.clone());
-            testing::small(options, 96 << 10, 16 << 10, 40)
+            testing::with_small_limits(options, 96 << 10, 16 << 10, 40)
         };
-        let db = place.open(options()).unwrap();
+        let db = storage.open(options()).unwrap();
         for n in 0..600 {
             let body = json!({"n": n, "ends": at(if n % 3 == 0 { -1 } else { 100 })});
             db.with_durability(Durability::None)
@@ -462,14 +464,14 @@ fn a_crash_leaves_what_can_be_gone_on_with() {
             .add_rule_with_progress(Expiry::at("ends"), |_| {
                 steps += 1;
                 if steps == seed % 4 {
-                    image = Some(place.crash_image(seed));
+                    image = Some(storage.crash_image(seed));
                 }
             })
             .unwrap();
         if seed % 2 == 0 {
             assert_eq!(db.expiration().delete_expired().unwrap(), 200);
         }
-        let image = image.unwrap_or_else(|| place.crash_image(seed));
+        let image = image.unwrap_or_else(|| storage.crash_image(seed));
         let db = image.open(options()).unwrap();
         db.expiration().add_rule(Expiry::at("ends")).unwrap();
         assert_eq!(db.find(field("n").exists()).count().unwrap(), 400, "seed {seed}");

@@ -1,4 +1,4 @@
-//! Filtered feeds that are read by the index say what reading every change says, and look at few documents.
+//! Filtered feeds served by the index return the same changes as a scan of all changes and read few documents.
 
 use serde_json::{Value as Json, json};
 use stemmadb::testing::{Clock, Random};
@@ -6,7 +6,8 @@ use stemmadb::{Change, Changes, Database, Durability, Edit, Expiry, FeedPlan, Op
 
 const BEGINNING: i64 = 1_000_000_000_000;
 
-/// 3,000 documents; of the earlier ones some were changed, deleted with and without a body, or have ended. Half of it is in the tree.
+/// 3,000 documents; some of the earlier ones were changed, deleted with or without a body, or have expired. Half of the
+/// database is in the tree.
 fn library() -> Database {
     let clock = Clock::standing_at(BEGINNING);
     let options = Options::new().durability(Durability::None).background(false).clock(clock.clone());
@@ -48,12 +49,12 @@ fn read(changes: Changes) -> Vec<Change> {
     changes.run().collect::<stemmadb::Result<_>>().unwrap()
 }
 
-/// A document's body; of some deletions it is empty.
+/// The body of a change; empty for some deletions.
 fn body(change: &Change) -> Json {
     serde_json::from_str(&change.document.as_ref().unwrap().to_json().unwrap()).unwrap()
 }
 
-/// A selector, whether few documents can match it, and the same asked of an id and a body.
+/// A selector, whether few documents can match it, and the equivalent predicate on id and body.
 type Case = (Json, bool, fn(&str, &Json) -> bool);
 
 fn cases() -> Vec<Case> {
@@ -64,7 +65,7 @@ fn cases() -> Vec<Case> {
         }),
         (json!({"n": {"$lt": 40}}), true, |_, body| body["n"].as_i64().is_some_and(|n| n < 40)),
         (json!({"n": {"$exists": false}}), true, |_, body| body.get("n").is_none()),
-        // A range of ids is asked of so few documents rather than of the index.
+        // A range of ids is checked on the few documents instead of using the index.
         (json!({"_id": {"$gte": "d0100", "$lt": "d0140"}}), false, |id, _| ("d0100".."d0140").contains(&id)),
         (json!({"$or": [{"kind": 0}, {"tags": {"$all": [3]}, "kind": {"$lt": 9}}]}), true, |_, body| {
             let has_tag = body["tags"].as_array().is_some_and(|tags| tags.contains(&json!(3)));
@@ -80,44 +81,44 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn the_index_tells_what_every_change_tells() {
+fn indexed_feed_matches_the_scanned_feed() {
     let db = library();
     let newest = db.info().unwrap().sequence;
     let all = read(db.changes(Sequence::ZERO).unwrap().documents(true));
     assert!(all.iter().any(|change| change.deleted && body(change).get("kind").is_some()));
-    for (wanted, are_few, matches) in cases() {
-        let selector = selector(&wanted);
+    for (query, are_few, matches) in cases() {
+        let selector = selector(&query);
         let feed = |since| db.changes(since).unwrap().documents(true).selector(&selector).unwrap();
         let plan = feed(Sequence::ZERO).explain().unwrap();
         match plan {
-            FeedPlan::Candidates { count } => assert!(are_few && count < 700, "{wanted} looks at {count} of {newest}"),
-            ref other => assert!(!are_few, "{wanted} looks at {other:?}"),
+            FeedPlan::Candidates { count } => assert!(are_few && count < 700, "{query} reads {count} of {newest}"),
+            ref other => assert!(!are_few, "{query} uses {other:?}"),
         }
         let expected: Vec<Change> =
             all.iter().filter(|change| matches(change.id.as_str(), &body(change))).cloned().collect();
-        assert_eq!(read(feed(Sequence::ZERO)), expected, "{wanted}");
+        assert_eq!(read(feed(Sequence::ZERO)), expected, "{query}");
         let mut backwards = read(feed(Sequence::ZERO).descending(true));
         backwards.reverse();
-        assert_eq!(backwards, expected, "{wanted}, downwards");
+        assert_eq!(backwards, expected, "{query}, downwards");
         for limit in [1, 5, 300] {
             let found = read(feed(Sequence::ZERO).limit(limit));
-            assert_eq!(found, expected[..limit.min(expected.len())], "{wanted}, {limit}");
+            assert_eq!(found, expected[..limit.min(expected.len())], "{query}, {limit}");
         }
         for since in [Sequence::new(1700), Sequence::new(newest.get() - 100)] {
             let later = expected.iter().filter(|change| change.sequence > since).cloned().collect::<Vec<_>>();
-            assert_eq!(read(feed(since)), later, "{wanted}, after {since}");
+            assert_eq!(read(feed(since)), later, "{query}, after {since}");
         }
         let at_the_end = feed(Sequence::new(newest.get() - 100)).explain().unwrap();
-        assert_eq!(at_the_end, FeedPlan::Changes { count_max: 100 }, "the end of a feed is just read");
+        assert_eq!(at_the_end, FeedPlan::Changes { count_max: 100 }, "the end of a feed is scanned");
     }
 }
 
 #[test]
-fn ids_are_looked_up() {
+fn feed_of_ids_uses_lookups() {
     let db = library();
     let ids: Vec<String> = (0..40).map(|n| format!("d{:04}", n * 71)).chain(["nothing".to_owned()]).collect();
     let feed = || db.changes(Sequence::ZERO).unwrap().ids(ids.clone());
-    let FeedPlan::Candidates { count } = feed().explain().unwrap() else { panic!("every change is looked at") };
+    let FeedPlan::Candidates { count } = feed().explain().unwrap() else { panic!("every change is read") };
     assert_eq!(count, 40);
     let expected: Vec<Change> = read(db.changes(Sequence::ZERO).unwrap())
         .into_iter()

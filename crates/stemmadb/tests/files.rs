@@ -1,12 +1,12 @@
-//! Files of documents: kept, shared, swept; never half there, whatever happens.
+//! Attachments: stored once, shared, swept, and never partially present, even after a crash.
 //!
-//! `STEMMA_FILE_CRASHES` for more losses of power (`just nightly-files`).
+//! `STEMMA_FILE_CRASHES` sets the number of power losses (`just nightly-files`).
 
 use std::collections::BTreeSet;
 use std::io::Read;
 
 use serde_json::json;
-use stemmadb::testing::{Place, Random, contents, small};
+use stemmadb::testing::{Random, TestStorage, blob_digests, with_small_limits};
 use stemmadb::{Database, Document, Durability, Edit, ErrorKind, File, FileContent, Options, Revision, Value, field};
 
 fn read(db: &Database, id: &str, name: &str) -> Vec<u8> {
@@ -19,14 +19,14 @@ fn names(document: &Document) -> Vec<String> {
     document.attachments().unwrap().into_iter().map(|file| file.name).collect()
 }
 
-/// How many contents there are on the disk.
+/// Number of blobs on the disk.
 fn content_count(directory: &std::path::Path) -> usize {
     let below = |path: &std::path::Path| path.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
     below(&directory.join("blobs")).map(|first| below(&first).count().max(usize::from(first.is_file()))).sum()
 }
 
 #[test]
-fn a_file_stays_with_its_document_until_it_is_taken_away() {
+fn attachment_stays_until_it_is_removed() {
     let db = Database::in_memory();
     let first = db.insert("a", &json!({"n": 1})).unwrap();
     let second = db.files().attach("a", &first, "x.txt", "text/plain", &b"one"[..]).unwrap();
@@ -41,13 +41,13 @@ fn a_file_stays_with_its_document_until_it_is_taken_away() {
     assert_eq!(names(&document), ["x.txt", "y.txt"]);
     assert_eq!(document.attachments().unwrap()[0].generation, 2);
     assert_eq!(read(&db, "a", "x.txt"), b"one");
-    // The body is what was written; as CouchDB shows it, it tells of its files.
+    // The body is as written; in CouchDB's form it lists the attachments.
     assert_eq!(document.to_json().unwrap(), r#"{"n":3}"#);
     assert_eq!(document.to::<serde_json::Value>().unwrap(), json!({"n": 3}));
     let shown = serde_json::to_value(&document).unwrap();
     assert_eq!(shown["_attachments"]["x.txt"]["length"], 3);
     assert_eq!(shown["_attachments"]["x.txt"]["stub"], true);
-    // Other content under the same name.
+    // Different content under the same name.
     let fifth = db.files().attach("a", document.revision(), "x.txt", "text/html", &b"<p>"[..]).unwrap();
     assert_eq!(read(&db, "a", "x.txt"), b"<p>");
     let last = db.files().detach("a", &fifth, "y.txt").unwrap();
@@ -61,7 +61,7 @@ fn a_file_stays_with_its_document_until_it_is_taken_away() {
 }
 
 #[test]
-fn documents_are_found_by_their_files_whatever_the_policy() {
+fn documents_are_found_by_attachments_under_any_policy() {
     let policy = stemmadb::IndexPolicy::new(["n"], ["_attachments"]).unwrap();
     let db = Database::in_memory_with(Options::new().index(policy)).unwrap();
     for n in 0..5 {
@@ -76,16 +76,16 @@ fn documents_are_found_by_their_files_whatever_the_policy() {
 }
 
 #[test]
-fn a_transaction_attaches_all_or_nothing() {
+fn transaction_attaches_all_or_nothing() {
     let db = Database::in_memory();
     let content = db.files().store(&b"content"[..]).unwrap();
-    let given_up = db.write(|tx| {
+    let aborted = db.write(|tx| {
         let revision = tx.insert("a", &json!({}))?;
         tx.attach("a", &revision, "f", "", &content)?;
         assert_eq!(names(&tx.get("a")?.unwrap()), ["f"]);
         Err::<(), _>(stemmadb::Error::invalid("no"))
     });
-    assert!(given_up.is_err() && db.get("a").unwrap().is_none());
+    assert!(aborted.is_err() && db.get("a").unwrap().is_none());
     db.write(|tx| {
         let revision = tx.insert("a", &json!({}))?;
         let revision = tx.attach("a", &revision, "f", "", &content)?;
@@ -104,7 +104,7 @@ fn a_transaction_attaches_all_or_nothing() {
 }
 
 #[test]
-fn content_is_stored_once_and_swept_when_no_leaf_names_it() {
+fn content_is_stored_once_and_swept_when_unreferenced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("files.stemma");
     let db = Database::open_with(&path, Options::new().background(false)).unwrap();
@@ -116,7 +116,7 @@ fn content_is_stored_once_and_swept_when_no_leaf_names_it() {
     assert_eq!(content_count(&path), 1);
     db.delete("a", &revisions[0]).unwrap();
     assert_eq!(db.files().sweep().unwrap().blob_count, 0);
-    // A branch from elsewhere wins; the one that lost still has its file.
+    // A replicated branch wins; the losing branch keeps its attachment.
     let id: stemmadb::DocumentId = "b".parse().unwrap();
     let body = stemmadb::Value::parse(b"{}").unwrap();
     let foreign = ["9-ffffffffffffffffffffffffffffffff", "8-ffffffffffffffffffffffffffffffff"];
@@ -143,7 +143,7 @@ fn content_is_stored_once_and_swept_when_no_leaf_names_it() {
 }
 
 #[test]
-fn what_is_not_named_is_swept_by_itself_and_damage_is_told() {
+fn unreferenced_blobs_are_swept_and_lost_blobs_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("files.stemma");
     let db = Database::open(&path).unwrap();
@@ -166,15 +166,15 @@ fn what_is_not_named_is_swept_by_itself_and_damage_is_told() {
     assert!(!db.maintenance().check().unwrap().is_sound());
 }
 
-/// At any moment of a life full of files, after the power is lost: every name has its content, and a sweep leaves nothing else.
+/// After a power loss at any time, every attachment has its content, and a sweep removes all other blobs.
 #[test]
-fn after_a_crash_every_name_has_its_content_and_nothing_else_is_left() {
+fn crash_preserves_referenced_content_only() {
     let rounds = std::env::var("STEMMA_FILE_CRASHES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     for seed in 0..rounds {
-        let place = Place::new(seed);
+        let storage = TestStorage::new(seed);
         let mut random = Random::new(seed);
-        let options = || small(Options::new(), 64 << 10, 1 << 20, 10).background(false);
-        let db = place.open(options()).unwrap();
+        let options = || with_small_limits(Options::new(), 64 << 10, 1 << 20, 10).background(false);
+        let db = storage.open(options()).unwrap();
         for _ in 0..random.below(60) {
             let id = format!("d{}", random.below(6));
             let durability = [Durability::Sync, Durability::None][random.below(2) as usize];
@@ -204,7 +204,7 @@ fn after_a_crash_every_name_has_its_content_and_nothing_else_is_left() {
             };
             db.with_durability(durability).edit(edit).unwrap();
         }
-        let after = place.crash_image(seed);
+        let after = storage.crash_image(seed);
         drop(db);
         let db = after.open(options()).unwrap();
         let mut digests = BTreeSet::new();
@@ -215,35 +215,36 @@ fn after_a_crash_every_name_has_its_content_and_nothing_else_is_left() {
             }
         }
         db.files().sweep().unwrap();
-        assert_eq!(contents(&after), digests.iter().map(ToString::to_string).collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!(blob_digests(&after), digests.iter().map(ToString::to_string).collect::<Vec<_>>(), "seed {seed}");
         assert!(db.maintenance().check().unwrap().is_sound(), "seed {seed}");
     }
 }
 
-/// An edit as a client of CouchDB's protocol makes it.
+/// An edit as made by a client of the CouchDB protocol.
 fn put(id: &str, parent: Option<Revision>, body: serde_json::Value, files: Vec<File>) -> Edit {
     let body = Value::from_serialize(&body).unwrap();
     Edit::Put { id: id.parse().unwrap(), parent, deleted: false, body, files }
 }
 
-fn kept(name: &str) -> File {
+fn kept_file(name: &str) -> File {
     File { name: name.to_owned(), content: FileContent::Kept }
 }
 
-fn stored(db: &Database, name: &str, content: &[u8], generation: Option<u32>) -> File {
+fn stored_file(db: &Database, name: &str, content: &[u8], generation: Option<u32>) -> File {
     let blob = db.files().store(content).unwrap();
     let content = FileContent::Stored { content_type: "text/plain".to_owned(), blob, md5: Some([7; 16]), generation };
     File { name: name.to_owned(), content }
 }
 
 #[test]
-fn a_put_says_which_files_there_are() {
+fn put_determines_the_attachments() {
     let db = Database::in_memory();
-    let files = vec![stored(&db, "x", b"one", None), stored(&db, "y", b"two", None)];
+    let files = vec![stored_file(&db, "x", b"one", None), stored_file(&db, "y", b"two", None)];
     let first = db.edit(put("a", None, json!({"n": 1}), files)).unwrap();
     assert_eq!(db.edit(put("a", None, json!({}), vec![])).unwrap_err().kind(), ErrorKind::Conflict);
-    let second =
-        db.edit(put("a", Some(first), json!({"n": 2}), vec![kept("y"), stored(&db, "z", b"new", None)])).unwrap();
+    let second = db
+        .edit(put("a", Some(first), json!({"n": 2}), vec![kept_file("y"), stored_file(&db, "z", b"new", None)]))
+        .unwrap();
     let document = db.get("a").unwrap().unwrap();
     let files = document.attachments().unwrap();
     assert_eq!(
@@ -254,9 +255,15 @@ fn a_put_says_which_files_there_are() {
     let mut fields = b"{".to_vec();
     assert!(document.write_json_fields(&mut fields).unwrap());
     assert_eq!(fields, br#"{"n":2"#);
-    assert_eq!(db.edit(put("a", Some(first), json!({}), vec![kept("y")])).unwrap_err().kind(), ErrorKind::Conflict);
-    assert_eq!(db.edit(put("a", Some(second), json!({}), vec![kept("x")])).unwrap_err().kind(), ErrorKind::NotFound);
-    // A deletion has a body of its own, and is succeeded whether it is named or not.
+    assert_eq!(
+        db.edit(put("a", Some(first), json!({}), vec![kept_file("y")])).unwrap_err().kind(),
+        ErrorKind::Conflict
+    );
+    assert_eq!(
+        db.edit(put("a", Some(second), json!({}), vec![kept_file("x")])).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    // A deletion can have a body, and can be succeeded with or without naming it as the parent.
     let id: stemmadb::DocumentId = "a".parse().unwrap();
     let body = Value::from_serialize(&json!({"why": "done"})).unwrap();
     let deletion = Edit::Put { id, parent: Some(second), deleted: true, body, files: vec![] };
@@ -271,7 +278,7 @@ fn a_put_says_which_files_there_are() {
 }
 
 #[test]
-fn a_revision_from_elsewhere_brings_its_files_or_keeps_those_of_an_ancestor() {
+fn replicated_revision_brings_or_keeps_attachments() {
     let db = Database::in_memory();
     let foreign = |revisions: &[&str], files| Edit::Foreign {
         id: "a".parse().unwrap(),
@@ -280,14 +287,15 @@ fn a_revision_from_elsewhere_brings_its_files_or_keeps_those_of_an_ancestor() {
         body: Value::parse(b"{}").unwrap(),
         files,
     };
-    db.edit(foreign(&["2-b", "1-a"], vec![stored(&db, "x", b"one", Some(1))])).unwrap();
-    let third = db.edit(foreign(&["3-c", "2-b", "1-a"], vec![kept("x"), stored(&db, "y", b"two", None)])).unwrap();
+    db.edit(foreign(&["2-b", "1-a"], vec![stored_file(&db, "x", b"one", Some(1))])).unwrap();
+    let third =
+        db.edit(foreign(&["3-c", "2-b", "1-a"], vec![kept_file("x"), stored_file(&db, "y", b"two", None)])).unwrap();
     let files = db.get_revision("a", &third).unwrap().unwrap().attachments().unwrap();
     assert_eq!(
         files.iter().map(|file| (file.name.as_str(), file.generation)).collect::<Vec<_>>(),
         [("x", 1), ("y", 3)]
     );
-    let error = db.edit(foreign(&["3-d", "2-x"], vec![kept("x")])).unwrap_err();
+    let error = db.edit(foreign(&["3-d", "2-x"], vec![kept_file("x")])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let missing = db.snapshot().unwrap().missing("a", &["3-c".parse().unwrap(), "4-z".parse().unwrap()]).unwrap();
     assert_eq!((missing.missing.len(), missing.possible_ancestors), (1, vec![third]));

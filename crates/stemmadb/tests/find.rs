@@ -1,4 +1,4 @@
-//! Queries through the face: the same answers from memtable, tree and both, before and after a restart.
+//! Queries through the public API: equal results from memtable, tree and both, before and after a restart.
 
 use stemmadb::{Database, DocumentId, Edit, Options, Selector, Sequence, Value, field, not};
 
@@ -22,7 +22,7 @@ fn ids(db: &Database, json: &str) -> Vec<String> {
     db.find(selector(json)).ids().unwrap().map(|id| id.unwrap().to_string()).collect()
 }
 
-fn assert_answers(db: &Database) {
+fn assert_results(db: &Database) {
     assert_eq!(ids(db, r#"{"number":{"$gte":10,"$lt":13}}"#), ["doc-0010", "doc-0011", "doc-0012"]);
     assert_eq!(ids(db, r#"{"parity":"odd","inner.half":{"$lt":2}}"#), ["doc-0001", "doc-0003"]);
     assert_eq!(ids(db, r#"{"tags":{"$elemMatch":{"$eq":"t3"}},"number":{"$lt":10}}"#), ["doc-0003", "doc-0008"]);
@@ -33,14 +33,14 @@ fn assert_answers(db: &Database) {
 }
 
 #[test]
-fn answers_do_not_depend_on_where_the_documents_are() {
+fn results_do_not_depend_on_where_documents_are_stored() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("find.stemma");
     let db = Database::open_with(&path, Options::new().background(false)).unwrap();
     fill(&db, 0..200);
-    assert_answers(&db);
+    assert_results(&db);
     db.maintenance().checkpoint().unwrap();
-    assert_answers(&db);
+    assert_results(&db);
     for number in 200..220 {
         let revision = db.insert("passing", &Value::parse(format!(r#"{{"number":{number}}}"#).as_bytes()).unwrap());
         db.delete("passing", &revision.unwrap()).unwrap();
@@ -48,15 +48,15 @@ fn answers_do_not_depend_on_where_the_documents_are() {
     let ten = db.get("doc-0010").unwrap().unwrap();
     db.delete("doc-0010", ten.revision()).unwrap();
     db.insert("doc-0010", &ten.value().unwrap()).unwrap();
-    assert_answers(&db);
+    assert_results(&db);
     drop(db);
     let db = Database::open(&path).unwrap();
-    assert_answers(&db);
+    assert_results(&db);
     assert!(db.maintenance().check().unwrap().is_sound());
 }
 
 #[test]
-fn pages_continue_after_a_restart_and_give_each_row_once() {
+fn pages_continue_after_a_restart_without_duplicates() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pages.stemma");
     let mut token = None;
@@ -83,7 +83,7 @@ fn pages_continue_after_a_restart_and_give_each_row_once() {
 }
 
 #[test]
-fn the_feed_can_be_narrowed_by_a_selector() {
+fn feed_can_be_filtered_by_a_selector() {
     let db = Database::in_memory();
     fill(&db, 0..50);
     let odd = selector(r#"{"parity":"odd"}"#);
@@ -93,9 +93,9 @@ fn the_feed_can_be_narrowed_by_a_selector() {
 }
 
 #[test]
-fn a_limit_goes_from_chunk_to_chunk() {
+fn limit_spans_chunks() {
     let db = Database::in_memory_with(Options::new().background(false)).unwrap();
-    // Document numbers are cut in chunks of 65,536; the documents that are asked for lie on both sides of one cut.
+    // Document numbers are divided into chunks of 65,536; the requested documents are on both sides of one boundary.
     let edit = |number: u64| Edit::Insert {
         id: DocumentId::new(format!("doc-{number:05}")).unwrap(),
         body: Value::parse(format!(r#"{{"late":{}}}"#, number >= 65_500).as_bytes()).unwrap(),
@@ -121,7 +121,7 @@ fn a_limit_goes_from_chunk_to_chunk() {
     };
     let all = |from: u64| (from..66_000).map(|number| format!("doc-{number:05}")).collect::<Vec<_>>();
     assert_eq!((pages(7), pages(1_000)), (all(65_500), all(65_500)));
-    // All of the first chunk's go, in memory only, and one comes back to it.
+    // All matches in the first chunk are removed, in memory only, and one is added again.
     for number in 65_500..65_536 {
         let found = db.get(&format!("doc-{number:05}")).unwrap().unwrap();
         db.delete(found.id().as_str(), found.revision()).unwrap();

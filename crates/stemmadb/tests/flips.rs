@@ -1,7 +1,8 @@
-//! One flipped bit, anywhere: the right answer or a clear error, never a wrong or silently missing document. The same of a page of the tree.
+//! Bit flips: with one flipped bit anywhere, reads return the correct result or a clear error, never a wrong document,
+//! and never silently omit one. The same for damaged pages of the tree.
 //!
-//! `STEMMA_FLIPS` says how many flips each test makes (default 400, and a fourth of that of pages; the long run makes 50,000),
-//! `STEMMA_FLIP_SEED` which (default 1).
+//! `STEMMA_FLIPS` sets the number of flips per test (default 400, and a quarter of that for pages; the long run makes
+//! 50,000), `STEMMA_FLIP_SEED` the seed (default 1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ fn body(number: u64, edit: u64) -> Value {
 
 type Contents = BTreeMap<String, Value>;
 
-/// A closed database with several segments, updates and deletions, and what is in it.
+/// Creates and closes a database with several segments, updates and deletions; returns its content.
 fn original(directory: &Path) -> (PathBuf, Contents) {
     let path = directory.join("original.stemma");
     let db = Database::open_with(&path, options()).unwrap();
@@ -64,77 +65,78 @@ fn flip(file: &Path, bit: u64) {
     std::fs::write(file, bytes).unwrap();
 }
 
-/// What one damaged copy did.
+/// Number of damaged copies with correct reads and with reported errors.
 #[derive(Debug, Default)]
 struct Tally {
     unharmed: u64,
     told: u64,
 }
 
-fn is_told(error: &Error) -> bool {
+fn is_corrupt(error: &Error) -> bool {
     error.kind() == ErrorKind::Corrupt
 }
 
-/// Damage to the log names the file, or segment and offset.
-fn assert_clear(error: &Error, place: &str) {
-    assert!(is_told(error), "{place}: {error:?}");
+/// Checks that an error names the file, or segment and offset.
+fn assert_clear(error: &Error, context: &str) {
+    assert!(is_corrupt(error), "{context}: {error:?}");
     let message = error.message();
-    assert!(message.contains("log") || message.contains("segment") || message.contains("tree"), "{place}: {error:?}");
+    assert!(message.contains("log") || message.contains("segment") || message.contains("tree"), "{context}: {error:?}");
 }
 
-/// Reads everything, which is right or told; how often it was told.
-fn read_everything(db: &Database, contents: &Contents, place: &str) -> u64 {
-    let mut told = 0;
+/// Reads everything; each result must be correct or an error. Returns the number of errors.
+fn read_everything(db: &Database, contents: &Contents, context: &str) -> u64 {
+    let mut error_count = 0;
     for (id, expected) in contents {
         match db.get(id) {
-            Ok(Some(found)) => assert_eq!(&found.value().unwrap(), expected, "{place}: `{id}` is wrong"),
-            Ok(None) => panic!("{place}: `{id}` is silently missing"),
+            Ok(Some(found)) => assert_eq!(&found.value().unwrap(), expected, "{context}: `{id}` is wrong"),
+            Ok(None) => panic!("{context}: `{id}` is silently missing"),
             Err(error) => {
-                assert_clear(&error, place);
-                told += 1;
+                assert_clear(&error, context);
+                error_count += 1;
             }
         }
     }
-    told + check_feed(db, contents, place) + check_query(db, contents, place)
+    error_count + check_feed(db, contents, context) + check_query(db, contents, context)
 }
 
-fn check_feed(db: &Database, contents: &Contents, place: &str) -> u64 {
+fn check_feed(db: &Database, contents: &Contents, context: &str) -> u64 {
     let changes = db.changes(Sequence::ZERO).unwrap().documents(true).run();
     match changes.collect::<Result<Vec<_>>>() {
         Ok(changes) => {
             let living = changes.into_iter().filter(|change| !change.deleted);
             let living: Contents =
                 living.map(|change| (change.id.to_string(), change.document.unwrap().value().unwrap())).collect();
-            assert!(living == *contents, "{place}: the feed has a wrong document, or silently misses one");
+            assert!(living == *contents, "{context}: the feed has a wrong document, or silently misses one");
             0
         }
         Err(error) => {
-            assert_clear(&error, place);
+            assert_clear(&error, context);
             1
         }
     }
 }
 
-fn check_query(db: &Database, contents: &Contents, place: &str) -> u64 {
-    let mut told = 0;
+fn check_query(db: &Database, contents: &Contents, context: &str) -> u64 {
+    let mut error_count = 0;
     for group in 0..7 {
-        let wanted = Value::from(format!("g{group}"));
-        let is_wanted = |value: &Value| value.get("group") == Some(&wanted);
+        let group_name = Value::from(format!("g{group}"));
+        let is_in_group = |value: &Value| value.get("group") == Some(&group_name);
         let expected: BTreeSet<&str> =
-            contents.iter().filter(|(_, value)| is_wanted(value)).map(|(id, _)| id.as_str()).collect();
-        let found = db.find(field("group").eq(wanted.clone())).ids().and_then(|ids| ids.collect::<Result<Vec<_>>>());
+            contents.iter().filter(|(_, value)| is_in_group(value)).map(|(id, _)| id.as_str()).collect();
+        let found =
+            db.find(field("group").eq(group_name.clone())).ids().and_then(|ids| ids.collect::<Result<Vec<_>>>());
         match found {
             Ok(ids) => {
                 let ids: BTreeSet<&str> = ids.iter().map(|id| id.as_str()).collect();
-                assert_eq!(ids, expected, "{place}: a query returned a wrong id, or silently misses one");
+                assert_eq!(ids, expected, "{context}: a query returned a wrong id, or silently misses one");
             }
             Err(error) => {
-                assert_clear(&error, place);
-                told += 1;
+                assert_clear(&error, context);
+                error_count += 1;
             }
         }
     }
-    told
+    error_count
 }
 
 fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
@@ -145,7 +147,7 @@ fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_flipped_bit_in_the_log_is_told_or_harmless() {
+fn flipped_bit_in_the_log_is_reported_or_harmless() {
     let directory = tempfile::tempdir().unwrap();
     let (path, contents) = original(directory.path());
     let copy = directory.path().join("copy.stemma");
@@ -163,16 +165,16 @@ fn a_flipped_bit_in_the_log_is_told_or_harmless() {
         if without_tree {
             std::fs::remove_dir_all(copy.join("tree")).unwrap();
         }
-        let place = format!("round {round}, {} bit {bit}, without tree: {without_tree}", file.display());
+        let context = format!("round {round}, {} bit {bit}, without tree: {without_tree}", file.display());
         match Database::open_with(&copy, options()) {
             Err(error) => {
-                assert_clear(&error, &place);
+                assert_clear(&error, &context);
                 tally.told += 1;
             }
             Ok(db) => {
-                if read_everything(&db, &contents, &place) > 0 {
+                if read_everything(&db, &contents, &context) > 0 {
                     let report = db.maintenance().check().unwrap();
-                    assert!(!report.is_sound(), "{place}: check finds nothing");
+                    assert!(!report.is_sound(), "{context}: check finds nothing");
                     tally.told += 1;
                 } else {
                     tally.unharmed += 1;
@@ -181,11 +183,11 @@ fn a_flipped_bit_in_the_log_is_told_or_harmless() {
         }
     }
     println!("log: {tally:?} of {} flips, none wrong, none silently missing", flip_count());
-    assert!(tally.told > 0, "no flip was ever noticed: the test is blind");
+    assert!(tally.told > 0, "no flip was ever detected: the test has no effect");
 }
 
-/// Damages a tree again and again: what is read then is right or told, `check` finds it, and a rebuild repairs it.
-fn damage_the_tree(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut Vec<u8>) -> String) -> Tally {
+/// Damages a tree repeatedly: reads are correct or fail, `check` finds the damage, and a rebuild repairs it.
+fn check_damaged_trees(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut Vec<u8>) -> String) -> Tally {
     let directory = tempfile::tempdir().unwrap();
     let (path, contents) = original(directory.path());
     let copy = directory.path().join("copy.stemma");
@@ -196,37 +198,37 @@ fn damage_the_tree(seed: u64, rounds: u64, damage: impl Fn(&mut Random, &mut Vec
         testing::copy_directory(&path, &copy).unwrap();
         let file = copy.join("tree/data.mdb");
         let mut bytes = std::fs::read(&file).unwrap();
-        let place = format!("round {round}, data.mdb {}", damage(&mut random, &mut bytes));
+        let context = format!("round {round}, data.mdb {}", damage(&mut random, &mut bytes));
         std::fs::write(file, bytes).unwrap();
         match Database::open_with(&copy, options()) {
             Err(error) => {
-                assert_clear(&error, &place);
+                assert_clear(&error, &context);
                 tally.told += 1;
             }
             Ok(db) => {
-                let is_harmed = read_everything(&db, &contents, &place) > 0;
+                let is_harmed = read_everything(&db, &contents, &context) > 0;
                 let is_found = match db.maintenance().check() {
                     Ok(report) => !report.is_sound(),
-                    Err(error) => is_told(&error),
+                    Err(error) => is_corrupt(&error),
                 };
-                assert!(is_found || !is_harmed, "{place}: harmed, and check finds nothing");
+                assert!(is_found || !is_harmed, "{context}: harmed, and check finds nothing");
                 tally.told += u64::from(is_harmed);
                 tally.unharmed += u64::from(!is_harmed);
             }
         }
         if round % 20 == 0 {
             let db = Database::rebuild(&copy, options(), |_| ()).unwrap();
-            assert_eq!(read_everything(&db, &contents, &place), 0, "{place}: a rebuild repairs it");
+            assert_eq!(read_everything(&db, &contents, &context), 0, "{context}: a rebuild repairs it");
             assert!(db.maintenance().check().unwrap().is_sound());
         }
     }
-    assert!(tally.told > 0, "no damage was ever noticed: the test is blind");
+    assert!(tally.told > 0, "no damage was ever detected: the test has no effect");
     tally
 }
 
 #[test]
-fn a_flipped_bit_in_the_tree_is_told_or_harmless_and_a_rebuild_repairs_it() {
-    let tally = damage_the_tree(seed() + 1, flip_count(), |random, bytes| {
+fn flipped_bit_in_the_tree_is_reported_or_harmless_and_rebuild_repairs_it() {
+    let tally = check_damaged_trees(seed() + 1, flip_count(), |random, bytes| {
         let bit = random.below(bytes.len() as u64 * 8);
         bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         format!("bit {bit}")
@@ -234,11 +236,11 @@ fn a_flipped_bit_in_the_tree_is_told_or_harmless_and_a_rebuild_repairs_it() {
     println!("tree: {tally:?} of {} flips, none wrong, none silently missing", flip_count());
 }
 
-/// What a disk does that takes a page to the wrong place, or loses what it had.
+/// Faults of a disk that misdirects or loses page writes.
 #[test]
-fn a_page_of_the_tree_that_is_zeroed_misplaced_or_cut_off_is_told_or_harmless() {
+fn damaged_page_of_the_tree_is_reported_or_harmless() {
     let rounds = flip_count().div_ceil(4);
-    let tally = damage_the_tree(seed() + 2, rounds, |random, bytes| {
+    let tally = check_damaged_trees(seed() + 2, rounds, |random, bytes| {
         let page_count = bytes.len() as u64 / 4096;
         let (from, to) = (random.below(page_count) as usize * 4096, random.below(page_count) as usize * 4096);
         match random.below(5) {
@@ -259,9 +261,9 @@ fn a_page_of_the_tree_that_is_zeroed_misplaced_or_cut_off_is_told_or_harmless() 
     println!("pages of the tree: {tally:?} of {rounds}, none wrong, none silently missing");
 }
 
-/// A rebuild that meets damage in the log must not take away the tree through which everything else can still be read.
+/// A rebuild that finds damage in the log must not remove the tree, through which everything else can still be read.
 #[test]
-fn a_rebuild_that_fails_leaves_everything_as_it_was() {
+fn failed_rebuild_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (path, contents) = original(directory.path());
     let first = &files(&path.join("log"), "log")[0];
@@ -269,6 +271,6 @@ fn a_rebuild_that_fails_leaves_everything_as_it_was() {
     let error = Database::rebuild(&path, options(), |_| ()).unwrap_err();
     assert_clear(&error, "rebuild");
     let db = Database::open_with(&path, options()).unwrap();
-    let told = read_everything(&db, &contents, "after the rebuild");
-    assert!(told <= 2, "one record and the feed over it may be damaged: {told}");
+    let error_count = read_everything(&db, &contents, "after the rebuild");
+    assert!(error_count <= 2, "one record and the feed over it may be damaged: {error_count}");
 }

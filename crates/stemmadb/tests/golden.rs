@@ -1,14 +1,15 @@
-//! A database of each format version that was ever written, as it was written then: opened by today's code, with its tree and without, it
-//! says what it said. What a later version writes is refused, and left as it is.
+//! Format compatibility: a stored database of each format version is opened by the current code, with and without its
+//! tree, and must return its recorded content. A newer format is refused and left unchanged.
 //!
-//! `STEMMA_BLESS=1` writes the present version's, where there is none yet. What is there is never written again.
+//! `STEMMA_BLESS=1` creates the database of the current version if it does not exist. Existing ones are never
+//! rewritten.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use stemmadb::{Database, DocumentId, Edit, ErrorKind, Index, Options, Result, Sequence, Value, field, testing};
 
-/// The present one.
+/// The current version.
 const VERSION: u32 = 1;
 
 fn golden(version: u32) -> PathBuf {
@@ -23,10 +24,10 @@ fn copy_of(version: u32, directory: &tempfile::TempDir) -> PathBuf {
 }
 
 fn options() -> Options {
-    testing::small(Options::new().background(false), 64 << 10, 16 << 10, 1000)
+    testing::with_small_limits(Options::new().background(false), 64 << 10, 16 << 10, 1000)
 }
 
-/// Something of everything that the format has.
+/// Writes at least one of everything the format supports.
 fn write(path: &Path) -> Result<()> {
     let db = Database::open_with(path, options())?;
     db.indexes().create(Index::on("year").then_descending("title"))?;
@@ -53,15 +54,18 @@ fn write(path: &Path) -> Result<()> {
     db.close()
 }
 
-/// Everything the database says, a line of JSON each.
-fn says(db: &Database) -> Result<String> {
+/// The whole content of the database, one line of JSON each.
+fn content(db: &Database) -> Result<String> {
     let mut lines = vec![json!({"sequence": db.sequence().get(), "indexes": names(db)})];
     for change in db.changes(Sequence::ZERO)?.documents(true).run() {
         let change = change?;
         let id = change.id.as_str();
         let document = change.document.expect("documents were asked for");
         let leaves: Vec<_> = (db.revisions(id)?.iter())
-            .map(|leaf| json!({"deleted": leaf.deleted, "revisions": leaf.revisions.iter().map(ToString::to_string).collect::<Vec<_>>()}))
+            .map(|leaf| {
+                let revisions: Vec<_> = leaf.revisions.iter().map(ToString::to_string).collect();
+                json!({"deleted": leaf.deleted, "revisions": revisions})
+            })
             .collect();
         let files: Vec<_> =
             document.attachments()?.iter().map(|file| json!([file.name, file.digest.to_string()])).collect();
@@ -84,20 +88,20 @@ fn bless() {
     let path = golden(VERSION).join("library");
     std::fs::create_dir_all(golden(VERSION)).unwrap();
     write(&path).unwrap();
-    // What only a running process needs.
+    // Files that only a running process needs.
     ["LOCK", "tree/lock.mdb"].iter().for_each(|file| std::fs::remove_file(path.join(file)).unwrap());
     let directory = tempfile::tempdir().unwrap();
     let db = Database::open_with(copy_of(VERSION, &directory), options()).unwrap();
-    std::fs::write(golden(VERSION).join("says.jsonl"), says(&db).unwrap()).unwrap();
+    std::fs::write(golden(VERSION).join("content.jsonl"), content(&db).unwrap()).unwrap();
 }
 
 #[test]
-fn databases_of_every_format_say_what_they_said() {
+fn databases_of_every_format_keep_their_content() {
     if std::env::var_os("STEMMA_BLESS").is_some() && !golden(VERSION).exists() {
         bless();
     }
     for version in 1..=VERSION {
-        let expected = std::fs::read_to_string(golden(version).join("says.jsonl")).unwrap();
+        let expected = std::fs::read_to_string(golden(version).join("content.jsonl")).unwrap();
         for without_tree in [false, true] {
             let directory = tempfile::tempdir().unwrap();
             let copy = copy_of(version, &directory);
@@ -105,7 +109,7 @@ fn databases_of_every_format_say_what_they_said() {
                 std::fs::remove_dir_all(copy.join("tree")).unwrap();
             }
             let db = Database::open_with(&copy, options()).unwrap();
-            assert_eq!(says(&db).unwrap(), expected, "format {version}, without tree: {without_tree}");
+            assert_eq!(content(&db).unwrap(), expected, "format {version}, without tree: {without_tree}");
             assert!(db.maintenance().check().unwrap().is_sound());
             let mut cover = Vec::new();
             std::io::copy(&mut db.files().open("book-3", "cover").unwrap().unwrap(), &mut cover).unwrap();
@@ -128,7 +132,7 @@ fn contents(database: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_newer_format_is_refused_and_left_as_it_is() {
+fn newer_format_is_refused_and_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let copy = copy_of(VERSION, &directory);
     for file in segments(&copy) {

@@ -1,18 +1,20 @@
-//! The orders in which threads may go on: commits, checkpoints, compactions, snapshots and watchers of the real store, run under
-//! `shuttle`, which chooses at every lock, condition and atomic who goes on, and finds whoever waits for ever.
+//! Thread interleavings: commits, checkpoints, compactions, snapshots and watchers of the real store under `shuttle`,
+//! whose scheduler chooses at every lock, condition variable and atomic which thread continues, and which detects
+//! deadlocks.
 //!
-//! What runs is the store itself over the disk and the tree that other tests let fail; the tree on a disk (LMDB) and its threads are not
-//! part of it, nor orders of memory weaker than those of the locks. `STEMMA_SCHEDULES` says how many orders of each scene are tried
-//! (default 500; the long run tries 20,000, half of them with few changes of who goes on, which finds other things),
-//! `STEMMA_SCHEDULE_SEED` which.
+//! The store runs on the fault-injecting disk and tree of other tests; LMDB and its threads are not included, nor are
+//! memory orderings weaker than those of locks. `STEMMA_SCHEDULES` sets the number of schedules per scenario (default
+//! 500; the long run tries 20,000, half of them with few context switches, which finds other errors),
+//! `STEMMA_SCHEDULE_SEED` the seed.
 //!
-//! Each scene was seen to fail, within 4,000 orders, without a defence: publishing as soon as a frame is written (`commits`), waiting for
-//! it after a look outside of the lock (`commits`: somebody waits for ever), a snapshot that takes the tree before the memtables, or a
-//! memtable that goes before it is merged (`checkpoints_and_snapshots`, `commits`), a retired segment's file that is used again while a
-//! snapshot has it, or an id that is met in the tree and once more in memory, where its document was moved meanwhile
-//! (`compactions_and_snapshots`), a watcher that begins while something is published, or a transaction that is handed on
-//! while nobody looks any more (`watchers`), a failed flush after which the log goes on, or a checkpoint that merges what is not visible
-//! yet (`a_failing_disk`: what was refused is read).
+//! Each scenario was seen to fail within 4,000 schedules with a defense removed: publishing as soon as a frame is
+//! written (`commits`); waiting for publication after a check outside the lock (`commits`: deadlock); a snapshot that
+//! takes the tree before the memtables, or a memtable dropped before it is merged (`checkpoints_and_snapshots`,
+//! `commits`); reuse of a retired segment's file that a snapshot holds, or an id found in the tree and again in memory,
+//! where its document was moved in the meantime (`compactions_and_snapshots`); a watcher that starts during
+//! publication, or a transaction queued for watchers that are no longer there (`watchers`); a log that continues after
+//! a failed flush, or a checkpoint that merges writes that are not visible yet (`a_failing_disk`: rejected writes are
+//! read).
 //!
 //! `cargo test -p stemmadb --features shuttle --test interleavings`
 
@@ -22,36 +24,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
-use stemmadb::testing::{self, Call, Failure, Place};
+use stemmadb::testing::{self, Call, Failure, TestStorage};
 use stemmadb::{Database, Durability, ErrorKind, Event, Options, Sequence, Value, field};
 
 fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Plays a scene in as many orders as was asked for.
-fn play(name: &str, scene: impl Fn(u64) + Send + Sync + 'static) {
+/// Runs a scenario under the requested number of schedules.
+fn run_scenario(name: &str, scenario: impl Fn(u64) + Send + Sync + 'static) {
     let count = number_from("STEMMA_SCHEDULES", 500) as usize;
     let seed = number_from("STEMMA_SCHEDULE_SEED", 1);
-    let scene = Arc::new(scene);
-    let played = Arc::new(AtomicU64::new(0));
+    let scenario = Arc::new(scenario);
+    let run_count = Arc::new(AtomicU64::new(0));
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.max_steps = shuttle::MaxSteps::FailAfter(3_000_000);
-    let run = |scene: Arc<dyn Fn(u64) + Send + Sync>, played: Arc<AtomicU64>| {
-        move || scene(seed << 32 | played.fetch_add(1, Ordering::Relaxed))
+    let run = |scenario: Arc<dyn Fn(u64) + Send + Sync>, run_count: Arc<AtomicU64>| {
+        move || scenario(seed << 32 | run_count.fetch_add(1, Ordering::Relaxed))
     };
     let random = RandomScheduler::new_from_seed(seed, count.div_ceil(2));
-    Runner::new(random, config.clone()).run(run(scene.clone(), played.clone()));
+    Runner::new(random, config.clone()).run(run(scenario.clone(), run_count.clone()));
     let few_changes = PctScheduler::new_from_seed(seed, 3, count / 2);
-    Runner::new(few_changes, config).run(run(scene, played.clone()));
-    println!("\n{name}: {} orders", played.load(Ordering::Relaxed));
-    assert_eq!(played.load(Ordering::Relaxed), count as u64);
+    Runner::new(few_changes, config).run(run(scenario, run_count.clone()));
+    println!("\n{name}: {} orders", run_count.load(Ordering::Relaxed));
+    assert_eq!(run_count.load(Ordering::Relaxed), count as u64);
 }
 
-/// So small that a few writes fill a memtable and begin a segment.
+/// Small limits, so that a few writes fill a memtable and start a segment.
 fn options() -> Options {
-    testing::small(Options::new().background(false).cache_bytes(0), 3 << 10, 4 << 10, 5)
+    testing::with_small_limits(Options::new().background(false).cache_bytes(0), 3 << 10, 4 << 10, 5)
 }
 
 fn body(number: u64) -> serde_json::Value {
@@ -63,14 +65,14 @@ fn expect_sound(db: &Database) {
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
-/// Threads commit with different durabilities while segments are begun: who returns is visible, and what is visible is as safe as was
-/// asked.
+/// Threads commit with different durabilities while segments are started: a returned commit is visible, and a visible
+/// one is as durable as requested.
 #[test]
 fn commits() {
     let is_sync = |number: u64| number.is_multiple_of(2);
-    play("commits", move |seed| {
-        let place = Place::new(seed);
-        let db = place.open(options()).unwrap();
+    run_scenario("commits", move |seed| {
+        let storage = TestStorage::new(seed);
+        let db = storage.open(options()).unwrap();
         let writers: Vec<_> = (0..3_u64)
             .map(|writer| {
                 let db = db.clone();
@@ -79,7 +81,7 @@ fn commits() {
                         let durability = if is_sync(number) { Durability::Sync } else { Durability::None };
                         let id = format!("{number}");
                         db.with_durability(durability).write(|tx| tx.insert(&id, &body(number))).unwrap();
-                        assert!(db.get(&id).unwrap().is_some(), "who returned is visible");
+                        assert!(db.get(&id).unwrap().is_some(), "a returned commit is visible");
                     }
                 })
             })
@@ -91,9 +93,9 @@ fn commits() {
             let visible: Vec<u64> = (0..9).filter(is_visible).collect();
             if visible.len() > seen_count {
                 seen_count = visible.len();
-                let after = place.crash_image(seed).open(options()).unwrap();
+                let after = storage.crash_image(seed).open(options()).unwrap();
                 for number in visible {
-                    assert!(after.get(&format!("{number}")).unwrap().is_some(), "what is visible is flushed");
+                    assert!(after.get(&format!("{number}")).unwrap().is_some(), "a visible synced commit is flushed");
                 }
             }
         }
@@ -102,15 +104,15 @@ fn commits() {
         assert_eq!(db.sequence(), Sequence::new(9));
         expect_sound(&db);
         db.close().unwrap();
-        assert_eq!(place.open(options()).unwrap().sequence(), Sequence::new(9));
+        assert_eq!(storage.open(options()).unwrap().sequence(), Sequence::new(9));
     });
 }
 
-/// A sum that every transaction keeps is the same in every snapshot, whatever is merged and swapped meanwhile.
+/// A sum that every transaction preserves is the same in every snapshot, during merges and swaps.
 #[test]
 fn checkpoints_and_snapshots() {
-    play("checkpoints and snapshots", |seed| {
-        let db = Place::new(seed).open(options()).unwrap();
+    run_scenario("checkpoints and snapshots", |seed| {
+        let db = TestStorage::new(seed).open(options()).unwrap();
         let at = |left: i64| serde_json::json!({"left": left, "fill": "x".repeat(300)});
         db.insert("a", &at(5)).unwrap();
         db.insert("b", &at(5)).unwrap();
@@ -135,7 +137,7 @@ fn checkpoints_and_snapshots() {
             assert_eq!(snapshot.find(field("left").eq(first)).count().unwrap(), if first == 5 { 2 } else { 1 });
             assert_eq!(left("a"), first, "a snapshot does not change");
             let now = db.sequence();
-            assert!(now >= seen, "what is published stays so");
+            assert!(now >= seen, "the published sequence never goes back");
             seen = now;
         }
         writer.join().unwrap();
@@ -145,19 +147,19 @@ fn checkpoints_and_snapshots() {
     });
 }
 
-/// Segments are retired and their files used again while a snapshot reads from them and others write.
+/// Segments are retired and their files reused while a snapshot reads from them and other threads write.
 #[test]
 fn compactions_and_snapshots() {
-    play("compactions and snapshots", |seed| {
-        let place = Place::new(seed);
-        let db = place.open(options()).unwrap();
-        // Two of three records can go, so that the third is moved.
+    run_scenario("compactions and snapshots", |seed| {
+        let storage = TestStorage::new(seed);
+        let db = storage.open(options()).unwrap();
+        // Two of three records are obsolete, so the third is moved.
         for number in 0..6 {
             for round in 0..3 {
                 db.upsert(&format!("{number}"), &body(number + round * 50)).unwrap();
             }
         }
-        // So that the snapshot reads from the log.
+        // Forces the snapshot to read from the log.
         db.maintenance().checkpoint().unwrap();
         let before = db.snapshot().unwrap();
         let compactor = thread::spawn({
@@ -175,11 +177,11 @@ fn compactions_and_snapshots() {
         let read = || {
             for number in 0..6_u64 {
                 let found = before.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap().unwrap();
-                assert_eq!(found.as_u64(), Some(number + 100), "a snapshot reads what it read");
+                assert_eq!(found.as_u64(), Some(number + 100), "a snapshot does not change");
             }
         };
         read();
-        // What is moved while ids are looked at is in the tree, and then in memory too.
+        // A document moved during the scan is in the tree, and then in memory, too.
         for _ in 0..8 {
             assert_eq!(db.find(field("_id").ge("0")).count().unwrap(), 6, "each document once");
         }
@@ -189,18 +191,18 @@ fn compactions_and_snapshots() {
         drop(before);
         expect_sound(&db);
         db.close().unwrap();
-        let db = place.open(options()).unwrap();
+        let db = storage.open(options()).unwrap();
         let numbers: Vec<_> =
             (0..6).map(|number| db.get(&format!("{number}")).unwrap().unwrap().get("number").unwrap()).collect();
         assert_eq!(numbers, [200, 201, 202, 203, 104, 105].map(|number: u64| Some(number.into())));
     });
 }
 
-/// A live query that begins while others write comes to the same answer as one asked at the end.
+/// A live query started during writes converges to the result of one started at the end.
 #[test]
 fn watchers() {
-    play("watchers", |seed| {
-        let db = Place::new(seed).open(options()).unwrap();
+    run_scenario("watchers", |seed| {
+        let db = TestStorage::new(seed).open(options()).unwrap();
         let writers: Vec<_> = (0..2_u64)
             .map(|writer| {
                 let db = db.clone();
@@ -217,7 +219,7 @@ fn watchers() {
         });
         let mut watch = db.watch(field("number").ge(0)).unwrap();
         let mut matching = BTreeMap::new();
-        // Whoever is not told waits for ever, which is found.
+        // A watcher that is not notified waits forever, which is detected.
         while matching.len() < 2 || matching.values().any(|number| *number != Some(Value::from(1_u64))) {
             let delta = watch.next_delta().unwrap().unwrap();
             for event in delta.events() {
@@ -241,16 +243,16 @@ fn watchers() {
     });
 }
 
-/// A write or flush that fails while others wait: all who return without an error are there afterwards, what is refused nobody sees,
-/// nobody waits for ever.
+/// A write or flush fails while others wait: every acknowledged write survives, no rejected write is visible, and no
+/// thread waits forever.
 #[test]
 fn a_failing_disk() {
-    play("a failing disk", |seed| {
-        let place = Place::new(seed);
-        let db = place.open(options()).unwrap();
+    run_scenario("a failing disk", |seed| {
+        let storage = TestStorage::new(seed);
+        let db = storage.open(options()).unwrap();
         db.insert("first", &body(0)).unwrap();
         let call = if seed % 2 == 0 { Call::Sync } else { Call::AnyChange };
-        place.disk().fail(call, 1 + seed % 5, Failure::Broken, seed % 3 == 0);
+        storage.disk().fail(call, 1 + seed % 5, Failure::Broken, seed % 3 == 0);
         let writers: Vec<_> = (0..3_u64)
             .map(|writer| {
                 let db = db.clone();
@@ -278,8 +280,8 @@ fn a_failing_disk() {
         }
         let acknowledged = acknowledged.concat();
         db.close().ok();
-        place.heal();
-        let db = place.open(options()).unwrap();
+        storage.heal();
+        let db = storage.open(options()).unwrap();
         for id in acknowledged.iter().map(String::as_str).chain(["first"]) {
             assert!(db.get(id).unwrap().is_some(), "{id} was acknowledged");
         }

@@ -1,4 +1,4 @@
-//! Keys, counters and times to live.
+//! Key-value API: keys, counters and times to live.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ const LONG: Duration = Duration::from_secs(3600);
 fn wait_until(condition: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < until, "it never came to pass");
+        assert!(Instant::now() < until, "the condition was not met in time");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -20,7 +20,7 @@ fn is_there(keys: &Keys, key: &str) -> bool {
 }
 
 #[test]
-fn a_key_is_there_until_it_ends_or_is_removed() {
+fn key_exists_until_it_expires_or_is_removed() {
     let db = Database::in_memory();
     let keys = db.keys("cache").unwrap();
     keys.set("stays", "a").unwrap();
@@ -34,7 +34,7 @@ fn a_key_is_there_until_it_ends_or_is_removed() {
     assert!(keys.expire("long", Some(SHORT)).unwrap() && !keys.expire("short", None).unwrap());
     wait_until(|| !is_there(&keys, "long"));
     assert!(keys.remove("stays").unwrap() && !keys.remove("stays").unwrap());
-    // A value for good takes an end away, and one that has ended can be set again.
+    // Setting a value without a time to live removes the expiration, and an expired key can be set again.
     keys.set_for("again", "d", SHORT).unwrap();
     keys.set("again", "e").unwrap();
     keys.set("short", "f").unwrap();
@@ -44,7 +44,7 @@ fn a_key_is_there_until_it_ends_or_is_removed() {
 }
 
 #[test]
-fn counters_count_and_swaps_compare_whoever_else_does() {
+fn counters_and_compare_and_set_are_atomic() {
     let db = Database::in_memory();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -71,7 +71,7 @@ fn counters_count_and_swaps_compare_whoever_else_does() {
 }
 
 #[test]
-fn what_has_ended_is_removed_as_others_are_written_also_after_a_restart() {
+fn expired_keys_are_removed_by_later_writes_also_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("keys.stemma");
     let db = Database::open(&path).unwrap();
@@ -92,7 +92,7 @@ fn what_has_ended_is_removed_as_others_are_written_also_after_a_restart() {
 }
 
 #[test]
-fn what_can_be_no_key_is_refused() {
+fn invalid_keys_are_rejected() {
     let db = Database::in_memory();
     for namespace in ["", "a/b", &"n".repeat(101)] {
         assert_eq!(db.keys(namespace).unwrap_err().kind(), ErrorKind::Invalid);

@@ -1,8 +1,9 @@
-//! A process killed at any moment loses nothing it acknowledged and leaves nothing half done.
+//! Process kills: a process killed at any time loses no acknowledged write and leaves no partial transaction.
 //!
-//! A child process writes with several threads and says on a pipe what was acknowledged; this process, which survives, kills it
-//! with SIGKILL after a random time, opens the database and compares. `STEMMA_KILLS` says how often (default 20; the long
-//! run does 2,000). Seen to fail where writes reach the system some milliseconds after they are acknowledged.
+//! A child process writes with several threads and reports acknowledgments on a pipe; this process kills it with
+//! SIGKILL after a random time, opens the database and compares. `STEMMA_KILLS` sets the number of kills (default 20;
+//! the long run does 2,000). Negative control: seen to fail if writes reach the system some milliseconds after they are
+//! acknowledged.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,11 +15,11 @@ use stemmadb::{Database, Durability, Options, Value, field};
 
 const CHILD: &str = "STEMMA_KILL_CHILD";
 const THREADS: u64 = 4;
-/// Documents a transaction inserts.
+/// Documents inserted per transaction.
 const PARTS: u64 = 3;
-/// A transaction deletes what the one this many before it inserted.
+/// A transaction deletes the documents inserted by the one this many before it.
 const LIFE: u64 = 8;
-/// Cycles on one database before a new one is begun.
+/// Cycles per database.
 const CYCLES_PER_DATABASE: u64 = 20;
 
 fn options(durability: Durability) -> Options {
@@ -37,7 +38,7 @@ fn part(thread: u64, number: u64, part: u64) -> Value {
     Value::parse(text.as_bytes()).unwrap()
 }
 
-/// How far a thread's transactions got: what its counter document says.
+/// The last transaction of a thread, according to its counter document.
 fn reached(db: &Database, thread: u64) -> u64 {
     let counter = db.get(&format!("counter-{thread}")).unwrap();
     counter.map_or(0, |counter| counter.get("number").unwrap().unwrap().as_u64().unwrap())
@@ -73,7 +74,7 @@ fn child() {
             scope.spawn(move || {
                 for number in reached(&db, thread) + 1.. {
                     transact(&db, thread, number);
-                    // One write call, so that lines of several threads don't mix.
+                    // One write call, so that lines of several threads are not interleaved.
                     std::io::stdout().write_all(format!("ack {thread} {number}\n").as_bytes()).unwrap();
                 }
             });
@@ -81,8 +82,8 @@ fn child() {
     });
 }
 
-/// Runs the child for a while, kills it, and returns the newest transaction each thread had acknowledged.
-fn run_and_kill(path: &Path, patience: Duration) -> BTreeMap<u64, u64> {
+/// Runs the child for a while, kills it, and returns the newest transaction that each thread reported as acknowledged.
+fn run_and_kill(path: &Path, duration: Duration) -> BTreeMap<u64, u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
         .env(CHILD, path)
@@ -94,7 +95,7 @@ fn run_and_kill(path: &Path, patience: Duration) -> BTreeMap<u64, u64> {
     let reader = std::thread::spawn(move || {
         let mut acknowledged = BTreeMap::new();
         for line in lines.lines().map_while(Result::ok) {
-            // The first line may stand behind what the test runner prints.
+            // The first line may follow output of the test runner.
             let Some(at) = line.find("ack ") else { continue };
             let numbers: Vec<u64> = line[at + 4..].split(' ').filter_map(|word| word.parse().ok()).collect();
             if let [thread, number] = numbers[..] {
@@ -103,13 +104,14 @@ fn run_and_kill(path: &Path, patience: Duration) -> BTreeMap<u64, u64> {
         }
         acknowledged
     });
-    std::thread::sleep(patience);
+    std::thread::sleep(duration);
     child.kill().unwrap();
     child.wait().unwrap();
     reader.join().unwrap()
 }
 
-/// Nothing acknowledged is lost, no transaction is half there, and everything agrees. Returns how many transactions there are.
+/// Checks that no acknowledged write is lost, no transaction is partial, and the database is consistent. Returns the
+/// number of transactions.
 fn verify(path: &Path, acknowledged: &BTreeMap<u64, u64>, floor: &mut BTreeMap<u64, u64>) -> u64 {
     let db = Database::open_with(path, options(Durability::Sync)).unwrap();
     let mut transactions = 0;
@@ -125,7 +127,7 @@ fn verify(path: &Path, acknowledged: &BTreeMap<u64, u64>, floor: &mut BTreeMap<u
             }
         }
         let indexed = db.find(field("thread").eq(thread)).count().unwrap();
-        assert_eq!(indexed, reached.min(LIFE) * PARTS, "the index has what thread {thread} wrote");
+        assert_eq!(indexed, reached.min(LIFE) * PARTS, "the index matches the writes of thread {thread}");
         floor.insert(thread, reached);
         transactions += reached;
     }
@@ -135,7 +137,7 @@ fn verify(path: &Path, acknowledged: &BTreeMap<u64, u64>, floor: &mut BTreeMap<u
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+fn killed_process_loses_nothing_acknowledged() {
     let cycles = std::env::var("STEMMA_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
     let directory = tempfile::tempdir().unwrap();
     let mut transactions = 0;
@@ -154,12 +156,12 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         if cycle % 3 == 2 {
             std::fs::remove_dir_all(path.join("tree")).ok();
         }
-        let there = verify(&path, &acknowledged, &mut floor);
-        transactions = transactions.max(there);
+        let count = verify(&path, &acknowledged, &mut floor);
+        transactions = transactions.max(count);
     }
     println!(
         "{cycles} kills, up to {transactions} transactions in one database: 0 lost, 0 partial, index and feed sound"
     );
     let is_acknowledged = acknowledged_by_kind.values().all(|count| *count > 0);
-    assert!(is_acknowledged, "the children never got to write: give them more time: {acknowledged_by_kind:?}");
+    assert!(is_acknowledged, "the children never wrote: give them more time: {acknowledged_by_kind:?}");
 }

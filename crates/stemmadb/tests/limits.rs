@@ -1,7 +1,7 @@
-//! What the system refuses: space, files, memory, a second process; and a copy made while somebody writes.
+//! Resource limits: disk space, file descriptors, memory, a second process, and a copy made during writes.
 //!
-//! Each scene is played by a child process, in which the limit holds: on a file system in memory of a few megabytes, mounted in a world
-//! of its own (`unshare -rm`), or under `ulimit`.
+//! A child process runs each scenario under the limit: on an in-memory file system of a few megabytes mounted in its
+//! own namespace (`unshare -rm`), or under `ulimit`.
 
 #![cfg(target_os = "linux")]
 
@@ -12,14 +12,14 @@ use std::process::{Command, Output, Stdio};
 use stemmadb::testing;
 use stemmadb::{Database, Durability, Error, ErrorKind, Options, Value, field};
 
-const SCENE: &str = "STEMMA_LIMIT_SCENE";
-const PLACE: &str = "STEMMA_LIMIT_PLACE";
+const SCENARIO: &str = "STEMMA_LIMIT_SCENARIO";
+const DIRECTORY: &str = "STEMMA_LIMIT_DIRECTORY";
 
-/// Less than the memtable may take.
+/// Less than the maximum size of a memtable.
 const LITTLE_BYTES: usize = 4 << 20;
 
 fn options() -> Options {
-    testing::small(Options::new().background(false).cache_bytes(0), 1 << 20, 256 << 10, 1000)
+    testing::with_small_limits(Options::new().background(false).cache_bytes(0), 1 << 20, 256 << 10, 1000)
 }
 
 fn id(number: u64) -> String {
@@ -31,7 +31,7 @@ fn body(number: u64) -> Value {
     Value::parse(text.as_bytes()).unwrap()
 }
 
-/// Everything up to `count` is there and found, nothing else, and everything agrees.
+/// Checks that exactly the documents up to `count` exist (with up to `uncertain` more), and that index and feed agree.
 fn expect_documents(db: &Database, count: u64, uncertain: u64) {
     for number in 0..count {
         assert_eq!(db.get(&id(number)).unwrap().expect("acknowledged").value().unwrap(), body(number), "{number}");
@@ -47,7 +47,7 @@ fn expect_sound(db: &Database) {
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
-/// Writes until it is refused, at most `count_max` documents; returns how many were taken, and how it was refused.
+/// Writes until an error, at most `count_max` documents; returns the number written and the error.
 fn fill(db: &Database, from: u64, count_max: u64) -> (u64, Option<Error>) {
     for number in from..from + count_max {
         if let Err(error) = db.insert(&id(number), &body(number)) {
@@ -59,13 +59,16 @@ fn fill(db: &Database, from: u64, count_max: u64) -> (u64, Option<Error>) {
 
 fn expect_full(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    let says_so = |text: &str| text.contains("space");
-    assert!(says_so(error.message()) || error.hint().is_some_and(says_so), "it says that the disk is full: {error:?}");
+    let mentions_space = |text: &str| text.contains("space");
+    assert!(
+        mentions_space(error.message()) || error.hint().is_some_and(mentions_space),
+        "the error names the full disk: {error:?}"
+    );
 }
 
-/// A file that takes up all space but so many bytes.
-fn ballast(place: &Path, left_bytes: usize) -> PathBuf {
-    let path = place.join("ballast");
+/// Creates a file that takes all free space except `left_bytes`.
+fn ballast(directory: &Path, left_bytes: usize) -> PathBuf {
+    let path = directory.join("ballast");
     let mut file = std::fs::File::create(&path).unwrap();
     let mut written = 0;
     while file.write_all(&[1; 4096]).is_ok() {
@@ -75,38 +78,38 @@ fn ballast(place: &Path, left_bytes: usize) -> PathBuf {
     path
 }
 
-/// Filled by writes: reads work, writes work again after opening anew, once there is space.
-fn full_by_writes(place: &Path) {
-    let spare = place.join("spare");
+/// A disk filled by writes: reads work, and writes work again after reopening with free space.
+fn full_by_writes(directory: &Path) {
+    let spare = directory.join("spare");
     std::fs::write(&spare, vec![1; 4 << 20]).unwrap();
-    let path = place.join("full.stemma");
+    let path = directory.join("full.stemma");
     let db = Database::open_with(&path, options()).unwrap();
     let (count, error) = fill(&db, 0, 1_000_000);
     expect_full(&error.expect("the disk is small"));
     expect_documents(&db, count, 0);
     let (same, again) = fill(&db, count, 1);
-    assert!(same == count && again.is_some(), "nothing is taken after a failed write");
+    assert!(same == count && again.is_some(), "no write is accepted after a failed one");
     std::fs::remove_file(&spare).unwrap();
     expect_documents(&db, count, 0);
     let without_reopening = db.insert(&id(count), &body(count)).is_ok();
     db.close().ok();
     let db = Database::open_with(&path, options()).unwrap();
-    let there = if db.get(&id(count)).unwrap().is_some() { count + 1 } else { count };
-    expect_documents(&db, there, 0);
+    let count_after_reopening = if db.get(&id(count)).unwrap().is_some() { count + 1 } else { count };
+    expect_documents(&db, count_after_reopening, 0);
     expect_sound(&db);
-    let (more, error) = fill(&db, there, 200);
+    let (more, error) = fill(&db, count_after_reopening, 200);
     assert!(error.is_none(), "{error:?}");
     expect_documents(&db, more, 0);
     db.close().unwrap();
     println!(
         "@full by {count} writes; writes go on {}",
-        if without_reopening { "at once" } else { "after opening anew" }
+        if without_reopening { "immediately" } else { "after reopening" }
     );
 }
 
-/// Full while the tree is written, or the log compacted: nothing is lost, reads work, and both succeed later.
-fn full_by_upkeep(place: &Path, is_compaction: bool) {
-    let path = place.join("upkeep.stemma");
+/// A disk that is full during a checkpoint or compaction: nothing is lost, reads work, and both succeed later.
+fn full_by_maintenance(directory: &Path, is_compaction: bool) {
+    let path = directory.join("upkeep.stemma");
     let db = Database::open_with(&path, options()).unwrap();
     let (count, error) = fill(&db, 0, 3000);
     assert!(error.is_none(), "{error:?}");
@@ -123,7 +126,7 @@ fn full_by_upkeep(place: &Path, is_compaction: bool) {
         assert!(error.is_none() && more == count + 500, "{error:?}");
     }
     let count = if is_compaction { count } else { count + 500 };
-    let spare = ballast(place, 8192);
+    let spare = ballast(directory, 8192);
     let error = if is_compaction { db.maintenance().compact().err() } else { db.maintenance().checkpoint().err() };
     let error = error.expect("there is no space for it");
     expect_full(&error);
@@ -142,30 +145,30 @@ fn full_by_upkeep(place: &Path, is_compaction: bool) {
     db.close().unwrap();
     println!(
         "@full by upkeep; it succeeds {}",
-        if without_reopening && writes { "at once" } else { "after opening anew" }
+        if without_reopening && writes { "immediately" } else { "after reopening" }
     );
 }
 
-/// Writes until the limit of a file's length is reached, or for a while.
-fn write_on(place: &Path) {
+/// Writes until the file length limit is reached, or a number of documents.
+fn write_until_error(directory: &Path) {
     // A segment may grow past the limit.
-    let db = match Database::open_with(place.join("limited.stemma"), Options::new().background(false)) {
+    let db = match Database::open_with(directory.join("limited.stemma"), Options::new().background(false)) {
         Ok(db) => db,
         Err(error) => return println!("@refused {error}"),
     };
-    insert_on(&db);
+    insert_until_error(&db);
 }
 
-/// The same with little memory left to an open database.
-fn write_on_starving(place: &Path) {
-    let db = Database::open_with(place.join("limited.stemma"), Options::new().background(false)).unwrap();
+/// The same with little memory left for an open database.
+fn write_until_out_of_memory(directory: &Path) {
+    let db = Database::open_with(directory.join("limited.stemma"), Options::new().background(false)).unwrap();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")).unwrap();
     let bytes = size.parse::<u64>().unwrap() * 1024;
     let pid = std::process::id().to_string();
     let limited = Command::new("prlimit").args(["--pid", &pid, &format!("--as={bytes}")]).status();
     assert!(limited.is_ok_and(|status| status.success()), "prlimit is there, as unshare is");
-    // What was set aside for the process is taken, but for a little.
+    // Takes the memory reserved for the process, except for a little.
     let mut taken: Vec<Vec<u8>> = Vec::with_capacity(1 << 16);
     while taken.len() < taken.capacity() {
         let mut block = Vec::new();
@@ -175,10 +178,10 @@ fn write_on_starving(place: &Path) {
         }
     }
     taken.truncate(taken.len().saturating_sub(64));
-    insert_on(&db);
+    insert_until_error(&db);
 }
 
-fn insert_on(db: &Database) {
+fn insert_until_error(db: &Database) {
     for number in 0..8000 {
         match db.insert(&id(number), &body(number)) {
             Ok(_) => println!("@ack {number}"),
@@ -187,23 +190,23 @@ fn insert_on(db: &Database) {
     }
 }
 
-/// Many segments, each read, with few files open at a time.
-fn many_files(place: &Path) {
+/// Reads from many segments with few open files.
+fn many_files(directory: &Path) {
     let options = || {
-        testing::small(
+        testing::with_small_limits(
             Options::new().background(false).durability(Durability::None).cache_bytes(0),
             1 << 20,
             16 << 10,
             1000,
         )
     };
-    let path = place.join("many.stemma");
+    let path = directory.join("many.stemma");
     let db = match Database::open_with(&path, options()) {
         Ok(db) => db,
         Err(error) => return println!("@refused {error}"),
     };
     let mut read = 0;
-    // More than twice as many files as the process may have open.
+    // More than twice the number of files that the process may open.
     for number in 0..9000 {
         match db.insert(&id(number), &body(number)).and_then(|_| db.get(&id(number / 2))) {
             Ok(found) => read += u64::from(found.is_some()),
@@ -213,9 +216,9 @@ fn many_files(place: &Path) {
     println!("@ack {read}");
 }
 
-/// Opens a copy, which is a state that there was, or is refused.
-fn judge_copy(place: &Path) {
-    match Database::open_with(place.join("copy.stemma"), options()) {
+/// Opens a copy, which must be a state that existed, or be refused.
+fn check_copy(directory: &Path) {
+    match Database::open_with(directory.join("copy.stemma"), options()) {
         Ok(db) => {
             let count = db.sequence().get();
             expect_documents(&db, count, 0);
@@ -226,35 +229,35 @@ fn judge_copy(place: &Path) {
     }
 }
 
-/// The child: plays its scene.
+/// The child process: runs its scenario.
 #[test]
 fn child() {
-    let (Ok(scene), Ok(place)) = (std::env::var(SCENE), std::env::var(PLACE)) else { return };
-    let place = Path::new(&place);
-    match scene.as_str() {
-        "full-by-writes" => full_by_writes(place),
-        "full-by-checkpoint" => full_by_upkeep(place, false),
-        "full-by-compaction" => full_by_upkeep(place, true),
-        "write-on" => write_on(place),
-        "write-on-starving" => write_on_starving(place),
-        "many-files" => many_files(place),
-        "judge-copy" => judge_copy(place),
+    let (Ok(scenario), Ok(directory)) = (std::env::var(SCENARIO), std::env::var(DIRECTORY)) else { return };
+    let directory = Path::new(&directory);
+    match scenario.as_str() {
+        "full-by-writes" => full_by_writes(directory),
+        "full-by-checkpoint" => full_by_maintenance(directory, false),
+        "full-by-compaction" => full_by_maintenance(directory, true),
+        "write-on" => write_until_error(directory),
+        "write-on-starving" => write_until_out_of_memory(directory),
+        "many-files" => many_files(directory),
+        "judge-copy" => check_copy(directory),
         "hold" => {
-            let _db = Database::open_with(place.join("held.stemma"), options()).unwrap();
+            let _db = Database::open_with(directory.join("held.stemma"), options()).unwrap();
             println!("@held");
-            // Until this process is killed.
+            // Blocks until this process is killed.
             std::io::stdin().lock().lines().for_each(drop);
         }
-        other => panic!("there is no scene {other}"),
+        other => panic!("there is no scenario {other}"),
     }
 }
 
-/// What starts the child's scene in a shell, after `before`.
-fn scene(before: &str, scene: &str, place: &Path) -> Command {
+/// The command that runs the child's scenario in a shell, after `before`.
+fn scenario(before: &str, scenario: &str, directory: &Path) -> Command {
     let child = std::env::current_exe().unwrap();
     let mut command = Command::new("sh");
     let line = format!("{before} exec '{}' --exact child --nocapture --test-threads 1", child.display());
-    command.args(["-c", &line]).env(SCENE, scene).env(PLACE, place).env_remove("RUST_BACKTRACE");
+    command.args(["-c", &line]).env(SCENARIO, scenario).env(DIRECTORY, directory).env_remove("RUST_BACKTRACE");
     command
 }
 
@@ -268,15 +271,15 @@ fn can_mount() -> bool {
     mount.is_ok_and(|output| output.status.success())
 }
 
-/// Plays a scene on a file system of its own; none where nothing can be mounted.
+/// Runs a scenario on its own small file system, if mounting is possible.
 fn on_small_disk(megabytes: u32, name: &str) {
     if !can_mount() {
-        println!("passed over: nothing can be mounted here (unshare -rm)");
+        println!("skipped: mounting is not possible here (unshare -rm)");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let mount = format!("mount -t tmpfs -o size={megabytes}m tmpfs '{}' &&", directory.path().display());
-    let mut inner = scene(&mount, name, directory.path());
+    let mut inner = scenario(&mount, name, directory.path());
     let mut command = Command::new("unshare");
     command.arg("-rm").arg(inner.get_program()).args(inner.get_args());
     command.envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))));
@@ -292,23 +295,23 @@ fn on_small_disk(megabytes: u32, name: &str) {
 }
 
 #[test]
-fn a_disk_filled_by_writes_can_be_read_and_recovers() {
+fn disk_filled_by_writes_is_readable_and_recovers() {
     on_small_disk(16, "full-by-writes");
 }
 
 #[test]
-fn a_disk_filled_by_a_checkpoint_can_be_read_and_recovers() {
+fn disk_filled_by_a_checkpoint_is_readable_and_recovers() {
     on_small_disk(24, "full-by-checkpoint");
 }
 
 #[test]
-fn a_disk_filled_by_compaction_can_be_read_and_recovers() {
+fn disk_filled_by_compaction_is_readable_and_recovers() {
     on_small_disk(24, "full-by-compaction");
 }
 
-/// Plays a scene under a limit; returns how many documents were acknowledged, and the refusal if there was one.
-fn limited(limit: &str, name: &str, place: &Path) -> (u64, Option<String>) {
-    let output = scene(limit, name, place).stdin(Stdio::null()).output().unwrap();
+/// Runs a scenario under a limit; returns the number of acknowledged documents, and the error if there was one.
+fn limited(limit: &str, name: &str, directory: &Path) -> (u64, Option<String>) {
+    let output = scenario(limit, name, directory).stdin(Stdio::null()).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!message.contains("panicked"), "{limit}: {message}");
     let lines = lines(&output);
@@ -317,8 +320,8 @@ fn limited(limit: &str, name: &str, place: &Path) -> (u64, Option<String>) {
 }
 
 #[test]
-fn a_limit_of_file_length_loses_nothing_acknowledged() {
-    // Unless the signal is ignored, it ends the process: as `kill -9` does.
+fn file_length_limit_loses_nothing_acknowledged() {
+    // Unless the signal is ignored, it ends the process, like `kill -9`.
     for limit in ["ulimit -f 6000;", "trap '' XFSZ; ulimit -f 6000;"] {
         let directory = tempfile::tempdir().unwrap();
         let (acknowledged, refused) = limited(limit, "write-on", directory.path());
@@ -332,14 +335,14 @@ fn a_limit_of_file_length_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn few_open_files_are_enough_or_refused_clearly() {
+fn few_open_files_suffice_or_fail_with_a_clear_error() {
     for limit in [12, 24, 48, 200] {
         let directory = tempfile::tempdir().unwrap();
         let (acknowledged, refused) = limited(&format!("ulimit -n {limit};"), "many-files", directory.path());
-        assert!(acknowledged == 1 || refused.is_some(), "{limit} files: neither done nor refused");
+        assert!(acknowledged == 1 || refused.is_some(), "{limit} files: neither completed nor refused");
         println!("{limit} files: {}", refused.as_deref().unwrap_or("enough"));
         if limit == 200 {
-            assert_eq!(refused, None, "a process has as many files");
+            assert_eq!(refused, None, "a process may have this many files");
         }
         let path = directory.path().join("many.stemma");
         if path.join("log").is_dir() {
@@ -349,7 +352,7 @@ fn few_open_files_are_enough_or_refused_clearly() {
 }
 
 #[test]
-fn too_little_memory_is_refused_clearly_or_ends_the_process() {
+fn little_memory_fails_with_a_clear_error_or_ends_the_process() {
     for kilobytes in [60_000, 200_000, 2_000_000] {
         let directory = tempfile::tempdir().unwrap();
         let (acknowledged, refused) = limited(&format!("ulimit -v {kilobytes};"), "write-on", directory.path());
@@ -360,9 +363,9 @@ fn too_little_memory_is_refused_clearly_or_ends_the_process() {
     }
 }
 
-/// To run out of memory is the end of a process: as `kill -9` is.
+/// Running out of memory ends the process, like `kill -9`.
 #[test]
-fn a_process_that_runs_out_of_memory_loses_nothing_acknowledged() {
+fn process_out_of_memory_loses_nothing_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let (acknowledged, refused) = limited("", "write-on-starving", directory.path());
     assert!(acknowledged > 0 && acknowledged < 8000, "{acknowledged} were acknowledged, {refused:?}");
@@ -373,14 +376,14 @@ fn a_process_that_runs_out_of_memory_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_second_process_is_refused_until_the_first_ends_however_it_ends() {
+fn second_process_is_refused_until_the_first_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("held.stemma");
     for _ in 0..3 {
         let mut child =
-            scene("", "hold", directory.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(said.any(|line| line.unwrap().contains("@held")));
+            scenario("", "hold", directory.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output_lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(output_lines.any(|line| line.unwrap().contains("@held")));
         let error = Database::open_with(&path, options()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Locked, "{error:?}");
         let error = Database::open_with(&path, options().read_only(true)).unwrap_err();
@@ -391,9 +394,10 @@ fn a_second_process_is_refused_until_the_first_ends_however_it_ends() {
     }
 }
 
-/// What `cp -r` gives while somebody writes: everything acknowledged before it began, as a whole state, or a refusal.
+/// A copy made by `cp -r` during writes is a complete state with everything acknowledged before the copy started, or it
+/// is refused.
 #[test]
-fn a_copy_made_while_writing_is_a_state_there_was_or_refused() {
+fn copy_made_during_writes_is_a_complete_state_or_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (path, copy) = (directory.path().join("source.stemma"), directory.path().join("copy.stemma"));
     let db = Database::open_with(&path, options().durability(Durability::None).background(true)).unwrap();
@@ -413,13 +417,13 @@ fn a_copy_made_while_writing_is_a_state_there_was_or_refused() {
             std::fs::remove_dir_all(&copy).ok();
             let before = acknowledged.load(order);
             let copied = Command::new("cp").arg("-r").arg(&path).arg(&copy).output().unwrap();
-            let output = scene("", "judge-copy", directory.path()).stdin(Stdio::null()).output().unwrap();
+            let output = scenario("", "judge-copy", directory.path()).stdin(Stdio::null()).output().unwrap();
             let lines = lines(&output);
             let line = lines.first().cloned().unwrap_or_default();
             let message = String::from_utf8_lossy(&output.stderr);
             match line.strip_prefix("prefix ").and_then(|count| count.parse::<u64>().ok()) {
                 Some(count) if copied.status.success() => {
-                    assert!(count >= before, "{count} of {before} acknowledged before the copy was begun");
+                    assert!(count >= before, "{count} of {before} acknowledged before the copy was started");
                     prefixes += 1;
                 }
                 Some(_) => prefixes += 1,

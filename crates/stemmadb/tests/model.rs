@@ -1,8 +1,9 @@
-//! A database against a naive oracle: random operations, the same answers, whatever happens in between.
+//! Model test: random operations on a database and on a naive oracle must give the same results, through reopening,
+//! rebuilding and maintenance.
 //!
-//! `STEMMA_MODEL_CASES` sets the number of cases (default 120, each of about 120 operations), `STEMMA_MODEL_SEED` the seed. With the
-//! same seed the same cases run; a failing one is printed shortened. With `STEMMA_MODEL_BACKGROUND=1` every case has its upkeep threads,
-//! whose timing no seed decides.
+//! `STEMMA_MODEL_CASES` sets the number of cases (default 120, each of about 120 operations), `STEMMA_MODEL_SEED` the
+//! seed. Equal seeds run equal cases; a failing case is printed minimized. With `STEMMA_MODEL_BACKGROUND=1` every case
+//! has background maintenance threads, whose timing does not depend on the seed.
 
 mod oracle;
 
@@ -18,9 +19,9 @@ use stemmadb::{
     Value, testing,
 };
 
-/// How a case opens its database.
+/// Database settings of a case.
 #[derive(Debug, Clone)]
-struct Setting {
+struct Settings {
     on_disk: bool,
     background: bool,
     memory_bytes: usize,
@@ -32,7 +33,7 @@ struct Setting {
     sync: bool,
 }
 
-/// One edit, told apart from the state it meets: `id`, `leaf`, `revision` count round what there is.
+/// One edit, independent of the current state: `id`, `leaf` and `revision` are indices modulo what exists.
 #[derive(Debug, Clone)]
 struct Change {
     id: usize,
@@ -50,24 +51,24 @@ enum Kind {
     Delete {
         leaf: usize,
     },
-    /// Names a revision that is no leaf, or was never heard of.
-    Stale {
+    /// Names a revision that is not a leaf, or does not exist.
+    NotALeaf {
         revision: usize,
         deletes: bool,
     },
-    /// A revision of another replica, from a family tree that every replica agrees on.
+    /// A revision of another replica, from a revision tree on which all replicas agree.
     Family {
         member: u32,
         length: usize,
     },
-    /// Another replica's edit of a revision that is known here, with some of its ancestry.
+    /// Another replica's edit of a known revision, with part of its ancestry.
     Branch {
         revision: usize,
         length: usize,
         steps: u32,
     },
-    /// What is known already comes once more.
-    Again {
+    /// A known revision, sent again.
+    Known {
         revision: usize,
         length: usize,
     },
@@ -79,7 +80,7 @@ enum Kind {
 struct LocalWrite {
     id: usize,
     body: Option<u64>,
-    /// Names the number it has now, a wrong one, or none.
+    /// Names its current number, a wrong one, or none.
     expected: Expected,
 }
 
@@ -94,7 +95,7 @@ enum Expected {
 enum Operation {
     Edit(Change),
     Bulk(Vec<Change>),
-    Transaction { changes: Vec<Change>, locals: Vec<LocalWrite>, gives_up: bool },
+    Transaction { changes: Vec<Change>, locals: Vec<LocalWrite>, aborts: bool },
     Local(LocalWrite),
     Reopen,
     ReopenWithoutTree,
@@ -104,17 +105,17 @@ enum Operation {
     Checkpoint,
     Compact,
     Flush,
-    Hold,
-    LetGo,
-    CompareHeld,
+    TakeSnapshot,
+    DropSnapshot,
+    CompareSnapshots,
     Subscribe,
-    Listen,
+    ReceiveChanges,
     Feed { since: u64, limit: usize },
     Compare,
     Check,
 }
 
-fn setting() -> impl Strategy<Value = Setting> {
+fn settings() -> impl Strategy<Value = Settings> {
     let sizes = (
         prop_oneof![Just(6 << 10), Just(20 << 10), Just(200 << 10)],
         prop_oneof![Just(4 << 10), Just(16 << 10), Just(256 << 10)],
@@ -129,7 +130,7 @@ fn setting() -> impl Strategy<Value = Setting> {
     )
         .prop_map(
             |((on_disk, background, cache, sync), (memory_bytes, segment_bytes), slice_rows, revs_limit, policy)| {
-                Setting {
+                Settings {
                     on_disk,
                     background,
                     memory_bytes,
@@ -151,10 +152,11 @@ fn change() -> impl Strategy<Value = Change> {
         3 => Just(Kind::Upsert),
         6 => small.clone().prop_map(|leaf| Kind::Replace { leaf }),
         3 => small.clone().prop_map(|leaf| Kind::Delete { leaf }),
-        1 => (0..30usize, any::<bool>()).prop_map(|(revision, deletes)| Kind::Stale { revision, deletes }),
+        1 => (0..30usize, any::<bool>()).prop_map(|(revision, deletes)| Kind::NotALeaf { revision, deletes }),
         2 => (1..16u32, 1..6usize).prop_map(|(member, length)| Kind::Family { member, length }),
-        2 => (0..30usize, 1..6usize, 1..4u32).prop_map(|(revision, length, steps)| Kind::Branch { revision, length, steps }),
-        1 => (0..30usize, 1..8usize).prop_map(|(revision, length)| Kind::Again { revision, length }),
+        2 => (0..30usize, 1..6usize, 1..4u32)
+            .prop_map(|(revision, length, steps)| Kind::Branch { revision, length, steps }),
+        1 => (0..30usize, 1..8usize).prop_map(|(revision, length)| Kind::Known { revision, length }),
         1 => Just(Kind::Gap),
     ];
     (0..IDS.len(), 0..200u64, kind).prop_map(|(id, body, kind)| Change { id, body, kind })
@@ -176,7 +178,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         40 => change().prop_map(Operation::Edit),
         8 => changes().prop_map(Operation::Bulk),
         10 => (changes(), locals, prop::bool::weighted(0.25))
-            .prop_map(|(changes, locals, gives_up)| Operation::Transaction { changes, locals, gives_up }),
+            .prop_map(|(changes, locals, aborts)| Operation::Transaction { changes, locals, aborts }),
         4 => local_write().prop_map(Operation::Local),
         2 => Just(Operation::Reopen),
         1 => Just(Operation::ReopenWithoutTree),
@@ -186,19 +188,19 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => Just(Operation::Checkpoint),
         3 => Just(Operation::Compact),
         1 => Just(Operation::Flush),
-        3 => Just(Operation::Hold),
-        1 => Just(Operation::LetGo),
-        2 => Just(Operation::CompareHeld),
+        3 => Just(Operation::TakeSnapshot),
+        1 => Just(Operation::DropSnapshot),
+        2 => Just(Operation::CompareSnapshots),
         1 => Just(Operation::Subscribe),
-        3 => Just(Operation::Listen),
+        3 => Just(Operation::ReceiveChanges),
         3 => (0..200u64, 1..12usize).prop_map(|(since, limit)| Operation::Feed { since, limit }),
         2 => Just(Operation::Compare),
         2 => Just(Operation::Check),
     ]
 }
 
-/// Ids: few, so that edits meet; plain ones, one that needs escapes, and two that are longer than a key of the tree and differ only at
-/// their ends.
+/// Few ids, so that edits conflict: plain ones, one that needs escaping, and two that are longer than a tree key and
+/// differ only at their ends.
 const IDS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "_design/views", "ü \"quoted\"\n", "A", "LONG1", "LONG2"];
 
 fn id_text(index: usize) -> String {
@@ -218,43 +220,43 @@ fn policy(number: u8) -> IndexPolicy {
 }
 
 struct Case {
-    setting: Setting,
+    settings: Settings,
     directory: Option<tempfile::TempDir>,
     db: Option<Database>,
     oracle: Oracle,
-    /// What every edit was called so far: the same edit must get the same name.
+    /// The revision that each edit got so far: the same edit must always get the same one.
     names: std::collections::BTreeMap<String, Revision>,
-    /// The body of every revision there ever was, by id and revision, so that a replica can send it again.
+    /// The body of every revision ever made, by id and revision, so that a replica can send it again.
     bodies: std::collections::BTreeMap<(String, Revision), (bool, Value)>,
-    held: Vec<(Snapshot, Oracle)>,
+    snapshots: Vec<(Snapshot, Oracle)>,
     subscription: Option<(Subscription, u64, std::collections::BTreeMap<String, stemmadb::Change>)>,
     operations: u64,
 }
 
-fn options(setting: &Setting) -> Options {
+fn options(settings: &Settings) -> Options {
     let options = Options::new()
-        .durability(if setting.sync { Durability::Sync } else { Durability::None })
-        .background(setting.background)
-        .cache_bytes(if setting.cache { 1 << 20 } else { 0 })
-        .revs_limit(setting.revs_limit);
-    testing::small(options, setting.memory_bytes, setting.segment_bytes, setting.slice_rows)
+        .durability(if settings.sync { Durability::Sync } else { Durability::None })
+        .background(settings.background)
+        .cache_bytes(if settings.cache { 1 << 20 } else { 0 })
+        .revs_limit(settings.revs_limit);
+    testing::with_small_limits(options, settings.memory_bytes, settings.segment_bytes, settings.slice_rows)
 }
 
 impl Case {
-    fn new(setting: Setting) -> Outcome<Self> {
-        let directory = if setting.on_disk { Some(tempfile::tempdir().expect("a temporary directory")) } else { None };
+    fn new(settings: Settings) -> Outcome<Self> {
+        let directory = if settings.on_disk { Some(tempfile::tempdir().expect("a temporary directory")) } else { None };
         let mut case = Case {
-            oracle: Oracle::new(setting.revs_limit),
+            oracle: Oracle::new(settings.revs_limit),
             directory,
             db: None,
             names: Default::default(),
             bodies: Default::default(),
-            held: Vec::new(),
+            snapshots: Vec::new(),
             subscription: None,
             operations: 0,
-            setting,
+            settings,
         };
-        let options = options(&case.setting).index(policy(case.setting.policy));
+        let options = options(&case.settings).index(policy(case.settings.policy));
         let db = match case.path() {
             Some(path) => Database::open_with(path, options),
             None => Database::in_memory_with(options),
@@ -284,50 +286,50 @@ impl Case {
         match operation {
             Operation::Edit(change) => self.edit(change),
             Operation::Bulk(changes) => self.bulk(changes),
-            Operation::Transaction { changes, locals, gives_up } => self.transaction(changes, locals, *gives_up),
+            Operation::Transaction { changes, locals, aborts } => self.transaction(changes, locals, *aborts),
             Operation::Local(write) => self.local(write),
             Operation::Reopen => self.reopen(|_| Ok(()), None),
             Operation::ReopenWithoutTree => self.reopen(without_tree, None),
             Operation::Rebuild => {
-                let options = options(&self.setting);
+                let options = options(&self.settings);
                 self.reopen(|path| ok(|| "rebuild".into(), Database::rebuild(path, options, |_| ())).map(drop), None)
             }
             Operation::ChangePolicy(number) => self.reopen(|_| Ok(()), Some(*number)),
             Operation::LimitRevisions(revs_limit) => {
                 self.db().maintenance().set_revs_limit(*revs_limit);
-                (self.setting.revs_limit, self.oracle.revs_limit) = (*revs_limit, *revs_limit);
+                (self.settings.revs_limit, self.oracle.revs_limit) = (*revs_limit, *revs_limit);
                 Ok(())
             }
             Operation::Checkpoint => ok(|| "checkpoint".into(), self.db().maintenance().checkpoint()),
             Operation::Compact => ok(|| "compact".into(), self.db().maintenance().compact()).map(|_| ()),
             Operation::Flush => ok(|| "flush".into(), self.db().flush()),
-            Operation::Hold => {
-                if self.held.len() < 4 {
-                    self.held.push((ok(|| "snapshot".into(), self.db().snapshot())?, self.oracle.clone()));
+            Operation::TakeSnapshot => {
+                if self.snapshots.len() < 4 {
+                    self.snapshots.push((ok(|| "snapshot".into(), self.db().snapshot())?, self.oracle.clone()));
                 }
                 Ok(())
             }
-            Operation::LetGo => {
-                if !self.held.is_empty() {
-                    self.held.remove(0);
+            Operation::DropSnapshot => {
+                if !self.snapshots.is_empty() {
+                    self.snapshots.remove(0);
                 }
                 Ok(())
             }
-            Operation::CompareHeld => self.compare_held(),
+            Operation::CompareSnapshots => self.compare_snapshots(),
             Operation::Subscribe => {
                 let since = self.oracle.sequence / 2;
-                let subscription = self.db().subscribe(Sequence::new(since)).documents(self.setting.cache);
+                let subscription = self.db().subscribe(Sequence::new(since)).documents(self.settings.cache);
                 self.subscription = Some((subscription, since, Default::default()));
                 Ok(())
             }
-            Operation::Listen => self.listen(),
+            Operation::ReceiveChanges => self.receive_changes(),
             Operation::Feed { since, limit } => self.feed(*since, *limit),
             Operation::Compare => self.compare(),
             Operation::Check => sound(self.db()),
         }
     }
 
-    /// What the change is as an edit, in the state the oracle is in.
+    /// Converts a change to an edit in the oracle's current state.
     fn resolve(&self, oracle: &Oracle, change: &Change) -> Edit {
         let text = id_text(change.id);
         let id = DocumentId::new(&text).expect("a good id");
@@ -351,7 +353,7 @@ impl Case {
             Kind::Upsert => Edit::Upsert { id, body: value },
             Kind::Replace { leaf: at } => Edit::Replace { id, revision: leaf(at), body: value },
             Kind::Delete { leaf: at } => Edit::Delete { id, revision: leaf(at) },
-            Kind::Stale { revision: at, deletes } => {
+            Kind::NotALeaf { revision: at, deletes } => {
                 let revision = known(at).filter(|_| at % 3 != 0).unwrap_or_else(|| revision("7-nobody"));
                 if deletes { Edit::Delete { id, revision } } else { Edit::Replace { id, revision, body: value } }
             }
@@ -367,7 +369,7 @@ impl Case {
                 }
                 self.foreign(id, path)
             }
-            Kind::Again { revision: at, length } => match known(at) {
+            Kind::Known { revision: at, length } => match known(at) {
                 Some(start) => self.foreign(id, path_from(start, length)),
                 None => self.foreign(id, vec![revision("1-again")]),
             },
@@ -381,7 +383,7 @@ impl Case {
         }
     }
 
-    /// A replica tells of a revision what every replica would.
+    /// An edit by a replica, with the content that every replica has for this revision.
     fn foreign(&self, id: DocumentId, revisions: Vec<Revision>) -> Edit {
         let newest = revisions[0];
         let (deleted, body) = match self.bodies.get(&(id.as_str().to_owned(), newest)) {
@@ -394,8 +396,8 @@ impl Case {
         Edit::Foreign { id, revisions, deleted, body, files: Vec::new() }
     }
 
-    /// Checks how one edit went, and notes it in `oracle`.
-    fn settle(&mut self, oracle: &mut Oracle, edit: &Edit, result: &stemmadb::Result<Revision>) -> Outcome {
+    /// Checks the result of one edit and applies it to `oracle`.
+    fn check_edit(&mut self, oracle: &mut Oracle, edit: &Edit, result: &stemmadb::Result<Revision>) -> Outcome {
         self.operations += 1;
         let expected = oracle.expect(edit);
         let (parent, made) = match (expected, result) {
@@ -431,7 +433,7 @@ impl Case {
         let edit = self.resolve(&self.oracle, change);
         let result = self.db().edit(edit.clone());
         let mut oracle = self.oracle.clone();
-        self.settle(&mut oracle, &edit, &result)?;
+        self.check_edit(&mut oracle, &edit, &result)?;
         self.oracle = oracle;
         self.oracle.compare_document(self.db(), edit.id().as_str())
     }
@@ -441,13 +443,13 @@ impl Case {
         let results = ok(|| "bulk".into(), self.db().bulk(edits.clone()))?;
         let mut oracle = self.oracle.clone();
         for (edit, result) in edits.iter().zip(&results) {
-            self.settle(&mut oracle, edit, result)?;
+            self.check_edit(&mut oracle, edit, result)?;
         }
         self.oracle = oracle;
         Ok(())
     }
 
-    fn transaction(&mut self, changes: &[Change], locals: &[LocalWrite], gives_up: bool) -> Outcome {
+    fn transaction(&mut self, changes: &[Change], locals: &[LocalWrite], aborts: bool) -> Outcome {
         let mut oracle = self.oracle.clone();
         let db = self.db().clone();
         let mut wrong = Ok(());
@@ -456,7 +458,7 @@ impl Case {
                 for change in changes {
                     let edit = self.resolve(&oracle, change);
                     let result = transaction.edit(edit.clone());
-                    self.settle(&mut oracle, &edit, &result)?;
+                    self.check_edit(&mut oracle, &edit, &result)?;
                     let id = edit.id().as_str();
                     let found = ok(|| format!("get {id} in a transaction"), transaction.get(id))?;
                     let expected = oracle.documents.get(id).filter(|document| document.is_live());
@@ -470,12 +472,12 @@ impl Case {
                 }
                 Ok(())
             })();
-            if gives_up || wrong.is_err() { Err(Error::invalid("given up")) } else { Ok(()) }
+            if aborts || wrong.is_err() { Err(Error::invalid("aborted")) } else { Ok(()) }
         });
         wrong?;
         match written {
-            Ok(()) if !gives_up => self.oracle = oracle,
-            Err(error) if gives_up && error.message() == "given up" => {}
+            Ok(()) if !aborts => self.oracle = oracle,
+            Err(error) if aborts && error.message() == "aborted" => {}
             other => return Err(format!("transaction: {other:?}")),
         }
         if let Some(last) = changes.last() {
@@ -511,7 +513,7 @@ impl Case {
 
     fn reopen(&mut self, between: impl FnOnce(&std::path::Path) -> Outcome, new_policy: Option<u8>) -> Outcome {
         let Some(path) = self.path() else { return Ok(()) };
-        self.held.clear();
+        self.snapshots.clear();
         self.subscription = None;
         let db = self.db.take().expect("open between operations");
         if self.oracle.sequence.is_multiple_of(2) {
@@ -520,7 +522,7 @@ impl Case {
             drop(db);
         }
         between(&path)?;
-        let mut options = options(&self.setting);
+        let mut options = options(&self.settings);
         if let Some(number) = new_policy {
             options = options.index(policy(number));
         }
@@ -528,8 +530,8 @@ impl Case {
         self.compare()
     }
 
-    fn compare_held(&self) -> Outcome {
-        for (snapshot, oracle) in &self.held {
+    fn compare_snapshots(&self) -> Outcome {
+        for (snapshot, oracle) in &self.snapshots {
             if snapshot.sequence().get() != oracle.sequence {
                 return Err(format!("a snapshot of {} is at {}", oracle.sequence, snapshot.sequence()));
             }
@@ -542,27 +544,27 @@ impl Case {
         Ok(())
     }
 
-    /// After listening, the subscriber knows the latest of every document that changed since it began.
-    fn listen(&mut self) -> Outcome {
-        let Some((subscription, since, heard)) = &mut self.subscription else { return Ok(()) };
+    /// After listening, the subscriber knows the latest change of every document changed since it subscribed.
+    fn receive_changes(&mut self) -> Outcome {
+        let Some((subscription, since, received)) = &mut self.subscription else { return Ok(()) };
         let mut last = 0;
         let before = subscription.reached().get();
         while let Some(change) = ok(|| "listen".into(), subscription.next_within(std::time::Duration::ZERO))? {
             let sequence = change.sequence.get();
             if sequence <= last.max(before) {
-                return Err(format!("a subscriber at {before} hears {sequence} after {last}"));
+                return Err(format!("a subscriber at {before} receives {sequence} after {last}"));
             }
             last = sequence;
-            heard.insert(change.id.to_string(), change);
+            received.insert(change.id.to_string(), change);
         }
         if subscription.reached().get() != self.oracle.sequence {
             let (position, sequence) = (subscription.reached(), self.oracle.sequence);
-            return Err(format!("a subscriber is at {position} when all is heard up to {sequence}"));
+            return Err(format!("a subscriber is at {position} after receiving everything up to {sequence}"));
         }
         for (id, document) in &self.oracle.documents {
-            match heard.get(id) {
+            match received.get(id) {
                 Some(change) => document.compare_change(change)?,
-                None if document.sequence > *since => return Err(format!("a subscriber never heard of {id}")),
+                None if document.sequence > *since => return Err(format!("a subscriber never received {id}")),
                 None => {}
             }
         }
@@ -600,8 +602,8 @@ impl Case {
 
     fn finish(mut self) -> Outcome<u64> {
         self.compare()?;
-        self.compare_held()?;
-        self.listen()?;
+        self.compare_snapshots()?;
+        self.receive_changes()?;
         sound(self.db())?;
         self.reopen(|_| Ok(()), None)?;
         self.reopen(without_tree, None)?;
@@ -622,14 +624,14 @@ fn revision(text: &str) -> Revision {
     text.parse().expect("a good revision")
 }
 
-/// A number that stands for a text.
+/// A hash of a text.
 fn hash(text: &str) -> u64 {
     text.bytes()
         .fold(Random(text.len() as u64), |random, byte| Random(Random(random.0 ^ u64::from(byte)).next()))
         .next()
 }
 
-/// The revision another replica makes of `parent`: the seed says which.
+/// The revision that another replica makes of `parent`; the seed selects one of several.
 fn child(parent: Option<&Revision>, seed: u64) -> Revision {
     let generation = parent.map_or(1, |parent| parent.generation() + 1);
     let name = hash(&format!("{parent:?} {}", seed % 3)) >> 32;
@@ -648,9 +650,9 @@ fn run_cases(cases: u64, seed: u64) {
     let mut runner = TestRunner::new_with_rng(config, rng);
     let always_background = number_from("STEMMA_MODEL_BACKGROUND", 0) > 0;
     let total = std::cell::Cell::new(0);
-    let outcome = runner.run(&(setting(), prop::collection::vec(operation(), 1..200)), |(setting, operations)| {
-        let setting = Setting { background: setting.background || always_background, ..setting };
-        let outcome = Case::new(setting).and_then(|mut case| {
+    let outcome = runner.run(&(settings(), prop::collection::vec(operation(), 1..200)), |(settings, operations)| {
+        let settings = Settings { background: settings.background || always_background, ..settings };
+        let outcome = Case::new(settings).and_then(|mut case| {
             for (at, operation) in operations.iter().enumerate() {
                 case.run(operation).map_err(|what| format!("operation {at}: {what}"))?;
             }
@@ -671,6 +673,6 @@ fn run_cases(cases: u64, seed: u64) {
 }
 
 #[test]
-fn the_database_agrees_with_the_oracle() {
+fn database_matches_the_oracle() {
     run_cases(number_from("STEMMA_MODEL_CASES", 120), number_from("STEMMA_MODEL_SEED", 1));
 }

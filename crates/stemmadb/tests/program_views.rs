@@ -1,4 +1,5 @@
-//! Views whose functions are given at run time: CouchDB's order, ranges, groups and reducers, beside the same done naively.
+//! Program views, whose functions are given at run time: CouchDB's collation, ranges, groups and reducers, compared
+//! with naive computations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use stemmadb::{
     Result, RowBound, RowChoice, Value, ViewProgram,
 };
 
-/// Emits what documents have in `rows`: `[[key, value], …]`.
+/// Emits the `rows` of each document: `[[key, value], …]`.
 struct Rows {
     name: String,
     reducer: ProgramReducer,
@@ -30,11 +31,11 @@ impl ViewProgram for Rows {
         self.reducer
     }
 
-    /// Joins keys, ids and values: the order shows.
+    /// Concatenates keys, ids and values, so that the order is visible.
     fn reduce(&self, rows: &[ProgramRow]) -> Result<Value> {
         assert!(!rows.is_empty());
-        let told = rows.iter().map(|row| format!("{}@{}={};", row.key.to_json(), row.id, row.value.to_json()));
-        Ok(told.collect::<String>().into())
+        let joined = rows.iter().map(|row| format!("{}@{}={};", row.key.to_json(), row.id, row.value.to_json()));
+        Ok(joined.collect::<String>().into())
     }
 
     fn rereduce(&self, parts: &[Value]) -> Result<Value> {
@@ -65,7 +66,7 @@ fn value(json: &Json) -> Value {
     Value::parse(json.to_string().as_bytes()).unwrap()
 }
 
-fn told(value: &Value) -> Json {
+fn to_json(value: &Value) -> Json {
     serde_json::from_str(&value.to_json()).unwrap()
 }
 
@@ -76,14 +77,14 @@ fn put(db: &Database, id: &str, rows: &Json) {
 /// `[key, id, value]` of each row.
 fn rows(view: &ProgramView, choice: RowChoice, descending: bool) -> Vec<Json> {
     let rows = view.query().among(choice).descending(descending).rows().unwrap();
-    rows.map(|row| row.map(|row| json!([told(&row.key), row.id, told(&row.value)])).unwrap()).collect()
+    rows.map(|row| row.map(|row| json!([to_json(&row.key), row.id, to_json(&row.value)])).unwrap()).collect()
 }
 
 fn bound(key: Json, id: Option<&str>, is_inclusive: bool) -> Option<RowBound> {
     Some(RowBound { key: value(&key), id: id.map(str::to_owned), is_inclusive })
 }
 
-/// Keys in ascending order; those of one inner list are equal in ICU's eyes.
+/// Keys in ascending order; each is distinct under ICU.
 fn ascending() -> Vec<Json> {
     vec![
         json!(null),
@@ -125,10 +126,10 @@ fn ascending() -> Vec<Json> {
 }
 
 #[test]
-fn rows_are_in_the_order_of_icu_and_then_of_ids() {
+fn rows_are_in_icu_order_then_by_id() {
     let db = Database::in_memory();
     let keys = ascending();
-    // Ids against the order in which documents are inserted.
+    // Ids in the reverse order of insertion.
     for (at, key) in keys.iter().enumerate().rev() {
         put(&db, &format!("z{at:03}"), &json!([[key, 1]]));
         put(&db, &format!("b{at:03}"), &json!([[key, 2]]));
@@ -141,15 +142,15 @@ fn rows_are_in_the_order_of_icu_and_then_of_ids() {
         .collect();
     assert_eq!(rows(&view, RowChoice::All, false), expected);
     assert_eq!(rows(&view, RowChoice::All, true), expected.iter().rev().cloned().collect::<Vec<_>>());
-    // Every range, in both directions, with bounds within and without.
+    // Every range, in both directions, with inclusive and exclusive bounds.
     for lower in (0..keys.len()).step_by(3) {
         for upper in lower..keys.len() {
             for (from, to) in [(true, true), (true, false), (false, true), (false, false)] {
                 let choice =
                     RowChoice::Range(bound(keys[lower].clone(), None, from), bound(keys[upper].clone(), None, to));
                 let (first, last) = (2 * (lower + usize::from(!from)), 2 * (upper + usize::from(to)));
-                let wanted = expected.get(first..last).unwrap_or_default();
-                assert_eq!(rows(&view, choice.clone(), false), wanted, "{choice:?}");
+                let expected_rows = expected.get(first..last).unwrap_or_default();
+                assert_eq!(rows(&view, choice.clone(), false), expected_rows, "{choice:?}");
                 let answer = view.query().among(choice).rows().unwrap();
                 assert_eq!((answer.total(), answer.offset() as usize), (expected.len() as u64, first));
             }
@@ -158,7 +159,7 @@ fn rows_are_in_the_order_of_icu_and_then_of_ids() {
 }
 
 #[test]
-fn bounds_name_documents_too() {
+fn bounds_can_include_document_ids() {
     let db = Database::in_memory();
     for id in ["a", "ab", "b", "c\u{0}", "c", "d"] {
         put(&db, id, &json!([["k", null], ["k", 1], ["l", null]]));
@@ -179,7 +180,7 @@ fn bounds_name_documents_too() {
 }
 
 #[test]
-fn keys_are_answered_in_the_order_they_are_asked() {
+fn keys_are_returned_in_the_requested_order() {
     let db = Database::in_memory();
     for n in 0..10 {
         put(&db, &format!("d{n}"), &json!([[n % 3, n], [["x", n % 2], 1]]));
@@ -194,13 +195,13 @@ fn keys_are_answered_in_the_order_they_are_asked() {
         .among(keys)
         .groups(None)
         .unwrap()
-        .map(|group| group.map(|(key, sum)| json!([told(&key), told(&sum)])).unwrap())
+        .map(|group| group.map(|(key, sum)| json!([to_json(&key), to_json(&sum)])).unwrap())
         .collect();
     assert_eq!(groups, [json!([2, 15]), json!([0, 18]), json!([2, 15])]);
 }
 
 #[test]
-fn reducers_are_those_of_couchdb() {
+fn reducers_match_couchdb() {
     let cases = [
         (ProgramReducer::Count, json!([null, "x", {}]), json!(3)),
         (ProgramReducer::Sum, json!([1, 2, 0.5]), json!(3.5)),
@@ -215,7 +216,9 @@ fn reducers_are_those_of_couchdb() {
             ProgramReducer::Stats,
             json!([[1, 2], [3, 4]]),
             json!([
-            {"sum": 4, "count": 2, "min": 1, "max": 3, "sumsqr": 10}, {"sum": 6, "count": 2, "min": 2, "max": 4, "sumsqr": 20}]),
+                {"sum": 4, "count": 2, "min": 1, "max": 3, "sumsqr": 10},
+                {"sum": 6, "count": 2, "min": 2, "max": 4, "sumsqr": 20}
+            ]),
         ),
         (
             ProgramReducer::Stats,
@@ -241,7 +244,7 @@ fn reducers_are_those_of_couchdb() {
             values.as_array().unwrap().iter().enumerate().map(|(at, value)| json!([at, value])).collect();
         put(&db, "d", &json!(emitted));
         let (view, _) = view(&db, reducer);
-        assert_eq!(told(&view.query().reduce().unwrap().unwrap()), expected, "{reducer:?} of {values}");
+        assert_eq!(to_json(&view.query().reduce().unwrap().unwrap()), expected, "{reducer:?} of {values}");
     }
     for (reducer, values) in [
         (ProgramReducer::Sum, json!([1, "x"])),
@@ -257,10 +260,10 @@ fn reducers_are_those_of_couchdb() {
             put(&db, &format!("d{at}"), &json!([[at, value]]));
         }
         let (view, _) = view(&db, reducer);
-        let told = told(&view.query().reduce().unwrap().unwrap());
-        assert_eq!(told["error"], "builtin_reduce_error", "{reducer:?} of {values}: {told}");
-        assert!(told["reason"].as_str().unwrap().contains("function requires that"), "{told}");
-        // What is no sum can be read as rows all the same.
+        let reduced = to_json(&view.query().reduce().unwrap().unwrap());
+        assert_eq!(reduced["error"], "builtin_reduce_error", "{reducer:?} of {values}: {reduced}");
+        assert!(reduced["reason"].as_str().unwrap().contains("function requires that"), "{reduced}");
+        // Values that can't be summed can still be read as rows.
         assert_eq!(rows(&view, RowChoice::All, false).len(), values.as_array().unwrap().len());
     }
     let db = Database::in_memory();
@@ -271,19 +274,19 @@ fn reducers_are_those_of_couchdb() {
 }
 
 #[test]
-fn ends_and_ranks_are_those_of_any_range_however_many_rows_there_are() {
+fn first_last_top_and_bottom_are_correct_for_any_range() {
     let db = Database::in_memory();
     let numbers: Vec<i64> = (0..3000).map(|n| (n * 7919) % 1009).collect();
     for (at, number) in numbers.iter().enumerate() {
         put(&db, &format!("d{at:04}"), &json!([[at, number]]));
     }
     for (from, to) in [(0, 2999), (0, 0), (17, 18), (1, 2998), (1000, 2500), (2999, 2999)] {
-        let mut wanted: Vec<i64> = numbers[from..=to].to_vec();
-        let ends = (wanted[0], *wanted.last().unwrap());
-        wanted.sort_unstable();
-        wanted.dedup();
-        let least: Vec<_> = wanted.iter().take(5).copied().collect();
-        let greatest: Vec<_> = wanted.iter().rev().take(100).copied().collect();
+        let mut expected_rows: Vec<i64> = numbers[from..=to].to_vec();
+        let ends = (expected_rows[0], *expected_rows.last().unwrap());
+        expected_rows.sort_unstable();
+        expected_rows.dedup();
+        let least: Vec<_> = expected_rows.iter().take(5).copied().collect();
+        let greatest: Vec<_> = expected_rows.iter().rev().take(100).copied().collect();
         for (reducer, expected) in [
             (ProgramReducer::First, json!(ends.0)),
             (ProgramReducer::Last, json!(ends.1)),
@@ -292,7 +295,7 @@ fn ends_and_ranks_are_those_of_any_range_however_many_rows_there_are() {
         ] {
             let choice = RowChoice::Range(bound(json!(from), None, true), bound(json!(to), None, true));
             let reduced = view(&db, reducer).0.query().among(choice).reduce().unwrap().unwrap();
-            assert_eq!(told(&reduced), expected, "{reducer:?} of {from} to {to}");
+            assert_eq!(to_json(&reduced), expected, "{reducer:?} of {from} to {to}");
         }
     }
     for (name, expected) in [
@@ -309,26 +312,26 @@ fn ends_and_ranks_are_those_of_any_range_however_many_rows_there_are() {
 }
 
 #[test]
-fn sums_that_grow_with_the_view_are_refused() {
+fn sums_that_grow_with_the_view_are_rejected() {
     let db = Database::in_memory();
     let counted = |n: usize| json!([[n, {format!("name {n} of a hundred and more letters {}", "x".repeat(100)): 1}]]);
     (0..20).for_each(|n| put(&db, &format!("d{n}"), &counted(n)));
     let (view, _) = view(&db, ProgramReducer::Sum);
-    let sum = || told(&view.query().reduce().unwrap().unwrap());
+    let sum = || to_json(&view.query().reduce().unwrap().unwrap());
     assert_eq!(sum().as_object().unwrap().len(), 20);
     (20..200).for_each(|n| put(&db, &format!("d{n}"), &counted(n)));
     assert_eq!(sum()["error"], "builtin_reduce_error");
     assert!(sum()["reason"].as_str().unwrap().contains("must shrink more rapidly"), "{}", sum());
-    // Large sums of much larger input are what they are for.
+    // Large sums of much larger input are allowed.
     let wide = |n: usize| json!([[n, {"a": vec![n; 2000]}]]);
     let db = Database::in_memory();
     (0..20).for_each(|n| put(&db, &format!("d{n}"), &wide(n)));
     let (view, _) = self::view(&db, ProgramReducer::Sum);
-    assert_eq!(told(&view.query().reduce().unwrap().unwrap())["a"], json!(vec![190; 2000]));
+    assert_eq!(to_json(&view.query().reduce().unwrap().unwrap())["a"], json!(vec![190; 2000]));
 }
 
 #[test]
-fn groups_by_levels_within_ranges_both_ways() {
+fn groups_by_level_within_ranges_in_both_directions() {
     let db = Database::in_memory();
     let mut expected = std::collections::BTreeMap::new();
     for n in 0..600_i64 {
@@ -340,15 +343,15 @@ fn groups_by_levels_within_ranges_both_ways() {
         query
             .groups(level)
             .unwrap()
-            .map(|group| group.map(|(key, sum)| json!([told(&key), told(&sum)])).unwrap())
+            .map(|group| group.map(|(key, sum)| json!([to_json(&key), to_json(&sum)])).unwrap())
             .collect()
     };
-    let wanted: Vec<Json> = std::iter::once(json!(["text", 600]))
+    let expected_rows: Vec<Json> = std::iter::once(json!(["text", 600]))
         .chain(expected.iter().map(|((a, b), sum)| json!([[a, b], sum])))
         .collect();
-    assert_eq!(groups(view.query(), Some(2)), wanted);
-    assert_eq!(groups(view.query().descending(true), Some(2)), wanted.iter().rev().cloned().collect::<Vec<_>>());
-    assert_eq!(groups(view.query().skip(2).limit(3), Some(2)), wanted[2..5]);
+    assert_eq!(groups(view.query(), Some(2)), expected_rows);
+    assert_eq!(groups(view.query().descending(true), Some(2)), expected_rows.iter().rev().cloned().collect::<Vec<_>>());
+    assert_eq!(groups(view.query().skip(2).limit(3), Some(2)), expected_rows[2..5]);
     assert_eq!(groups(view.query(), Some(1)).len(), 4);
     assert_eq!(groups(view.query(), None).len(), 601);
     // A range that cuts groups at both ends.
@@ -361,9 +364,9 @@ fn groups_by_levels_within_ranges_both_ways() {
 }
 
 #[test]
-fn only_what_changed_is_mapped_and_custom_reductions_see_all() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("x.stemma");
+fn only_changed_documents_are_mapped_and_custom_reductions_see_all_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.stemma");
     let mut model = std::collections::BTreeMap::new();
     let mut seed = 7_u64;
     let mut random = |bound: u64| {
@@ -387,30 +390,30 @@ fn only_what_changed_is_mapped_and_custom_reductions_see_all() {
         }
         let before = mapped.load(Ordering::Relaxed);
         let found = rows(&opened, RowChoice::All, false);
-        assert!(mapped.load(Ordering::Relaxed) - before <= 41, "only what changed is mapped");
-        let mut wanted: Vec<(u64, String, u64)> = model
+        assert!(mapped.load(Ordering::Relaxed) - before <= 41, "only changed documents are mapped");
+        let mut expected_rows: Vec<(u64, String, u64)> = model
             .iter()
             .flat_map(|(id, keys)| {
                 keys.iter().map(move |row| (row[0].as_u64().unwrap(), id.clone(), row[1].as_u64().unwrap()))
             })
             .collect();
-        wanted.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        expected_rows.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         let found: Vec<(u64, String, u64)> = found
             .iter()
             .map(|row| (row[0].as_u64().unwrap(), row[1].as_str().unwrap().to_owned(), row[2].as_u64().unwrap()))
             .collect();
-        let told = |rows: &[(u64, String, u64)]| -> String {
+        let concatenated = |rows: &[(u64, String, u64)]| -> String {
             rows.iter().map(|(key, id, value)| format!("{key}@{id}={value};")).collect()
         };
         let in_order =
             |rows: &[(u64, String, u64)]| rows.iter().map(|(key, id, _)| (*key, id.clone())).collect::<Vec<_>>();
-        assert_eq!(in_order(&found), in_order(&wanted));
+        assert_eq!(in_order(&found), in_order(&expected_rows));
         let reduced = opened.query().reduce().unwrap();
-        assert_eq!(reduced.map(|told| told.as_str().unwrap().to_owned()).unwrap_or_default(), told(&found));
+        assert_eq!(reduced.map(|text| text.as_str().unwrap().to_owned()).unwrap_or_default(), concatenated(&found));
         let part: Vec<_> = found.iter().filter(|row| (10..30).contains(&row.0)).cloned().collect();
         let choice = RowChoice::Range(bound(json!(10), None, true), bound(json!(30), None, false));
         let reduced = opened.query().among(choice).reduce().unwrap();
-        assert_eq!(reduced.map(|told| told.as_str().unwrap().to_owned()).unwrap_or_default(), told(&part));
+        assert_eq!(reduced.map(|text| text.as_str().unwrap().to_owned()).unwrap_or_default(), concatenated(&part));
     }
     let all = rows(&opened, RowChoice::All, false);
     assert!(db.maintenance().check().unwrap().damages.is_empty());
@@ -419,7 +422,7 @@ fn only_what_changed_is_mapped_and_custom_reductions_see_all() {
     let db = Database::open(&path).unwrap();
     let (opened, mapped) = view(&db, ProgramReducer::Custom);
     assert_eq!(rows(&opened, RowChoice::All, false), all);
-    assert_eq!(mapped.load(Ordering::Relaxed), 0, "nothing is mapped again");
+    assert_eq!(mapped.load(Ordering::Relaxed), 0, "no document is mapped again");
     assert_eq!(db.views().names().unwrap(), ["rows Custom"]);
     db.views().remove("rows Custom").unwrap();
     assert!(db.views().names().unwrap().is_empty());
@@ -427,7 +430,7 @@ fn only_what_changed_is_mapped_and_custom_reductions_see_all() {
 }
 
 #[test]
-fn long_keys_have_their_place() {
+fn long_keys_are_sorted_and_grouped() {
     let db = Database::in_memory();
     let long = |first: &str, last: &str| format!("{first}{}{last}", "x".repeat(2000));
     put(&db, "1", &json!([[long("a", "1"), 1], [long("a", "2"), 2]]));
@@ -437,7 +440,7 @@ fn long_keys_have_their_place() {
     let found = rows(&view, RowChoice::All, false);
     let values: Vec<i64> = found.iter().map(|row| row[2].as_i64().unwrap()).collect();
     assert_eq!(values[2..], [5, 3, 6, 7, 4]);
-    assert_eq!(found[3][0], long("b", ""), "the whole key comes back");
+    assert_eq!(found[3][0], long("b", ""), "the whole key is returned");
     for (key, sum) in
         [(json!(long("a", "1")), 1), (json!(long("a", "2")), 2), (json!(["p", long("c", ""), "q"]), 4), (json!("k"), 6)]
     {
@@ -449,7 +452,7 @@ fn long_keys_have_their_place() {
 }
 
 #[test]
-fn what_can_t_be_mapped_has_no_rows_and_a_program_that_fails_keeps_nothing() {
+fn unmappable_documents_have_no_rows_and_failing_programs_store_nothing() {
     let db = Database::in_memory();
     put(&db, "good", &json!([[1, 1]]));
     db.insert("bad", &json!({"stop": true})).unwrap();

@@ -1,4 +1,5 @@
-//! The README's program is `examples/first.rs` byte for byte, and prints what the README says. `STEMMA_BLESS=1` writes both into the README.
+//! The README's program equals `examples/first.rs` and prints what the README shows. `STEMMA_BLESS=1` updates both in
+//! the README.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +8,7 @@ fn manifest() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The program as `cargo test` built it, beside the tests.
+/// The example program that `cargo test` built next to the tests.
 fn built_program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let name = format!("first{}", std::env::consts::EXE_SUFFIX);
@@ -16,7 +17,7 @@ fn built_program() -> PathBuf {
     program
 }
 
-/// The text with the block that begins with `open` replaced, and what stood there.
+/// Replaces the block that starts with `open`; returns the new text and the previous block.
 fn replace_block(text: &str, open: &str, new: &str) -> (String, String) {
     let start = text.find(open).unwrap_or_else(|| panic!("the README has no block {open:?}")) + open.len();
     let end = start + text[start..].find("```").unwrap();
@@ -24,13 +25,13 @@ fn replace_block(text: &str, open: &str, new: &str) -> (String, String) {
 }
 
 #[test]
-fn the_program_of_the_readme_is_the_one_that_runs_and_prints_as_said() {
+fn readme_program_runs_and_prints_the_shown_output() {
     let source = std::fs::read_to_string(manifest().join("examples/first.rs")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new(built_program()).current_dir(&directory).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(source.lines().count() <= 25, "the first minute has 25 lines");
+    assert!(source.lines().count() <= 25, "the README's program has at most 25 lines");
 
     let readme = manifest().join("../../README.md");
     let text = std::fs::read_to_string(&readme).unwrap();

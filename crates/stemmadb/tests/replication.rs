@@ -1,4 +1,5 @@
-//! Two databases come to agree: every leaf, every file, whichever way and however often it is interrupted.
+//! Replication between two databases: every leaf and every attachment converges in either direction, despite
+//! interruptions.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,7 +13,7 @@ use stemmadb::{
     Transfer, Value, Wanted, Written,
 };
 
-/// Every leaf of every document, with its ancestry, body and files.
+/// Every leaf of every document, with its ancestry, body and attachments.
 fn state(db: &Database) -> BTreeMap<String, Vec<String>> {
     let mut state = BTreeMap::new();
     for change in db.changes(Sequence::ZERO).unwrap().run() {
@@ -43,14 +44,14 @@ fn write_at_random(db: &Database, random: &mut Random, count: usize) {
 }
 
 #[test]
-fn replicas_converge_whoever_writes_what() {
+fn replicas_converge_under_concurrent_writes() {
     let mut random = Random::new(3);
     let databases = [Database::in_memory(), Database::in_memory(), Database::in_memory()];
     for _ in 0..8 {
         for db in &databases {
             write_at_random(db, &mut random, 40);
         }
-        // Round and round, in a chain that closes.
+        // Twice around a closed chain.
         for _ in 0..2 {
             for (from, to) in [(0, 1), (1, 2), (2, 0)] {
                 databases[from].replicate_to(&databases[to]).unwrap();
@@ -65,41 +66,41 @@ fn replicas_converge_whoever_writes_what() {
         assert!(db.maintenance().check().unwrap().is_sound());
     }
     let mut content = String::new();
-    let with_file = state(&databases[0]).into_keys().find_map(|id| databases[2].files().open(&id, "file").unwrap());
+    let with_file = state(&databases[0]).into_keys().find_map(|id| databases[2].attachment(&id, "file").unwrap());
     with_file.unwrap().read_to_string(&mut content).unwrap();
     assert!(content.starts_with("content "));
 }
 
 #[test]
-fn what_was_done_is_not_done_again() {
-    let (here, there) = (Database::in_memory(), Database::in_memory());
+fn later_replications_transfer_only_new_changes() {
+    let (source, target) = (Database::in_memory(), Database::in_memory());
     for n in 0..1200 {
-        here.insert(&format!("{n}"), &json!({"n": n})).unwrap();
+        source.insert(&format!("{n}"), &json!({"n": n})).unwrap();
     }
-    let first = here.replicate_to(&there).unwrap();
+    let first = source.replicate_to(&target).unwrap();
     assert_eq!((first.written_count, first.failed_count, first.checked_count), (1200, 0, 1200));
-    let second = here.replicate_to(&there).unwrap();
+    let second = source.replicate_to(&target).unwrap();
     assert_eq!((second.checked_count, second.read_count), (0, 0));
-    here.upsert("7", &json!({"n": -7})).unwrap();
-    let third = there.replicate_from(&here).unwrap();
+    source.upsert("7", &json!({"n": -7})).unwrap();
+    let third = target.replicate_from(&source).unwrap();
     assert_eq!((third.checked_count, third.written_count), (1, 1));
-    // Another selection has a checkpoint of its own.
+    // A different selection has its own checkpoint.
     let ids = Selection::Ids(["1", "2"].map(str::to_owned).into());
-    let narrowed = Replication::new(&here, &Database::in_memory()).only(ids).run().unwrap();
+    let narrowed = Replication::new(&source, &Database::in_memory()).only(ids).run().unwrap();
     assert_eq!(narrowed.written_count, 2);
     let other = Database::in_memory();
     let selector = Selection::Selector(Value::parse(r#"{"n": {"$lt": 10}}"#).unwrap());
-    let selected = Replication::new(&here, &other).only(selector).batch(3).run().unwrap();
+    let selected = Replication::new(&source, &other).only(selector).batch(3).run().unwrap();
     assert_eq!((selected.written_count, other.get("7").unwrap().is_some()), (10, true));
 }
 
-/// A peer before whose writes something happens.
-struct Interrupted<'a> {
+/// A peer that runs a callback before each write.
+struct InterruptedPeer<'a> {
     inner: &'a Database,
     before_write: &'a (dyn Fn() -> Result<()> + Sync),
 }
 
-impl Peer for Interrupted<'_> {
+impl Peer for InterruptedPeer<'_> {
     fn identity(&self) -> Result<String> {
         self.inner.identity()
     }
@@ -122,16 +123,16 @@ impl Peer for Interrupted<'_> {
         (self.before_write)()?;
         Peer::write(self.inner, transfers, written)
     }
-    fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
-        self.inner.wait(since, patience)
+    fn wait(&self, since: &Value, timeout: Duration) -> Result<()> {
+        self.inner.wait(since, timeout)
     }
 }
 
 #[test]
-fn a_replication_that_breaks_off_goes_on_where_it_was() {
-    let (here, there) = (Database::in_memory(), Database::in_memory());
+fn interrupted_replication_resumes_at_its_checkpoint() {
+    let (source, target) = (Database::in_memory(), Database::in_memory());
     for n in 0..1000 {
-        here.insert(&format!("{n}"), &json!({"n": n})).unwrap();
+        source.insert(&format!("{n}"), &json!({"n": n})).unwrap();
     }
     let left = AtomicUsize::new(3);
     let count_down = || match left.load(Ordering::Relaxed) {
@@ -141,21 +142,21 @@ fn a_replication_that_breaks_off_goes_on_where_it_was() {
             Ok(())
         }
     };
-    let breaking = Interrupted { inner: &there, before_write: &count_down };
-    let error = Replication::new(&here, &breaking).batch(100).run().unwrap_err();
+    let breaking = InterruptedPeer { inner: &target, before_write: &count_down };
+    let error = Replication::new(&source, &breaking).batch(100).run().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    let rest = Replication::new(&here, &there).batch(100).run().unwrap();
+    let rest = Replication::new(&source, &target).batch(100).run().unwrap();
     assert_eq!((rest.checked_count, rest.written_count), (700, 700));
-    assert_eq!(state(&here), state(&there));
+    assert_eq!(state(&source), state(&target));
 }
 
 #[test]
-fn a_running_replication_follows_the_source_and_can_be_cancelled() {
-    let (here, there) = (Database::in_memory(), Database::in_memory());
+fn continuous_replication_follows_the_source_and_can_be_canceled() {
+    let (source, target) = (Database::in_memory(), Database::in_memory());
     let cancellation = Cancellation::new();
-    let (source, target, given) = (here.clone(), there.clone(), cancellation.clone());
+    let (from, to, given) = (source.clone(), target.clone(), cancellation.clone());
     let running = std::thread::spawn(move || {
-        let mut running = Replication::new(&source, &target).cancelled_by(&given).begin().unwrap();
+        let mut running = Replication::new(&from, &to).cancelled_by(&given).begin().unwrap();
         loop {
             match running.catch_up() {
                 Ok(_) => running.wait(Duration::from_secs(30)).unwrap(),
@@ -164,42 +165,42 @@ fn a_running_replication_follows_the_source_and_can_be_cancelled() {
         }
     });
     for n in 0..20 {
-        here.insert(&format!("{n}"), &json!({})).unwrap();
-        let mut arrived = there.subscribe(Sequence::ZERO).ids([format!("{n}")]);
+        source.insert(&format!("{n}"), &json!({})).unwrap();
+        let mut arrived = target.subscribe(Sequence::ZERO).ids([format!("{n}")]);
         assert!(arrived.next_within(Duration::from_secs(30)).unwrap().is_some());
     }
     cancellation.cancel();
-    here.insert("last", &json!({})).unwrap();
+    source.insert("last", &json!({})).unwrap();
     assert_eq!(running.join().unwrap(), ErrorKind::Stopped);
-    assert!(there.get("last").unwrap().is_none());
+    assert!(target.get("last").unwrap().is_none());
 }
 
 #[test]
-fn what_a_schema_refuses_is_counted_and_does_not_stop_the_rest() {
-    let (here, there) = (Database::in_memory(), Database::in_memory());
-    there.schemas().require("books", Schema::new(&json!({"required": ["title"]})).unwrap()).unwrap();
-    here.insert("books:1", &json!({"title": "Solaris"})).unwrap();
-    here.insert("books:2", &json!({})).unwrap();
-    here.insert("other", &json!({})).unwrap();
-    let done = here.replicate_to(&there).unwrap();
+fn schema_violations_are_counted_and_do_not_stop_the_rest() {
+    let (source, target) = (Database::in_memory(), Database::in_memory());
+    target.schemas().require("books", Schema::new(&json!({"required": ["title"]})).unwrap()).unwrap();
+    source.insert("books:1", &json!({"title": "Solaris"})).unwrap();
+    source.insert("books:2", &json!({})).unwrap();
+    source.insert("other", &json!({})).unwrap();
+    let done = source.replicate_to(&target).unwrap();
     assert_eq!((done.written_count, done.failed_count), (2, 1));
 }
 
 #[test]
-fn local_documents_stay_and_deletions_travel() {
-    let (here, there) = (Database::in_memory(), Database::in_memory());
-    here.local_documents().put("_local/own", None, &json!({})).unwrap();
+fn local_documents_are_not_replicated_and_deletions_are() {
+    let (source, target) = (Database::in_memory(), Database::in_memory());
+    source.local_documents().put("_local/own", None, &json!({})).unwrap();
     let body = Value::parse(r#"{"why": "moved"}"#).unwrap();
-    let first = here.insert("a", &json!({"n": 1})).unwrap();
+    let first = source.insert("a", &json!({"n": 1})).unwrap();
     let deletion = Edit::Put { id: "a".parse().unwrap(), parent: Some(first), deleted: true, body, files: vec![] };
-    let second = here.edit(deletion).unwrap();
-    here.replicate_to(&there).unwrap();
-    let found = there.get_revision("a", &second).unwrap().unwrap();
+    let second = source.edit(deletion).unwrap();
+    source.replicate_to(&target).unwrap();
+    let found = target.get_revision("a", &second).unwrap().unwrap();
     assert!(found.is_deleted() && found.to_json().unwrap() == r#"{"why":"moved"}"#);
-    assert!(there.local_documents().get("_local/own").unwrap().is_none());
+    assert!(target.local_documents().get("_local/own").unwrap().is_none());
 }
 
-/// Gives a document another file, and removes the content of the one it had.
+/// Replaces a document's attachment and removes the old content.
 fn replace_file(db: &Database, id: &str, content: &str) {
     let current = *db.get(id).unwrap().expect("it is there").revision();
     db.files().attach(id, &current, "file", "text/plain", content.as_bytes()).unwrap();
@@ -207,7 +208,7 @@ fn replace_file(db: &Database, id: &str, content: &str) {
 }
 
 #[test]
-fn files_that_are_replaced_while_they_are_brought_are_in_nobodys_way() {
+fn attachments_replaced_during_replication_are_harmless() {
     let (source, target) = (Database::in_memory(), Database::in_memory());
     for id in ["a", "b"] {
         let revision = source.insert(id, &json!({})).unwrap();
@@ -217,7 +218,7 @@ fn files_that_are_replaced_while_they_are_brought_are_in_nobodys_way() {
         replace_file(&source, "a", "second of a");
         Ok(())
     };
-    let late = Interrupted { inner: &target, before_write: &replace };
+    let late = InterruptedPeer { inner: &target, before_write: &replace };
     let done = Replication::new(&source, &late).run().unwrap();
     assert!(done.written_count >= 2, "{done:?}");
     Replication::new(&source, &target).run().unwrap();
@@ -225,7 +226,7 @@ fn files_that_are_replaced_while_they_are_brought_are_in_nobodys_way() {
 }
 
 #[test]
-fn what_was_replaced_before_it_was_read_is_passed_over() {
+fn revisions_replaced_before_they_are_read_are_skipped() {
     let source = Database::in_memory();
     let leaves = ["a", "b"].map(|id| {
         let revision = source.insert(id, &json!({})).unwrap();

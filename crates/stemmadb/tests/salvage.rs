@@ -1,8 +1,8 @@
-//! Damage a log anywhere, salvage it, put what was found into a new database: every document whose frames were not touched is there,
-//! byte for byte, and nothing that was never written.
+//! Salvage: every document whose frames were not damaged is recovered into a new database byte for byte, and nothing is
+//! recovered that was never written.
 //!
-//! The test knows where each document lies by the log's documented format alone (docs/format.md). `STEMMA_SALVAGES` says how many
-//! damaged copies are tried (default 40; the long run tries 2,000), `STEMMA_SALVAGE_SEED` which.
+//! The test locates each document's frames by the documented log format alone (docs/format.md). `STEMMA_SALVAGES` sets
+//! the number of damaged copies (default 40; the long run does 2,000), `STEMMA_SALVAGE_SEED` the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,14 +21,14 @@ fn number_from(name: &str, default: u64) -> u64 {
 }
 
 fn options() -> Options {
-    testing::small(Options::new().durability(Durability::None).background(false), 64 << 10, 24 << 10, 40)
+    testing::with_small_limits(Options::new().durability(Durability::None).background(false), 64 << 10, 24 << 10, 40)
 }
 
 fn id(number: u64) -> String {
     format!("document-{number}-end")
 }
 
-/// Names of fields by which the frame that brought them is found, and a text that differs in every revision.
+/// Field names that identify the frame that introduced them, and a text that differs in every revision.
 fn body(number: u64, edit: u64) -> Value {
     let (shape, fill) = (number % SHAPES, "x".repeat((number * 131 % 300) as usize));
     let json =
@@ -38,7 +38,7 @@ fn body(number: u64, edit: u64) -> Value {
 
 type Contents = BTreeMap<String, Option<Value>>;
 
-/// A closed database of several segments, and the newest state of each document: none for a deletion.
+/// Creates and closes a database of several segments; returns the newest state of each document, `None` for a deletion.
 fn original(path: &Path) -> Contents {
     let db = Database::open_with(path, options()).unwrap();
     let mut contents = Contents::new();
@@ -66,10 +66,11 @@ fn original(path: &Path) -> Contents {
     contents
 }
 
-/// Where a frame lies: segment by order, bytes.
+/// Location of a frame: segment index and byte range.
 type Frame = (usize, Range<usize>);
 
-/// The frames of a sound log, by its format: 64 bytes of header, then frames of 24 bytes and a payload, padded to eights.
+/// The frames of an undamaged log according to its format: a header of 64 bytes, then frames of 24 bytes and a payload,
+/// padded to multiples of 8.
 fn frames(log: &[Vec<u8>]) -> Vec<Frame> {
     let mut found = Vec::new();
     for (segment, bytes) in log.iter().enumerate() {
@@ -87,38 +88,41 @@ fn frames(log: &[Vec<u8>]) -> Vec<Frame> {
     found
 }
 
-/// What decides whether a document can be had.
-struct Needs {
-    /// The last frame that names it.
+/// The frames needed to recover a document.
+struct RequiredFrames {
+    /// The last frame that contains its id.
     newest: Frame,
-    /// Those that name its fields: any one will do.
+    /// The frames that contain its field names; any one suffices.
     names: Vec<Frame>,
 }
 
-/// By id.
-struct Map {
-    documents: BTreeMap<String, Needs>,
-    locals: BTreeMap<String, Needs>,
+/// Required frames by id.
+struct RequiredByDocument {
+    documents: BTreeMap<String, RequiredFrames>,
+    locals: BTreeMap<String, RequiredFrames>,
 }
 
-fn map(log: &[Vec<u8>], contents: &Contents) -> Map {
+fn map(log: &[Vec<u8>], contents: &Contents) -> RequiredByDocument {
     let frames = frames(log);
     let holding = |text: &str| {
-        let holds = |(segment, range): &&Frame| memchr_find(&log[*segment][range.clone()], text.as_bytes());
+        let holds = |(segment, range): &&Frame| contains_bytes(&log[*segment][range.clone()], text.as_bytes());
         frames.iter().filter(holds).cloned().collect::<Vec<_>>()
     };
     let names: Vec<Vec<Frame>> = (0..SHAPES).map(|shape| holding(&format!("only_in_shape_{shape}_"))).collect();
-    let needs = |name: String| {
+    let required = |name: String| {
         let newest = holding(&name).last().cloned().unwrap_or_else(|| panic!("{name} is not in the log"));
         let number = name.trim_start_matches(|other: char| !other.is_ascii_digit()).trim_end_matches("-end");
         let shape = number.parse::<u64>().ok().map(|number| (number % SHAPES) as usize);
-        (name, Needs { newest, names: shape.map_or(Vec::new(), |shape| names[shape].clone()) })
+        (name, RequiredFrames { newest, names: shape.map_or(Vec::new(), |shape| names[shape].clone()) })
     };
     let locals = (0..DOCUMENTS).filter(|number| number % 50 == 20).map(|number| format!("_local/{number}-end"));
-    Map { documents: contents.keys().cloned().map(needs).collect(), locals: locals.map(needs).collect() }
+    RequiredByDocument {
+        documents: contents.keys().cloned().map(required).collect(),
+        locals: locals.map(required).collect(),
+    }
 }
 
-fn memchr_find(haystack: &[u8], needle: &[u8]) -> bool {
+fn contains_bytes(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
@@ -126,16 +130,16 @@ fn read_log(database: &Path) -> Vec<Vec<u8>> {
     segments(database).iter().map(|file| std::fs::read(file).unwrap()).collect()
 }
 
-/// Whether what is needed is in the damaged log as it was in the sound one.
-fn is_untouched(needs: &Needs, sound: &[Vec<u8>], damaged: &[Option<Vec<u8>>]) -> bool {
+/// Whether the required frames are unchanged in the damaged log.
+fn is_untouched(required: &RequiredFrames, sound: &[Vec<u8>], damaged: &[Option<Vec<u8>>]) -> bool {
     let is_whole = |(segment, range): &Frame| {
         let there = damaged[*segment].as_ref().and_then(|bytes| bytes.get(range.clone()));
         there == Some(&sound[*segment][range.clone()])
     };
-    is_whole(&needs.newest) && (needs.names.is_empty() || needs.names.iter().any(is_whole))
+    is_whole(&required.newest) && (required.names.is_empty() || required.names.iter().any(is_whole))
 }
 
-/// Whether this is what a document, or a `_local` one, of [`original`] once was.
+/// Whether this is a version of a document, or `_local` document, written by [`original`].
 fn was_written(id: &str, deleted: bool, found: &Value) -> bool {
     let number = |name: &str| name.strip_suffix("-end")?.parse().ok().filter(|number| *number < DOCUMENTS);
     match (id.strip_prefix("document-").and_then(number), id.strip_prefix("_local/").and_then(number)) {
@@ -146,14 +150,14 @@ fn was_written(id: &str, deleted: bool, found: &Value) -> bool {
     }
 }
 
-/// Salvages one database into a new one; each version must be one that `is_right` says yes of.
+/// Salvages a database into a new one; `is_right` must accept each version found.
 fn salvage(from: &Path, is_right: impl Fn(&str, bool, &Value) -> bool) -> (Database, SalvageReport) {
     let db = Database::in_memory();
     let mut edits = Vec::new();
     let report = Database::salvage(from, |found| {
         match found {
             Salvaged::Revision(found) => {
-                assert!(is_right(found.id.as_str(), found.deleted, &found.body), "this was never written: {found:?}");
+                assert!(is_right(found.id.as_str(), found.deleted, &found.body), "never written: {found:?}");
                 let edit = Edit::Foreign {
                     id: found.id,
                     revisions: found.revisions,
@@ -164,7 +168,7 @@ fn salvage(from: &Path, is_right: impl Fn(&str, bool, &Value) -> bool) -> (Datab
                 edits.push(edit);
             }
             Salvaged::Local { id, deleted: false, body } => {
-                assert!(is_right(id.as_str(), false, &body), "this was never written: {id} {body:?}");
+                assert!(is_right(id.as_str(), false, &body), "never written: {id} {body:?}");
                 db.local_documents().put(id.as_str(), None, &body)?;
             }
             _ => {}
@@ -187,7 +191,7 @@ fn state(path: &Path) -> BTreeSet<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn whatever_was_not_damaged_is_saved_byte_for_byte() {
+fn undamaged_documents_are_salvaged_byte_for_byte() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("original.stemma");
     let contents = original(&path);
@@ -201,59 +205,59 @@ fn whatever_was_not_damaged_is_saved_byte_for_byte() {
     for round in 0..rounds {
         std::fs::remove_dir_all(&copy).ok();
         testing::copy_directory(&path, &copy).unwrap();
-        // A database is not to need its tree for this.
+        // Salvage must not need the tree.
         std::fs::remove_dir_all(copy.join("tree")).unwrap();
         let mut damages = Vec::new();
         for _ in 0..random.below(4) {
             let kind = random.below(KINDS);
             damages.extend(Damage::of_kind(kind, &mut random, &copy));
         }
-        let place = format!("round {round}: {damages:?}");
+        let context = format!("round {round}: {damages:?}");
         let files = segments(&path);
         let damaged: Vec<_> =
             files.iter().map(|file| std::fs::read(copy.join("log").join(file.file_name().unwrap())).ok()).collect();
         let before = state(&copy);
         let (db, report) = salvage(&copy, was_written);
-        assert!(state(&copy) == before, "{place}: something was changed");
-        for (name, needs) in &map.documents {
+        assert!(state(&copy) == before, "{context}: something was changed");
+        for (name, required) in &map.documents {
             let found =
-                db.get(name).unwrap_or_else(|error| panic!("{place}: {error}")).map(|found| found.value().unwrap());
-            if is_untouched(needs, &sound, &damaged) {
-                assert_eq!(&found, &contents[name], "{place}: `{name}` is not as it was, {:#?}", report.skipped);
+                db.get(name).unwrap_or_else(|error| panic!("{context}: {error}")).map(|found| found.value().unwrap());
+            if is_untouched(required, &sound, &damaged) {
+                assert_eq!(&found, &contents[name], "{context}: `{name}` is not as it was, {:#?}", report.skipped);
                 saved += 1;
             } else {
                 lost += u64::from(found != contents[name]);
             }
         }
-        for (name, needs) in &map.locals {
-            if is_untouched(needs, &sound, &damaged) {
+        for (name, required) in &map.locals {
+            if is_untouched(required, &sound, &damaged) {
                 let number = name.trim_start_matches("_local/").trim_end_matches("-end").parse().unwrap();
                 assert_eq!(
                     db.local_documents().get(name).unwrap().map(|found| found.1),
                     Some(body(number, 7)),
-                    "{place}: {name}"
+                    "{context}: {name}"
                 );
             }
         }
-        // What was cut off the log's end leaves no trace in it: the tree would tell, and `check` does.
-        assert!(report.skipped.is_empty() || !damages.is_empty(), "{place}: {report:#?}");
+        // A truncated end of the log leaves no trace in the log itself; only the tree, and so `check`, reveals it.
+        assert!(report.skipped.is_empty() || !damages.is_empty(), "{context}: {report:#?}");
         skipped += report.skipped.len();
-        assert!(db.maintenance().check().unwrap().is_sound(), "{place}");
+        assert!(db.maintenance().check().unwrap().is_sound(), "{context}");
     }
     println!("{rounds} salvages: {saved} documents saved, {lost} damaged themselves, {skipped} places told, 0 wrong");
-    assert!(lost > 0, "nothing was ever damaged: the test is blind");
+    assert!(lost > 0, "no document was ever damaged: the test has no effect");
 }
 
-/// A database whose only segment lost its first page is most of all small databases that lose a page.
+/// The most common case of a small database that loses a page: the only segment loses its first one.
 #[test]
-fn without_any_header_frames_are_recognised_by_each_other() {
+fn frames_are_recognized_without_any_segment_header() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("small.stemma");
     let db = Database::open_with(&path, options()).unwrap();
     for number in 0..40 {
         db.insert(&id(number), &serde_json::json!({"number": number, "fill": "y".repeat(300)})).unwrap();
         if number == 30 {
-            // What compaction writes again comes with the names of its fields.
+            // Records rewritten by compaction include their field names.
             db.delete(&id(1), db.get(&id(1)).unwrap().unwrap().revision()).unwrap();
         }
     }

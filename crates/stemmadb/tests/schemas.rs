@@ -1,7 +1,7 @@
-//! Schemas of collections: asked on every way of writing, also after a crash.
+//! Collection schemas: enforced on every kind of write, also after a crash.
 
 use serde_json::{Value, json};
-use stemmadb::testing::{self, Place};
+use stemmadb::testing::{self, TestStorage};
 use stemmadb::{
     Database, DocumentId, Durability, Edit, ErrorKind, Foreign, Options, Result, Revision, Schema, Sequence, field,
 };
@@ -30,51 +30,51 @@ fn foreign(text: &str, digit: &str, deleted: bool, body: &Value) -> Edit {
 }
 
 #[track_caller]
-fn refused<T>(result: Result<T>) {
-    let error = result.err().expect("it breaks the schema");
+fn assert_rejected<T>(result: Result<T>) {
+    let error = result.err().expect("it violates the schema");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.message().contains("does not meet the schema of `books`: at /title: "), "{error}");
 }
 
 #[test]
-fn every_way_of_writing_is_asked() {
+fn every_kind_of_write_is_checked() {
     let db = Database::in_memory_with(options()).unwrap();
     db.schemas().require("books", schema()).unwrap();
     let (good, bad) = (json!({"title": "Solaris"}), json!({"title": ""}));
-    refused(db.insert("books:1", &bad));
-    refused(db.upsert("books:1", &bad));
+    assert_rejected(db.insert("books:1", &bad));
+    assert_rejected(db.upsert("books:1", &bad));
     let first = db.insert("books:1", &good).unwrap();
-    refused(db.replace("books:1", &first, &bad));
-    refused(db.edit(foreign("books:1", "a", false, &bad)));
-    refused(db.write(|tx| tx.insert("books:2", &bad)));
-    refused(db.write(|tx| tx.upsert("books:2", &bad)));
-    refused(db.optimistic(|tx| tx.insert("books:2", &bad)));
+    assert_rejected(db.replace("books:1", &first, &bad));
+    assert_rejected(db.edit(foreign("books:1", "a", false, &bad)));
+    assert_rejected(db.write(|tx| tx.insert("books:2", &bad)));
+    assert_rejected(db.write(|tx| tx.upsert("books:2", &bad)));
+    assert_rejected(db.optimistic(|tx| tx.insert("books:2", &bad)));
     let books = db.collection::<Value>("books").unwrap();
-    refused(books.insert("2", &bad));
-    refused(books.push(&bad));
-    refused(books.upsert_by("title", &bad));
-    refused(books.modify("1", |book| {
+    assert_rejected(books.insert("2", &bad));
+    assert_rejected(books.push(&bad));
+    assert_rejected(books.upsert_by("title", &bad));
+    assert_rejected(books.modify("1", |book| {
         book["title"] = json!("");
         Ok(())
     }));
-    refused(db.write(|tx| books.within(tx).upsert("2", &bad)));
-    // Of a bulk, each stands for itself.
+    assert_rejected(db.write(|tx| books.within(tx).upsert("2", &bad)));
+    // Each edit of a bulk write is checked separately.
     let each = ["books:2", "books:3", "films:1"].map(|text| Edit::Insert { id: id(text), body: stemma(&bad) });
     let mut each = db.bulk(each.to_vec()).unwrap().into_iter();
-    refused(each.next().unwrap());
-    refused(each.next().unwrap());
+    assert_rejected(each.next().unwrap());
+    assert_rejected(each.next().unwrap());
     each.next().unwrap().unwrap();
-    // In a transaction whatever went before is given up with it.
+    // A violation aborts the whole transaction.
     let half = db.write(|tx| {
         tx.insert("books:4", &good)?;
         tx.insert("books:5", &bad)
     });
-    refused(half);
-    // Others are not concerned: neither another collection, nor what only looks alike.
+    assert_rejected(half);
+    // Documents of other collections and with similar ids are not checked.
     for other in ["films:2", "books", "bookshelf:1", "x books:1"] {
         db.insert(other, &bad).unwrap();
     }
-    // Files are no part of the body; deletions are always allowed.
+    // Attachments are not part of the body; deletions are always allowed.
     let with_file = db.files().attach("books:1", &first, "cover", "text/plain", &b"an ocean"[..]).unwrap();
     let second = db.replace("books:1", &with_file, &json!({"title": "Fiasco", "year": 1986})).unwrap();
     assert!(db.files().open("books:1", "cover").unwrap().is_some());
@@ -87,7 +87,7 @@ fn every_way_of_writing_is_asked() {
 }
 
 #[test]
-fn a_schema_that_members_break_is_not_declared() {
+fn schema_violated_by_existing_documents_is_rejected() {
     let db = Database::in_memory_with(options()).unwrap();
     for n in 0..600 {
         db.insert(&format!("books:{n:03}"), &json!({"title": if n % 100 == 7 { json!(n) } else { json!("x") }}))
@@ -104,7 +104,7 @@ fn a_schema_that_members_break_is_not_declared() {
     db.schemas().require("books", schema().for_new_writes()).unwrap();
     assert_eq!(db.schemas().violations("books", 100).unwrap().len(), 7);
     let old = db.get("books:007").unwrap().unwrap();
-    refused(db.replace("books:007", old.revision(), &json!({"title": 5})));
+    assert_rejected(db.replace("books:007", old.revision(), &json!({"title": 5})));
     db.replace("books:007", old.revision(), &json!({"title": "five"})).unwrap();
     assert_eq!(db.schemas().violations("books", 2).unwrap()[0].0.as_str(), "books:107");
     assert_eq!(db.schemas().violations("films", 2).unwrap_err().kind(), ErrorKind::NotFound);
@@ -114,20 +114,20 @@ fn a_schema_that_members_break_is_not_declared() {
 }
 
 #[test]
-fn what_is_written_elsewhere_is_taken_if_that_was_said() {
+fn foreign_revisions_are_accepted_if_configured() {
     let db = Database::in_memory_with(options()).unwrap();
     db.schemas().require("books", schema().foreign(Foreign::Accept)).unwrap();
     let bad = json!({"title": ""});
     db.edit(foreign("books:1", "a", false, &bad)).unwrap();
-    refused(db.insert("books:2", &bad));
+    assert_rejected(db.insert("books:2", &bad));
     let found = db.schemas().violations("books", 10).unwrap();
     assert_eq!(found[0].0.as_str(), "books:1");
     assert!(found[0].1.starts_with("at /title: "), "{}", found[0].1);
 }
 
-/// Whatever is written while a schema is declared meets it, or was found.
+/// A document written during the declaration satisfies the schema, or the declaration fails.
 #[test]
-fn nothing_slips_through_while_it_is_declared() {
+fn no_violation_slips_in_during_declaration() {
     for round in 0..20 {
         let db = Database::in_memory_with(options()).unwrap();
         for n in 0..300 {
@@ -147,7 +147,7 @@ fn nothing_slips_through_while_it_is_declared() {
 }
 
 #[test]
-fn a_prepared_write_meets_the_schema_that_came_between() {
+fn pending_optimistic_write_is_checked_against_a_new_schema() {
     let db = Database::in_memory_with(options()).unwrap();
     let mut runs = 0;
     let written = db.optimistic(|tx| -> Result<Revision> {
@@ -158,15 +158,15 @@ fn a_prepared_write_meets_the_schema_that_came_between() {
         }
         Ok(revision)
     });
-    refused(written);
+    assert_rejected(written);
 }
 
 #[test]
-fn it_survives_crashes_checkpoints_and_rebuilding() {
+fn schema_survives_crashes_checkpoints_and_rebuilds() {
     for seed in 0..12 {
-        let place = Place::new(seed);
-        let options = || testing::small(options(), 96 << 10, 16 << 10, 40);
-        let db = place.open(options()).unwrap();
+        let storage = TestStorage::new(seed);
+        let options = || testing::with_small_limits(options(), 96 << 10, 16 << 10, 40);
+        let db = storage.open(options()).unwrap();
         let write = |from: usize| {
             for n in from..from + 200 {
                 db.insert(&format!("books:{n}"), &json!({"title": "x".repeat(n % 90 + 1)})).unwrap();
@@ -181,8 +181,8 @@ fn it_survives_crashes_checkpoints_and_rebuilding() {
         if seed % 3 == 0 {
             db.maintenance().compact().unwrap();
         }
-        let db = place.crash_image(seed).open(options()).unwrap();
-        refused(db.insert("books:new", &json!({"title": ""})));
+        let db = storage.crash_image(seed).open(options()).unwrap();
+        assert_rejected(db.insert("books:new", &json!({"title": ""})));
         assert_eq!(db.schemas().list()[0].1.json(), schema().json());
         assert!(db.changes(Sequence::ZERO).unwrap().run().count() >= 200);
         assert!(db.maintenance().check().unwrap().is_sound());
@@ -192,7 +192,7 @@ fn it_survives_crashes_checkpoints_and_rebuilding() {
     let db = Database::open(&path).unwrap();
     db.schemas().require("books", schema()).unwrap();
     db.close().unwrap();
-    refused(Database::open(&path).unwrap().insert("books:1", &json!({"title": ""})));
+    assert_rejected(Database::open(&path).unwrap().insert("books:1", &json!({"title": ""})));
     let db = Database::rebuild(&path, Options::new(), |_| ()).unwrap();
-    refused(db.insert("books:1", &json!({"title": ""})));
+    assert_rejected(db.insert("books:1", &json!({"title": ""})));
 }

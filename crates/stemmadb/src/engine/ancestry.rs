@@ -3,7 +3,7 @@
 
 use crate::Result;
 use crate::layout::record::Forgotten;
-use crate::memtable::Stored;
+use crate::memtable::StoredRevision;
 use crate::revision::{Outcome, Revision, RevisionTree};
 
 /// What became of a revision that was added.
@@ -16,10 +16,10 @@ pub(super) struct Added {
 
 /// Adds the revision `path[0]` with its ancestors; where there is a `revs_limit`, what is too old by it is forgotten then.
 pub(super) fn add(
-    tree: &mut RevisionTree<Stored>,
+    tree: &mut RevisionTree<StoredRevision>,
     path: &[Revision],
     deleted: bool,
-    stored: Stored,
+    stored: StoredRevision,
     revs_limit: Option<usize>,
 ) -> Result<Added> {
     let outcome = tree.merge(path, deleted, stored)?.outcome;

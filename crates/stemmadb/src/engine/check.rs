@@ -175,7 +175,7 @@ impl Check<'_> {
         });
         self.report.record_count += record_count;
         self.note(verified, format_args!("log segment {number}"), false)?;
-        if let Some(place) = self.snapshot.parts.log.first_stray(number)? {
+        if let Some(place) = self.snapshot.parts.log.first_unexpected_byte(number)? {
             self.damage(format!("log {place}: a byte that holds nothing is not zero"), false);
         }
         Ok(())
@@ -385,7 +385,7 @@ impl Check<'_> {
         while let Some((key, value)) = rows.next()? {
             let number = DocumentNumber(layout::number_of_key(Table::Docs, key)?);
             let state = layout::DocumentRow::decode(value)?.state(number)?;
-            state.places().for_each(|place| add(place.position, place.length));
+            state.record_locations().for_each(|place| add(place.position, place.length));
         }
         let mut rows = tree.scan(Table::Local, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
         while let Some((_, value)) = rows.next()? {

@@ -19,7 +19,9 @@ use crate::layout::meta::{self, Checkpoint};
 use crate::layout::settings::Settings;
 use crate::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::log::Level;
-use crate::memtable::{DocumentState, LocalState, Memtable, Overlay, Place, Stored, Walk};
+use crate::memtable::{
+    DocumentState, LocalState, Memtable, MemtableTermWalk, PostingOverlay, RecordLocation, StoredRevision,
+};
 use crate::read::StoreParts;
 use crate::read::statistics;
 use crate::revision::Sequence;
@@ -138,7 +140,7 @@ impl<'a> Slices<'a> {
             return Ok(false);
         }
         let term = &row_key[..ordered(u64::from(path.0)).len() + key.len()];
-        match self.transaction()?.has_beside(Table::Postings, row_key, term)? {
+        match self.transaction()?.has_neighbor_with_prefix(Table::Postings, row_key, term)? {
             Some(has_others) => Ok(has_others),
             // Nobody else changes the tree, and what this transaction changed of the term is touched.
             None => statistics::has_others(&*self.parts.tree.read()?, path, key, is_touched),
@@ -157,7 +159,7 @@ impl<'a> Slices<'a> {
 
 /// Returns the statistics that are to be looked after, now that they have changed.
 fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) -> Result<Vec<Counting>> {
-    let mut overlay = Overlay::default();
+    let mut overlay = PostingOverlay::default();
     for (path, presence) in memtable.presences() {
         overlay.clear();
         memtable.presence(path, presence, EVERYTHING, &mut overlay);
@@ -168,8 +170,14 @@ fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) 
     let mut overfull = Vec::new();
     for path in memtable.paths() {
         slices.counting = Some(Counting::begin(&*slices.parts.tree.read()?, path)?);
-        let terms =
-            Walk::new(memtable.clone(), path, Bound::Unbounded, Bound::Unbounded, Direction::Ascending, EVERYTHING);
+        let terms = MemtableTermWalk::new(
+            memtable.clone(),
+            path,
+            Bound::Unbounded,
+            Bound::Unbounded,
+            Direction::Ascending,
+            EVERYTHING,
+        );
         for (key, overlay) in terms {
             let (entry_change, value_change) = merge_term(slices, path, &key, &overlay)?;
             if let Some(counting) = &mut slices.counting {
@@ -187,7 +195,7 @@ fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) 
 
 /// Changes one term's containers, a chunk of documents at a time. Returns how many documents more have it, and whether it is
 /// new (1) or gone (-1).
-fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &Overlay) -> Result<(i64, i64)> {
+fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &PostingOverlay) -> Result<(i64, i64)> {
     let (mut was_there, mut is_there, mut change) = (None, false, 0);
     let is_touched = |chunk: u64| overlay.changes().iter().any(|(number, _)| number.chunk() == chunk);
     let mut row_key = Vec::new();
@@ -239,10 +247,10 @@ fn merge_documents(slices: &mut Slices<'_>, memtable: &Memtable) -> Result<()> {
         let key = layout::id_key(&id);
         if let Some(value) = tree.get(Table::Local, &key)? {
             let old = LocalRow::decode(value)?;
-            live.remove(Place { position: old.position, length: old.length });
+            live.remove(RecordLocation { position: old.position, length: old.length });
         }
-        live.add(state.stored.place());
-        let LocalState { generation, deleted, stored: Stored { position, length, .. }, .. } = *state;
+        live.add(state.stored.location());
+        let LocalState { generation, deleted, stored: StoredRevision { position, length, .. }, .. } = *state;
         tree.put(Table::Local, &key, &LocalRow { generation, deleted, position, length }.encode())?;
     }
     live.apply(tree)
@@ -256,12 +264,12 @@ fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &
         None => None,
     };
     if let Some(old) = &old {
-        old.places().for_each(|place| live.remove(place));
+        old.record_locations().for_each(|place| live.remove(place));
         if old.sequence != state.sequence {
             tree.delete(Table::Sequences, &layout::number_key(old.sequence.0))?;
         }
     }
-    state.places().for_each(|place| live.add(place));
+    state.record_locations().for_each(|place| live.add(place));
     tree.put(Table::Docs, &key, &DocumentRow::encode(state)?)?;
     tree.put(Table::Ids, &layout::id_key(state.id.as_str()), &IdRow::of(state)?.encode())?;
     if old.is_none_or(|old| old.sequence != state.sequence) {
@@ -275,11 +283,11 @@ fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &
 struct LiveChanges(BTreeMap<u32, i64>);
 
 impl LiveChanges {
-    fn add(&mut self, place: Place) {
+    fn add(&mut self, place: RecordLocation) {
         *self.0.entry(place.position.segment()).or_default() += i64::from(place.length);
     }
 
-    fn remove(&mut self, place: Place) {
+    fn remove(&mut self, place: RecordLocation) {
         *self.0.entry(place.position.segment()).or_default() -= i64::from(place.length);
     }
 

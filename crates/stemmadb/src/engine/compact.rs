@@ -23,7 +23,7 @@ use crate::layout::meta;
 use crate::layout::record::{Forgotten, Record, RevisionRecord, records};
 use crate::layout::{self, DocumentRow, LocalRow};
 use crate::log::{Frame, LogPosition, SegmentInfo};
-use crate::memtable::{DocumentState, LocalState, Place, Stored, Told};
+use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
 use crate::read::snapshot::Snapshot;
 use crate::revision::{Leaf, Revision, Sequence};
 use crate::tree::Table;
@@ -127,7 +127,7 @@ impl Store {
                 self.append_moved(&mut writer, std::mem::take(&mut moved))?;
                 snapshot = self.newest_snapshot()?;
             }
-            let (Place { position, .. }, record) = record?;
+            let (RecordLocation { position, .. }, record) = record?;
             match record {
                 Record::Revision(record) => moved.revision(&snapshot, &record, position)?,
                 Record::Local { id, .. } => moved.local(&snapshot, id, position, &record)?,
@@ -169,17 +169,17 @@ impl Store {
     }
 }
 
-impl Stored {
+impl StoredRevision {
     /// The place of a record whose position so far is its offset in a payload that lies at `payload`.
     fn placed(self, payload: LogPosition) -> Self {
-        Stored { position: payload.advance(self.position.offset()), ..self }
+        StoredRevision { position: payload.advance(self.position.offset()), ..self }
     }
 }
 
-impl Told {
+impl ReplayMode {
     /// Whether what a record at `position` tells is stated by a newer one.
     fn is_stated_after(self, position: LogPosition) -> bool {
-        matches!(self, Told::Stated(place) if place.position > position)
+        matches!(self, ReplayMode::Snapshot(place) if place.position > position)
     }
 }
 
@@ -197,9 +197,9 @@ struct MovedDocument {
     /// counts as it will.
     state: DocumentState,
     /// The leaves that were moved.
-    leaves: SmallVec<[(Revision, Stored); 1]>,
+    leaves: SmallVec<[(Revision, StoredRevision); 1]>,
     /// What states it, if a record goes, or moves, that the last statement can't do without. The leaves in this segment are moved then.
-    statement: Option<Place>,
+    statement: Option<RecordLocation>,
 }
 
 impl MovedDocument {
@@ -207,7 +207,7 @@ impl MovedDocument {
         !self.leaves.is_empty() || self.statement.is_some()
     }
 
-    fn is_moved(&self, leaf: &Leaf<Stored>) -> bool {
+    fn is_moved(&self, leaf: &Leaf<StoredRevision>) -> bool {
         self.leaves.iter().any(|(revision, _)| *revision == leaf.revision)
     }
 
@@ -216,18 +216,19 @@ impl MovedDocument {
         for (revision, stored) in self.leaves {
             self.state.tree.update_payload(&revision, stored.placed(payload));
         }
-        if let Some(Place { position, length }) = self.statement {
-            self.state.told = Told::Stated(Place { position: payload.advance(position.offset()), length });
+        if let Some(RecordLocation { position, length }) = self.statement {
+            self.state.replay_mode =
+                ReplayMode::Snapshot(RecordLocation { position: payload.advance(position.offset()), length });
         }
         self.state
     }
 
     /// As it is stated by a record at the offset `offset`.
     fn stated(&self, offset: u32) -> DocumentState {
-        let mut state = DocumentState { told: Told::Exactly, ..self.state.clone() };
+        let mut state = DocumentState { replay_mode: ReplayMode::AnyOrder, ..self.state.clone() };
         for (revision, stored) in &self.leaves {
             let position = LogPosition::new(0, offset - stored.position.offset());
-            state.tree.update_payload(revision, Stored { position, ..*stored });
+            state.tree.update_payload(revision, StoredRevision { position, ..*stored });
         }
         state
     }
@@ -236,7 +237,7 @@ impl MovedDocument {
 impl Moved {
     fn revision(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, position: LogPosition) -> Result<()> {
         let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(()) };
-        if document.state.is_to_be_stated() {
+        if document.state.needs_snapshot_record() {
             self.revision_of_stated(snapshot, &mut document, &record.path[0], position)?;
         } else {
             self.revision_of_told(snapshot, &mut document, record, position)?;
@@ -301,7 +302,7 @@ impl Moved {
         position: LogPosition,
     ) -> Result<()> {
         let is_read = document.state.tree.leaf(revision).is_some_and(|leaf| leaf.payload.position == position);
-        if is_read || !document.state.told.is_stated_after(position) {
+        if is_read || !document.state.replay_mode.is_stated_after(position) {
             self.write_statement(snapshot, document, position.segment())?;
         }
         Ok(())
@@ -310,7 +311,7 @@ impl Moved {
     /// A record that says what is known of a document, or knew.
     fn statement(&mut self, snapshot: &Snapshot, number: DocumentNumber, position: LogPosition) -> Result<()> {
         let Some(mut document) = self.take(snapshot, number)? else { return Ok(()) };
-        if document.state.is_to_be_stated() && !document.state.told.is_stated_after(position) {
+        if document.state.needs_snapshot_record() && !document.state.replay_mode.is_stated_after(position) {
             self.write_statement(snapshot, &mut document, position.segment())?;
         }
         self.documents.insert(number, document);
@@ -331,7 +332,7 @@ impl Moved {
         let offset = self.payload.len() as u32;
         let row = DocumentRow::encode(&document.stated(offset))?;
         let length = Record::Statement { number: document.state.number, row: &row }.encode(&mut self.payload);
-        document.statement = Some(Place { position: LogPosition::new(0, offset), length });
+        document.statement = Some(RecordLocation { position: LogPosition::new(0, offset), length });
         Ok(())
     }
 
@@ -345,10 +346,10 @@ impl Moved {
         Ok(Some(MovedDocument { state, leaves: SmallVec::new(), statement: None }))
     }
 
-    fn push(&mut self, document: &mut MovedDocument, leaf: &Leaf<Stored>, body: &[u8]) {
+    fn push(&mut self, document: &mut MovedDocument, leaf: &Leaf<StoredRevision>, body: &[u8]) {
         let state = &mut document.state;
         let mut path = state.tree.ancestry(&leaf.revision);
-        if state.is_to_be_stated() {
+        if state.needs_snapshot_record() {
             // The statement tells; that there is a parent is for whoever finds this record without it.
             path.truncate(2);
         }
@@ -365,9 +366,9 @@ impl Moved {
             body,
         };
         let length = Record::Revision(record).encode(&mut self.payload);
-        let stored = Stored { position: LogPosition::new(0, offset), length, logged_ancestors };
+        let stored = StoredRevision { position: LogPosition::new(0, offset), length, logged_ancestors };
         let old = leaf.payload;
-        state.tree.update_payload(&leaf.revision, Stored { logged_ancestors, ..old });
+        state.tree.update_payload(&leaf.revision, StoredRevision { logged_ancestors, ..old });
         document.leaves.push((leaf.revision, stored));
     }
 
@@ -384,7 +385,7 @@ impl Moved {
             let offset = self.payload.len() as u32;
             let moved = Record::Local { deleted: *deleted, relocated: true, generation: *generation, id, body };
             let length = moved.encode(&mut self.payload);
-            let stored = Stored { position: LogPosition::new(0, offset), length, logged_ancestors: 0 };
+            let stored = StoredRevision { position: LogPosition::new(0, offset), length, logged_ancestors: 0 };
             let state = LocalState { generation: *generation, deleted: *deleted, stored, body: Body::new(*body) };
             self.locals.push((id.to_owned(), state));
         }

@@ -25,7 +25,7 @@ impl Store {
 
     /// Sweeps if something may have become superfluous.
     pub(super) fn sweep_content_if_wanted(&self) -> Result<()> {
-        if self.parts.blobs.take_unnamed() { self.sweep_content().map(|_| ()) } else { Ok(()) }
+        if self.parts.blobs.take_unreferenced() { self.sweep_content().map(|_| ()) } else { Ok(()) }
     }
 
     /// Removes the content that no leaf of any document names. Costs a look at every document if there is such content.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::log::{DatabaseLock, DiskVfs, ReadingVfs, Vfs};
+use crate::log::{DatabaseLock, DiskVfs, ReadOnlyVfs, Vfs};
 use crate::options::Options;
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
 use crate::{Error, Result};
@@ -55,9 +55,9 @@ pub(crate) fn rebuild<T>(path: &Path, options: Options, start: impl FnOnce(Opene
 }
 
 /// Locks the database at `path` and opens its log to be read only.
-pub(crate) fn lock_to_read(path: &Path) -> Result<(ReadingVfs, DatabaseLock)> {
+pub(crate) fn lock_to_read(path: &Path) -> Result<(ReadOnlyVfs, DatabaseLock)> {
     refuse_strangers(path, false)?;
-    let vfs = ReadingVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
+    let vfs = ReadOnlyVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
     let lock = DatabaseLock::acquire(&vfs)?;
     Ok((vfs, lock))
 }

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use crate::index::DocumentNumber;
 use crate::layout::record::{Record, records};
 use crate::log::{Frame, Log, LogPosition};
-use crate::memtable::Place;
+use crate::memtable::RecordLocation;
 use crate::value::{ShapeNumber, Shapes};
 use crate::{Error, Result};
 
@@ -60,7 +60,7 @@ impl LogPrescan {
         LogPrescan { segments, ..LogPrescan::default() }
     }
 
-    fn look(&mut self, (place, record): (Place, Record<'_>), named: &mut BTreeMap<u32, Vec<String>>) {
+    fn look(&mut self, (place, record): (RecordLocation, Record<'_>), named: &mut BTreeMap<u32, Vec<String>>) {
         match record {
             Record::Settings(settings) => self.settings = Some(settings.to_vec()),
             Record::Shape { number, names } => {

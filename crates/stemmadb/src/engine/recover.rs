@@ -18,7 +18,7 @@ use crate::layout::record::{Forgotten, Record, RevisionRecord, records};
 use crate::layout::settings::Settings;
 use crate::layout::{FIRST_NUMBER, meta};
 use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition, Vfs};
-use crate::memtable::{DocumentState, LocalState, Memtable, Place, Stored, Told};
+use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::options::Durability;
 use crate::publish;
 use crate::read::StoreParts;
@@ -208,7 +208,7 @@ impl Store {
         let mut takes_sequence = false;
         for record in records(frame) {
             let (place, record) = record?;
-            let Place { position: at, length } = place;
+            let RecordLocation { position: at, length } = place;
             match record {
                 Record::Revision(record) => {
                     if !record.relocated {
@@ -221,7 +221,7 @@ impl Store {
                 }
                 Record::Local { deleted, relocated, generation, id, body } => {
                     takes_sequence |= !relocated;
-                    let stored = Stored { position: at, length, logged_ancestors: 0 };
+                    let stored = StoredRevision { position: at, length, logged_ancestors: 0 };
                     locals.push((id, LocalState { generation, deleted, stored, body: Body::new(body) }));
                 }
                 Record::Shape { number, names } => {
@@ -259,7 +259,7 @@ impl Store {
 
     fn replay_revision(&self, record: &RevisionRecord<'_>, position: LogPosition, length: u32) -> Result<()> {
         let snapshot = self.newest_snapshot()?;
-        let stored = Stored { position, length, logged_ancestors: record.ancestor_count() };
+        let stored = StoredRevision { position, length, logged_ancestors: record.ancestor_count() };
         let old = snapshot.state(record.number)?;
         old.as_ref().map_or(Ok(()), |old| old.check_id(record.id, position))?;
         if old.as_ref().is_some_and(|old| old.has(record)) {
@@ -277,7 +277,7 @@ impl Store {
         if matches!(added.outcome, Outcome::Known) && !is_leaf {
             return Ok(());
         }
-        let old_told = old.as_ref().map_or(Told::Exactly, |old| old.told);
+        let old_replay_mode = old.as_ref().map_or(ReplayMode::AnyOrder, |old| old.replay_mode);
         let old_sequence = old.as_ref().map_or(Sequence::ZERO, |old| old.sequence);
         let is_winner = tree.winner().is_some_and(|winner| winner.revision == record.path[0]);
         let state = DocumentState {
@@ -285,7 +285,7 @@ impl Store {
             id: DocumentId::new(record.id)?,
             sequence: old_sequence.max(record.sequence),
             tree,
-            told: old_told.after(added.is_too_much),
+            replay_mode: old_replay_mode.after(added.is_too_much),
             body: is_winner.then(|| Body::new(record.body)),
         };
         self.replay_state(&snapshot, old.as_deref(), state)
@@ -298,9 +298,16 @@ impl Store {
     }
 
     /// Takes what is stated of a document for what is known, unless the tree is further already.
-    fn replay_statement(&self, number: DocumentNumber, row: &[u8], place: Place, prescan: &LogPrescan) -> Result<()> {
+    fn replay_statement(
+        &self,
+        number: DocumentNumber,
+        row: &[u8],
+        place: RecordLocation,
+        prescan: &LogPrescan,
+    ) -> Result<()> {
         self.note_number(number);
-        let stored = |stored: Stored| if prescan.is_gone(stored.position) { Stored::GONE } else { stored };
+        let stored =
+            |stored: StoredRevision| if prescan.is_gone(stored.position) { StoredRevision::GONE } else { stored };
         let state = DocumentRow::decode(row).and_then(|row| row.stated(number, place, stored));
         let state = state.map_err(|error| error.within(format!("log {}", place.position)))?;
         let snapshot = self.newest_snapshot()?;
@@ -318,7 +325,7 @@ impl Store {
         let snapshot = self.newest_snapshot()?;
         let Some(old) = snapshot.state(number)? else { return Ok(()) };
         let mut state = DocumentState::clone(&old);
-        let keeps = |leaf: &Leaf<Stored>| leaves.contains(&leaf.revision) || leaf.payload.position > position;
+        let keeps = |leaf: &Leaf<StoredRevision>| leaves.contains(&leaf.revision) || leaf.payload.position > position;
         if !state.tree.retain_leaves(keeps) {
             return Ok(());
         }
@@ -328,8 +335,9 @@ impl Store {
 
     /// Puts the state a replayed record leads to into the memtable, with the difference it makes in the index.
     fn replay_state(&self, snapshot: &Snapshot, old: Option<&DocumentState>, state: DocumentState) -> Result<()> {
-        let winner =
-            |state: &DocumentState| state.tree.winner().map(|leaf| (leaf.revision, leaf.payload == Stored::GONE));
+        let winner = |state: &DocumentState| {
+            state.tree.winner().map(|leaf| (leaf.revision, leaf.payload == StoredRevision::GONE))
+        };
         let new_winner = winner(&state);
         let (mut old_terms, mut new_terms) = (None, None);
         if old.map(winner) != Some(new_winner) {
@@ -347,7 +355,7 @@ impl Store {
 
     /// The terms of the winner, if it is alive and there still.
     fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<DocumentTerms>> {
-        if state.tree.winner().is_none_or(|winner| winner.deleted || winner.payload == Stored::GONE) {
+        if state.tree.winner().is_none_or(|winner| winner.deleted || winner.payload == StoredRevision::GONE) {
             return Ok(None);
         }
         let document = snapshot.winner(state)?;

@@ -25,7 +25,7 @@ use crate::engine::unique::{self, Claims};
 use crate::index::{self, Declared, DocumentNumber, DocumentTerms, difference};
 use crate::layout::record::{Forgotten, Record, RevisionRecord};
 use crate::log::{Blob, Level, LogPosition};
-use crate::memtable::{DocumentState, LocalState, Memtable, Stored, Told};
+use crate::memtable::{DocumentState, LocalState, Memtable, ReplayMode, StoredRevision};
 use crate::publish::{Published, Written};
 use crate::read::StoreParts;
 use crate::read::read_timestamp::ReadTimestamp;
@@ -458,7 +458,7 @@ impl<'a> Transaction<'a> {
         let newest = planned.path[0];
         let sequence = Sequence(self.base.at.0 + 1 + self.staged.len() as u64);
         let logged_ancestors = planned.path.len() as u32 - 1;
-        let unwritten = Stored { position: LogPosition::START, length: 0, logged_ancestors };
+        let unwritten = StoredRevision { position: LogPosition::START, length: 0, logged_ancestors };
         let mut tree = current.as_ref().map_or_else(RevisionTree::new, |old| old.tree.clone());
         let revs_limit = Some(self.store.parts.revs_limit());
         let added = ancestry::add(&mut tree, &planned.path, planned.deleted, unwritten, revs_limit)?;
@@ -466,8 +466,9 @@ impl<'a> Transaction<'a> {
         let Some(old) = current else {
             let number = self.next_number;
             self.next_number = DocumentNumber(number.0 + 1);
-            let told = Told::Exactly.after(is_too_much);
-            let state = DocumentState { number, id: id.clone(), sequence, tree, told, body: Some(body.packed.clone()) };
+            let replay_mode = ReplayMode::AnyOrder.after(is_too_much);
+            let state =
+                DocumentState { number, id: id.clone(), sequence, tree, replay_mode, body: Some(body.packed.clone()) };
             let new_terms = (!planned.deleted).then_some(body.terms);
             return Ok(Some(Staged { new_terms, ..Staged::new(state, planned, forgotten, body.packed) }));
         };
@@ -475,8 +476,9 @@ impl<'a> Transaction<'a> {
             return Ok(None);
         }
         let (planned, body) = self.as_first_told(&old, planned, body)?;
-        let told = old.told.after(is_too_much);
-        let mut state = DocumentState { number: old.number, id: old.id.clone(), sequence, tree, told, body: None };
+        let replay_mode = old.replay_mode.after(is_too_much);
+        let mut state =
+            DocumentState { number: old.number, id: old.id.clone(), sequence, tree, replay_mode, body: None };
         let old_winner = old.tree.winner().map(|leaf| leaf.revision);
         let new_winner = state.tree.winner().map(|leaf| leaf.revision);
         if new_winner == old_winner {
@@ -514,7 +516,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// The document of a leaf, which this transaction may have written itself.
-    fn leaf(&self, state: &DocumentState, leaf: &Leaf<Stored>) -> Result<Document> {
+    fn leaf(&self, state: &DocumentState, leaf: &Leaf<StoredRevision>) -> Result<Document> {
         let staged =
             self.staged.iter().rev().find(|staged| {
                 leaf.payload.length == 0 && staged.path[0] == leaf.revision && staged.state.id == state.id
@@ -637,7 +639,7 @@ impl<'a> Transaction<'a> {
         for mut staged in self.staged.drain(..) {
             let (offset, length) = places.next().expect("each staged edit was encoded");
             let position = appended.payload.advance(offset);
-            let stored = Stored { position, length, logged_ancestors: staged.path.len() as u32 - 1 };
+            let stored = StoredRevision { position, length, logged_ancestors: staged.path.len() as u32 - 1 };
             if edits_once {
                 staged.state.tree.update_payload(&staged.path[0], stored);
             } else {
@@ -662,7 +664,7 @@ impl<'a> Transaction<'a> {
             last_sequence = last_sequence.next();
             for local in self.locals.drain(..) {
                 let (offset, length) = places.next().expect("each local document was encoded");
-                let stored = Stored { position: appended.payload.advance(offset), length, logged_ancestors: 0 };
+                let stored = StoredRevision { position: appended.payload.advance(offset), length, logged_ancestors: 0 };
                 let StagedLocal { id, generation, deleted, body } = local;
                 active.insert_local(&id, last_sequence, LocalState { generation, deleted, stored, body });
             }

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use crate::index::{self, DocumentNumber, PathNumber, ordered, take_ordered};
 use crate::layout::record::{Reader, put_varint};
 use crate::log::LogPosition;
-use crate::memtable::{DocumentState, Place, Stored, Told};
+use crate::memtable::{DocumentState, RecordLocation, ReplayMode, StoredRevision};
 use crate::revision::{DocumentId, RevisionTree, Sequence};
 use crate::tree::Table;
 use crate::{Error, Result};
@@ -160,7 +160,7 @@ impl<'a> DocumentRow<'a> {
             }
             put_varint(out, u64::from(stored.logged_ancestors));
         });
-        put_told(&mut value, state.told);
+        put_replay_mode(&mut value, state.replay_mode);
         Ok(value)
     }
 
@@ -179,8 +179,8 @@ impl<'a> DocumentRow<'a> {
     pub(crate) fn stated(
         &self,
         number: DocumentNumber,
-        place: Place,
-        stored: impl Fn(Stored) -> Stored,
+        place: RecordLocation,
+        stored: impl Fn(StoredRevision) -> StoredRevision,
     ) -> Result<DocumentState> {
         let mut state = self.state(number)?;
         let leaves: SmallVec<[_; 1]> = state.tree.leaves().map(|leaf| (leaf.revision, leaf.payload)).collect();
@@ -190,7 +190,7 @@ impl<'a> DocumentRow<'a> {
             }
             state.tree.update_payload(&revision, stored(payload));
         }
-        Ok(DocumentState { told: Told::Stated(place), ..state })
+        Ok(DocumentState { replay_mode: ReplayMode::Snapshot(place), ..state })
     }
 
     /// The document's state; costs a walk over the revision tree.
@@ -204,33 +204,43 @@ impl<'a> DocumentRow<'a> {
             };
             let logged_ancestors = reader.varint()? as u32;
             *bytes = reader.rest();
-            Ok(Stored { position, length, logged_ancestors })
+            Ok(StoredRevision { position, length, logged_ancestors })
         })?;
         let id = DocumentId::new(self.id).map_err(|_| damaged(Table::Docs))?;
-        Ok(DocumentState { number, id, sequence: self.sequence, tree, told: take_told(rest)?, body: None })
+        Ok(DocumentState {
+            number,
+            id,
+            sequence: self.sequence,
+            tree,
+            replay_mode: take_replay_mode(rest)?,
+            body: None,
+        })
     }
 }
 
 /// Nothing for what its records tell exactly: most documents.
-fn put_told(out: &mut Vec<u8>, told: Told) {
-    match told {
-        Told::Exactly => {}
-        Told::TooMuch => put_varint(out, 0),
-        Told::Stated(Place { position, length }) => {
+fn put_replay_mode(out: &mut Vec<u8>, replay_mode: ReplayMode) {
+    match replay_mode {
+        ReplayMode::AnyOrder => {}
+        ReplayMode::InOrder => put_varint(out, 0),
+        ReplayMode::Snapshot(RecordLocation { position, length }) => {
             put_varint(out, position.to_u64());
             put_varint(out, u64::from(length));
         }
     }
 }
 
-fn take_told(bytes: &[u8]) -> Result<Told> {
+fn take_replay_mode(bytes: &[u8]) -> Result<ReplayMode> {
     if bytes.is_empty() {
-        return Ok(Told::Exactly);
+        return Ok(ReplayMode::AnyOrder);
     }
     let mut reader = Reader::new(bytes);
     Ok(match reader.varint()? {
-        0 => Told::TooMuch,
-        position => Told::Stated(Place { position: LogPosition::from_u64(position), length: reader.varint()? as u32 }),
+        0 => ReplayMode::InOrder,
+        position => ReplayMode::Snapshot(RecordLocation {
+            position: LogPosition::from_u64(position),
+            length: reader.varint()? as u32,
+        }),
     })
 }
 

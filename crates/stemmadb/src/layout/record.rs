@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::index::DocumentNumber;
 use crate::log::Frame;
-use crate::memtable::Place;
+use crate::memtable::RecordLocation;
 use crate::revision::{Revision, Sequence};
 use crate::value::varint;
 use crate::{Error, Result};
@@ -159,7 +159,7 @@ impl Record<'_> {
 }
 
 /// The records of a frame with their places, in order. Behind one that is damaged, there is none.
-pub(crate) fn records<'f>(frame: &Frame<'f>) -> impl Iterator<Item = Result<(Place, Record<'f>)>> + use<'f> {
+pub(crate) fn records<'f>(frame: &Frame<'f>) -> impl Iterator<Item = Result<(RecordLocation, Record<'f>)>> + use<'f> {
     let Frame { position: start, payload, .. } = *frame;
     let mut offset = 0;
     std::iter::from_fn(move || {
@@ -167,7 +167,7 @@ pub(crate) fn records<'f>(frame: &Frame<'f>) -> impl Iterator<Item = Result<(Pla
         let position = start.advance(offset as u32);
         let decoded = Record::decode(bytes).map_err(|error| error.within(format!("log {position}")));
         offset = decoded.as_ref().map_or(payload.len(), |(_, length)| offset + length);
-        Some(decoded.map(|(record, length)| (Place { position, length: length as u32 }, record)))
+        Some(decoded.map(|(record, length)| (RecordLocation { position, length: length as u32 }, record)))
     })
 }
 

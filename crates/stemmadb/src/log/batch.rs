@@ -1,4 +1,4 @@
-//! Frames that wait to be written: the bytes of one group, and where they go.
+//! Batch of pending frames: the encoded bytes of one group commit and their target segments.
 
 use smallvec::SmallVec;
 
@@ -7,34 +7,34 @@ use super::position::LogPosition;
 use super::segment::SEGMENT_HEADER_BYTES;
 use crate::revision::Sequence;
 
-/// A buffer larger than this is given back after use.
-const KEPT_BYTES: usize = 4 * 1024 * 1024;
+/// A buffer larger than this is freed after use.
+const RETAINED_CAPACITY_BYTES: usize = 4 * 1024 * 1024;
 
 /// A run of frames in one segment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct BatchPart {
     pub(super) segment: u32,
-    /// Where in the segment it begins.
+    /// Offset in the segment.
     pub(super) offset: u32,
-    /// Which bytes of the batch it is.
+    /// Byte range in the batch.
     pub(super) start: usize,
     pub(super) end: usize,
     /// Whether its last frame is the segment's seal.
     pub(super) sealed: bool,
 }
 
-impl Part {
-    /// The offset in the segment behind its last byte.
+impl BatchPart {
+    /// The offset in the segment after its last byte.
     pub(super) fn end_offset(&self) -> u32 {
         self.offset + (self.end - self.start) as u32
     }
 }
 
-/// Frames in the order they were appended.
+/// Frames in the order in which they were appended.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
-    pub(super) parts: SmallVec<[Part; 2]>,
+    pub(super) parts: SmallVec<[BatchPart; 2]>,
     pub(super) frame_count: u64,
 }
 
@@ -43,7 +43,7 @@ impl Batch {
         self.parts.is_empty()
     }
 
-    /// Whether writing it goes on in another segment than `active`.
+    /// Whether writing it starts a segment other than `active`.
     pub(super) fn rolls(&self, active: u32) -> bool {
         self.parts.iter().any(|part| part.segment != active)
     }
@@ -52,10 +52,10 @@ impl Batch {
         self.parts.clear();
         self.frame_count = 0;
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES);
+        self.bytes.shrink_to(RETAINED_CAPACITY_BYTES);
     }
 
-    /// The bytes at `position`, if they are all here.
+    /// The `count` bytes at `position`, if the batch contains all of them.
     pub(super) fn find(&self, position: LogPosition, count: usize) -> Option<&[u8]> {
         let part = self.parts.iter().find(|part| {
             part.segment == position.segment() && (part.offset..part.end_offset()).contains(&position.offset())
@@ -65,47 +65,53 @@ impl Batch {
         (end <= part.end).then(|| &self.bytes[start..end])
     }
 
-    /// Says anew, in the first frame, what is durable: it was appended while an earlier group was still being flushed.
+    /// Updates the durable offset in the first frame's header: an earlier group may have been flushed since it was
+    /// appended.
     pub(super) fn restamp(&mut self, seed: Seed, durable: LogPosition) {
         let Some(part) = self.parts.iter().find(|part| part.start < part.end) else { return };
-        let place = LogPosition::new(part.segment, part.offset);
+        let position = LogPosition::new(part.segment, part.offset);
         let bytes = &mut self.bytes[part.start..part.start + FRAME_HEADER_BYTES as usize];
         let Ok(header) = <&mut [u8; FRAME_HEADER_BYTES as usize]>::try_from(bytes) else { return };
-        if let Some(known) = FrameHeader::decode(seed, place, header) {
-            *header = FrameHeader { durable: durable_offset(place, durable), ..known }.encode(seed, place);
+        let known = FrameHeader::decode(seed, position, header);
+        debug_assert!(known.is_some(), "a pending batch starts with a valid frame");
+        if let Some(known) = known {
+            *header = FrameHeader { durable: durable_offset(position, durable), ..known }.encode(seed, position);
         }
     }
 }
 
-/// What a frame at `place` says of `durable`: an offset in its own segment. Earlier segments are flushed before it is written.
-fn durable_offset(place: LogPosition, durable: LogPosition) -> u32 {
-    if durable.segment() == place.segment() { durable.offset() } else { SEGMENT_HEADER_BYTES }
+/// The durable offset that a frame at `position` records: an offset in its own segment, since earlier segments are
+/// flushed before it is written.
+fn durable_offset(position: LogPosition, durable: LogPosition) -> u32 {
+    debug_assert!(durable <= position, "a frame can't claim that bytes after itself are durable");
+    if durable.segment() == position.segment() { durable.offset() } else { SEGMENT_HEADER_BYTES }
 }
 
-/// The end of the log as appended, and what of it waits to be written.
+/// The append position of the log and the properties of the current segment.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct LogTail {
     pub(super) seed: Seed,
-    /// Where the next frame goes.
+    /// Position of the next frame.
     pub(super) next: LogPosition,
-    /// Frames and seal of the current segment end here at the latest.
+    /// Maximum offset of the current segment's frames and seal.
     pub(super) capacity: u32,
     pub(super) last_sequence: Sequence,
-    /// Whether the last frame is a mark: nothing to say at closing.
+    /// Whether the last frame is a mark: then closing needs no other.
     pub(super) is_marked: bool,
 }
 
-/// What a seal takes at the end of a segment.
+/// Bytes that a seal takes at the end of a segment.
 const SEAL_BYTES: u32 = FRAME_HEADER_BYTES;
 
-impl Tail {
+impl LogTail {
     /// Whether a frame of `payload_bytes` needs a new segment.
     pub(super) fn is_full_for(&self, payload_bytes: usize) -> bool {
         u64::from(self.next.offset()) + u64::from(frame_bytes(payload_bytes) + SEAL_BYTES) > u64::from(self.capacity)
     }
 
-    /// Ends the segment with a seal and goes on in the next, with room for a frame of `payload_bytes` at least.
+    /// Ends the segment with a seal and continues in the next one, which can grow to `capacity` bytes.
     pub(super) fn roll(&mut self, batch: &mut Batch, durable: LogPosition, capacity: u32) {
+        debug_assert!(self.next.offset() > SEGMENT_HEADER_BYTES, "a segment is sealed only after it has a frame");
         let sequence = self.last_sequence;
         self.push(batch, FrameKind::Seal, sequence, &[], crc32c::crc32c(&[]), durable);
         if let Some(part) = batch.parts.last_mut() {
@@ -115,10 +121,10 @@ impl Tail {
         self.next = LogPosition::new(number, SEGMENT_HEADER_BYTES);
         self.capacity = capacity;
         let start = batch.bytes.len();
-        batch.parts.push(Part { segment: number, offset: SEGMENT_HEADER_BYTES, start, end: start, sealed: false });
+        batch.parts.push(BatchPart { segment: number, offset: SEGMENT_HEADER_BYTES, start, end: start, sealed: false });
     }
 
-    /// Adds a frame and returns its place.
+    /// Adds a frame and returns its position.
     pub(super) fn push(
         &mut self,
         batch: &mut Batch,
@@ -128,16 +134,22 @@ impl Tail {
         payload_checksum: u32,
         durable: LogPosition,
     ) -> LogPosition {
-        let place = self.next;
+        let position = self.next;
         let header = FrameHeader {
             kind,
             payload_bytes: payload.len() as u32,
-            durable: durable_offset(place, durable),
+            durable: durable_offset(position, durable),
             first_sequence,
             payload_checksum,
         };
-        batch.extend_to(place);
-        batch.bytes.extend_from_slice(&header.encode(self.seed, place));
+        batch.start_part_if_empty(position);
+        debug_assert!(
+            batch.parts.last().is_some_and(|part| {
+                !part.sealed && part.segment == position.segment() && part.end_offset() == position.offset()
+            }),
+            "frames follow each other without gap or overlap, and none follows the seal of its segment"
+        );
+        batch.bytes.extend_from_slice(&header.encode(self.seed, position));
         batch.bytes.extend_from_slice(payload);
         let end = batch.bytes.len().next_multiple_of(ALIGNMENT as usize);
         batch.bytes.resize(end, 0);
@@ -145,21 +157,21 @@ impl Tail {
             part.end = end;
         }
         batch.frame_count += 1;
-        self.next = place.advance(header.frame_bytes());
+        self.next = position.advance(header.frame_bytes());
         self.last_sequence = first_sequence;
         self.is_marked = kind == FrameKind::Mark;
-        debug_assert_eq!(batch.parts.last().map(Part::end_offset), Some(self.next.offset()));
-        place
+        debug_assert_eq!(batch.parts.last().map(BatchPart::end_offset), Some(self.next.offset()));
+        position
     }
 }
 
 impl Batch {
-    /// Makes the last part one that ends at `place`.
-    fn extend_to(&mut self, place: LogPosition) {
+    /// Starts a part at `position` if the batch is empty.
+    fn start_part_if_empty(&mut self, position: LogPosition) {
         if self.parts.is_empty() {
             let start = self.bytes.len();
-            let (segment, offset) = (place.segment(), place.offset());
-            self.parts.push(Part { segment, offset, start, end: start, sealed: false });
+            let (segment, offset) = (position.segment(), position.offset());
+            self.parts.push(BatchPart { segment, offset, start, end: start, sealed: false });
         }
     }
 }

@@ -1,19 +1,21 @@
-//! Large content beside the log: one file each, named by the SHA-256 of what is in it, written and flushed before the log names it.
+//! Blob store: large content in one file each, named by its SHA-256, written and flushed before the log refers to it.
 //!
 //! ```text
-//! blobs/ab/cdef…   content │ CRC32C of each 64 KiB of it, u32 each │ length u64 │ CRC32C of the two before u32 │ "blob" │ version u32
-//! blobs/new-7      one that is being written
+//! blobs/ab/cdef…   content │ CRC32C of each 64 KiB of it, u32 each │ length u64
+//!                  │ CRC32C of the two preceding fields, u32 │ "blob" │ version u32
+//! blobs/new-7      a blob that is being written
 //! ```
 //!
 //! Invariants:
-//! - A file with a digest's name is whole and was flushed: it got its name last.
-//! - What is read was checked: each 64 KiB by its checksum, so that any range can be; all of it by its digest, where it is read from
-//!   beginning to end.
-//! - A *pinned* blob is not swept: whoever stores one holds the pin until the log names it. Nor is one that was pinned at any time since
-//!   the sweep began: it may have been named meanwhile by what the sweep did not see.
+//! - A file named by a digest is complete and flushed: it gets its name last.
+//! - All bytes returned were verified: each 64 KiB by its checksum, so that any range can be verified, and the whole
+//!   content by its digest if it is read from start to end.
+//! - A *pinned* blob is not swept. The thread that stores a blob holds the pin until the log refers to it. A blob that
+//!   was pinned at any time since the sweep started is not swept either: a record that the sweep did not see may refer
+//!   to it.
 //!
-//! Concurrency: any thread may do anything at any time; there is one sweep at a time. Whoever sweeps a blob knows that nothing named it
-//! after the sweep began.
+//! Concurrency: every method may be called from any thread at any time; only one sweep runs at a time. The caller of
+//! [`Sweep::remove`] guarantees that nothing referred to the blob after the sweep started.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -28,9 +30,10 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
 
-/// So much is checked together.
+/// Bytes covered by one checksum.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Content is flushed on its way, so that the last flush of a large blob is as short as that of a small one.
+/// Content is flushed in steps of this size, so that the last flush of a large blob takes no longer than that of a
+/// small one.
 const FLUSH_BYTES: u64 = 32 << 20;
 const DIRECTORY: &str = "blobs";
 const NEW: &str = "new-";
@@ -39,17 +42,17 @@ const VERSION: u32 = 1;
 /// Length, checksum, magic, version.
 const FOOTER_BYTES: usize = 8 + 4 + 4 + 4;
 
-/// The SHA-256 of some content, and its name.
+/// SHA-256 digest of a blob's content, which is also its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Its bytes.
+    /// Returns the bytes of the digest.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The name of its file, relative to the database's directory.
+    /// The file name, relative to the database directory.
     pub(crate) fn file_name(&self) -> String {
         let hex = self.to_string();
         format!("{DIRECTORY}/{}/{}", &hex[..2], &hex[2..])
@@ -85,52 +88,52 @@ impl FromStr for Digest {
     }
 }
 
-/// The blobs of a database.
+/// All blobs of a database.
 pub(crate) struct Blobs {
     vfs: Arc<dyn Vfs>,
     pins: Mutex<Pins>,
     sweeping: Mutex<()>,
     next_new: AtomicU64,
-    /// Whether there may be blobs that nothing names.
-    may_have_unnamed: AtomicBool,
+    /// Whether there may be unreferenced blobs.
+    may_have_unreferenced: AtomicBool,
 }
 
 #[derive(Default)]
 struct Pins {
-    /// How many hold each.
+    /// Number of pins of each blob.
     counts: HashMap<Digest, usize>,
-    /// Those that were held at some time since the sweep began, while there is one.
+    /// Blobs pinned at any time since the running sweep started; `None` if no sweep is running.
     since_sweep: Option<HashSet<Digest>>,
 }
 
-/// A sweep, from before it looks at what is named to its end.
+/// A running sweep, from before the references are collected to its end.
 pub(crate) struct Sweep<'a> {
     blobs: &'a Blobs,
     _only: MutexGuard<'a, ()>,
 }
 
-/// A blob that is stored and stays at least as long as this is held.
+/// A stored blob, kept from being swept as long as this handle exists.
 pub struct Blob {
     blobs: Arc<Blobs>,
     digest: Digest,
     length: u64,
-    is_named: AtomicBool,
+    is_referenced: AtomicBool,
 }
 
 impl Blob {
-    /// What it is named by.
+    /// Returns the digest of the content.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// How many bytes it has.
+    /// Returns the length of the content in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Something is about to name it.
-    pub(crate) fn note_named(&self) {
-        self.is_named.store(true, Ordering::Release);
+    /// Records that a document revision is about to refer to the blob.
+    pub(crate) fn mark_referenced(&self) {
+        self.is_referenced.store(true, Ordering::Release);
     }
 }
 
@@ -142,10 +145,11 @@ impl fmt::Debug for Blob {
 
 impl Drop for Blob {
     fn drop(&mut self) {
-        if !self.is_named.load(Ordering::Acquire) {
-            self.blobs.note_unnamed();
+        if !self.is_referenced.load(Ordering::Acquire) {
+            self.blobs.mark_unreferenced();
         }
         let mut pins = self.blobs.pins.lock();
+        debug_assert!(pins.counts.contains_key(&self.digest), "a blob stays pinned while a handle to it exists");
         if let Some(count) = pins.counts.get_mut(&self.digest) {
             *count -= 1;
             if *count == 0 {
@@ -156,27 +160,27 @@ impl Drop for Blob {
 }
 
 impl Blobs {
-    /// The blobs in `vfs`. Nothing is read.
+    /// The blobs in `vfs`. Does no I/O.
     pub(crate) fn new(vfs: Arc<dyn Vfs>) -> Self {
         Blobs {
             vfs,
             pins: Mutex::default(),
             sweeping: Mutex::default(),
             next_new: AtomicU64::new(0),
-            may_have_unnamed: AtomicBool::new(true),
+            may_have_unreferenced: AtomicBool::new(true),
         }
     }
 
-    /// Stores what `content` has, in constant memory; returns when it is flushed. Content that is there already is not stored twice.
+    /// Stores `content` in constant memory and returns once it is flushed. Existing content is not stored twice.
     ///
     /// # Errors
-    /// Those of `content`; `Unavailable` if the disk is full or can't be written.
+    /// Errors of reading `content`; `Unavailable` if the disk is full or can't be written.
     pub(crate) fn store(self: &Arc<Self>, content: &mut dyn Read) -> Result<Blob> {
         let name = format!("{DIRECTORY}/{NEW}{}", self.next_new.fetch_add(1, Ordering::Relaxed));
         self.vfs.create_dir_all(DIRECTORY).map_err(|error| Error::io(format!("create {DIRECTORY}"), error))?;
         let stored = self.write(&name, content);
         if stored.is_err() {
-            // What is left of it is removed when the database is opened the next time, should this fail as well.
+            // If this fails as well, the remains are removed when the database is opened next.
             self.vfs.remove(&name).ok();
         }
         stored
@@ -185,27 +189,29 @@ impl Blobs {
     fn write(self: &Arc<Self>, name: &str, content: &mut dyn Read) -> Result<Blob> {
         let failed = |error| Error::io(format!("write {name}"), error);
         let file = self.vfs.create(name).map_err(failed)?;
-        let mut writing = Writing { file: &*file, sums: Vec::new(), hasher: Sha256::new(), length: 0 };
+        let mut writer = BlobWriter { file: &*file, checksums: Vec::new(), hasher: Sha256::new(), length: 0 };
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
-            let count = read_whole(content, &mut chunk).map_err(|error| Error::io("read the content", error))?;
-            writing.chunk(&chunk[..count]).map_err(failed)?;
+            let count = fill_buffer(content, &mut chunk).map_err(|error| Error::io("read the content", error))?;
+            writer.chunk(&chunk[..count]).map_err(failed)?;
             if count < CHUNK_BYTES {
                 break;
             }
         }
-        let (digest, length) = writing.finish().map_err(failed)?;
+        let (digest, length) = writer.finish().map_err(failed)?;
         let blob = self.pin(digest, length);
-        let wanted = digest.file_name();
-        let (directory, _) = wanted.rsplit_once('/').unwrap_or((DIRECTORY, ""));
-        if self.vfs.open(&wanted).is_ok() {
+        let file_name = digest.file_name();
+        let (directory, _) = file_name.rsplit_once('/').unwrap_or((DIRECTORY, ""));
+        if self.vfs.open(&file_name).is_ok() {
             self.vfs.remove(name).map_err(|error| Error::io(format!("remove {name}"), error))?;
         } else {
             self.vfs.create_dir_all(directory).map_err(|error| Error::io(format!("create {directory}"), error))?;
-            self.vfs.rename(name, &wanted).map_err(|error| Error::io(format!("rename {name} to {wanted}"), error))?;
+            self.vfs
+                .rename(name, &file_name)
+                .map_err(|error| Error::io(format!("rename {name} to {file_name}"), error))?;
         }
-        // Also where it was there: whoever stored it may not have come so far yet.
-        // First where its name was made: the disk is to know it there before it hears that it went elsewhere.
+        // Needed for existing content, too: the thread that stored it may not have flushed the name yet. The directory
+        // of the temporary name comes first: the disk must know the file there before it learns that the file moved.
         for directory in [DIRECTORY, directory] {
             self.vfs.sync_dir(directory).map_err(|error| Error::io(format!("flush {directory}"), error))?;
         }
@@ -219,31 +225,31 @@ impl Blobs {
             since_sweep.insert(digest);
         }
         drop(pins);
-        Blob { blobs: self.clone(), digest, length, is_named: AtomicBool::new(false) }
+        Blob { blobs: self.clone(), digest, length, is_referenced: AtomicBool::new(false) }
     }
 
-    /// Holds a blob that is there; none if it is not. No flush: whoever named it has done that.
-    pub(crate) fn hold(self: &Arc<Self>, digest: Digest, length: u64) -> Option<Blob> {
-        // First, so that no sweep comes in between.
+    /// Pins an existing blob; `None` if it does not exist. No flush: the blob is referred to, so it was flushed before.
+    pub(crate) fn pin_existing(self: &Arc<Self>, digest: Digest, length: u64) -> Option<Blob> {
+        // Pinned before the check, so that no sweep can remove it in between.
         let blob = self.pin(digest, length);
-        blob.note_named();
+        blob.mark_referenced();
         self.vfs.open(&digest.file_name()).is_ok().then_some(blob)
     }
 
-    /// Notes that something names a blob no longer, or that one was stored that may never be named.
-    pub(crate) fn note_unnamed(&self) {
-        self.may_have_unnamed.store(true, Ordering::Release);
+    /// Records that a reference to a blob was removed, or that a blob was stored that may never be referred to.
+    pub(crate) fn mark_unreferenced(&self) {
+        self.may_have_unreferenced.store(true, Ordering::Release);
     }
 
-    /// Whether a sweep may find something; forgets it.
-    pub(crate) fn take_unnamed(&self) -> bool {
-        self.may_have_unnamed.swap(false, Ordering::AcqRel)
+    /// Returns whether a sweep may find unreferenced blobs, and resets that flag.
+    pub(crate) fn take_unreferenced(&self) -> bool {
+        self.may_have_unreferenced.swap(false, Ordering::AcqRel)
     }
 
     /// Opens a blob for reading.
     ///
     /// # Errors
-    /// `NotFound` if there is none; `Corrupt` if its end is damaged; `Unavailable` if it can't be read.
+    /// `NotFound` if it does not exist; `Corrupt` if its footer is damaged; `Unavailable` if it can't be read.
     pub(crate) fn read(&self, digest: &Digest) -> Result<BlobReader> {
         let name = digest.file_name();
         let file = match self.vfs.open(&name) {
@@ -253,23 +259,20 @@ impl Blobs {
             }
             Err(error) => return Err(Error::io(format!("open {name}"), error)),
         };
-        let (length, sums) = read_end(&*file).map_err(|error| damaged(&name, error))?;
+        let (length, checksums) = read_footer(&*file).map_err(|error| damaged(&name, error))?;
         Ok(BlobReader {
             name,
             digest: *digest,
             file,
             length,
-            sums,
+            checksums,
             position: 0,
             chunk: None,
             hasher: Some(Sha256::new()),
         })
     }
 
-    /// All blobs there are, in no order.
-    ///
-    /// # Errors
-    /// `Unavailable` if directories can't be read.
+    /// All blobs, in no particular order.
     pub(crate) fn list(&self) -> Result<Vec<Digest>> {
         let list = |name: &str| self.vfs.list(name).map_err(|error| Error::io(format!("read {name}"), error));
         let mut found = Vec::new();
@@ -282,7 +285,7 @@ impl Blobs {
         Ok(found)
     }
 
-    /// Begins a sweep; waits for the end of another. Look at what is named after this.
+    /// Starts a sweep after waiting for a running one to end. Collect the references after this call.
     pub(crate) fn begin_sweep(&self) -> Sweep<'_> {
         let only = self.sweeping.lock();
         let mut pins = self.pins.lock();
@@ -290,10 +293,7 @@ impl Blobs {
         Sweep { blobs: self, _only: only }
     }
 
-    /// Removes what a crash left half written. For the opening of a database, before anything is stored.
-    ///
-    /// # Errors
-    /// `Unavailable` if a file can't be removed.
+    /// Removes blobs left incomplete by a crash. Called when a database is opened, before anything is stored.
     pub(crate) fn remove_unfinished(&self) -> Result<()> {
         let names = self.vfs.list(DIRECTORY).map_err(|error| Error::io(format!("read {DIRECTORY}"), error))?;
         for name in names.iter().filter(|name| name.starts_with(NEW)) {
@@ -305,17 +305,16 @@ impl Blobs {
 }
 
 impl Sweep<'_> {
-    /// Removes a blob that nobody held since the sweep began; returns how many bytes that freed. For one that nothing named after it began.
-    ///
-    /// # Errors
-    /// `Unavailable` if it can't be removed.
+    /// Removes a blob unless it was pinned since the sweep started, and returns the number of bytes freed. The caller
+    /// guarantees that nothing referred to it after the sweep started.
     pub(crate) fn remove(&self, digest: &Digest) -> Result<u64> {
         let (name, vfs) = (digest.file_name(), &self.blobs.vfs);
-        // Nobody can come to hold it meanwhile.
+        // The lock keeps other threads from pinning the blob.
         let pins = self.blobs.pins.lock();
+        debug_assert!(pins.since_sweep.is_some(), "a running sweep records every pin");
         if pins.since_sweep.as_ref().is_none_or(|since_sweep| since_sweep.contains(digest)) {
-            // Nothing may name it: the next sweep looks again.
-            self.blobs.note_unnamed();
+            // It may be unreferenced later: the next sweep checks again.
+            self.blobs.mark_unreferenced();
             return Ok(0);
         }
         let length = vfs.open(&name).and_then(|file| file.len()).unwrap_or(0);
@@ -333,21 +332,21 @@ impl Drop for Sweep<'_> {
     }
 }
 
-/// A blob on its way to the disk.
-struct Writing<'a> {
+/// Writes one blob to its file.
+struct BlobWriter<'a> {
     file: &'a dyn VfsFile,
-    sums: Vec<u8>,
+    checksums: Vec<u8>,
     hasher: Sha256,
     length: u64,
 }
 
-impl Writing<'_> {
+impl BlobWriter<'_> {
     fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         self.file.write_at(bytes, self.length)?;
-        self.sums.extend_from_slice(&crc32c::crc32c(bytes).to_be_bytes());
+        self.checksums.extend_from_slice(&crc32c::crc32c(bytes).to_be_bytes());
         self.hasher.update(bytes);
         let before = self.length;
         self.length += bytes.len() as u64;
@@ -355,7 +354,7 @@ impl Writing<'_> {
     }
 
     fn finish(mut self) -> io::Result<(Digest, u64)> {
-        let mut end = std::mem::take(&mut self.sums);
+        let mut end = std::mem::take(&mut self.checksums);
         end.extend_from_slice(&self.length.to_be_bytes());
         end.extend_from_slice(&crc32c::crc32c(&end).to_be_bytes());
         end.extend_from_slice(MAGIC);
@@ -366,8 +365,8 @@ impl Writing<'_> {
     }
 }
 
-/// Fills the buffer as far as the content goes.
-fn read_whole(content: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+/// Fills the buffer, less only at the end of the content.
+fn fill_buffer(content: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < buffer.len() {
         match content.read(&mut buffer[count..]) {
@@ -380,9 +379,9 @@ fn read_whole(content: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(count)
 }
 
-/// The length of the content, and the checksum of each chunk.
-fn read_end(file: &dyn VfsFile) -> io::Result<(u64, Vec<u32>)> {
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its end is not one of a blob");
+/// Reads the footer: the content's length and the checksum of each chunk.
+fn read_footer(file: &dyn VfsFile) -> io::Result<(u64, Vec<u32>)> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its footer is not one of a blob");
     let file_length = file.len()?;
     let footer_at = file_length.checked_sub(FOOTER_BYTES as u64).ok_or_else(wrong)?;
     let mut footer = [0; FOOTER_BYTES];
@@ -402,40 +401,42 @@ fn read_end(file: &dyn VfsFile) -> io::Result<(u64, Vec<u32>)> {
     if crc32c::crc32c(&end).to_be_bytes() != rest[..4] {
         return Err(wrong());
     }
-    let sums = end[..sums_bytes as usize].chunks_exact(4);
-    Ok((length, sums.map(|sum| u32::from_be_bytes([sum[0], sum[1], sum[2], sum[3]])).collect()))
+    let checksums = end[..sums_bytes as usize].chunks_exact(4);
+    Ok((length, checksums.map(|sum| u32::from_be_bytes([sum[0], sum[1], sum[2], sum[3]])).collect()))
 }
 
 fn damaged(name: &str, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Error::corrupt(format!("{name}: {error}"))
-            .with_hint("put the file back from a backup, or attach the content anew"),
+            .with_hint("put the file back from a backup, or attach the content again"),
         _ => Error::io(format!("read {name}"), error),
     }
 }
 
-/// Reads a blob, from wherever you seek to, in constant memory. Each 64 KiB is checked before any of it is handed out; what is read from
-/// beginning to end is also checked against its digest.
+/// Reader of a blob with seek support, in constant memory.
+///
+/// Each 64 KiB chunk is verified before any of it is returned. Content read from start to end is also verified against
+/// its digest.
 pub struct BlobReader {
     name: String,
     digest: Digest,
     file: Arc<dyn VfsFile>,
     length: u64,
-    sums: Vec<u32>,
+    checksums: Vec<u32>,
     position: u64,
-    /// Which chunk was read last, and its bytes.
+    /// The chunk read last: its number and its bytes.
     chunk: Option<(usize, Vec<u8>)>,
-    /// As long as everything up to the position was read in one go.
+    /// Present as long as all bytes up to the position were read in sequence.
     hasher: Option<Sha256>,
 }
 
 impl BlobReader {
-    /// How many bytes the content has.
+    /// Returns the length of the content in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Reads the chunk `index`, if it is not the one read last.
+    /// Reads chunk `index` unless it is the one read last.
     fn load(&mut self, index: usize) -> io::Result<&[u8]> {
         let is_there = self.chunk.as_ref().is_some_and(|(read, _)| *read == index);
         if !is_there {
@@ -444,7 +445,7 @@ impl BlobReader {
             let mut bytes = self.chunk.take().map_or_else(Vec::new, |(_, bytes)| bytes);
             bytes.resize(count, 0);
             read_exact_at(&*self.file, &mut bytes, start)?;
-            if crc32c::crc32c(&bytes) != self.sums[index] {
+            if crc32c::crc32c(&bytes) != self.checksums[index] {
                 return Err(self.wrong(&format!("the bytes from {start} on fail their checksum")));
             }
             self.chunk = Some((index, bytes));

@@ -1,38 +1,44 @@
-//! Group commit: who writes, who flushes, who waits.
+//! Group commit: batches concurrent appends into one write and one flush.
 //!
-//! There are two roles, each held by at most one thread. The *writer* takes all that is pending and writes it. The *leader* of a
-//! *round* becomes writer too, writes all that is pending, flushes, and thereby serves everybody who appended before it took
-//! what was pending. Who wants its frame flushed while a round runs waits for that round's end, if its frame is in it, else for
-//! the next round's; one of the latter is called to lead it.
+//! There are two roles, each held by at most one thread. The *writer* takes all pending frames and writes them. The
+//! *leader* of a *round* first becomes the writer and writes all pending frames, then flushes; this serves every thread
+//! that appended before the leader took the pending frames. A thread that needs a flush while a round is running waits
+//! for the end of that round if its frame is part of it, otherwise for the end of the next round. One of the threads
+//! waiting for the next round becomes its leader.
 //!
-//! Concurrency: roles are flags in the state, taken and given back under its lock; no lock is held during I/O. Frames wanted
-//! only *written* are written while a round's flush runs (that flush does not count for them). A batch that goes on in a new
-//! segment is written only by the leader of a round, since the old segment must be flushed before: so the leader's role is
-//! always taken before the writer's, and no two threads wait for each other.
+//! Concurrency: roles are flags in the state, acquired and released under its lock; no lock is held during I/O. Frames
+//! that only need to be *written* are written while a round's flush is running (that flush does not cover them). A
+//! batch that starts a new segment is written only by the leader of a round, because the old segment must be flushed
+//! first. The leader's role is therefore always acquired before the writer's, which rules out deadlock.
 //!
-//! Invariants: one thread at a time flushes, so a failure that the system reports only once is seen by the one who would
-//! acknowledge; `durable` moves to what was written *before* the flush began; the poison is set before a role is given back;
-//! everything appended while a round runs is served by the next, so whoever waits for a round is woken at its end.
+//! Invariants:
+//! - One thread at a time flushes. The operating system may report a failed flush only once, so the thread that would
+//!   acknowledge the frames is the one that sees the failure.
+//! - `durable` advances to what was written *before* the flush started.
+//! - The log is poisoned before a role is released.
+//! - Everything appended while a round runs is covered by the next round, so every waiting thread is woken at the end
+//!   of its round.
 
 use std::sync::Arc;
 
-use super::batch::{Batch, Part};
+use super::batch::{Batch, BatchPart};
 use super::commit_waiter::Turnstile;
 use super::frame::FRAME_HEADER_BYTES;
 use super::segment::{SEGMENT_HEADER_BYTES, Segment};
-use super::shared::{Shared, State};
+use super::shared::{LogState, Shared};
 use super::{Level, LogPosition};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::{Error, Result};
 
-/// Zeros are written ahead in steps of this, so that a flush finds the file's length unchanged. Tests grow their small files, too.
-pub(super) const STEP_BYTES: u64 = if cfg!(test) { 1536 } else { 1024 * 1024 };
+/// Zeros are preallocated in steps of this size, so that a flush finds the file's length unchanged. Tests use a small
+/// step so that their small files grow, too.
+pub(super) const PREALLOCATION_BYTES: u64 = if cfg!(test) { 1536 } else { 1024 * 1024 };
 
-/// A group longer than this gains nothing from zeros before it.
+/// A group longer than this gains nothing from preallocation.
 const LONG_GROUP_BYTES: usize = if cfg!(test) { 700 } else { 256 * 1024 };
 
-static ZEROS: [u8; STEP_BYTES as usize] = [0; STEP_BYTES as usize];
+static ZEROS: [u8; PREALLOCATION_BYTES as usize] = [0; PREALLOCATION_BYTES as usize];
 
 impl Shared {
     pub(super) fn commit(&self, end: LogPosition, level: Level) -> Result<()> {
@@ -48,7 +54,7 @@ impl Shared {
         }
         let mut state = self.state.lock();
         while state.written < end {
-            state.refuse_waiting(end)?;
+            state.check_can_wait(end)?;
             if state.is_writing || state.is_gathering {
                 self.written_moved.wait(&mut state);
             } else if state.pending.rolls(state.written.segment()) {
@@ -70,7 +76,7 @@ impl Shared {
             if state.durable >= end {
                 break;
             }
-            state.refuse_waiting(end)?;
+            state.check_can_wait(end)?;
             if !state.is_flushing {
                 self.lead_round(state)?;
                 continue;
@@ -83,8 +89,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes all that is pending, flushes, and wakes those it served and one of those who come next.
-    fn lead_round(&self, mut state: MutexGuard<'_, State>) -> Result<()> {
+    /// Writes all pending frames, flushes, wakes the threads of this round and one thread of the next.
+    fn lead_round(&self, mut state: MutexGuard<'_, LogState>) -> Result<()> {
         debug_assert!(!state.is_flushing, "one leader at a time");
         state.is_flushing = true;
         state.round += 1;
@@ -97,11 +103,12 @@ impl Shared {
         }
         state.is_gathering = false;
         state.served = state.tail.next;
+        debug_assert!(state.written <= state.served, "a round covers at least everything already written");
         let result = self.write_and_flush(&mut state);
         state.is_flushing = false;
         let were_waiting = std::mem::take(&mut state.waiting[side(round)]);
         let are_waiting = state.waiting[side(next)];
-        // Who wanted its frame only written may have waited for a leader that had nothing to write.
+        // A thread that needs its frame only written may be waiting for a leader that had nothing to write.
         self.written_moved.notify_all();
         drop(state);
         if are_waiting {
@@ -113,7 +120,7 @@ impl Shared {
         result
     }
 
-    fn write_and_flush(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+    fn write_and_flush(&self, state: &mut MutexGuard<'_, LogState>) -> Result<()> {
         if let Some(poison) = &state.poison {
             return Err(poison.duplicate());
         }
@@ -127,13 +134,17 @@ impl Shared {
             return Err(self.poison(state, error));
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(
+            state.durable < target && target <= state.written,
+            "only the leader of a round advances the durable position, and never beyond the written one"
+        );
         state.durable = target;
         self.durable.store(target.to_u64(), Ordering::Release);
         Ok(())
     }
 
-    /// Takes the writer's role, writes what is pending, gives the role back.
-    fn write_batch(&self, state: &mut MutexGuard<'_, State>, to_be_flushed: bool) -> Result<()> {
+    /// Acquires the writer's role, writes the pending frames and releases the role.
+    fn write_batch(&self, state: &mut MutexGuard<'_, LogState>, to_be_flushed: bool) -> Result<()> {
         debug_assert!(!state.is_writing, "one writer at a time");
         if state.pending.is_empty() {
             return Ok(());
@@ -145,7 +156,7 @@ impl Shared {
         state.is_writing = false;
         state.allocated = allocated;
         if let Err(error) = result {
-            // What could not be written can be read to the end: compaction may have pointed to it already.
+            // The failed batch stays in `in_flight` and readable: compaction may already refer to its positions.
             return Err(self.poison(state, error));
         }
         state.in_flight = None;
@@ -153,6 +164,7 @@ impl Shared {
         self.counters.frames.fetch_add(batch.frame_count, Ordering::Relaxed);
         self.counters.bytes.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
         state.keep_spare(batch);
+        debug_assert!(state.written < end, "the written position advances with every batch");
         state.written = end;
         self.written.store(end.to_u64(), Ordering::Release);
         self.written_moved.notify_all();
@@ -164,7 +176,8 @@ impl Shared {
         for part in &batch.parts {
             if part.segment != segment.number {
                 debug_assert!(
-                    to_be_flushed && part.segment == segment.number + 1 && part.offset == SEGMENT_HEADER_BYTES
+                    to_be_flushed && part.segment == segment.number + 1 && part.offset == SEGMENT_HEADER_BYTES,
+                    "only the leader of a round starts a segment: the next one, from its header on"
                 );
                 segment = self.begin_segment(part.segment)?;
                 *allocated = segment.length()?;
@@ -178,10 +191,11 @@ impl Shared {
         &self,
         segment: &Segment,
         batch: &Batch,
-        part: &Part,
+        part: &BatchPart,
         allocated: &mut u64,
         to_be_flushed: bool,
     ) -> Result<()> {
+        debug_assert!(part.offset == segment.used(), "frames are written in order, without gap or overlap");
         let bytes = &batch.bytes[part.start..part.end];
         if !bytes.is_empty() {
             segment.write(bytes, u64::from(part.offset))?;
@@ -200,17 +214,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes zeros behind `end` and returns how many: they make later flushes faster, so a disk too full for them is no failure.
+    /// Writes zeros after `end` and returns how many. They only make later flushes faster, so a full disk is not an
+    /// error here.
     fn write_ahead(&self, segment: &Segment, end: u64) -> Result<u64> {
-        let ahead = u64::from(self.segment_bytes).saturating_sub(end).min(STEP_BYTES);
+        let ahead = u64::from(self.segment_bytes).saturating_sub(end).min(PREALLOCATION_BYTES);
         match segment.write(&ZEROS[..ahead as usize], end) {
             Ok(()) => Ok(ahead),
-            Err(error) if is_full(&error) => Ok(0),
+            Err(error) if is_disk_full(&error) => Ok(0),
             Err(error) => Err(error),
         }
     }
 
-    /// Flushes a sealed segment, and gives back what its file has beyond the seal.
+    /// Flushes a sealed segment and truncates its file after the seal.
     fn finish_segment(&self, segment: &Segment, end: u32) -> Result<()> {
         segment.flush()?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
@@ -220,7 +235,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes the file of the next segment and adds it to the set.
+    /// Creates the file of the next segment and adds it to the list.
     fn begin_segment(&self, number: u32) -> Result<Arc<Segment>> {
         let segment = Arc::new(self.create_segment(number)?);
         let mut list = self.list.write();
@@ -237,8 +252,8 @@ impl Shared {
         Arc::clone(list.segments.last().expect("a log has a segment from its opening on"))
     }
 
-    /// Remembers the first failure, and returns it for the one who met it.
-    pub(super) fn poison(&self, state: &mut State, error: Error) -> Error {
+    /// Records the first failure and returns a copy of it for the thread that encountered it.
+    pub(super) fn poison(&self, state: &mut LogState, error: Error) -> Error {
         let copy = error.duplicate();
         state.poison.get_or_insert(error);
         self.is_poisoned.store(true, Ordering::Release);
@@ -248,21 +263,22 @@ impl Shared {
     }
 }
 
-/// Whether it was for lack of space that something failed.
-pub(super) fn is_full(error: &Error) -> bool {
+/// Whether the cause of an error is lack of disk space.
+pub(super) fn is_disk_full(error: &Error) -> bool {
     use std::io::{Error as IoError, ErrorKind};
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<IoError>());
     source.is_some_and(|source| matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
-/// Which turnstile is `round`'s.
+/// Index of the commit waiter of `round`.
 fn side(round: u64) -> usize {
     (round % 2) as usize
 }
 
-impl State {
-    /// The error of somebody who waits for `end` in vain: the failure itself, or that nobody appended so far.
-    fn refuse_waiting(&self, end: LogPosition) -> Result<()> {
+impl LogState {
+    /// The error for a thread that waits for `end` in vain: the failure itself, or that nothing was appended up to
+    /// `end`.
+    fn check_can_wait(&self, end: LogPosition) -> Result<()> {
         if let Some(poison) = &self.poison {
             return Err(poison.duplicate());
         }
@@ -272,7 +288,7 @@ impl State {
         Ok(())
     }
 
-    /// Moves what is pending to `in_flight`, its first frame saying what is durable now.
+    /// Moves the pending batch to `in_flight` and updates the durable offset in its first frame.
     fn take_pending(&mut self) -> (Arc<Batch>, LogPosition) {
         let spare = self.spare.take().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.pending, spare);

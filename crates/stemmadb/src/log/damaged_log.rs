@@ -1,15 +1,14 @@
-//! What can still be read of a damaged log? Every frame that is valid at its place, whatever lies between, and the stretches in between
-//! as they are.
+//! Reader for a damaged log: finds every frame that is valid at its position, and the byte ranges between valid frames.
 //!
-//! Nothing is written, and nothing is believed that opening would not believe either, with one exception: a segment whose header is
-//! gone, in a log of which no header is left, is read by the seed that its own frames' checksums agree on.
+//! Read-only. It accepts only frames that recovery would accept, with one exception: if no segment in the log has a
+//! valid header, segments are read with the seed that the checksums of their own frames agree on.
 //!
-//! Cost: a read of the log; one segment is in memory at a time.
+//! Cost: one read of the log; one segment is in memory at a time.
 
 use std::collections::BTreeSet;
 
 use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, FrameKind, PAYLOAD_BYTES_MAX, Seed, frame_bytes};
-use super::mark::Expected;
+use super::mark::ExpectedSegments;
 use super::position::LogPosition;
 use super::segment::{
     DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, decode_header, encode_header, parse_segment_name, segment_name,
@@ -17,7 +16,7 @@ use super::segment::{
 use super::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
-/// What can't be read together is tried in pieces of this size.
+/// A file that can't be read as a whole is read in blocks of this size.
 const PIECE_BYTES: usize = 4096;
 
 /// A part of a damaged database that could not be read or understood.
@@ -25,9 +24,9 @@ const PIECE_BYTES: usize = 4096;
 pub struct Skipped {
     /// The file, relative to the database's directory.
     pub file: String,
-    /// Where in it the part begins, in bytes.
+    /// Start of the part in the file, in bytes.
     pub start: u64,
-    /// Where it ends: the first byte behind it. As `start`, if nothing of the file is there.
+    /// End of the part: the first byte after it. Equal to `start` if the file is missing.
     pub end: u64,
     /// What is wrong with it.
     pub what: String,
@@ -38,28 +37,25 @@ pub struct Skipped {
 pub(crate) struct Remains<'a> {
     pub(crate) position: LogPosition,
     pub(crate) bytes: &'a [u8],
-    /// Whether they are the payload of a valid frame. Else records may be among them, from the beginning on.
+    /// Whether the bytes are the payload of a valid frame. Otherwise they may contain records, from the first byte on.
     pub(crate) is_whole: bool,
 }
 
-/// A log that is only looked at.
+/// A damaged log, opened for reading only.
 pub(crate) struct Wreck<'a> {
     vfs: &'a dyn Vfs,
     segments: Vec<Segment>,
     skipped: Vec<Skipped>,
 }
 
-/// A segment whose frames can be told from other bytes.
+/// A segment with the seed needed to recognize its frames.
 struct Segment {
     number: u32,
     seed: Seed,
 }
 
 impl<'a> Wreck<'a> {
-    /// Finds the segments there are, and by which seed each can be read.
-    ///
-    /// # Errors
-    /// `Unavailable` if the log's directory can't be read.
+    /// Finds all segments and the seed with which each can be read.
     pub(crate) fn find(vfs: &'a dyn Vfs) -> Result<Self> {
         let names = vfs.list(DIRECTORY).map_err(|error| Error::io(format_args!("list {DIRECTORY}"), error))?;
         let numbers: BTreeSet<u32> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
@@ -68,31 +64,31 @@ impl<'a> Wreck<'a> {
         let mut wreck = Wreck { vfs, segments: Vec::new(), skipped: Vec::new() };
         for (number, header) in headers {
             if header.is_none() {
-                let what = "its header is damaged; its frames are recognised without it";
+                let what = "its header is damaged; its frames are recognized without it";
                 wreck.skip(number, 0, u64::from(SEGMENT_HEADER_BYTES), what);
             }
             match header.map(|id| Seed::of(&id)).or(known).or_else(|| seed_of(&read(vfs, number).bytes, number)) {
                 Some(seed) => wreck.segments.push(Segment { number, seed }),
                 None => {
                     let bytes = read(vfs, number).bytes.len() as u64;
-                    wreck.skip(number, u64::from(SEGMENT_HEADER_BYTES), bytes, "no frame is recognised in it");
+                    wreck.skip(number, u64::from(SEGMENT_HEADER_BYTES), bytes, "no frame is recognized in it");
                 }
             }
         }
         Ok(wreck)
     }
 
-    /// Shows what may hold records, in the log's order. Every call begins anew.
+    /// Passes every byte range that may contain records to `visit`, in log order. Can be called repeatedly.
     ///
     /// # Errors
-    /// Whatever `visit` returns.
+    /// Errors of `visit` are returned unchanged.
     pub(crate) fn remains(&self, visit: &mut dyn FnMut(Remains<'_>) -> Result<()>) -> Result<()> {
         self.segments.iter().try_for_each(|segment| {
             let bytes = read(self.vfs, segment.number).bytes;
             segment.walk(&bytes, &mut |found| match found {
                 Found::Data(remains) => visit(remains),
                 Found::Gap { start, end } => {
-                    // A frame whose header alone is damaged still has its records.
+                    // If only a frame's header is damaged, its records are still intact.
                     let start = start + FRAME_HEADER_BYTES as usize;
                     let position = LogPosition::new(segment.number, start as u32);
                     bytes.get(start..end).map_or(Ok(()), |bytes| visit(Remains { position, bytes, is_whole: false }))
@@ -102,12 +98,12 @@ impl<'a> Wreck<'a> {
         })
     }
 
-    /// Where in a stretch without valid frames the payload of another would begin, if one ends at `offset`.
+    /// Offset of the next possible payload in a range without valid frames, for a frame that ends at `offset`.
     pub(crate) fn next_payload(offset: usize) -> usize {
         offset.next_multiple_of(ALIGNMENT as usize) + FRAME_HEADER_BYTES as usize
     }
 
-    /// What can't be read or understood of the frames; whoever looks at records knows more.
+    /// The parts of the log that can't be read or decoded as frames; damage within records is not included.
     pub(crate) fn into_skipped(mut self) -> Vec<Skipped> {
         let mut expected = None;
         for segment in std::mem::take(&mut self.segments) {
@@ -116,12 +112,12 @@ impl<'a> Wreck<'a> {
                 self.skip(segment.number, start, end, "the disk can't read it");
             }
             let mut gaps = Vec::new();
-            // Nothing is returned that could fail.
+            // The visitor never returns an error.
             let walked = segment.walk(&content.bytes, &mut |found| {
                 match found {
                     Found::Gap { start, .. } => gaps.push(start),
                     Found::Mark(payload) => {
-                        expected = Expected::decode(segment.number, payload).ok().or(expected.take())
+                        expected = ExpectedSegments::decode(segment.number, payload).ok().or(expected.take())
                     }
                     Found::Data(_) => {}
                 }
@@ -135,7 +131,7 @@ impl<'a> Wreck<'a> {
             self.segments.push(segment);
         }
         let present: BTreeSet<u32> = self.segments.iter().map(|segment| segment.number).collect();
-        let marked = expected.unwrap_or(Expected::since(present.first().copied().unwrap_or(1)));
+        let marked = expected.unwrap_or(ExpectedSegments::starting_at(present.first().copied().unwrap_or(1)));
         for number in marked.lost(&present) {
             self.skip(number, 0, 0, "the file is missing");
         }
@@ -147,11 +143,11 @@ impl<'a> Wreck<'a> {
     }
 }
 
-/// What stands at some place of a segment.
+/// What the scan of a segment finds at an offset.
 enum Found<'a> {
     Data(Remains<'a>),
     Mark(&'a [u8]),
-    /// No frame begins at `start`, and the next one that does at `end`.
+    /// No valid frame between `start` and `end`; the next one starts at `end`.
     Gap {
         start: usize,
         end: usize,
@@ -186,7 +182,7 @@ impl Segment {
         Ok(())
     }
 
-    /// The header of a frame that lies within `bytes`.
+    /// The header at `offset` if its frame ends within `bytes`.
     fn header_at(&self, bytes: &[u8], offset: usize) -> Option<FrameHeader> {
         let header = bytes.get(offset..)?.first_chunk()?;
         let header = FrameHeader::decode(self.seed, LogPosition::new(self.number, offset as u32), header)?;
@@ -195,7 +191,8 @@ impl Segment {
     }
 }
 
-/// The seed that the frames of a segment were written with, if two in a row agree, or one whose payload is whole is the last.
+/// The seed of a segment's frames: one that two consecutive frames agree on, or that of the last frame if its payload
+/// is valid.
 fn seed_of(bytes: &[u8], number: u32) -> Option<Seed> {
     let claims = |offset: usize| {
         let header: &[u8; FRAME_HEADER_BYTES as usize] = bytes.get(offset..)?.first_chunk()?;
@@ -217,17 +214,17 @@ fn seed_of(bytes: &[u8], number: u32) -> Option<Seed> {
     })
 }
 
-/// The database's id in the header of a segment, if that is sound.
+/// The database id in a segment's header, if the header is valid.
 fn header_of(vfs: &dyn Vfs, number: u32) -> Option<DatabaseId> {
     let name = segment_name(number);
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     let read = vfs.open(&name).and_then(|file| file.read_at(&mut bytes, 0)).unwrap_or(0);
     let id = decode_header(&name, number, &bytes).ok().filter(|_| read == bytes.len())?;
-    // Whatever is not as it was written is damage, in bytes that mean nothing too.
+    // Any byte that differs from what was written counts as damage, even if it has no meaning.
     (encode_header(number, &id) == bytes).then_some(id)
 }
 
-/// What could be read of a file; zeros where nothing could.
+/// The readable content of a file, with zeros where reading failed.
 #[derive(Default)]
 struct Content {
     bytes: Vec<u8>,

@@ -1,8 +1,8 @@
-//! Which files are open? A log may have more segments than a process may have files open.
+//! Cache of open file handles: a log may have more segments than a process may have open files.
 //!
-//! A finished segment's file is opened when it is read, and closed when many others were opened since. *Pinned* files stay open: the active
-//! segment's, since only the handle that wrote is sure to hear that a write failed later, and a retired one's, which has no name to be
-//! opened by.
+//! The file of a sealed segment is opened on the first read and closed after many others have been opened. *Pinned*
+//! files stay open: the active segment's, because only the handle that wrote is guaranteed to receive a delayed write
+//! error, and a retired one's, because it no longer has a name to open it by.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 use super::vfs::{Vfs, VfsFile};
 use crate::sync::{Mutex, RwLock};
 
-/// So many files are open besides the pinned ones. Tests have few files, and close most.
+/// Maximum number of open files besides pinned ones. Tests use a low limit to exercise closing.
 const OPEN_COUNT_MAX: usize = if cfg!(test) { 2 } else { 128 };
 
-/// The files of one log that are open and not pinned, those opened first in front.
+/// The unpinned open files of one log, oldest first.
 pub(super) struct Handles {
     vfs: Arc<dyn Vfs>,
-    open: Mutex<VecDeque<Weak<RwLock<Slot>>>>,
+    open: Mutex<VecDeque<Weak<RwLock<FileSlot>>>>,
 }
 
 impl Handles {
@@ -25,8 +25,8 @@ impl Handles {
         Arc::new(Handles { vfs, open: Mutex::default() })
     }
 
-    /// Makes a file that is open one that may be closed, and closes others if too many are.
-    fn add(&self, slot: &Arc<RwLock<Slot>>) {
+    /// Registers an open file as closable, and closes the oldest files if too many are open.
+    fn add(&self, slot: &Arc<RwLock<FileSlot>>) {
         let mut open = self.open.lock();
         open.push_back(Arc::downgrade(slot));
         while open.len() > OPEN_COUNT_MAX {
@@ -39,12 +39,12 @@ impl Handles {
 }
 
 #[derive(Default)]
-struct Slot {
+struct FileSlot {
     file: Option<Arc<dyn VfsFile>>,
     is_pinned: bool,
 }
 
-impl Slot {
+impl FileSlot {
     fn close(&mut self) {
         if !self.is_pinned {
             self.file = None;
@@ -52,31 +52,31 @@ impl Slot {
     }
 }
 
-/// A file that is opened when needed.
+/// A file that is opened on demand.
 pub(super) struct Handle {
     name: String,
     handles: Arc<Handles>,
-    slot: Arc<RwLock<Slot>>,
+    slot: Arc<RwLock<FileSlot>>,
 }
 
 impl Handle {
-    /// The file `name`, not open yet.
+    /// The file `name`, not yet open.
     pub(super) fn closed(handles: &Arc<Handles>, name: String) -> Self {
         Handle { name, handles: Arc::clone(handles), slot: Arc::default() }
     }
 
-    /// A file that is open, and stays so until it is unpinned.
+    /// An open file that stays open until it is unpinned.
     pub(super) fn pinned(handles: &Arc<Handles>, name: String, file: Arc<dyn VfsFile>) -> Self {
-        let slot = Slot { file: Some(file), is_pinned: true };
+        let slot = FileSlot { file: Some(file), is_pinned: true };
         Handle { name, handles: Arc::clone(handles), slot: Arc::new(RwLock::new(slot)) }
     }
 
-    /// The name it is opened by.
+    /// The name of the file.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The file, opened if it was not. Whoever has it can use it, even when it is closed for others.
+    /// The file, opened if necessary. The returned handle stays usable after the cache closes its own.
     pub(super) fn file(&self) -> io::Result<Arc<dyn VfsFile>> {
         if let Some(file) = &self.slot.read().file {
             return Ok(Arc::clone(file));
@@ -94,7 +94,7 @@ impl Handle {
         Ok(file)
     }
 
-    /// Keeps the file open from now on.
+    /// Keeps the file open until it is unpinned.
     pub(super) fn pin(&self) -> io::Result<()> {
         let mut slot = self.slot.write();
         if slot.file.is_none() {
@@ -104,7 +104,7 @@ impl Handle {
         Ok(())
     }
 
-    /// From now on the file may be closed, and opened again by its name.
+    /// Allows the cache to close the file and reopen it by name.
     pub(super) fn unpin(&self) {
         self.slot.write().is_pinned = false;
         self.handles.add(&self.slot);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn few_files_are_open_and_pinned_ones_stay_so() {
+    fn open_files_are_limited_and_pinned_files_stay_open() {
         let vfs = Arc::new(MemoryVfs::new());
         let handles = Handles::new(Arc::clone(&vfs) as Arc<dyn Vfs>);
         let handle = |number: usize| {

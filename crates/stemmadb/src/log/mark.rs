@@ -1,10 +1,10 @@
-//! A mark's payload: which segments there are.
+//! Payload of a mark frame: the list of existing segments.
 //!
-//! Layout: for each run of consecutive segment numbers its first and its last, 4 bytes each, big-endian, ascending. A mark in
-//! segment M names all that were there up to M (or, if it was the first frame of M, before M); those from M on are there
-//! because the log goes on in them.
+//! Layout: for each run of consecutive segment numbers the first and the last number, 4 bytes each, big-endian,
+//! ascending. A mark in segment M lists all segments up to M (up to, not including, M if it is the first frame of M). M
+//! and later segments exist because the log continues in them.
 //!
-//! A segment's file that is lost would otherwise not be missed: numbers are missing wherever segments were retired.
+//! Without marks, a lost segment file would go unnoticed: retired segments leave gaps in the numbering, too.
 
 use super::segment::{Segment, segment_name};
 use crate::{Error, Result};
@@ -12,19 +12,19 @@ use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Runs of segment numbers, each the first and the last.
+/// The segments that must exist, as runs of (first, last) numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Expected {
+pub(super) struct ExpectedSegments {
     runs: Vec<(u32, u32)>,
 }
 
-impl Expected {
+impl ExpectedSegments {
     /// Every segment from `first` on.
-    pub(super) fn since(first: u32) -> Self {
-        Expected { runs: vec![(first, u32::MAX)] }
+    pub(super) fn starting_at(first: u32) -> Self {
+        ExpectedSegments { runs: vec![(first, u32::MAX)] }
     }
 
-    /// What a mark in segment `marked` says.
+    /// Decodes a mark found in segment `marked`.
     pub(super) fn decode(marked: u32, payload: &[u8]) -> Result<Self> {
         let nonsense = || Error::corrupt(format!("a mark in {} has no meaning", segment_name(marked)));
         let mut runs = Vec::new();
@@ -41,13 +41,17 @@ impl Expected {
             Some((_, last)) if *last == marked => *last = u32::MAX,
             _ => runs.push((marked, u32::MAX)),
         }
-        Ok(Expected { runs })
+        Ok(ExpectedSegments { runs })
     }
 
-    /// The payload of a mark, for ascending `numbers` of segments.
+    /// Encodes the payload of a mark. `numbers` must be ascending.
     pub(super) fn encode(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for number in numbers {
+            assert!(
+                runs.last().is_none_or(|&(_, last)| last < number),
+                "a mark lists segments in ascending order: {number} is not above the last of {runs:?}"
+            );
             match runs.last_mut() {
                 Some((_, last)) if *last + 1 == number => *last = number,
                 _ => runs.push((number, number)),
@@ -60,14 +64,14 @@ impl Expected {
         self.runs.iter().any(|&(first, last)| (first..=last).contains(&number))
     }
 
-    /// The numbers below the greatest of `present` that are expected and not there; the first thousand.
+    /// The expected numbers below the greatest of `present` that are missing from it, at most 1,000.
     pub(super) fn lost(&self, present: &BTreeSet<u32>) -> Vec<u32> {
         let newest = present.last().copied().unwrap_or(0);
         let expected = self.runs.iter().flat_map(|&(first, last)| first..=last.min(newest));
         expected.filter(|number| !present.contains(number)).take(1000).collect()
     }
 
-    /// Refuses if a segment is missing up to the last of `segments`, which are ascending.
+    /// Returns an error if an expected segment up to the last of `segments` (ascending) is missing.
     pub(super) fn check(&self, segments: &[Arc<Segment>]) -> Result<()> {
         let Some(newest) = segments.last().map(|segment| segment.number) else { return Ok(()) };
         for &(first, last) in &self.runs {
@@ -110,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_segment_is_named() {
-        let payload = Expected::encode([2, 3, 4, 7, 9].into_iter());
+    fn missing_segment_is_named() {
+        let payload = ExpectedSegments::encode([2, 3, 4, 7, 9].into_iter());
         assert_eq!(payload.len(), 24);
-        let with_itself = Expected::encode([2, 3, 4, 7, 9, 11].into_iter());
-        let expected = Expected::decode(11, &payload).unwrap();
-        assert_eq!(Expected::decode(11, &with_itself).unwrap(), expected);
+        let with_itself = ExpectedSegments::encode([2, 3, 4, 7, 9, 11].into_iter());
+        let expected = ExpectedSegments::decode(11, &payload).unwrap();
+        assert_eq!(ExpectedSegments::decode(11, &with_itself).unwrap(), expected);
         assert!(expected.contains(3) && expected.contains(11) && expected.contains(99));
         assert!(!expected.contains(1) && !expected.contains(5) && !expected.contains(10));
         for (numbers, missing) in [
@@ -135,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_mark_payload_is_rejected() {
         for payload in [&[0; 7][..], &[0, 0, 0, 2, 0, 0, 0, 1], &[0, 0, 0, 1, 0, 0, 0, 10]] {
-            assert!(Expected::decode(9, payload).is_err(), "{payload:?}");
+            assert!(ExpectedSegments::decode(9, payload).is_err(), "{payload:?}");
         }
-        let twice = Expected::encode([1].into_iter()).repeat(2);
-        assert!(Expected::decode(9, &twice).is_err());
-        assert_eq!(Expected::decode(1, &[]).unwrap(), Expected::since(1));
+        let twice = ExpectedSegments::encode([1].into_iter()).repeat(2);
+        assert!(ExpectedSegments::decode(9, &twice).is_err());
+        assert_eq!(ExpectedSegments::decode(1, &[]).unwrap(), ExpectedSegments::starting_at(1));
     }
 }

@@ -1,19 +1,22 @@
-//! What was written, in order? The log is the truth; everything else is reduced from it.
+//! Write-ahead log: the ordered record of every transaction, from which all other state can be rebuilt.
 //!
-//! A log is a row of *segments* (files of 64 MiB), each a row of *frames*; a frame is one transaction, whole or absent. One
-//! thread at a time appends, any number wait for their frames to be written or flushed, and one write and one flush serve all
-//! who wait ([`commit`]). Opening replays the frames ([`recovery`]).
+//! A log is a sequence of *segments* (files of 64 MiB), and a segment is a sequence of *frames*. A frame holds one
+//! transaction and is either complete or absent. One thread at a time appends; any number of threads wait for their
+//! frames to be written or flushed, and one write and one flush serve all of them ([`commit`]). Opening the log replays
+//! the frames ([`recovery`]).
 //!
-//! Invariants, each kept by the file named:
-//! - What was acknowledged as [`Level::Flushed`] is found again after any crash, in order, with nothing missing before it.
-//! - A segment is sealed and flushed before the next one gets its name, so only the last can have a torn end ([`commit`]).
-//! - A damaged frame ends the log only if no later frame proves that it was whole once; then its bytes are kept aside
-//!   ([`recovery`]). Anything else is [`Corrupt`](crate::ErrorKind::Corrupt), and nothing is touched.
-//! - After the first failed write or flush nothing is written or acknowledged until the log is opened again ([`commit`]).
-//! - A segment's file is reused only when no reader holds it, and the frames of its former life are invalid in its new one
-//!   ([`retire`], [`frame`]).
+//! Invariants, each maintained by the file named:
+//! - A frame acknowledged at [`Level::Flushed`] survives any crash, in order, together with every frame before it.
+//! - A segment is sealed and flushed before the next one gets its name, so only the last segment can have a torn end
+//!   ([`commit`]).
+//! - A damaged frame ends the log only if no later frame proves that it was once complete; its bytes are then copied to
+//!   a separate file ([`recovery`]). Any other damage is [`Corrupt`](crate::ErrorKind::Corrupt), and no file is
+//!   modified.
+//! - After the first failed write or flush, nothing is written or acknowledged until the log is reopened ([`commit`]).
+//! - A segment's file is reused only when no reader holds it, and frames left over from its previous use are invalid in
+//!   the new segment ([`retire`], [`frame`]).
 //!
-//! This room does not know what a payload means. Nothing else touches files, except LMDB its own.
+//! This module does not interpret payloads. It does all file I/O of a database except that of LMDB.
 
 mod batch;
 mod blobs;
@@ -52,20 +55,20 @@ pub(crate) use position::LogPosition;
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;
 pub use vfs::{Call, Failure, FaultVfs, Random};
-pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadingVfs, Vfs};
+pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadOnlyVfs, Vfs};
 #[cfg(test)]
 pub(crate) use vfs::{VfsFile, VfsLock};
 
-/// How a log is opened.
+/// Options for opening a log.
 #[derive(Debug, Clone)]
 pub(crate) struct LogOptions {
-    /// The size of a segment; a frame that does not fit gets a larger one. 4 KiB to 1 GiB.
+    /// Size of a segment, 4 KiB to 1 GiB; a frame that does not fit gets a larger segment.
     pub(crate) segment_bytes: u32,
-    /// The id of the database: given to a new log, and demanded of an existing one. `None`: a new log gets a random one.
+    /// Database id: assigned to a new log, required to match in an existing one. `None`: a new log gets a random id.
     pub(crate) database_id: Option<DatabaseId>,
-    /// Replay begins here, at a frame's end as this log once told it. `None`: at the beginning of the first segment.
+    /// Replay starts here, at the end of a frame. `None`: at the start of the first segment.
     pub(crate) replay_from: Option<LogPosition>,
-    /// The caller knows that everything before this was flushed: a log that ends earlier is damaged.
+    /// Everything before this position was flushed; a log that ends earlier is damaged.
     pub(crate) durable_at_least: LogPosition,
 }
 
@@ -80,76 +83,79 @@ impl Default for LogOptions {
     }
 }
 
-/// A frame, verified, as replay and [`Log::frames`] show it.
+/// A verified frame, as passed to the visitors of replay and [`Log::frames`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame<'a> {
-    /// Where the payload begins: [`LogPosition::advance`] gives places in it.
+    /// Position of the payload; use [`LogPosition::advance`] for positions within it.
     pub(crate) position: LogPosition,
-    /// Where the frame ends: replay can begin here.
+    /// Position after the frame; replay can start here.
     pub(crate) end: LogPosition,
     pub(crate) first_sequence: Sequence,
     pub(crate) payload: &'a [u8],
 }
 
-/// Where an appended frame will be.
+/// The positions assigned to an appended frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Appended {
-    /// Where the payload begins.
+    /// Start of the payload.
     pub(crate) payload: LogPosition,
-    /// Where the frame ends: what to commit.
+    /// End of the frame; pass this to [`Log::commit`].
     pub(crate) end: LogPosition,
 }
 
-/// How safe a frame is asked to be.
+/// The durability level that a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Handed to the operating system: survives the end of the process, not of the machine.
+    /// Written to the operating system: survives a process crash, but not a machine crash or power loss.
     Written,
-    /// Flushed to the medium: survives power loss.
+    /// Flushed to the storage medium: survives power loss.
     Flushed,
 }
 
-/// How far a log has come.
+/// Positions up to which a log has been written and flushed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
-    /// Everything before this was handed to the operating system.
+    /// Everything before this was written to the operating system.
     pub(crate) written: LogPosition,
     /// Everything before this was flushed.
     pub(crate) durable: LogPosition,
 }
 
-/// What a log did since it was opened.
+/// Counters of a log since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LogStatistics {
     pub(crate) frame_count: u64,
-    /// Writes of frames, each of a whole group.
+    /// Write calls; each writes a whole group of frames.
     pub(crate) write_count: u64,
-    /// Flushes of frames, each for a whole group.
+    /// Flush calls; each flushes a whole group of frames.
     pub(crate) flush_count: u64,
     pub(crate) written_bytes: u64,
-    /// Segments begun.
+    /// Segments started.
     pub(crate) roll_count: u64,
-    /// Segments begun in a retired one's file.
+    /// Segments started in the file of a retired segment.
     pub(crate) recycle_count: u64,
 }
 
-/// The log of one database. All methods may be called from any thread; there is one log per directory ([`DatabaseLock`]).
+/// The log of one database. Methods may be called from any thread; [`DatabaseLock`] allows one log per directory.
 ///
-/// Dropping it flushes nothing: what is not committed may be lost, as in a crash. [`Log::close`] ends it in good order.
+/// Dropping it does not flush: uncommitted frames may be lost, as in a crash. Use [`Log::close`] for an orderly
+/// shutdown.
 pub(crate) struct Log {
     shared: Arc<Shared>,
 }
 
 impl Log {
-    /// Opens the log in `log/`, creating it if there is none, and shows every frame from `replay_from` on to `visit`, in order.
+    /// Opens the log in `log/`, creating it if it does not exist, and passes every frame from `replay_from` on to
+    /// `visit`, in order.
     ///
-    /// What a crash left behind is put right: bytes after the last whole frame are kept as `log/torn-…` and zeroed, what was
-    /// replayed is flushed, and a mark is appended that says so. On a disk too full for the mark, the log can be read, and takes
-    /// no writes. Costs a read of what is replayed. Frames may be shown of a segment whose retirement a crash interrupted.
+    /// Repairs the effects of a crash: bytes after the last complete frame are copied to `log/torn-…` and zeroed, the
+    /// replayed frames are flushed, and a mark frame records that they are durable. If the disk is too full for the
+    /// mark, the log is readable but rejects writes. Cost: reads everything that is replayed. A segment whose
+    /// retirement was interrupted by a crash may be replayed once more.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) with file and offset if frames are damaged that were once whole; the log is left as it
-    /// was. Whatever `visit` returns.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) with file and offset if frames are damaged that were once complete; the
+    /// log is not modified. Errors of `visit` are returned unchanged.
     pub(crate) fn open(
         vfs: Arc<dyn Vfs>,
         options: LogOptions,
@@ -168,11 +174,12 @@ impl Log {
         Ok(Log { shared })
     }
 
-    /// Appends a frame to the buffer and says where it will be. No I/O: it is neither written nor durable until committed.
+    /// Appends a frame to the in-memory buffer and returns its position. No I/O: the frame is neither written nor
+    /// durable until it is committed.
     ///
     /// # Errors
-    /// [`Closed`](crate::ErrorKind::Closed) after a failed write or flush and after [`Log::close`]; [`Invalid`](crate::ErrorKind::Invalid)
-    /// if the payload is 1 GiB or longer.
+    /// [`Closed`](crate::ErrorKind::Closed) after a failed write or flush and after [`Log::close`];
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the payload is 1 GiB or longer.
     pub(crate) fn append(&self, first_sequence: Sequence, payload: &[u8]) -> Result<Appended> {
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(Error::invalid(format!("a transaction of {} bytes is too large for one frame", payload.len()))
@@ -181,17 +188,18 @@ impl Log {
         self.shared.append(first_sequence, payload)
     }
 
-    /// Waits until everything before `end` is as safe as `level` says. One write and one flush serve all who wait.
+    /// Waits until everything before `end` has reached `level`. One write and one flush serve all waiting threads.
     ///
     /// # Errors
-    /// The failure of the write or flush that would have served, [`Closed`](crate::ErrorKind::Closed) if one failed before. Then it is
-    /// unknown whether the frame survives: opening the log again tells.
+    /// The error of the write or flush that covered this frame; [`Closed`](crate::ErrorKind::Closed) if one failed
+    /// earlier. It is then unknown whether the frame survives until the log is reopened.
     pub(crate) fn commit(&self, end: LogPosition, level: Level) -> Result<()> {
         self.shared.commit(end, level)
     }
 
-    /// How far everything was handed to the operating system, and how far it was flushed; none once a write or flush failed. Then what
-    /// was written is no progress any more: it may be gone at the next opening, and whoever waited for it may have been refused.
+    /// The positions up to which the log was written and flushed; `None` once a write or flush has failed. From then on
+    /// the written position is meaningless: the bytes may be missing at the next open, and commits waiting for them may
+    /// have failed.
     pub(crate) fn progress(&self) -> Option<Progress> {
         let progress = Progress { written: self.written(), durable: self.durable() };
         (!self.is_poisoned()).then_some(progress)
@@ -205,34 +213,34 @@ impl Log {
         LogPosition::from_u64(self.shared.durable.load(Ordering::Acquire))
     }
 
-    /// Where the next frame goes: everything appended lies before it.
+    /// The end of the log: the position of the next frame.
     pub(crate) fn end(&self) -> LogPosition {
         self.shared.end()
     }
 
-    /// What tells this database from others.
+    /// The id of the database that the log belongs to.
     pub(crate) fn database_id(&self) -> DatabaseId {
         self.shared.database_id
     }
 
-    /// Whether a write or flush failed: nothing more is taken until the log is opened again.
+    /// Whether a write or flush has failed. If so, the log rejects writes until it is reopened.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.shared.is_poisoned.load(Ordering::Acquire)
     }
 
-    /// [`SegmentSet::read`] through the segments of now.
+    /// [`SegmentSet::read`] on the current segments.
     #[cfg(test)]
     pub(crate) fn read(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> Result<()> {
         let list = self.shared.list();
         self.shared.read_since(&list, position, bytes, out)
     }
 
-    /// What a reader holds to be able to go on reading segments that are retired meanwhile.
+    /// A handle that keeps the current and all later segments readable, even after they are retired.
     pub(crate) fn segments_snapshot(&self) -> SegmentSet {
         SegmentSet { log: Arc::clone(&self.shared), list: self.shared.list() }
     }
 
-    /// What segments there are, in order.
+    /// Information about every segment, in order.
     pub(crate) fn segments(&self) -> Vec<SegmentInfo> {
         let list = self.shared.list();
         let active = list.segments.last().map(|segment| segment.number);
@@ -244,11 +252,12 @@ impl Log {
         list.segments.iter().map(info).collect()
     }
 
-    /// Shows the frames of one segment to `visit`, in order, each verified; of the active one, those written so far.
+    /// Passes the frames of one segment to `visit`, in order and verified. For the active segment, the frames written
+    /// so far.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such segment, [`Corrupt`](crate::ErrorKind::Corrupt) with file and offset
-    /// of the first damaged frame, whatever `visit` returns.
+    /// [`NotFound`](crate::ErrorKind::NotFound) if the segment does not exist; [`Corrupt`](crate::ErrorKind::Corrupt)
+    /// with file and offset of the first damaged frame. Errors of `visit` are returned unchanged.
     pub(crate) fn frames(&self, segment: u32, visit: &mut dyn FnMut(Frame<'_>) -> Result<()>) -> Result<()> {
         let list = self.shared.list();
         let segment = list.find(segment).ok_or_else(|| segment::no_segment(segment))?;
@@ -260,16 +269,16 @@ impl Log {
                 return Err(segment.damaged(offset, "a frame's checksum is wrong"));
             };
             if found.header.kind == FrameKind::Data {
-                visit(Frame::of(&found))?;
+                visit(Frame::from_scan(&found))?;
             }
             offset = found.end().offset();
         }
         Ok(())
     }
 
-    /// The first place in a segment where a byte should be zero and is not: between frames, or behind the seal. Nothing is lost with
-    /// it, but something wrote there.
-    pub(crate) fn first_stray(&self, segment: u32) -> Result<Option<LogPosition>> {
+    /// The position of the first non-zero byte in a segment's padding or after its seal, where all bytes must be zero.
+    /// Such a byte means no loss of data, but the file was modified by something else.
+    pub(crate) fn first_unexpected_byte(&self, segment: u32) -> Result<Option<LogPosition>> {
         let list = self.shared.list();
         let segment = list.find(segment).ok_or_else(|| segment::no_segment(segment))?;
         let used = segment.used();
@@ -291,21 +300,23 @@ impl Log {
         Ok(has_more.then(|| LogPosition::new(segment.number, sealed)))
     }
 
-    /// Ends the active segment, so that it can be retired, and flushes it. Does nothing if it has no frames.
+    /// Seals and flushes the active segment so that it can be retired. Does nothing if the segment has no frames.
     pub(crate) fn roll(&self) -> Result<()> {
         self.shared.roll()
     }
 
-    /// Takes a segment out of the log, for good: nothing in it is needed any more. Its file is reused or removed when
-    /// no [`SegmentSet`] holds it.
+    /// Removes a segment from the log permanently. Its file is reused or removed once no [`SegmentSet`] holds it. The
+    /// caller guarantees that nothing in the segment is still needed.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for the active segment, [`NotFound`](crate::ErrorKind::NotFound) for none.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for the active segment; [`NotFound`](crate::ErrorKind::NotFound) if the
+    /// segment does not exist.
     pub(crate) fn retire(&self, segment: u32) -> Result<()> {
         self.shared.retire(segment)
     }
 
-    /// Flushes everything appended, marks the log as whole, and takes no more. Reading goes on. Closing twice is closing once.
+    /// Flushes everything appended, appends a mark that the log is complete, and rejects further writes. Reads remain
+    /// possible. Closing twice has no further effect.
     pub(crate) fn close(&self) -> Result<()> {
         self.shared.close()
     }
@@ -316,8 +327,8 @@ impl Log {
 }
 
 impl<'a> Frame<'a> {
-    /// The frame as the caller knows it.
-    fn of(found: &scan::Found<'a>) -> Self {
+    /// The frame as visitors see it.
+    fn from_scan(found: &scan::ScannedFrame<'a>) -> Self {
         Frame {
             position: found.payload_position(),
             end: found.end(),

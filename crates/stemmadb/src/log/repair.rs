@@ -1,47 +1,49 @@
-//! Putting right what a crash left of the log, so that frames can be appended to it.
+//! Repair of a log after a crash, so that frames can be appended to it.
 //!
-//! First the bytes of a torn end are copied to `log/torn-SEGMENT-OFFSET` and the copy is flushed. Then they are
-//! zeroed, so that no frame among them comes to life behind later ones; what no frame proves to be durable is written again, as
-//! it is, and flushed: after a failed flush, or a killed process, the system may hold as clean what the disk does not have.
+//! The bytes of a torn end are first copied to `log/torn-SEGMENT-OFFSET`, and the copy is flushed. They are then
+//! zeroed, so that no frame among them can become valid again after later frames are appended. Frames that no other
+//! frame proves to be durable are rewritten unchanged and flushed: after a failed flush or a killed process, the
+//! operating system may consider pages clean that never reached the disk.
 
 use std::sync::Arc;
 
 use super::frame::FRAME_HEADER_BYTES;
 use super::frame::Seed;
 use super::handles::{Handle, Handles};
-use super::recovery::{Survey, Walked};
+use super::recovery::{LogScan, SegmentScan};
 use super::retire::{
-    FIRST, FREE_COUNT_MAX, Free, UNFINISHED, free_name, make_segment, parse_free_name, sync_names, unname,
+    FIRST_POSITION, FREE_COUNT_MAX, FreeFile, UNFINISHED, free_name, make_segment, parse_free_name, release_file,
+    sync_names,
 };
 use super::scan::Scanner;
 use super::segment::{DIRECTORY, DatabaseId, Segment};
 use super::vfs::{Vfs, VfsFile};
 use crate::{Error, Result};
 
-/// So many torn ends are kept.
+/// Maximum number of copies of torn ends.
 const TORN_COUNT_MAX: usize = 4;
 
-/// Of a torn end so much is kept.
+/// Maximum length of the copy of a torn end.
 const TORN_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Behind the last frame header recognised, so much is kept of what is not zero.
-const TORN_BYTES_UNRECOGNISED: u64 = 64 * 1024;
+/// Maximum number of bytes copied after the last recognized frame header, up to the last non-zero byte.
+const TORN_BYTES_UNRECOGNIZED: u64 = 64 * 1024;
 
 const STEP_BYTES: usize = 256 * 1024;
 
 /// A log that can be appended to.
 pub(super) struct Mended {
     pub(super) segments: Vec<Arc<Segment>>,
-    pub(super) free: Vec<Free>,
-    /// Whether the last frame is a mark, and nothing was behind it.
+    pub(super) free: Vec<FreeFile>,
+    /// Whether the last frame is a mark with nothing after it.
     pub(super) is_marked: bool,
 }
 
-/// Makes the log one that can be appended to. Does the same again when interrupted.
+/// Repairs the log so that frames can be appended. Idempotent: an interrupted repair can be repeated.
 pub(super) fn mend(
     vfs: &dyn Vfs,
     handles: &Arc<Handles>,
-    survey: &Survey,
+    survey: &LogScan,
     database_id: &DatabaseId,
     segment_bytes: u32,
 ) -> Result<Mended> {
@@ -52,13 +54,13 @@ pub(super) fn mend(
         let was_torn = mend_last(vfs, &survey.names, last, walked)?;
         is_marked = walked.is_marked && !walked.is_sealed && !was_torn;
     }
-    // Only now is the mark that says what was retired known to be durable.
+    // Only now is the mark that omits the retired segments known to be durable.
     let mut segments = finish_retirements(vfs, survey, segment_bytes, &mut free)?;
     for segment in segments.iter().rev().skip(1) {
         shorten(segment)?;
     }
     if survey.last.as_ref().is_none_or(|walked| walked.is_sealed) {
-        let number = segments.last().map_or(FIRST.segment(), |segment| segment.number + 1);
+        let number = segments.last().map_or(FIRST_POSITION.segment(), |segment| segment.number + 1);
         if let Some(sealed) = segments.last() {
             sealed.handle.unpin();
         }
@@ -67,8 +69,8 @@ pub(super) fn mend(
     Ok(Mended { segments, free, is_marked })
 }
 
-/// Removes what an interrupted act left, and takes retired files for reuse.
-fn clear_leftovers(vfs: &dyn Vfs, handles: &Arc<Handles>, names: &[String], seed: Seed) -> Result<Vec<Free>> {
+/// Removes unfinished files and collects retired files for reuse.
+fn clear_leftovers(vfs: &dyn Vfs, handles: &Arc<Handles>, names: &[String], seed: Seed) -> Result<Vec<FreeFile>> {
     let mut free = Vec::new();
     for name in names {
         let path = format!("{DIRECTORY}/{name}");
@@ -78,32 +80,32 @@ fn clear_leftovers(vfs: &dyn Vfs, handles: &Arc<Handles>, names: &[String], seed
         } else if is_free {
             let file = vfs.open(&path).map_err(|error| Error::io(format_args!("open {path}"), error))?;
             let handle = Handle::pinned(handles, path.clone(), file);
-            free.push(Free { segment: Arc::new(Segment::new(0, handle, seed)), name: path });
+            free.push(FreeFile { segment: Arc::new(Segment::new(0, handle, seed)), name: path });
         }
     }
     Ok(free)
 }
 
-/// Takes out the segments that the last mark leaves out: their retirement was decided and flushed.
+/// Removes the segments that the last mark omits: their retirement was decided and flushed.
 fn finish_retirements(
     vfs: &dyn Vfs,
-    survey: &Survey,
+    survey: &LogScan,
     segment_bytes: u32,
-    free: &mut Vec<Free>,
+    free: &mut Vec<FreeFile>,
 ) -> Result<Vec<Arc<Segment>>> {
     let mut segments = Vec::with_capacity(survey.segments.len() + 1);
     for segment in &survey.segments {
         if survey.marked.as_ref().is_none_or(|marked| marked.contains(segment.number)) {
             segments.push(Arc::clone(segment));
         } else {
-            free.extend(unname(vfs, segment, free.len() < FREE_COUNT_MAX, segment_bytes)?);
+            free.extend(release_file(vfs, segment, free.len() < FREE_COUNT_MAX, segment_bytes)?);
             sync_names(vfs)?;
         }
     }
     Ok(segments)
 }
 
-/// Cuts what a sealed segment's file has beyond the seal: then opening finds the seal at once.
+/// Truncates the file of a sealed segment after its seal, so that opening finds the seal without scanning.
 fn shorten(segment: &Segment) -> Result<()> {
     let sealed = u64::from(segment.used() + FRAME_HEADER_BYTES);
     if segment.length()? <= sealed {
@@ -112,9 +114,9 @@ fn shorten(segment: &Segment) -> Result<()> {
     segment.shorten(sealed)
 }
 
-/// Makes the last segment durable, and its end, if it is not sealed, one that frames can follow. Returns whether it was torn: then
-/// a mark must follow, so that the next torn end lies elsewhere and is kept, too.
-fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &Walked) -> Result<bool> {
+/// Makes the last segment durable and, unless it is sealed, prepares its end for appending. Returns whether it had a
+/// torn end: then a mark must follow, so that the next torn end has a different offset and is copied, too.
+fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &SegmentScan) -> Result<bool> {
     if walked.is_sealed {
         rewrite(segment, walked.proven, walked.end + FRAME_HEADER_BYTES)?;
         segment.flush()?;
@@ -122,8 +124,8 @@ fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &Walked
         return Ok(false);
     }
     let end = u64::from(walked.end);
-    let torn = if walked.recognised > end || !walked.is_marked {
-        torn_bytes(segment, end, walked.recognised)?
+    let torn = if walked.recognized > end || !walked.is_marked {
+        torn_bytes(segment, end, walked.recognized)?
     } else {
         Vec::new()
     };
@@ -131,29 +133,31 @@ fn mend_last(vfs: &dyn Vfs, names: &[String], segment: &Segment, walked: &Walked
         keep_torn(vfs, names, segment, walked.end, &torn)?;
     }
     let whole = end - u64::from(unwritten_padding(segment, walked)?);
-    zero(segment, whole, walked.recognised.max(end + torn.len() as u64))?;
+    zero(segment, whole, walked.recognized.max(end + torn.len() as u64))?;
     rewrite(segment, walked.proven, walked.end)?;
     segment.flush()?;
     Ok(!torn.is_empty())
 }
 
-/// The padding of the last frame, if its write was cut short within it: then what was there before is there still.
-fn unwritten_padding(segment: &Segment, walked: &Walked) -> Result<u32> {
+/// Length of the last frame's padding if it is not all zeros: the write was cut short within it, over the bytes of a
+/// recycled file.
+fn unwritten_padding(segment: &Segment, walked: &SegmentScan) -> Result<u32> {
     let mut scanner = Scanner::new(segment, u64::from(walked.end));
     let bytes = scanner.bytes(u64::from(walked.end - walked.padding), walked.padding as usize)?;
     Ok(if bytes.iter().all(|&byte| byte == 0) { 0 } else { walked.padding })
 }
 
-/// The bytes behind the end that are worth keeping, up to the last that is not zero.
-fn torn_bytes(segment: &Segment, end: u64, recognised: u64) -> Result<Vec<u8>> {
-    let until = recognised.max(end + TORN_BYTES_UNRECOGNISED).min(end + TORN_BYTES_MAX);
+/// The bytes after the end that are worth copying, up to the last non-zero byte.
+fn torn_bytes(segment: &Segment, end: u64, recognized: u64) -> Result<Vec<u8>> {
+    let until = recognized.max(end + TORN_BYTES_UNRECOGNIZED).min(end + TORN_BYTES_MAX);
     let mut scanner = Scanner::new(segment, segment.length()?);
     let bytes = scanner.bytes(end, (until - end) as usize)?;
     let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     Ok(bytes[..used].to_vec())
 }
 
-/// Copies a torn end aside, flushed. A copy made by an earlier, interrupted recovery is the better one and stays.
+/// Copies a torn end to its own file and flushes it. A copy made by an earlier, interrupted recovery is more complete
+/// and is kept.
 fn keep_torn(vfs: &dyn Vfs, names: &[String], segment: &Segment, offset: u32, bytes: &[u8]) -> Result<()> {
     let name = format!("torn-{:010}-{offset:010}", segment.number);
     if names.contains(&name) {
@@ -174,7 +178,7 @@ fn keep_torn(vfs: &dyn Vfs, names: &[String], segment: &Segment, offset: u32, by
     sync_names(vfs)
 }
 
-/// Writes the bytes from `start` to `end` again, as they are.
+/// Rewrites the bytes from `start` to `end` unchanged.
 fn rewrite(segment: &Segment, start: u32, end: u32) -> Result<()> {
     let mut scanner = Scanner::new(segment, u64::from(end));
     let mut offset = u64::from(start);

@@ -1,11 +1,11 @@
-//! Segments come and go: making the file of a new one, reusing the file of a retired one.
+//! Segment files: creating them, retiring them and reusing the files of retired segments.
 //!
-//! Invariants: the name `log/NNNNNNNNNN.log` belongs to a file whose header is flushed; a retired file gets a name of its own
-//! (`log/free-N`), flushed, before a byte of it changes; it is changed only when nobody can read it any more.
+//! Invariants: a file named `log/NNNNNNNNNN.log` has a flushed header; a retired file is renamed to `log/free-N`, and
+//! the rename is flushed, before any of its bytes change; its bytes change only when no reader can access it any more.
 
 use std::sync::Arc;
 
-use super::commit::STEP_BYTES;
+use super::commit::PREALLOCATION_BYTES;
 use super::frame::Seed;
 use super::handles::{Handle, Handles};
 use super::segment::{DIRECTORY, DatabaseId, SEGMENT_HEADER_BYTES, Segment, encode_header, no_segment, segment_name};
@@ -15,14 +15,14 @@ use super::{Level, LogPosition};
 use crate::sync::atomic::Ordering;
 use crate::{Error, Result};
 
-/// So many retired files are kept for reuse.
+/// Maximum number of retired files kept for reuse.
 pub(super) const FREE_COUNT_MAX: usize = 2;
 
-/// The name of a file before it is a segment.
+/// Name of a file that is not a segment yet.
 pub(super) const UNFINISHED: &str = "log/unfinished";
 
-/// A retired segment's file, waiting for reuse. Readers from before may hold the segment still.
-pub(super) struct Free {
+/// The file of a retired segment, available for reuse once no older reader holds the segment.
+pub(super) struct FreeFile {
     pub(super) name: String,
     pub(super) segment: Arc<Segment>,
 }
@@ -36,7 +36,7 @@ pub(super) fn parse_free_name(name: &str) -> Option<u32> {
 }
 
 impl Shared {
-    /// The file of segment `number`: flushed, named, empty but for its header.
+    /// Creates the file of segment `number`: flushed, named, empty except for its header.
     pub(super) fn create_segment(&self, number: u32) -> Result<Segment> {
         let free = self.take_free();
         if free.is_some() {
@@ -45,30 +45,30 @@ impl Shared {
         make_segment(&*self.vfs, &self.handles, number, &self.database_id, self.segment_bytes, free)
     }
 
-    /// A retired file that nobody reads.
+    /// A retired file without readers.
     fn take_free(&self) -> Option<(String, Arc<dyn VfsFile>)> {
         let mut free = self.free.lock();
         let index = free.iter_mut().position(|candidate| Arc::get_mut(&mut candidate.segment).is_some())?;
-        let Free { name, segment } = free.remove(index);
+        let FreeFile { name, segment } = free.remove(index);
         let file = segment.handle.file().ok()?;
         Some((name, file))
     }
 
     pub(super) fn retire(&self, number: u32) -> Result<()> {
         let _turn = self.retiring.lock();
-        let segment = self.forget(number)?;
-        // From here on every mark leaves it out; this one is flushed before the file loses its name, so that whoever finds the
-        // file gone knows why, and whoever finds it there may finish the work.
+        let segment = self.remove_from_list(number)?;
+        // From here on every mark omits the segment. This mark is flushed before the file loses its name, so that
+        // recovery can explain a missing file and can complete the removal of one that still exists.
         let mark = self.append_mark(true)?;
         self.commit(mark, Level::Flushed)?;
-        let freed = unname(&*self.vfs, &segment, self.free.lock().len() < FREE_COUNT_MAX, self.segment_bytes)?;
+        let freed = release_file(&*self.vfs, &segment, self.free.lock().len() < FREE_COUNT_MAX, self.segment_bytes)?;
         sync_names(&*self.vfs).map_err(|error| self.poison(&mut self.state.lock(), error))?;
         self.free.lock().extend(freed);
         Ok(())
     }
 
-    /// Takes a segment out of the newest list.
-    fn forget(&self, number: u32) -> Result<Arc<Segment>> {
+    /// Removes a segment from the newest list.
+    fn remove_from_list(&self, number: u32) -> Result<Arc<Segment>> {
         let mut list = self.list.write();
         let segment = Arc::clone(list.find(number).ok_or_else(|| no_segment(number))?);
         if list.segments.last().is_some_and(|last| last.number == number) {
@@ -80,14 +80,14 @@ impl Shared {
     }
 }
 
-/// Takes its name from a retired segment's file: it is kept under another if it is wanted and of the usual size, or removed.
-/// The change is not flushed yet.
-pub(super) fn unname(
+/// Renames a retired segment's file for reuse if `is_wanted` and the file has the usual size; removes it otherwise. The
+/// directory change is not flushed yet.
+pub(super) fn release_file(
     vfs: &dyn Vfs,
     segment: &Arc<Segment>,
     is_wanted: bool,
     segment_bytes: u32,
-) -> Result<Option<Free>> {
+) -> Result<Option<FreeFile>> {
     let old = segment.name();
     segment.pin()?;
     if !is_wanted || !vfs.is_persistent() || segment.used() > segment_bytes {
@@ -96,15 +96,15 @@ pub(super) fn unname(
     }
     let name = free_name(segment.number);
     vfs.rename(old, &name).map_err(|error| Error::io(format_args!("rename {old} to {name}"), error))?;
-    Ok(Some(Free { name, segment: Arc::clone(segment) }))
+    Ok(Some(FreeFile { name, segment: Arc::clone(segment) }))
 }
 
-/// Makes changes of names survive.
+/// Flushes name changes in the log's directory.
 pub(super) fn sync_names(vfs: &dyn Vfs) -> Result<()> {
     vfs.sync_dir(DIRECTORY).map_err(|error| Error::io(format_args!("flush directory {DIRECTORY}"), error))
 }
 
-/// Makes a segment's file, from a retired one or anew, and flushes it and its name.
+/// Creates a segment file, new or from a retired one, and flushes the file and its name.
 pub(super) fn make_segment(
     vfs: &dyn Vfs,
     handles: &Arc<Handles>,
@@ -124,7 +124,7 @@ pub(super) fn make_segment(
     };
     let mut bytes = encode_header(number, database_id).to_vec();
     if is_new && vfs.is_persistent() {
-        bytes.resize(STEP_BYTES.min(u64::from(segment_bytes)) as usize, 0);
+        bytes.resize(PREALLOCATION_BYTES.min(u64::from(segment_bytes)) as usize, 0);
     }
     file.write_at(&bytes, 0).map_err(|error| Error::io(format_args!("write {old_name}"), error))?;
     file.sync_data().map_err(|error| Error::io(format_args!("flush {old_name}"), error))?;
@@ -133,5 +133,5 @@ pub(super) fn make_segment(
     Ok(Segment::new(number, Handle::pinned(handles, name, file), Seed::of(database_id)))
 }
 
-/// Where a new log begins.
-pub(super) const FIRST: LogPosition = LogPosition::new(1, SEGMENT_HEADER_BYTES);
+/// Position of the first frame of a new log.
+pub(super) const FIRST_POSITION: LogPosition = LogPosition::new(1, SEGMENT_HEADER_BYTES);

@@ -1,35 +1,35 @@
-//! Walking the frames of one file, in order, each verified.
+//! Scanner that reads and verifies the frames of one segment file in order.
 
 use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader};
 use super::position::LogPosition;
 use super::segment::Segment;
 use crate::Result;
 
-/// How much of a file is read at a time.
+/// Bytes read at a time.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// A valid frame, as found in its file.
+/// A valid frame as read from its file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found<'a> {
-    pub(super) place: LogPosition,
+pub(super) struct ScannedFrame<'a> {
+    pub(super) position: LogPosition,
     pub(super) header: FrameHeader,
     pub(super) payload: &'a [u8],
 }
 
-impl Found<'_> {
+impl ScannedFrame<'_> {
     pub(super) fn payload_position(&self) -> LogPosition {
-        self.place.advance(FRAME_HEADER_BYTES)
+        self.position.advance(FRAME_HEADER_BYTES)
     }
 
     pub(super) fn end(&self) -> LogPosition {
-        self.place.advance(self.header.frame_bytes())
+        self.position.advance(self.header.frame_bytes())
     }
 }
 
 /// Reads a segment's frames through a window of its file.
 pub(super) struct Scanner<'a> {
     segment: &'a Segment,
-    /// Nothing at or after this offset is looked at.
+    /// The scanner reads nothing at or after this offset.
     limit: u64,
     window: Vec<u8>,
     window_start: u64,
@@ -40,21 +40,21 @@ impl<'a> Scanner<'a> {
         Scanner { segment, limit: limit.min(u64::from(u32::MAX)), window: Vec::new(), window_start: 0 }
     }
 
-    /// The valid frame at `offset`, or none.
-    pub(super) fn frame_at(&mut self, offset: u32) -> Result<Option<Found<'_>>> {
+    /// The frame at `offset` if it is valid.
+    pub(super) fn frame_at(&mut self, offset: u32) -> Result<Option<ScannedFrame<'_>>> {
         let Some(header) = self.header_at(offset)? else { return Ok(None) };
-        let place = LogPosition::new(self.segment.number, offset);
+        let position = LogPosition::new(self.segment.number, offset);
         let start = u64::from(offset + FRAME_HEADER_BYTES);
         let payload = self.bytes(start, header.payload_bytes as usize)?;
         if payload.len() < header.payload_bytes as usize || crc32c::crc32c(payload) != header.payload_checksum {
             return Ok(None);
         }
-        Ok(Some(Found { place, header, payload }))
+        Ok(Some(ScannedFrame { position, header, payload }))
     }
 
     /// The frame header at `offset`, if it is valid and its frame ends within the limit.
     pub(super) fn header_at(&mut self, offset: u32) -> Result<Option<FrameHeader>> {
-        debug_assert!(offset.is_multiple_of(ALIGNMENT));
+        debug_assert!(offset.is_multiple_of(ALIGNMENT), "frames start at multiples of {ALIGNMENT}");
         let (number, seed, limit) = (self.segment.number, self.segment.seed, self.limit);
         let bytes = self.bytes(u64::from(offset), FRAME_HEADER_BYTES as usize)?;
         let Ok(bytes) = <&[u8; FRAME_HEADER_BYTES as usize]>::try_from(bytes) else { return Ok(None) };

@@ -1,6 +1,6 @@
-//! One file of the log: its name, its header, and reading from it.
+//! Segment file: its name, header, and reads and writes.
 //!
-//! Header of a segment file, big-endian, 64 bytes; frames follow:
+//! Header, big-endian, 64 bytes, followed by frames:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | 32 | 28 | zeros |
 //! | 60 | 4 | CRC32C of the 60 bytes above |
 //!
-//! Invariants: a file gets its name `log/NNNNNNNNNN.log` only after its header is flushed, and only after the segment
-//! before it was sealed and flushed. So a damaged header is damage, never a crash.
+//! Invariants: a file gets its name `log/NNNNNNNNNN.log` only after its header is flushed, and only after the previous
+//! segment was sealed and flushed. A damaged header is therefore always damage, never the result of a crash.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ use crate::{Error, Result};
 
 pub(super) const DIRECTORY: &str = "log";
 pub(super) const SEGMENT_HEADER_BYTES: u32 = 64;
-/// No segment has this number or a larger one: at a gigabyte a second it is reached in eight years, and then the next has 10 digits still.
+/// Upper bound of segment numbers. At 1 GB/s it is reached after eight years, and the next number still has 10 digits.
 const NUMBER_END: u32 = 4_000_000_000;
 const MAGIC: &[u8; 8] = b"stemmlog";
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// Says which database a file belongs to.
+/// Identifies the database that a file belongs to.
 pub(crate) type DatabaseId = [u8; 16];
 
 /// One segment.
@@ -37,7 +37,7 @@ pub(super) struct Segment {
     pub(super) number: u32,
     pub(super) seed: Seed,
     pub(super) handle: Handle,
-    /// Where the frames written so far end, the seal not counted.
+    /// End of the frames written so far, not counting the seal.
     used: AtomicU32,
 }
 
@@ -56,10 +56,11 @@ impl Segment {
     }
 
     pub(super) fn set_used(&self, offset: u32) {
+        debug_assert!(offset >= self.used(), "frames are only added to a segment: its end never moves back");
         self.used.store(offset, Ordering::Release);
     }
 
-    /// Replaces `out` by the `bytes` bytes at `offset`. Refuses what lies outside the frames written.
+    /// Replaces `out` with the `bytes` bytes at `offset`. Returns an error for a range outside the written frames.
     pub(super) fn read(&self, offset: u32, bytes: u32, out: &mut Vec<u8>) -> Result<()> {
         let inside = offset >= SEGMENT_HEADER_BYTES && offset.checked_add(bytes).is_some_and(|end| end <= self.used());
         if !inside {
@@ -71,7 +72,7 @@ impl Segment {
         read.map_err(|error| Error::io(format_args!("read {} at offset {offset}", self.name()), error))
     }
 
-    /// Reads what there is at `offset`, up to the length of `buffer`; returns how much.
+    /// Reads up to `buffer.len()` bytes at `offset` and returns the number of bytes read.
     pub(super) fn read_some(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let read = self.handle.file().and_then(|file| file.read_at(buffer, offset));
         read.map_err(|error| Error::io(format_args!("read {} at offset {offset}", self.name()), error))
@@ -97,7 +98,7 @@ impl Segment {
         length.map_err(|error| Error::io(format_args!("examine {}", self.name()), error))
     }
 
-    /// Keeps its file open, whatever becomes of its name.
+    /// Keeps the file open even if it is renamed or removed.
     pub(super) fn pin(&self) -> Result<()> {
         self.handle.pin().map_err(|error| Error::io(format_args!("open {}", self.name()), error))
     }
@@ -115,7 +116,7 @@ pub(super) fn damaged(name: &str, offset: u32, what: &str) -> Error {
     Error::corrupt(format!("{name} is damaged at offset {offset}: {what}"))
 }
 
-/// The name of segment `number`.
+/// The file name of segment `number`.
 pub(super) fn segment_name(number: u32) -> String {
     format!("{DIRECTORY}/{number:010}.log")
 }
@@ -177,13 +178,13 @@ pub(super) fn open_segment(handles: &Arc<Handles>, number: u32) -> Result<(Segme
     Ok((Segment::new(number, handle, Seed::of(&id)), id))
 }
 
-/// What is known of one segment.
+/// Information about one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentInfo {
     pub(crate) number: u32,
-    /// Bytes of its frames and header.
+    /// Bytes of its header and frames.
     pub(crate) used_bytes: u64,
-    /// Whether frames are being appended to it: it can't be retired.
+    /// Whether frames are being appended to it; the active segment can't be retired.
     pub(crate) is_active: bool,
 }
 
@@ -192,16 +193,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_round_trip_and_strangers_are_none() {
+    fn segment_names_round_trip_and_other_names_are_ignored() {
         assert_eq!(segment_name(42), "log/0000000042.log");
         assert_eq!(parse_segment_name("0000000042.log"), Some(42));
-        for stranger in ["0000000000.log", "42.log", "+000000042.log", "9999999999.log", "free-0000000001", "x.log"] {
-            assert_eq!(parse_segment_name(stranger), None, "{stranger}");
+        for other_name in ["0000000000.log", "42.log", "+000000042.log", "9999999999.log", "free-0000000001", "x.log"] {
+            assert_eq!(parse_segment_name(other_name), None, "{other_name}");
         }
     }
 
     #[test]
-    fn every_flipped_bit_of_a_header_is_seen() {
+    fn header_checksum_detects_every_bit_flip() {
         let id = [9; 16];
         let bytes = encode_header(3, &id);
         assert_eq!(decode_header("f", 3, &bytes).unwrap(), id);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_says_so() {
+    fn newer_format_version_is_unavailable() {
         let mut bytes = encode_header(1, &[0; 16]);
         bytes[11] = 2;
         let checksum = crc32c::crc32c(&bytes[..60]);

@@ -1,8 +1,8 @@
-//! Which segments are there now, and which must stay readable for those who read since before?
+//! Segment lists: the current segments, and snapshots that keep retired segments readable.
 //!
-//! The segments are a list that is never changed, only followed by another list. Each list holds the one that follows it, so whoever
-//! holds a list reaches everything that was there at that moment or came later, retired or not, and holds it open; a retired
-//! segment's file is free when the last list that knows it is dropped.
+//! A list of segments is immutable; a change creates a successor, and each list links to its successor. A reader that
+//! holds a list therefore reaches, and keeps open, every segment that existed when the list was current or was added
+//! later, retired or not. The file of a retired segment becomes free when the last list containing it is dropped.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use super::segment::Segment;
 use super::shared::Shared;
 use crate::Result;
 
-/// The segments at one moment, sorted by number, and what came after.
+/// The segments at one point in time, sorted by number, with a link to the next list.
 pub(super) struct SegmentList {
     pub(super) segments: Vec<Arc<Segment>>,
     next: OnceLock<Arc<SegmentList>>,
@@ -19,12 +19,16 @@ pub(super) struct SegmentList {
 
 impl SegmentList {
     pub(super) fn new(segments: Vec<Arc<Segment>>) -> Self {
-        debug_assert!(segments.is_sorted_by_key(|segment| segment.number));
+        debug_assert!(
+            segments.is_sorted_by(|first, second| first.number < second.number),
+            "each segment is listed once, in ascending order"
+        );
         SegmentList { segments, next: OnceLock::new() }
     }
 
-    /// Makes `segments` the list that follows. Only the newest list can be followed, once.
+    /// Creates the successor of this list. Only the newest list may get a successor, and only one.
     pub(super) fn followed_by(&self, segments: Vec<Arc<Segment>>) -> Arc<SegmentList> {
+        debug_assert!(self.next.get().is_none(), "a segment list has at most one successor");
         Arc::clone(self.next.get_or_init(|| Arc::new(SegmentList::new(segments))))
     }
 
@@ -32,7 +36,7 @@ impl SegmentList {
         self.segments.binary_search_by_key(&number, |segment| segment.number).ok().map(|index| &self.segments[index])
     }
 
-    /// The segment if it is in this list or came later.
+    /// The segment if it is in this list or a later one.
     pub(super) fn find_since(&self, number: u32) -> Option<&Arc<Segment>> {
         let mut list = self;
         loop {
@@ -44,7 +48,7 @@ impl SegmentList {
     }
 }
 
-/// A list may be followed by thousands: they are dropped one after the other, not each within the one before.
+/// Drops the successors iteratively: a list may have thousands of them, and recursion would overflow the stack.
 impl Drop for SegmentList {
     fn drop(&mut self) {
         let mut next = self.next.take();
@@ -54,9 +58,11 @@ impl Drop for SegmentList {
     }
 }
 
-/// What there was to read at one moment and whatever came since: while it lives, all of it stays readable, even when retired.
+/// A snapshot of the segments: everything in them and in later segments stays readable while it lives, even after
+/// retirement.
 ///
-/// Cheap to take and to clone. Take it *before* the tree's snapshot; then whatever that snapshot names can be read.
+/// Cheap to create and to clone. Create it *before* the tree's snapshot; then every position in that snapshot is
+/// readable.
 #[derive(Clone)]
 pub(crate) struct SegmentSet {
     pub(super) log: Arc<Shared>,
@@ -64,11 +70,11 @@ pub(crate) struct SegmentSet {
 }
 
 impl SegmentSet {
-    /// Replaces `out` by the `bytes` bytes at `position`, which must lie within one payload. One read of the disk, none
-    /// for what still waits to be written. Checksums are the frame's: bytes read singly need their own.
+    /// Replaces `out` with the `bytes` bytes at `position`, which must be within one payload. One disk read; none for
+    /// bytes that are not yet written. Only whole frames have checksums: partial reads need their own.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if no such bytes were ever written or their segment is gone.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if no such bytes were ever written or their segment no longer exists.
     pub(crate) fn read(&self, position: LogPosition, bytes: usize, out: &mut Vec<u8>) -> Result<()> {
         self.log.read_since(&self.list, position, bytes, out)
     }
@@ -79,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_row_of_lists_is_dropped_without_recursion() {
+    fn long_chain_of_lists_is_dropped_without_recursion() {
         let first = Arc::new(SegmentList::new(Vec::new()));
         let mut newest = Arc::clone(&first);
         for _ in 0..200_000 {

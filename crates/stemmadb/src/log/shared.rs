@@ -1,18 +1,19 @@
-//! What the log and its readers have in common: its state, appending to it, reading from it.
+//! State shared by the log and its readers: appending, reading and the current segment list.
 //!
-//! Concurrency: `state` is locked for no longer than copying a frame takes, never during I/O. Whoever holds it may lock
-//! `list`; nobody who holds another lock locks `state`. `written` and `durable` are copies of the state's, for those who only look.
+//! Concurrency: `state` is locked only as long as copying a frame takes, never during I/O. The holder of `state` may
+//! lock `list`; a thread that holds another lock never locks `state`. `written` and `durable` are atomic copies of the
+//! fields in `state`, for lock-free reads.
 
 use std::sync::Arc;
 
-use super::batch::{Batch, Tail};
-use super::commit::is_full;
+use super::batch::{Batch, LogTail};
+use super::commit::is_disk_full;
 use super::commit_waiter::Turnstile;
-use super::frame::{FRAME_HEADER_BYTES, FrameKind, Seed, frame_bytes};
+use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameKind, Seed, frame_bytes};
 use super::handles::Handles;
-use super::mark::Expected;
+use super::mark::ExpectedSegments;
 use super::recovery::Recovered;
-use super::retire::Free;
+use super::retire::FreeFile;
 use super::segment::{DatabaseId, SEGMENT_HEADER_BYTES};
 use super::set::SegmentList;
 use super::vfs::Vfs;
@@ -27,46 +28,46 @@ pub(crate) struct Shared {
     pub(super) handles: Arc<Handles>,
     pub(super) database_id: DatabaseId,
     pub(super) segment_bytes: u32,
-    pub(super) state: Mutex<State>,
-    /// Signalled when `written` moves, the writer's role is free again, or the log is poisoned.
+    pub(super) state: Mutex<LogState>,
+    /// Signaled when `written` advances, the writer's role is released, or the log is poisoned.
     pub(super) written_moved: Condvar,
-    /// For those who wait for a flush: rounds use them in turn.
+    /// Threads waiting for a flush; consecutive rounds alternate between the two.
     pub(super) turnstiles: [Turnstile; 2],
     pub(super) written: AtomicU64,
     pub(super) durable: AtomicU64,
     pub(super) is_poisoned: AtomicBool,
     /// The newest list of segments.
     pub(super) list: RwLock<Arc<SegmentList>>,
-    pub(super) free: Mutex<Vec<Free>>,
-    /// Makes retirements take turns.
+    pub(super) free: Mutex<Vec<FreeFile>>,
+    /// Serializes retirements.
     pub(super) retiring: Mutex<()>,
     pub(super) counters: Counters,
 }
 
-pub(super) struct State {
-    pub(super) tail: Tail,
-    /// Appended and not yet being written. Nobody else holds it, so it can be added to.
+pub(super) struct LogState {
+    pub(super) tail: LogTail,
+    /// Appended frames that are not being written yet. Not shared, so that frames can be added.
     pub(super) pending: Arc<Batch>,
-    /// Being written.
+    /// The batch that is being written.
     pub(super) in_flight: Option<Arc<Batch>>,
     pub(super) spare: Option<Arc<Batch>>,
-    /// Somebody writes `in_flight`.
+    /// Whether a thread is writing `in_flight`.
     pub(super) is_writing: bool,
-    /// Somebody leads a round: takes what is pending, writes it, and flushes.
+    /// Whether a thread leads a round: takes the pending batch, writes it and flushes.
     pub(super) is_flushing: bool,
-    /// The leader still waits for a writer to finish; then it takes all that is pending.
+    /// Whether the leader is still waiting for a writer to finish; it then takes the whole pending batch.
     pub(super) is_gathering: bool,
-    /// The round that is running, or ran last; the first is 1.
+    /// Number of the running or last round, starting at 1.
     pub(super) round: u64,
-    /// What lies before this is served by the running round.
+    /// The running round covers everything before this position.
     pub(super) served: LogPosition,
-    /// At which turnstile somebody waits.
+    /// Which of the two commit waiters has waiting threads.
     pub(super) waiting: [bool; 2],
     pub(super) written: LogPosition,
     pub(super) durable: LogPosition,
     pub(super) poison: Option<Error>,
     is_closed: bool,
-    /// The offset in the active segment's file up to which its bytes exist, zeros or stale.
+    /// Offset in the active segment's file up to which its bytes are allocated, zeroed or stale.
     pub(super) allocated: u64,
 }
 
@@ -80,9 +81,10 @@ impl Shared {
         let mended = recovered.mended;
         let active = mended.segments.last().ok_or_else(|| Error::internal("a log without segments"))?;
         let end = LogPosition::new(active.number, active.used());
+        debug_assert!(end.offset().is_multiple_of(ALIGNMENT), "a recovered log ends at a frame boundary");
         active.pin()?;
         let allocated = active.length()?;
-        let tail = Tail {
+        let tail = LogTail {
             seed: Seed::of(&recovered.database_id),
             next: end,
             capacity: options.segment_bytes,
@@ -94,7 +96,7 @@ impl Shared {
             handles,
             database_id: recovered.database_id,
             segment_bytes: options.segment_bytes,
-            state: Mutex::new(State {
+            state: Mutex::new(LogState {
                 tail,
                 pending: Arc::default(),
                 in_flight: None,
@@ -126,11 +128,11 @@ impl Shared {
     pub(super) fn append(&self, first_sequence: Sequence, payload: &[u8]) -> Result<Appended> {
         let checksum = crc32c::crc32c(payload);
         let mut state = self.state.lock();
-        state.refuse_if_ended()?;
+        state.check_writable()?;
         state.push(self.segment_bytes, FrameKind::Data, first_sequence, payload, checksum)
     }
 
-    /// Where the next frame goes.
+    /// The position of the next frame.
     pub(super) fn end(&self) -> LogPosition {
         self.state.lock().tail.next
     }
@@ -138,7 +140,7 @@ impl Shared {
     pub(super) fn roll(&self) -> Result<()> {
         let end = {
             let mut state = self.state.lock();
-            state.refuse_if_ended()?;
+            state.check_writable()?;
             if state.tail.next.offset() > SEGMENT_HEADER_BYTES {
                 state.roll(self.segment_bytes)?;
             }
@@ -147,16 +149,18 @@ impl Shared {
         self.commit(end, Level::Flushed)
     }
 
-    /// Appends a mark and flushes it, unless the last frame is one: then everything before it is known to be durable.
+    /// Appends a mark and flushes it, unless the last frame is a mark: then everything before it is known to be
+    /// durable.
     pub(super) fn mark(&self) -> Result<()> {
         let end = self.append_mark(false)?;
         self.commit(end, Level::Flushed)
     }
 
-    /// Marks a log that was just opened. For lack of space it is not marked, and poisoned: it can be read.
+    /// Appends a mark to a log that was just opened. If the disk is full, the log is left poisoned, and therefore
+    /// read-only.
     pub(super) fn mark_if_possible(&self) -> Result<()> {
         match self.mark() {
-            Err(_) if self.state.lock().poison.as_ref().is_some_and(is_full) => Ok(()),
+            Err(_) if self.state.lock().poison.as_ref().is_some_and(is_disk_full) => Ok(()),
             outcome => outcome,
         }
     }
@@ -167,7 +171,7 @@ impl Shared {
             if state.is_closed && state.durable == state.tail.next {
                 return Ok(());
             }
-            state.refuse_if_poisoned()?;
+            state.check_not_poisoned()?;
             state.is_closed = true;
         }
         self.commit(self.end(), Level::Flushed)?;
@@ -175,18 +179,18 @@ impl Shared {
         self.commit(end, Level::Flushed)
     }
 
-    /// Appends a mark, which names the segments of now. `is_forced`: even if the last frame is one.
+    /// Appends a mark that lists the current segments. `is_forced`: even if the last frame is a mark.
     pub(super) fn append_mark(&self, is_forced: bool) -> Result<LogPosition> {
         let mut state = self.state.lock();
-        state.refuse_if_poisoned()?;
+        state.check_not_poisoned()?;
         if state.tail.is_marked && !is_forced {
             return Ok(state.tail.next);
         }
         let list = self.list();
         let last = list.segments.last().map_or(0, |segment| segment.number);
-        // Segments begun in the buffer count too, though they have no file yet.
+        // Segments started in the buffer count too, although they have no file yet.
         let begun = last + 1..=state.tail.next.segment();
-        let payload = Expected::encode(list.segments.iter().map(|segment| segment.number).chain(begun));
+        let payload = ExpectedSegments::encode(list.segments.iter().map(|segment| segment.number).chain(begun));
         let sequence = state.tail.last_sequence;
         state.push(self.segment_bytes, FrameKind::Mark, sequence, &payload, crc32c::crc32c(&payload))?;
         Ok(state.tail.next)
@@ -197,7 +201,8 @@ impl Shared {
         Arc::clone(&self.list.read())
     }
 
-    /// Reads from the buffers what is not written yet, else from the segments of `list` and those that came later.
+    /// Reads from the buffers if the bytes are not written yet, otherwise from the segments of `list` and its
+    /// successors.
     pub(super) fn read_since(
         &self,
         list: &SegmentList,
@@ -230,8 +235,8 @@ impl Shared {
     }
 }
 
-impl State {
-    /// Adds a frame to what is pending, in a new segment if it does not fit.
+impl LogState {
+    /// Adds a frame to the pending batch, in a new segment if it does not fit.
     fn push(
         &mut self,
         segment_bytes: u32,
@@ -251,11 +256,11 @@ impl State {
         }
         let durable = self.durable;
         let batch = Arc::get_mut(&mut self.pending).ok_or_else(shared_batch)?;
-        let place = self.tail.push(batch, kind, first_sequence, payload, checksum, durable);
-        Ok(Appended { payload: place.advance(FRAME_HEADER_BYTES), end: self.tail.next })
+        let position = self.tail.push(batch, kind, first_sequence, payload, checksum, durable);
+        Ok(Appended { payload: position.advance(FRAME_HEADER_BYTES), end: self.tail.next })
     }
 
-    /// Seals the segment; what is appended next goes to a new one.
+    /// Seals the segment; the next frame goes to a new one.
     fn roll(&mut self, capacity: u32) -> Result<()> {
         let durable = self.durable;
         let batch = Arc::get_mut(&mut self.pending).ok_or_else(shared_batch)?;
@@ -263,19 +268,19 @@ impl State {
         Ok(())
     }
 
-    /// The error of every append once the log is closed or poisoned.
-    pub(super) fn refuse_if_ended(&self) -> Result<()> {
-        self.refuse_if_poisoned()?;
+    /// Returns an error if the log is closed or poisoned.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        self.check_not_poisoned()?;
         if self.is_closed {
             return Err(Error::closed("the log is closed"));
         }
         Ok(())
     }
 
-    fn refuse_if_poisoned(&self) -> Result<()> {
+    fn check_not_poisoned(&self) -> Result<()> {
         match &self.poison {
             Some(poison) => Err(Error::closed(format!("the log takes no writes since one failed: {poison}"))
-                .with_hint("mend the cause, then reopen the database; nothing acknowledged is lost")),
+                .with_hint("fix the cause, then reopen the database; nothing acknowledged is lost")),
             None => Ok(()),
         }
     }
@@ -285,7 +290,7 @@ fn shared_batch() -> Error {
     Error::internal("the log's pending batch is shared")
 }
 
-/// What was done since opening.
+/// Counters since opening.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) frames: AtomicU64,

@@ -1,4 +1,4 @@
-//! The ids of a memtable in their order, made when somebody asks for a range of them: writers pay for a number appended to a list.
+//! Sorted document ids of a memtable, built when a range is first read: a write only appends a number to a list.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -8,37 +8,38 @@ use std::ops::Bound;
 use crate::index::DocumentNumber;
 use crate::revision::DocumentId;
 
-/// What an id costs here: its place in the map, and its share of the map's free places. Measured, not exact.
+/// Memory per id: its entry in the map and its share of the map's unused capacity. Measured, not exact.
 pub(super) const ORDERED_BYTES: usize = 48;
 
-/// The ids that were put in order so far.
+/// The ids sorted so far.
 #[derive(Default)]
 pub(super) struct IdOrder {
-    numbers: BTreeMap<ById, DocumentNumber>,
+    numbers: BTreeMap<IdBytes, DocumentNumber>,
 }
 
 /// An id that is compared by its bytes.
 #[derive(Debug, Clone)]
-struct ById(DocumentId);
+struct IdBytes(DocumentId);
 
 impl IdOrder {
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Adds ids that are not here yet. Costs a look-up for each; or a walk over all of them, if these are many.
+    /// Adds new ids. Cost: one lookup for each, or one pass over all ids if there are many new ones.
     pub(super) fn add(&mut self, ids: impl ExactSizeIterator<Item = (DocumentId, DocumentNumber)>) {
-        /// A look-up costs as much as so many steps of a walk.
+        /// A lookup costs as much as this many steps of a pass.
         const STEPS: usize = 8;
         let is_few = ids.len() < self.len() / STEPS;
-        let added = ids.map(|(id, number)| (ById(id), number));
+        let added = ids.map(|(id, number)| (IdBytes(id), number));
         match is_few {
             true => self.numbers.extend(added),
             false => self.numbers.append(&mut added.collect()),
         }
     }
 
-    /// The numbers of the ids from the bytes `lower` on, in the order of ids, up to the first whose bytes are past the end.
+    /// The document numbers in id order, from the first id whose bytes are not below `lower` to the last one before
+    /// `is_past`.
     pub(super) fn between(
         &self,
         lower: &[u8],
@@ -49,28 +50,28 @@ impl IdOrder {
     }
 }
 
-impl Borrow<[u8]> for ById {
+impl Borrow<[u8]> for IdBytes {
     fn borrow(&self) -> &[u8] {
         self.0.as_str().as_bytes()
     }
 }
 
-impl Ord for ById {
+impl Ord for IdBytes {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.as_str().as_bytes().cmp(other.0.as_str().as_bytes())
     }
 }
 
-impl PartialOrd for ById {
+impl PartialOrd for IdBytes {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for ById {
+impl PartialEq for IdBytes {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for ById {}
+impl Eq for IdBytes {}

@@ -1,12 +1,13 @@
-//! What is not reduced yet? Recent documents and the changes they make to the index, in memory, until a checkpoint merges them into the tree.
+//! Memtables: recent documents and their index changes, held in memory until a checkpoint merges them into the tree.
 //!
 //! Invariants:
-//! - Nothing is ever changed in place: a document's states and a term's deltas are only appended, in sequence order, so a
-//!   reader that ignores what is newer than its own sequence sees the same answer for ever.
-//! - Applying a memtable over a tree that already holds part of it gives the same result as over one that does not.
+//! - Nothing is changed in place: a document's states and a term's deltas are only appended, in sequence order. A
+//!   reader that ignores entries newer than its own sequence therefore always sees the same result.
+//! - Applying a memtable to a tree that already contains part of it gives the same result as applying it to one that
+//!   does not.
 //!
-//! Concurrency: one writer (who holds the store's writer lock) inserts; any number of readers look up at the same time. A
-//! sealed memtable is no longer written to.
+//! Concurrency: one writer (the holder of the store's writer lock) inserts; any number of readers read at the same
+//! time. A sealed memtable is no longer written to.
 
 mod id_order;
 mod terms;
@@ -25,122 +26,125 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::value::Body;
 
 use id_order::{IdOrder, ORDERED_BYTES};
-pub(crate) use terms::{Overlay, Walk};
+pub(crate) use terms::{MemtableTermWalk, PostingOverlay};
 use terms::{PathTerms, Signatures};
 
-/// Where the log keeps one written revision.
+/// Location of a stored revision in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stored {
-    /// Where its record starts.
+pub(crate) struct StoredRevision {
+    /// Start of its record.
     pub(crate) position: LogPosition,
-    /// The record's length in bytes.
+    /// Length of the record in bytes.
     pub(crate) length: u32,
-    /// How many ancestors the record itself names: the log needs no older record for these.
+    /// Number of ancestors that the record itself contains: the log needs no older record for these.
     pub(crate) logged_ancestors: u32,
 }
 
-/// Where a record of the log lies.
+/// Location of a record in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Where it starts.
+pub(crate) struct RecordLocation {
+    /// Start of the record.
     pub(crate) position: LogPosition,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub(crate) length: u32,
 }
 
-/// How the log tells what is known of a document.
+/// How a document's state is rebuilt from its log records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// All its records together tell just that, in any order.
-    Exactly,
-    /// They tell more, since ancestors were forgotten or a claim was not believed: only all of them, in the order in which they were
-    /// written, lead to what is known.
-    TooMuch,
-    /// The record there states what was known when it was written; what is older counts for nothing.
-    Stated(Place),
+pub(crate) enum ReplayMode {
+    /// Applying all of the document's records gives its state, in any order.
+    AnyOrder,
+    /// The records contain more than the state, because ancestors were pruned or a claimed ancestry was rejected: only
+    /// applying all of them in the order in which they were written gives the state.
+    InOrder,
+    /// The snapshot record at this location contains the state at the time it was written; older records are ignored.
+    Snapshot(RecordLocation),
 }
 
-impl Told {
-    /// After a write whose record does, or does not, tell more than became known.
+impl ReplayMode {
+    /// The mode after a write. `is_too_much`: its record contains more than what the write changed in the state.
     #[must_use]
     pub(crate) fn after(self, is_too_much: bool) -> Self {
         match self {
-            Told::Exactly if is_too_much => Told::TooMuch,
-            told => told,
+            ReplayMode::AnyOrder if is_too_much => ReplayMode::InOrder,
+            replay_mode => replay_mode,
         }
     }
 }
 
-/// Everything the database knows of one document after one write.
+/// The state of a document after one write.
 #[derive(Debug, Clone)]
 pub(crate) struct DocumentState {
     pub(crate) number: DocumentNumber,
     pub(crate) id: DocumentId,
-    /// The sequence of its latest written revision.
+    /// Sequence of its latest written revision.
     pub(crate) sequence: Sequence,
-    pub(crate) tree: RevisionTree<Stored>,
-    pub(crate) told: Told,
-    /// The winner's body, when this memtable saw it written.
+    pub(crate) tree: RevisionTree<StoredRevision>,
+    pub(crate) replay_mode: ReplayMode,
+    /// The winner's body, if it was written to this memtable.
     pub(crate) body: Option<Body>,
 }
 
 impl DocumentState {
-    /// Whether the winner is not a deletion.
+    /// Whether the winner is a live revision, not a deletion.
     pub(crate) fn is_live(&self) -> bool {
         self.tree.winner().is_some_and(|leaf| !leaf.deleted)
     }
 
-    /// Whether the log has to state what is known before it may give up any of the document's records. Of a document whose history is known
-    /// to its beginning, and never was unknown, it has not.
-    pub(crate) fn is_to_be_stated(&self) -> bool {
-        self.told != Told::Exactly || !self.tree.is_complete()
+    /// Whether a snapshot record must be written before any of the document's records may be discarded. Not needed if
+    /// the document's history is, and always was, known back to its first revision.
+    pub(crate) fn needs_snapshot_record(&self) -> bool {
+        self.replay_mode != ReplayMode::AnyOrder || !self.tree.is_complete()
     }
 
-    /// The records that are still needed for themselves: those of its leaves, and the one that states what is known.
-    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
-        let leaves = self.tree.leaves().filter(|leaf| leaf.payload != Stored::GONE).map(|leaf| leaf.payload.place());
-        leaves.chain(match self.told {
-            Told::Stated(place) => Some(place),
-            Told::Exactly | Told::TooMuch => None,
+    /// The records that are still needed: those of its leaves and its snapshot record.
+    pub(crate) fn record_locations(&self) -> impl Iterator<Item = RecordLocation> {
+        let leaves =
+            self.tree.leaves().filter(|leaf| leaf.payload != StoredRevision::GONE).map(|leaf| leaf.payload.location());
+        leaves.chain(match self.replay_mode {
+            ReplayMode::Snapshot(location) => Some(location),
+            ReplayMode::AnyOrder | ReplayMode::InOrder => None,
         })
     }
 }
 
-impl Stored {
-    /// Of a revision that is a leaf only while the log is replayed: by a statement, it was one, but its record is given up. What replaced it
-    /// follows in the log.
-    pub(crate) const GONE: Stored = Stored { position: LogPosition::new(0, 1), length: 0, logged_ancestors: 0 };
+impl StoredRevision {
+    /// Location of a revision that is a leaf only during replay: it was a leaf according to a snapshot record, but its
+    /// own record was discarded. A later record in the log replaces it.
+    pub(crate) const GONE: StoredRevision =
+        StoredRevision { position: LogPosition::new(0, 1), length: 0, logged_ancestors: 0 };
 
-    pub(crate) fn place(&self) -> Place {
-        Place { position: self.position, length: self.length }
+    pub(crate) fn location(&self) -> RecordLocation {
+        RecordLocation { position: self.position, length: self.length }
     }
 }
 
 /// One version of a `_local` document.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalState {
-    /// Counts its writes: the `N` of its revision `0-N`.
+    /// Number of its writes: the `N` of its revision `0-N`.
     pub(crate) generation: u64,
     pub(crate) deleted: bool,
-    pub(crate) stored: Stored,
+    pub(crate) stored: StoredRevision,
     pub(crate) body: Body,
 }
 
-/// Documents and index deltas that the tree does not hold yet.
+/// A memtable: documents and index deltas that are not in the tree yet.
 pub(crate) struct Memtable {
-    /// Of the first [`Inner::arrivals`], as many as were there when a range was asked for last. Locked before `inner`.
+    /// The ids of a prefix of [`MemtableData::arrivals`], in order; extended when a range is read. Locked before
+    /// `inner`.
     order: RwLock<IdOrder>,
-    inner: RwLock<Inner>,
+    inner: RwLock<MemtableData>,
     byte_count: AtomicUsize,
 }
 
-/// The versions of a `_local` document, oldest first, each with the sequence from which it shows.
+/// The versions of a `_local` document, oldest first, each with the sequence from which it is visible.
 type LocalVersions = SmallVec<[(Sequence, Arc<LocalState>); 1]>;
 
 #[derive(Default)]
-struct Inner {
+struct MemtableData {
     numbers: HashMap<DocumentId, DocumentNumber>,
-    /// The documents, in the order in which they came.
+    /// The documents in the order of their first insertion.
     arrivals: Vec<DocumentNumber>,
     documents: HashMap<DocumentNumber, SmallVec<[Arc<DocumentState>; 1]>>,
     by_sequence: Vec<(Sequence, DocumentNumber)>,
@@ -149,7 +153,8 @@ struct Inner {
     locals: HashMap<String, LocalVersions>,
 }
 
-/// What an entry costs beside its own bytes: hash slots, reference counts, vector headers. Measured, not exact.
+/// Memory used by an entry in addition to its own bytes: hash slots, reference counts, vector headers. Measured, not
+/// exact.
 const DOCUMENT_OVERHEAD_BYTES: usize = 320;
 
 impl Memtable {
@@ -157,23 +162,28 @@ impl Memtable {
         Memtable { order: RwLock::default(), inner: RwLock::default(), byte_count: AtomicUsize::new(0) }
     }
 
-    /// About how many bytes it holds.
+    /// Approximate memory use in bytes.
     pub(crate) fn byte_count(&self) -> usize {
         self.byte_count.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing was written to it.
+    /// Whether nothing was inserted.
     pub(crate) fn is_empty(&self) -> bool {
         self.byte_count() == 0
     }
 
-    /// Adds the state a write left a document in, and what that changes in the index. `is_event` says whether the feed tells
-    /// of it: a record that compaction wrote again is none.
+    /// Adds the state of a document after a write and the resulting changes to the index. `is_event`: whether the write
+    /// appears in the changes feed; a record rewritten by compaction does not.
     pub(crate) fn insert(&self, state: Arc<DocumentState>, is_event: bool, difference: TermDifference<'_>) {
         let sequence = state.sequence;
         let body_bytes = state.body.as_ref().map_or(0, Body::byte_count);
         let mut bytes = DOCUMENT_OVERHEAD_BYTES + state.id.as_str().len() + body_bytes + state.tree.heap_bytes();
         let mut inner = self.inner.write();
+        let previous = inner.documents.get(&state.number).and_then(|states| states.last());
+        debug_assert!(
+            previous.is_none_or(|previous| previous.sequence <= sequence && previous.id == state.id),
+            "states of a document are appended in sequence order and keep its id"
+        );
         for term in difference.removed_terms() {
             bytes += inner.paths.entry(term.path).or_default().push(term.key, state.number, sequence, false);
         }
@@ -185,12 +195,12 @@ impl Memtable {
         bytes += inner.signatures.push(&removed, state.number, sequence, false);
         bytes += inner.signatures.push(&added, state.number, sequence, true);
         if is_event {
-            // At the end, but for records that recovery finds where compaction put them.
-            let place = inner.by_sequence.partition_point(|event| event.0 < sequence);
-            inner.by_sequence.insert(place, (sequence, state.number));
+            // Appended, except for records that recovery finds where compaction moved them.
+            let position = inner.by_sequence.partition_point(|event| event.0 < sequence);
+            inner.by_sequence.insert(position, (sequence, state.number));
         }
-        if let EntryRef::Vacant(place) = inner.numbers.entry_ref(&state.id) {
-            place.insert(state.number);
+        if let EntryRef::Vacant(entry) = inner.numbers.entry_ref(&state.id) {
+            entry.insert(state.number);
             inner.arrivals.push(state.number);
         }
         inner.documents.entry(state.number).or_default().push(state);
@@ -198,7 +208,7 @@ impl Memtable {
         self.byte_count.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Adds terms at one path that documents had before they were indexed there, visible from `sequence` on.
+    /// Adds terms at a newly indexed path for existing documents, visible from `sequence` on.
     pub(crate) fn insert_terms<'t>(
         &self,
         path: PathNumber,
@@ -238,7 +248,8 @@ impl Memtable {
         states.iter().rev().find(|(sequence, _)| *sequence <= at).map(|(_, state)| state.clone())
     }
 
-    /// The versions, as of `at`, of the `_local` documents whose ids begin with `prefix`, in no order. Costs a look at every id.
+    /// The versions, as of `at`, of the `_local` documents whose ids start with `prefix`, in no particular order. Cost:
+    /// scans all ids.
     pub(crate) fn locals(&self, prefix: &str, at: Sequence) -> Vec<(String, Arc<LocalState>)> {
         let inner = self.inner.read();
         let wanted = inner.locals.iter().filter(|(id, _)| id.starts_with(prefix));
@@ -249,27 +260,27 @@ impl Memtable {
         newest.collect()
     }
 
-    /// The highest number of a document that was written up to `at`. Costs a look at every event.
+    /// The highest number of a document written up to `at`. Cost: scans all events.
     pub(crate) fn last_number(&self, at: Sequence) -> Option<DocumentNumber> {
         let inner = self.inner.read();
         inner.by_sequence.iter().take_while(|event| event.0 <= at).map(|event| event.1).max()
     }
 
-    /// Up to `limit` events of the feed after `after` and up to `at`, in order; superseded ones included.
+    /// Up to `limit` feed events after `after` and up to `at`, in order, including superseded ones.
     pub(crate) fn events(&self, after: Sequence, at: Sequence, limit: usize) -> Vec<(Sequence, DocumentNumber)> {
         let inner = self.inner.read();
         let start = inner.by_sequence.partition_point(|event| event.0 <= after);
         inner.by_sequence[start..].iter().take_while(|event| event.0 <= at).take(limit).copied().collect()
     }
 
-    /// Every document as of `at`, in no order.
+    /// Every document as of `at`, in no particular order.
     pub(crate) fn documents(&self, at: Sequence) -> Vec<Arc<DocumentState>> {
         let inner = self.inner.read();
         inner.arrivals.iter().filter_map(|number| inner.document(*number, at)).collect()
     }
 
-    /// The documents as of `at` whose ids begin at the bytes `lower` or after them, in their order, up to the first whose bytes are past the
-    /// end. Costs little more than these do, and a look at every id that has come since a range was asked for last.
+    /// The documents as of `at` in id order, from the first id whose bytes are not below `lower` to the last one before
+    /// `is_past`. Cost: proportional to the result, plus sorting the ids inserted since the last range read.
     pub(crate) fn documents_between(
         &self,
         at: Sequence,
@@ -282,7 +293,7 @@ impl Memtable {
         order.between(lower, is_past).filter_map(|number| inner.document(number, at)).collect()
     }
 
-    /// Puts ids in order that have come since this was done last.
+    /// Adds the ids inserted since the last call to the sorted ids.
     fn order_arrivals(&self) {
         let is_done = |order: &IdOrder| order.len() == self.inner.read().arrivals.len();
         if is_done(&self.order.read()) {
@@ -290,29 +301,30 @@ impl Memtable {
         }
         let mut order = self.order.write();
         let inner = self.inner.read();
+        debug_assert!(order.len() <= inner.arrivals.len(), "ids are only added to a memtable");
         let arrivals = inner.arrivals[order.len()..].iter();
         self.byte_count.fetch_add(arrivals.len() * ORDERED_BYTES, Ordering::Relaxed);
         order.add(arrivals.map(|number| (inner.documents[number][0].id.clone(), *number)));
     }
 
-    /// What the term does to the documents it names.
-    pub(crate) fn term(&self, path: PathNumber, key: &[u8], at: Sequence, overlay: &mut Overlay) {
+    /// Adds the changes to the set of documents that have a term to `overlay`.
+    pub(crate) fn term(&self, path: PathNumber, key: &[u8], at: Sequence, overlay: &mut PostingOverlay) {
         if let Some(terms) = self.inner.read().paths.get(&path) {
             terms.overlay(key, at, overlay);
         }
     }
 
-    /// What (`path`, `presence`) does to the documents it names.
-    pub(crate) fn presence(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut Overlay) {
+    /// Adds the changes to the set of documents that have `presence` at `path` to `overlay`.
+    pub(crate) fn presence(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut PostingOverlay) {
         self.inner.read().signatures.overlay(path, presence, at, overlay);
     }
 
-    /// Whether it changes any term of a path.
+    /// Whether it contains changes to the terms of a path.
     pub(crate) fn has_terms(&self, path: PathNumber) -> bool {
         self.inner.read().paths.contains_key(&path)
     }
 
-    /// The newest state of every document, by number: what a checkpoint merges.
+    /// The newest state of every document, by number, for a checkpoint to merge.
     pub(crate) fn newest_documents(&self) -> Vec<Arc<DocumentState>> {
         let inner = self.inner.read();
         let mut newest: Vec<_> = inner.documents.values().filter_map(|states| states.last().cloned()).collect();
@@ -343,7 +355,7 @@ impl Memtable {
     }
 }
 
-impl Inner {
+impl MemtableData {
     fn document(&self, number: DocumentNumber, at: Sequence) -> Option<Arc<DocumentState>> {
         let states = self.documents.get(&number)?;
         states.iter().rev().find(|state| state.sequence <= at).cloned()

@@ -1,7 +1,7 @@
-//! The memtable's part of the index: for each path, its distinct terms with the documents that gained or lost them.
+//! Index part of a memtable: for each path, its distinct terms with the documents that gained or lost them.
 //!
-//! Terms are found by hash; they are put in order only when a walk first needs them, as sorted runs that are merged
-//! geometrically, so that a writer pays one push a term and a reader never sorts twice.
+//! Terms are found by hash. They are sorted only when first scanned, into sorted runs that are merged geometrically: a
+//! writer pays one push per term, and no reader sorts the same terms twice.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -17,11 +17,11 @@ use crate::sync::Mutex;
 
 use crate::tree::Direction;
 
-/// One document gained or lost a term at a sequence.
+/// A document gained or lost a term at a sequence.
 #[derive(Debug, Clone, Copy)]
 struct Delta {
     number: DocumentNumber,
-    /// The sequence, shifted left by one; the lowest bit says whether the term was gained.
+    /// The sequence shifted left by one; the lowest bit is set if the term was gained.
     stamp: u64,
 }
 
@@ -39,40 +39,45 @@ impl Delta {
     }
 }
 
-/// What memtables change in the set of documents that have one term: for each document the last word, sorted by number.
+/// The changes that memtables make to the set of documents with one term: the newest change for each document, sorted
+/// by number.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Overlay {
+pub(crate) struct PostingOverlay {
     changes: Vec<(DocumentNumber, bool)>,
 }
 
-impl Overlay {
+impl PostingOverlay {
     /// Adds the deltas of a newer memtable (or newer deltas of the same one).
     fn extend(&mut self, deltas: impl Iterator<Item = Delta>) {
-        // At most: nearly all are visible, where there are many.
+        // An upper bound; where there are many deltas, nearly all are visible.
         self.changes.reserve(deltas.size_hint().1.unwrap_or(0));
         self.changes.extend(deltas.map(|delta| (delta.number, delta.gained())));
     }
 
-    /// Settles what was collected: sorted by document, only the last word for each.
+    /// Sorts the collected changes by document and keeps only the newest for each.
     pub(crate) fn settle(&mut self) {
         let ascending = self.changes.windows(2).all(|pair| pair[0].0 < pair[1].0);
         if ascending {
             return;
         }
-        // Stable, so that of several words on one document the newest stays last.
+        // A stable sort, so that the newest of several changes to a document stays last.
         self.changes.sort_by_key(|change| change.0);
         let mut kept = 0;
         for index in 0..self.changes.len() {
-            let last_word = self.changes.get(index + 1).is_none_or(|next| next.0 != self.changes[index].0);
-            if last_word {
+            let is_newest = self.changes.get(index + 1).is_none_or(|next| next.0 != self.changes[index].0);
+            if is_newest {
                 self.changes[kept] = self.changes[index];
                 kept += 1;
             }
         }
         self.changes.truncate(kept);
+        debug_assert!(
+            self.changes.is_sorted_by(|first, second| first.0 < second.0),
+            "a settled overlay has one change per document, in order"
+        );
     }
 
-    /// Each document with whether it gained (`true`) or lost the term; ascending once settled.
+    /// Each changed document and whether it gained (`true`) or lost the term; sorted once settled.
     pub(crate) fn changes(&self) -> &[(DocumentNumber, bool)] {
         &self.changes
     }
@@ -81,20 +86,20 @@ impl Overlay {
         self.changes.is_empty()
     }
 
-    /// Forgets all; saves what is allocated.
+    /// Removes all changes but keeps the allocation.
     pub(crate) fn clear(&mut self) {
         self.changes.clear();
     }
 
-    /// Forgets what it says of documents outside a window.
+    /// Removes the changes of documents outside a window.
     pub(crate) fn narrow(&mut self, window: Window) {
         if window != Window::ALL {
             self.changes.retain(|(number, _)| window.has(number.chunk()));
         }
     }
 
-    /// Puts a newer overlay on top of this one.
-    pub(crate) fn stack(&mut self, newer: Overlay) {
+    /// Applies a newer overlay on top of this one.
+    pub(crate) fn stack(&mut self, newer: PostingOverlay) {
         self.changes.extend(newer.changes);
         self.settle();
     }
@@ -116,7 +121,7 @@ pub(super) struct PathTerms {
     runs: Mutex<Runs>,
 }
 
-/// Term indices in key order: each run sorted, each at least twice as long as the next.
+/// Term indices in key order: each run is sorted and at least twice as long as the next.
 #[derive(Default)]
 struct Runs {
     runs: SmallVec<[Arc<[u32]>; 4]>,
@@ -124,7 +129,7 @@ struct Runs {
 }
 
 impl PathTerms {
-    /// Records that `number` gained or lost the term `key`; returns about how many bytes that took.
+    /// Records that `number` gained or lost the term `key`; returns the approximate memory used.
     pub(super) fn push(&mut self, key: &[u8], number: DocumentNumber, sequence: Sequence, gained: bool) -> usize {
         use std::hash::BuildHasher;
         let hash = self.hasher.hash_one(key);
@@ -134,8 +139,7 @@ impl PathTerms {
             self.entries[index as usize].deltas.push(delta);
             return size_of::<Delta>();
         }
-        let index =
-            u32::try_from(self.entries.len()).expect("a memtable is sealed long before four thousand million terms");
+        let index = u32::try_from(self.entries.len()).expect("a memtable is sealed long before 2^32 terms");
         let start = u32::try_from(self.keys.len()).expect("a memtable is sealed long before 4 GiB of keys");
         self.keys.extend_from_slice(key);
         self.entries.push(TermEntry { start, length: key.len() as u32, deltas: SmallVec::from_buf([delta]) });
@@ -144,8 +148,8 @@ impl PathTerms {
         key.len() + size_of::<TermEntry>() + 8
     }
 
-    /// Adds what the term `key` does as of `at`.
-    pub(super) fn overlay(&self, key: &[u8], at: Sequence, overlay: &mut Overlay) {
+    /// Adds the changes of the term `key` as of `at`.
+    pub(super) fn overlay(&self, key: &[u8], at: Sequence, overlay: &mut PostingOverlay) {
         use std::hash::BuildHasher;
         let hash = self.hasher.hash_one(key);
         if let Some(&index) = self.table.find(hash, |&index| self.key(index) == key) {
@@ -153,7 +157,7 @@ impl PathTerms {
         }
     }
 
-    fn overlay_at(&self, index: u32, at: Sequence, overlay: &mut Overlay) {
+    fn overlay_at(&self, index: u32, at: Sequence, overlay: &mut PostingOverlay) {
         overlay.extend(self.entries[index as usize].deltas.iter().copied().filter(|delta| delta.visible(at)));
     }
 
@@ -161,7 +165,7 @@ impl PathTerms {
         self.entries[index as usize].key(&self.keys)
     }
 
-    /// The sorted runs, after sorting what came since the last call.
+    /// The sorted runs, after sorting the terms added since the last call.
     fn sorted_runs(&self) -> SmallVec<[Arc<[u32]>; 4]> {
         let mut runs = self.runs.lock();
         if runs.sorted_count < self.entries.len() {
@@ -196,10 +200,14 @@ impl PathTerms {
         }
         merged.extend_from_slice(&left[l..]);
         merged.extend_from_slice(&right[r..]);
+        debug_assert!(
+            merged.is_sorted_by(|&first, &second| self.key(first) < self.key(second)),
+            "a run holds distinct terms in key order"
+        );
         merged.into()
     }
 
-    /// The part of a sorted run that lies within the bounds.
+    /// The part of a sorted run within the bounds.
     fn clip(&self, run: &[u32], lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> std::ops::Range<usize> {
         let start = match lower {
             Bound::Unbounded => 0,
@@ -221,23 +229,23 @@ impl TermEntry {
     }
 }
 
-/// A sorted run of terms, and which of them are still to come.
+/// A sorted run of terms and the range of it that is still to be returned.
 type OpenRun = (Arc<[u32]>, std::ops::Range<usize>);
 
-/// Walks one path's terms of one memtable in key order, a batch at a time so that no lock is held between batches.
-pub(crate) struct Walk {
+/// Scans the terms of one path in one memtable in key order, in batches, so that no lock is held between batches.
+pub(crate) struct MemtableTermWalk {
     memtable: Arc<Memtable>,
     path: PathNumber,
     at: Sequence,
     direction: Direction,
     runs: SmallVec<[OpenRun; 4]>,
-    batch: std::vec::IntoIter<(Vec<u8>, Overlay)>,
+    batch: std::vec::IntoIter<(Vec<u8>, PostingOverlay)>,
 }
 
 /// Terms fetched under one lock.
 const WALK_BATCH_COUNT: usize = 128;
 
-impl Walk {
+impl MemtableTermWalk {
     /// Starts at the first term within the bounds, in `direction`, as of `at`.
     pub(crate) fn new(
         memtable: Arc<Memtable>,
@@ -259,7 +267,7 @@ impl Walk {
                 .filter(|(_, range)| !range.is_empty())
                 .collect(),
         };
-        Walk { memtable, path, at, direction, runs, batch: Vec::new().into_iter() }
+        MemtableTermWalk { memtable, path, at, direction, runs, batch: Vec::new().into_iter() }
     }
 
     fn fill(&mut self) {
@@ -268,7 +276,7 @@ impl Walk {
         let mut batch = Vec::new();
         while batch.len() < WALK_BATCH_COUNT {
             let Some(index) = take_next(terms, &mut self.runs, self.direction) else { break };
-            let mut overlay = Overlay::default();
+            let mut overlay = PostingOverlay::default();
             terms.overlay_at(index, self.at, &mut overlay);
             if !overlay.is_empty() {
                 overlay.settle();
@@ -279,13 +287,13 @@ impl Walk {
     }
 }
 
-/// Takes the next term in `direction` off the runs.
+/// Removes and returns the next term of the runs in `direction`.
 fn take_next(terms: &PathTerms, runs: &mut SmallVec<[OpenRun; 4]>, direction: Direction) -> Option<u32> {
     let head = |(run, range): &OpenRun| match direction {
         Direction::Ascending => run[range.start],
         Direction::Descending => run[range.end - 1],
     };
-    let wanted = match direction {
+    let preferred = match direction {
         Direction::Ascending => Ordering::Less,
         Direction::Descending => Ordering::Greater,
     };
@@ -294,7 +302,7 @@ fn take_next(terms: &PathTerms, runs: &mut SmallVec<[OpenRun; 4]>, direction: Di
         if run.1.is_empty() {
             continue;
         }
-        if best.is_none_or(|best| terms.key(head(run)).cmp(terms.key(head(&runs[best]))) == wanted) {
+        if best.is_none_or(|best| terms.key(head(run)).cmp(terms.key(head(&runs[best]))) == preferred) {
             best = Some(at);
         }
     }
@@ -307,8 +315,8 @@ fn take_next(terms: &PathTerms, runs: &mut SmallVec<[OpenRun; 4]>, direction: Di
     Some(index)
 }
 
-impl Iterator for Walk {
-    type Item = (Vec<u8>, Overlay);
+impl Iterator for MemtableTermWalk {
+    type Item = (Vec<u8>, PostingOverlay);
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(next) = self.batch.next() {
@@ -319,19 +327,19 @@ impl Iterator for Walk {
     }
 }
 
-/// Which (path, presence) pairs documents gained or lost. Documents of one form share their list of pairs, the *signature*,
-/// so a write costs one look-up and one push instead of one for each of its paths.
+/// The (path, presence) pairs that documents gained or lost. Documents with the same fields share one list of pairs,
+/// their *signature*, so that a write costs one lookup and one push instead of one for each path.
 #[derive(Default)]
 pub(super) struct Signatures {
     numbers: HashMap<Box<[(PathNumber, Presence)]>, usize>,
-    /// Each with how many deltas came before it: recovery may push several for one document at one sequence, and the order in
-    /// which they came counts.
+    /// For each signature its deltas, numbered in insertion order: recovery may add several for one document at the
+    /// same sequence, and their order matters.
     deltas: Vec<Vec<(u64, Delta)>>,
     count: u64,
 }
 
 impl Signatures {
-    /// Records that `number` gained or lost every pair of `signature`; returns about how many bytes that took.
+    /// Records that `number` gained or lost every pair of `signature`; returns the approximate memory used.
     pub(super) fn push(
         &mut self,
         signature: &[(PathNumber, Presence)],
@@ -342,6 +350,7 @@ impl Signatures {
         if signature.is_empty() {
             return 0;
         }
+        debug_assert!(signature.is_sorted(), "the pairs of a signature are sorted, for binary search");
         let delta = (self.count, Delta::new(number, sequence, gained));
         self.count += 1;
         if let Some(&index) = self.numbers.get(signature) {
@@ -353,8 +362,8 @@ impl Signatures {
         size_of_val(signature) + 96
     }
 
-    /// Adds what (`path`, `presence`) does as of `at`.
-    pub(super) fn overlay(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut Overlay) {
+    /// Adds the changes of (`path`, `presence`) as of `at`.
+    pub(super) fn overlay(&self, path: PathNumber, presence: Presence, at: Sequence, overlay: &mut PostingOverlay) {
         let has_pair = |signature: &[_]| signature.binary_search(&(path, presence)).is_ok();
         let with_pair: SmallVec<[usize; 4]> =
             self.numbers.iter().filter(|(signature, _)| has_pair(signature)).map(|(_, &index)| index).collect();
@@ -364,7 +373,7 @@ impl Signatures {
         }
         let mut found = Vec::with_capacity(with_pair.iter().map(|&index| self.deltas[index].len()).sum());
         found.extend(with_pair.iter().flat_map(visible));
-        // Signatures are visited in no order; the last word on a document is the newest.
+        // Signatures are visited in arbitrary order; the newest change to a document must come last.
         if !found.windows(2).all(|pair| pair[0].1.number < pair[1].1.number) {
             found.sort_unstable_by_key(|(order, delta)| (delta.number, *order));
         }

@@ -29,7 +29,7 @@ impl Snapshot {
 
     /// Sees to it that a file's content stays for as long as this is held, also when its document is replaced; none if it is gone.
     pub(crate) fn hold_content(&self, file: &Attachment) -> Option<Blob> {
-        self.parts.blobs.hold(file.digest, file.length)
+        self.parts.blobs.pin_existing(file.digest, file.length)
     }
 
     /// Whether some winner names the blob, or may: of documents whose terms are incomplete it is not known.

@@ -12,7 +12,7 @@ use crate::index::{
     Window,
 };
 use crate::layout::{self, IdRow, posting_bounds};
-use crate::memtable::{Overlay, Walk};
+use crate::memtable::{MemtableTermWalk, PostingOverlay};
 use crate::read::snapshot::{Located, Snapshot};
 use crate::read::term_walk::{ColumnTerms, TermWalk, Terms, TreeTerms};
 use crate::tree::{Direction, Table};
@@ -53,7 +53,7 @@ impl Snapshot {
     /// As [`Snapshot::postings`], of one window.
     pub(crate) fn postings_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
         let mut set = self.tree_postings(path, key, window)?;
-        let mut overlay = Overlay::default();
+        let mut overlay = PostingOverlay::default();
         self.memtables.iter().for_each(|memtable| memtable.term(path, key, self.at, &mut overlay));
         overlay.settle();
         overlay.narrow(window);
@@ -99,8 +99,8 @@ impl Snapshot {
         Ok(union.finish())
     }
 
-    fn presence_overlay(&self, path: PathNumber, kind: Presence) -> Overlay {
-        let mut overlay = Overlay::default();
+    fn presence_overlay(&self, path: PathNumber, kind: Presence) -> PostingOverlay {
+        let mut overlay = PostingOverlay::default();
         self.memtables.iter().for_each(|memtable| memtable.presence(path, kind, self.at, &mut overlay));
         overlay.settle();
         overlay
@@ -119,7 +119,7 @@ impl Snapshot {
 
     /// How many documents have the term (`path`, `key`). Where no memtable knows of it, their sets are not made.
     pub(crate) fn postings_count(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
-        let mut overlay = Overlay::default();
+        let mut overlay = PostingOverlay::default();
         self.memtables.iter().for_each(|memtable| memtable.term(path, key, self.at, &mut overlay));
         overlay.settle();
         if overlay.is_empty() {
@@ -190,7 +190,7 @@ impl Snapshot {
         count: u64,
     ) -> Result<(DocumentSet, bool)> {
         let (lower, upper) = (index::posting_key(path, key, from.chunk()), index::after_postings(path, key));
-        let mut overlay = Overlay::default();
+        let mut overlay = PostingOverlay::default();
         self.memtables.iter().for_each(|memtable| memtable.term(path, key, self.at, &mut overlay));
         overlay.settle();
         let mut rows =
@@ -268,7 +268,7 @@ impl Snapshot {
         let memtables = self
             .memtables
             .iter()
-            .map(|memtable| Walk::new(memtable.clone(), path, lower, upper, direction, self.at).peekable())
+            .map(|memtable| MemtableTermWalk::new(memtable.clone(), path, lower, upper, direction, self.at).peekable())
             .collect();
         TermWalk::begin(terms, memtables, direction, excluded)
     }
@@ -335,7 +335,7 @@ impl Snapshot {
         &self,
         path: PathNumber,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
-        changed: &HashMap<Vec<u8>, Overlay>,
+        changed: &HashMap<Vec<u8>, PostingOverlay>,
         union: &mut Union,
     ) -> Result<()> {
         let (from, to) = posting_bounds(path, lower, upper);
@@ -359,10 +359,12 @@ impl Snapshot {
         path: PathNumber,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-    ) -> HashMap<Vec<u8>, Overlay> {
-        let mut changed: HashMap<Vec<u8>, Overlay> = HashMap::new();
+    ) -> HashMap<Vec<u8>, PostingOverlay> {
+        let mut changed: HashMap<Vec<u8>, PostingOverlay> = HashMap::new();
         for memtable in &self.memtables {
-            for (key, newer) in Walk::new(memtable.clone(), path, lower, upper, Direction::Ascending, self.at) {
+            for (key, newer) in
+                MemtableTermWalk::new(memtable.clone(), path, lower, upper, Direction::Ascending, self.at)
+            {
                 changed.entry(key).or_default().stack(newer);
             }
         }
@@ -414,7 +416,7 @@ fn is_sparse(column: &Column, span: &Range<usize>) -> bool {
 }
 
 /// Changes a set of the tree by what memtables know.
-pub(crate) fn lay_over(set: &mut DocumentSet, overlay: &Overlay) {
+pub(crate) fn lay_over(set: &mut DocumentSet, overlay: &PostingOverlay) {
     if overlay.is_empty() {
         return;
     }

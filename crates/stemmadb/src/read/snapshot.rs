@@ -15,7 +15,7 @@ use crate::index::{Declared, DocumentNumber, PathNumber};
 use crate::layout::record::{Record, RevisionRecord};
 use crate::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::log::{LogPosition, SegmentSet};
-use crate::memtable::{DocumentState, LocalState, Memtable, Place, Stored, Told};
+use crate::memtable::{DocumentState, LocalState, Memtable, RecordLocation, ReplayMode, StoredRevision};
 use crate::read::StoreParts;
 use crate::read::read_timestamp::ReadTimestamp;
 use crate::revision::{DocumentId, Leaf, Missing, Revision, Sequence};
@@ -259,7 +259,7 @@ impl Snapshot {
     }
 
     /// One leaf of `state`.
-    pub(crate) fn leaf_document(&self, state: &DocumentState, leaf: &Leaf<Stored>) -> Result<Document> {
+    pub(crate) fn leaf_document(&self, state: &DocumentState, leaf: &Leaf<StoredRevision>) -> Result<Document> {
         let is_winner = || state.tree.winner().is_some_and(|winner| winner.revision == leaf.revision);
         match &state.body {
             Some(body) if is_winner() => Ok(self.document(state, leaf.revision, leaf.deleted, body.clone())),
@@ -268,8 +268,8 @@ impl Snapshot {
     }
 
     /// One leaf of `state`, read from the log.
-    pub(crate) fn stored_leaf(&self, state: &DocumentState, leaf: &Leaf<Stored>) -> Result<Document> {
-        let Stored { position, length, .. } = leaf.payload;
+    pub(crate) fn stored_leaf(&self, state: &DocumentState, leaf: &Leaf<StoredRevision>) -> Result<Document> {
+        let StoredRevision { position, length, .. } = leaf.payload;
         let document = self.read_record(position, length, state.id.clone(), state.number, state.sequence)?;
         if *document.revision() == leaf.revision {
             Ok(document)
@@ -319,7 +319,7 @@ impl Snapshot {
 
     /// Whether the record that states what is known of a document is where it should be.
     pub(crate) fn verify_statement(&self, state: &DocumentState) -> Result<()> {
-        let Told::Stated(Place { position, length }) = state.told else { return Ok(()) };
+        let ReplayMode::Snapshot(RecordLocation { position, length }) = state.replay_mode else { return Ok(()) };
         let bytes = self.read_bytes(position, length)?;
         match Record::decode(&bytes).map_err(|error| error.within(format!("log {position}")))?.0 {
             Record::Statement { number, row } if number == state.number => DocumentRow::decode(row)?.state(number)?,

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::Result;
 use crate::cache::columns::Column;
 use crate::index::{Container, DocumentNumber, DocumentSet, PostingKey, Union};
-use crate::memtable::{Overlay, Walk};
+use crate::memtable::{MemtableTermWalk, PostingOverlay};
 use crate::read::postings::lay_over;
 use crate::tree::{Direction, Rows};
 
@@ -193,7 +193,7 @@ impl<'a> TreeTerms<'a> {
 pub(crate) struct TermWalk<'a> {
     terms: Terms<'a>,
     /// Oldest first.
-    memtables: SmallVec<[std::iter::Peekable<Walk>; 4]>,
+    memtables: SmallVec<[std::iter::Peekable<MemtableTermWalk>; 4]>,
     direction: Direction,
     /// The lower bound, when it is itself excluded.
     excluded: Option<Vec<u8>>,
@@ -269,7 +269,7 @@ impl Documents<'_, '_> {
 impl<'a> TermWalk<'a> {
     pub(crate) fn begin(
         terms: Terms<'a>,
-        memtables: SmallVec<[std::iter::Peekable<Walk>; 4]>,
+        memtables: SmallVec<[std::iter::Peekable<MemtableTermWalk>; 4]>,
         direction: Direction,
         excluded: Option<Vec<u8>>,
     ) -> Self {
@@ -295,7 +295,7 @@ impl<'a> TermWalk<'a> {
                 Terms::Tree(terms) => terms.take(&self.key),
                 Terms::Column(terms) => terms.take(&self.key),
             }
-            let mut overlay = Overlay::default();
+            let mut overlay = PostingOverlay::default();
             for memtable in &mut self.memtables {
                 if let Some((_, newer)) = memtable.next_if(|(next, _)| *next == self.key) {
                     overlay.stack(newer);

@@ -1,17 +1,18 @@
-//! Locks, conditions and atomics: `parking_lot`'s and `std`'s.
+//! Locks, condition variables and atomics, from `parking_lot` and `std`.
 //!
-//! Whatever decides what another thread does takes them from here; counters of what was used may be `std`'s. With the feature `shuttle`, which is for tests only, they are others of the same
-//! form: whoever takes one may be made to wait there while others go on, so that a test can try orders that seldom happen.
+//! Code whose outcome depends on the interleaving of threads must use these; plain counters may use `std` directly.
+//! With the feature `shuttle`, for tests only, they are replaced by `shuttle`'s with the same interface: its scheduler
+//! decides at each operation which thread continues, so that tests can try rare interleavings.
 
 #[cfg(feature = "shuttle")]
-mod chosen;
+mod scheduled;
 
-#[cfg(feature = "shuttle")]
-pub(crate) use chosen::{Condvar, Mutex, MutexGuard, RwLock, thread_mark};
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(feature = "shuttle")]
+pub(crate) use scheduled::{Condvar, Mutex, MutexGuard, RwLock, thread_mark};
 
-/// Those of `std`, where they serve better.
+/// The `std` versions, where they are faster.
 pub(crate) mod plain {
     #[cfg(feature = "shuttle")]
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
@@ -26,7 +27,7 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 }
 
-/// What no two threads that run have in common; never zero.
+/// A number unique among the running threads; never zero.
 #[cfg(not(feature = "shuttle"))]
 pub(crate) fn thread_mark() -> usize {
     thread_local!(static MARK: u8 = const { 0 });

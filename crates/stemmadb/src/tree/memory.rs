@@ -1,6 +1,6 @@
-//! The tree in memory: persistent ordered maps, so that a snapshot is a clone of an `Arc`.
+//! In-memory tree: persistent ordered maps, so that a snapshot is a clone of an `Arc`.
 //!
-//! Concurrency: the state is replaced whole at commit; the writer's lock is held by its transaction.
+//! Concurrency: a commit replaces the whole state; the transaction holds the writer's lock.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::sync::{Mutex, MutexGuard, RwLock};
 
 type Map = OrdMap<Arc<[u8]>, Arc<[u8]>>;
 
-/// A tree that lives and dies with the process.
+/// A tree that lives as long as the process.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryTree {
     current: RwLock<Arc<MemorySnapshot>>,
@@ -28,7 +28,8 @@ impl MemoryTree {
         Self::default()
     }
 
-    /// A tree of its own that begins as this one was committed last: what a loss of power leaves of it. Costs a clone of an `Arc`.
+    /// An independent tree that starts from the last commit of this one, as after a power loss. Cost: a clone of an
+    /// `Arc`.
     pub(crate) fn fork(&self) -> Self {
         MemoryTree { current: RwLock::new(self.current.read().clone()), writer: Mutex::new(()) }
     }
@@ -56,7 +57,7 @@ impl Tree for MemoryTree {
     }
 }
 
-/// The tables as they were at a commit, and the bytes of their keys and values.
+/// The tables at a commit, and the total length of their keys and values.
 #[derive(Debug, Clone, Default)]
 struct MemorySnapshot {
     maps: [Map; Table::ALL.len()],
@@ -116,7 +117,7 @@ impl TreeTransaction for MemoryTransaction<'_> {
         self.changed.get(table, key)
     }
 
-    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
+    fn has_neighbor_with_prefix(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
         let map = self.changed.map(table);
         let before = map.range::<_, [u8]>((Bound::Unbounded, Bound::Excluded(key))).next_back();
         let after = map.range::<_, [u8]>((Bound::Excluded(key), Bound::Unbounded)).next();

@@ -1,17 +1,17 @@
-//! Reduced: the ordered maps that hold what was computed from the log, and could be computed again.
+//! Tree: ordered maps derived from the log, which can be rebuilt from it.
 //!
-//! A [`Tree`] is a handful of [`Table`]s, each an ordered map from bytes to bytes. Two engines implement it:
-//! [`LmdbTree`] on disk and [`MemoryTree`]; one suite of tests runs on both.
+//! A [`Tree`] is a fixed set of [`Table`]s, each an ordered map from bytes to bytes. Two engines implement it:
+//! [`LmdbTree`] on disk and [`MemoryTree`]. One test suite runs on both.
 //!
-//! Invariants
+//! Invariants:
 //! - A [`TreeSnapshot`] never changes and never blocks the writer; opening one is a clone of an `Arc`.
-//! - A [`TreeTransaction`] is all or nothing; when `commit` returns, it is as durable as the engine can make it, and
-//!   every later [`Tree::read`] sees it.
-//! - What is read is exactly what was put, or the read fails with `Corrupt`: the engine checks whatever it reads by
-//!   checksum. Damage can hide a change, never invent or alter a row; `verify` finds it.
+//! - A [`TreeTransaction`] is atomic. When `commit` returns, it is as durable as the engine can make it, and every
+//!   later [`Tree::read`] sees it.
+//! - A read returns exactly the bytes that were put, or fails with `Corrupt`: the engine verifies everything it reads
+//!   by checksum. Damage can hide a change but never invent or alter a row; `verify` finds it.
 //!
-//! Concurrency: any number of snapshots on any threads, one transaction at a time (`write` waits for the one before,
-//! so a thread which holds a transaction must not ask for another).
+//! Concurrency: any number of snapshots on any threads, and one transaction at a time (`write` waits for the previous
+//! one, so a thread that holds a transaction must not start another).
 
 mod lmdb;
 mod memory;
@@ -25,13 +25,13 @@ pub(crate) use memory::MemoryTree;
 
 use crate::{Error, Result};
 
-/// What to do about a damaged tree.
+/// Hint for errors about a damaged tree.
 const REBUILD: &str = "run `stemma rebuild`: the tree is computed again from the log, nothing is lost";
 
-/// The longest key, in bytes; the shortest is 1.
+/// Maximum length of a key in bytes; the minimum is 1.
 pub(crate) const KEY_BYTES_MAX: usize = 511;
 
-/// One ordered map of a tree. Its number is part of the stored checksums: never reuse one.
+/// One ordered map of a tree. Its number is part of the stored checksums: never reuse a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Table {
@@ -56,7 +56,7 @@ impl Table {
     pub(crate) const ALL: [Table; 7] =
         [Table::Meta, Table::Ids, Table::Docs, Table::Sequences, Table::Postings, Table::Local, Table::Views];
 
-    /// The name by which an engine stores it.
+    /// The name under which an engine stores it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Table::Meta => "meta",
@@ -80,28 +80,28 @@ impl fmt::Display for Table {
     }
 }
 
-/// Which way a scan goes.
+/// Direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From the lower bound up.
+    /// From the lower bound upwards.
     Ascending,
-    /// From the upper bound down.
+    /// From the upper bound downwards.
     Descending,
 }
 
-/// A row: its key, until the scan goes on, and its value, as long as the snapshot.
+/// A row: its key, valid until the scan advances, and its value, valid as long as the snapshot.
 pub(crate) type Row<'k, 'a> = (&'k [u8], &'a [u8]);
 
 /// The rows of a scan.
 pub(crate) type Rows<'a> = Box<dyn RowScan<'a> + 'a>;
 
-/// Goes over rows in the order of their keys.
+/// Iterates over rows in key order.
 pub(crate) trait RowScan<'a> {
-    /// The next row. After an error there is none.
+    /// Returns the next row; `None` at the end and after an error.
     fn next(&mut self) -> Result<Option<Row<'_, 'a>>>;
 }
 
-/// A scan that finds nothing.
+/// A scan without rows.
 struct NoRows;
 
 impl<'a> RowScan<'a> for NoRows {
@@ -110,32 +110,32 @@ impl<'a> RowScan<'a> for NoRows {
     }
 }
 
-/// How much a tree holds.
+/// Size of a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TreeSize {
-    /// Bytes of the file, or of keys and values in memory.
+    /// Size of the file, or of keys and values in memory, in bytes.
     pub(crate) file_bytes: u64,
     /// Bytes of the file in use; the rest is free pages that later writes reuse.
     pub(crate) live_bytes: u64,
 }
 
-/// What `verify` found.
+/// Result of `verify`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TreeReport {
     /// Pages of the file, in use or free.
     pub(crate) page_count: u64,
-    /// Pages that later writes reuse.
+    /// Free pages that later writes reuse.
     pub(crate) free_page_count: u64,
-    /// Rows that were found.
+    /// Number of rows found.
     pub(crate) row_count: u64,
-    /// How many problems there are.
+    /// Number of problems.
     pub(crate) problem_count: u64,
-    /// The first of them, each naming file, page and table.
+    /// Descriptions of the first problems, each naming file, page and table.
     pub(crate) problems: Vec<String>,
 }
 
 impl TreeReport {
-    /// The most problems that are described.
+    /// Maximum number of problems described.
     const PROBLEMS_MAX: usize = 100;
 
     fn add(&mut self, problem: String) {
@@ -157,10 +157,10 @@ impl TreeReport {
 
 /// Ordered maps with snapshots and one writer.
 pub(crate) trait Tree: Send + Sync + fmt::Debug {
-    /// The newest committed state. Costs a clone of an `Arc`; it may outlive the tree.
+    /// Returns the newest committed state. Cost: a clone of an `Arc`. It may outlive the tree.
     fn read(&self) -> Result<Arc<dyn TreeSnapshot>>;
 
-    /// Begins the transaction of the one writer; waits for the one before it. Dropping it undoes it.
+    /// Starts a write transaction after waiting for the previous one. Dropping it rolls it back.
     fn write(&self) -> Result<Box<dyn TreeTransaction + '_>>;
 
     /// Empties every table, in one transaction.
@@ -172,25 +172,25 @@ pub(crate) trait Tree: Send + Sync + fmt::Debug {
         transaction.commit()
     }
 
-    /// How much it holds now. Costs a file status call and one small read for each table.
+    /// The current size. Cost: one file status call and one small read per table.
     fn size(&self) -> Result<TreeSize>;
 
-    /// Checks all that is stored, in the newest committed state, and reports what is wrong; `progress` is told the
-    /// pages done and the pages in all. Never fails because of damage, and reads about as fast as the disk.
+    /// Verifies everything stored in the newest committed state and reports all problems. `progress` receives the
+    /// number of pages done and in total. Damage is never returned as an error. Reads at about the speed of the disk.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<TreeReport>;
 }
 
-/// A state of the tree that never changes.
+/// An immutable state of the tree.
 pub(crate) trait TreeSnapshot: Send + Sync {
-    /// The value under `key`, exactly as it was put.
+    /// The value of `key`, exactly as it was put.
     fn get<'a>(&'a self, table: Table, key: &[u8]) -> Result<Option<&'a [u8]>>;
 
-    /// The values under `keys`, in their order. Keys near the one before them are cheapest: sort them.
+    /// The values of `keys`, in the same order. Sorted keys are cheapest.
     fn get_many<'a>(&'a self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<&'a [u8]>>> {
         keys.iter().map(|key| self.get(table, key)).collect()
     }
 
-    /// The rows between the bounds, in `direction`. Bounds that cross give no rows.
+    /// Scans the rows between the bounds in `direction`. Crossed bounds give no rows.
     fn scan<'a>(
         &'a self,
         table: Table,
@@ -203,33 +203,33 @@ pub(crate) trait TreeSnapshot: Send + Sync {
     fn row_count(&self, table: Table) -> Result<u64>;
 }
 
-/// The one writer's changes, which it reads itself and nobody else sees before `commit`.
+/// The changes of a write transaction, visible only to itself until `commit`.
 ///
 /// After an error it can only be dropped.
 pub(crate) trait TreeTransaction {
-    /// The value under `key` as it is now. Makes a `put` or `delete` of the same key next cheap: all three cost least for
+    /// The current value of `key`. A `put` or `delete` of the same key is cheap afterwards; all three are cheapest for
     /// keys in order.
     fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<&[u8]>>;
 
-    /// Whether the row before `key` or the one after it has a key that begins with `prefix`, as `key` does; none if that is not known
-    /// without reading more than `get` of `key` did.
-    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>>;
+    /// Whether the row before or after `key` has a key that starts with `prefix`, as `key` itself does; `None` if
+    /// finding out would need more reads than `get` of `key`.
+    fn has_neighbor_with_prefix(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>>;
 
-    /// Puts a row, replacing the one under the same key. A key beyond the last of its table takes a fast path that fills
-    /// pages to the brim: put sorted rows in order.
+    /// Inserts or replaces a row. A key after the last one of its table takes a fast path that fills pages completely:
+    /// put sorted rows in order.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Removes the row under `key`; was there one?
+    /// Removes the row of `key`; returns whether it existed.
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool>;
 
     /// Removes every row of `table`.
     fn clear_table(&mut self, table: Table) -> Result<()>;
 
-    /// Makes the changes durable and visible, or fails and leaves none of them.
+    /// Makes the changes durable and visible; an error leaves none of them.
     fn commit(self: Box<Self>) -> Result<()>;
 }
 
-/// A key that no engine can store is a programming error above this room: ids are hashed, values bounded.
+/// Rejects a key that no engine can store. Such a key is a bug in the caller: ids are hashed and values bounded.
 fn check_key(table: Table, key: &[u8]) -> Result<()> {
     if is_storable(key) {
         return Ok(());
@@ -244,7 +244,7 @@ fn is_storable(key: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len())
 }
 
-/// Whether no key can lie between the bounds because they cross.
+/// Whether the bounds cross, so that no key is between them.
 fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
     match (lower, upper) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
@@ -255,7 +255,7 @@ fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
     }
 }
 
-/// The one block of a table with these rows; for the document of the format.
+/// The single block of a table with these rows; for the format documentation.
 #[cfg(test)]
 pub(crate) fn example_block(rows: &[(&[u8], &[u8])]) -> Vec<u8> {
     lmdb::example_block(rows)

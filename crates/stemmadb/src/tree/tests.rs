@@ -1,4 +1,4 @@
-//! One suite of behaviour, run on every engine, and what only the engine on disk can show.
+//! Contract tests of the tree, run on every engine.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ErrorKind;
 
-/// Runs `check` on an empty tree of each engine, and verifies what it leaves.
+/// Runs `check` on an empty tree of each engine and verifies the result.
 fn on_each_tree(check: impl Fn(&dyn Tree)) {
     let directory = tempfile::tempdir().unwrap();
     let trees: [&dyn Tree; 2] = [&MemoryTree::new(), &open(&directory)];
@@ -49,7 +49,7 @@ fn keys(tree: &dyn TreeSnapshot, lower: Bound<&[u8]>, upper: Bound<&[u8]>, direc
 }
 
 #[test]
-fn an_empty_tree_has_no_rows() {
+fn empty_tree_has_no_rows() {
     on_each_tree(|tree| {
         let snapshot = tree.read().unwrap();
         for table in Table::ALL {
@@ -80,9 +80,10 @@ fn rows_are_put_replaced_and_deleted() {
     });
 }
 
-/// Groups of rows with a beginning in common, in many blocks; what is not known is so only where a group goes on in another block.
+/// Groups of rows with a common prefix in many blocks; the result is unknown only where a group continues in another
+/// block.
 #[test]
-fn a_rows_neighbours_are_known_within_its_block() {
+fn neighbors_of_a_row_are_known_within_its_block() {
     on_each_tree(|tree| {
         let key = |group: u32, row: u8| [&(group * 2).to_be_bytes()[..], &[row]].concat();
         let size = |group: u32| if group.is_multiple_of(10) { 40 } else { group % 4 } as u8;
@@ -101,7 +102,7 @@ fn a_rows_neighbours_are_known_within_its_block() {
                 let asked = key(group, row);
                 transaction.get(Table::Postings, &asked).unwrap();
                 let others = size(group) - u8::from(row % 2 == 0 && row / 2 < size(group));
-                match transaction.has_beside(Table::Postings, &asked, &prefix).unwrap() {
+                match transaction.has_neighbor_with_prefix(Table::Postings, &asked, &prefix).unwrap() {
                     Some(found) => assert_eq!(found, others > 0, "{group} {row}"),
                     None => unknown_count += 1,
                 }
@@ -112,7 +113,7 @@ fn a_rows_neighbours_are_known_within_its_block() {
 }
 
 #[test]
-fn tables_do_not_mix() {
+fn tables_are_independent() {
     on_each_tree(|tree| {
         for (number, table) in Table::ALL.into_iter().enumerate() {
             put(tree, table, &[(b"key", &[number as u8])]);
@@ -125,7 +126,7 @@ fn tables_do_not_mix() {
 }
 
 #[test]
-fn a_dropped_transaction_leaves_nothing() {
+fn dropped_transaction_is_rolled_back() {
     on_each_tree(|tree| {
         let mut transaction = tree.write().unwrap();
         transaction.put(Table::Docs, b"a", b"1").unwrap();
@@ -135,7 +136,7 @@ fn a_dropped_transaction_leaves_nothing() {
 }
 
 #[test]
-fn a_snapshot_outlives_changes_and_the_tree() {
+fn snapshot_outlives_changes_and_the_tree() {
     let directory = tempfile::tempdir().unwrap();
     let trees: [Box<dyn Tree>; 2] = [Box::new(MemoryTree::new()), Box::new(open(&directory))];
     for tree in trees {
@@ -152,7 +153,7 @@ fn a_snapshot_outlives_changes_and_the_tree() {
 }
 
 #[test]
-fn scans_keep_their_bounds() {
+fn scans_respect_their_bounds() {
     use Bound::{Excluded, Included, Unbounded};
     use Direction::{Ascending, Descending};
     on_each_tree(|tree| {
@@ -183,7 +184,7 @@ fn scans_keep_their_bounds() {
 }
 
 #[test]
-fn impossible_keys_are_refused_and_not_found() {
+fn invalid_keys_are_rejected_and_not_found() {
     on_each_tree(|tree| {
         let long = [7; KEY_BYTES_MAX + 1];
         let mut transaction = tree.write().unwrap();
@@ -198,7 +199,7 @@ fn impossible_keys_are_refused_and_not_found() {
         assert_eq!(snapshot.get(Table::Ids, &long[1..]).unwrap(), Some(&b"the longest"[..]));
         assert_eq!(snapshot.get(Table::Ids, &long).unwrap(), None);
         assert_eq!(snapshot.get(Table::Ids, b"").unwrap(), None);
-        // Bounds may be anything.
+        // Bounds may be any bytes.
         let rows =
             snapshot.scan(Table::Ids, Bound::Included(b""), Bound::Included(&long), Direction::Ascending).unwrap();
         assert_eq!(collect(rows).len(), 1);
@@ -206,7 +207,7 @@ fn impossible_keys_are_refused_and_not_found() {
 }
 
 #[test]
-fn large_values_are_kept() {
+fn large_values_round_trip() {
     on_each_tree(|tree| {
         let value: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
         put(tree, Table::Postings, &[(b"large", &value)]);
@@ -253,9 +254,9 @@ fn many_threads_read_one_snapshot_while_one_writes() {
     });
 }
 
-/// What a generated script does.
+/// An operation of a generated script.
 #[derive(Debug, Clone)]
-enum Act {
+enum Operation {
     Put(u8, Vec<u8>),
     Delete(u8),
     Clear,
@@ -263,17 +264,18 @@ enum Act {
     Abort,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        8 => (any::<u8>(), prop::collection::vec(any::<u8>(), 0..600)).prop_map(|(key, value)| Act::Put(key, value)),
-        4 => any::<u8>().prop_map(Act::Delete),
-        1 => Just(Act::Clear),
-        2 => Just(Act::Commit),
-        1 => Just(Act::Abort),
+        8 => (any::<u8>(), prop::collection::vec(any::<u8>(), 0..600))
+            .prop_map(|(key, value)| Operation::Put(key, value)),
+        4 => any::<u8>().prop_map(Operation::Delete),
+        1 => Just(Operation::Clear),
+        2 => Just(Operation::Commit),
+        1 => Just(Operation::Abort),
     ]
 }
 
-/// Keys of very different lengths, so that pages split in uneven ways.
+/// Keys of very different lengths, so that pages split unevenly.
 fn key(number: u8) -> Vec<u8> {
     let mut key = vec![number];
     key.resize(1 + usize::from(number % 16) * 20, number);
@@ -287,30 +289,30 @@ fn contents(tree: &dyn TreeSnapshot, direction: Direction) -> Vec<(Vec<u8>, Vec<
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn behaves_as_an_ordered_map(script in prop::collection::vec(act(), 1..150)) {
+    fn behaves_as_an_ordered_map(script in prop::collection::vec(operation(), 1..150)) {
         on_each_tree(|tree| {
             let (mut committed, mut changed) = (BTreeMap::new(), BTreeMap::new());
             let mut transaction = tree.write().unwrap();
-            for act in &script {
-                match act {
-                    Act::Put(number, value) => {
+            for operation in &script {
+                match operation {
+                    Operation::Put(number, value) => {
                         transaction.put(Table::Docs, &key(*number), value).unwrap();
                         changed.insert(key(*number), value.clone());
                     }
-                    Act::Delete(number) => {
+                    Operation::Delete(number) => {
                         let deleted = transaction.delete(Table::Docs, &key(*number)).unwrap();
                         assert_eq!(deleted, changed.remove(&key(*number)).is_some());
                     }
-                    Act::Clear => {
+                    Operation::Clear => {
                         transaction.clear_table(Table::Docs).unwrap();
                         changed.clear();
                     }
-                    Act::Commit => {
+                    Operation::Commit => {
                         transaction.commit().unwrap();
                         committed = changed.clone();
                         transaction = tree.write().unwrap();
                     }
-                    Act::Abort => {
+                    Operation::Abort => {
                         drop(transaction);
                         changed = committed.clone();
                         transaction = tree.write().unwrap();

@@ -1,4 +1,4 @@
-//! Ways to damage a closed database's log, for the tests of what finds it and what is left.
+//! Damage injection into the log of a closed database, shared by the tests of `check` and `salvage`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,27 +6,27 @@ use stemmadb::testing::Random;
 
 const PAGE: u64 = 4096;
 
-/// One thing done to one file.
+/// One kind of damage done to one file.
 #[derive(Debug, Clone)]
-#[allow(dead_code, reason = "what was done is read in messages only")]
+#[allow(dead_code, reason = "the fields are used in messages only")]
 pub(crate) enum Damage {
-    /// Another value of one byte.
+    /// One byte changed.
     Byte { file: PathBuf, offset: u64 },
-    /// A page of zeros.
+    /// A page overwritten with zeros.
     Zeroed { file: PathBuf, page: u64 },
-    /// A page that another one was written over: the disk took it to the wrong place.
+    /// A page overwritten with another one, as by a misdirected write.
     Duplicated { file: PathBuf, from: u64, to: u64 },
-    /// The file ends here.
+    /// The file truncated to this length.
     Cut { file: PathBuf, bytes: u64 },
-    /// The file is gone.
+    /// The file removed.
     Removed { file: PathBuf },
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 pub(crate) const KINDS: u64 = 5;
 
 impl Damage {
-    /// Does this kind of damage to the log, to bytes that hold something; none if nothing would be changed.
+    /// Does this kind of damage to significant bytes of the log; `None` if nothing would change.
     pub(crate) fn of_kind(kind: u64, random: &mut Random, database: &Path) -> Option<Damage> {
         let files = segments(database);
         let file = files.get(random.below(files.len() as u64) as usize)?.clone();
@@ -78,7 +78,7 @@ impl Damage {
     }
 }
 
-/// Where the bytes end that are not zeros.
+/// Length up to the last non-zero byte.
 fn used(bytes: &[u8]) -> u64 {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1)
 }

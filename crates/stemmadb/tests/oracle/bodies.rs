@@ -1,8 +1,8 @@
-//! Bodies of documents from small numbers: the same number, the same body.
+//! Document bodies generated from small numbers: equal numbers give equal bodies.
 
 use stemmadb::{Number, Object, Value};
 
-/// A sequence of numbers that looks random and is always the same (SplitMix64).
+/// A deterministic random number generator (SplitMix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub u64);
 
@@ -19,7 +19,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// One of these.
+    /// A random element of the slice.
     pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }
@@ -28,7 +28,7 @@ impl Random {
 const NAMES: [&str; 9] = ["year", "title", "tags", "shelf", "price", "a.b", "é", "deep", "note"];
 const WORDS: [&str; 8] = ["", "solaris", "sol", "Solaris", "été", "\u{0}", "z\u{10ffff}", "roadside picnic"];
 
-/// The body number `seed`: fields of every kind, few distinct values, now and then large.
+/// The body for `seed`: fields of every kind, few distinct values, occasionally large.
 pub(crate) fn body(seed: u64) -> Value {
     let mut random = Random(seed);
     let mut object = Object::new();
@@ -45,7 +45,7 @@ pub(crate) fn body(seed: u64) -> Value {
             object.insert("many", Value::Array(elements));
         }
         2 => {
-            // A shape of its own.
+            // A field name that no other body has, and so its own shape.
             object.insert(format!("rare-{}", seed % 1000), seed as i64);
         }
         _ => {}

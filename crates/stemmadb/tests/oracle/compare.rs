@@ -1,37 +1,37 @@
-//! Does a database say what the oracle says? Through every door the public face has.
+//! Comparison of a database with the oracle, through every method of the public API.
 
 use std::fmt::Debug;
 
-use stemmadb::{Database, Document as Read, Revision, Sequence, Snapshot};
+use stemmadb::{Database, Document as DatabaseDocument, Revision, Sequence, Snapshot};
 
 use super::{Document, Oracle};
 
-/// What differs, in words.
+/// A description of the difference.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
 
 fn same<T: PartialEq + Debug>(what: impl FnOnce() -> String, found: &T, expected: &T) -> Outcome {
     if found == expected { Ok(()) } else { Err(format!("{}: found {found:?}, expected {expected:?}", what())) }
 }
 
-/// Gives an error of the library words.
+/// Converts an error of the library to a description.
 pub(crate) fn ok<T>(what: impl FnOnce() -> String, result: stemmadb::Result<T>) -> Outcome<T> {
     result.map_err(|error| format!("{}: {error:?}", what()))
 }
 
-/// The documents of a database or a snapshot.
-pub(crate) trait Reads {
-    fn get(&self, id: &str) -> stemmadb::Result<Option<Read>>;
-    fn get_revision(&self, id: &str, revision: &Revision) -> stemmadb::Result<Option<Read>>;
+/// Read access to a database or a snapshot.
+pub(crate) trait ReadDocuments {
+    fn get(&self, id: &str) -> stemmadb::Result<Option<DatabaseDocument>>;
+    fn get_revision(&self, id: &str, revision: &Revision) -> stemmadb::Result<Option<DatabaseDocument>>;
     fn revisions(&self, id: &str) -> stemmadb::Result<Vec<stemmadb::Branch>>;
 }
 
-macro_rules! reads {
+macro_rules! impl_read_documents {
     ($type:ty) => {
-        impl Reads for $type {
-            fn get(&self, id: &str) -> stemmadb::Result<Option<Read>> {
+        impl ReadDocuments for $type {
+            fn get(&self, id: &str) -> stemmadb::Result<Option<DatabaseDocument>> {
                 <$type>::get(self, id)
             }
-            fn get_revision(&self, id: &str, revision: &Revision) -> stemmadb::Result<Option<Read>> {
+            fn get_revision(&self, id: &str, revision: &Revision) -> stemmadb::Result<Option<DatabaseDocument>> {
                 <$type>::get_revision(self, id, revision)
             }
             fn revisions(&self, id: &str) -> stemmadb::Result<Vec<stemmadb::Branch>> {
@@ -40,8 +40,8 @@ macro_rules! reads {
         }
     };
 }
-reads!(Database);
-reads!(Snapshot);
+impl_read_documents!(Database);
+impl_read_documents!(Snapshot);
 
 impl Oracle {
     /// Compares everything: documents, revisions, feed, local documents of `local_ids`, counts.
@@ -62,7 +62,7 @@ impl Oracle {
     }
 
     /// Compares one document in every respect.
-    pub(crate) fn compare_document(&self, db: &impl Reads, id: &str) -> Outcome {
+    pub(crate) fn compare_document(&self, db: &impl ReadDocuments, id: &str) -> Outcome {
         let found = ok(|| format!("get {id}"), db.get(id))?;
         let Some(document) = self.documents.get(id) else {
             same(|| format!("document {id}"), &found.is_some(), &false)?;
@@ -84,7 +84,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Compares the feed after `since`, forwards, backwards and in parts.
+    /// Compares the feed after `since`, ascending, descending and in pages.
     pub(crate) fn compare_feed(&self, db: &Database, since: u64) -> Outcome {
         let what = || format!("changes since {since}");
         let request = ok(what, db.changes(Sequence::new(since)))?.documents(true);
@@ -94,7 +94,7 @@ impl Oracle {
         for change in request.clone().run() {
             let change = ok(what, change)?;
             let Some((sequence, (id, document))) = expected.next() else {
-                return Err(format!("{}: {change:?} is too much", what()));
+                return Err(format!("{}: unexpected {change:?}", what()));
             };
             same(what, &(change.sequence.get(), change.id.as_str()), &(*sequence, id.as_str()))?;
             document.compare_change(&change)?;
@@ -111,7 +111,7 @@ impl Oracle {
 }
 
 impl Document {
-    fn compare_revision(&self, found: &Read, id: &str, revision: &Revision) -> Outcome {
+    fn compare_revision(&self, found: &DatabaseDocument, id: &str, revision: &Revision) -> Outcome {
         let body = &self.bodies[revision];
         let what = || format!("{id} at {revision}");
         same(what, &(found.id().as_str(), found.revision()), &(id, revision))?;
@@ -131,7 +131,7 @@ impl Document {
         same(|| format!("branches of {id}"), &found, &&expected[..])
     }
 
-    /// Compares what the feed says of this document.
+    /// Compares a change of the feed with this document.
     pub(crate) fn compare_change(&self, change: &stemmadb::Change) -> Outcome {
         let what = || format!("change of {}", change.id);
         let leaves: Vec<Revision> = self.leaves().into_iter().map(|(revision, _)| revision).collect();
@@ -144,7 +144,7 @@ impl Document {
     }
 }
 
-/// The teardown of every test: the database agrees with itself.
+/// Checks the consistency of a database at the end of a test.
 pub(crate) fn sound(db: &Database) -> Outcome {
     let report = ok(|| "check".into(), db.maintenance().check())?;
     if report.is_sound() { Ok(()) } else { Err(format!("check: {:#?}", report.damages)) }

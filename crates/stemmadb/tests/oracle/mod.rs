@@ -1,9 +1,10 @@
-//! What a database should say, worked out in the plainest way: a map of documents, each a set of revisions with their parents.
+//! Test oracle: the expected content of a database in the simplest form, a map of documents, each a set of revisions
+//! with their parents.
 //!
-//! It shares nothing with the library but its types. What it can't know (the hash in the name of a new revision) it takes from the
-//! library's answer, and checks that the same edit always gets the same name.
+//! It shares only types with the library. It takes what it can't compute (the hash of a new revision) from the
+//! library's result, checking that equal edits always get equal revisions.
 
-#![allow(dead_code, reason = "each test that includes this uses another part of it")]
+#![allow(dead_code, reason = "each test uses a different part of this module")]
 
 pub(crate) mod bodies;
 pub(crate) mod compare;
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stemmadb::{Edit, ErrorKind, Revision, Value};
 
-/// Files have tests of their own.
+/// Attachments have their own tests.
 pub(crate) const NO_FILES: &str = "the model's documents have no files";
 
 /// The expected contents of a database.
@@ -24,18 +25,18 @@ pub(crate) struct Oracle {
     pub(crate) revs_limit: usize,
 }
 
-/// One document: what is known of it.
+/// The known revisions of one document.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Document {
-    /// Of its latest write.
+    /// Sequence of its latest write.
     pub(crate) sequence: u64,
-    /// Each known revision, with its parent if that is known too.
+    /// Each known revision, with its parent if known.
     pub(crate) parents: BTreeMap<Revision, Option<Revision>>,
-    /// The bodies of leaves.
+    /// The bodies of the leaves.
     pub(crate) bodies: BTreeMap<Revision, Body>,
 }
 
-/// What one revision says.
+/// Content of one revision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Body {
     pub(crate) deleted: bool,
@@ -47,7 +48,7 @@ impl Oracle {
         Oracle { documents: BTreeMap::new(), locals: BTreeMap::new(), sequence: 0, revs_limit }
     }
 
-    /// What becomes of an edit: the parent of the revision it makes, or how it fails.
+    /// The expected result of an edit: the parent of the new revision, or the kind of error.
     pub(crate) fn expect(&self, edit: &Edit) -> Result<Option<Revision>, ErrorKind> {
         let current = self.documents.get(edit.id().as_str());
         let winner = current.map(|document| document.winner().0);
@@ -70,7 +71,7 @@ impl Oracle {
         }
     }
 
-    /// Takes in an edit that succeeded as `revision`. True if it is an event of the feed.
+    /// Applies an edit that succeeded as `revision`. Returns true if it is an event of the feed.
     pub(crate) fn apply(&mut self, edit: &Edit, parent: Option<Revision>, revision: Revision) -> bool {
         let (path, body) = match edit {
             Edit::Foreign { revisions, deleted, body, .. } => {
@@ -86,16 +87,16 @@ impl Oracle {
             Edit::Attach { .. } | Edit::Detach { .. } | Edit::Put { .. } => unreachable!("{NO_FILES}"),
         };
         let document = self.documents.entry(edit.id().as_str().to_owned()).or_default();
-        if !document.learn(&path, body) {
+        if !document.merge_path(&path, body) {
             return false;
         }
-        document.forget(self.revs_limit);
+        document.prune(self.revs_limit);
         self.sequence += 1;
         document.sequence = self.sequence;
         true
     }
 
-    /// What becomes of writing or deleting a local document: its number afterwards, or how it fails.
+    /// The expected result of writing or deleting a local document: its new number, or the kind of error.
     pub(crate) fn expect_local(&self, id: &str, expected: Option<u64>, deletes: bool) -> Result<u64, ErrorKind> {
         let current = self.locals.get(id).map(|(number, _)| *number);
         if expected.is_some() && expected != current {
@@ -125,33 +126,35 @@ impl Oracle {
 }
 
 impl Document {
-    /// Adds what `path` says to what is known. False if none of it is news.
-    fn learn(&mut self, path: &[Revision], body: Body) -> bool {
-        let mut is_news = false;
+    /// Adds the revisions of `path`. Returns false if it contains nothing new.
+    fn merge_path(&mut self, path: &[Revision], body: Body) -> bool {
+        let mut is_new = false;
         for (at, revision) in path.iter().enumerate() {
             let parent = path.get(at + 1).copied();
             match self.parents.get_mut(revision) {
                 None => {
                     self.parents.insert(*revision, parent);
-                    is_news = true;
+                    is_new = true;
                     if at == 0 {
                         self.bodies.insert(*revision, body.clone());
                     }
                 }
                 Some(known @ None) if parent.is_some() => {
                     *known = parent;
-                    is_news = true;
+                    is_new = true;
                 }
-                Some(known) => assert!(parent.is_none() || *known == parent, "the test itself is not honest"),
+                Some(known) => {
+                    assert!(parent.is_none() || *known == parent, "the test generated contradictory ancestries")
+                }
             }
         }
         let interior = self.interior();
         self.bodies.retain(|revision, _| !interior.contains(revision));
-        is_news
+        is_new
     }
 
-    /// Forgets all but the newest `limit` revisions of each leaf's line of descent.
-    fn forget(&mut self, limit: usize) {
+    /// Removes all but the newest `limit` revisions on the path to each leaf.
+    fn prune(&mut self, limit: usize) {
         let mut parents: BTreeMap<Revision, Option<Revision>> = BTreeMap::new();
         for leaf in self.leaf_revisions() {
             let path: Vec<Revision> = self.ancestry(&leaf).into_iter().take(limit).collect();
@@ -172,7 +175,7 @@ impl Document {
         self.parents.keys().filter(|revision| !interior.contains(revision)).copied().collect()
     }
 
-    /// Leaves, the winner first, in the order in which they would win.
+    /// The leaves, winner first, in the order in which they would win.
     pub(crate) fn leaves(&self) -> Vec<(Revision, &Body)> {
         let mut leaves: Vec<_> =
             self.leaf_revisions().into_iter().map(|revision| (revision, &self.bodies[&revision])).collect();
@@ -188,7 +191,7 @@ impl Document {
         !self.winner().1.deleted
     }
 
-    /// The revision, then its known ancestors, newest first.
+    /// The revision and its known ancestors, newest first.
     pub(crate) fn ancestry(&self, revision: &Revision) -> Vec<Revision> {
         let mut path = vec![*revision];
         while let Some(Some(parent)) = self.parents.get(&path[path.len() - 1]) {

@@ -174,7 +174,7 @@ fn of_many_writers_one_gets_the_value() {
 fn it_is_built_while_others_write() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
-    let small = testing::small(options(), 64 << 10, 64 << 10, 500);
+    let small = testing::with_small_limits(options(), 64 << 10, 64 << 10, 500);
     let db = Database::open_with(&path, small).unwrap();
     for number in 0..3000 {
         db.insert(&format!("{number}"), &value(&format!(r#"{{"email":"{number}","a":{},"b":{number}}}"#, number % 7)))
@@ -298,8 +298,8 @@ fn a_definition_is_checked() {
 #[test]
 fn a_crash_only_delays_it() {
     for seed in 0..8 {
-        let place = testing::Place::new(seed);
-        let small = || testing::small(Options::new().background(false), 24 << 10, 64 << 10, 40);
+        let place = testing::TestStorage::new(seed);
+        let small = || testing::with_small_limits(Options::new().background(false), 24 << 10, 64 << 10, 40);
         let db = place.open(small()).unwrap();
         for number in 0..700 {
             db.with_durability(Durability::None)
@@ -309,7 +309,7 @@ fn a_crash_only_delays_it() {
         let mut images = Vec::new();
         let mut random = Random::new(seed);
         let mut round = 0;
-        let mut meddle = |images: &mut Vec<testing::Place>| {
+        let mut meddle = |images: &mut Vec<testing::TestStorage>| {
             for _ in 0..20 {
                 round += 1;
                 let changed = format!("{}", random.below(700));
@@ -342,7 +342,7 @@ fn a_crash_only_delays_it() {
 /// What was interrupted and can't be completed is told, and goes on when the documents were corrected.
 #[test]
 fn a_unique_index_that_meets_duplicates_when_it_goes_on_says_so() {
-    let place = testing::Place::new(5);
+    let place = testing::TestStorage::new(5);
     let db = place.open(options().background(false)).unwrap();
     for n in 0..600 {
         db.insert(&format!("{n}"), &email(&format!("{}", n % 599))).unwrap();

@@ -73,7 +73,7 @@ impl Camera {
     }
 
     fn open(self: &Arc<Self>) -> Result<Database> {
-        let options = testing::small(options(), 24 << 10, 16 << 10, 40);
+        let options = testing::with_small_limits(options(), 24 << 10, 16 << 10, 40);
         Database::start(
             Arc::new(Watched(self.clone())),
             Box::new(Watched(self.clone())),
@@ -213,8 +213,8 @@ impl TreeTransaction for WatchedTransaction<'_> {
         self.transaction.get(table, key)
     }
 
-    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
-        self.transaction.has_beside(table, key, prefix)
+    fn has_neighbor_with_prefix(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
+        self.transaction.has_neighbor_with_prefix(table, key, prefix)
     }
 
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::value::{Object, Path, Value};
 use crate::{Error, Result};
 
 impl Transaction<'_> {
-    /// As [`Database::expire`].
+    /// As [`Expiration::expire`].
     ///
     /// # Errors
     /// As there.

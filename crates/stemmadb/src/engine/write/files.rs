@@ -82,7 +82,7 @@ impl Transaction<'_> {
         let Some(state) = current.filter(|state| state.is_live()) else { return Ok(()) };
         let had = self.winner(state)?.attachments()?;
         if had.iter().any(|had| !kept.iter().any(|kept| kept.digest == had.digest)) {
-            self.store.parts.blobs.note_unnamed();
+            self.store.parts.blobs.mark_unreferenced();
         }
         Ok(())
     }
@@ -117,9 +117,9 @@ impl Transaction<'_> {
         match edit {
             Edit::Attach { name, content_type, content, .. } => {
                 let file = Attachment::new(name, content_type, content, document.revision().generation() + 1)?;
-                content.note_named();
+                content.mark_referenced();
                 if files.iter().any(|file| file.name == *name) {
-                    blobs.note_unnamed();
+                    blobs.mark_unreferenced();
                     files.retain(|file| file.name != *name);
                 }
                 files.push(file);
@@ -128,7 +128,7 @@ impl Transaction<'_> {
                 if !files.iter().any(|file| file.name == *name) {
                     return Err(Error::not_found(format!("document `{id}` has no file `{name}`")));
                 }
-                blobs.note_unnamed();
+                blobs.mark_unreferenced();
                 files.retain(|file| file.name != *name);
             }
             _ => {}
@@ -142,7 +142,7 @@ fn filed(file: &File, known: &[Attachment], generation: u32, edit: &Edit) -> Res
     match &file.content {
         FileContent::Stored { content_type, blob, md5, generation: given } => {
             let filed = Attachment::new(&file.name, content_type, blob, given.unwrap_or(generation))?;
-            blob.note_named();
+            blob.mark_referenced();
             Ok(Attachment { md5: *md5, ..filed })
         }
         FileContent::Kept => known.iter().find(|known| known.name == file.name).cloned().ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Content comes back as it was stored, once each; what is damaged, half written or lost is told, never handed out.
+//! Tests of the blob store: round trips, deduplication, sweeps, and detection of damaged or incomplete files.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn all(blobs: &Blobs, digest: &Digest) -> io::Result<Vec<u8>> {
 }
 
 #[test]
-fn what_is_stored_comes_back_whatever_its_length() {
+fn content_of_any_length_round_trips() {
     let blobs = blobs();
     for length in [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 7] {
         let bytes = content(length);
@@ -31,28 +31,28 @@ fn what_is_stored_comes_back_whatever_its_length() {
         assert_eq!(all(&blobs, &blob.digest()).unwrap(), bytes);
     }
     assert_eq!(blobs.list().unwrap().len(), 6);
-    // The digest is SHA-256, as other programs compute it.
+    // The digest equals the standard SHA-256.
     let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     assert!(blobs.read(&empty.parse().unwrap()).is_ok());
 }
 
 #[test]
-fn the_same_content_is_stored_once_and_held_as_long_as_anyone_does() {
+fn equal_content_is_stored_once_and_kept_while_pinned() {
     let blobs = blobs();
     let first = blobs.store(&mut &b"content"[..]).unwrap();
     let second = blobs.store(&mut &b"content"[..]).unwrap();
     let digest = first.digest();
     assert_eq!((digest, blobs.list().unwrap().len()), (second.digest(), 1));
-    assert_eq!(blobs.vfs.list(DIRECTORY).unwrap().len(), 1, "nothing unfinished is left");
+    assert_eq!(blobs.vfs.list(DIRECTORY).unwrap().len(), 1, "no unfinished file remains");
     drop(first);
     let sweep = blobs.begin_sweep();
     assert_eq!(sweep.remove(&digest).unwrap(), 0);
     drop(second);
-    assert_eq!(sweep.remove(&digest).unwrap(), 0, "it was held when the sweep began, and may have been named since");
+    assert_eq!(sweep.remove(&digest).unwrap(), 0, "it was pinned when the sweep started, and may be referenced since");
     drop(sweep);
     let sweep = blobs.begin_sweep();
     drop(blobs.store(&mut &b"content"[..]).unwrap());
-    assert_eq!(sweep.remove(&digest).unwrap(), 0, "it was held for a while since the sweep began");
+    assert_eq!(sweep.remove(&digest).unwrap(), 0, "it was pinned for a while during the sweep");
     drop(sweep);
     assert!(blobs.begin_sweep().remove(&digest).unwrap() > 7);
     let pins = blobs.pins.lock();
@@ -62,7 +62,7 @@ fn the_same_content_is_stored_once_and_held_as_long_as_anyone_does() {
 }
 
 #[test]
-fn a_reader_that_fails_leaves_nothing() {
+fn failed_source_leaves_no_file() {
     struct Fails(usize);
     impl Read for Fails {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -78,7 +78,7 @@ fn a_reader_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn a_full_disk_leaves_nothing_either_and_a_crash_is_cleaned_up() {
+fn full_disk_leaves_no_file_and_crash_remains_are_removed() {
     let vfs = FaultVfs::new(1);
     let blobs = Arc::new(Blobs::new(Arc::new(vfs.clone())));
     vfs.fail(Call::Write, 2, Failure::Full, false);
@@ -91,7 +91,7 @@ fn a_full_disk_leaves_nothing_either_and_a_crash_is_cleaned_up() {
 }
 
 #[test]
-fn what_has_a_name_survives_a_crash() {
+fn stored_blob_survives_a_crash() {
     for seed in 0..200 {
         let vfs = FaultVfs::new(seed);
         let blobs = Arc::new(Blobs::new(Arc::new(vfs.clone())));
@@ -103,7 +103,7 @@ fn what_has_a_name_survives_a_crash() {
 }
 
 #[test]
-fn damage_is_never_handed_out() {
+fn damaged_bytes_are_never_returned() {
     let vfs = FaultVfs::new(3);
     let blobs = Arc::new(Blobs::new(Arc::new(vfs.clone())));
     let bytes = content(2 * CHUNK_BYTES + 100);
@@ -121,7 +121,7 @@ fn damage_is_never_handed_out() {
         }
         vfs.damage(&name, |file| file[at] ^= 0x10);
     }
-    // Sound checksums under a wrong name.
+    // Valid checksums under a wrong name.
     let other = blobs.store(&mut &b"other"[..]).unwrap().digest();
     let wrong = vfs.content(&other.file_name()).unwrap();
     vfs.damage(&name, |file| *file = wrong);
@@ -130,7 +130,10 @@ fn damage_is_never_handed_out() {
 
 proptest! {
     #[test]
-    fn any_range_is_that_of_the_content(length in 0..3 * CHUNK_BYTES, ranges in prop::collection::vec((0..4 * CHUNK_BYTES, 0..2 * CHUNK_BYTES), 1..6)) {
+    fn any_range_reads_as_in_the_content(
+        length in 0..3 * CHUNK_BYTES,
+        ranges in prop::collection::vec((0..4 * CHUNK_BYTES, 0..2 * CHUNK_BYTES), 1..6),
+    ) {
         let blobs = blobs();
         let bytes = content(length);
         let digest = blobs.store(&mut &bytes[..]).unwrap().digest();

@@ -1,36 +1,36 @@
-//! Power fails at any call, any part of what is unsaved survives, also while recovering from the failure before: what was
-//! acknowledged is found again, in order, with nothing foreign among it.
+//! Crash test of the log: power fails at any call, any part of the unsaved data survives, and recovery itself may be
+//! interrupted. Every acknowledged frame must survive in order, without foreign frames among them.
 //!
-//! A *history* is a random script of calls on the log, cut off by a failing disk at some call, and the disk as it is after the crash;
-//! then opening (cut off now and then, too), checking, and another script on what is left, several times over.
-//! `STEMMA_CRASH_IMAGES` sets how many images are made at least (default 3,000).
+//! A *history* is a random script of calls on the log, cut off when the disk fails at some call, and the disk as the
+//! crash leaves it. The log is then reopened (sometimes interrupted again), checked, and another script runs on it,
+//! several times in a row. `STEMMA_CRASH_IMAGES` sets the minimum number of crash images (default 3,000).
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// A frame as the script knows it.
+/// A frame that the script appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
+struct ModelFrame {
     number: u64,
     segment: u32,
 }
 
-/// What must be, what may be.
+/// What must, and what may, survive.
 #[derive(Debug, Default, Clone)]
 struct Model {
     /// All frames appended and not known to be lost, in order.
-    entries: Vec<Entry>,
-    /// So many of them were acknowledged as flushed.
+    entries: Vec<ModelFrame>,
+    /// The number of them that were acknowledged as flushed.
     acknowledged: usize,
-    /// Segments that `retire` was called for.
+    /// Segments for which `retire` was called.
     retiring: BTreeSet<u32>,
-    /// Of those, the ones it returned for.
+    /// Those of them for which it succeeded.
     retired: BTreeSet<u32>,
     next_number: u64,
 }
 
-/// The payload of frame `number`: everything in it follows from the number.
+/// The payload of frame `number`, derived from the number alone.
 fn content(number: u64) -> Vec<u8> {
     let mut random = Random::new(number);
     let bytes = match random.below(10) {
@@ -48,22 +48,22 @@ fn content(number: u64) -> Vec<u8> {
 }
 
 impl Model {
-    /// Takes note of an append.
+    /// Appends a frame and records it.
     fn append(&mut self, log: &Log) -> Result<LogPosition> {
         let number = self.next_number;
         self.next_number += 1;
         let appended = log.append(Sequence::new(number), &content(number))?;
-        self.entries.push(Entry { number, segment: appended.payload.segment() });
+        self.entries.push(ModelFrame { number, segment: appended.payload.segment() });
         Ok(appended.end)
     }
 
-    /// Checks what was found after a crash, and makes it the truth from now on.
-    fn settle(&mut self, found: Vec<Entry>) -> Result<(), String> {
-        let may_be_gone = |entry: &&Entry| self.retiring.contains(&entry.segment);
+    /// Checks the frames found after a crash, which become the expected state.
+    fn check_recovered(&mut self, found: Vec<ModelFrame>) -> Result<(), String> {
+        let may_be_gone = |entry: &&ModelFrame| self.retiring.contains(&entry.segment);
         let mut position = 0;
         for entry in &found {
             if self.retired.contains(&entry.segment) {
-                return Err(format!("{entry:?} came back from a retired segment"));
+                return Err(format!("{entry:?} was replayed from a retired segment"));
             }
             let known = self.entries[position..].iter().position(|known| known == entry);
             let Some(skipped) = known else { return Err(format!("{entry:?} was never appended, or is out of order")) };
@@ -79,7 +79,7 @@ impl Model {
         if let Some((_, lost)) = lost {
             return Err(format!("{lost:?} was acknowledged and is lost"));
         }
-        let gone = |entry: &Entry| !found.contains(entry);
+        let gone = |entry: &ModelFrame| !found.contains(entry);
         let half = self.entries[..position]
             .iter()
             .filter(|entry| gone(entry))
@@ -97,26 +97,26 @@ fn options() -> LogOptions {
     LogOptions { segment_bytes: 4096, ..LogOptions::default() }
 }
 
-/// Opens the log and returns its frames; every byte of them is checked.
-fn open(vfs: &FaultVfs) -> Result<(Log, Vec<Entry>)> {
+/// Opens the log and returns its frames, checking every byte of them.
+fn open(vfs: &FaultVfs) -> Result<(Log, Vec<ModelFrame>)> {
     let mut found = Vec::new();
     let log = Log::open(Arc::new(vfs.clone()), options(), &mut |frame| {
         let number = frame.first_sequence.get();
         assert_eq!(frame.payload, content(number), "frame {number} has foreign bytes");
-        found.push(Entry { number, segment: frame.position.segment() });
+        found.push(ModelFrame { number, segment: frame.position.segment() });
         Ok(())
     })?;
     Ok((log, found))
 }
 
-/// Calls the log until it fails or the script ends.
+/// Runs random calls on the log until it fails or the script ends.
 fn run(
     vfs: &FaultVfs,
     mut log: Log,
     model: &mut Model,
     random: &mut Random,
     steps: u64,
-    seen: &mut Seen,
+    coverage: &mut Coverage,
 ) -> Result<()> {
     let mut last = log.end();
     let mut held = Vec::new();
@@ -145,7 +145,7 @@ fn run(
             }
             22 => {
                 held.push(log.segments_snapshot());
-                seen.recycled += log.statistics().recycle_count;
+                coverage.recycled += log.statistics().recycle_count;
             }
             _ => {
                 held.clear();
@@ -156,7 +156,7 @@ fn run(
                 }
                 drop(log);
                 let (reopened, found) = open(vfs)?;
-                if let Err(what) = model.settle(found) {
+                if let Err(what) = model.check_recovered(found) {
                     return Err(Error::internal(format!("without any crash: {what}")));
                 }
                 log = reopened;
@@ -167,9 +167,9 @@ fn run(
     Ok(())
 }
 
-/// What a history came across, to see that it came across everything.
+/// Counters of the situations that the histories reached, to check that all of them occur.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct Coverage {
     images: u64,
     failed_while_opening: u64,
     failed_later: u64,
@@ -179,7 +179,7 @@ struct Seen {
 }
 
 /// One history from one seed.
-fn history(seed: u64, dropped_per_mille: u32, seen: &mut Seen) -> Result<(), String> {
+fn history(seed: u64, dropped_per_mille: u32, coverage: &mut Coverage) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut vfs = FaultVfs::new(seed);
     let mut model = Model::default();
@@ -191,32 +191,33 @@ fn history(seed: u64, dropped_per_mille: u32, seen: &mut Seen) -> Result<(), Str
         let mut opened = false;
         let outcome = open(&vfs).and_then(|(log, found)| {
             opened = true;
-            model.settle(found).map_err(Error::internal)?;
-            run(&vfs, log, &mut model, &mut random, steps, seen)
+            model.check_recovered(found).map_err(Error::internal)?;
+            run(&vfs, log, &mut model, &mut random, steps, coverage)
         });
         if let Err(error) = outcome {
             let is_planned = matches!(error.kind(), crate::ErrorKind::Unavailable | crate::ErrorKind::Closed);
             if !is_planned {
                 return Err(failed(format!("{error:?}")));
             }
-            if opened { seen.failed_later += 1 } else { seen.failed_while_opening += 1 }
+            if opened { coverage.failed_later += 1 } else { coverage.failed_while_opening += 1 }
         }
-        // Several crashes of this moment are looked at; one goes on, or the process merely ended and the disk is well again.
+        // Two crash images of this state are checked; the history continues on a third, or on the repaired disk as if
+        // only the process had ended.
         for _ in 0..2 {
             let image = vfs.crash_image(random.number());
-            check_twice(&image, &model, &mut random, seen).map_err(failed)?;
+            check_twice(&image, &model, &mut random, coverage).map_err(failed)?;
         }
         if random.chance(300) {
             vfs.heal();
         } else {
             vfs = vfs.crash_image(random.number());
         }
-        seen.images += 1;
+        coverage.images += 1;
     }
     Ok(())
 }
 
-/// Plans a failure: while opening, or later, or never; for good, or once.
+/// Plans a failure: during opening, later or never; permanent or once.
 fn plan(vfs: &FaultVfs, random: &mut Random) {
     let nth = if random.chance(300) { 1 + random.below(12) } else { 1 + random.below(300) };
     let failure = if random.chance(500) { Failure::Broken } else { Failure::Full };
@@ -228,21 +229,21 @@ fn plan(vfs: &FaultVfs, random: &mut Random) {
     }
 }
 
-/// Opens an image, and opens it again after another crash: what was found once is durable.
-fn check_twice(image: &FaultVfs, model: &Model, random: &mut Random, seen: &mut Seen) -> Result<(), String> {
-    seen.images += 2;
-    let mut settled = model.clone();
+/// Opens a crash image, and again after another crash: everything recovered once is durable.
+fn check_twice(image: &FaultVfs, model: &Model, random: &mut Random, coverage: &mut Coverage) -> Result<(), String> {
+    coverage.images += 2;
+    let mut recovered_model = model.clone();
     let image = image.crash_image(0);
     let (log, found) = open(&image).map_err(|error| format!("{error:?}"))?;
-    seen.lost += (model.entries.len() > found.len()) as u64;
-    seen.torn += image.list("log").unwrap().iter().any(|name| name.starts_with("torn-")) as u64;
-    settled.settle(found)?;
+    coverage.lost += (model.entries.len() > found.len()) as u64;
+    coverage.torn += image.list("log").unwrap().iter().any(|name| name.starts_with("torn-")) as u64;
+    recovered_model.check_recovered(found)?;
     if random.chance(500) {
         log.close().map_err(|error| format!("{error:?}"))?;
     }
     drop(log);
     let (_, found) = open(&image.crash_image(random.number())).map_err(|error| format!("{error:?}"))?;
-    settled.settle(found).map_err(|what| format!("after another crash, {what}"))
+    recovered_model.check_recovered(found).map_err(|what| format!("after another crash, {what}"))
 }
 
 fn image_count() -> u64 {
@@ -250,22 +251,27 @@ fn image_count() -> u64 {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_whatever_survives_the_crash() {
-    let mut seen = Seen::default();
+fn acknowledged_frames_survive_every_crash() {
+    let mut coverage = Coverage::default();
     let mut seed = 1;
-    while seen.images < image_count() {
-        history(seed, 0, &mut seen).unwrap_or_else(|what| panic!("{what}"));
+    while coverage.images < image_count() {
+        history(seed, 0, &mut coverage).unwrap_or_else(|what| panic!("{what}"));
         seed += 1;
     }
-    println!("{} histories: {seen:?}", seed - 1);
-    let least = seen.failed_while_opening.min(seen.failed_later).min(seen.lost).min(seen.torn).min(seen.recycled);
-    assert!(least > seen.images / 300, "the histories miss something: {seen:?}");
+    println!("{} histories: {coverage:?}", seed - 1);
+    let least = coverage
+        .failed_while_opening
+        .min(coverage.failed_later)
+        .min(coverage.lost)
+        .min(coverage.torn)
+        .min(coverage.recycled);
+    assert!(least > coverage.images / 300, "the histories miss something: {coverage:?}");
 }
 
-/// The test above has teeth: a disk that drops one flush in twenty is found out.
+/// Negative control: the test detects a disk that loses one flush in twenty.
 #[test]
-fn dropped_flushes_are_found_out() {
-    let found = (1..=100).filter(|&seed| history(seed, 50, &mut Seen::default()).is_err()).count();
+fn lost_flushes_are_detected() {
+    let found = (1..=100).filter(|&seed| history(seed, 50, &mut Coverage::default()).is_err()).count();
     println!("{found} of 100 histories with dropped flushes failed");
     assert!(found >= 10, "only {found} of 100 histories with dropped flushes failed");
 }

@@ -1,4 +1,4 @@
-//! Calls that fail: nothing is acknowledged that is not so, nothing more is written, and opening again puts all right.
+//! I/O errors: no false acknowledgment, no writes after a failed one, and a log that reopens without damage.
 
 use super::*;
 use crate::ErrorKind;
@@ -24,9 +24,9 @@ fn run(log: &Log, first: u64, count: u64) -> (u64, Option<Error>) {
     (first + count, None)
 }
 
-/// The `n`th call of each kind fails, for every n, once or for good, broken or full.
+/// The `n`th call of each kind fails, for every n, once or permanently, with EIO or ENOSPC.
 #[test]
-fn every_call_may_fail() {
+fn every_failing_call_preserves_acknowledged_frames() {
     let (mut points, mut failures) = (0, 0);
     for call in
         [Call::Write, Call::Sync, Call::SyncDir, Call::Rename, Call::Create, Call::SetLen, Call::Remove, Call::Read]
@@ -45,12 +45,12 @@ fn every_call_may_fail() {
                     acknowledged = done;
                     let Some(error) = error else { break };
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{call:?} {nth}: {error:?}");
-                    after_a_failure(log);
+                    check_poisoned(log);
                 }
                 failures += 1;
                 drop(opened);
                 vfs.heal();
-                // The process starts again, and then the power fails, or at once.
+                // The process restarts, either on the same disk or after a power failure.
                 for disk in [vfs.clone(), vfs.crash_image(nth), vfs.crash_image(nth + 1)] {
                     let opened = collect(&disk, small());
                     let (log, _) = opened.unwrap_or_else(|error| panic!("{call:?} {nth}: {error:?}"));
@@ -73,7 +73,7 @@ fn every_call_may_fail() {
     assert!(points > 500 && failures > 400, "{points} points, {failures} failures");
 }
 
-/// The payloads of all segments; replay may have shown some that were retired before.
+/// The payloads of all segments. Unlike replay, this never includes segments that were retired before.
 pub(super) fn all(log: &Log) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for segment in log.segments() {
@@ -86,8 +86,8 @@ pub(super) fn all(log: &Log) -> Vec<Vec<u8>> {
     found
 }
 
-/// What a log says whose write or flush failed. (A failed retirement need not be that.)
-fn after_a_failure(log: &Log) {
+/// Checks the errors of a log whose write or flush failed. (A failed retirement need not poison the log.)
+fn check_poisoned(log: &Log) {
     if !log.is_poisoned() {
         return;
     }
@@ -101,7 +101,7 @@ fn after_a_failure(log: &Log) {
 }
 
 #[test]
-fn a_read_that_fails_poisons_nothing() {
+fn failed_read_does_not_poison_the_log() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
     let appended = log.append(Sequence::new(1), b"text").unwrap();
@@ -114,9 +114,10 @@ fn a_read_that_fails_poisons_nothing() {
     assert!(!log.is_poisoned());
 }
 
-/// Linux forgets what a failed flush was to save. The frames are read from memory after a restart, and must be written anew.
+/// Linux marks the pages of a failed flush as clean. After a restart the frames are read from the page cache and must
+/// be written again.
 #[test]
-fn what_a_failed_flush_forgot_is_written_again() {
+fn recovery_rewrites_frames_of_a_failed_flush() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
     let appended = log.append(Sequence::new(1), b"forgotten").unwrap();
@@ -133,13 +134,13 @@ fn what_a_failed_flush_forgot_is_written_again() {
 }
 
 #[test]
-fn a_disk_too_full_for_zeros_ahead_takes_frames_still() {
+fn disk_too_full_for_preallocation_still_accepts_frames() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, LogOptions { segment_bytes: 1 << 20, ..small() }).unwrap();
     let mut refused = 0;
     for number in 0..100 {
         let appended = log.append(Sequence::new(number), &[7; 100]).unwrap();
-        // The frame's own write is the first, the zeros are the second.
+        // The frame itself is the first write, the preallocated zeros are the second.
         vfs.heal();
         vfs.fail(Call::Write, 2, Failure::Full, false);
         let writes = vfs.count(Call::Write);
@@ -150,12 +151,12 @@ fn a_disk_too_full_for_zeros_ahead_takes_frames_still() {
 }
 
 #[test]
-fn a_log_on_a_full_disk_can_be_read() {
+fn log_on_a_full_disk_is_readable() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
     assert_eq!(run(&log, 0, 20).0, 20);
     drop(log);
-    // Mending takes no space; the mark is what does not fit.
+    // Repair takes no space; only the mark does not fit.
     vfs.fail(Call::Write, 2, Failure::Full, true);
     let (log, found) = collect(&vfs, small()).unwrap();
     assert_eq!(found.len(), 20);
@@ -169,7 +170,7 @@ fn a_log_on_a_full_disk_can_be_read() {
 }
 
 #[test]
-fn a_visitor_may_refuse() {
+fn visitor_errors_are_returned() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
     log.append(Sequence::new(1), b"x").unwrap();
@@ -183,7 +184,7 @@ fn a_visitor_may_refuse() {
 }
 
 #[test]
-fn impossible_requests_are_refused() {
+fn invalid_requests_are_rejected() {
     let vfs = FaultVfs::new(1);
     for segment_bytes in [0, 4095, u32::MAX] {
         let outcome = collect(&vfs, LogOptions { segment_bytes, ..small() });

@@ -1,4 +1,4 @@
-//! Group commit: many threads, one write and one flush; what each is told is true.
+//! Tests of group commit: concurrent appends share writes and flushes, and every acknowledgment is true.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// A disk whose flushes take time, so that groups form.
+/// A disk with slow flushes, so that groups form.
 fn slow_disk() -> FaultVfs {
     let vfs = FaultVfs::new(5);
     vfs.slow_syncs(Duration::from_micros(300));
@@ -20,7 +20,7 @@ fn open_small(vfs: &FaultVfs) -> Log {
 }
 
 #[test]
-fn a_hundred_writers_share_flushes() {
+fn hundred_writers_share_flushes() {
     let vfs = slow_disk();
     let log = open_small(&vfs);
     let before = log.statistics();
@@ -44,10 +44,10 @@ fn a_hundred_writers_share_flushes() {
     assert!(flushes * 8 < frames, "{frames} frames took {flushes} flushes");
 }
 
-/// Flushed, written and not committed at all, from many threads, over many segments; the disk dies at some call. What was
-/// acknowledged as flushed is there, and what is there is a beginning of what was appended.
+/// Frames committed as flushed, as written and not at all, from many threads and over many segments, until the disk
+/// fails. Every frame acknowledged as flushed survives, and the surviving frames are a prefix of those appended.
 #[test]
-fn what_threads_were_told_is_true_after_a_crash() {
+fn acknowledgments_hold_after_a_crash() {
     for seed in 0..60 {
         let vfs = FaultVfs::new(seed);
         let mut random = Random::new(seed);
@@ -101,7 +101,7 @@ fn what_threads_were_told_is_true_after_a_crash() {
 }
 
 #[test]
-fn a_frame_is_written_while_others_wait_for_their_flush() {
+fn frame_is_written_while_a_flush_runs() {
     let vfs = FaultVfs::new(1);
     let log = open_small(&vfs);
     vfs.slow_syncs(Duration::from_millis(300));
@@ -123,9 +123,9 @@ fn a_frame_is_written_while_others_wait_for_their_flush() {
     assert_eq!(vfs.count(Call::Sync), flushes + 1);
 }
 
-/// A frame appended while the one before it is being flushed says, once written, that this was done.
+/// A frame appended while the one before it is being flushed records, once written, that this flush succeeded.
 #[test]
-fn a_group_knows_what_was_flushed_before_it() {
+fn group_records_the_flush_before_it() {
     let vfs = FaultVfs::new(1);
     let log = open_small(&vfs);
     vfs.slow_syncs(Duration::from_millis(200));
@@ -144,9 +144,9 @@ fn a_group_knows_what_was_flushed_before_it() {
     assert_eq!(error.kind(), crate::ErrorKind::Corrupt);
 }
 
-/// Several wait for the next round, and somebody else's write fails meanwhile: all of them are told.
+/// While several threads wait for the next round, another thread's write fails: all of them receive the error.
 #[test]
-fn a_failure_between_rounds_is_told_to_all_who_wait_for_the_next() {
+fn write_failure_between_rounds_reaches_all_waiting_threads() {
     let vfs = FaultVfs::new(1);
     let log = open_small(&vfs);
     vfs.slow_syncs(Duration::from_millis(200));
@@ -174,11 +174,11 @@ fn a_failure_between_rounds_is_told_to_all_who_wait_for_the_next() {
 }
 
 #[test]
-fn everybody_in_a_group_gets_its_failure() {
+fn every_thread_of_a_group_gets_its_failure() {
     for call in [Call::Write, Call::Sync] {
         let vfs = slow_disk();
         let log = open_small(&vfs);
-        let (told, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (failed_count, acknowledged_count) = (AtomicU64::new(0), AtomicU64::new(0));
         vfs.fail(call, 20, Failure::Full, true);
         thread::scope(|scope| {
             for _ in 0..40 {
@@ -186,11 +186,11 @@ fn everybody_in_a_group_gets_its_failure() {
                     loop {
                         let Ok(appended) = log.append(Sequence::new(1), &[7; 50]) else { return };
                         match log.commit(appended.end, Level::Flushed) {
-                            Ok(()) => done.fetch_add(1, Ordering::Relaxed),
+                            Ok(()) => acknowledged_count.fetch_add(1, Ordering::Relaxed),
                             Err(error) => {
                                 assert_eq!(error.kind(), crate::ErrorKind::Unavailable, "{error:?}");
                                 assert!(error.hint().is_some_and(|hint| hint.contains("free some space")));
-                                told.fetch_add(1, Ordering::Relaxed);
+                                failed_count.fetch_add(1, Ordering::Relaxed);
                                 return;
                             }
                         };
@@ -199,7 +199,7 @@ fn everybody_in_a_group_gets_its_failure() {
             }
         });
         assert!(log.is_poisoned());
-        assert!(told.into_inner() > 1, "a group failed, not a thread");
+        assert!(failed_count.into_inner() > 1, "a group failed, not a thread");
         let found = {
             let mut count = 0;
             Log::open(Arc::new(vfs.crash_image(3)), LogOptions::default(), &mut |_| {
@@ -209,38 +209,39 @@ fn everybody_in_a_group_gets_its_failure() {
             .unwrap();
             count
         };
-        assert!(found >= done.into_inner());
+        assert!(found >= acknowledged_count.into_inner());
     }
 }
 
 #[test]
-fn readers_read_while_frames_are_appended_written_and_rolled() {
+fn reads_succeed_during_appends_writes_and_rolls() {
     let vfs = FaultVfs::new(2);
     let log = open_small(&vfs);
-    let places = crate::sync::RwLock::new(Vec::new());
+    let positions = crate::sync::RwLock::new(Vec::new());
     let stop = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
         for reader in 0..4 {
-            let (log, places, stop) = (&log, &places, &stop);
+            let (log, positions, stop) = (&log, &positions, &stop);
             scope.spawn(move || {
                 let mut random = Random::new(reader);
                 let mut out = Vec::new();
                 let mut count = 0;
                 while !stop.load(Ordering::Relaxed) || count == 0 {
                     let set = log.segments_snapshot();
-                    let (number, place): (u64, LogPosition) = {
-                        let places = places.read();
-                        if places.is_empty() {
+                    let (number, position): (u64, LogPosition) = {
+                        let positions = positions.read();
+                        if positions.is_empty() {
                             continue;
                         }
-                        // Most of the time one of the newest, which may not be written yet.
-                        let back = if random.chance(800) { random.below(3) } else { random.below(places.len() as u64) };
-                        places[places.len() - 1 - (back as usize).min(places.len() - 1)]
+                        // Mostly one of the newest frames, which may not be written yet.
+                        let back =
+                            if random.chance(800) { random.below(3) } else { random.below(positions.len() as u64) };
+                        positions[positions.len() - 1 - (back as usize).min(positions.len() - 1)]
                     };
                     let expected = payload(number);
-                    set.read(place, expected.len(), &mut out).unwrap();
+                    set.read(position, expected.len(), &mut out).unwrap();
                     assert_eq!(out, expected);
-                    log.read(place.advance(2), expected.len() - 2, &mut out).unwrap();
+                    log.read(position.advance(2), expected.len() - 2, &mut out).unwrap();
                     assert_eq!(out, expected[2..]);
                     count += 1;
                 }
@@ -248,7 +249,7 @@ fn readers_read_while_frames_are_appended_written_and_rolled() {
         }
         for number in 0..2000 {
             let appended = log.append(Sequence::new(number), &payload(number)).unwrap();
-            places.write().push((number, appended.payload));
+            positions.write().push((number, appended.payload));
             match number % 7 {
                 0 => log.commit(appended.end, Level::Flushed).unwrap(),
                 1..=4 => log.commit(appended.end, Level::Written).unwrap(),

@@ -1,4 +1,4 @@
-//! The log as its callers see it.
+//! Tests of the log through its public methods.
 
 use super::*;
 
@@ -9,7 +9,7 @@ mod retire;
 mod tail;
 
 /// Opens the log and returns its payloads.
-fn collect(disk: &impl Disk, options: LogOptions) -> Result<(Log, Vec<Vec<u8>>)> {
+fn collect(disk: &impl TestDisk, options: LogOptions) -> Result<(Log, Vec<Vec<u8>>)> {
     let mut payloads = Vec::new();
     let log = Log::open(disk.share(), options, &mut |frame| {
         payloads.push(frame.payload.to_vec());
@@ -26,18 +26,18 @@ fn payload(number: u64) -> Vec<u8> {
     format!("frame {number} ").repeat(1 + number as usize % 23).into_bytes()
 }
 
-/// What a log can be opened on, again and again.
-trait Disk {
+/// A disk on which a log can be reopened.
+trait TestDisk {
     fn share(&self) -> Arc<dyn Vfs>;
 }
 
-impl Disk for FaultVfs {
+impl TestDisk for FaultVfs {
     fn share(&self) -> Arc<dyn Vfs> {
         Arc::new(self.clone())
     }
 }
 
-impl Disk for Arc<dyn Vfs> {
+impl TestDisk for Arc<dyn Vfs> {
     fn share(&self) -> Arc<dyn Vfs> {
         Arc::clone(self)
     }
@@ -46,27 +46,27 @@ impl Disk for Arc<dyn Vfs> {
 fn round_trip(vfs: Arc<dyn Vfs>) {
     let (log, found) = collect(&vfs, small()).unwrap();
     assert!(found.is_empty());
-    let mut places = Vec::new();
+    let mut frames = Vec::new();
     for number in 0..300 {
-        let place = log.append(Sequence::new(number), &payload(number)).unwrap();
+        let appended = log.append(Sequence::new(number), &payload(number)).unwrap();
         let mut read = Vec::new();
-        log.read(place.payload, payload(number).len(), &mut read).unwrap();
-        assert_eq!(read, payload(number), "not written yet");
+        log.read(appended.payload, payload(number).len(), &mut read).unwrap();
+        assert_eq!(read, payload(number), "a frame is readable before it is written");
         let level = if number % 3 == 0 { Level::Flushed } else { Level::Written };
-        log.commit(place.end, level).unwrap();
-        places.push(place);
+        log.commit(appended.end, level).unwrap();
+        frames.push(appended);
     }
     assert!(log.segments().len() > 3);
     let mut read = Vec::new();
-    for (number, place) in places.iter().enumerate() {
-        log.read(place.payload, payload(number as u64).len(), &mut read).unwrap();
+    for (number, appended) in frames.iter().enumerate() {
+        log.read(appended.payload, payload(number as u64).len(), &mut read).unwrap();
         assert_eq!(read, payload(number as u64));
     }
     let mut seen = Vec::new();
     for segment in log.segments() {
         log.frames(segment.number, &mut |frame| {
-            assert_eq!(frame.position, places[seen.len()].payload);
-            assert_eq!(frame.end, places[seen.len()].end);
+            assert_eq!(frame.position, frames[seen.len()].payload);
+            assert_eq!(frame.end, frames[seen.len()].end);
             assert_eq!(frame.first_sequence.get(), seen.len() as u64);
             seen.push(frame.payload.to_vec());
             Ok(())
@@ -85,7 +85,7 @@ fn round_trip(vfs: Arc<dyn Vfs>) {
     assert_eq!(log.segments(), segments);
     drop(log);
     for from in [0, 1, 150, 299] {
-        let options = LogOptions { replay_from: Some(places[from].end), ..small() };
+        let options = LogOptions { replay_from: Some(frames[from].end), ..small() };
         let (log, found) = collect(&vfs, options).unwrap();
         assert_eq!(found, seen[from + 1..]);
         assert_eq!(log.segments(), segments);
@@ -93,12 +93,12 @@ fn round_trip(vfs: Arc<dyn Vfs>) {
 }
 
 #[test]
-fn what_is_appended_is_found_again_on_disk() {
+fn frames_survive_reopening_on_disk() {
     let directory = tempfile::tempdir().unwrap();
     round_trip(Arc::new(DiskVfs::new(directory.path()).unwrap()));
 }
 
 #[test]
-fn what_is_appended_is_found_again_in_memory() {
+fn frames_survive_reopening_in_memory() {
     round_trip(Arc::new(MemoryVfs::new()));
 }

@@ -1,19 +1,19 @@
-//! Segments that are retired: gone for good, readable for those who read before, their files reused.
+//! Tests of retired segments: permanently removed, readable for older snapshots, their files reused.
 
 use super::*;
 use crate::ErrorKind;
 
-/// Appends frames until the log is in segment `until`; returns all.
+/// Appends frames until the log reaches segment `until`; returns all of them.
 fn fill(log: &Log, until: u32, from: u64) -> Vec<(u64, Appended)> {
-    let mut places = Vec::new();
+    let mut frames = Vec::new();
     while log.end().segment() < until {
-        let number = from + places.len() as u64;
+        let number = from + frames.len() as u64;
         let appended = log.append(Sequence::new(number), &payload(number)).unwrap();
         log.commit(appended.end, Level::Written).unwrap();
-        places.push((number, appended));
+        frames.push((number, appended));
     }
     log.commit(log.end(), Level::Flushed).unwrap();
-    places
+    frames
 }
 
 fn free_names(vfs: &dyn Vfs) -> usize {
@@ -21,15 +21,15 @@ fn free_names(vfs: &dyn Vfs) -> usize {
 }
 
 #[test]
-fn a_retired_segment_is_gone_but_for_those_who_hold_it() {
+fn retired_segment_is_readable_only_through_older_snapshots() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
-    let places = fill(&log, 4, 0);
+    let frames = fill(&log, 4, 0);
     let held = log.segments_snapshot();
     log.retire(2).unwrap();
     assert_eq!(log.segments().iter().map(|segment| segment.number).collect::<Vec<_>>(), [1, 3, 4]);
     let mut out = Vec::new();
-    let (number, inside) = *places.iter().find(|(_, place)| place.payload.segment() == 2).unwrap();
+    let (number, inside) = *frames.iter().find(|(_, position)| position.payload.segment() == 2).unwrap();
     let error = log.read(inside.payload, 8, &mut out).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_eq!(log.frames(2, &mut |_| Ok(())).unwrap_err().kind(), ErrorKind::NotFound);
@@ -37,14 +37,14 @@ fn a_retired_segment_is_gone_but_for_those_who_hold_it() {
     assert_eq!(log.retire(4).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(log.retire(99).unwrap_err().kind(), ErrorKind::NotFound);
 
-    // What came after the snapshot is readable through it, even when retired in turn.
+    // Segments added after the snapshot are readable through it, even after retirement.
     let later = fill(&log, 8, 1000);
     log.retire(5).unwrap();
-    for (number, place) in places.iter().chain(&later) {
-        held.read(place.payload, payload(*number).len(), &mut out).unwrap();
+    for (number, position) in frames.iter().chain(&later) {
+        held.read(position.payload, payload(*number).len(), &mut out).unwrap();
         assert_eq!(out, payload(*number));
     }
-    assert_eq!(log.statistics().recycle_count, 0, "their files are held");
+    assert_eq!(log.statistics().recycle_count, 0, "the snapshot holds their files");
     drop(held);
     fill(&log, 9, 2000);
     assert_eq!(log.statistics().recycle_count, 1);
@@ -53,19 +53,20 @@ fn a_retired_segment_is_gone_but_for_those_who_hold_it() {
     drop(log);
     let (log, found) = collect(&vfs, small()).unwrap();
     assert_eq!(log.segments().iter().map(|segment| segment.number).collect::<Vec<_>>(), [1, 3, 4, 6, 7, 8, 9]);
-    let kept = |(_, place): &&(u64, Appended)| ![2, 5].contains(&place.payload.segment());
-    let expected = places.iter().chain(&later).filter(kept).map(|(number, _)| payload(*number));
+    let kept = |(_, position): &&(u64, Appended)| ![2, 5].contains(&position.payload.segment());
+    let expected = frames.iter().chain(&later).filter(kept).map(|(number, _)| payload(*number));
     assert_eq!(found[..expected.clone().count()], expected.collect::<Vec<_>>());
 }
 
-/// A retirement fails, and opening again fails, anywhere: all of the segment is there, or nothing, and the log opens.
+/// A retirement fails at any call, then reopening fails at any call: the segment is either complete or gone, and the
+/// log opens.
 #[test]
-fn a_retirement_is_all_or_nothing() {
+fn retirement_is_all_or_nothing() {
     for failing in 1..8 {
         for nth in 1.. {
             let vfs = FaultVfs::new(1);
             let (log, _) = collect(&vfs, small()).unwrap();
-            let places = fill(&log, 4, 0);
+            let frames = fill(&log, 4, 0);
             vfs.fail(Call::AnyChange, failing, Failure::Broken, false);
             let is_retired = log.retire(2).is_ok();
             drop(log);
@@ -76,9 +77,9 @@ fn a_retirement_is_all_or_nothing() {
                 let (log, _) = collect(&vfs.crash_image(seed), small())
                     .unwrap_or_else(|error| panic!("failing {failing}, then {nth}, image {seed}: {error:?}"));
                 let found = super::failure::all(&log);
-                let left = places.iter().filter(|(_, place)| place.payload.segment() != 2);
+                let left = frames.iter().filter(|(_, position)| position.payload.segment() != 2);
                 let is_gone = found.len() == left.count();
-                assert!(is_gone || !is_retired && found.len() == places.len(), "{failing} {nth} {seed}");
+                assert!(is_gone || !is_retired && found.len() == frames.len(), "{failing} {nth} {seed}");
             }
             if is_open {
                 break;
@@ -88,7 +89,7 @@ fn a_retirement_is_all_or_nothing() {
 }
 
 #[test]
-fn reused_files_hold_nothing_of_their_former_life() {
+fn reused_files_expose_no_old_frames() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
     let mut newest = Vec::new();
@@ -97,7 +98,7 @@ fn reused_files_hold_nothing_of_their_former_life() {
         newest = fill(&log, next, round * 100);
         log.retire(next - 1).unwrap();
     }
-    // The frame that did not fit any more is the first of the only segment left.
+    // The frame that no longer fitted is the first one of the only remaining segment.
     let left = newest.last().map(|(number, _)| payload(*number)).unwrap();
     assert!(log.statistics().recycle_count >= 38, "{:?}", log.statistics());
     assert!(free_names(&vfs) <= 2);
@@ -115,7 +116,7 @@ fn reused_files_hold_nothing_of_their_former_life() {
 }
 
 #[test]
-fn few_retired_files_are_kept_and_large_ones_are_not() {
+fn few_retired_files_and_no_large_ones_are_kept() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
     log.append(Sequence::new(1), &[5; 20_000]).unwrap();
@@ -137,7 +138,7 @@ fn few_retired_files_are_kept_and_large_ones_are_not() {
 }
 
 #[test]
-fn in_memory_a_retired_segment_is_freed() {
+fn retired_segment_in_memory_is_freed() {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
     let log = Log::open(Arc::clone(&vfs), small(), &mut |_| Ok(())).unwrap();
     fill(&log, 5, 0);
@@ -149,7 +150,7 @@ fn in_memory_a_retired_segment_is_freed() {
 }
 
 #[test]
-fn an_empty_segment_is_not_rolled() {
+fn empty_segment_is_not_rolled() {
     let vfs = FaultVfs::new(1);
     let (log, _) = collect(&vfs, small()).unwrap();
     log.roll().unwrap();

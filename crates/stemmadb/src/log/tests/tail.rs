@@ -1,9 +1,10 @@
-//! Where does the log end? Every case of the rule, one by one.
+//! Tests of the end of the log: every case of the rule that separates a torn write from damage.
 
 use super::*;
 use crate::ErrorKind;
 
-/// A log of `count` frames, each committed as told; returns where they are. Not closed: as after a kill.
+/// Writes a log of `count` frames, those in `flushed` committed as flushed and the rest as written; returns their
+/// positions. The log is not closed, as after a kill.
 fn log_of(vfs: &FaultVfs, count: u64, flushed: &[u64]) -> Vec<Appended> {
     let (log, _) = collect(vfs, small()).unwrap();
     let append = |number| {
@@ -20,19 +21,19 @@ fn flip(vfs: &FaultVfs, position: LogPosition) {
     vfs.damage(&name, |bytes| bytes[position.offset() as usize] ^= 4);
 }
 
-/// All files of the log with their bytes.
+/// All files of the log with their content.
 fn files(vfs: &FaultVfs) -> Vec<(String, Vec<u8>)> {
     let mut names = vfs.list("log").unwrap();
     names.sort();
     names.into_iter().map(|name| (name.clone(), vfs.content(&format!("log/{name}")).unwrap())).collect()
 }
 
-fn expect_damage(vfs: &FaultVfs, options: LogOptions, place: LogPosition) {
+fn expect_damage(vfs: &FaultVfs, options: LogOptions, position: LogPosition) {
     let before = files(vfs);
     let error = collect(vfs, options).err().expect("damage is reported");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
-    let place = format!("log/{:010}.log is damaged at offset {}", place.segment(), place.offset());
-    assert!(error.message().starts_with(&place), "{error:?} does not name {place}");
+    let position = format!("log/{:010}.log is damaged at offset {}", position.segment(), position.offset());
+    assert!(error.message().starts_with(&position), "{error:?} does not name {position}");
     assert_eq!(files(vfs), before, "a damaged log is left as it is");
 }
 
@@ -41,76 +42,76 @@ fn header_of(appended: &Appended) -> LogPosition {
 }
 
 #[test]
-fn the_last_frame_torn_is_the_end_and_is_kept_aside() {
+fn torn_last_frame_ends_the_log_and_is_copied() {
     let vfs = FaultVfs::new(1);
-    let places = log_of(&vfs, 5, &[]);
-    flip(&vfs, places[4].payload);
-    let torn = vfs.content("log/0000000001.log").unwrap()[header_of(&places[4]).offset() as usize..].to_vec();
+    let frames = log_of(&vfs, 5, &[]);
+    flip(&vfs, frames[4].payload);
+    let torn = vfs.content("log/0000000001.log").unwrap()[header_of(&frames[4]).offset() as usize..].to_vec();
     let (log, found) = collect(&vfs, small()).unwrap();
     assert_eq!(found, (0..4).map(payload).collect::<Vec<_>>());
-    let name = format!("log/torn-0000000001-{:010}", header_of(&places[4]).offset());
+    let name = format!("log/torn-0000000001-{:010}", header_of(&frames[4]).offset());
     let kept = vfs.content(&name).unwrap();
     assert_eq!(kept, torn[..kept.len()]);
     assert!(torn[kept.len()..].iter().all(|&byte| byte == 0));
     let appended = log.append(Sequence::new(9), b"next").unwrap();
-    assert!(appended.payload > places[4].payload, "a mark lies between");
+    assert!(appended.payload > frames[4].payload, "a mark comes between");
 }
 
-/// A write was cut short within the padding of its last frame, in a file that was used before. The frame is whole; what was left in its
-/// padding was damage to `check` from then on. Found by letting every call fail: 8 of 3,580.
+/// The write of the last frame was cut short within its padding, in a recycled file. The frame itself is complete, but
+/// `check` reported the old bytes in its padding as damage. Found by failing every call: 8 of 3,580.
 #[test]
-fn padding_that_was_not_written_is_zero_once_opened() {
+fn unwritten_padding_is_zeroed_on_open() {
     let vfs = FaultVfs::new(1);
     let last = log_of(&vfs, 12, &[]).pop().unwrap();
     let padding = last.payload.offset() as usize + payload(11).len()..last.end.offset() as usize;
     assert!(!padding.is_empty());
     vfs.damage("log/0000000001.log", |bytes| bytes[padding].fill(7));
     let (log, found) = collect(&vfs, small()).unwrap();
-    assert_eq!((found.len(), log.first_stray(1).unwrap()), (12, None));
+    assert_eq!((found.len(), log.first_unexpected_byte(1).unwrap()), (12, None));
 }
 
 #[test]
-fn a_frame_that_a_later_one_knows_as_flushed_is_damaged() {
+fn frame_proven_flushed_by_a_later_one_is_damaged() {
     let vfs = FaultVfs::new(1);
-    let places = log_of(&vfs, 5, &[2, 3]);
-    for damaged in &places[..3] {
+    let frames = log_of(&vfs, 5, &[2, 3]);
+    for damaged in &frames[..3] {
         let vfs = vfs.crash_image(1);
         flip(&vfs, damaged.payload);
         expect_damage(&vfs, small(), header_of(damaged));
     }
-    // Frame 3 was flushed after the last frame was stamped: nothing on the disk knows.
+    // Frame 3 was flushed after the last frame was encoded: nothing on the disk records that.
     let vfs = vfs.crash_image(2);
-    flip(&vfs, header_of(&places[3]));
+    flip(&vfs, header_of(&frames[3]));
     let (_, found) = collect(&vfs, small()).unwrap();
     assert_eq!(found.len(), 3);
 }
 
 #[test]
-fn an_end_before_what_the_caller_knows_is_damage() {
+fn end_before_the_known_durable_position_is_damage() {
     let vfs = FaultVfs::new(1);
-    let places = log_of(&vfs, 5, &[4]);
-    flip(&vfs, places[4].payload);
-    let knows = |durable_at_least| LogOptions { durable_at_least, ..small() };
-    expect_damage(&vfs, knows(places[4].end), header_of(&places[4]));
-    let from_the_end = LogOptions { replay_from: Some(places[4].end), ..small() };
-    collect(&vfs.crash_image(1), from_the_end).expect("what is not replayed is not looked at");
-    collect(&vfs, knows(header_of(&places[4]))).unwrap();
+    let frames = log_of(&vfs, 5, &[4]);
+    flip(&vfs, frames[4].payload);
+    let with_durable_end = |durable_at_least| LogOptions { durable_at_least, ..small() };
+    expect_damage(&vfs, with_durable_end(frames[4].end), header_of(&frames[4]));
+    let from_the_end = LogOptions { replay_from: Some(frames[4].end), ..small() };
+    collect(&vfs.crash_image(1), from_the_end).expect("frames that are not replayed are not checked");
+    collect(&vfs, with_durable_end(header_of(&frames[4]))).unwrap();
 }
 
 #[test]
-fn a_finished_segment_ends_with_its_seal() {
+fn sealed_segment_must_end_with_its_seal() {
     let vfs = FaultVfs::new(1);
-    let places = log_of(&vfs, 120, &[]);
-    let last_of_first = places.iter().rev().find(|place| place.payload.segment() == 1).unwrap();
-    for place in [last_of_first.payload, last_of_first.end] {
+    let frames = log_of(&vfs, 120, &[]);
+    let last_of_first = frames.iter().rev().find(|position| position.payload.segment() == 1).unwrap();
+    for position in [last_of_first.payload, last_of_first.end] {
         let vfs = vfs.crash_image(1);
-        flip(&vfs, place);
-        let end = if place == last_of_first.end { place } else { header_of(last_of_first) };
+        flip(&vfs, position);
+        let end = if position == last_of_first.end { position } else { header_of(last_of_first) };
         expect_damage(&vfs, small(), end);
     }
-    // A file longer than its seal, as a crash leaves it, is as good, and shortened.
+    // A file longer than its seal, as a crash leaves it, is valid, and is truncated.
     vfs.damage("log/0000000001.log", |bytes| bytes.extend_from_slice(&[0; 999]));
-    let from_later = LogOptions { replay_from: Some(places[100].end), ..small() };
+    let from_later = LogOptions { replay_from: Some(frames[100].end), ..small() };
     let (_, found) = collect(&vfs, from_later).unwrap();
     assert_eq!(found.len(), 19);
     let length = vfs.content("log/0000000001.log").unwrap().len();
@@ -118,9 +119,9 @@ fn a_finished_segment_ends_with_its_seal() {
 }
 
 #[test]
-fn a_torn_frame_does_not_come_back_behind_later_ones() {
+fn torn_frame_stays_invalid_after_later_appends() {
     let vfs = FaultVfs::new(1);
-    let places = {
+    let frames = {
         let (log, _) = collect(&vfs, small()).unwrap();
         let a = log.append(Sequence::new(1), b"torn....").unwrap();
         let b = log.append(Sequence::new(2), b"unsaved").unwrap();
@@ -128,27 +129,27 @@ fn a_torn_frame_does_not_come_back_behind_later_ones() {
         log.commit(c.end, Level::Written).unwrap();
         [a, b, c]
     };
-    flip(&vfs, places[0].payload);
+    flip(&vfs, frames[0].payload);
     let (log, found) = collect(&vfs, small()).unwrap();
     assert!(found.is_empty());
-    // The mark that recovery wrote took the torn frame's place; now b is written over, and c would follow.
+    // The mark written by recovery replaced the torn frame; `b` is overwritten next, and `c` would follow.
     let next = log.append(Sequence::new(4), b"another").unwrap();
     log.commit(next.end, Level::Flushed).unwrap();
-    assert_eq!((next.payload, next.end), (places[1].payload, places[1].end), "the frame behind it would fit");
+    assert_eq!((next.payload, next.end), (frames[1].payload, frames[1].end), "the frame after it would fit");
     drop(log);
     let (_, found) = collect(&vfs, small()).unwrap();
     assert_eq!(found, [b"another".to_vec()]);
 }
 
-/// Whenever recovery is cut off, the torn bytes are in the log still, or in their copy already.
+/// Wherever recovery is interrupted, the torn bytes are either still in the log or already in their copy.
 #[test]
-fn a_torn_end_is_kept_before_it_is_zeroed() {
+fn torn_end_is_copied_before_it_is_zeroed() {
     let disk = FaultVfs::new(1);
-    let places = log_of(&disk, 40, &[38]);
-    flip(&disk, places[39].payload);
-    let (name, start) = (segment::segment_name(places[39].end.segment()), header_of(&places[39]).offset() as usize);
-    let torn = disk.content(&name).unwrap()[start..places[39].end.offset() as usize].to_vec();
-    let copy = format!("log/torn-{:010}-{start:010}", places[39].end.segment());
+    let frames = log_of(&disk, 40, &[38]);
+    flip(&disk, frames[39].payload);
+    let (name, start) = (segment::segment_name(frames[39].end.segment()), header_of(&frames[39]).offset() as usize);
+    let torn = disk.content(&name).unwrap()[start..frames[39].end.offset() as usize].to_vec();
+    let copy = format!("log/torn-{:010}-{start:010}", frames[39].end.segment());
     for nth in 1.. {
         let vfs = disk.crash_image(nth);
         vfs.fail(Call::AnyChange, nth, Failure::Broken, true);
@@ -166,7 +167,7 @@ fn a_torn_end_is_kept_before_it_is_zeroed() {
 }
 
 #[test]
-fn few_torn_ends_are_kept() {
+fn at_most_four_torn_ends_are_kept() {
     let vfs = FaultVfs::new(1);
     for _ in 0..9 {
         let (log, _) = collect(&vfs, small()).unwrap();
@@ -179,9 +180,9 @@ fn few_torn_ends_are_kept() {
     assert_eq!(vfs.list("log").unwrap().iter().filter(|name| name.starts_with("torn-")).count(), 4);
 }
 
-/// Each bit of a closed log, flipped: an error, or every frame as it was.
+/// With any bit of a closed log flipped, opening either fails or returns every frame unchanged.
 #[test]
-fn no_flipped_bit_of_a_closed_log_goes_unnoticed() {
+fn every_flipped_bit_of_a_closed_log_is_detected_or_harmless() {
     let vfs = FaultVfs::new(1);
     log_of(&vfs, 80, &[3, 30, 75]);
     let (log, all) = collect(&vfs, small()).unwrap();
@@ -209,11 +210,11 @@ fn no_flipped_bit_of_a_closed_log_goes_unnoticed() {
     assert!(refused > 5 * harmless / 4, "{refused} refused, {harmless} harmless");
 }
 
-/// Each finished segment cut anywhere, or with a page of zeros, or with another place's page: an error.
+/// A sealed segment truncated anywhere, or with a zeroed or misplaced page, is an error.
 #[test]
-fn cut_zeroed_and_misplaced_pages_are_noticed() {
+fn truncated_zeroed_and_misplaced_pages_are_detected() {
     let vfs = FaultVfs::new(1);
-    let places = log_of(&vfs, 60, &[59]);
+    let frames = log_of(&vfs, 60, &[59]);
     let name = "log/0000000001.log";
     let length = vfs.content(name).unwrap().len();
     let check = |change: &dyn Fn(&mut Vec<u8>)| {
@@ -227,37 +228,37 @@ fn cut_zeroed_and_misplaced_pages_are_noticed() {
     (512..length - 512)
         .step_by(512)
         .for_each(|start| check(&|bytes| bytes.copy_within(start..start + 512, start - 512)));
-    // The last segment cut: the caller knows how far the log went.
-    let last = places[59].end;
-    let knows = LogOptions { durable_at_least: last, ..small() };
+    // For a truncated last segment, the caller's knowledge of the log's end reveals the damage.
+    let last = frames[59].end;
+    let with_durable_end = LogOptions { durable_at_least: last, ..small() };
     let name = segment::segment_name(last.segment());
     for cut in 0..last.offset() as usize {
         let vfs = vfs.crash_image(1);
         vfs.damage(&name, |bytes| bytes.truncate(cut));
-        assert_eq!(collect(&vfs, knows.clone()).err().unwrap().kind(), ErrorKind::Corrupt);
+        assert_eq!(collect(&vfs, with_durable_end.clone()).err().unwrap().kind(), ErrorKind::Corrupt);
     }
 }
 
 #[test]
-fn missing_and_foreign_segments_are_named() {
+fn missing_and_foreign_segments_are_reported_by_name() {
     let vfs = FaultVfs::new(1);
-    let places = log_of(&vfs, 120, &[119]);
-    let count = places[119].end.segment();
+    let frames = log_of(&vfs, 120, &[119]);
+    let count = frames[119].end.segment();
     assert!(count > 3);
     for lost in 1..count {
         let vfs = vfs.crash_image(1);
         let name = segment::segment_name(lost);
         vfs.remove(&name).unwrap();
-        let error = collect(&vfs, small()).err().expect("a lost segment is missed");
+        let error = collect(&vfs, small()).err().expect("a lost segment is detected");
         assert!(error.kind() == ErrorKind::Corrupt && error.message().contains(&name), "{error:?}");
     }
     let all_lost = FaultVfs::new(2);
-    let knows = LogOptions { durable_at_least: places[50].end, ..small() };
-    assert_eq!(collect(&all_lost, knows.clone()).err().unwrap().kind(), ErrorKind::Corrupt);
+    let with_durable_end = LogOptions { durable_at_least: frames[50].end, ..small() };
+    assert_eq!(collect(&all_lost, with_durable_end.clone()).err().unwrap().kind(), ErrorKind::Corrupt);
     let last_lost = vfs.crash_image(1);
     last_lost.remove(&segment::segment_name(count)).unwrap();
-    let knows = LogOptions { replay_from: Some(places[119].end), ..small() };
-    assert_eq!(collect(&last_lost, knows).err().unwrap().kind(), ErrorKind::Corrupt);
+    let with_durable_end = LogOptions { replay_from: Some(frames[119].end), ..small() };
+    assert_eq!(collect(&last_lost, with_durable_end).err().unwrap().kind(), ErrorKind::Corrupt);
 
     let other = FaultVfs::new(3);
     log_of(&other, 120, &[119]);
@@ -270,10 +271,10 @@ fn missing_and_foreign_segments_are_named() {
 }
 
 #[test]
-fn replay_begins_at_frames_only() {
+fn replay_starts_only_at_frame_boundaries() {
     let vfs = FaultVfs::new(1);
-    let places = log_of(&vfs, 20, &[19]);
-    let last = places[19].end;
+    let frames = log_of(&vfs, 20, &[19]);
+    let last = frames[19].end;
     for offset in 0..5000 {
         let from = LogPosition::new(last.segment(), offset);
         let options = LogOptions { replay_from: Some(from), ..small() };
@@ -281,14 +282,14 @@ fn replay_begins_at_frames_only() {
         let before = files(&vfs);
         let outcome = collect(&vfs, options);
         let is_end =
-            from.offset() == 64 || from == header_of(&places[0]) || places.iter().any(|place| place.end == from);
+            from.offset() == 64 || from == header_of(&frames[0]) || frames.iter().any(|position| position.end == from);
         assert_eq!(outcome.is_ok(), is_end, "offset {offset}");
         assert!(is_end || files(&vfs) == before);
     }
 }
 
 #[test]
-fn random_bytes_are_no_log_and_no_panic() {
+fn random_bytes_never_panic_or_replay_as_frames() {
     let vfs = FaultVfs::new(1);
     log_of(&vfs, 80, &[70]);
     for seed in 0..300 {

@@ -1,6 +1,8 @@
-//! The real disk: a directory of files, read and written at offsets, flushed with `fdatasync` (or what the platform has).
+//! File access to the real disk: a directory of files, read and written at offsets and flushed with `fdatasync` or the
+//! platform's equivalent.
 //!
-//! `File::sync_data` and `sync_all` reach the medium on every platform (`F_FULLFSYNC` on Apple's); raw `fsync` does not.
+//! `File::sync_data` and `sync_all` reach the medium on every platform (`F_FULLFSYNC` on Apple systems); a raw `fsync`
+//! does not.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -9,13 +11,13 @@ use std::sync::Arc;
 
 use super::{Vfs, VfsFile, VfsLock};
 
-/// Files in a directory of the real disk.
+/// A directory on the real disk.
 pub(crate) struct DiskVfs {
     directory: PathBuf,
 }
 
 impl DiskVfs {
-    /// Uses `directory`, creating it if there is none, with its name flushed.
+    /// Uses `directory`, creating it if it does not exist and flushing its name.
     pub(crate) fn new(directory: &Path) -> io::Result<Self> {
         let directory = std::path::absolute(directory)?;
         create_and_sync(&directory)?;
@@ -47,7 +49,7 @@ impl Vfs for DiskVfs {
         };
         let mut names = Vec::new();
         for entry in entries {
-            // A name that is not UTF-8 is none of ours.
+            // Stemma's file names are always UTF-8.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -135,18 +137,19 @@ impl VfsFile for DiskFile {
     }
 }
 
-/// The lock belongs to the open file: the system releases it when the process ends, however it ends.
+/// The lock belongs to the open file: the system releases it when the process ends, for whatever reason.
 struct DiskLock {
     _file: File,
 }
 
 impl VfsLock for DiskLock {}
 
-/// Creates what is missing of `directory`, from the top down, flushing the name of each in the one above it.
+/// Creates the missing part of `directory` from the top down, flushing the name of each directory in its parent.
 fn create_and_sync(directory: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = directory.ancestors().take_while(|path| !path.is_dir()).collect();
     if missing.is_empty() {
-        // Whoever created it may have been killed before flushing its name. Not everybody may open what is above.
+        // A process that created it may have been killed before it flushed the name. The parent may be unreadable for
+        // this user.
         return match directory.parent().map(sync_directory) {
             Some(Err(error)) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
             _ => Ok(()),
@@ -169,7 +172,7 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Elsewhere a directory can't be opened for flushing; the file system journals its names.
+/// On other platforms a directory can't be opened for flushing; the file system journals its names.
 #[cfg(not(unix))]
 fn sync_directory(_directory: &Path) -> io::Result<()> {
     Ok(())

@@ -1,14 +1,14 @@
-//! A disk that fails, lies and loses power, for tests.
+//! Fault-injecting disk for tests: I/O errors, lost flushes and power loss.
 //!
-//! Files live in RAM together with what of them is *durable*: the content and the names that the last honest flush saved. Since then
-//! every 512-byte sector written, every change of length and every change of a name is unsaved, and [`FaultVfs::crash_image`]
-//! makes the world as a loss of power may leave it: of what is unsaved any part survives, in any order. A sector is either
-//! old or new, never mixed; a name is either changed or not.
+//! Files are held in memory together with their *durable* state: the content and names saved by the last successful
+//! flush. Every 512-byte sector, file length and name changed since then is unsaved. [`FaultVfs::crash_image`] builds
+//! the state that a power loss may leave behind: any subset of the unsaved changes survives, in any order. A sector is
+//! either old or new, never mixed; a name is either changed or not.
 //!
-//! A flush that fails behaves as on Linux: what it should have saved counts as clean from then on, so that no later flush saves
-//! it unless it is written again.
+//! A failed flush behaves as on Linux: the data it should have saved counts as clean from then on, and no later flush
+//! saves it unless it is written again.
 //!
-//! Everything is decided by seeds: the same calls meet the same faults.
+//! All decisions derive from seeds: the same calls always see the same faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,21 +22,21 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 
 const SECTOR_BYTES: usize = 512;
 
-/// So many versions of one unsaved sector are remembered.
+/// Maximum number of versions remembered per unsaved sector.
 const VERSION_COUNT_MAX: usize = 4;
 
-/// A small generator of random numbers (SplitMix64): the same seed gives the same numbers, everywhere.
+/// A small random number generator (SplitMix64): the same seed gives the same numbers on every platform.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The generator that begins at `seed`.
+    /// Creates the generator for `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// The next number, any of the 2^64.
+    /// The next number, uniform over all 64-bit values.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -50,36 +50,36 @@ impl Random {
         self.number() % bound
     }
 
-    /// True in `per_mille` of a thousand cases.
+    /// Returns true with a probability of `per_mille` / 1,000.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < u64::from(per_mille)
     }
 }
 
-/// What a caller asks of the disk.
+/// A kind of file system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
-    /// A read of a file's bytes.
+    /// A read from a file.
     Read,
-    /// A write: any part of it may be done before it fails.
+    /// A write. Any part of it may be done before it fails.
     Write,
     /// A flush of a file.
     Sync,
     /// A change of a file's length.
     SetLen,
-    /// The creation of a file or directory.
+    /// Creation of a file or directory.
     Create,
-    /// A change of name.
+    /// A rename.
     Rename,
-    /// The removal of a name.
+    /// Removal of a file.
     Remove,
     /// A flush of a directory's names.
     SyncDir,
-    /// Every call that changes or saves something.
+    /// Any call that changes or flushes something.
     AnyChange,
 }
 
-/// How it fails.
+/// The error of an injected failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// `EIO`.
@@ -97,22 +97,22 @@ impl Failure {
     }
 }
 
-/// A disk in RAM whose failures are planned. Clones are the same disk.
+/// An in-memory disk with planned failures. Clones share the same disk.
 #[derive(Clone)]
 pub struct FaultVfs {
-    world: Arc<Mutex<World>>,
+    disk: Arc<Mutex<SimulatedDisk>>,
     locked: Arc<AtomicBool>,
 }
 
-struct World {
+struct SimulatedDisk {
     files: BTreeMap<u64, FileState>,
     next_file: u64,
     names: Names,
     durable_names: Names,
-    /// Since they were last saved, in order.
+    /// Name changes since the last directory flush, in order.
     unsaved_names: Vec<NameChange>,
     counts: BTreeMap<Call, u64>,
-    planned: Vec<Planned>,
+    planned: Vec<PlannedFailure>,
     dropped_per_mille: u32,
     sync_takes: Duration,
     random: Random,
@@ -124,21 +124,21 @@ struct Names {
     directories: BTreeSet<String>,
 }
 
-/// One atomic change of names, saved by a flush of its directory.
+/// One atomic change of names, made durable by a flush of its directory.
 #[derive(Clone)]
 struct NameChange {
     directory: String,
     removed: Option<String>,
-    added: Option<(String, Added)>,
+    added: Option<(String, AddedName)>,
 }
 
 #[derive(Clone, Copy)]
-enum Added {
+enum AddedName {
     File(u64),
     Directory,
 }
 
-struct Planned {
+struct PlannedFailure {
     call: Call,
     at: u64,
     is_sticky: bool,
@@ -151,19 +151,19 @@ type Sector = [u8; SECTOR_BYTES];
 struct FileState {
     content: Vec<u8>,
     durable: Vec<u8>,
-    /// Written since the last flush, oldest version first.
+    /// Sectors written since the last flush, oldest version first.
     unsaved: BTreeMap<usize, Vec<Sector>>,
-    /// Of these a flush is being made.
+    /// Sectors of the flushes in progress.
     saving: Vec<BTreeMap<usize, Vec<Sector>>>,
-    /// Written before a flush that failed: no flush will save them.
+    /// Sectors written before a failed flush: no later flush saves them.
     forgotten: BTreeMap<usize, Vec<Sector>>,
     unsaved_lengths: Vec<usize>,
 }
 
 impl FaultVfs {
-    /// An empty disk. The seed decides what part of a failing write is done, and which flushes are dropped.
+    /// Creates an empty disk. The seed determines how much of a failing write is done and which flushes are lost.
     pub fn new(seed: u64) -> Self {
-        Self::from_world(World {
+        Self::from_disk(SimulatedDisk {
             files: BTreeMap::new(),
             next_file: 1,
             names: Names::default(),
@@ -177,56 +177,56 @@ impl FaultVfs {
         })
     }
 
-    fn from_world(world: World) -> Self {
-        FaultVfs { world: Arc::new(Mutex::new(world)), locked: Arc::default() }
+    fn from_disk(disk: SimulatedDisk) -> Self {
+        FaultVfs { disk: Arc::new(Mutex::new(disk)), locked: Arc::default() }
     }
 
-    /// Lets the `nth` (from 1) such call from now on fail, and with `is_sticky` every one after it.
+    /// Makes the `nth` (from 1) such call from now on fail; with `is_sticky`, every later one as well.
     pub fn fail(&self, call: Call, nth: u64, failure: Failure, is_sticky: bool) {
-        let mut world = self.world.lock();
-        let at = world.count(call) + nth;
-        world.planned.push(Planned { call, at, is_sticky, failure });
+        let mut disk = self.disk.lock();
+        let at = disk.count(call) + nth;
+        disk.planned.push(PlannedFailure { call, at, is_sticky, failure });
     }
 
-    /// Lets so many of a thousand flushes, of files and of names, do nothing and say nothing.
+    /// Makes `per_mille` of 1,000 flushes, of files and directories, silently do nothing.
     pub fn drop_syncs(&self, per_mille: u32) {
-        self.world.lock().dropped_per_mille = per_mille;
+        self.disk.lock().dropped_per_mille = per_mille;
     }
 
-    /// Lets every flush of a file take so long, before it does what it does.
+    /// Makes every flush of a file take this long before it has an effect.
     pub fn slow_syncs(&self, takes: Duration) {
-        self.world.lock().sync_takes = takes;
+        self.disk.lock().sync_takes = takes;
     }
 
-    /// Nothing fails any more. What failed stays as it is.
+    /// Cancels all planned failures. Damage that already happened remains.
     pub fn heal(&self) {
-        let mut world = self.world.lock();
-        world.planned.clear();
-        world.dropped_per_mille = 0;
+        let mut disk = self.disk.lock();
+        disk.planned.clear();
+        disk.dropped_per_mille = 0;
     }
 
-    /// How often a call was made, failed ones included.
+    /// The number of calls of a kind so far, including failed ones.
     pub fn count(&self, call: Call) -> u64 {
-        self.world.lock().count(call)
+        self.disk.lock().count(call)
     }
 
-    /// The disk as a loss of power at this moment may leave it.
+    /// Returns the disk as a power loss at this point may leave it.
     pub fn crash_image(&self, seed: u64) -> FaultVfs {
-        let world = self.world.lock();
+        let disk = self.disk.lock();
         let mut random = Random::new(seed);
-        let names = world.names_after_crash(&mut random);
+        let names = disk.names_after_crash(&mut random);
         let keep_rates = [0, 100, 500, 900, 980, 1000];
         let keep = keep_rates[random.below(keep_rates.len() as u64) as usize];
         let mut files = BTreeMap::new();
         for &number in names.files.values() {
-            if let Some(file) = world.files.get(&number) {
+            if let Some(file) = disk.files.get(&number) {
                 let content = file.after_crash(&mut random, keep);
                 files.insert(number, FileState { durable: content.clone(), content, ..FileState::default() });
             }
         }
-        FaultVfs::from_world(World {
+        FaultVfs::from_disk(SimulatedDisk {
             files,
-            next_file: world.next_file,
+            next_file: disk.next_file,
             durable_names: names.clone(),
             names,
             unsaved_names: Vec::new(),
@@ -238,11 +238,11 @@ impl FaultVfs {
         })
     }
 
-    /// Changes a file's bytes as rot would: unseen, and durable.
+    /// Corrupts a file's bytes silently and durably, as bit rot would.
     pub fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
-        let mut world = self.world.lock();
-        let number = *world.names.files.get(name).expect("a test damages a file that is there");
-        let file = world.files.get_mut(&number).expect("a name has its file");
+        let mut disk = self.disk.lock();
+        let number = *disk.names.files.get(name).expect("a test damages an existing file");
+        let file = disk.files.get_mut(&number).expect("every name has a file");
         change(&mut file.content);
         file.durable = file.content.clone();
         file.unsaved.clear();
@@ -251,21 +251,21 @@ impl FaultVfs {
         file.unsaved_lengths.clear();
     }
 
-    /// A file's bytes as a reader sees them.
+    /// The current content of a file.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
-        let world = self.world.lock();
-        let number = world.names.files.get(name)?;
-        world.files.get(number).map(|file| file.content.clone())
+        let disk = self.disk.lock();
+        let number = disk.names.files.get(name)?;
+        disk.files.get(number).map(|file| file.content.clone())
     }
 }
 
-impl World {
+impl SimulatedDisk {
     fn count(&self, call: Call) -> u64 {
         self.counts.get(&call).copied().unwrap_or(0)
     }
 
-    /// Counts a call and says whether it is to fail.
-    fn meet(&mut self, call: Call) -> io::Result<()> {
+    /// Counts a call and returns an error if it is planned to fail.
+    fn record_call(&mut self, call: Call) -> io::Result<()> {
         *self.counts.entry(call).or_insert(0) += 1;
         if call != Call::Read {
             *self.counts.entry(Call::AnyChange).or_insert(0) += 1;
@@ -316,11 +316,11 @@ impl Names {
             self.files.remove(removed);
         }
         match &change.added {
-            Some((name, Added::File(number))) => {
+            Some((name, AddedName::File(number))) => {
                 self.files.retain(|_, other| other != number);
                 self.files.insert(name.clone(), *number);
             }
-            Some((name, Added::Directory)) => {
+            Some((name, AddedName::Directory)) => {
                 self.directories.insert(name.clone());
             }
             None => {}
@@ -338,13 +338,13 @@ impl FileState {
         self.content[offset..end].copy_from_slice(bytes);
         if !bytes.is_empty() {
             for sector in offset / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES {
-                self.remember(sector);
+                self.mark_unsaved(sector);
             }
         }
     }
 
-    /// Notes a sector as written, with all it holds now.
-    fn remember(&mut self, sector: usize) {
+    /// Records the current content of a sector as unsaved.
+    fn mark_unsaved(&mut self, sector: usize) {
         let content = sector_of(&self.content, sector);
         self.forgotten.remove(&sector);
         let versions = self.unsaved.entry(sector).or_default();
@@ -363,11 +363,11 @@ impl FileState {
             self.unsaved.retain(|&sector, _| sector <= last);
             self.saving.iter_mut().for_each(|saving| saving.retain(|&sector, _| sector <= last));
             self.forgotten.retain(|&sector, _| sector <= last);
-            self.remember(last);
+            self.mark_unsaved(last);
         }
     }
 
-    /// A flush begins: it saves what was written until now, and not what is written while it runs.
+    /// Starts a flush, which saves the sectors written so far, but not those written while it runs.
     fn begin_save(&mut self) {
         self.saving.push(std::mem::take(&mut self.unsaved));
     }
@@ -382,8 +382,8 @@ impl FileState {
         }
     }
 
-    /// A flush failed: its sectors are clean now, and on the disk or not.
-    fn forget(&mut self) {
+    /// Fails a flush: its sectors count as clean from now on and may or may not be on the disk.
+    fn fail_save(&mut self) {
         for (sector, versions) in self.saving.remove(0) {
             if !self.unsaved.contains_key(&sector) {
                 self.forgotten.insert(sector, versions);
@@ -391,8 +391,8 @@ impl FileState {
         }
     }
 
-    /// A flush did nothing and said nothing.
-    fn drop_save(&mut self) {
+    /// Loses a flush silently: its sectors stay unsaved.
+    fn lose_save(&mut self) {
         for (sector, mut versions) in self.saving.remove(0) {
             versions.append(self.unsaved.entry(sector).or_default());
             self.unsaved.insert(sector, versions);
@@ -402,7 +402,7 @@ impl FileState {
     fn after_crash(&self, random: &mut Random, keep: u32) -> Vec<u8> {
         let mut content = self.durable.clone();
         if !self.unsaved_lengths.is_empty() {
-            // None of the changes, all, or those up to some moment.
+            // None of the changes, all of them, or a prefix.
             let count = self.unsaved_lengths.len();
             let kept = random.below(count as u64 + 3) as usize;
             change_length(&mut content, &self.unsaved_lengths[..kept.min(count)]);
@@ -423,7 +423,7 @@ impl FileState {
     }
 }
 
-/// Cuts and extends as often as was asked, so that what was cut comes back as zeros.
+/// Applies every change of length in order, so that bytes cut off and restored read as zeros.
 fn change_length(content: &mut Vec<u8>, lengths: &[usize]) {
     for &bytes in lengths {
         content.resize(bytes, 0);
@@ -438,7 +438,7 @@ fn sector_of(content: &[u8], sector: usize) -> Sector {
     bytes
 }
 
-/// Writes a sector into a file, as far as the file goes.
+/// Writes a sector into a file, up to the file's end.
 fn put_sector(content: &mut [u8], sector: usize, version: &Sector) {
     let start = (sector * SECTOR_BYTES).min(content.len());
     let end = (start + SECTOR_BYTES).min(content.len());
@@ -451,64 +451,64 @@ fn parent(name: &str) -> &str {
 
 impl Vfs for FaultVfs {
     fn open(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
-        match self.world.lock().names.files.get(name) {
-            Some(&number) => Ok(Arc::new(FaultFile { world: Arc::clone(&self.world), number })),
+        match self.disk.lock().names.files.get(name) {
+            Some(&number) => Ok(Arc::new(FaultFile { disk: Arc::clone(&self.disk), number })),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
-        let mut world = self.world.lock();
-        world.meet(Call::Create)?;
-        if world.names.files.contains_key(name) {
+        let mut disk = self.disk.lock();
+        disk.record_call(Call::Create)?;
+        if disk.names.files.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let number = world.next_file;
-        world.next_file += 1;
-        world.files.insert(number, FileState::default());
-        let added = Some((name.to_owned(), Added::File(number)));
-        world.change_names(NameChange { directory: parent(name).to_owned(), removed: None, added });
-        Ok(Arc::new(FaultFile { world: Arc::clone(&self.world), number }))
+        let number = disk.next_file;
+        disk.next_file += 1;
+        disk.files.insert(number, FileState::default());
+        let added = Some((name.to_owned(), AddedName::File(number)));
+        disk.change_names(NameChange { directory: parent(name).to_owned(), removed: None, added });
+        Ok(Arc::new(FaultFile { disk: Arc::clone(&self.disk), number }))
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        let world = self.world.lock();
-        let all = world.names.files.keys().chain(&world.names.directories);
+        let disk = self.disk.lock();
+        let all = disk.names.files.keys().chain(&disk.names.directories);
         Ok(all.filter_map(|name| child_of(directory, name)).map(str::to_owned).collect())
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut world = self.world.lock();
-        world.meet(Call::Rename)?;
-        let number = *world.names.files.get(from).ok_or(io::ErrorKind::NotFound)?;
-        let added = Some((to.to_owned(), Added::File(number)));
-        world.change_names(NameChange { directory: parent(to).to_owned(), removed: Some(from.to_owned()), added });
+        let mut disk = self.disk.lock();
+        disk.record_call(Call::Rename)?;
+        let number = *disk.names.files.get(from).ok_or(io::ErrorKind::NotFound)?;
+        let added = Some((to.to_owned(), AddedName::File(number)));
+        disk.change_names(NameChange { directory: parent(to).to_owned(), removed: Some(from.to_owned()), added });
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut world = self.world.lock();
-        world.meet(Call::Remove)?;
-        if !world.names.files.contains_key(name) {
+        let mut disk = self.disk.lock();
+        disk.record_call(Call::Remove)?;
+        if !disk.names.files.contains_key(name) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let removed = Some(name.to_owned());
-        world.change_names(NameChange { directory: parent(name).to_owned(), removed, added: None });
+        disk.change_names(NameChange { directory: parent(name).to_owned(), removed, added: None });
         Ok(())
     }
 
     fn sync_dir(&self, directory: &str) -> io::Result<()> {
-        let mut world = self.world.lock();
-        world.meet(Call::SyncDir)?;
-        if world.is_dropped() {
+        let mut disk = self.disk.lock();
+        disk.record_call(Call::SyncDir)?;
+        if disk.is_dropped() {
             return Ok(());
         }
-        let unsaved = std::mem::take(&mut world.unsaved_names);
+        let unsaved = std::mem::take(&mut disk.unsaved_names);
         for change in unsaved {
             if change.directory == directory {
-                world.durable_names.apply(&change);
+                disk.durable_names.apply(&change);
             } else {
-                world.unsaved_names.push(change);
+                disk.unsaved_names.push(change);
             }
         }
         Ok(())
@@ -518,12 +518,12 @@ impl Vfs for FaultVfs {
         let ends = directory.match_indices('/').map(|(end, _)| end).chain([directory.len()]);
         for end in ends {
             let name = &directory[..end];
-            let mut world = self.world.lock();
-            if !world.names.directories.contains(name) {
-                world.meet(Call::Create)?;
-                let added = Some((name.to_owned(), Added::Directory));
-                world.change_names(NameChange { directory: parent(name).to_owned(), removed: None, added });
-                drop(world);
+            let mut disk = self.disk.lock();
+            if !disk.names.directories.contains(name) {
+                disk.record_call(Call::Create)?;
+                let added = Some((name.to_owned(), AddedName::Directory));
+                disk.change_names(NameChange { directory: parent(name).to_owned(), removed: None, added });
+                drop(disk);
                 self.sync_dir(parent(name))?;
             }
         }
@@ -543,15 +543,15 @@ impl Vfs for FaultVfs {
 }
 
 struct FaultFile {
-    world: Arc<Mutex<World>>,
+    disk: Arc<Mutex<SimulatedDisk>>,
     number: u64,
 }
 
 impl VfsFile for FaultFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut world = self.world.lock();
-        world.meet(Call::Read)?;
-        let content = &world.file(self.number).content;
+        let mut disk = self.disk.lock();
+        disk.record_call(Call::Read)?;
+        let content = &disk.file(self.number).content;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
         let count = buffer.len().min(content.len() - start);
         buffer[..count].copy_from_slice(&content[start..start + count]);
@@ -560,34 +560,34 @@ impl VfsFile for FaultFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let mut world = self.world.lock();
-        match world.meet(Call::Write) {
+        let mut disk = self.disk.lock();
+        match disk.record_call(Call::Write) {
             Ok(()) => {
-                world.file(self.number).write(bytes, offset);
+                disk.file(self.number).write(bytes, offset);
                 Ok(())
             }
             Err(error) => {
-                let done = world.random.below(bytes.len() as u64 + 1) as usize;
-                world.file(self.number).write(&bytes[..done], offset);
+                let done = disk.random.below(bytes.len() as u64 + 1) as usize;
+                disk.file(self.number).write(&bytes[..done], offset);
                 Err(error)
             }
         }
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut world = self.world.lock();
-        world.file(self.number).begin_save();
-        let takes = world.sync_takes;
+        let mut disk = self.disk.lock();
+        disk.file(self.number).begin_save();
+        let takes = disk.sync_takes;
         if !takes.is_zero() {
-            drop(world);
+            drop(disk);
             std::thread::sleep(takes);
-            world = self.world.lock();
+            disk = self.disk.lock();
         }
-        match world.meet(Call::Sync) {
-            Ok(()) if world.is_dropped() => world.file(self.number).drop_save(),
-            Ok(()) => world.file(self.number).end_save(),
+        match disk.record_call(Call::Sync) {
+            Ok(()) if disk.is_dropped() => disk.file(self.number).lose_save(),
+            Ok(()) => disk.file(self.number).end_save(),
             Err(error) => {
-                world.file(self.number).forget();
+                disk.file(self.number).fail_save();
                 return Err(error);
             }
         }
@@ -596,13 +596,13 @@ impl VfsFile for FaultFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let mut world = self.world.lock();
-        world.meet(Call::SetLen)?;
-        world.file(self.number).set_len(bytes);
+        let mut disk = self.disk.lock();
+        disk.record_call(Call::SetLen)?;
+        disk.file(self.number).set_len(bytes);
         Ok(())
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.world.lock().file(self.number).content.len() as u64)
+        Ok(self.disk.lock().file(self.number).content.len() as u64)
     }
 }

@@ -1,7 +1,7 @@
-//! Files in RAM, for databases that live as long as their process.
+//! In-memory files, for databases that exist only as long as their process.
 //!
-//! A file is a list of chunks that come into being when written, so a hole costs nothing, and a removed file's memory is free
-//! as soon as its last reader lets go.
+//! A file is a list of chunks allocated when written, so holes take no memory. The memory of a removed file is freed as
+//! soon as its last reader drops it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,7 +13,7 @@ use crate::sync::{Mutex, RwLock};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// A directory in RAM.
+/// A directory in memory.
 #[derive(Default)]
 pub(crate) struct MemoryVfs {
     names: Mutex<Names>,
@@ -95,7 +95,7 @@ impl Vfs for MemoryVfs {
     }
 }
 
-/// The last part of `name` if it lies directly in `directory`.
+/// The last component of `name` if it is directly in `directory`.
 pub(super) fn child_of<'a>(directory: &str, name: &'a str) -> Option<&'a str> {
     let child = match directory {
         "" => name,
@@ -104,7 +104,7 @@ pub(super) fn child_of<'a>(directory: &str, name: &'a str) -> Option<&'a str> {
     (!child.is_empty() && !child.contains('/')).then_some(child)
 }
 
-/// A lock that is a flag.
+/// A lock implemented as a flag.
 pub(super) struct MemoryLock(pub(super) Arc<AtomicBool>);
 
 impl VfsLock for MemoryLock {}
@@ -117,11 +117,11 @@ impl Drop for MemoryLock {
 
 #[derive(Default)]
 struct MemoryFile {
-    content: RwLock<Content>,
+    content: RwLock<MemoryContent>,
 }
 
 #[derive(Default)]
-struct Content {
+struct MemoryContent {
     chunks: Vec<Option<Box<[u8]>>>,
     bytes: u64,
 }
@@ -132,7 +132,7 @@ impl VfsFile for MemoryFile {
         let count = content.bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
         while done < count {
-            let (chunk, start) = place(offset + done as u64)?;
+            let (chunk, start) = chunk_position(offset + done as u64)?;
             let step = (CHUNK_BYTES - start).min(count - done);
             let target = &mut buffer[done..done + step];
             match content.chunks.get(chunk).and_then(Option::as_ref) {
@@ -148,7 +148,7 @@ impl VfsFile for MemoryFile {
         let mut content = self.content.write();
         let mut done = 0;
         while done < bytes.len() {
-            let (chunk, start) = place(offset + done as u64)?;
+            let (chunk, start) = chunk_position(offset + done as u64)?;
             let step = (CHUNK_BYTES - start).min(bytes.len() - done);
             if content.chunks.len() <= chunk {
                 content.chunks.resize_with(chunk + 1, || None);
@@ -168,7 +168,7 @@ impl VfsFile for MemoryFile {
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut content = self.content.write();
         if bytes < content.bytes {
-            let (chunk, start) = place(bytes)?;
+            let (chunk, start) = chunk_position(bytes)?;
             if let Some(Some(last)) = content.chunks.get_mut(chunk) {
                 last[start..].fill(0);
             }
@@ -183,8 +183,8 @@ impl VfsFile for MemoryFile {
     }
 }
 
-/// Which chunk, and where in it.
-fn place(offset: u64) -> io::Result<(usize, usize)> {
+/// The chunk number and the offset in the chunk.
+fn chunk_position(offset: u64) -> io::Result<(usize, usize)> {
     let chunk = usize::try_from(offset / CHUNK_BYTES as u64).map_err(|_| io::ErrorKind::FileTooLarge)?;
     Ok((chunk, (offset % CHUNK_BYTES as u64) as usize))
 }

@@ -1,11 +1,11 @@
-//! One behaviour for every implementation.
+//! Contract tests run on every implementation of `Vfs`.
 
 use std::io;
 
 use super::*;
 
-/// What the log relies on, whatever the files are made of.
-fn behaves(vfs: &dyn Vfs) {
+/// Checks the behavior that the log relies on.
+fn check_contract(vfs: &dyn Vfs) {
     assert_eq!(vfs.list("log").unwrap(), Vec::<String>::new());
     vfs.create_dir_all("log/inner").unwrap();
     vfs.create_dir_all("log/inner").unwrap();
@@ -39,7 +39,7 @@ fn behaves(vfs: &dyn Vfs) {
     assert_eq!(vfs.open("log/b").unwrap().len().unwrap(), 70_010);
     vfs.remove("log/b").unwrap();
     assert_eq!(vfs.list("log").unwrap(), ["inner"]);
-    assert_eq!(file.read_at(&mut buffer, 70_000).unwrap(), 10, "who has it open goes on reading");
+    assert_eq!(file.read_at(&mut buffer, 70_000).unwrap(), 10, "an open handle stays readable after removal");
     assert!(vfs.remove("log/b").is_err() && vfs.rename("log/b", "log/c").is_err());
 
     let lock = DatabaseLock::acquire(vfs).unwrap();
@@ -49,14 +49,14 @@ fn behaves(vfs: &dyn Vfs) {
     DatabaseLock::acquire(vfs).unwrap();
 }
 
-/// What is only read behaves as what is written, but for the lock, which readers share; and the disk stays as it is.
+/// A read-only directory behaves like a writable one, except that readers share the lock and the disk does not change.
 #[test]
-fn what_is_only_read_seems_to_change_and_does_not() {
+fn read_only_vfs_shows_writes_without_changing_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("log")).unwrap();
     let path = directory.path().join("log/a");
     std::fs::write(&path, "x".repeat(10_000)).unwrap();
-    let vfs = ReadingVfs::new(directory.path()).unwrap();
+    let vfs = ReadOnlyVfs::new(directory.path()).unwrap();
     assert_eq!(vfs.open("log/nothing").err().unwrap().kind(), io::ErrorKind::NotFound);
     assert_eq!(vfs.create("log/a").err().unwrap().kind(), io::ErrorKind::AlreadyExists);
     let read = |vfs: &dyn Vfs, name: &str| {
@@ -69,7 +69,7 @@ fn what_is_only_read_seems_to_change_and_does_not() {
     let mut expected = "x".repeat(10_000);
     vfs.open("log/a").unwrap().write_at(b"hello", 4_094).unwrap();
     expected.replace_range(4_094..4_099, "hello");
-    assert_eq!(read(&vfs, "log/a"), expected, "also for who opens it again");
+    assert_eq!(read(&vfs, "log/a"), expected, "reopening the file shows the written bytes");
     let file = vfs.open("log/a").unwrap();
     file.set_len(9_000).unwrap();
     file.set_len(9_100).unwrap();
@@ -86,10 +86,10 @@ fn what_is_only_read_seems_to_change_and_does_not() {
 }
 
 #[test]
-fn readers_share_the_lock_and_a_writer_does_not() {
+fn readers_share_the_lock_and_writers_are_exclusive() {
     let directory = tempfile::tempdir().unwrap();
     let disk = DiskVfs::new(directory.path()).unwrap();
-    let reading = || ReadingVfs::new(directory.path()).unwrap();
+    let reading = || ReadOnlyVfs::new(directory.path()).unwrap();
     drop(DatabaseLock::acquire(&reading()).unwrap());
     let writer = DatabaseLock::acquire(&disk).unwrap();
     assert!(DatabaseLock::acquire(&reading()).is_err());
@@ -101,19 +101,19 @@ fn readers_share_the_lock_and_a_writer_does_not() {
 }
 
 #[test]
-fn the_disk_behaves() {
+fn disk_vfs_meets_the_contract() {
     let directory = tempfile::tempdir().unwrap();
     let below = directory.path().join("a/b.stemma");
-    behaves(&DiskVfs::new(&below).unwrap());
-    behaves(&DiskVfs::new(&directory.path().join("again")).unwrap());
+    check_contract(&DiskVfs::new(&below).unwrap());
+    check_contract(&DiskVfs::new(&directory.path().join("again")).unwrap());
 }
 
 #[test]
-fn the_faulty_disk_behaves_until_told_otherwise() {
-    behaves(&FaultVfs::new(1));
+fn fault_vfs_meets_the_contract_without_planned_failures() {
+    check_contract(&FaultVfs::new(1));
 }
 
 #[test]
-fn memory_behaves() {
-    behaves(&MemoryVfs::new());
+fn memory_vfs_meets_the_contract() {
+    check_contract(&MemoryVfs::new());
 }

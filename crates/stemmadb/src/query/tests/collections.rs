@@ -1,7 +1,7 @@
 //! A collection is one term: planned so, the same answers, and older trees are made anew or read without.
 
 use crate::options::Options;
-use crate::testing::Place;
+use crate::testing::TestStorage;
 use crate::tree::{Direction, Table};
 use crate::{Database, field, index};
 
@@ -81,7 +81,7 @@ fn a_collection_is_one_term() {
 
 #[test]
 fn a_tree_without_the_terms_is_built_anew() {
-    let place = Place::new(1);
+    let place = TestStorage::new(1);
     let db = place.open(Options::new().background(false)).unwrap();
     filled(&db);
     make_old(&db);

@@ -1,4 +1,5 @@
-//! The log: bytes of a segment, frames whose checksums are right and whose content is not, and damage to what was written.
+//! Log fuzz target: arbitrary segment bytes, frames with valid checksums and arbitrary content, and damage to written
+//! frames.
 
 use std::sync::Arc;
 
@@ -10,20 +11,20 @@ use crate::tree::MemoryTree;
 use crate::value::varint;
 use crate::{Database, Durability, Options, Result};
 
-/// The database all of them are of: bytes mean the same from one run to the next.
+/// Id of the fuzzed databases: fixed, so that bytes mean the same in every run.
 const DATABASE: [u8; 16] = *b"fuzzed database.";
 const SEGMENT: &str = "log/0000000001.log";
-/// Where the first frame begins, behind the segment's header.
+/// Offset of the first frame, after the segment's header.
 const FRAMES_FROM: u64 = 64;
 const FRAMES_MAX: usize = 12;
 
-/// Opening says what is damaged, or shows what was written up to some point; neither it nor a database on it panics.
+/// Opening a log reports damage or replays a prefix of what was written; neither it nor a database on it panics.
 pub fn log(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind % 3 {
-        0 => segment(rest),
-        1 => records(rest),
-        _ => damage(rest),
+        0 => fuzz_segment(rest),
+        1 => fuzz_records(rest),
+        _ => fuzz_damage(rest),
     }
 }
 
@@ -31,7 +32,7 @@ fn options() -> LogOptions {
     LogOptions { segment_bytes: 4096, database_id: Some(DATABASE), ..LogOptions::default() }
 }
 
-/// The payloads of the frames that opening shows.
+/// The payloads of the frames that opening replays.
 fn payloads(vfs: &Arc<dyn Vfs>) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let log = Log::open(Arc::clone(vfs), options(), &mut |frame| {
@@ -42,10 +43,10 @@ fn payloads(vfs: &Arc<dyn Vfs>) -> Result<Vec<Vec<u8>>> {
     Ok(found)
 }
 
-/// A log of frames with these payloads.
-fn written<P: AsRef<[u8]>>(frames: &[P]) -> Arc<dyn Vfs> {
+/// Writes a log of frames with these payloads.
+fn write_log<P: AsRef<[u8]>>(frames: &[P]) -> Arc<dyn Vfs> {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
-    let log = Log::open(Arc::clone(&vfs), options(), &mut |_| Ok(())).expect("an empty one");
+    let log = Log::open(Arc::clone(&vfs), options(), &mut |_| Ok(())).expect("an empty log opens");
     for (number, payload) in frames.iter().enumerate() {
         let appended = log.append(Sequence::new(number as u64 + 1), payload.as_ref()).expect("in memory");
         log.commit(appended.end, crate::log::Level::Written).expect("in memory");
@@ -54,31 +55,31 @@ fn written<P: AsRef<[u8]>>(frames: &[P]) -> Arc<dyn Vfs> {
     vfs
 }
 
-/// Any bytes behind a good header, then a whole database on them.
-fn segment(bytes: &[u8]) {
-    let vfs = written::<&[u8]>(&[]);
+/// Arbitrary bytes after a valid segment header, then a database on them.
+fn fuzz_segment(bytes: &[u8]) {
+    let vfs = write_log::<&[u8]>(&[]);
     let file = vfs.open(SEGMENT).expect("just written");
     file.set_len(FRAMES_FROM).expect("in memory");
     file.write_at(bytes, FRAMES_FROM).expect("in memory");
     if payloads(&vfs).is_ok() {
-        read(vfs);
+        exercise_database(vfs);
     }
 }
 
-/// Transactions of records whose checksums are right: what lies behind them is not what anybody wrote.
-fn records(bytes: &[u8]) {
-    let mut given = Unstructured::new(bytes);
+/// Transactions of records with valid checksums and arbitrary content.
+fn fuzz_records(bytes: &[u8]) {
+    let mut input = Unstructured::new(bytes);
     let mut frames: Vec<Vec<u8>> = Vec::new();
-    while let (true, Ok(count)) = (frames.len() < FRAMES_MAX && !given.is_empty(), given.int_in_range(1..=3)) {
+    while let (true, Ok(count)) = (frames.len() < FRAMES_MAX && !input.is_empty(), input.int_in_range(1..=3)) {
         let mut payload = Vec::new();
         for _ in 0..count {
-            let Ok(length) = given.int_in_range(1..=200).map(|length: usize| length.min(given.len())) else { break };
-            let Ok(record) = given.bytes(length) else { break };
+            let Ok(length) = input.int_in_range(1..=200).map(|length: usize| length.min(input.len())) else { break };
+            let Ok(record) = input.bytes(length) else { break };
             push_record(record, &mut payload);
         }
         frames.push(payload);
     }
-    read(written(&frames));
+    exercise_database(write_log(&frames));
 }
 
 fn push_record(record: &[u8], payload: &mut Vec<u8>) {
@@ -89,30 +90,30 @@ fn push_record(record: &[u8], payload: &mut Vec<u8>) {
     payload.extend_from_slice(&checked);
 }
 
-/// A few bytes of a good log changed, or its end cut off: what is shown is a beginning of what was written.
-fn damage(bytes: &[u8]) {
+/// A few changed bytes in a valid log, or a truncated one: the replayed frames are a prefix of those written.
+fn fuzz_damage(bytes: &[u8]) {
     let frames: Vec<Vec<u8>> = (0..FRAMES_MAX).map(|number| vec![number as u8; 1 + number * 7]).collect();
-    let vfs = written(&frames);
-    let mut given = Unstructured::new(bytes);
+    let vfs = write_log(&frames);
+    let mut input = Unstructured::new(bytes);
     let file = vfs.open(SEGMENT).expect("just written");
     let length = file.len().expect("in memory").max(1);
-    // More could forge a checksum.
+    // More changes could forge a checksum.
     for _ in 0..3 {
-        let (Ok(at), Ok(byte)) = (given.int_in_range(0..=length - 1), given.arbitrary::<u8>()) else { break };
+        let (Ok(at), Ok(byte)) = (input.int_in_range(0..=length - 1), input.arbitrary::<u8>()) else { break };
         file.write_at(&[byte], at).expect("in memory");
     }
-    if given.ratio(1, 3).unwrap_or(false) {
-        let cut = given.int_in_range(0..=length).unwrap_or(length);
+    if input.ratio(1, 3).unwrap_or(false) {
+        let cut = input.int_in_range(0..=length).unwrap_or(length);
         file.set_len(cut).expect("in memory");
     }
     if let Ok(found) = payloads(&vfs) {
-        assert_eq!(found, frames[..found.len()], "what was shown was never written");
-        assert_eq!(payloads(&vfs).expect("opened before"), found, "opening again shows something else");
+        assert_eq!(found, frames[..found.len()], "a replayed frame was never written");
+        assert_eq!(payloads(&vfs).expect("opened before"), found, "opening again replays other frames");
     }
 }
 
-/// Everything a database on such a log can be asked.
-fn read(vfs: Arc<dyn Vfs>) {
+/// Calls the database's read operations and then some writes on such a log.
+fn exercise_database(vfs: Arc<dyn Vfs>) {
     let options = Options::new().background(false).durability(Durability::None);
     let Ok(db) = Database::start(vfs, Box::new(MemoryTree::new()), options, None, None, &mut |_| ()) else { return };
     if let Ok(ids) = db.find(crate::Selector::everything()).ids() {

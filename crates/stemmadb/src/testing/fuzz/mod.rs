@@ -1,10 +1,10 @@
-//! What the fuzzers run: each target is a function of bytes that must neither panic nor hang, whatever they are, and that
-//! looks at its answers by another way of getting them.
+//! Fuzz targets: functions of arbitrary bytes that must neither panic nor hang and that verify their results by a
+//! second method.
 //!
-//! libFuzzer calls them from `fuzz/` (`just nightly-fuzz`); the ordinary tests call them with the corpora kept there, and
-//! with bytes at random, so that neither can rot.
+//! libFuzzer runs them from `fuzz/` (`just nightly-fuzz`). The ordinary tests run them on the corpora kept there and on
+//! random bytes, so that neither goes stale.
 
-mod given;
+mod generate;
 mod json;
 mod keys;
 mod log;
@@ -21,10 +21,10 @@ pub use packed::packed;
 pub use revisions::revisions;
 pub use selectors::selectors;
 
-/// A target: what it is given are a fuzzer's bytes.
+/// A fuzz target, called with a fuzzer's bytes.
 pub type Target = fn(&[u8]);
 
-/// Every target, by the name of its corpus.
+/// Every target with the name of its corpus.
 pub const TARGETS: [(&str, Target); 6] = [
     ("json", json),
     ("keys", keys),

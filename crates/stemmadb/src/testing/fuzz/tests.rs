@@ -1,4 +1,4 @@
-//! The corpora, and bytes at random, through every target.
+//! Runs every fuzz target on its corpus and on random bytes.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::testing::{self, Random};
 const RANDOM_COUNT: u64 = 300;
 
 #[test]
-fn every_corpus_is_read_without_a_fault() {
+fn targets_accept_their_corpora() {
     for (name, target) in TARGETS {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
         testing::replay(&corpus, target).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -16,7 +16,7 @@ fn every_corpus_is_read_without_a_fault() {
 }
 
 #[test]
-fn bytes_at_random_are_read_without_a_fault() {
+fn targets_accept_random_bytes() {
     for (name, target) in TARGETS {
         for seed in 0..RANDOM_COUNT {
             println!("{name} {seed}");

@@ -1,28 +1,28 @@
-//! A block: some rows that follow each other, stored as one row of LMDB's.
+//! Block format: consecutive rows stored as one LMDB row.
 //!
-//! Alone, a short row costs more in LMDB's headers and half-filled pages than in its own bytes; and what all keys of a
-//! block begin with is stored once. The key that LMDB sees is the block's *fence*.
+//! Stored individually, a short row takes more space in LMDB's headers and half-filled pages than in its own bytes. A
+//! block also stores the common prefix of its keys only once. The LMDB key of a block is its *fence*.
 //!
 //! ```text
-//! 1 byte     how many bytes of the fence all keys begin with: their prefix
-//! 1 byte     how many rows
+//! 1 byte     prefix: length of the part of the fence that all keys start with
+//! 1 byte     number of rows
 //! upper      length, bytes: the fence of the next block; empty in the last block of a table
-//! ends       2 bytes each, big-endian: where each row but the last ends, counted from the first row
-//! rows       length of the key's rest, the rest, the value
+//! ends       2 bytes each, big-endian: end of each row but the last, relative to the start of the rows
+//! rows       length of the rest of the key, the rest, the value
 //! ```
 //!
-//! A length takes one byte up to 127, else two, the first of them with its high bit set.
+//! A length takes one byte up to 127, otherwise two, the first of them with its high bit set.
 //!
-//! Invariants
-//! - The first fence of a table is [`FIRST_FENCE`], and each block names the next: blocks cover the order of keys
-//!   without a gap, so a reader sees when one is missing.
-//! - A block's keys are not below its fence, and below its upper fence, in order.
-//! - A block of more than one row is no longer than [`capacity`] says.
+//! Invariants:
+//! - The first fence of a table is [`FIRST_FENCE`], and each block names the next: blocks cover the key space without
+//!   gaps, so a reader detects a missing one.
+//! - A block's keys are sorted, not below its fence, and below its upper fence.
+//! - A block of more than one row is no longer than [`capacity`].
 
-/// Not above any key.
+/// Not greater than any key.
 pub(super) const FIRST_FENCE: &[u8] = &[0];
-/// The longest that fence and block together may be, so that LMDB finds room for four on a page: a quarter of 4,080
-/// bytes, less LMDB's 10 for a row, our 4 of checksum, and one to make it even.
+/// Maximum length of fence and block together, so that LMDB can store four on a page: a quarter of 4,080 bytes, less
+/// LMDB's 10 bytes per row, the 4-byte checksum, and one for even alignment.
 const BLOCK_BYTES_MAX: usize = 1_005;
 const ROWS_MAX: usize = 255;
 const PREFIX_MAX: usize = 255;
@@ -30,12 +30,12 @@ const HEADER_BYTES: usize = 2;
 const END_BYTES: usize = 2;
 const SHORT_MAX: usize = 0x7f;
 
-/// The most bytes a block of several rows takes under this fence.
+/// Maximum length of a block of several rows under this fence.
 pub(super) fn capacity(fence: &[u8]) -> usize {
     BLOCK_BYTES_MAX - fence.len()
 }
 
-/// A block as stored, read without trusting it.
+/// A stored block, read without trusting its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block<'a> {
     fence: &'a [u8],
@@ -47,7 +47,7 @@ pub(super) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Reads the head of a block; none if it is damaged.
+    /// Parses the header of a block; `None` if it is damaged.
     #[inline]
     pub(super) fn parse(fence: &'a [u8], stored: &'a [u8]) -> Option<Self> {
         let (&[prefix_bytes, count], mut rest) = stored.split_first_chunk::<HEADER_BYTES>()?;
@@ -68,7 +68,7 @@ impl<'a> Block<'a> {
         self.count
     }
 
-    /// About how long it is as stored: what its rows take.
+    /// Approximate stored length: the length of its rows.
     pub(super) fn byte_count(&self) -> usize {
         1 + self.rows.len()
     }
@@ -77,23 +77,23 @@ impl<'a> Block<'a> {
         self.fence
     }
 
-    /// The fence of the next block; empty if this is the last.
+    /// The fence of the next block; empty if this is the last one.
     pub(super) fn upper(&self) -> &'a [u8] {
         self.upper
     }
 
-    /// What all keys begin with.
+    /// The common prefix of all keys.
     pub(super) fn prefix(&self) -> &'a [u8] {
         &self.fence[..self.prefix_bytes]
     }
 
-    /// Whether `key` would be in this block and no other.
+    /// Whether `key` belongs to this block.
     #[inline]
     pub(super) fn covers(&self, key: &[u8]) -> bool {
         covers(self.fence, self.upper, key)
     }
 
-    /// What follows the prefix in the key of row `index`, and its value.
+    /// The rest of the key of row `index` after the prefix, and its value.
     #[inline]
     pub(super) fn row(&self, index: usize) -> Option<(&'a [u8], &'a [u8])> {
         let end_of = |index: usize| self.ends.get(index).map(|end| usize::from(u16::from_be_bytes(*end)));
@@ -104,7 +104,7 @@ impl<'a> Block<'a> {
         Some((rest, row))
     }
 
-    /// How many rows have keys below `key`, or not above it (`after`).
+    /// The number of rows with keys below `key`, or not above it if `after`.
     #[inline]
     pub(super) fn search(&self, key: &[u8], after: bool) -> Option<usize> {
         let prefix = self.prefix();
@@ -124,7 +124,7 @@ impl<'a> Block<'a> {
         Some(low)
     }
 
-    /// The value under `key`, if there is one; none if the block is damaged.
+    /// The value of `key`, if it exists; `None` if the block is damaged.
     #[inline]
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&'a [u8]>> {
         let index = self.search(key, false)?;
@@ -133,11 +133,11 @@ impl<'a> Block<'a> {
         }
         let (rest, value) = self.row(index)?;
         let prefix = self.prefix();
-        let is_found = key.len() == prefix.len() + rest.len() && key.ends_with(rest) && key.starts_with(prefix);
-        Some(is_found.then_some(value))
+        let is_match = key.len() == prefix.len() + rest.len() && key.ends_with(rest) && key.starts_with(prefix);
+        Some(is_match.then_some(value))
     }
 
-    /// Whether the rows are in order and between the fences.
+    /// Whether the rows are sorted and between the fences.
     pub(super) fn is_sound(&self) -> bool {
         let mut previous: Option<&[u8]> = None;
         for index in 0..self.count {
@@ -162,15 +162,25 @@ pub(super) fn covers(fence: &[u8], upper: &[u8], key: &[u8]) -> bool {
     fence <= key && (upper.is_empty() || key < upper)
 }
 
-/// Rows of a block that is being changed: whole keys, in order.
+/// Rows of a block that is being modified: whole keys, in order.
 pub(super) trait Rows {
     fn len(&self) -> usize;
     fn key(&self, index: usize) -> &[u8];
     fn value(&self, index: usize) -> &[u8];
 }
 
-/// Appends the block of the rows `range`, all between the fences.
+/// Appends the block with the rows in `range`, all of which are between the fences.
 pub(super) fn encode(fence: &[u8], upper: &[u8], rows: &impl Rows, range: std::ops::Range<usize>, out: &mut Vec<u8>) {
+    debug_assert!(range.len() <= ROWS_MAX, "the number of rows fits its byte");
+    debug_assert!(
+        range.clone().all(|index| covers(fence, upper, rows.key(index))),
+        "the keys of a block are between its fences"
+    );
+    debug_assert!(
+        range.clone().skip(1).all(|index| rows.key(index - 1) < rows.key(index)),
+        "the keys of a block are sorted and distinct"
+    );
+    let block_start = out.len();
     let prefix_bytes = range.clone().next_back().map_or(0, |last| common(fence, rows.key(last)));
     out.extend([prefix_bytes as u8, range.len() as u8]);
     put_short(upper, out);
@@ -185,66 +195,73 @@ pub(super) fn encode(fence: &[u8], upper: &[u8], rows: &impl Rows, range: std::o
             out[ends + END_BYTES * at..][..END_BYTES].copy_from_slice(&end.to_be_bytes());
         }
     }
+    debug_assert!(
+        range.len() <= 1 || out.len() - block_start <= capacity(fence),
+        "a block of several rows fits its capacity"
+    );
 }
 
-/// A piece of rows that makes one block.
+/// The fences and row range of one block to be encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct BlockRange {
     pub(super) fence: Vec<u8>,
     pub(super) upper: Vec<u8>,
     pub(super) range: std::ops::Range<usize>,
 }
 
-/// Cuts rows between two fences into blocks: as many as are needed, about equally long. At the end of a table, where
-/// rows are appended, all but the last are full.
-pub(super) fn cut(fence: &[u8], upper: &[u8], rows: &impl Rows) -> Vec<Piece> {
-    let piece = |fence: &[u8], upper: &[u8], range| Piece { fence: fence.to_vec(), upper: upper.to_vec(), range };
-    let Some(last) = rows.len().checked_sub(1) else { return vec![piece(fence, upper, 0..0)] };
-    // A piece may share more than this, and be shorter than reckoned.
+/// Splits rows between two fences into the smallest number of blocks of about equal length. At the end of a table,
+/// where rows are appended, all blocks but the last are full.
+pub(super) fn split_into_blocks(fence: &[u8], upper: &[u8], rows: &impl Rows) -> Vec<BlockRange> {
+    let block_range =
+        |fence: &[u8], upper: &[u8], range| BlockRange { fence: fence.to_vec(), upper: upper.to_vec(), range };
+    let Some(last) = rows.len().checked_sub(1) else { return vec![block_range(fence, upper, 0..0)] };
+    // A block may share a longer prefix than this and be shorter than computed.
     let prefix_bytes = common(fence, rows.key(last));
     let row_bytes =
         |index: usize| END_BYTES + short_bytes(rows.key(index).len() - prefix_bytes) + rows.value(index).len();
     let head_bytes = |upper: &[u8]| HEADER_BYTES + short_bytes(upper.len());
     let total_bytes: usize = head_bytes(upper) + (0..=last).map(row_bytes).sum::<usize>();
-    let wanted_bytes = match upper {
+    let target_bytes = match upper {
         [] => usize::MAX,
         _ => total_bytes.div_ceil(total_bytes.div_ceil(capacity(fence))),
     };
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut block_ranges: Vec<BlockRange> = Vec::new();
     let (mut start, mut fence) = (0, fence);
     let mut bytes = 0;
     for index in 0..=last {
         let end = if index == last { upper } else { separator(rows.key(index), rows.key(index + 1)) };
         let fits = head_bytes(end) + bytes + row_bytes(index) <= capacity(fence) && index - start < ROWS_MAX;
-        if index > start && (!fits || bytes + row_bytes(index) / 2 >= wanted_bytes) {
+        if index > start && (!fits || bytes + row_bytes(index) / 2 >= target_bytes) {
             let separator = separator(rows.key(index - 1), rows.key(index));
-            pieces.push(piece(fence, separator, start..index));
+            block_ranges.push(block_range(fence, separator, start..index));
             (start, fence, bytes) = (index, separator, 0);
         }
         bytes += row_bytes(index);
     }
-    pieces.push(piece(fence, upper, start..last + 1));
-    pieces
+    block_ranges.push(block_range(fence, upper, start..last + 1));
+    block_ranges
 }
 
-/// What [`put_short`] takes for so many bytes.
+/// Encoded length of `length` bytes by [`put_short`].
 fn short_bytes(length: usize) -> usize {
     length + if length > SHORT_MAX { 2 } else { 1 }
 }
 
-/// The shortest beginning of `key` that is above `previous`, which is below `key`.
+/// The shortest prefix of `key` that is above `previous`, which must be below `key`.
 fn separator<'k>(previous: &[u8], key: &'k [u8]) -> &'k [u8] {
+    debug_assert!(previous < key, "rows are sorted");
     let shared = previous.iter().zip(key).take_while(|(a, b)| a == b).count();
     &key[..(shared + 1).min(key.len())]
 }
 
-/// How many bytes both begin with, as far as a block can say.
+/// The length of the common prefix, as far as a block can store it.
 fn common(fence: &[u8], key: &[u8]) -> usize {
     fence.iter().zip(key).take(PREFIX_MAX).take_while(|(a, b)| a == b).count()
 }
 
 /// Appends a length and the bytes. Keys are at most 511 bytes long.
 fn put_short(bytes: &[u8], out: &mut Vec<u8>) {
+    debug_assert!(bytes.len() <= super::super::KEY_BYTES_MAX, "a length takes at most two bytes");
     if bytes.len() > SHORT_MAX {
         out.push(0x80 | (bytes.len() >> 8) as u8);
     }
@@ -274,9 +291,9 @@ mod tests {
 
     use super::*;
 
-    struct Listed(Vec<(Vec<u8>, Vec<u8>)>);
+    struct RowList(Vec<(Vec<u8>, Vec<u8>)>);
 
-    impl Rows for Listed {
+    impl Rows for RowList {
         fn len(&self) -> usize {
             self.0.len()
         }
@@ -304,37 +321,42 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_come_back_from_their_blocks(rows in rows(), has_upper: bool) {
+        fn rows_round_trip_through_blocks(rows in rows(), has_upper: bool) {
             let upper: &[u8] = if has_upper { &[0xff; 511] } else { b"" };
-            let listed = Listed(rows.clone().into_iter().filter(|(key, _)| upper.is_empty() || **key < *upper).collect());
-            let pieces = cut(FIRST_FENCE, upper, &listed);
+            let is_below = |key: &[u8]| upper.is_empty() || key < upper;
+            let row_list = RowList(rows.clone().into_iter().filter(|(key, _)| is_below(key)).collect());
+            let block_ranges = split_into_blocks(FIRST_FENCE, upper, &row_list);
             let mut fence = FIRST_FENCE.to_vec();
             let mut seen = 0;
-            for piece in &pieces {
-                prop_assert_eq!(&piece.fence, &fence);
-                prop_assert_eq!(piece.range.start, seen);
+            for block_range in &block_ranges {
+                prop_assert_eq!(&block_range.fence, &fence);
+                prop_assert_eq!(block_range.range.start, seen);
                 let mut stored = Vec::new();
-                encode(&piece.fence, &piece.upper, &listed, piece.range.clone(), &mut stored);
-                let block = Block::parse(&piece.fence, &stored).unwrap();
+                encode(&block_range.fence, &block_range.upper, &row_list, block_range.range.clone(), &mut stored);
+                let block = Block::parse(&block_range.fence, &stored).unwrap();
                 prop_assert!(block.is_sound());
-                prop_assert!(block.count() <= 1 || stored.len() <= capacity(&piece.fence), "{} bytes", stored.len());
-                for (at, (key, value)) in listed.0.iter().enumerate() {
-                    let expected = piece.range.contains(&at).then_some(value.as_slice());
+                let fits = block.count() <= 1 || stored.len() <= capacity(&block_range.fence);
+                prop_assert!(fits, "{} bytes", stored.len());
+                for (at, (key, value)) in row_list.0.iter().enumerate() {
+                    let expected = block_range.range.contains(&at).then_some(value.as_slice());
                     prop_assert_eq!(block.covers(key), expected.is_some());
                     prop_assert_eq!(block.get(key).unwrap(), expected);
-                    let below = at.clamp(piece.range.start, piece.range.end) - piece.range.start;
+                    let below = at.clamp(block_range.range.start, block_range.range.end) - block_range.range.start;
                     prop_assert_eq!(block.search(key, false).unwrap(), below);
                     prop_assert_eq!(block.search(key, true).unwrap(), below + usize::from(expected.is_some()));
                     prop_assert_eq!(block.get(&[&key[..], b"\0"].concat()).unwrap().is_some(), false);
                 }
-                seen = piece.range.end;
-                fence = piece.upper.clone();
+                seen = block_range.range.end;
+                fence = block_range.upper.clone();
             }
-            prop_assert_eq!((seen, &*fence), (listed.len(), upper));
+            prop_assert_eq!((seen, &*fence), (row_list.len(), upper));
         }
 
         #[test]
-        fn random_bytes_never_panic(fence in prop::collection::vec(any::<u8>(), 1..9), bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn random_bytes_never_panic(
+            fence in prop::collection::vec(any::<u8>(), 1..9),
+            bytes in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
             if let Some(block) = Block::parse(&fence, &bytes) {
                 block.is_sound();
                 block.get(&bytes);
@@ -344,9 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn appended_rows_fill_their_blocks_and_others_are_shared_out() {
-        let rows = Listed((0..100_u8).map(|number| (vec![1, number], vec![0; 30])).collect());
-        let lengths = |upper| cut(FIRST_FENCE, upper, &rows).iter().map(|piece| piece.range.len()).collect::<Vec<_>>();
+    fn appended_rows_fill_blocks_and_inserted_rows_are_balanced() {
+        let rows = RowList((0..100_u8).map(|number| (vec![1, number], vec![0; 30])).collect());
+        let lengths = |upper| {
+            split_into_blocks(FIRST_FENCE, upper, &rows)
+                .iter()
+                .map(|block_range| block_range.range.len())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(lengths(b""), [28, 28, 28, 16]);
         assert_eq!(lengths(&[2]), [25, 25, 25, 25]);
     }

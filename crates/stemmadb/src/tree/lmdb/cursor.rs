@@ -1,31 +1,31 @@
-//! A place in a table: the pages from its root to a leaf.
+//! Cursor: the path of pages from a table's root to a leaf.
 //!
-//! Invariant: a leaf lies at the depth its table says, and between the separators that led to it whenever a cursor moves
-//! across them. So a wrong child or separator is found by whoever walks over it.
+//! Invariant: a leaf is at the depth recorded for its table and, whenever a cursor moves across leaves, between the
+//! separators on its path. Scanning therefore detects a wrong child pointer or separator.
 
 use smallvec::SmallVec;
 
 use super::page::{Checked, NO_PAGE, Page, Root};
 use super::pages::Pages;
 
-/// A branch or leaf on the way, and the node that was taken.
+/// A page on the path and the index of the node taken in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level<'a> {
     pub(super) page: Page<'a>,
     pub(super) index: usize,
 }
 
-/// The separators around a page: its keys are not below the first and below the second; None is no bound.
+/// The separators around a page: its keys are not below the first and below the second; `None` is unbounded.
 pub(super) type Separators<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// Where to go from a root.
+/// Target of a descent from a root.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Goal<'k> {
     First,
     Last,
     /// The first node not below the key, in the leaf where the key belongs.
     From(&'k [u8]),
-    /// The first node beyond the key, in the leaf where the key belongs.
+    /// The first node above the key, in the leaf where the key belongs.
     After(&'k [u8]),
 }
 
@@ -34,7 +34,8 @@ impl Goal<'_> {
         match self {
             Goal::First => Ok(0),
             Goal::Last => Ok(page.count() - 1),
-            // A branch's child holds its node's key and those after it, so the one before the first beyond the key.
+            // A branch's child holds its node's key and those after it: take the node before the first one above the
+            // key.
             Goal::From(key) | Goal::After(key) if !page.is_leaf() => page.search(key, true).map(|index| index - 1),
             Goal::From(key) => page.search(key, false),
             Goal::After(key) => page.search(key, true),
@@ -51,7 +52,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The path to `goal`; None if the table is empty.
+    /// The path to `goal`; `None` if the table is empty.
     pub(super) fn new(pages: &'a Pages, root: &Root, goal: Goal<'_>) -> Checked<Option<Self>> {
         if root.page == NO_PAGE {
             return Ok(None);
@@ -61,9 +62,9 @@ impl<'a> Cursor<'a> {
         Ok(Some(cursor))
     }
 
-    /// The leaf, and the node in it; which may be one past the last.
+    /// The leaf and the index of the node in it, which may be one past the last.
     pub(super) fn leaf(&self) -> Level<'a> {
-        *self.levels.last().expect("a cursor that was made has a leaf")
+        *self.levels.last().expect("a cursor always ends at a leaf")
     }
 
     /// The branches above the leaf, from the root.
@@ -71,7 +72,7 @@ impl<'a> Cursor<'a> {
         &self.levels[..self.levels.len() - 1]
     }
 
-    /// The separators that led to this leaf.
+    /// The separators on the path to this leaf.
     pub(super) fn separators(&self) -> Checked<Separators<'a>> {
         let branches = self.branches();
         let lower = branches.iter().rev().find(|level| level.index > 0);
@@ -81,7 +82,7 @@ impl<'a> Cursor<'a> {
         Ok((lower, upper))
     }
 
-    /// Goes to the next node; false (and stays) if this is the last.
+    /// Moves to the next node; returns false, without moving, at the last one.
     pub(super) fn next(&mut self) -> Checked<bool> {
         let Level { page, index } = self.leaf();
         if index + 1 >= page.count() {
@@ -91,7 +92,7 @@ impl<'a> Cursor<'a> {
         Ok(true)
     }
 
-    /// Goes to the node before; false (and stays) if this is the first.
+    /// Moves to the previous node; returns false, without moving, at the first one.
     pub(super) fn previous(&mut self) -> Checked<bool> {
         match self.leaf().index {
             0 => self.previous_leaf(),
@@ -108,7 +109,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes to the first node of the next leaf; false (and stays) if this is the last.
+    /// Moves to the first node of the next leaf; returns false, without moving, at the last leaf.
     pub(super) fn next_leaf(&mut self) -> Checked<bool> {
         let left = self.leaf().page;
         let Some(depth) = self.branches().iter().rposition(|level| level.index + 1 < level.page.count()) else {
@@ -118,11 +119,11 @@ impl<'a> Cursor<'a> {
         self.levels.truncate(depth + 1);
         self.levels[depth].index = index + 1;
         self.descend(branch.child(index + 1)?, Goal::First)?;
-        self.check_border(left, branch.key(index + 1)?, self.leaf().page)?;
+        self.check_separator(left, branch.key(index + 1)?, self.leaf().page)?;
         Ok(true)
     }
 
-    /// Goes to the last node of the leaf before; false (and stays) if this is the first.
+    /// Moves to the last node of the previous leaf; returns false, without moving, at the first leaf.
     pub(super) fn previous_leaf(&mut self) -> Checked<bool> {
         let right = self.leaf().page;
         let Some(depth) = self.branches().iter().rposition(|level| level.index > 0) else { return Ok(false) };
@@ -130,11 +131,11 @@ impl<'a> Cursor<'a> {
         self.levels.truncate(depth + 1);
         self.levels[depth].index = index - 1;
         self.descend(branch.child(index - 1)?, Goal::Last)?;
-        self.check_border(self.leaf().page, branch.key(index)?, right)?;
+        self.check_separator(self.leaf().page, branch.key(index)?, right)?;
         Ok(true)
     }
 
-    fn check_border(&self, left: Page<'a>, separator: &[u8], right: Page<'a>) -> Checked<()> {
+    fn check_separator(&self, left: Page<'a>, separator: &[u8], right: Page<'a>) -> Checked<()> {
         if left.key(left.count() - 1)? >= separator {
             return Err(left.damage("it holds a key of the page after it"));
         }

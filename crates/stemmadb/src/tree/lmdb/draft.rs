@@ -1,7 +1,7 @@
-//! A block taken apart, so that several rows can be changed before it is stored again.
+//! Draft of a block: its decoded rows, so that several can be changed before the block is stored again.
 //!
-//! Rows come sorted from a checkpoint, so the changes of one block follow each other: the writer keeps one draft for each
-//! table, and stores it when a row of another block is next.
+//! A checkpoint writes rows in key order, so changes to one block are consecutive: the writer keeps one draft per table
+//! and stores it when a row of another block is accessed.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -9,32 +9,33 @@ use std::ops::Range;
 
 use super::block::{Block, Rows, covers};
 
-/// The rows of one block, and of blocks after it that were joined to it.
+/// The rows of one block, and of following blocks merged into it.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) fence: Vec<u8>,
-    /// The fence of the next block; empty if this is the last.
+    /// The fence of the next block; empty if this is the last one.
     pub(super) upper: Vec<u8>,
-    /// How many bytes LMDB has under `fence`; 0 if it has no such row.
+    /// Length of the LMDB row under `fence`; 0 if there is none.
     pub(super) stored_bytes: usize,
     pub(super) is_changed: bool,
-    /// Keys and values, those that were replaced or deleted too.
+    /// Keys and values, including replaced and deleted ones.
     bytes: Vec<u8>,
-    rows: Vec<Place>,
+    rows: Vec<RowRange>,
     row_bytes: usize,
-    /// Where a key was looked for last. One row is looked at, put and asked for its neighbours in turn, then one after it.
-    near: Cell<usize>,
+    /// Where the last search ended: the same row is usually read, put and checked for neighbors in turn, then one after
+    /// it.
+    last_search: Cell<usize>,
 }
 
-/// Where a row's key is, followed by its value.
+/// The byte range of a row: its key, followed by its value.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct RowRange {
     at: u32,
     key_bytes: u32,
     value_bytes: u32,
 }
 
-impl Place {
+impl RowRange {
     fn key(self) -> Range<usize> {
         let at = self.at as usize;
         at..at + self.key_bytes as usize
@@ -51,8 +52,9 @@ impl Place {
 }
 
 impl Draft {
-    /// Begins again between these fences, without rows.
+    /// Resets the draft to the range between these fences, without rows.
     pub(super) fn begin(&mut self, fence: &[u8], upper: &[u8], stored_bytes: usize) {
+        debug_assert!(!self.is_changed, "a changed draft is stored before it is reused");
         self.bytes.clear();
         self.rows.clear();
         self.row_bytes = 0;
@@ -62,15 +64,15 @@ impl Draft {
         self.upper.extend_from_slice(upper);
         self.stored_bytes = stored_bytes;
         self.is_changed = false;
-        self.near.set(0);
+        self.last_search.set(0);
     }
 
-    /// Adds the rows of a block, whose keys are above those here, and takes its upper fence; none if it is damaged.
+    /// Adds the rows of the following block and takes over its upper fence; `None` if the block is damaged.
     pub(super) fn append(&mut self, block: &Block<'_>) -> Option<()> {
         for index in 0..block.count() {
             let (rest, value) = block.row(index)?;
-            let place = self.write(&[block.prefix(), rest], value);
-            self.rows.push(place);
+            let range = self.write(&[block.prefix(), rest], value);
+            self.rows.push(range);
         }
         self.upper.clear();
         self.upper.extend_from_slice(block.upper());
@@ -81,7 +83,7 @@ impl Draft {
         covers(&self.fence, &self.upper, key)
     }
 
-    /// Bytes of all keys and values.
+    /// Total length of all keys and values.
     pub(super) fn row_bytes(&self) -> usize {
         self.row_bytes
     }
@@ -90,17 +92,17 @@ impl Draft {
         self.find(key).ok().map(|index| self.value(index))
     }
 
-    /// Whether the row before `key` or after it begins with `prefix`; none if it may lie in another block.
-    pub(super) fn has_beside(&self, key: &[u8], prefix: &[u8]) -> Option<bool> {
+    /// Whether the row before or after `key` starts with `prefix`; `None` if that row may be in another block.
+    pub(super) fn has_neighbor_with_prefix(&self, key: &[u8], prefix: &[u8]) -> Option<bool> {
         let (before, after) = match self.find(key) {
             Ok(index) => (index.checked_sub(1), index + 1),
             Err(index) => (index.checked_sub(1), index),
         };
-        let begins = |index: usize| self.bytes[self.rows[index].key()].starts_with(prefix);
+        let starts = |index: usize| self.bytes[self.rows[index].key()].starts_with(prefix);
         let is_before =
-            before.map_or_else(|| (self.fence.as_slice() <= prefix).then_some(false), |at| Some(begins(at)));
+            before.map_or_else(|| (self.fence.as_slice() <= prefix).then_some(false), |at| Some(starts(at)));
         let is_after = match after < self.rows.len() {
-            true => Some(begins(after)),
+            true => Some(starts(after)),
             false => (!self.upper.starts_with(prefix)).then_some(false),
         };
         match (is_before, is_after) {
@@ -111,20 +113,22 @@ impl Draft {
     }
 
     pub(super) fn put(&mut self, key: &[u8], value: &[u8]) {
-        let found = self.find(key);
-        let place = self.write(&[key], value);
-        match found {
+        debug_assert!(self.covers(key), "a row belongs to the block that covers its key");
+        let existing = self.find(key);
+        let range = self.write(&[key], value);
+        match existing {
             Ok(index) => {
                 self.row_bytes -= self.rows[index].byte_count();
-                self.rows[index] = place;
+                self.rows[index] = range;
             }
-            Err(index) => self.rows.insert(index, place),
+            Err(index) => self.rows.insert(index, range),
         }
         self.is_changed = true;
     }
 
-    /// Was there such a row?
+    /// Removes a row; returns whether it existed.
     pub(super) fn delete(&mut self, key: &[u8]) -> bool {
+        debug_assert!(self.covers(key), "a row belongs to the block that covers its key");
         let Ok(index) = self.find(key) else { return false };
         self.row_bytes -= self.rows.remove(index).byte_count();
         self.is_changed = true;
@@ -133,49 +137,50 @@ impl Draft {
 
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let compare = |index: usize| self.bytes[self.rows[index].key()].cmp(key);
-        let near = self.near.get().min(self.rows.len());
+        let last_search = self.last_search.get().min(self.rows.len());
         let (mut low, mut high) = (0, self.rows.len());
-        // Up to two rows from there; anywhere else by halves.
-        for index in [near, near + 1] {
+        // Tries up to two rows from there, then binary search.
+        for index in [last_search, last_search + 1] {
             if index >= high {
                 break;
             }
             match compare(index) {
                 Ordering::Less => low = index + 1,
-                Ordering::Equal => return self.found(Ok(index)),
+                Ordering::Equal => return self.remember(Ok(index)),
                 Ordering::Greater => {
                     high = index;
                     break;
                 }
             }
         }
-        if low < high && high == near && compare(high - 1) == Ordering::Less {
+        if low < high && high == last_search && compare(high - 1) == Ordering::Less {
             low = high;
         }
         while low < high {
             let middle = low.midpoint(high);
             match compare(middle) {
                 Ordering::Less => low = middle + 1,
-                Ordering::Equal => return self.found(Ok(middle)),
+                Ordering::Equal => return self.remember(Ok(middle)),
                 Ordering::Greater => high = middle,
             }
         }
-        self.found(Err(low))
+        self.remember(Err(low))
     }
 
-    fn found(&self, place: Result<usize, usize>) -> Result<usize, usize> {
-        self.near.set(place.unwrap_or_else(|index| index));
-        place
+    fn remember(&self, index: Result<usize, usize>) -> Result<usize, usize> {
+        self.last_search.set(index.unwrap_or_else(|index| index));
+        index
     }
 
-    fn write(&mut self, key: &[&[u8]], value: &[u8]) -> Place {
+    fn write(&mut self, key: &[&[u8]], value: &[u8]) -> RowRange {
         let at = self.bytes.len();
+        debug_assert!(u32::try_from(at).is_ok(), "a draft is stored long before it reaches 4 GiB");
         key.iter().for_each(|part| self.bytes.extend_from_slice(part));
         let key_bytes = self.bytes.len() - at;
         self.bytes.extend_from_slice(value);
-        let place = Place { at: at as u32, key_bytes: key_bytes as u32, value_bytes: value.len() as u32 };
-        self.row_bytes += place.byte_count();
-        place
+        let range = RowRange { at: at as u32, key_bytes: key_bytes as u32, value_bytes: value.len() as u32 };
+        self.row_bytes += range.byte_count();
+        range
     }
 }
 

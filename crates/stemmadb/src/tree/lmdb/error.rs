@@ -1,4 +1,4 @@
-//! What an error of LMDB means to a person: each gets its kind, its sentence and what to do.
+//! Translation of LMDB errors: each gets a kind, a message and a hint.
 
 use heed::MdbError;
 
@@ -6,7 +6,7 @@ use super::WRITE;
 use crate::Error;
 use crate::tree::REBUILD;
 
-/// `doing` names the act, as in `read tree/data.mdb`.
+/// `doing` is the failed operation, as in `read tree/data.mdb`.
 pub(super) fn tree_error(doing: &str, error: heed::Error) -> Error {
     match error {
         heed::Error::Io(source) => io_error(doing, source),
@@ -21,7 +21,7 @@ pub(super) fn tree_error(doing: &str, error: heed::Error) -> Error {
     }
 }
 
-/// LMDB says EIO, too, of a write that the disk took only in part, as a full one does.
+/// LMDB also returns EIO for a partial write, as on a full disk.
 fn io_error(doing: &str, source: std::io::Error) -> Error {
     let may_be_full = doing == WRITE && source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     let error = Error::io(doing, source);

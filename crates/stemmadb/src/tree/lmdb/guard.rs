@@ -1,10 +1,10 @@
-//! Checks the pages that LMDB is about to read for the writer, so that it finds no damage.
+//! Write guard: verifies the pages that LMDB is about to read for the writer.
 //!
-//! LMDB reads, for a key: the pages from the root to its leaf; the leaf before or after, when the fence at or below the key
-//! is there; and, when a page runs empty after a delete, that page's neighbours under the same parent. In a
-//! transaction each of them either was made by the transaction or belongs to the state before it. So the guard looks
-//! the key up in that state by our own reader and checks those pages, each once: that nodes fill them, in order, and that
-//! overflow pages are what their rows say. Checksums are for readers: LMDB copies rows as they are.
+//! For a key, LMDB reads the pages from the root to its leaf; the previous or next leaf, if that holds the fence at or
+//! below the key; and, if a delete empties a page, that page's siblings. Within a transaction, each of these pages was
+//! either created by the transaction or belongs to its base state. The guard therefore looks the key up in the base
+//! state with this crate's reader and verifies those pages, each once: nodes fill them, keys are in order, and overflow
+//! pages match their rows. Block checksums are left to readers, since LMDB copies rows unchanged.
 //!
 //! Invariant: after `admit(table, key)`, LMDB may get, put or delete the fence at `key`, or find the one below it.
 
@@ -17,14 +17,14 @@ use super::snapshot::LmdbSnapshot;
 use crate::Result;
 use crate::tree::Table;
 
-/// What is known to be sound in the state before a transaction, its base.
+/// The verified parts of a transaction's base state.
 #[derive(Default)]
 pub(super) struct Guard {
     checked: HashSet<u64>,
     admitted: [Option<KeyRange>; Table::ALL.len()],
 }
 
-/// The keys of one leaf: from `lower`, before `upper`; None is no bound.
+/// The key range of one leaf, from `lower` to before `upper`; `None` is unbounded.
 struct KeyRange {
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
@@ -37,23 +37,23 @@ impl KeyRange {
 }
 
 impl Guard {
-    /// Checks what LMDB reads on its way to `key`. Costs nothing for keys of the same leaf as the last.
+    /// Verifies the pages that LMDB reads for `key`. Free for keys in the same leaf as the previous one.
     pub(super) fn admit(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8]) -> Result<()> {
         let admitted = &self.admitted[table.index()];
         if admitted.as_ref().is_some_and(|range| range.contains(key)) {
             return Ok(());
         }
-        self.check_way(base, table, key).map_err(|damage| damaged(Some(table), damage))
+        self.check_path(base, table, key).map_err(|damage| damaged(Some(table), damage))
     }
 
-    /// The table holds nothing of the state before any more.
-    pub(super) fn forget(&mut self, table: Table) {
+    /// Records that the table no longer contains any page of the base state.
+    pub(super) fn admit_all(&mut self, table: Table) {
         self.admitted[table.index()] = Some(KeyRange { lower: None, upper: None });
     }
 
-    fn check_way(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8]) -> Checked<()> {
+    fn check_path(&mut self, base: &LmdbSnapshot, table: Table, key: &[u8]) -> Checked<()> {
         let Some(cursor) = Cursor::new(base.pages(), base.root(table), Goal::From(key))? else {
-            self.forget(table);
+            self.admit_all(table);
             return Ok(());
         };
         self.check_pages(base, &cursor)?;
@@ -72,7 +72,7 @@ impl Guard {
             self.check_pages(base, &after)?;
         }
         let (lower, upper) = cursor.separators()?;
-        check_place(&cursor.leaf().page, (lower, upper))?;
+        check_separators(&cursor.leaf().page, (lower, upper))?;
         let owned = |bound: Option<&[u8]>| bound.map(<[u8]>::to_vec);
         self.admitted[table.index()] = Some(KeyRange { lower: owned(lower), upper: owned(upper) });
         Ok(())
@@ -87,21 +87,21 @@ impl Guard {
         if !self.checked.insert(page.number()) {
             return Ok(());
         }
-        check_sound(base, page)
+        check_page_content(base, page)
     }
 }
 
-/// Checks that the leaf's keys lie between the separators that led to it.
-pub(super) fn check_place(leaf: &Page<'_>, (lower, upper): Separators<'_>) -> Checked<()> {
+/// Checks that the leaf's keys are between the separators on its path.
+pub(super) fn check_separators(leaf: &Page<'_>, (lower, upper): Separators<'_>) -> Checked<()> {
     let (first, last) = (leaf.key(0)?, leaf.key(leaf.count() - 1)?);
     if lower.is_some_and(|lower| first < lower) || upper.is_some_and(|upper| last >= upper) {
-        return Err(leaf.damage("it lies in the wrong place"));
+        return Err(leaf.damage("its keys belong to another page"));
     }
     Ok(())
 }
 
-/// Checks that nothing in the page leads LMDB astray.
-fn check_sound(base: &LmdbSnapshot, page: &Page<'_>) -> Checked<()> {
+/// Checks that the page is safe for LMDB to read.
+fn check_page_content(base: &LmdbSnapshot, page: &Page<'_>) -> Checked<()> {
     if page.check()? {
         return Ok(());
     }

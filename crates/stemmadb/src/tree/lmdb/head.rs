@@ -1,4 +1,4 @@
-//! Checks the two meta pages of a file before LMDB sees it: it divides by the page size that it finds there.
+//! Checks of the two meta pages of a file before LMDB opens it: LMDB divides by the page size it finds there.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -12,7 +12,7 @@ const PAGE_BYTES_MIN: usize = 512;
 const PAGE_BYTES_MAX: usize = 32_768;
 const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
 
-/// Checks `data.mdb` in `directory`, if it is there: that it is a tree, whole as far as its length tells.
+/// Checks that `data.mdb` in `directory`, if it exists, is a tree with valid meta pages and a plausible length.
 pub(super) fn check_file(directory: &Path) -> Result<()> {
     let mut file = match File::open(directory.join("data.mdb")) {
         Ok(file) => file,
@@ -30,8 +30,8 @@ pub(super) fn check_file(directory: &Path) -> Result<()> {
     check_last_page(&newest, file_bytes).map_err(|damage| damaged(None, damage))
 }
 
-/// LMDB never writes pages that it gave out and took back within one transaction, so a file may hold fewer pages than are
-/// counted; but not by any number.
+/// LMDB never writes pages that it allocated and freed within one transaction, so a file may hold fewer pages than the
+/// meta page counts, but only within limits.
 pub(super) fn check_last_page(meta: &Meta, file_bytes: u64) -> Checked<()> {
     let needed_bytes = meta.last_page.saturating_mul(meta.page_bytes as u64);
     if needed_bytes <= file_bytes.saturating_mul(2).saturating_add(UNWRITTEN_BYTES_MAX) {
@@ -50,7 +50,7 @@ fn newest_meta(head: &[u8]) -> Checked<Meta> {
         return Err(Damage { page: 1, what: "the heads disagree about the page size" });
     }
     let (even, odd) = (first.transaction, second.transaction);
-    // Each commit takes the next number and the page of its parity; a new file has 0 on both.
+    // Each commit takes the next number and the meta page of its parity; a new file has 0 on both.
     if even.abs_diff(odd) != 1 && (even, odd) != (0, 0) || even % 2 != 0 || (odd % 2 != 1 && odd != 0) {
         return Err(Damage { page: 0, what: "the heads are not of two commits in a row" });
     }

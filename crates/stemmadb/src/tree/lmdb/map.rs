@@ -1,6 +1,6 @@
-//! The file of the tree as memory: our own read-only mapping beside LMDB's, of the same pages of the same file.
+//! Read-only memory mapping of the tree's file, in addition to LMDB's own mapping of the same pages.
 //!
-//! LMDB maps much more than the file's length, so that the file can grow beneath; so do we.
+//! Like LMDB, it maps much more than the file's length, so that the file can grow within the mapping.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -34,23 +34,24 @@ impl Map {
         Ok(Map { start, len })
     }
 
-    /// The bytes from `at` on, if they lie within the mapping.
+    /// The `len` bytes at `at`, if they are within the mapping.
     ///
     /// # Safety
-    /// The caller knows that the file is at least so long, and that nobody writes to these bytes while they are borrowed.
-    #[expect(unsafe_code, reason = "the one place where mapped memory becomes a slice")]
+    /// The caller guarantees that the file is at least that long and that nobody writes to these bytes while they are
+    /// borrowed.
+    #[expect(unsafe_code, reason = "the only function that turns mapped memory into a slice")]
     #[inline]
     pub(super) unsafe fn bytes(&self, at: usize, len: usize) -> Option<&[u8]> {
         if at.checked_add(len)? > self.len {
             return None;
         }
-        // SAFETY: within the mapping, which lives as long as `self`; the rest is the caller's promise.
+        // SAFETY: within the mapping, which lives as long as `self`; the caller guarantees the rest.
         Some(unsafe { std::slice::from_raw_parts(self.start.cast::<u8>().add(at), len) })
     }
 }
 
 impl Drop for Map {
-    #[expect(unsafe_code, reason = "what was mapped must be unmapped")]
+    #[expect(unsafe_code, reason = "a mapping must be unmapped")]
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, with this length; no slice of it outlives `self`.
         let unmapped = unsafe { munmap(self.start, self.len) };

@@ -1,19 +1,20 @@
-//! The tree on disk: one LMDB environment, a named database for each table, every commit synced.
+//! Tree on disk: one LMDB environment with a named database for each table; every commit is synced.
 //!
-//! LMDB writes and pins states; reading is ours (`pages.rs`, `page.rs`, `cursor.rs`, `snapshot.rs`), because LMDB trusts
-//! every byte of its file: a flipped bit gives a wrong row, or leads it beyond the file, which kills the process. The
-//! writer needs LMDB to read too, so its way is checked before it is gone (`guard.rs`). See docs/decisions/0002-tree-pages.md.
+//! LMDB writes the pages and pins committed states. Reading is implemented here (`pages.rs`, `page.rs`, `cursor.rs`,
+//! `snapshot.rs`), because LMDB trusts every byte of its file: a flipped bit gives a wrong row or leads it beyond the
+//! file, which kills the process. The writer cannot avoid LMDB's own reads, so the pages on its path are verified first
+//! (`guard.rs`). See docs/decisions/0002-tree-pages.md.
 //!
-//! Layout: `data.mdb` and `lock.mdb` in the tree's directory. LMDB's rows are blocks of ours (`block.rs`): a fence, and what is stored
-//! under it: the block, then four bytes, big-endian: the low half of XXH3-64 of the block, seeded with XXH3-64 of the
-//! fence, seeded with the table's number.
+//! Layout: `data.mdb` and `lock.mdb` in the tree's directory. Each LMDB row is a block of rows (`block.rs`). Its key is
+//! the block's fence; its value is the block followed by four bytes, big-endian: the low half of the XXH3-64 of the
+//! block, seeded with the XXH3-64 of the fence, which is seeded with the table's number.
 //!
-//! Invariants
-//! - LMDB reads no page of the file that was not checked since the tree was opened, or by this transaction.
-//! - The newest snapshot is kept and shared by all readers until the next commit replaces it. It holds no page back: LMDB
-//!   never reuses pages of its last commit.
+//! Invariants:
+//! - LMDB reads no page of the file that was not verified since the tree was opened or by the current transaction.
+//! - The newest snapshot is kept and shared by all readers until the next commit replaces it. It does not delay page
+//!   reuse: LMDB never reuses pages of its last commit.
 //!
-//! Concurrency: snapshots are shared between threads. `writer` is held by the transaction until its snapshot is in place.
+//! Concurrency: snapshots are shared between threads. A transaction holds `writer` until its snapshot is published.
 
 mod block;
 mod cursor;
@@ -55,14 +56,14 @@ const OPEN: &str = "open tree/data.mdb";
 #[cfg(test)]
 const COPY: &str = "copy tree/data.mdb";
 
-/// How to open a tree on disk.
+/// Options for opening a tree on disk.
 #[derive(Debug, Clone)]
 pub(crate) struct LmdbOptions {
-    /// The most the file may grow to: address space, not memory. Halved down to 1 GiB where the system refuses.
+    /// Maximum size of the file: address space, not memory. Halved down to 1 GiB if the system refuses it.
     pub(crate) map_bytes: usize,
-    /// The most snapshots of different commits that may be held at once.
+    /// Maximum number of snapshots of different commits held at the same time.
     pub(crate) readers_max: u32,
-    /// Open for reading only; the file must exist.
+    /// Open read-only; the file must exist.
     pub(crate) read_only: bool,
 }
 
@@ -78,25 +79,27 @@ pub(crate) struct LmdbTree {
     env: Env<WithoutTls>,
     map: Arc<Map>,
     writer: Mutex<()>,
-    /// None if opened for reading only.
+    /// `None` if opened read-only.
     handles: Option<Handles>,
 }
 
 impl LmdbTree {
-    /// Opens the tree in `directory`, which exists; makes it if it is not there. Reads a few pages, and the list of free ones.
+    /// Opens the tree in `directory`, which must exist, creating the tree if necessary. Reads a few pages and the free
+    /// list.
     ///
     /// # Errors
-    /// `Corrupt` if the file is damaged there, cut short or not a tree: remove it and build it again.
-    /// `Unavailable` if this process has it open already, or holds a snapshot of it, or the disk is full or read-only.
+    /// `Corrupt` if the file is damaged in these pages, truncated or not a tree: remove it and rebuild it.
+    /// `Unavailable` if this process has it open already or holds a snapshot of it, or if the disk is full or
+    /// read-only.
     pub(crate) fn open(directory: &Path, options: &LmdbOptions) -> Result<Self> {
         head::check_file(directory)?;
         let env = open_environment(directory, options)?;
         let file = env.try_clone_inner_file().map_err(|error| tree_error(OPEN, error))?;
         let map = Arc::new(Map::new(&file, env.info().map_size)?);
-        // LMDB's own way to the tables and the free pages is checked before it goes there.
+        // The pages on LMDB's own path to the tables and the free list are verified before it reads them.
         let pages = Pages::pin(&env, &map)?;
         if pages.meta().main.page != NO_PAGE {
-            // Tables are made together: one that is missing has a damaged name, and would be made again, empty.
+            // Tables are created together. A missing one has a damaged name, and LMDB would create it again, empty.
             LmdbSnapshot::new(pages)?;
         }
         env.clear_stale_readers().map_err(|error| tree_error(OPEN, error))?;
@@ -105,13 +108,13 @@ impl LmdbTree {
         Ok(LmdbTree { current, env, map, writer: Mutex::new(()), handles })
     }
 
-    /// The files of a tree in `directory`: remove them (closed) and it will be built again.
+    /// The files of a tree in `directory`: if they are removed while it is closed, the tree will be rebuilt.
     #[cfg(test)]
     pub(crate) fn files(directory: &Path) -> [std::path::PathBuf; 2] {
         [directory.join("data.mdb"), directory.join("lock.mdb")]
     }
 
-    /// Writes a compact copy of the newest state to the file `path`, after checking all of it. Writers may go on meanwhile.
+    /// Verifies the newest state and writes a compact copy of it to the file `path`. Does not block writers.
     #[cfg(test)]
     pub(crate) fn copy(&self, path: &Path) -> Result<()> {
         self.verify(&mut |_, _| {})?.into_result()?;
@@ -162,7 +165,8 @@ fn open_environment(directory: &Path, options: &LmdbOptions) -> Result<Env<Witho
         let mut open = EnvOpenOptions::new().read_txn_without_tls();
         open.map_size(map_bytes).max_readers(options.readers_max).max_dbs(Table::ALL.len() as u32);
         if options.read_only {
-            // SAFETY: read-only is harmless; and nobody has to be locked out, since the database's own lock keeps writers out.
+            // SAFETY: read-only access is harmless, and no lock is needed, since the database's own lock excludes
+            // writers.
             unsafe { open.flags(EnvFlags::READ_ONLY | EnvFlags::NO_LOCK) };
         }
         // SAFETY: the mapped file belongs to this database alone: its directory is locked by the log's `LOCK` before
@@ -179,7 +183,7 @@ fn is_out_of_memory(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::OutOfMemory
 }
 
-/// Opens the tables; makes those that are not there.
+/// Opens the tables, creating missing ones.
 fn open_tables(env: &Env<WithoutTls>) -> Result<Handles> {
     let transaction = env.write_txn().map_err(|error| tree_error(OPEN, error))?;
     let opened = env.create_databases_and_commit(transaction, |opener, transaction| {
@@ -193,7 +197,7 @@ fn open_tables(env: &Env<WithoutTls>) -> Result<Handles> {
     Ok(opened.map_err(|error| tree_error(OPEN, error))?.unwrap_commit())
 }
 
-/// What is stored after a block.
+/// The checksum that is stored after a block.
 #[inline]
 fn checksum(table: Table, fence: &[u8], block: &[u8]) -> u32 {
     XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot_with_seed(table as u64, fence), block) as u32
@@ -202,8 +206,8 @@ fn checksum(table: Table, fence: &[u8], block: &[u8]) -> u32 {
 #[cold]
 fn damaged(table: Option<Table>, damage: Damage) -> Error {
     let Damage { page, what } = damage;
-    let place = table.map_or_else(String::new, |table| format!(" of table {table}"));
-    Error::corrupt(format!("tree/data.mdb is damaged: page {page}{place}: {what}")).with_hint(REBUILD)
+    let table = table.map_or_else(String::new, |table| format!(" of table {table}"));
+    Error::corrupt(format!("tree/data.mdb is damaged: page {page}{table}: {what}")).with_hint(REBUILD)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! One page of an LMDB file, read without trusting it.
+//! LMDB page reader that does not trust the page's content.
 //!
 //! Layout (little-endian, 64-bit), offsets from the start of the page:
 //!
-//! | at | bytes | what |
+//! | at | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | the page's own number |
 //! | 10 | 2 | flags: 1 branch, 2 leaf, 4 overflow, 8 meta |
@@ -10,26 +10,27 @@
 //! | 14 | 2 | start of the nodes, which fill the page to its end |
 //! | 16 | 2 each | offset of each node, in key order |
 //!
-//! A node: data length or child page's low 32 bits (4), flags or the child's high bits (2), key length (2), key, data; at even
-//! offsets. A leaf's flag 1 says that the data is the number of an overflow page, 2 that it is a table's record.
+//! A node: data length or the child page's low 32 bits (4), flags or the child's high bits (2), key length (2), key,
+//! data; at even offsets. A leaf node's flag 1 means that the data is the number of an overflow page, 2 that it is a
+//! table's record.
 //!
-//! Invariant: nothing here indexes without a check; whatever the bytes are, the answer is a value or [`Damage`].
+//! Invariant: no access is unchecked; for any bytes the result is a value or [`Damage`].
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
-compile_error!("LMDB files are in the machine's own order; this reader knows that of 64-bit little-endian machines");
+compile_error!("LMDB files are in the machine's own order; this reader supports only 64-bit little-endian machines");
 
-/// Bytes before a page's node offsets, and before an overflow page's data.
+/// Length of a page's header, before its node offsets or overflow data.
 pub(super) const PAGE_HEADER_BYTES: usize = 16;
-/// The root of an empty table.
+/// Root page number of an empty table.
 pub(super) const NO_PAGE: u64 = u64::MAX;
-/// Pages 0 and 1 are the two metas.
+/// Pages 0 and 1 are the meta pages.
 pub(super) const META_PAGES: u64 = 2;
 const NODE_HEADER_BYTES: usize = 8;
 const ROOT_BYTES: usize = 48;
 const DEPTH_MAX: u16 = 32;
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
-/// The list of free pages has native integers as keys.
+/// The free list has native integers as keys.
 pub(super) const FREE_FLAGS: u16 = 0x08;
 const BRANCH: u16 = 1;
 const LEAF: u16 = 2;
@@ -37,52 +38,52 @@ const OVERFLOW: u16 = 4;
 const NODE_OVERFLOW: u16 = 1;
 const NODE_TABLE: u16 = 2;
 
-/// What is wrong, and on which page.
+/// A problem and the page it is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Damage {
     pub(super) page: u64,
     pub(super) what: &'static str,
 }
 
-/// The outcome of reading bytes that may be damaged.
+/// Result of reading bytes that may be damaged.
 pub(super) type Checked<T> = Result<T, Damage>;
 
-/// A branch or a leaf.
+/// A branch or leaf page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page<'a> {
     bytes: &'a [u8],
-    /// Where each node is, in key order.
+    /// Offset of each node, in key order.
     offsets: &'a [[u8; 2]],
     number: u64,
     is_leaf: bool,
 }
 
-/// A leaf's row as stored.
+/// A stored row of a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeafNode<'a> {
     pub(super) key: &'a [u8],
     pub(super) data: LeafData<'a>,
 }
 
-/// Where a row's data is.
+/// Location of a row's data.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LeafData<'a> {
     /// In the leaf.
     Inline(&'a [u8]),
-    /// On overflow pages from this one.
+    /// On consecutive overflow pages, starting with this one.
     Overflow { page: u64, len: usize },
     /// The record of a table, in the table of tables.
     Table(&'a [u8]),
 }
 
 impl<'a> Page<'a> {
-    /// Reads the header of the page `number`, of which `bytes` are all the bytes.
+    /// Parses the header of page `number`, whose content is `bytes`.
     #[inline]
     pub(super) fn parse(bytes: &'a [u8], number: u64) -> Checked<Self> {
         let damage = |what| Damage { page: number, what };
         let header = bytes.first_chunk::<PAGE_HEADER_BYTES>().ok_or(damage("it is too short"))?;
         if u64_at(header, 0) != Some(number) {
-            return Err(damage("it carries another number"));
+            return Err(damage("it has another page number"));
         }
         let is_leaf = match u16_at(header, 10) {
             Some(BRANCH) => false,
@@ -102,7 +103,7 @@ impl<'a> Page<'a> {
         self.number
     }
 
-    /// How many nodes; at least one.
+    /// Number of nodes; at least one.
     pub(super) fn count(&self) -> usize {
         self.offsets.len()
     }
@@ -115,20 +116,20 @@ impl<'a> Page<'a> {
         Damage { page: self.number, what }
     }
 
-    /// The key of node `index`. That of a branch's node 0 means nothing: it stands for all keys below node 1's.
+    /// The key of node `index`. In a branch, the key of node 0 is meaningless: it stands for all keys below node 1's.
     #[inline]
     pub(super) fn key(&self, index: usize) -> Checked<&'a [u8]> {
         self.node(index).map(|node| node.key)
     }
 
-    /// The child page of a branch's node `index`.
+    /// The child page of node `index` of a branch.
     #[inline]
     pub(super) fn child(&self, index: usize) -> Checked<u64> {
         let node = self.node(index)?;
         Ok(u64::from(node.low) | u64::from(node.flags) << 32)
     }
 
-    /// The row of a leaf's node `index`.
+    /// The row of node `index` of a leaf.
     #[inline]
     pub(super) fn leaf_node(&self, index: usize) -> Checked<LeafNode<'a>> {
         let node = self.node(index)?;
@@ -143,16 +144,16 @@ impl<'a> Page<'a> {
         Ok(LeafNode { key: node.key, data })
     }
 
-    /// The first node with a key not below `key` (`after` false), or beyond it (`after` true); `count()` if there is none.
-    /// Of a branch, nodes from 1 are looked at.
+    /// The first node with a key not below `key`, or above it if `after`; `count()` if there is none. In a branch, node
+    /// 0 is not compared.
     #[inline]
     pub(super) fn search(&self, key: &[u8], after: bool) -> Checked<usize> {
-        let wanted = prefix(key);
+        let key_prefix = prefix(key);
         let (mut low, mut high) = (usize::from(!self.is_leaf), self.count());
         while low < high {
             let middle = (low + high) / 2;
             let found = self.key(middle)?;
-            let order = prefix(found).cmp(&wanted).then_with(|| found.cmp(key));
+            let order = prefix(found).cmp(&key_prefix).then_with(|| found.cmp(key));
             if order.is_lt() || (after && order.is_eq()) {
                 low = middle + 1;
             } else {
@@ -162,17 +163,17 @@ impl<'a> Page<'a> {
         Ok(low)
     }
 
-    /// Checks what a glance can't: that the nodes fill the page exactly and their keys ascend. Tells whether all rows
-    /// of a leaf lie in it. Costs a few ns for each node.
+    /// Checks that the nodes fill the page exactly and that their keys ascend. Returns whether all rows of a leaf are
+    /// stored inline. Costs a few ns per node.
     pub(super) fn check(&self) -> Checked<bool> {
         self.check_by(|previous, key| previous < key)
     }
 
-    /// As `check`, in an order of keys that is not that of bytes.
+    /// As `check`, with a custom key order.
     pub(super) fn check_by(&self, in_order: impl Fn(&[u8], &[u8]) -> bool) -> Checked<bool> {
         let nodes_start = usize::from(u16_at(self.bytes, 14).unwrap_or(0));
         let mut used_bytes: usize = 0;
-        let mut is_plain = true;
+        let mut is_inline = true;
         let mut previous: Option<&[u8]> = None;
         for index in 0..self.count() {
             let node = self.node(index)?;
@@ -181,7 +182,7 @@ impl<'a> Page<'a> {
                 (true, NODE_OVERFLOW) => 8,
                 (true, _) => node.low as usize,
             };
-            is_plain &= !self.is_leaf || node.flags == 0;
+            is_inline &= !self.is_leaf || node.flags == 0;
             used_bytes += (NODE_HEADER_BYTES + node.key.len() + data_bytes).next_multiple_of(2);
             if self.is_leaf || index > 0 {
                 if previous.is_some_and(|previous| !in_order(previous, node.key)) {
@@ -190,14 +191,14 @@ impl<'a> Page<'a> {
                 previous = Some(node.key);
             }
         }
-        let lies_below = |offset: &[u8; 2]| usize::from(u16::from_le_bytes(*offset)) < nodes_start;
-        if used_bytes + nodes_start != self.bytes.len() || self.offsets.iter().any(lies_below) {
+        let is_below = |offset: &[u8; 2]| usize::from(u16::from_le_bytes(*offset)) < nodes_start;
+        if used_bytes + nodes_start != self.bytes.len() || self.offsets.iter().any(is_below) {
             return Err(self.damage("its rows don't fill it"));
         }
         if !self.is_leaf && self.count() < 2 {
             return Err(self.damage("it is a branch with one child"));
         }
-        Ok(is_plain)
+        Ok(is_inline)
     }
 
     #[inline]
@@ -215,7 +216,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The first 8 bytes of a key as a number, zeros after its end: where these differ, they order keys.
+/// The first 8 bytes of a key as a number, padded with zeros: if two prefixes differ, they order the keys.
 #[inline]
 fn prefix(key: &[u8]) -> u64 {
     if let Some(first) = key.first_chunk() {
@@ -234,7 +235,7 @@ struct Node<'a> {
     rest: &'a [u8],
 }
 
-/// The number of pages that `len` bytes take when they overflow their leaf.
+/// The number of overflow pages for `len` bytes of data.
 pub(super) fn overflow_pages(len: usize, page_bytes: usize) -> u64 {
     (PAGE_HEADER_BYTES + len).div_ceil(page_bytes) as u64
 }
@@ -247,7 +248,7 @@ pub(super) fn check_overflow(bytes: &[u8], number: u64, pages: u64) -> Checked<(
     if right { Ok(()) } else { Err(Damage { page: number, what: "it is not the overflow page it should be" }) }
 }
 
-/// The record of a table: its root and what it holds.
+/// Record of a table: its root page and its counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Root {
     pub(super) flags: u16,
@@ -260,7 +261,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// Reads a record of 48 bytes.
+    /// Parses a record of 48 bytes.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let root = Root {
             flags: u16_at(bytes, 4)?,
@@ -282,7 +283,7 @@ impl Root {
     }
 }
 
-/// What a commit leaves on one of the two meta pages.
+/// Content of a meta page, written by each commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) page_bytes: usize,
@@ -293,7 +294,7 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    /// Reads the meta on page `number` (0 or 1).
+    /// Parses the meta page `number` (0 or 1).
     pub(super) fn parse(bytes: &[u8], number: u64) -> Checked<Self> {
         let damage = |what| Damage { page: number, what };
         let root = |at: usize| bytes.get(at..at + ROOT_BYTES).and_then(Root::parse);

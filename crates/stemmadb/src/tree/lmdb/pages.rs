@@ -1,9 +1,11 @@
-//! The pages of one committed state, pinned and mapped: what our own reader reads instead of LMDB.
+//! Pages of one committed state, pinned and mapped, for reading without LMDB.
 //!
-//! LMDB follows what it finds in a page wherever it leads; a flipped bit can lead it beyond the file, and the process dies.
-//! So LMDB writes, and pins a state for us by a read transaction; reading is ours, each step checked (`page.rs`).
+//! LMDB follows any page number it finds; a flipped bit can lead it beyond the file, which kills the process. LMDB is
+//! therefore used for writing and, through a read transaction, for pinning a state; all reads go through `page.rs`,
+//! which checks every step.
 //!
-//! Concurrency: pinned pages never change, so any thread may read them. The read transaction only waits to be dropped.
+//! Concurrency: pinned pages never change, so any thread may read them. The read transaction is only held until it is
+//! dropped.
 
 use std::sync::Arc;
 
@@ -21,21 +23,22 @@ use crate::sync::Mutex;
 /// The mapped pages of one committed state.
 pub(super) struct Pages {
     meta: Meta,
-    /// Pages that the file holds whole. Perhaps fewer than the head counts: LMDB never writes pages that it gave out and took
-    /// back within one transaction. Touching a mapped page beyond the end of the file kills the process.
+    /// Number of complete pages in the file. May be less than the meta page counts, as LMDB never writes pages that it
+    /// allocated and freed within one transaction. Accessing a mapped page beyond the end of the file kills the
+    /// process.
     held_pages: u64,
     map: Arc<Map>,
-    /// A bit for each page, set if this state does not use it. What lies there is whole, but old: without this, a wrong page number that
-    /// leads there would not be noticed.
+    /// One bit per page, set if this state does not use it. The content of such a page is valid but outdated: without
+    /// this check, a wrong page number that leads there would go undetected.
     free: Vec<u64>,
     /// Keeps LMDB from writing to the pages of this state, and the environment open.
     _pin: Mutex<RoTxn<'static, WithoutTls>>,
 }
 
 impl Pages {
-    /// Pins the newest state. The caller keeps writers away until this returns, because the second commit after a state
-    /// overwrites its meta page. Checks what LMDB reads by itself, the table of tables and the list of free pages, at the cost of
-    /// reading that list.
+    /// Pins the newest state. The caller excludes writers until this returns, because the second commit after a state
+    /// overwrites its meta page. Verifies what LMDB reads on its own, the table of tables and the free list, at the
+    /// cost of reading that list.
     pub(super) fn pin(env: &Env<WithoutTls>, map: &Arc<Map>) -> Result<Self> {
         let pin = env.clone().static_read_txn().map_err(|error| tree_error(READ, error))?;
         let file_bytes = env.real_disk_size().map_err(|error| tree_error(READ, error))?;
@@ -105,10 +108,10 @@ impl Pages {
             return Err(Damage { page: number, what: "it is used, and free" });
         }
         let page_bytes = self.meta.page_bytes;
-        // SAFETY: the file holds all these pages; it never shrinks while it is open. LMDB
-        // writes only to pages which no pinned state uses, and this state is pinned. In a damaged file a wrong page number
-        // can name a page that LMDB reuses: its bytes may change while they are read, so whatever is taken from a page
-        // is checked after it was copied, and a row handed out may at worst be garbage of the file's.
+        // SAFETY: the file contains all these pages and never shrinks while it is open. LMDB writes only to pages that
+        // no pinned state uses, and this state is pinned. In a damaged file, a wrong page number can name a page that
+        // LMDB reuses, whose bytes may change while they are read. Values taken from a page are therefore checked after
+        // copying, and a returned row may at worst contain garbage from the file.
         let bytes = unsafe { self.map.bytes(number as usize * page_bytes, count as usize * page_bytes) };
         bytes.ok_or(damage)
     }
@@ -117,6 +120,7 @@ impl Pages {
 /// The meta page `number` (0 or 1) of a file that is long enough.
 #[expect(unsafe_code, reason = "mapped pages are read as slices")]
 fn meta_page(map: &Map, number: u64, page_bytes: usize) -> &[u8] {
-    // SAFETY: the caller saw that the file holds both; LMDB writes to them at commits only, which `pin`'s caller excludes.
+    // SAFETY: the caller checked that the file contains both meta pages; LMDB writes to them only during commits, which
+    // `pin`'s caller excludes.
     unsafe { map.bytes(number as usize * page_bytes, page_bytes) }.unwrap_or_default()
 }

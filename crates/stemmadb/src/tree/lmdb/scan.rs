@@ -1,6 +1,7 @@
-//! The rows between two bounds, block by block.
+//! Range scan over the rows of a table, block by block.
 //!
-//! Invariant: each block names the next one, and the scan goes nowhere else: no block is left out unseen.
+//! Invariant: each block names the next one, and the scan only follows that chain, so a missing block is always
+//! detected.
 
 use std::ops::Bound;
 
@@ -18,27 +19,27 @@ const GAP: &str = "a block is missing beside it";
 const BROKEN: &str = "a block is not what was put there";
 
 /// The bound at which a scan ends.
-type End = Bound<SmallVec<[u8; 64]>>;
+type EndBound = Bound<SmallVec<[u8; 64]>>;
 
-/// The rest of a block's rows, and the cursor that leads to more.
+/// The remaining rows of a block, and the cursor to reach further blocks.
 pub(super) struct Scan<'a> {
     snapshot: &'a LmdbSnapshot,
     table: Table,
     direction: Direction,
-    end: End,
+    end: EndBound,
     cursor: Cursor<'a>,
     block: Block<'a>,
-    /// The rows of `block` that are not returned yet: from `next` and before `stop`.
+    /// Range of rows of `block` still to be returned: from `next` to before `stop`.
     next: usize,
     stop: usize,
-    /// Whether no block after this one has rows within the bound.
+    /// Whether no further block has rows within the bounds.
     is_last: bool,
-    /// The key of the row that is returned.
+    /// Buffer for the key of the returned row.
     key: Vec<u8>,
 }
 
 impl<'a> Scan<'a> {
-    /// From the lower bound up; none if the table is empty.
+    /// Scans upwards from the lower bound; `None` if the table is empty.
     pub(super) fn ascending(
         snapshot: &'a LmdbSnapshot,
         table: Table,
@@ -58,7 +59,7 @@ impl<'a> Scan<'a> {
         Ok(Some(scan))
     }
 
-    /// From the upper bound down; none if the table is empty.
+    /// Scans downwards from the upper bound; `None` if the table is empty.
     pub(super) fn descending(
         snapshot: &'a LmdbSnapshot,
         table: Table,
@@ -78,7 +79,7 @@ impl<'a> Scan<'a> {
         Ok(Some(scan))
     }
 
-    /// A scan with the block where `goal` leads: that which covers the key.
+    /// Creates a scan positioned at the block that covers the goal's key.
     fn at(
         snapshot: &'a LmdbSnapshot,
         table: Table,
@@ -87,22 +88,22 @@ impl<'a> Scan<'a> {
         end: Bound<&[u8]>,
     ) -> Checked<Option<Self>> {
         let Some(mut cursor) = Cursor::new(snapshot.pages(), snapshot.root(table), goal)? else { return Ok(None) };
-        let is_found = match goal {
+        let has_block = match goal {
             Goal::From(_) | Goal::After(_) => cursor.previous()?,
             Goal::First | Goal::Last => true,
         };
         let leaf = cursor.leaf();
         let gap = leaf.page.damage(GAP);
-        if !is_found {
+        if !has_block {
             return Err(gap);
         }
         let block = snapshot.block(table, &leaf.page, leaf.index)?;
-        let is_right = match goal {
+        let is_expected_block = match goal {
             Goal::From(key) | Goal::After(key) => block.covers(key),
             Goal::First => block.fence() == FIRST_FENCE,
             Goal::Last => block.upper().is_empty(),
         };
-        if !is_right {
+        if !is_expected_block {
             return Err(gap);
         }
         let end = end.map(SmallVec::from_slice);
@@ -113,7 +114,7 @@ impl<'a> Scan<'a> {
         Ok(Some(scan))
     }
 
-    /// Begins with the rows of `block`, as far as the end of the scan.
+    /// Starts returning the rows of `block`, up to the end bound.
     fn enter(&mut self, block: Block<'a>) -> Checked<()> {
         self.block = block;
         self.key.clear();
@@ -141,18 +142,18 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Goes on to the next block within the bounds; false at the end.
-    fn turn(&mut self) -> Checked<bool> {
+    /// Moves to the next block within the bounds; returns false at the end.
+    fn next_block(&mut self) -> Checked<bool> {
         if self.is_last {
             return Ok(false);
         }
-        let is_found = match self.direction {
+        let has_block = match self.direction {
             Direction::Ascending => self.cursor.next()?,
             Direction::Descending => self.cursor.previous()?,
         };
         let leaf = self.cursor.leaf();
         let gap = leaf.page.damage(GAP);
-        if !is_found {
+        if !has_block {
             return Err(gap);
         }
         let block = self.snapshot.block(self.table, &leaf.page, leaf.index)?;
@@ -174,7 +175,7 @@ impl<'a> Scan<'a> {
     #[inline]
     fn advance(&mut self) -> Checked<Option<&'a [u8]>> {
         while self.next >= self.stop {
-            if !self.turn()? {
+            if !self.next_block()? {
                 self.is_last = true;
                 return Ok(None);
             }

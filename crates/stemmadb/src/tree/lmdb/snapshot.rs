@@ -1,8 +1,8 @@
-//! A committed state of the tree on disk, read block by block, each verified.
+//! Snapshot of a committed state of the tree on disk; every block read is verified.
 //!
-//! What a read promises on a damaged file: a row that is returned is right (its block's checksum covers table, fence and
-//! rows), and none is left out: a block says which keys it covers, a scan sees that blocks follow each other without a gap, and
-//! nothing leads to a page that the state has freed, where blocks would be old ones.
+//! Guarantees on a damaged file: a returned row is correct (the block's checksum covers table, fence and rows), and no
+//! row is skipped. Blocks record the keys they cover, a scan checks that consecutive blocks leave no gap, and pages
+//! freed in this state, where outdated blocks may remain, are never read.
 
 use std::ops::Bound;
 
@@ -15,20 +15,20 @@ use super::{checksum, damaged};
 use crate::Result;
 use crate::tree::{Direction, NoRows, Rows, Table, TreeSnapshot, is_crossed, is_storable};
 
-/// Bytes of a block's checksum, after it.
+/// Length of the checksum after a block.
 pub(super) const CHECKSUM_BYTES: usize = 4;
 
-/// The state at a commit, shared by all readers of that state.
+/// The state at one commit, shared by all its readers.
 pub(super) struct LmdbSnapshot {
     pages: Pages,
     roots: [Root; Table::ALL.len()],
 }
 
 impl LmdbSnapshot {
-    /// Finds the tables' roots.
+    /// Looks up the root of each table.
     ///
     /// # Errors
-    /// `Corrupt` if one is not there.
+    /// `Corrupt` if one is missing.
     pub(super) fn new(pages: Pages) -> Result<Self> {
         let mut roots = [pages.meta().main; Table::ALL.len()];
         for table in Table::ALL {
@@ -57,7 +57,7 @@ impl LmdbSnapshot {
         Block::parse(node.key, block).ok_or(page.damage(BROKEN))
     }
 
-    /// The block that covers `key`; none if the table is empty.
+    /// The block that covers `key`; `None` if the table is empty.
     fn floor<'a>(&'a self, table: Table, key: &[u8]) -> Checked<Option<Block<'a>>> {
         let root = self.root(table);
         if root.page == NO_PAGE {
@@ -81,25 +81,30 @@ impl LmdbSnapshot {
         }
     }
 
-    /// As `find`, in the block of the key before, if that covers this one too.
-    fn find_near<'a>(&'a self, table: Table, key: &[u8], near: &mut Option<Block<'a>>) -> Checked<Option<&'a [u8]>> {
-        if near.is_none_or(|block| !block.covers(key)) {
-            *near = self.floor(table, key)?;
+    /// As `find`, but tries the block of the previous key first.
+    fn find_near<'a>(
+        &'a self,
+        table: Table,
+        key: &[u8],
+        previous_block: &mut Option<Block<'a>>,
+    ) -> Checked<Option<&'a [u8]>> {
+        if previous_block.is_none_or(|block| !block.covers(key)) {
+            *previous_block = self.floor(table, key)?;
         }
-        match near {
+        match previous_block {
             Some(block) => block.get(key).ok_or(self.broken(table)),
             None => Ok(None),
         }
     }
 
-    /// A block has the right checksum and is none.
+    /// The error for a block with a valid checksum but invalid content.
     #[cold]
     fn broken(&self, table: Table) -> Damage {
         Damage { page: self.root(table).page, what: BROKEN }
     }
 }
 
-/// Said of the page where the search for the block ended.
+/// Reported for the page where the search for the block ended.
 const GAP: &str = "a block that should follow, or come before, is not there";
 const BROKEN: &str = "a block is not what was put there";
 
@@ -115,7 +120,7 @@ fn find_leaf<'a>(pages: &'a Pages, root: &Root, key: &[u8]) -> Checked<Page<'a>>
     if page.is_leaf() { Ok(page) } else { Err(page.damage("it is at the wrong depth")) }
 }
 
-/// At the last node not above `key`; none if the table is empty.
+/// A cursor at the last node not above `key`; `None` if the table is empty.
 fn floor_cursor<'a>(pages: &'a Pages, root: &Root, key: &[u8]) -> Checked<Option<Cursor<'a>>> {
     let Some(mut cursor) = Cursor::new(pages, root, Goal::After(key))? else { return Ok(None) };
     match cursor.previous()? {
@@ -148,9 +153,9 @@ impl TreeSnapshot for LmdbSnapshot {
     }
 
     fn get_many<'a>(&'a self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<&'a [u8]>>> {
-        let mut near = None;
+        let mut previous_block = None;
         let find = |key: &&[u8]| match is_storable(key) {
-            true => self.find_near(table, key, &mut near).map_err(|damage| damaged(Some(table), damage)),
+            true => self.find_near(table, key, &mut previous_block).map_err(|damage| damaged(Some(table), damage)),
             false => Ok(None),
         };
         keys.iter().map(find).collect()
@@ -163,7 +168,7 @@ impl TreeSnapshot for LmdbSnapshot {
         upper: Bound<&[u8]>,
         direction: Direction,
     ) -> Result<Rows<'a>> {
-        // No key is empty.
+        // Keys are never empty.
         let lower = match lower {
             Bound::Included([]) | Bound::Excluded([]) => Bound::Unbounded,
             lower => lower,

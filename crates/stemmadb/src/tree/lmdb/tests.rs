@@ -1,4 +1,4 @@
-//! What only the tree on disk can show: reopening, errors, damage.
+//! Tests of the tree on disk: reopening, errors, damage.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -12,7 +12,7 @@ use crate::tree::tests::collect;
 
 type Model = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
-/// A small generator, so that a seed tells the whole story.
+/// A small random number generator, so that a seed reproduces a run.
 struct Dice(u64);
 
 impl Dice {
@@ -27,7 +27,7 @@ fn open(directory: &Path) -> Result<LmdbTree> {
     LmdbTree::open(directory, &LmdbOptions { map_bytes: 1 << 30, ..LmdbOptions::default() })
 }
 
-/// Rows as a store has them: numbers appended and rewritten, random keys of uneven length, a few large values.
+/// Fills the tree as a store does: numbers appended and rewritten, random keys of varying length, a few large values.
 fn fill(tree: &LmdbTree, row_count: u64, commit_count: u64, dice: &mut Dice) -> Model {
     let mut model = Model::new();
     fill_more(tree, &mut model, row_count, commit_count, dice);
@@ -96,7 +96,7 @@ fn assert_equals(tree: &LmdbTree, model: &Model) {
 }
 
 #[test]
-fn a_deep_tree_reads_as_it_was_written_and_after_reopening() {
+fn deep_tree_reads_back_before_and_after_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let tree = open(directory.path()).unwrap();
     let model = fill(&tree, 30_000, 12, &mut Dice(1));
@@ -111,7 +111,7 @@ fn a_deep_tree_reads_as_it_was_written_and_after_reopening() {
 }
 
 #[test]
-fn bounded_scans_agree_with_a_model() {
+fn bounded_scans_match_the_model() {
     let directory = tempfile::tempdir().unwrap();
     let tree = open(directory.path()).unwrap();
     let mut dice = Dice(2);
@@ -143,7 +143,7 @@ fn bounded_scans_agree_with_a_model() {
 }
 
 #[test]
-fn rows_in_order_fill_their_pages() {
+fn rows_put_in_order_fill_their_pages() {
     let directory = tempfile::tempdir().unwrap();
     let tree = open(directory.path()).unwrap();
     for commit in 0..10u64 {
@@ -153,13 +153,13 @@ fn rows_in_order_fill_their_pages() {
         }
         transaction.commit().unwrap();
     }
-    // Blocks of 10 rows, four of them on a page.
+    // Blocks of 10 rows, four of them per page.
     let root = *tree.current.read().root(Table::Docs);
     assert!(root.leaf_pages <= 20_000 / 40 + 12, "{} leaves", root.leaf_pages);
 }
 
 #[test]
-fn a_copy_is_compact_and_equal() {
+fn copy_is_compact_and_equal() {
     let directory = tempfile::tempdir().unwrap();
     let tree = open(directory.path()).unwrap();
     let model = fill(&tree, 3_000, 10, &mut Dice(3));
@@ -172,7 +172,7 @@ fn a_copy_is_compact_and_equal() {
 }
 
 #[test]
-fn a_second_open_is_refused_and_a_removed_tree_is_empty() {
+fn second_open_is_refused_and_removed_tree_is_recreated_empty() {
     let directory = tempfile::tempdir().unwrap();
     let tree = open(directory.path()).unwrap();
     fill(&tree, 100, 1, &mut Dice(4));
@@ -186,7 +186,7 @@ fn a_second_open_is_refused_and_a_removed_tree_is_empty() {
 }
 
 #[test]
-fn a_full_map_is_an_error_and_not_the_end() {
+fn full_map_is_a_recoverable_error() {
     let directory = tempfile::tempdir().unwrap();
     let options = LmdbOptions { map_bytes: 1 << 20, ..LmdbOptions::default() };
     let tree = LmdbTree::open(directory.path(), &options).unwrap();
@@ -203,7 +203,7 @@ fn a_full_map_is_an_error_and_not_the_end() {
 }
 
 #[test]
-fn a_file_cut_short_or_of_another_kind_is_refused() {
+fn truncated_and_foreign_files_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.mdb");
     fill(&open(directory.path()).unwrap(), 1_000, 2, &mut Dice(5));
@@ -224,7 +224,7 @@ fn a_file_cut_short_or_of_another_kind_is_refused() {
     assert!(open(directory.path()).is_ok());
 }
 
-/// What a reader meets in a damaged tree.
+/// Results of reading everything from a damaged tree.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Findings {
     wrong: u64,
@@ -270,7 +270,7 @@ fn read_everything(tree: &LmdbTree, model: &Model) -> Findings {
     findings
 }
 
-/// Writes all over a damaged tree, as a checkpoint would. It may fail, but not die.
+/// Writes throughout a damaged tree, as a checkpoint would. Errors are fine, crashes are not.
 fn write_everywhere(tree: &LmdbTree, model: &mut Model, dice: &mut Dice) -> Result<()> {
     let mut changed = model.clone();
     let mut transaction = tree.write()?;
@@ -298,9 +298,10 @@ fn write_everywhere(tree: &LmdbTree, model: &mut Model, dice: &mut Dice) -> Resu
     Ok(())
 }
 
-/// LMDB makes a table that is not there: one of 5,000 flipped bits changed the name of the postings' table, and queries found nothing.
+/// LMDB creates a table that does not exist: one of 5,000 flipped bits changed the name of the postings table, and
+/// queries found nothing.
 #[test]
-fn a_table_whose_name_is_damaged_is_not_made_anew() {
+fn table_with_a_damaged_name_is_not_recreated() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.mdb");
     let tree = open(directory.path()).unwrap();
@@ -316,10 +317,9 @@ fn a_table_whose_name_is_damaged_is_not_made_anew() {
     assert_eq!(open(directory.path()).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// What the root of a table was before the last commit is whole, in its place, and has the right checksums: only the list of free pages
-/// tells that it is old.
+/// The previous root of a table is a valid page with valid checksums: only the free list shows that it is outdated.
 #[test]
-fn an_old_page_is_not_taken_for_the_one_in_its_place() {
+fn outdated_page_is_not_read_as_current() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.mdb");
     let mut dice = Dice(7);
@@ -344,7 +344,7 @@ fn an_old_page_is_not_taken_for_the_one_in_its_place() {
 }
 
 #[test]
-fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
+fn flipped_bit_gives_no_wrong_row_and_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.mdb");
     let mut dice = Dice(6);
@@ -357,32 +357,32 @@ fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
     let flips = std::env::var("STEMMA_TREE_FLIPS").map_or(400, |flips| flips.parse().unwrap());
     let (mut refused, mut failed, mut harmless, mut rolled_back) = (0, 0, 0, 0);
     for _ in 0..flips {
-        // A tenth of them in the head of the file, where most goes wrong.
+        // A tenth of them in the first pages of the file, where most can go wrong.
         let within = if dice.roll(10) == 0 { 5 * 4096 } else { whole.len() as u64 };
         let (at, bit) = (dice.roll(within), dice.roll(8));
         fs::write(&path, &whole).unwrap();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&[whole[at as usize] ^ 1 << bit], at).unwrap();
-        let story = format!("bit {bit} of byte {} of page {}", at % 4096, at / 4096);
+        let context = format!("bit {bit} of byte {} of page {}", at % 4096, at / 4096);
         let tree = match open(directory.path()) {
             Ok(tree) => tree,
             Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Corrupt, "{story}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{context}: {error}");
                 refused += 1;
                 continue;
             }
         };
         let findings = read_everything(&tree, &model);
         if findings != Findings::default() && read_everything(&tree, &older) == Findings::default() {
-            // A bit of the newest commit's number: the commit before is the newest now, as after a crash.
-            assert!(at / 4096 < META_PAGES, "{story}");
+            // A bit of the newest commit's number: the previous commit becomes the newest one, as after a crash.
+            assert!(at / 4096 < META_PAGES, "{context}");
             rolled_back += 1;
             continue;
         }
         let report = tree.verify(&mut |_, _| {}).unwrap();
-        assert_eq!(findings.wrong, 0, "{story}: {findings:?}");
-        assert!(findings == Findings::default() || report.problem_count > 0, "{story}: {findings:?} was not found");
-        assert_eq!(findings.missing, 0, "{story}: {findings:?} was hidden");
+        assert_eq!(findings.wrong, 0, "{context}: {findings:?}");
+        assert!(findings == Findings::default() || report.problem_count > 0, "{context}: {findings:?} was not found");
+        assert_eq!(findings.missing, 0, "{context}: {findings:?} was hidden");
         if findings.errors == 0 {
             harmless += 1
         } else {
@@ -390,11 +390,12 @@ fn a_flipped_bit_gives_no_wrong_row_and_is_found() {
         }
         let mut changed = model.clone();
         match write_everywhere(&tree, &mut changed, &mut dice) {
-            Ok(()) => assert_eq!(read_everything(&tree, &changed).wrong, 0, "{story}, then written"),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{story}, when writing: {error}"),
+            Ok(()) => assert_eq!(read_everything(&tree, &changed).wrong, 0, "{context}, then written"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{context}, when writing: {error}"),
         }
     }
     println!(
-        "{flips} flips: {refused} refused at open, {failed} met by readers, {rolled_back} led to the commit before, {harmless} harmless"
+        "{flips} flips: {refused} refused at open, {failed} reported to readers, \
+         {rolled_back} fell back to the previous commit, {harmless} harmless"
     );
 }

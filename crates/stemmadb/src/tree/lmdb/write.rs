@@ -1,4 +1,4 @@
-//! The writer's transaction: LMDB's, on a way that the guard has checked, a block at a time.
+//! Write transaction: LMDB's, on pages that the guard has verified, one block at a time.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,41 +18,42 @@ use crate::tree::lmdb::block::Rows as _;
 use crate::tree::{REBUILD, Table, TreeTransaction, check_key, is_storable};
 use crate::{Error, Result};
 
-/// A draft with more than this is stored, however many rows are yet to come.
+/// A draft larger than this is stored even if more of its rows are yet to come.
 const DRAFT_BYTES_MAX: usize = 16 << 10;
 
-/// Waits for the writer before, and begins.
+/// Waits for the previous writer and starts a transaction.
 pub(super) fn begin<'t>(tree: &'t LmdbTree, handles: &'t Handles) -> Result<Box<dyn TreeTransaction + 't>> {
     let writer = tree.writer.lock();
     let transaction = tree.env.write_txn().map_err(|error| tree_error(WRITE, error))?;
-    let stored = Stored {
+    let block_writer = BlockWriter {
         handles,
         transaction,
         base: tree.current.read().clone(),
         guard: RefCell::default(),
         last_fences: Default::default(),
-        sealed: Vec::new(),
+        encoded_block: Vec::new(),
     };
-    Ok(Box::new(LmdbTransaction { tree, stored, drafts: Default::default(), _writer: writer }))
+    Ok(Box::new(LmdbTransaction { tree, block_writer, drafts: Default::default(), _writer: writer }))
 }
 
 struct LmdbTransaction<'t> {
     tree: &'t LmdbTree,
-    stored: Stored<'t>,
-    /// The block of each table that is being changed; of no use until it covers something.
+    block_writer: BlockWriter<'t>,
+    /// For each table the block that is being changed; unused while its fence is empty.
     drafts: [Option<Draft>; Table::ALL.len()],
-    // Declared last, dropped last: the next writer begins when this transaction has ended.
+    // Declared last so that it is dropped last: the next writer starts after this transaction has ended.
     _writer: MutexGuard<'t, ()>,
 }
 
 impl LmdbTransaction<'_> {
-    /// The draft of the block that covers `key`, made from what is stored if need be.
+    /// The draft of the block that covers `key`, loaded if necessary.
     fn draft(&mut self, table: Table, key: &[u8]) -> Result<&mut Draft> {
         let slot = &mut self.drafts[table.index()];
         let mut draft = slot.take().unwrap_or_default();
         if draft.fence.is_empty() || !draft.covers(key) {
-            self.stored.store(table, &mut draft)?;
-            self.stored.load(table, key, &mut draft)?;
+            self.block_writer.store(table, &mut draft)?;
+            self.block_writer.load(table, key, &mut draft)?;
+            debug_assert!(draft.covers(key), "a loaded draft covers the key it was loaded for");
         }
         Ok(slot.insert(draft))
     }
@@ -66,11 +67,11 @@ impl TreeTransaction for LmdbTransaction<'_> {
         Ok(self.draft(table, key)?.get(key))
     }
 
-    fn has_beside(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
+    fn has_neighbor_with_prefix(&mut self, table: Table, key: &[u8], prefix: &[u8]) -> Result<Option<bool>> {
         if !is_storable(key) {
             return Ok(None);
         }
-        Ok(self.draft(table, key)?.has_beside(key, prefix))
+        Ok(self.draft(table, key)?.has_neighbor_with_prefix(key, prefix))
     }
 
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<()> {
@@ -79,7 +80,7 @@ impl TreeTransaction for LmdbTransaction<'_> {
         draft.put(key, value);
         if draft.row_bytes() > DRAFT_BYTES_MAX {
             let mut draft = self.drafts[table.index()].take().unwrap_or_default();
-            self.stored.store(table, &mut draft)?;
+            self.block_writer.store(table, &mut draft)?;
         }
         Ok(())
     }
@@ -93,34 +94,39 @@ impl TreeTransaction for LmdbTransaction<'_> {
 
     fn clear_table(&mut self, table: Table) -> Result<()> {
         self.drafts[table.index()] = None;
-        self.stored.clear(table)
+        self.block_writer.clear(table)
     }
 
     fn commit(self: Box<Self>) -> Result<()> {
-        let Self { tree, mut stored, drafts, _writer } = *self;
+        let Self { tree, mut block_writer, drafts, _writer } = *self;
         for (table, draft) in Table::ALL.into_iter().zip(drafts) {
-            stored.store(table, &mut draft.unwrap_or_default())?;
+            block_writer.store(table, &mut draft.unwrap_or_default())?;
         }
-        stored.transaction.commit().map_err(|error| tree_error(WRITE, error))?;
+        block_writer.transaction.commit().map_err(|error| tree_error(WRITE, error))?;
         let newest = LmdbSnapshot::new(Pages::pin(&tree.env, &tree.map)?)?;
-        *tree.current.write() = Arc::new(newest);
+        let mut current = tree.current.write();
+        debug_assert!(
+            current.pages().meta().transaction <= newest.pages().meta().transaction,
+            "a commit publishes a newer state"
+        );
+        *current = Arc::new(newest);
         Ok(())
     }
 }
 
-/// Blocks as LMDB's transaction has them.
-struct Stored<'t> {
+/// The blocks within LMDB's write transaction.
+struct BlockWriter<'t> {
     handles: &'t Handles,
     transaction: RwTxn<'t>,
-    /// The state that it changes.
+    /// The state that the transaction started from.
     base: Arc<LmdbSnapshot>,
     guard: RefCell<Guard>,
-    /// The last fence of each table, once known; empty if the table is.
+    /// The last fence of each table, once known; empty for an empty table.
     last_fences: [Option<Vec<u8>>; Table::ALL.len()],
-    sealed: Vec<u8>,
+    encoded_block: Vec<u8>,
 }
 
-impl Stored<'_> {
+impl BlockWriter<'_> {
     fn handle(&self, table: Table) -> Handle {
         self.handles[table.index()]
     }
@@ -129,13 +135,13 @@ impl Stored<'_> {
         self.guard.borrow_mut().admit(&self.base, table, key)
     }
 
-    /// The block that covers `key`; none if the table is empty.
+    /// The block that covers `key`; `None` if the table is empty.
     fn floor(&self, table: Table, key: &[u8]) -> Result<Option<Block<'_>>> {
         self.admit(table, key)?;
         let found = self.handle(table).get_lower_than_or_equal_to(&self.transaction, key);
         match found.map_err(|error| tree_error(READ, error))? {
             Some((fence, stored)) => {
-                let block = unseal(table, fence, stored)?;
+                let block = decode_block(table, fence, stored)?;
                 if block.covers(key) { Ok(Some(block)) } else { Err(broken_block(table)) }
             }
             None if self.handle(table).is_empty(&self.transaction).map_err(|error| tree_error(READ, error))? => {
@@ -145,7 +151,7 @@ impl Stored<'_> {
         }
     }
 
-    /// Fills `draft` with the block that covers `key`; the first of a table, if it is empty.
+    /// Loads the block that covers `key` into `draft`; an empty first block if the table is empty.
     fn load(&self, table: Table, key: &[u8], draft: &mut Draft) -> Result<()> {
         let Some(block) = self.floor(table, key)? else {
             draft.begin(FIRST_FENCE, &[], 0);
@@ -155,29 +161,30 @@ impl Stored<'_> {
         draft.append(&block).ok_or_else(|| broken_block(table))
     }
 
-    /// Stores what `draft` became, if it was changed, and leaves it without use.
+    /// Stores `draft` if it was changed, and marks it unused.
     fn store(&mut self, table: Table, draft: &mut Draft) -> Result<()> {
         if !draft.is_changed {
             draft.fence.clear();
             return Ok(());
         }
-        self.join(table, draft)?;
+        self.merge_next_blocks(table, draft)?;
         if draft.len() == 0 && draft.upper.is_empty() && draft.fence == FIRST_FENCE {
             if draft.stored_bytes > 0 {
                 self.delete(table, &draft.fence)?;
             }
         } else {
             if draft.stored_bytes > block::capacity(&draft.fence) {
-                // On overflow pages, LMDB would put a smaller value in place, and still count all the pages as its own.
+                // LMDB would store a smaller value in place of one on overflow pages and still count all the pages as
+                // used.
                 self.delete(table, &draft.fence)?;
             }
-            for piece in block::cut(&draft.fence, &draft.upper, draft) {
-                let mut sealed = std::mem::take(&mut self.sealed);
-                sealed.clear();
-                block::encode(&piece.fence, &piece.upper, draft, piece.range, &mut sealed);
-                sealed.extend_from_slice(&checksum(table, &piece.fence, &sealed).to_be_bytes());
-                self.put(table, &piece.fence, &sealed)?;
-                self.sealed = sealed;
+            for block_range in block::split_into_blocks(&draft.fence, &draft.upper, draft) {
+                let mut encoded_block = std::mem::take(&mut self.encoded_block);
+                encoded_block.clear();
+                block::encode(&block_range.fence, &block_range.upper, draft, block_range.range, &mut encoded_block);
+                encoded_block.extend_from_slice(&checksum(table, &block_range.fence, &encoded_block).to_be_bytes());
+                self.put(table, &block_range.fence, &encoded_block)?;
+                self.encoded_block = encoded_block;
             }
         }
         draft.fence.clear();
@@ -185,8 +192,8 @@ impl Stored<'_> {
         Ok(())
     }
 
-    /// Takes the next blocks into a draft that has become short, as far as they fit; into an empty one in any case.
-    fn join(&mut self, table: Table, draft: &mut Draft) -> Result<()> {
+    /// Merges the next blocks into a draft that has become short, as long as they fit; into an empty one in any case.
+    fn merge_next_blocks(&mut self, table: Table, draft: &mut Draft) -> Result<()> {
         let room = block::capacity(&draft.fence);
         while !draft.upper.is_empty() && draft.row_bytes() < room / 4 {
             let next = std::mem::take(&mut draft.upper);
@@ -197,18 +204,18 @@ impl Stored<'_> {
                 draft.upper = next;
                 return Ok(());
             }
-            draft.append(&unseal(table, &next, stored)?).ok_or_else(|| broken_block(table))?;
+            draft.append(&decode_block(table, &next, stored)?).ok_or_else(|| broken_block(table))?;
             self.delete(table, &next)?;
         }
         Ok(())
     }
 
-    fn put(&mut self, table: Table, fence: &[u8], sealed: &[u8]) -> Result<()> {
+    fn put(&mut self, table: Table, fence: &[u8], encoded_block: &[u8]) -> Result<()> {
         self.admit(table, fence)?;
-        // LMDB splits a full page in the middle unless it is told that the key is the last.
+        // LMDB splits a full page in the middle unless `APPEND` states that the key is the last.
         let flags = if self.is_appended(table, fence)? { PutFlags::APPEND } else { PutFlags::empty() };
         let handle = self.handle(table);
-        let put = handle.put_with_flags(&mut self.transaction, flags, fence, sealed);
+        let put = handle.put_with_flags(&mut self.transaction, flags, fence, encoded_block);
         put.map_err(|error| tree_error(WRITE, error))
     }
 
@@ -219,15 +226,15 @@ impl Stored<'_> {
     }
 
     fn clear(&mut self, table: Table) -> Result<()> {
-        // LMDB walks all pages of the table to free them.
+        // LMDB reads all pages of the table to free them.
         verify::check_table(&self.base, table).map_err(|damage| damaged(Some(table), damage))?;
-        self.guard.get_mut().forget(table);
+        self.guard.get_mut().admit_all(table);
         self.last_fences[table.index()] = Some(Vec::new());
         let handle = self.handle(table);
         handle.clear(&mut self.transaction).map_err(|error| tree_error(WRITE, error))
     }
 
-    /// Whether `fence` comes after every fence of `table`; remembers it if so.
+    /// Whether `fence` is above every fence of `table`; if so, it becomes the last one.
     fn is_appended(&mut self, table: Table, fence: &[u8]) -> Result<bool> {
         let last = &mut self.last_fences[table.index()];
         let last = match last {
@@ -252,8 +259,8 @@ fn last_fence(base: &LmdbSnapshot, table: Table) -> Result<Vec<u8>> {
     last().map_err(|damage| damaged(Some(table), damage))
 }
 
-/// The block as it was stored, if its checksum is right.
-fn unseal<'a>(table: Table, fence: &'a [u8], stored: &'a [u8]) -> Result<Block<'a>> {
+/// The block in an LMDB row, if its checksum is valid.
+fn decode_block<'a>(table: Table, fence: &'a [u8], stored: &'a [u8]) -> Result<Block<'a>> {
     let block = match stored.split_last_chunk::<CHECKSUM_BYTES>() {
         Some((block, sum)) if u32::from_be_bytes(*sum) == checksum(table, fence, block) => Block::parse(fence, block),
         _ => None,

@@ -86,7 +86,7 @@ fn a_unique_view_over_documents_that_share_a_key_is_refused() {
 #[test]
 fn writers_beside_readers_of_an_eager_view() {
     let directory = tempfile::tempdir().unwrap();
-    let options = crate::testing::small(crate::Options::new(), 1 << 20, 1 << 20, 200);
+    let options = crate::testing::with_small_limits(crate::Options::new(), 1 << 20, 1 << 20, 200);
     let db = Database::open_with(directory.path().join("db"), options).unwrap();
     let eager = db.view(Tags { reduction: Reduction::Sum, ..tags("eager", Refresh::Eager) }).unwrap();
     std::thread::scope(|scope| {

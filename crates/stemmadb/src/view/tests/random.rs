@@ -3,7 +3,7 @@
 use super::{Expected, Tags, from_scratch};
 use crate::log::{Failure, Random};
 use crate::revision::DocumentId;
-use crate::testing::{self, Place};
+use crate::testing::{self, TestStorage};
 use crate::value::Value;
 use crate::view::check::check_rows;
 use crate::view::layout::{self, RowKey};
@@ -83,7 +83,7 @@ fn edit(db: &Database, random: &mut Random, document_count: u64) {
 fn options(random: &mut Random) -> Options {
     let memory_bytes = [6 << 10, 64 << 10, 4 << 20][random.below(3) as usize];
     let slice_rows = [7, 40, 2000][random.below(3) as usize];
-    testing::small(Options::new().background(false).cache_bytes(0), memory_bytes, 16 << 10, slice_rows)
+    testing::with_small_limits(Options::new().background(false).cache_bytes(0), memory_bytes, 16 << 10, slice_rows)
 }
 
 fn bound(random: &mut Random, expected: &[Expected]) -> Vec<u8> {
@@ -139,7 +139,7 @@ fn compare(db: &Database, view: &OpenView<Tags>, definition: &Tags, random: &mut
 /// One database's life.
 fn live(seed: u64, edits: u64) {
     let mut random = Random::new(seed);
-    let mut place = Place::new(seed);
+    let mut place = TestStorage::new(seed);
     let mut db = place.open(options(&mut random)).unwrap();
     let mut definition = Tags::new("tags", REDUCTIONS[random.below(REDUCTIONS.len() as u64) as usize]);
     let document_count = [5, 60, 600][random.below(3) as usize];

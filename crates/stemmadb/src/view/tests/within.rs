@@ -5,7 +5,7 @@ use crate::log::Random;
 use crate::options::Clock;
 use crate::read::Snapshot;
 use crate::revision::DocumentId;
-use crate::testing::{self, Place};
+use crate::testing::{self, TestStorage};
 use crate::value::Value;
 use crate::view::check::check_rows;
 use crate::view::{OpenView, ViewSession, within};
@@ -68,7 +68,7 @@ fn a_view_within_is_what_the_transaction_sees() {
         let mut random = Random::new(seed);
         let clock = Clock::standing_at(BEGINNING);
         let options = Options::new().background(false).clock(clock.clone());
-        let db = Place::new(seed).open(testing::small(options, 64 << 10, 16 << 10, 40)).unwrap();
+        let db = TestStorage::new(seed).open(testing::with_small_limits(options, 64 << 10, 16 << 10, 40)).unwrap();
         db.expiration().add_rule(Expiry::at("ends")).unwrap();
         let refresh = if seed % 4 == 3 { Refresh::Eager } else { Refresh::Lazy };
         let reduction = [Reduction::Sum, Reduction::Custom, Reduction::None][seed as usize % 3];

@@ -1,10 +1,10 @@
-//! A rebuild forgot ancestors by today's `revs_limit`, where the writes had forgotten others, by the limit of their time. Ancestors were
-//! missing then, or known that had been forgotten; and a revision that had come again after it was forgotten was lost with its body.
+//! A rebuild pruned ancestors by the current `revs_limit` instead of the limit in force at each write. Ancestors were
+//! then missing or restored, and a revision that had arrived again after it was pruned lost its body.
 
 use super::*;
 use stemmadb::field;
 
-fn tell(db: &Database, path: &[&str]) {
+fn replicate(db: &Database, path: &[&str]) {
     db.edit(foreign("a", path, r#"{"n":1}"#)).unwrap();
 }
 
@@ -13,27 +13,27 @@ fn large(name: &str) -> Value {
 }
 
 #[test]
-fn a_lower_limit_forgets_nothing_before_the_next_write() {
+fn lower_limit_prunes_nothing_before_the_next_write() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();
-    tell(&db, &["6-f", "5-e", "4-d", "3-c", "2-b", "1-a"]);
-    rebuilt(db, &path, options().revs_limit(2));
+    replicate(&db, &["6-f", "5-e", "4-d", "3-c", "2-b", "1-a"]);
+    rebuild_and_check(db, &path, options().revs_limit(2));
 }
 
 #[test]
-fn a_higher_limit_brings_nothing_back() {
+fn higher_limit_restores_no_ancestors() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options().revs_limit(2)).unwrap();
-    tell(&db, &["3-c", "2-b", "1-a"]);
-    tell(&db, &["4-d", "3-c"]);
-    rebuilt(db, &path, options().revs_limit(1000));
+    replicate(&db, &["3-c", "2-b", "1-a"]);
+    replicate(&db, &["4-d", "3-c"]);
+    rebuild_and_check(db, &path, options().revs_limit(1000));
 }
 
-/// The same where the limit changes while the database is open, and compaction looked at the document under each.
+/// The same with limits that change while the database is open, and compactions under each.
 #[test]
-fn nor_do_limits_that_come_and_go() {
+fn changing_limits_restore_no_ancestors() {
     for compacts in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.stemma");
@@ -45,27 +45,28 @@ fn nor_do_limits_that_come_and_go() {
             (1000, [["10-a", "9-a", "8-a", "7-a"], ["9-b", "8-b", "7-b", "6-f"]]),
         ] {
             db.maintenance().set_revs_limit(limit);
-            paths.iter().for_each(|path| tell(&db, path));
+            paths.iter().for_each(|path| replicate(&db, path));
             db.insert(&format!("keeps {limit} {}", db.sequence()), &large("more")).unwrap();
             roll(&db);
             if compacts {
                 db.maintenance().compact().unwrap();
             }
         }
-        rebuilt(db, &path, options().revs_limit(3));
+        rebuild_and_check(db, &path, options().revs_limit(3));
     }
 }
 
-/// It is a leaf again, beside what came of it. With a higher limit the rebuild took it for the ancestor that it had been.
+/// It becomes a leaf again, beside its descendant. Under a higher limit, a rebuild took it for the ancestor that it had
+/// been.
 #[test]
-fn what_comes_again_after_it_was_forgotten_is_not_lost() {
+fn revision_arriving_again_after_pruning_is_kept() {
     for compacts in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.stemma");
         let db = Database::open_with(&path, options().revs_limit(2)).unwrap();
         db.insert("keeps", &large("first")).unwrap();
         for edit in [["2-b", "1-a"], ["3-c", "2-b"], ["4-d", "3-c"], ["2-b", "1-a"]] {
-            tell(&db, &edit);
+            replicate(&db, &edit);
         }
         assert_eq!(db.revisions("a").unwrap().len(), 2);
         if compacts {
@@ -74,124 +75,124 @@ fn what_comes_again_after_it_was_forgotten_is_not_lost() {
                 db.maintenance().compact().unwrap();
             }
         }
-        rebuilt(db, &path, options().revs_limit(1000));
+        rebuild_and_check(db, &path, options().revs_limit(1000));
     }
 }
 
-/// A path that claims another parent for a known revision is not believed, now or later.
+/// A path with a different parent for a known revision is rejected, now and during a rebuild.
 #[test]
-fn a_claim_that_was_not_believed_is_not_believed_later() {
+fn rejected_ancestry_stays_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();
-    tell(&db, &["2-a", "1-x"]);
+    replicate(&db, &["2-a", "1-x"]);
     roll(&db);
     db.insert("keeps", &large("first")).unwrap();
-    tell(&db, &["3-b", "2-a", "1-y"]);
+    replicate(&db, &["3-b", "2-a", "1-y"]);
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
     assert_eq!(db.revisions("a").unwrap()[0].revisions[2], "1-x".parse().unwrap());
-    rebuilt(db, &path, options().revs_limit(1000));
+    rebuild_and_check(db, &path, options().revs_limit(1000));
 }
 
-/// What the log states of a document names a leaf that was replaced later, and whose segment is gone.
+/// A snapshot record contains a leaf that was replaced later and whose segment is retired.
 #[test]
-fn what_is_stated_outlives_what_it_names() {
+fn snapshot_record_outlives_its_leaves() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options().revs_limit(2)).unwrap();
     for edit in [["2-b", "1-a"], ["3-c", "2-b"]] {
-        tell(&db, &edit);
+        replicate(&db, &edit);
     }
     roll(&db);
     let kept = db.insert("keeps", &large("first")).unwrap();
-    tell(&db, &["4-d", "3-c"]);
+    replicate(&db, &["4-d", "3-c"]);
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
     db.delete("keeps", &kept).unwrap();
     db.insert("keeps too", &large("second")).unwrap();
-    tell(&db, &["5-e", "4-d"]);
+    replicate(&db, &["5-e", "4-d"]);
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
-    rebuilt(db, &path, options().revs_limit(2));
+    rebuild_and_check(db, &path, options().revs_limit(2));
 }
 
-/// The leaf that is named was told again, with more ancestors, and its segment is gone: where that is replayed, the winner is the same revision
-/// as before, but only now it can be read. It has a body, and its terms.
+/// The leaf in the snapshot record arrived again with more ancestors, and its segment is retired. On replay of that
+/// record, the winner is the same revision as before, but becomes readable only now; it must have a body and its terms.
 #[test]
-fn a_winner_that_was_stated_and_told_again_is_found() {
+fn winner_of_a_snapshot_record_that_arrived_again_is_indexed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options().revs_limit(2)).unwrap();
     for edit in [["2-b", "1-a"], ["3-c", "2-b"]] {
-        tell(&db, &edit);
+        replicate(&db, &edit);
     }
     roll(&db);
     let kept = db.insert("keeps", &large("first")).unwrap();
-    tell(&db, &["4-d", "3-c"]);
+    replicate(&db, &["4-d", "3-c"]);
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
     db.delete("keeps", &kept).unwrap();
     db.insert("keeps too", &large("second")).unwrap();
     db.maintenance().set_revs_limit(1000);
-    tell(&db, &["4-d", "3-c", "2-b"]);
+    replicate(&db, &["4-d", "3-c", "2-b"]);
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
-    let db = rebuilt(db, &path, options());
+    let db = rebuild_and_check(db, &path, options());
     assert_eq!(db.find(field("n").eq(1)).count().unwrap(), 1);
 }
 
-/// What is stated goes with its segment, where no leaf is moved any more: it is stated again.
+/// If the segment of a snapshot record is retired without any leaf to move, the snapshot record is written again.
 #[test]
-fn what_is_stated_is_stated_again_when_its_segment_goes() {
+fn snapshot_record_is_rewritten_when_its_segment_is_retired() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options().revs_limit(3)).unwrap();
     for edit in [["2-b", "1-a"], ["3-c", "2-b"], ["4-d", "3-c"]] {
-        tell(&db, &edit);
+        replicate(&db, &edit);
     }
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
     roll(&db);
     db.insert("keeps", &large("first")).unwrap();
-    tell(&db, &["5-e", "4-d"]);
+    replicate(&db, &["5-e", "4-d"]);
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
     assert_eq!(db.revisions("a").unwrap()[0].revisions.len(), 3);
-    rebuilt(db, &path, options().revs_limit(3));
+    rebuild_and_check(db, &path, options().revs_limit(3));
 }
 
-/// The same of a leaf that is one still: it was told again, with more ancestors, and lies where it was told last.
+/// A leaf that arrived again with more ancestors is located at its latest record.
 #[test]
-fn what_is_told_again_lies_where_it_was_told_last() {
+fn leaf_arriving_again_is_located_at_its_latest_record() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();
-    tell(&db, &["2-b"]);
+    replicate(&db, &["2-b"]);
     roll(&db);
     let kept = db.insert("keeps", &large("first")).unwrap();
-    tell(&db, &["3-c", "2-b"]);
+    replicate(&db, &["3-c", "2-b"]);
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
     db.delete("keeps", &kept).unwrap();
     db.insert("keeps too", &large("second")).unwrap();
-    tell(&db, &["3-c", "2-b", "1-a"]);
+    replicate(&db, &["3-c", "2-b", "1-a"]);
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
-    rebuilt(db, &path, options().revs_limit(1000));
+    rebuild_and_check(db, &path, options().revs_limit(1000));
 }
 
-/// What is stated is needed, and counts as much: else compaction would write it again and again.
+/// Snapshot records count as live bytes; otherwise compaction would rewrite them again and again.
 #[test]
-fn what_is_stated_counts_as_needed() {
+fn snapshot_records_count_as_live_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options().revs_limit(50)).unwrap();
     let revisions: Vec<_> = (1..=52).rev().map(|generation| format!("{generation}-a")).collect();
-    let told: Vec<_> = revisions.iter().map(String::as_str).collect();
+    let path: Vec<_> = revisions.iter().map(String::as_str).collect();
     for number in 0..200 {
-        db.edit(foreign(&format!("{number}"), &told[1..], "{}")).unwrap();
-        db.edit(foreign(&format!("{number}"), &told[..2], "{}")).unwrap();
+        db.edit(foreign(&format!("{number}"), &path[1..], "{}")).unwrap();
+        db.edit(foreign(&format!("{number}"), &path[..2], "{}")).unwrap();
     }
     assert!(db.maintenance().compact().unwrap() > 0);
     let info = db.info().unwrap();

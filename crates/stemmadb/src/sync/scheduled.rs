@@ -1,4 +1,5 @@
-//! The same as `parking_lot`'s, upon `shuttle`'s, whose scheduler chooses who goes on at each call.
+//! The interface of `parking_lot` on top of `shuttle`, whose scheduler chooses which thread continues at each
+//! operation.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -9,10 +10,10 @@ use shuttle::sync;
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
-/// What a locked mutex holds.
+/// Guard of a locked mutex.
 pub(crate) struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
-    /// None only while it is unlocked or waits.
+    /// `None` only while it is unlocked or waiting.
     guard: Option<sync::MutexGuard<'a, T>>,
 }
 
@@ -31,7 +32,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// Does something while the mutex is not locked.
+    /// Runs `work` while the mutex is unlocked.
     pub(crate) fn unlocked<R>(guard: &mut Self, work: impl FnOnce() -> R) -> R {
         drop(guard.guard.take());
         let done = work();
@@ -44,13 +45,13 @@ impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.guard.as_ref().expect("it is locked")
+        self.guard.as_ref().expect("the guard is locked")
     }
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.guard.as_mut().expect("it is locked")
+        self.guard.as_mut().expect("the guard is locked")
     }
 }
 
@@ -74,7 +75,7 @@ impl<T> RwLock<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(sync::Condvar);
 
-/// Whether a wait ended because its time did.
+/// Whether a wait ended by timeout.
 pub(crate) struct TimedOut(bool);
 
 impl TimedOut {
@@ -94,13 +95,13 @@ impl Condvar {
         }
     }
 
-    /// There is no time: it waits until it is woken.
+    /// Ignores the deadline, as `shuttle` has no clock: waits until woken.
     pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) -> TimedOut {
         self.wait(guard);
         TimedOut(false)
     }
 
-    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _patience: Duration) -> TimedOut {
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) -> TimedOut {
         self.wait(guard);
         TimedOut(false)
     }
@@ -110,7 +111,7 @@ impl Condvar {
     }
 }
 
-/// What no two tasks have in common; never zero.
+/// A number unique among the tasks; never zero.
 pub(crate) fn thread_mark() -> usize {
     usize::from(shuttle::current::me()) + 1
 }

@@ -1,16 +1,20 @@
-//! The first segment of a log was lost, and with it every document of all the others: the names of their fields stood only in the frame
-//! that had used them first. Found by salvaging logs of which a segment had been removed; now each segment begins with all names.
+//! A lost first segment made every document in all other segments unreadable: their field names were only in the frame
+//! that had first used them. Found by salvaging logs with a removed segment; each segment now starts with all names.
 
 use stemmadb::{Salvaged, testing};
 
 use super::*;
 
 #[test]
-fn a_lost_segment_takes_no_documents_of_others_with_it() {
+fn lost_segment_does_not_affect_documents_in_others() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("library.stemma");
-    let options =
-        testing::small(Options::new().durability(Durability::None).background(false), 64 << 10, 16 << 10, 100);
+    let options = testing::with_small_limits(
+        Options::new().durability(Durability::None).background(false),
+        64 << 10,
+        16 << 10,
+        100,
+    );
     let db = Database::open_with(&path, options).unwrap();
     for number in 0..200 {
         db.insert(&format!("book-{number}"), &serde_json::json!({"title": "t".repeat(400), "number": number})).unwrap();
@@ -30,6 +34,6 @@ fn a_lost_segment_takes_no_documents_of_others_with_it() {
         Ok(())
     });
     let report = report.unwrap();
-    assert_eq!(numbers.last(), Some(&199), "of {} nothing was read: {report:#?}", kept.display());
-    assert!(report.nameless_count <= 1, "all but what was written before the names: {report:#?}");
+    assert_eq!(numbers.last(), Some(&199), "nothing was read from {}: {report:#?}", kept.display());
+    assert!(report.nameless_count <= 1, "everything after the names is readable: {report:#?}");
 }

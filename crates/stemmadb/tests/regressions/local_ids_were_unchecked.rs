@@ -1,12 +1,12 @@
-//! The ids of local documents were not checked at all. An empty one, or any other text, was written to the log, and could not be a key
-//! of the tree: from then on every checkpoint failed, and the database took no more writes.
+//! The ids of local documents were not validated. An invalid one, such as an empty id, was written to the log but could
+//! not be a key of the tree: from then on every checkpoint failed, and the database accepted no more writes.
 
 use stemmadb::ErrorKind;
 
 use super::*;
 
 #[test]
-fn only_ids_of_local_documents_name_local_documents() {
+fn invalid_local_ids_are_rejected() {
     let db = Database::in_memory_with(options()).unwrap();
     for id in ["", "a", "_local", "_local/", "_design/a", &format!("_local/{}", "x".repeat(2000))] {
         let error = db.local_documents().put(id, None, &value("{}")).unwrap_err();

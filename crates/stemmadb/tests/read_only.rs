@@ -1,4 +1,4 @@
-//! Databases that are only read: nothing on the disk changes, and nobody may write meanwhile.
+//! Read-only databases: nothing on the disk changes, and writers are excluded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 use stemmadb::{Database, ErrorKind, Options, Selector, field};
 
-/// Every file below a directory, with its bytes.
+/// Every file in a directory, recursively, with its content.
 fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in directory.read_dir().unwrap().flatten() {
@@ -20,7 +20,7 @@ fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-fn to_read(path: &Path) -> stemmadb::Result<Database> {
+fn open_read_only(path: &Path) -> stemmadb::Result<Database> {
     Database::open_with(path, Options::new().read_only(true))
 }
 
@@ -37,25 +37,25 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn reading_changes_nothing() {
+fn read_only_database_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("read.stemma");
-    assert_eq!(to_read(&path).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(open_read_only(&path).unwrap_err().kind(), ErrorKind::NotFound);
     let db = Database::open(&path).unwrap();
     for number in 0..500 {
         db.insert(&format!("d{number}"), &json!({"n": number})).unwrap();
     }
     db.maintenance().checkpoint().unwrap();
     let last = db.insert("last", &json!({"n": 500})).unwrap();
-    assert_eq!(to_read(&path).unwrap_err().kind(), ErrorKind::Locked);
-    // As a killed process leaves it: something is in the log that is not in the tree.
+    assert_eq!(open_read_only(&path).unwrap_err().kind(), ErrorKind::Locked);
+    // As a killed process leaves it: the log has records that are not in the tree.
     let killed = directory.path().join("killed.stemma");
     copy(&path, &killed);
     db.close().unwrap();
 
     for path in [&path, &killed] {
         let before = contents(path);
-        let db = to_read(path).unwrap();
+        let db = open_read_only(path).unwrap();
         assert_eq!(Database::open(path).unwrap_err().kind(), ErrorKind::Locked);
         assert_eq!(db.find(field("n").ge(490)).count().unwrap(), 11);
         assert_eq!(db.get("last").unwrap().unwrap().revision(), &last);
@@ -73,18 +73,18 @@ fn reading_changes_nothing() {
     }
     std::fs::remove_dir_all(killed.join("tree")).unwrap();
     let before = contents(&killed);
-    assert_eq!(to_read(&killed).unwrap().find(Selector::everything()).count().unwrap(), 501);
+    assert_eq!(open_read_only(&killed).unwrap().find(Selector::everything()).count().unwrap(), 501);
     assert_eq!(contents(&killed), before);
     let db = Database::open(&killed).unwrap();
     db.insert("new", &json!({})).unwrap();
 }
 
 #[test]
-fn the_paths_of_documents_are_told_with_their_counts() {
+fn paths_are_listed_with_their_counts() {
     let db = Database::in_memory();
     db.insert("a", &json!({"t": "x", "tags": ["a", 1], "in": {"n": 1}, "a.b": null})).unwrap();
-    let gone = db.insert("b", &json!({"t": 2, "tags": [{"k": 1}], "only": 1})).unwrap();
-    let told = || -> Vec<String> {
+    let deleted = db.insert("b", &json!({"t": 2, "tags": [{"k": 1}], "only": 1})).unwrap();
+    let paths = || -> Vec<String> {
         let show = |info: stemmadb::PathInfo| {
             let kinds = info.kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect::<Vec<_>>();
             format!("{} {}: {}; {} values", info.path, info.document_count, kinds.join(", "), info.value_count)
@@ -101,15 +101,15 @@ fn the_paths_of_documents_are_told_with_their_counts() {
         "tags[] 1: number 1, string 1; 2 values",
         "tags[].k 1: number 1; 1 values",
     ];
-    assert_eq!(told(), expected);
+    assert_eq!(paths(), expected);
     db.maintenance().checkpoint().unwrap();
-    assert_eq!(told(), expected);
-    db.delete("b", &gone).unwrap();
-    assert!(!told().iter().any(|line| line.starts_with("only")));
+    assert_eq!(paths(), expected);
+    db.delete("b", &deleted).unwrap();
+    assert!(!paths().iter().any(|line| line.starts_with("only")));
 }
 
 #[test]
-fn compaction_tells_how_far_it_is() {
+fn compaction_reports_progress() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::new().segment_bytes(64 << 10).background(false).durability(stemmadb::Durability::None);
     let db = Database::open_with(directory.path().join("compact.stemma"), options).unwrap();

@@ -1,11 +1,11 @@
-//! Compaction writes the leaves of a document again, each with the document's latest sequence. Without a tree, replay then changes the
-//! document's fields twice at one sequence, and the memtable, which ordered such changes by sequence, took the first for the last:
-//! the index said that a field of the losing leaf was there.
+//! Compaction rewrites the leaves of a document, each with the document's latest sequence. A rebuild then changes the
+//! document's fields twice at one sequence, and the memtable, which ordered such changes by sequence only, took the
+//! first for the last: the index reported a field of the losing leaf as present.
 
 use super::*;
 
 #[test]
-fn of_two_changes_at_one_sequence_the_later_counts() {
+fn later_change_at_the_same_sequence_wins() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();

@@ -1,12 +1,13 @@
-//! Histories of transactions that run at the same time, and a search for what no serial order explains.
+//! Serializability: histories of concurrent transactions are searched for what no serial order explains.
 //!
-//! Eight threads run transactions of both kinds. Each appends values of its own to lists and reads lists; adds members to groups and
-//! asks by query who is in a group. From what was read follows who came before whom: of two appends to one list, the one
-//! whose value stands first; the writer of a value before who read it; who did not see a value before its writer. And who
-//! was done before another began came before it. A circle among these is a history that no order explains: lost updates, write skew, phantoms,
-//! reads of something stale. (The idea of Elle: Kingsbury and Alvaro, 2020.)
+//! Eight threads run transactions of both kinds, each of which appends unique values to lists and reads lists, adds
+//! members to groups and queries the members of a group. The results imply a partial order: of two appends to a list,
+//! the one whose value comes first precedes the other; the writer of a value precedes its readers; a reader that did
+//! not see a value precedes its writer; and a transaction that ended before another started precedes it. A cycle in
+//! this order is a history that no serial order explains: a lost update, write skew, a phantom or a stale read. (The
+//! method of Elle: Kingsbury and Alvaro, 2020.)
 //!
-//! `STEMMA_HISTORY_SECONDS` goes on for so long (`just nightly-serialisability`).
+//! `STEMMA_HISTORY_SECONDS` sets the duration (`just nightly-serializability`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +15,14 @@ use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use stemmadb::testing::{Place, Random, optimistic_unchecked};
+use stemmadb::testing::{Random, TestStorage, optimistic_unchecked};
 use stemmadb::{Attempt, Database, Durability, ErrorKind, Options, Result, Transaction, Value, field};
 
 const LIST_COUNT: u64 = 6;
 const GROUP_COUNT: u64 = 4;
 const THREAD_COUNT: u64 = 8;
 
-/// What one transaction did and saw, and when.
+/// The operations, results and times of one transaction.
 #[derive(Clone, Debug, Default)]
 struct Record {
     begin: u64,
@@ -32,8 +33,8 @@ struct Record {
     groups: Vec<(u64, BTreeSet<u64>)>,
 }
 
-/// Either kind of transaction.
-trait Within {
+/// Both kinds of transactions.
+trait TransactionOps {
     fn list(&mut self, list: u64) -> Result<Vec<u64>>;
     fn put_list(&mut self, list: u64, values: &[u64]) -> Result<()>;
     fn group(&mut self, group: u64) -> Result<BTreeSet<u64>>;
@@ -54,7 +55,7 @@ fn members(found: stemmadb::Find) -> Result<BTreeSet<u64>> {
         .collect()
 }
 
-impl Within for Transaction<'_> {
+impl TransactionOps for Transaction<'_> {
     fn list(&mut self, list: u64) -> Result<Vec<u64>> {
         numbers(self.get(&format!("list:{list}"))?)
     }
@@ -72,7 +73,7 @@ impl Within for Transaction<'_> {
     }
 }
 
-impl Within for Attempt<'_> {
+impl TransactionOps for Attempt<'_> {
     fn list(&mut self, list: u64) -> Result<Vec<u64>> {
         numbers(self.get(&format!("list:{list}"))?)
     }
@@ -90,26 +91,26 @@ impl Within for Attempt<'_> {
     }
 }
 
-/// Up to four steps at random. Values are never used twice, also when a transaction runs again.
-fn steps(within: &mut dyn Within, seed: u64, next_value: &AtomicU64) -> Result<Record> {
+/// Performs up to four random steps. Values are never reused, even when a transaction is retried.
+fn steps(tx: &mut dyn TransactionOps, seed: u64, next_value: &AtomicU64) -> Result<Record> {
     let mut random = Random::new(seed);
     let mut record = Record::default();
     for _ in 0..1 + random.below(4) {
         let (list, group) = (random.below(LIST_COUNT), random.below(GROUP_COUNT));
         match random.below(4) {
-            0 => record.lists.push((list, within.list(list)?)),
-            1 => record.groups.push((group, within.group(group)?)),
+            0 => record.lists.push((list, tx.list(list)?)),
+            1 => record.groups.push((group, tx.group(group)?)),
             2 => {
                 let value = next_value.fetch_add(1, Ordering::Relaxed);
-                let mut values = within.list(list)?;
+                let mut values = tx.list(list)?;
                 record.lists.push((list, values.clone()));
                 values.push(value);
-                within.put_list(list, &values)?;
+                tx.put_list(list, &values)?;
                 record.appended.push((list, value));
             }
             _ => {
                 let member = next_value.fetch_add(1, Ordering::Relaxed);
-                within.join(group, member)?;
+                tx.join(group, member)?;
                 record.joined.push((group, member));
             }
         }
@@ -117,7 +118,7 @@ fn steps(within: &mut dyn Within, seed: u64, next_value: &AtomicU64) -> Result<R
     Ok(record)
 }
 
-/// Who came before whom.
+/// The precedence graph.
 #[derive(Default)]
 struct Order {
     after: Vec<BTreeSet<usize>>,
@@ -130,9 +131,10 @@ impl Order {
         }
     }
 
-    /// Builds the order that `records` show, given who is in which list and group at the end.
+    /// Builds the precedence graph implied by `records`, given the final lists and groups.
     fn of(records: &[Record], lists: &BTreeMap<u64, Vec<u64>>, groups: &BTreeMap<u64, BTreeSet<u64>>) -> Order {
-        // For each record a moment of its own: everything that ended before comes before it, and it before everything that begins later.
+        // Each record has an additional node for its end: transactions that ended before it precede the node, and the
+        // node precedes everything that starts later.
         let count = records.len();
         let mut order = Order { after: vec![BTreeSet::new(); 2 * count] };
         order.add_times(records);
@@ -151,7 +153,7 @@ impl Order {
         for (at, record) in records.iter().enumerate() {
             for (list, seen) in &record.lists {
                 let all = lists.get(list).map_or(&[][..], Vec::as_slice);
-                assert!(is_part(seen, all, record), "list {list} was read as {seen:?}, and is {all:?}");
+                assert!(is_prefix(seen, all, record), "list {list} was read as {seen:?}, and is {all:?}");
                 let (before, after) = all.split_at(seen.iter().take_while(|value| all.contains(value)).count());
                 before.last().and_then(writer).into_iter().for_each(|first| order.add(first, at));
                 after.first().and_then(writer).into_iter().for_each(|second| order.add(at, second));
@@ -173,10 +175,10 @@ impl Order {
         let count = records.len();
         let mut by_end: Vec<usize> = (0..count).collect();
         by_end.sort_by_key(|at| records[*at].end);
-        for (moment, at) in by_end.iter().enumerate() {
-            self.add(*at, count + moment);
-            if moment > 0 {
-                self.add(count + moment - 1, count + moment);
+        for (rank, at) in by_end.iter().enumerate() {
+            self.add(*at, count + rank);
+            if rank > 0 {
+                self.add(count + rank - 1, count + rank);
             }
         }
         for (at, record) in records.iter().enumerate() {
@@ -187,8 +189,8 @@ impl Order {
         }
     }
 
-    /// Whether everything can be put in line; else those that can't.
-    fn circle(&self) -> Vec<usize> {
+    /// The nodes on cycles; empty if a serial order exists.
+    fn cycle(&self) -> Vec<usize> {
         let mut waiting = vec![0; self.after.len()];
         self.after.iter().flatten().for_each(|second| waiting[*second] += 1);
         let mut free: Vec<usize> = (0..waiting.len()).filter(|at| waiting[*at] == 0).collect();
@@ -206,13 +208,13 @@ impl Order {
     }
 }
 
-/// Whether `seen` is a beginning of the list, but for what the transaction itself appended later on in its way.
-fn is_part(seen: &[u64], all: &[u64], record: &Record) -> bool {
+/// Whether `seen` is a prefix of the list, except for values that the transaction itself appended later.
+fn is_prefix(seen: &[u64], all: &[u64], record: &Record) -> bool {
     let own: BTreeSet<u64> = record.appended.iter().map(|(_, value)| *value).collect();
     seen.len() <= all.len() && seen.iter().zip(all).all(|(seen, is)| seen == is || own.contains(seen))
 }
 
-/// The transactions that no order explains.
+/// The transactions that no serial order explains.
 fn unexplained(db: &Database, records: &[Record]) -> Result<Vec<usize>> {
     let lists = (0..LIST_COUNT)
         .map(|list| Ok((list, numbers(db.get(&format!("list:{list}"))?)?)))
@@ -220,11 +222,11 @@ fn unexplained(db: &Database, records: &[Record]) -> Result<Vec<usize>> {
     let groups = (0..GROUP_COUNT)
         .map(|group| Ok((group, members(db.find(field("group").eq(group)))?)))
         .collect::<Result<BTreeMap<_, _>>>()?;
-    Ok(Order::of(records, &lists, &groups).circle())
+    Ok(Order::of(records, &lists, &groups).cycle())
 }
 
 #[test]
-fn histories_of_both_kinds_can_be_put_in_line() {
+fn random_histories_are_serializable() {
     let seconds = std::env::var("STEMMA_HISTORY_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
     let seed = std::env::var("STEMMA_HISTORY_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let until = Instant::now() + Duration::from_secs(seconds);
@@ -232,12 +234,12 @@ fn histories_of_both_kinds_can_be_put_in_line() {
     let (mut record_count, mut retry_count) = (0, 0);
     while round == 0 || Instant::now() < until {
         let directory = tempfile::tempdir().unwrap();
-        let options = stemmadb::testing::small(Options::new(), 64 << 10, 1 << 20, 100);
+        let options = stemmadb::testing::with_small_limits(Options::new(), 64 << 10, 1 << 20, 100);
         let db = Database::open_with(directory.path().join("history.stemma"), options).unwrap();
         let (records, retried) = run(&db, seed + round);
-        let circle = unexplained(&db, &records).unwrap();
-        let shown: Vec<_> = circle.iter().filter_map(|at| records.get(*at)).take(20).collect();
-        assert!(circle.is_empty(), "seed {}: no order explains {shown:#?}", seed + round);
+        let cycle = unexplained(&db, &records).unwrap();
+        let shown: Vec<_> = cycle.iter().filter_map(|at| records.get(*at)).take(20).collect();
+        assert!(cycle.is_empty(), "seed {}: no order explains {shown:#?}", seed + round);
         record_count += records.len();
         retry_count += retried;
         round += 1;
@@ -246,7 +248,7 @@ fn histories_of_both_kinds_can_be_put_in_line() {
     println!("{round} histories of {THREAD_COUNT} threads: {record_count} transactions, {retry_count} tried again");
 }
 
-/// A history of transactions of all threads; how many attempts were in vain comes with it.
+/// Runs transactions on all threads; returns their records and the number of retries.
 fn run(db: &Database, seed: u64) -> (Vec<Record>, u64) {
     let (records, clock, next_value) = (Mutex::new(Vec::new()), AtomicU64::new(1), AtomicU64::new(1));
     let attempt_count = AtomicU64::new(0);
@@ -279,8 +281,8 @@ fn run(db: &Database, seed: u64) -> (Vec<Record>, u64) {
     (records.into_inner().unwrap(), attempt_count.into_inner())
 }
 
-/// Two transactions that each read what the other writes, at the same time: write skew, unless the reads are checked.
-fn skew(db: &Database, is_checked: bool, by_query: bool) -> Vec<usize> {
+/// Two concurrent transactions that each read what the other writes: write skew, unless reads are checked.
+fn run_write_skew(db: &Database, is_checked: bool, by_query: bool) -> Vec<usize> {
     let (records, clock, next_value) = (Mutex::new(Vec::new()), AtomicU64::new(1), AtomicU64::new(1));
     let both_read = Barrier::new(2);
     std::thread::scope(|scope| {
@@ -326,35 +328,36 @@ fn skew(db: &Database, is_checked: bool, by_query: bool) -> Vec<usize> {
 }
 
 #[test]
-fn what_is_not_checked_is_found() {
+fn write_skew_is_detected_without_read_checks() {
     for by_query in [false, true] {
-        assert!(!skew(&Database::in_memory(), false, by_query).is_empty(), "by query: {by_query}");
-        assert!(skew(&Database::in_memory(), true, by_query).is_empty(), "by query: {by_query}");
+        assert!(!run_write_skew(&Database::in_memory(), false, by_query).is_empty(), "by query: {by_query}");
+        assert!(run_write_skew(&Database::in_memory(), true, by_query).is_empty(), "by query: {by_query}");
     }
 }
 
 #[test]
-fn a_lost_update_is_a_circle() {
+fn lost_update_is_a_cycle() {
     let records = [
         Record { begin: 1, end: 5, lists: vec![(0, vec![])], appended: vec![(0, 1)], ..Record::default() },
         Record { begin: 2, end: 6, lists: vec![(0, vec![])], appended: vec![(0, 2)], ..Record::default() },
     ];
     let lists = BTreeMap::from([(0, vec![1, 2])]);
-    assert!(!Order::of(&records, &lists, &BTreeMap::new()).circle().is_empty());
-    // One that read the other's value is none, and one that did not and began when the other was done is one again.
+    assert!(!Order::of(&records, &lists, &BTreeMap::new()).cycle().is_empty());
+    // Reading the other's value is no cycle; not reading it although the other had ended is one.
     let mut read = records.clone();
     read[1].lists = vec![(0, vec![1])];
-    assert!(Order::of(&read, &lists, &BTreeMap::new()).circle().is_empty());
+    assert!(Order::of(&read, &lists, &BTreeMap::new()).cycle().is_empty());
     let mut stale = records.clone();
     stale[1] = Record { begin: 7, end: 8, lists: vec![(0, vec![])], ..Record::default() };
-    assert!(!Order::of(&stale, &BTreeMap::from([(0, vec![1])]), &BTreeMap::new()).circle().is_empty());
+    assert!(!Order::of(&stale, &BTreeMap::from([(0, vec![1])]), &BTreeMap::new()).cycle().is_empty());
 }
 
-/// Histories found this: the writer's lock shows what waits for the disk, and who only read it, or was refused because of it, went on
-/// before others could see it, and before it was there to stay.
+/// Found by random histories: a transaction under the writer lock sees writes that still wait for the disk. A
+/// transaction that only read such a write, or failed because of it, returned before the write was visible to others
+/// and durable.
 #[test]
-fn what_a_transaction_read_is_there_for_everyone() {
-    let place = Place::new(1);
+fn values_read_by_a_transaction_are_visible_to_all() {
+    let place = TestStorage::new(1);
     place.disk().slow_syncs(Duration::from_millis(50));
     let db = place.open(Options::new()).unwrap();
     for round in 0..4 {
@@ -378,7 +381,7 @@ fn what_a_transaction_read_is_there_for_everyone() {
 }
 
 #[test]
-fn a_write_within_a_transaction_of_the_same_thread_is_refused() {
+fn nested_write_on_the_same_thread_is_rejected() {
     let db = Database::in_memory();
     let error = db.write(|_| db.insert("a", &json!({}))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -387,7 +390,7 @@ fn a_write_within_a_transaction_of_the_same_thread_is_refused() {
 }
 
 #[test]
-fn an_attempt_reads_what_it_wrote_and_gives_up_at_last() {
+fn optimistic_transaction_reads_its_writes_and_eventually_gives_up() {
     let db = Database::in_memory();
     db.insert("a", &json!({"n": 1})).unwrap();
     db.optimistic(|tx| {
@@ -413,9 +416,9 @@ fn an_attempt_reads_what_it_wrote_and_gives_up_at_last() {
     assert!(attempt_count > 10 && db.get("d").unwrap().is_none());
 }
 
-/// An attempt reads one state: what others write meanwhile does not show, whatever it has written itself.
+/// An optimistic transaction reads one state: later writes by others are invisible, whatever it has written itself.
 #[test]
-fn an_attempt_sees_one_state_after_it_has_written() {
+fn optimistic_transaction_sees_one_state_after_writing() {
     let db = Database::in_memory();
     db.insert("there", &json!({"n": 1})).unwrap();
     let mut runs = 0;

@@ -1,11 +1,11 @@
-//! A revision that was known came again, with ancestors that were not, and with another body under the same name, or as a deletion: as no
-//! honest peer has it. The record had the new body, the index and whoever had read it the old one.
+//! A known revision arrived again with unknown ancestors and with a different body or as a deletion, which no correct
+//! peer sends. The new record had the new body, while the index and earlier readers had the old one.
 
 use super::*;
 use stemmadb::field;
 
-/// What is found of `a`, by its revision and by either body.
-fn assert_as_first_told(db: &Database, when: &str) {
+/// Checks the content of `a`, by its revision and by queries for both bodies.
+fn assert_unchanged(db: &Database, when: &str) {
     let found = db.get("a").unwrap().map(|document| (document.revision().to_string(), document.value().unwrap()));
     let (revision, body) = found.unwrap_or_else(|| panic!("{when}: it is gone"));
     assert!(revision.starts_with("3-"), "{when}: {revision}");
@@ -16,7 +16,7 @@ fn assert_as_first_told(db: &Database, when: &str) {
 }
 
 #[test]
-fn it_stays_what_it_was_first_told_to_be() {
+fn known_revision_keeps_its_first_body() {
     for is_deletion in [false, true] {
         for is_one_transaction in [false, true] {
             let directory = tempfile::tempdir().unwrap();
@@ -33,13 +33,13 @@ fn it_stays_what_it_was_first_told_to_be() {
                 db.edit(first).unwrap();
                 db.edit(again).unwrap();
             }
-            assert_as_first_told(&db, "as it was written");
+            assert_unchanged(&db, "as it was written");
             roll(&db);
-            assert_as_first_told(&db, "merged");
+            assert_unchanged(&db, "merged");
             db.maintenance().compact().unwrap();
-            assert_as_first_told(&db, "compacted");
-            let db = rebuilt(db, &path, options());
-            assert_as_first_told(&db, "rebuilt");
+            assert_unchanged(&db, "compacted");
+            let db = rebuild_and_check(db, &path, options());
+            assert_unchanged(&db, "rebuild_and_check");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! A body's field names become a shape in memory before the edit is checked. When the edit failed, a checkpoint wrote the shape
-//! into the tree although no frame of the log had it; after reopening, the shape counted as logged, so no later frame had it
-//! either. Documents of that shape could be read until the tree was deleted, and never again after that.
+//! A body's field names become a shape in memory before the edit is validated. When the edit failed, a checkpoint wrote
+//! the shape to the tree although no frame of the log contained it; after reopening, the shape counted as logged, so no
+//! later frame contained it either. Documents of that shape were readable until the tree was deleted, and never again
+//! afterwards.
 
 use super::*;
 
 #[test]
-fn a_shape_the_tree_knows_is_in_the_log() {
+fn shapes_in_the_tree_are_in_the_log() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();

@@ -1,10 +1,10 @@
-//! A transaction of local documents takes one sequence. Replay counted one, too, for a frame in which compaction had written a
-//! local document again: after every reopening the database was at a later sequence than before.
+//! A transaction of local documents takes one sequence. Replay also counted one for a frame in which compaction had
+//! rewritten a local document: after every reopening, the database had a later sequence than before.
 
 use super::*;
 
 #[test]
-fn a_relocated_local_document_takes_no_sequence() {
+fn relocated_local_document_takes_no_sequence() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();

@@ -1,29 +1,29 @@
-//! A document was written, replaced, and deleted. The record in the middle was damaged; what was salvaged of the others had the first
-//! content beside a deletion that seemed to have nothing to do with it, and the document was back. Found by 2,000 damaged logs; now the
-//! deletion is joined to what came before the lost revision, and where that is not clear it is told.
+//! A document was written, replaced and deleted, and the middle record was damaged. Salvage recovered the first content
+//! and a deletion that seemed unrelated to it, so the document reappeared. Found by 2,000 damaged logs. The deletion is
+//! now attached to the last revision before the lost one; where that is ambiguous, it is reported.
 
 use stemmadb::{SalvageReport, Salvaged};
 
 use super::*;
 
-/// Flips a bit within every place of the log where `text` stands.
+/// Flips a bit in every occurrence of `text` in the log.
 fn damage(path: &std::path::Path, text: &str) {
     let mut count = 0;
     for entry in path.join("log").read_dir().unwrap() {
         let file = entry.unwrap().path();
         let mut bytes = std::fs::read(&file).unwrap();
-        let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(text.as_bytes())).collect();
-        for &at in &places {
+        let offsets: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(text.as_bytes())).collect();
+        for &at in &offsets {
             bytes[at] ^= 1;
         }
-        count += places.len();
+        count += offsets.len();
         std::fs::write(&file, bytes).unwrap();
     }
     assert_eq!(count, 1, "`{text}` is in the log");
 }
 
-/// Puts what is left of a database into a new one.
-fn salvaged(path: &std::path::Path) -> (Database, SalvageReport) {
+/// Salvages a database into a new one.
+fn salvage_all(path: &std::path::Path) -> (Database, SalvageReport) {
     let db = Database::in_memory();
     let report = Database::salvage(path, |found| {
         if let Salvaged::Revision(found) = found {
@@ -41,12 +41,12 @@ fn salvaged(path: &std::path::Path) -> (Database, SalvageReport) {
     (db, report.unwrap())
 }
 
-fn leaves(db: &Database, id: &str) -> usize {
+fn leaf_count(db: &Database, id: &str) -> usize {
     db.revisions(id).unwrap().len()
 }
 
 #[test]
-fn a_deletion_whose_parent_is_lost_stays_one() {
+fn deletion_with_a_lost_parent_stays_a_deletion() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("library.stemma");
     let db = Database::open_with(&path, options()).unwrap();
@@ -56,14 +56,14 @@ fn a_deletion_whose_parent_is_lost_stays_one() {
     let first = db.insert("kept", &value(r#"{"text":"first"}"#)).unwrap();
     let second = db.replace("kept", &first, &value(r#"{"text":"lost as well"}"#)).unwrap();
     db.replace("kept", &second, &value(r#"{"text":"third"}"#)).unwrap();
-    // Two that can have been the parent of the lost one, and one that is older by two generations.
+    // Two possible parents of the lost revision, and a revision older by two generations.
     let edits = [
         foreign("unclear", &["1-aa"], r#"{"text":"one"}"#),
         foreign("unclear", &["1-bb"], r#"{"text":"another"}"#),
         foreign("unclear", &["3-cc", "2-cc"], r#"{"text":"of one of them"}"#),
         foreign("far", &["1-aa"], r#"{"text":"long ago"}"#),
         foreign("far", &["4-cc", "3-cc"], r#"{"text":"much later"}"#),
-        // Brought without a parent: it says of none that it is lost.
+        // Replicated without a parent, so no parent is missing.
         foreign("conflict", &["2-aa"], r#"{"text":"one"}"#),
         foreign("conflict", &["3-bb"], r#"{"text":"another"}"#),
     ];
@@ -74,24 +74,25 @@ fn a_deletion_whose_parent_is_lost_stays_one() {
     damage(&path, "the middle content");
     damage(&path, "lost as well");
 
-    let (db, report) = salvaged(&path);
-    assert!(db.get("deleted").unwrap().is_none(), "it is back");
+    let (db, report) = salvage_all(&path);
+    assert!(db.get("deleted").unwrap().is_none(), "the deleted document is visible");
     assert_eq!(db.get("kept").unwrap().unwrap().value().unwrap(), value(r#"{"text":"third"}"#));
-    let counts = ["deleted", "kept", "unclear", "far", "conflict"].map(|id| leaves(&db, id));
+    let counts = ["deleted", "kept", "unclear", "far", "conflict"].map(|id| leaf_count(&db, id));
     assert_eq!(counts, [1, 1, 3, 2, 2]);
     assert_eq!((report.joined_count, report.parted_count), (2, 2), "{report:#?}");
     assert_sound(&db);
 }
 
-/// The same of a document of which compaction gave up the records that told of its ancestors: what it stated instead is heeded.
+/// The same for a document for which compaction dropped the records of its ancestors: salvage must use the snapshot
+/// record written instead.
 #[test]
-fn what_compaction_stated_is_salvaged() {
-    for moves_a_stated_leaf in [false, true] {
-        salvage_what_is_stated(moves_a_stated_leaf);
+fn snapshot_records_are_salvaged() {
+    for moves_leaf in [false, true] {
+        salvage_with_snapshot_record(moves_leaf);
     }
 }
 
-fn salvage_what_is_stated(moves_a_stated_leaf: bool) {
+fn salvage_with_snapshot_record(moves_leaf: bool) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("library.stemma");
     let db = Database::open_with(&path, options().revs_limit(3)).unwrap();
@@ -103,8 +104,8 @@ fn salvage_what_is_stated(moves_a_stated_leaf: bool) {
     db.edit(foreign("a", &["5-e", "4-d"], r#"{"n":5}"#)).unwrap();
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
-    if moves_a_stated_leaf {
-        // The segment of the statement stays, that of the leaf goes.
+    if moves_leaf {
+        // The segment of the snapshot record stays, that of the leaf is retired.
         db.insert("keeps too", &value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(60 << 10)))).unwrap();
         db.delete("keeps", &kept).unwrap();
         roll(&db);
@@ -113,6 +114,6 @@ fn salvage_what_is_stated(moves_a_stated_leaf: bool) {
     let before = db.revisions("a").unwrap();
     assert_eq!(before.iter().map(|branch| branch.revisions.len()).collect::<Vec<_>>(), [3, 2]);
     db.close().unwrap();
-    let (db, _) = salvaged(&path);
+    let (db, _) = salvage_all(&path);
     assert_eq!(db.revisions("a").unwrap(), before);
 }

@@ -1,22 +1,22 @@
-//! `check` looked for every document number that had been given, also those of transactions that waited for their flush and were not
-//! in its snapshot yet, and reported the documents as missing.
+//! `check` looked up every assigned document number, including those of transactions that were waiting for their flush
+//! and not in its snapshot yet, and reported these documents as missing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
 #[test]
-fn check_and_writers_go_on_at_the_same_time() {
+fn check_succeeds_during_writes() {
     let directory = tempfile::tempdir().unwrap();
     let db = Database::open_with(directory.path().join("test.stemma"), Options::new()).unwrap();
-    let done = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for writer in 0..2 {
-            let (db, done) = (&db, &done);
+            let (db, is_done) = (&db, &is_done);
             scope.spawn(move || {
-                // So many at most: where flushes cost nothing, they outrun the checks.
+                // An upper bound: where flushes are free, writers outpace the checks.
                 for number in 0..20_000 {
-                    if done.load(Ordering::Acquire) {
+                    if is_done.load(Ordering::Acquire) {
                         break;
                     }
                     db.insert(&format!("{writer}-{number}"), &value(r#"{"n":1}"#)).unwrap();
@@ -26,6 +26,6 @@ fn check_and_writers_go_on_at_the_same_time() {
         for _ in 0..50 {
             assert_sound(&db);
         }
-        done.store(true, Ordering::Release);
+        is_done.store(true, Ordering::Release);
     });
 }

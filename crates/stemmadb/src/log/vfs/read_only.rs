@@ -1,9 +1,9 @@
-//! A directory that is only read. What would be written is kept in memory and forgotten at the end, so whoever writes to put things
-//! right after a crash may do so, on a disk that takes no writes too.
+//! Read-only view of a directory. Writes are kept in memory and discarded at the end, so that crash recovery can run
+//! even on a disk that can't be written to.
 //!
-//! Invariant: nothing on the disk is changed, and every name and byte is as if it had been.
+//! Invariant: nothing on the disk changes, and every name and byte reads as if it had been written.
 //!
-//! The lock is shared: any number of processes may read a database, as long as none writes it.
+//! The lock is shared: any number of processes may read a database as long as none writes it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -16,25 +16,25 @@ use super::memory::child_of;
 use super::{Vfs, VfsFile, VfsLock};
 use crate::sync::{Mutex, RwLock};
 
-/// What is written is kept in blocks of this size.
+/// Size of the blocks in which written bytes are kept.
 const BLOCK_BYTES: usize = 4096;
 
-/// A directory of the disk, never written to.
-pub(crate) struct ReadingVfs {
+/// A directory of the disk that is never written to.
+pub(crate) struct ReadOnlyVfs {
     directory: PathBuf,
-    names: Arc<Mutex<Names>>,
+    names: Arc<Mutex<OverlayNames>>,
 }
 
-/// What is not as on the disk: files with another content, and none where there should be none.
-type Names = BTreeMap<String, Option<Arc<ReadingFile>>>;
+/// Files that differ from the disk: `Some` with the new content, `None` for a removed file.
+type OverlayNames = BTreeMap<String, Option<Arc<OverlayFile>>>;
 
-impl ReadingVfs {
+impl ReadOnlyVfs {
     /// Reads `directory`.
     pub(crate) fn new(directory: &Path) -> io::Result<Self> {
-        Ok(ReadingVfs { directory: std::path::absolute(directory)?, names: Arc::default() })
+        Ok(ReadOnlyVfs { directory: std::path::absolute(directory)?, names: Arc::default() })
     }
 
-    fn file(&self, name: &str) -> io::Result<Arc<ReadingFile>> {
+    fn file(&self, name: &str) -> io::Result<Arc<OverlayFile>> {
         match self.names.lock().get(name) {
             Some(Some(file)) => return Ok(Arc::clone(file)),
             Some(None) => return Err(io::ErrorKind::NotFound.into()),
@@ -42,22 +42,22 @@ impl ReadingVfs {
         }
         let file = DiskFile::new(File::open(self.directory.join(name))?);
         let bytes = file.len()?;
-        Ok(self.make(name, Some(file), bytes))
+        Ok(self.new_file(name, Some(file), bytes))
     }
 
-    fn make(&self, name: &str, below: Option<DiskFile>, bytes: u64) -> Arc<ReadingFile> {
-        let content = Content { blocks: BTreeMap::new(), bytes, below_bytes: bytes };
-        Arc::new_cyclic(|me| ReadingFile {
+    fn new_file(&self, name: &str, disk_file: Option<DiskFile>, bytes: u64) -> Arc<OverlayFile> {
+        let content = OverlayContent { blocks: BTreeMap::new(), bytes, visible_disk_bytes: bytes };
+        Arc::new_cyclic(|me| OverlayFile {
             names: Arc::downgrade(&self.names),
             name: name.to_owned(),
             me: me.clone(),
-            below,
+            disk_file,
             content: RwLock::new(content),
         })
     }
 }
 
-impl Vfs for ReadingVfs {
+impl Vfs for ReadOnlyVfs {
     fn open(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
         self.file(name).map(|file| file as Arc<dyn VfsFile>)
     }
@@ -66,7 +66,7 @@ impl Vfs for ReadingVfs {
         if self.file(name).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let file = self.make(name, None, 0);
+        let file = self.new_file(name, None, 0);
         self.names.lock().insert(name.to_owned(), Some(Arc::clone(&file)));
         Ok(file)
     }
@@ -113,15 +113,16 @@ impl Vfs for ReadingVfs {
         Ok(())
     }
 
-    /// Without a lock file nobody has ever written here with one, or it is a copy: nobody can be kept out, and nobody need be.
+    /// Without a lock file the database was never opened for writing here, or it is a copy: there is no writer to
+    /// exclude.
     fn lock(&self, name: &str) -> io::Result<Box<dyn VfsLock>> {
         let file = match File::open(self.directory.join(name)) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Box::new(ReadingLock { _file: None })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Box::new(ReadOnlyLock { _file: None })),
             Err(error) => return Err(error),
         };
         match file.try_lock_shared() {
-            Ok(()) => Ok(Box::new(ReadingLock { _file: Some(file) })),
+            Ok(()) => Ok(Box::new(ReadOnlyLock { _file: Some(file) })),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -132,79 +133,80 @@ impl Vfs for ReadingVfs {
     }
 }
 
-struct ReadingLock {
+struct ReadOnlyLock {
     _file: Option<File>,
 }
 
-impl VfsLock for ReadingLock {}
+impl VfsLock for ReadOnlyLock {}
 
-/// A file of the disk, with what was written over it.
-struct ReadingFile {
-    names: Weak<Mutex<Names>>,
+/// A file of the disk with the bytes written over it.
+struct OverlayFile {
+    names: Weak<Mutex<OverlayNames>>,
     name: String,
-    me: Weak<ReadingFile>,
-    /// None if there is no such file on the disk.
-    below: Option<DiskFile>,
-    content: RwLock<Content>,
+    me: Weak<OverlayFile>,
+    /// `None` if the file does not exist on the disk.
+    disk_file: Option<DiskFile>,
+    content: RwLock<OverlayContent>,
 }
 
-struct Content {
-    /// What is not as on the disk, by number.
+struct OverlayContent {
+    /// Blocks that differ from the disk, by number.
     blocks: BTreeMap<u64, Box<[u8]>>,
     bytes: u64,
-    /// So much of the file on the disk still shows.
-    below_bytes: u64,
+    /// Length of the part of the disk's file that is still visible.
+    visible_disk_bytes: u64,
 }
 
-impl ReadingFile {
-    /// Keeps the file, now that it is not as on the disk.
-    fn keep(&self) {
+impl OverlayFile {
+    /// Registers the file as changed, so that later opens see the changes.
+    fn register_change(&self) {
         if let Some(names) = self.names.upgrade() {
             names.lock().entry(self.name.clone()).or_insert_with(|| self.me.upgrade());
         }
     }
 
-    /// Reads what is on the disk, zeros where nothing is or shows any more.
-    fn read_below(&self, content: &Content, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    /// Reads from the disk; zeros where the file ends or was truncated.
+    fn read_from_disk(&self, content: &OverlayContent, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         buffer.fill(0);
-        let count = content.below_bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        match &self.below {
+        let count = content.visible_disk_bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        match &self.disk_file {
             Some(file) if count > 0 => file.read_at(&mut buffer[..count], offset).map(|_| ()),
             _ => Ok(()),
         }
     }
 
-    /// The block, as it is to be changed.
-    fn block<'a>(&self, content: &'a mut Content, number: u64) -> io::Result<&'a mut [u8]> {
+    /// The block `number` for writing, copied from the disk on first use.
+    fn block_mut<'a>(&self, content: &'a mut OverlayContent, number: u64) -> io::Result<&'a mut [u8]> {
         if !content.blocks.contains_key(&number) {
             let mut block = vec![0; BLOCK_BYTES].into_boxed_slice();
-            self.read_below(content, &mut block, number * BLOCK_BYTES as u64)?;
+            self.read_from_disk(content, &mut block, number * BLOCK_BYTES as u64)?;
             content.blocks.insert(number, block);
         }
-        Ok(content.blocks.get_mut(&number).expect("it was put there"))
+        Ok(content.blocks.get_mut(&number).expect("the block was just inserted"))
     }
 }
 
-/// The blocks that `count` bytes from `offset` lie in: number, where in the block, where in the bytes, and how many.
-fn pieces(offset: u64, count: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+/// Splits `count` bytes from `offset` at block boundaries: block number, offset in the block, offset in the bytes, and
+/// length.
+fn block_spans(offset: u64, count: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let at = offset + done as u64;
         let start = (at % BLOCK_BYTES as u64) as usize;
         let step = (BLOCK_BYTES - start).min(count - done);
-        let piece = (at / BLOCK_BYTES as u64, start, done, step);
+        let span = (at / BLOCK_BYTES as u64, start, done, step);
         done += step;
-        (step > 0).then_some(piece)
+        (step > 0).then_some(span)
     })
 }
 
-impl VfsFile for ReadingFile {
+impl VfsFile for OverlayFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let content = self.content.read();
         let count = content.bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        self.read_below(&content, &mut buffer[..count], offset)?;
+        self.read_from_disk(&content, &mut buffer[..count], offset)?;
         if !content.blocks.is_empty() {
-            for (number, start, done, step) in pieces(offset, count) {
+            for (number, start, done, step) in block_spans(offset, count) {
                 if let Some(block) = content.blocks.get(&number) {
                     buffer[done..done + step].copy_from_slice(&block[start..start + step]);
                 }
@@ -214,10 +216,10 @@ impl VfsFile for ReadingFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.keep();
+        self.register_change();
         let mut content = self.content.write();
-        for (number, start, done, step) in pieces(offset, bytes.len()) {
-            let block = self.block(&mut content, number)?;
+        for (number, start, done, step) in block_spans(offset, bytes.len()) {
+            let block = self.block_mut(&mut content, number)?;
             block[start..start + step].copy_from_slice(&bytes[done..done + step]);
         }
         content.bytes = content.bytes.max(offset + bytes.len() as u64);
@@ -229,7 +231,7 @@ impl VfsFile for ReadingFile {
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.keep();
+        self.register_change();
         let mut content = self.content.write();
         if bytes < content.bytes {
             let (last, start) = (bytes / BLOCK_BYTES as u64, (bytes % BLOCK_BYTES as u64) as usize);
@@ -237,7 +239,7 @@ impl VfsFile for ReadingFile {
             if let Some(block) = content.blocks.get_mut(&last) {
                 block[start..].fill(0);
             }
-            content.below_bytes = content.below_bytes.min(bytes);
+            content.visible_disk_bytes = content.visible_disk_bytes.min(bytes);
         }
         content.bytes = bytes;
         Ok(())

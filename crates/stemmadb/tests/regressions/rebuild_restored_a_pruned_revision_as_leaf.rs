@@ -1,16 +1,16 @@
-//! A document remembers the ids of its latest revisions only. When compaction gave up the records that showed that an old
-//! revision had been replaced, while the old record itself still lay in another segment, a rebuild took the old revision for a branch:
-//! a conflict out of nothing, and a document that had been deleted was alive again.
+//! A document keeps the ids of its latest revisions only. If compaction dropped the records showing that an old
+//! revision had been replaced, while the old record itself remained in another segment, a rebuild took the old revision
+//! for a branch: a spurious conflict, and a deleted document became visible again.
 
 use super::*;
 
 #[test]
-fn a_deleted_document_stays_deleted_whatever_was_forgotten() {
+fn deleted_document_stays_deleted_after_pruning() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let options = || options().revs_limit(3);
     let db = Database::open_with(&path, options()).unwrap();
-    // The first segment stays: most of it is needed.
+    // The first segment is kept, as most of it is needed.
     db.insert("keeps", &value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(60 << 10)))).unwrap();
     let mut revision = db.insert("a", &value(r#"{"n":1}"#)).unwrap();
     roll(&db);
@@ -26,7 +26,7 @@ fn a_deleted_document_stays_deleted_whatever_was_forgotten() {
         roll(&db);
         db.maintenance().compact().unwrap();
     }
-    let db = rebuilt(db, &path, options());
+    let db = rebuild_and_check(db, &path, options());
     assert_eq!(db.get("a").unwrap(), None);
     assert_eq!(db.revisions("a").unwrap(), before);
 }

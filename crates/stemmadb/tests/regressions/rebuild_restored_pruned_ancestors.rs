@@ -1,16 +1,16 @@
-//! A conflicting revision came when the document had forgotten (`revs_limit`) what its parent came from. Compaction gave up the records
-//! that had made it forget, while an older one still told of that ancestry: a rebuild knew what had been forgotten, and told other
-//! ancestors to replicas than before.
+//! A conflicting revision arrived after the document had pruned (`revs_limit`) the ancestors of its parent. Compaction
+//! dropped the records that had caused the pruning, while an older record still contained those ancestors: a rebuild
+//! restored them, and replicas received other ancestors than before.
 
 use super::*;
 
 #[test]
-fn what_a_conflict_never_knew_stays_unknown() {
+fn ancestors_unknown_to_a_conflict_stay_unknown() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let options = || options().revs_limit(4);
     let db = Database::open_with(&path, options()).unwrap();
-    // The first segment stays: most of it is needed. It tells of 5 and 4.
+    // The first segment is kept, as most of it is needed. It contains 5 and 4.
     db.insert("keeps", &value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(60 << 10)))).unwrap();
     db.edit(foreign("a", &["6-f", "5-e", "4-d"], r#"{"n":6}"#)).unwrap();
     roll(&db);
@@ -29,18 +29,19 @@ fn what_a_conflict_never_knew_stays_unknown() {
         roll(&db);
         db.maintenance().compact().unwrap();
     }
-    let db = rebuilt(db, &path, options());
+    let db = rebuild_and_check(db, &path, options());
     assert_eq!(db.revisions("a").unwrap(), before);
 }
 
-/// What is told again after it was forgotten is known after a rebuild, though the leaf's own record named it before it was forgotten.
+/// Ancestors sent again after pruning are known after a rebuild, although the leaf's own record contained them before
+/// they were pruned.
 #[test]
-fn what_is_told_again_stays_known() {
+fn ancestors_sent_again_stay_known() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let options = || options().revs_limit(3);
     let db = Database::open_with(&path, options()).unwrap();
-    // The first segment stays: the leaf's own record names four ancestors, of which two are kept.
+    // The first segment is kept: the leaf's own record contains four ancestors, of which two are retained.
     db.insert("keeps", &value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(60 << 10)))).unwrap();
     db.edit(foreign("a", &["5-a", "4-a", "3-a", "2-a", "1-a"], r#"{"n":5}"#)).unwrap();
     roll(&db);
@@ -61,18 +62,18 @@ fn what_is_told_again_stays_known() {
         roll(&db);
     }
     assert_eq!(db.revisions("a").unwrap(), before);
-    let db = rebuilt(db, &path, options());
+    let db = rebuild_and_check(db, &path, options());
     assert_eq!(db.revisions("a").unwrap(), before);
 }
 
-/// The same where a checkpoint is cut short, so that what the tree has already is replayed.
+/// The same with an interrupted checkpoint, so that records already merged into the tree are replayed.
 #[test]
-fn nor_does_a_second_replay_bring_it_back() {
+fn replay_after_an_interrupted_checkpoint_restores_no_ancestors() {
     for nth in 1.. {
-        let place = testing::Place::new(nth);
-        let options = || testing::small(options().revs_limit(4), 64 << 10, 64 << 10, 2);
-        let db = place.open(options()).unwrap();
-        // Without a first checkpoint the next opening would begin anew.
+        let storage = testing::TestStorage::new(nth);
+        let options = || testing::with_small_limits(options().revs_limit(4), 64 << 10, 64 << 10, 2);
+        let db = storage.open(options()).unwrap();
+        // Without a first checkpoint, the next open would replay everything.
         db.insert("other", &value("{}")).unwrap();
         db.maintenance().checkpoint().unwrap();
         db.edit(foreign("a", &["6-f", "5-e", "4-d"], r#"{"n":6}"#)).unwrap();
@@ -80,14 +81,14 @@ fn nor_does_a_second_replay_bring_it_back() {
             db.edit(foreign("a", &[revision, parent], r#"{"n":7}"#)).unwrap();
         }
         let before = db.revisions("a").unwrap();
-        place.fail_commit(nth, testing::Failure::Broken, true);
-        let is_cut_short = db.maintenance().checkpoint().is_err();
+        storage.fail_commit(nth, testing::Failure::Broken, true);
+        let is_interrupted = db.maintenance().checkpoint().is_err();
         drop(db);
-        place.heal();
-        let db = place.open(options()).unwrap();
+        storage.heal();
+        let db = storage.open(options()).unwrap();
         assert_eq!(db.revisions("a").unwrap(), before, "after {} commits", nth - 1);
         assert_sound(&db);
-        if !is_cut_short {
+        if !is_interrupted {
             break;
         }
     }

@@ -1,26 +1,26 @@
-//! Bugs that were found, one file each: the story on top, then the test that keeps it from coming back.
+//! Regression tests: one file per fixed bug, with a description of the fault in its header.
 
-mod ancestry_lost_with_a_segment;
-mod check_during_compaction;
-mod check_during_writes;
-mod content_of_a_losing_leaf_swept;
-mod deleted_and_back_by_salvage;
-mod feed_cut_short_backwards;
-mod forgotten_ancestors_of_a_conflict_back;
-mod forgotten_otherwise_by_a_rebuild;
-mod forgotten_revision_back_as_a_leaf;
-mod local_ids_unchecked;
-mod local_relocated_took_a_sequence;
-mod names_lost_with_a_segment;
-mod places_never_written;
-mod policy_back_from_the_past;
-mod presence_in_the_wrong_order;
-mod revision_told_again_with_another_body;
-mod sequence_lost_with_a_segment;
-mod shape_never_logged;
+mod check_failed_during_compaction;
+mod check_failed_during_writes;
+mod compaction_lost_ancestors;
+mod compaction_lost_the_newest_sequence;
+mod compaction_misplaced_leaves_of_one_frame;
+mod compaction_pointed_to_unwritten_records;
+mod compaction_restored_old_settings;
+mod descending_feed_was_truncated;
+mod field_presence_replayed_out_of_order;
+mod local_ids_were_unchecked;
+mod lost_segment_lost_field_names;
+mod rebuild_pruned_by_the_current_limit;
+mod rebuild_restored_a_pruned_revision_as_leaf;
+mod rebuild_restored_pruned_ancestors;
+mod reinserted_revision_changed_its_body;
+mod relocated_local_document_took_a_sequence;
+mod replay_kept_stale_terms;
+mod salvage_restored_a_deleted_document;
+mod shape_was_missing_from_the_log;
 mod snapshot_missed_the_first_write;
-mod terms_of_a_moment_in_between;
-mod two_leaves_in_one_frame;
+mod sweep_removed_content_of_a_losing_leaf;
 
 use stemmadb::{Database, DocumentId, Durability, Edit, Options, Revision, Sequence, Value, testing};
 
@@ -42,8 +42,8 @@ fn assert_sound(db: &Database) {
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
-/// The database after a rebuild, which knows the same of `a`, with a body for each leaf.
-fn rebuilt(db: Database, path: &std::path::Path, options: Options) -> Database {
+/// Rebuilds the database from its log and checks that it knows the same revisions of `a`, with a body for each leaf.
+fn rebuild_and_check(db: Database, path: &std::path::Path, options: Options) -> Database {
     let before = db.revisions("a").unwrap();
     db.close().unwrap();
     std::fs::remove_dir_all(path.join("tree")).unwrap();
@@ -57,7 +57,7 @@ fn rebuilt(db: Database, path: &std::path::Path, options: Options) -> Database {
     db
 }
 
-/// Writes until everything before now lies in segments that are not the newest.
+/// Writes until all earlier records are in sealed segments.
 fn roll(db: &Database) {
     for _ in 0..3 {
         db.upsert("filler", &value(&format!("{{\"text\":\"{}\"}}", "x".repeat(60 << 10)))).unwrap();

@@ -1,11 +1,11 @@
-//! Two branches of one document were written by one transaction, so that their records lay in one frame. Compaction moved both, but
-//! noted the second in a state that still had the first at its old place: once the segment was gone, the document was
-//! unreadable.
+//! Two branches of a document were written by one transaction, with both records in one frame. Compaction moved both,
+//! but recorded the second move in a state in which the first leaf was still at its old position: once the segment was
+//! retired, the document was unreadable.
 
 use super::*;
 
 #[test]
-fn both_leaves_of_a_frame_are_found_where_they_were_moved() {
+fn both_leaves_of_a_moved_frame_are_readable() {
     let db = Database::in_memory_with(options()).unwrap();
     db.bulk(vec![foreign("a", &["2-b"], r#"{"n":2}"#), foreign("a", &["1-a"], r#"{"n":1}"#)]).unwrap();
     roll(&db);

@@ -1,10 +1,10 @@
-//! Read newest first, the feed took a bounded number of the tree's rows and left out those that a memtable supersedes. When a whole
-//! batch of them was superseded it took this for the end: older changes were never told of.
+//! The descending feed read a bounded number of tree rows and skipped those superseded by a memtable. When a whole
+//! batch was superseded, it took this for the end, and older changes were missing.
 
 use super::*;
 
 #[test]
-fn the_feed_newest_first_goes_on_past_what_is_superseded() {
+fn descending_feed_continues_past_superseded_rows() {
     let db = Database::in_memory_with(options()).unwrap();
     for number in 0..2000 {
         db.insert(&format!("{number:04}"), &value("{}")).unwrap();

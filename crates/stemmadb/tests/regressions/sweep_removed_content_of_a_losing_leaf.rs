@@ -1,6 +1,6 @@
-//! A sweep of content looked for what names it in a snapshot, and then, of what nothing named there, at the winners once more. A file that
-//! came with a losing leaf in between, as replication brings them, was named by neither: its content was removed, and the file was
-//! lost. Three servers under partition found it in their eighteenth round.
+//! A sweep collected references to blobs from a snapshot and, for unreferenced blobs, checked only the winning leaves
+//! again. An attachment of a losing leaf that arrived in between, as by replication, was found by neither: its content
+//! was removed and lost. Found by three servers under network partitions, in the eighteenth round.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,12 +9,12 @@ use stemmadb::{File, FileContent};
 use super::*;
 
 #[test]
-fn what_a_losing_leaf_names_meanwhile_stays() {
+fn content_of_a_losing_leaf_survives_concurrent_sweeps() {
     let db = Database::in_memory_with(options()).unwrap();
-    let over = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
+            while !is_done.load(Ordering::Relaxed) {
                 db.files().sweep().unwrap();
             }
         });
@@ -33,7 +33,7 @@ fn what_a_losing_leaf_names_meanwhile_stays() {
             let opened = db.snapshot().unwrap().open_attachment(&document, "f");
             assert_eq!(opened.unwrap().unwrap().length(), content.len() as u64);
         }
-        over.store(true, Ordering::Relaxed);
+        is_done.store(true, Ordering::Relaxed);
     });
     assert_eq!(db.files().sweep().unwrap().blob_count, 0);
     assert_sound(&db);

@@ -1,10 +1,10 @@
-//! A replica told of older ancestors of a revision that was a leaf here already. The record that said so held no body that was
-//! needed, so compaction let it go with its segment; the next rebuild knew the revision, but no longer its ancestors.
+//! A replica sent older ancestors of a revision that was already a leaf here. The record with them contained no needed
+//! body, so compaction dropped it with its segment, and the next rebuild no longer knew the ancestors.
 
 use super::*;
 
 #[test]
-fn what_a_second_record_tells_of_a_leaf_survives_compaction() {
+fn ancestors_from_a_second_record_survive_compaction() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();
@@ -15,13 +15,13 @@ fn what_a_second_record_tells_of_a_leaf_survives_compaction() {
     roll(&db);
     assert!(db.maintenance().compact().unwrap() > 0);
     assert_eq!(db.revisions("a").unwrap(), before);
-    let db = rebuilt(db, &path, options());
+    let db = rebuild_and_check(db, &path, options());
     assert_eq!(db.revisions("a").unwrap(), before);
 }
 
-/// The same where the two records lie in different segments, of which only the second is given up.
+/// The same with the two records in different segments, of which only the second is retired.
 #[test]
-fn the_second_record_may_go_alone() {
+fn ancestors_survive_when_only_the_second_record_is_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();
@@ -32,6 +32,6 @@ fn the_second_record_may_go_alone() {
     roll(&db);
     let before = db.revisions("a").unwrap();
     assert!(db.maintenance().compact().unwrap() > 0);
-    let db = rebuilt(db, &path, options());
+    let db = rebuild_and_check(db, &path, options());
     assert_eq!(db.revisions("a").unwrap(), before);
 }

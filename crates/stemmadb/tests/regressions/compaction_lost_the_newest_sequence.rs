@@ -1,11 +1,12 @@
-//! A replica told of older ancestors of a document, which were forgotten at once, as so many are not kept (`revs_limit`). The record that
-//! said so told nothing that was needed, so compaction let it go with its segment; but it alone had the document's newest sequence. After
-//! a rebuild the document stood further back in the feed, and whoever had read up to a place between missed that change.
+//! A replica sent older ancestors of a document, which were pruned immediately because of `revs_limit`. The record with
+//! them contained nothing needed, so compaction dropped it with its segment, but it alone had the document's newest
+//! sequence. After a rebuild the document appeared earlier in the feed, and a reader that had read up to a sequence in
+//! between missed the change.
 
 use super::*;
 
 #[test]
-fn the_newest_sequence_is_kept_when_its_record_goes() {
+fn newest_sequence_survives_when_its_record_is_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let options = || options().revs_limit(2);
@@ -14,19 +15,19 @@ fn the_newest_sequence_is_kept_when_its_record_goes() {
     db.edit(foreign("a", &["3-c", "2-b"], &large)).unwrap();
     roll(&db);
     db.edit(foreign("a", &["2-b", "1-a"], &large)).unwrap();
-    let told = |db: &Database| {
+    let feed = |db: &Database| {
         let changes = db.changes(Sequence::ZERO).unwrap().run().map(|change| change.unwrap());
         changes.map(|change| (change.sequence, change.id.to_string())).collect::<Vec<_>>()
     };
     roll(&db);
-    let before = told(&db);
+    let before = feed(&db);
     for _ in 0..2 {
         db.maintenance().compact().unwrap();
-        assert_eq!(told(&db), before);
+        assert_eq!(feed(&db), before);
     }
     db.close().unwrap();
     std::fs::remove_dir_all(path.join("tree")).unwrap();
     let db = Database::open_with(&path, options()).unwrap();
-    assert_eq!(told(&db), before);
+    assert_eq!(feed(&db), before);
     assert_sound(&db);
 }

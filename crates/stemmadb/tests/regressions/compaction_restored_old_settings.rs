@@ -1,12 +1,12 @@
-//! Compaction appended the records of an old segment again, old settings among them. They then came after newer ones, and the
-//! last settings in the log are those in force: a rebuild went back to an index policy given up long ago.
+//! Compaction rewrote the records of an old segment, including old settings, which then followed newer ones. Since the
+//! last settings in the log apply, a rebuild restored an index policy that had been replaced long before.
 
 use stemmadb::IndexPolicy;
 
 use super::*;
 
 #[test]
-fn compaction_does_not_bring_old_settings_back() {
+fn compaction_keeps_the_newest_settings() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let old = IndexPolicy::new(["year"], []).unwrap();
@@ -22,6 +22,6 @@ fn compaction_does_not_bring_old_settings_back() {
     db.close().unwrap();
     std::fs::remove_dir_all(path.join("tree")).unwrap();
     let db = Database::open_with(&path, options()).unwrap();
-    assert_eq!(db.maintenance().check().unwrap().term_count, before.term_count, "other terms are indexed than before");
+    assert_eq!(db.maintenance().check().unwrap().term_count, before.term_count, "the same terms are indexed as before");
     assert_sound(&db);
 }
