@@ -657,7 +657,7 @@ pub(crate) struct Watched {
     selector: Value,
     documents: bool,
     /// What was told so far.
-    told: Option<stemmadb::Suspended>,
+    told: Option<stemmadb::SuspendedWatch>,
 }
 
 impl Watched {
@@ -680,11 +680,11 @@ impl Watched {
         Ok(())
     }
 
-    fn shown(&self, sequence: Sequence, event: stemmadb::Event) -> Result<Object> {
+    fn shown(&self, sequence: Sequence, event: stemmadb::DeltaEvent) -> Result<Object> {
         let (name, document) = match &event {
-            stemmadb::Event::Added(document) => ("added", Some(document)),
-            stemmadb::Event::Changed(document) => ("changed", Some(document)),
-            stemmadb::Event::Removed { .. } => ("removed", None),
+            stemmadb::DeltaEvent::Added(document) => ("added", Some(document)),
+            stemmadb::DeltaEvent::Changed(document) => ("changed", Some(document)),
+            stemmadb::DeltaEvent::Removed { .. } => ("removed", None),
         };
         let mut object = Object::with_capacity(5);
         object.insert("seq", sequence.get());
@@ -696,7 +696,7 @@ impl Watched {
                 object.insert("doc", object_of(document)?);
             }
         }
-        if matches!(event, stemmadb::Event::Removed { deleted: true, .. }) {
+        if matches!(event, stemmadb::DeltaEvent::Removed { deleted: true, .. }) {
             object.insert("deleted", true);
         }
         Ok(object)

@@ -1,4 +1,4 @@
-//! The page on compatibility has a row for every route, and every row names what shows it.
+//! Checks the compatibility page: every route has a row, and every row names existing tests.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ fn sources_below(directory: &Path, text: &mut String) {
 }
 
 #[test]
-fn every_route_has_a_row_and_no_row_is_without_a_route() {
+fn compatibility_rows_match_the_routes() {
     let rows: Vec<(String, String)> =
         rows().into_iter().map(|row| (row[0].clone(), row[1].trim_matches('`').to_owned())).collect();
     let routes = stemmadb_server::described();
@@ -42,7 +42,7 @@ fn every_route_has_a_row_and_no_row_is_without_a_route() {
 }
 
 #[test]
-fn every_row_names_tests_that_there_are() {
+fn compatibility_rows_name_existing_tests() {
     let mut sources = String::new();
     sources_below(&root().join("crates/stemmadb-server"), &mut sources);
     for row in rows() {

@@ -1,4 +1,4 @@
-//! Connections at once are bounded, of all and of one address.
+//! Connection limits, in total and per address.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ async fn connect(server: SocketAddr, last: u8) -> TcpStream {
     stream
 }
 
-/// Whether a connection is answered; it stays open.
+/// Whether a connection is served; it stays open.
 fn is_served(stream: &mut TcpStream) -> bool {
     let asked = stream.write_all(b"GET /_up HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (mut answer, mut some) = (Vec::new(), [0; 1024]);
@@ -30,7 +30,7 @@ fn is_served(stream: &mut TcpStream) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_address_does_not_take_the_place_of_others() {
+async fn connections_per_address_are_limited() {
     let directory = tempfile::tempdir().unwrap();
     let limits = Limits { connection_count_per_address: 2, ..Limits::default() };
     let config = Config { limits, address: ([127, 0, 0, 1], 0).into(), ..Config::new(directory.path()) };
@@ -38,7 +38,7 @@ async fn one_address_does_not_take_the_place_of_others() {
     let address = server.address();
     let (mut first, mut second) = (connect(address, 1).await, connect(address, 1).await);
     assert!(is_served(&mut first) && is_served(&mut second));
-    assert!(!is_served(&mut connect(address, 1).await), "there are two from here already");
+    assert!(!is_served(&mut connect(address, 1).await), "this address has two connections already");
     let mut others = Vec::new();
     for last in [2, 3] {
         for _ in 0..2 {
@@ -48,18 +48,18 @@ async fn one_address_does_not_take_the_place_of_others() {
         }
         assert!(!is_served(&mut connect(address, last).await), "127.0.0.{last}");
     }
-    assert!(is_served(&mut first), "those that are open go on");
+    assert!(is_served(&mut first), "open connections continue");
     drop(second);
     let started = Instant::now();
     while !is_served(&mut connect(address, 1).await) {
-        assert!(started.elapsed() < Duration::from_secs(60), "the place of one that is gone is never given again");
+        assert!(started.elapsed() < Duration::from_secs(60), "a closed connection still counts");
     }
     drop((first, others));
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_all_may_have_wait() {
+async fn connections_beyond_the_limit_wait() {
     let directory = tempfile::tempdir().unwrap();
     let limits = Limits { connection_count: 2, ..Limits::default() };
     let config = Config { limits, address: ([127, 0, 0, 1], 0).into(), ..Config::new(directory.path()) };
@@ -70,9 +70,9 @@ async fn more_than_all_may_have_wait() {
     let mut third = connect(address, 3).await;
     let waiting = std::thread::spawn(move || is_served(&mut third));
     assert!(is_served(&mut first));
-    assert!(!waiting.is_finished(), "there was no room");
+    assert!(!waiting.is_finished(), "the limit was not reached");
     drop(second);
-    assert!(waiting.join().unwrap(), "it is served once there is room");
+    assert!(waiting.join().unwrap(), "it is served when another connection closes");
     drop(first);
     server.stop().await;
 }

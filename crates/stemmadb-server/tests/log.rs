@@ -1,4 +1,4 @@
-//! The log has a line for each request, with the id that its answer has; and no secret ever.
+//! The log has a line for each request, with the id of its response, and never contains a secret.
 
 #[path = "http/client.rs"]
 #[expect(dead_code, reason = "the other tests' client, of which this needs a part")]
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Format, JwtAlgorithm, JwtKey, Level, Log, described};
 
-use client::{Started, basic};
+use client::{TestServer, basic};
 
-/// What was logged.
+/// Captured log output.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Written {
+impl Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -29,12 +29,12 @@ impl Write for Written {
     }
 }
 
-impl Written {
+impl CapturedLog {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// The lines about requests, by their ids.
+    /// The lines about requests, by request id.
     fn requests(&self) -> BTreeMap<String, Value> {
         let text = self.text();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|_| panic!("{line}")));
@@ -42,7 +42,8 @@ impl Written {
         requests.map(|line| (line["id"].as_str().unwrap().to_owned(), line)).collect()
     }
 
-    /// The line about the request with this id: it is written when the answer was sent, which may be after it was read.
+    /// The line about the request with this id. It is written after the response was sent, so possibly after it was
+    /// read.
     fn request(&self, id: &str) -> Value {
         let started = Instant::now();
         loop {
@@ -55,20 +56,20 @@ impl Written {
     }
 }
 
-/// All in one test: a process has one log.
+/// A single test, because a process has one log.
 #[test]
-fn every_request_has_a_line_and_no_line_has_a_secret() {
-    let written = Written::default();
+fn log_has_every_request_and_no_secret() {
+    let written = CapturedLog::default();
     let logging = Log { level: Level::Debug, format: Format::Json }.install(written.clone()).unwrap();
     let jwt =
         JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: b"hush-key of at least thirty-two bytes".to_vec() };
-    let server = Started::with(|config| Config { jwt_keys: vec![jwt.clone()], ..config });
+    let server = TestServer::with(|config| Config { jwt_keys: vec![jwt.clone()], ..config });
     server.database("_users", &[]);
     server.database("db", &[json!({"_id": "d"})]);
     let user = json!({"name": "ann", "type": "user", "roles": [], "password": "hush-ann"});
     assert_eq!(server.put("/_users/org.couchdb.user:ann", &user).status, 201);
 
-    // A line says what was asked, by whom, and what became of it.
+    // A line contains the request, the user, and the outcome.
     let answer = server.ask_as(client::ADMIN, "GET", "/db/d?revs=true", None);
     let line = written.request(answer.header("x-couch-request-id").unwrap());
     assert_eq!(
@@ -80,7 +81,7 @@ fn every_request_has_a_line_and_no_line_has_a_secret() {
     let line = written.request(refused.header("x-couch-request-id").unwrap());
     assert_eq!((&line["status"], &line["user"], &line["error"]), (&json!(401), &Value::Null, &json!("unauthorized")));
 
-    // Secrets in every place that they can be in, at every route.
+    // Secrets in every possible position, at every route.
     let log_in = json!({"name": "ann", "password": "hush-ann"}).to_string();
     let session = server.send("POST", "/_session", &[("Content-Type", "application/json")], log_in.as_bytes());
     let cookie = session.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
@@ -116,13 +117,14 @@ fn every_request_has_a_line_and_no_line_has_a_secret() {
             ids.push(answer.header("x-couch-request-id").unwrap_or_default().to_owned());
         }
     }
-    // What the server does by itself: a replication to a place that needs a password, and that is not there.
+    // Background work of the server: a replication with a password to an address that can't be reached.
     let unreachable = "http://hush-user:hush-remote@127.0.0.1:1/db?hush-query";
     let replication = json!({"source": "db", "target": unreachable});
     assert_eq!(server.post("/_replicate", &replication).status, 400);
     let unreachable = "http://hush-user:hush-remote@127.0.0.1:1/db";
     assert_eq!(server.post("/_replicate", &json!({"source": "db", "target": unreachable})).status, 500);
-    let remote = json!({"source": {"url": "http://127.0.0.1:1/db", "headers": {"Authorization": "hush-header"}}, "target": "db"});
+    let remote = json!({"source": {"url": "http://127.0.0.1:1/db", "headers": {"Authorization": "hush-header"}},
+        "target": "db"});
     assert_ne!(server.post("/_replicate", &remote).status, 200);
     let admin = json!("hush-admin");
     assert_eq!(server.put("/_node/_local/_config/admins/ada", &admin).status, 200);
@@ -135,7 +137,7 @@ fn every_request_has_a_line_and_no_line_has_a_secret() {
     drop((server, logging));
     let text = written.text();
     let secrets = ["hush", "secret", cookie.split('=').nth(1).unwrap(), &token, &signed];
-    let told: Vec<_> = text.lines().filter(|line| secrets.iter().any(|secret| line.contains(secret))).collect();
-    assert!(told.is_empty(), "{} lines with secrets: {:#?}", told.len(), &told[..told.len().min(5)]);
+    let reported: Vec<_> = text.lines().filter(|line| secrets.iter().any(|secret| line.contains(secret))).collect();
+    assert!(reported.is_empty(), "{} lines with secrets: {:#?}", reported.len(), &reported[..reported.len().min(5)]);
     assert!(!text.contains(&basic("admin", "secret")["Basic ".len()..]));
 }

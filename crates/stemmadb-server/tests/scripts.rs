@@ -1,4 +1,4 @@
-//! The functions of design documents, in real worker processes: what they find around them, and what the hostile ones can't do.
+//! Functions of design documents in real worker processes: their environment, and the limits on hostile functions.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn scripts() -> Scripts {
     Scripts::new(launch(), Bounded { worker_count: 2, ..Bounded::default() })
 }
 
-/// Workers that are ended early.
+/// Workers with short limits.
 fn strict_scripts() -> Scripts {
     Scripts::new(launch(), Bounded { time: Duration::from_secs(1), memory_bytes: 16 << 20, worker_count: 1 })
 }
@@ -27,7 +27,7 @@ fn map_design(map: &str) -> Value {
     json!({"views": {"v": {"map": map}}})
 }
 
-/// What a map function emits of each document.
+/// The rows that a map function emits for each document.
 fn try_map(scripts: &Scripts, design: &Value, docs: &[Value]) -> Result<Vec<Result<Value, Thrown>>, ScriptError> {
     let calls: Vec<[String; 1]> = docs.iter().map(|doc| [doc.to_string()]).collect();
     let context = context(&design.to_string(), design);
@@ -50,7 +50,7 @@ fn one(scripts: &Scripts, design: &Value, verb: Verb, path: &[&str], arguments: 
 }
 
 #[test]
-fn a_map_function_emits_rows() {
+fn map_function_emits_rows() {
     assert_eq!(
         rows(
             "function(doc) { emit(doc.year, doc.title); emit([doc.year], null); }",
@@ -70,7 +70,7 @@ fn a_map_function_emits_rows() {
 }
 
 #[test]
-fn functions_are_written_in_many_ways() {
+fn function_syntax_variants_are_accepted() {
     let ways = [
         "function(doc) { emit(1) }",
         "function(doc) { emit(1) };",
@@ -90,7 +90,7 @@ fn functions_are_written_in_many_ways() {
 }
 
 #[test]
-fn what_is_no_function_is_told() {
+fn invalid_functions_are_reported() {
     for (source, said) in
         [("function(doc) { emit(1", "compilation_error"), ("17", "compilation_error"), ("", "compilation_error")]
     {
@@ -103,7 +103,7 @@ fn what_is_no_function_is_told() {
         let failed = try_map(&scripts, &design, &[json!({})]).unwrap_err();
         assert!(matches!(failed, ScriptError::Uncallable(_)), "{failed:?}");
     }
-    // The worker goes on.
+    // The worker continues.
     assert_eq!(
         try_map(&scripts, &map_design("function(doc) {emit(1)}"), &[json!({})]).unwrap()[0],
         Ok(json!([[1, null]]))
@@ -112,7 +112,7 @@ fn what_is_no_function_is_told() {
 }
 
 #[test]
-fn helpers_do_what_couchdb_s_do() {
+fn helpers_behave_like_couchdb() {
     assert_eq!(
         rows("function(doc) { emit(sum([1, 2, 3.5]), isArray([]) && !isArray({})); }", json!({})),
         json!([[6.5, true]])
@@ -127,13 +127,15 @@ fn helpers_do_what_couchdb_s_do() {
 fn modules_are_required_from_the_design_document() {
     let design = json!({"views": {
         "lib": {
-            "a": "exports.one = 1; exports.two = require('./b').two; exports.three = require('views/lib/deep/c').three; exports.id = module.id;",
+            "a": "exports.one = 1; exports.two = require('./b').two; exports.three = \
+            require('views/lib/deep/c').three; exports.id = module.id;",
             "b": "module.exports = {two: 2}",
             "deep": {"c": "exports.three = require('../b').two + 1 // a comment"},
             "round": "exports.before = 1; exports.seen = require('./trip').seen;",
             "trip": "exports.seen = require('./round').before;",
         },
-        "v": {"map": "function(doc) { var a = require('views/lib/a'); emit([a.one, a.two, a.three, a.id], require('views/lib/round').seen); }"},
+        "v": {"map": "function(doc) { var a = require('views/lib/a'); emit([a.one, a.two, a.three, a.id], \
+        require('views/lib/round').seen); }"},
     }});
     assert_eq!(try_map(&scripts(), &design, &[json!({})]).unwrap()[0], Ok(json!([[[1, 2, 3, "views/lib/a"], 1]])));
     let design = json!({"views": {"v": {"map": "function(doc) { require(doc.path) }"}, "x": "exports.x = ; "}});
@@ -149,7 +151,8 @@ fn reductions_filters_validations_and_updates() {
     let design = json!({
         "views": {"v": {
             "map": "function(doc) { if (doc.is) emit(1) }",
-            "reduce": "function(keys, values, rereduce) { if (rereduce) return sum(values); return keys.length * 100 + sum(values); }",
+            "reduce": "function(keys, values, rereduce) { if (rereduce) return sum(values); return keys.length * 100 \
+            + sum(values); }",
         }},
         "limit": 3,
         "filters": {"f": "function(doc, req) { return doc.n > req.query.n && doc.n < this.limit }"},
@@ -159,7 +162,8 @@ fn reductions_filters_validations_and_updates() {
             if (oldDoc && oldDoc.owner !== userCtx.name) throw({unauthorized: 'not yours'});
             if (newDoc.odd) throw new TypeError('odd');
         }",
-        "updates": {"u": "function(doc, req) { if (!doc) return [{_id: req.id}, 'new']; doc.n += 1; return [doc, {json: {n: doc.n}}]; }"},
+        "updates": {"u": "function(doc, req) { if (!doc) return [{_id: req.id}, 'new']; doc.n += 1; return [doc, \
+        {json: {n: doc.n}}]; }"},
     });
     let reduce = &["views", "v", "reduce"];
     assert_eq!(one(&scripts, &design, Verb::Reduce, reduce, &[json!([["k", "id"]]), json!([5])]), Ok(json!(105)));
@@ -189,7 +193,7 @@ fn reductions_filters_validations_and_updates() {
 }
 
 #[test]
-fn whatever_is_thrown_is_told() {
+fn thrown_values_are_reported() {
     let thrown = [
         ("throw null", "unnamed_error"),
         ("throw undefined", "unnamed_error"),
@@ -218,34 +222,39 @@ fn whatever_is_thrown_is_told() {
 }
 
 #[test]
-fn nothing_is_left_from_one_document_to_the_next() {
+fn no_state_remains_between_documents() {
     let docs = [json!({"n": 1}), json!({"n": 2})];
-    // What a function finds of what its call for the first document has tried to leave.
+    // Reads what the call for the first document tried to leave behind.
     let tries = [
         "var found = typeof left; left = doc.n; emit(found)",
         "var found = typeof globalThis.left; globalThis.left = doc.n; emit(found)",
         "var found = typeof Object.prototype.left; try { Object.prototype.left = 1 } catch (e) {} emit(found)",
-        "var found = typeof ({}).left; try { Object.defineProperty(Object.prototype, 'left', {value: 1}) } catch (e) {} emit(found)",
+        "var found = typeof ({}).left; try { Object.defineProperty(Object.prototype, 'left', {value: 1}) } catch (e) \
+        {} emit(found)",
         "var found = typeof [].left; try { ({}).__proto__.left = 1; [].__proto__.left = 1 } catch (e) {} emit(found)",
         "var found = typeof ''.left; try { String.prototype.left = 1 } catch (e) {} emit(found)",
-        "var found = typeof (function*(){})().left; try { Object.getPrototypeOf((function*(){})()).left = 1; (function*(){}).__proto__.prototype.left = 1 } catch (e) {} emit(found)",
-        "var found = typeof JSON.left; try { JSON.left = 1; JSON.stringify = null; JSON.parse = null } catch (e) {} emit(found)",
+        "var found = typeof (function*(){})().left; try { Object.getPrototypeOf((function*(){})()).left = 1; \
+        (function*(){}).__proto__.prototype.left = 1 } catch (e) {} emit(found)",
+        "var found = typeof JSON.left; try { JSON.left = 1; JSON.stringify = null; JSON.parse = null } catch (e) {} \
+        emit(found)",
         "var found = typeof emit.left; try { emit.left = 1; } catch (e) {} emit(found)",
         "emit(typeof sum == 'function' ? 'undefined' : 'left'); sum = 1; log = 2;",
-        "emit(typeof require == 'function' ? 'undefined' : 'left'); Object.defineProperty(globalThis, 'require', {value: 7});",
-        "emit(typeof Array.from == 'function' ? 'undefined' : 'left'); Array = 1; try { delete Object.keys; Map.prototype.get = null; Array.prototype.push = null } catch (e) {}",
+        "emit(typeof require == 'function' ? 'undefined' : 'left'); Object.defineProperty(globalThis, 'require', \
+        {value: 7});",
+        "emit(typeof Array.from == 'function' ? 'undefined' : 'left'); Array = 1; try { delete Object.keys; \
+        Map.prototype.get = null; Array.prototype.push = null } catch (e) {}",
     ];
     for body in tries {
         let answers = mapped(&format!("function(doc) {{ {body} }}"), &docs);
         assert_eq!(answers, [Ok(json!([["undefined", null]])), Ok(json!([["undefined", null]]))], "{body}");
     }
-    // An emit replaced is put back.
+    // A replaced `emit` is restored.
     let answers = mapped("function(doc) { var mine = emit; if (doc.n == 1) emit = function() {}; mine(doc.n) }", &docs);
     assert_eq!(answers, [Ok(json!([[1, null]])), Ok(json!([[2, null]]))]);
 }
 
 #[test]
-fn what_programs_do_with_inherited_names_still_works() {
+fn inherited_names_can_be_used() {
     let source = "function(doc) {
         function Point(x) { this.x = x }
         Point.prototype.toString = function() { return 'P' + this.x };
@@ -253,13 +262,14 @@ fn what_programs_do_with_inherited_names_still_works() {
         var own = {}; own.hasOwnProperty = 1; own.valueOf = 2;
         function Wrong() { this.message = 'm'; this.name = 'Wrong' } Wrong.prototype = new Error(); 
         var wrong = new Wrong();
-        emit('' + new Point(3), [own.hasOwnProperty, own.valueOf, wrong.message, wrong.name, wrong instanceof Error, Object.keys(own).length]);
+        emit('' + new Point(3), [own.hasOwnProperty, own.valueOf, wrong.message, wrong.name, wrong instanceof Error, \
+        Object.keys(own).length]);
     }";
     assert_eq!(rows(source, json!({})), json!([["P3", [1, 2, "m", "Wrong", true, 2]]]));
 }
 
 #[test]
-fn no_code_from_text_and_nothing_of_the_machine() {
+fn eval_and_host_access_are_unavailable() {
     for body in [
         "eval('1')",
         "Function('return 1')()",
@@ -273,8 +283,10 @@ fn no_code_from_text_and_nothing_of_the_machine() {
         let answer = mapped(&format!("function(doc) {{ emit({body}) }}"), &[json!({})]).remove(0);
         assert!(answer.is_err(), "{body}: {answer:?}");
     }
-    let names = "['std', 'os', 'process', 'Deno', 'print', 'console', 'load', 'read', 'readline', 'XMLHttpRequest', 'fetch', 'WebSocket', 'Worker',
-        'setTimeout', 'setInterval', 'performance', 'SharedArrayBuffer', 'Atomics', 'quit', 'gc', 'importScripts', 'bjson', 'scriptArgs', '__loadScript',
+    let names = "['std', 'os', 'process', 'Deno', 'print', 'console', 'load', 'read', 'readline', 'XMLHttpRequest', \
+    'fetch', 'WebSocket', 'Worker',
+        'setTimeout', 'setInterval', 'performance', 'SharedArrayBuffer', 'Atomics', 'quit', 'gc', 'importScripts', \
+        'bjson', 'scriptArgs', '__loadScript',
         'queueMicrotask', 'eval', 'DOMException', 'navigator']";
     assert_eq!(
         rows(
@@ -285,7 +297,7 @@ fn no_code_from_text_and_nothing_of_the_machine() {
     );
     let answer = mapped("function(doc) { return import('os') }", &[json!({})]).remove(0);
     assert!(answer.is_err() || answer == Ok(json!([])), "{answer:?}");
-    // No clock finer than a millisecond.
+    // The clock's resolution is a millisecond.
     assert_eq!(
         rows("function(doc) { var t = Date.now(); emit(t === Math.floor(t)) }", json!({})),
         json!([[true, null]])
@@ -293,7 +305,7 @@ fn no_code_from_text_and_nothing_of_the_machine() {
 }
 
 #[test]
-fn contexts_know_nothing_of_each_other() {
+fn contexts_are_isolated() {
     let scripts = Scripts::new(launch(), Bounded { worker_count: 1, ..Bounded::default() });
     let design = json!({"views": {"lib": {"m": "exports.kept = []"}, "v": {"map": "function(doc) {
         var kept = require('views/lib/m').kept; emit(kept.length); kept.push(doc.secret) }"}}});
@@ -304,12 +316,12 @@ fn contexts_know_nothing_of_each_other() {
     };
     assert_eq!(call("one/1"), "[[0,null]]");
     assert_eq!(call("two/1"), "[[0,null]]", "of another database");
-    assert_eq!(call("one/1"), "[[0,null]]", "opened anew");
+    assert_eq!(call("one/1"), "[[0,null]]", "opened again");
     assert_eq!(scripts.worker_count(), 1);
 }
 
 #[test]
-fn what_takes_too_long_is_ended() {
+fn slow_functions_time_out() {
     for body in [
         "while (true) {}",
         "for (;;) { try { while (true) {} } catch (e) {} finally { continue } }",
@@ -327,13 +339,13 @@ fn what_takes_too_long_is_ended() {
         assert!(matches!(failed, ScriptError::Timeout(_) | ScriptError::TooLarge), "{body}: {failed:?}");
         assert!(started.elapsed() < Duration::from_secs(60), "{body}: {:?}", started.elapsed());
         assert_eq!(scripts.worker_count(), 0, "{body}");
-        // The next one is served by a new worker.
+        // A new worker runs the next function.
         assert!(try_map(&scripts, &design, &[json!({})]).is_ok());
     }
 }
 
 #[test]
-fn what_takes_too_much_memory_is_ended() {
+fn memory_hungry_functions_are_stopped() {
     for body in [
         "'x'.repeat(1 << 29)",
         "var s = 'x'; while (true) s += s + 'y'",
@@ -348,7 +360,8 @@ fn what_takes_too_much_memory_is_ended() {
         let failed = try_map(&scripts, &design, &[json!({"bad": 1})]);
         let is_bounded = match &failed {
             Err(ScriptError::TooLarge | ScriptError::Timeout(_)) => true,
-            // The function's own error: too long a string or buffer, or one for which there was no memory left to tell it.
+            // Either the function's own error (a string or buffer was too long), or there was not enough memory left to
+            // report the error.
             Ok(answers) => answers[0].is_err(),
             _ => false,
         };
@@ -378,14 +391,15 @@ fn deep_recursion_is_an_error() {
 #[test]
 fn promises_are_never_run() {
     let answers = mapped(
-        "function(doc) { (function spin() { Promise.resolve().then(spin) })(); (async function() { await 1; emit('late') })(); emit(1) }",
+        "function(doc) { (function spin() { Promise.resolve().then(spin) })(); (async function() { await 1; \
+        emit('late') })(); emit(1) }",
         &[json!({}), json!({})],
     );
     assert_eq!(answers, [Ok(json!([[1, null]])), Ok(json!([[1, null]]))]);
 }
 
 #[test]
-fn a_worker_that_vanishes_is_told_and_replaced() {
+fn lost_worker_is_reported_and_replaced() {
     let broken =
         Scripts::new(Launch { program: PathBuf::from("/bin/false"), arguments: Vec::new() }, Bounded::default());
     assert!(matches!(try_map(&broken, &map_design("doc => 1"), &[json!({})]), Err(ScriptError::Crashed(_))));
@@ -395,20 +409,20 @@ fn a_worker_that_vanishes_is_told_and_replaced() {
     assert_eq!((broken.worker_count(), missing.worker_count()), (0, 0));
 }
 
-/// Runs it, and fails if it does not come to an end.
-fn within_patience<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || tell.send(work()));
-    told.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("it goes on for ever: {what}"))
+/// Runs `work`, and fails if it does not complete.
+fn with_timeout<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("it does not complete: {what}"))
 }
 
-/// Whatever becomes of the engine's own bounds: who waits for a worker is told.
+/// Even if the engine's own limits fail, the caller gets an error.
 #[test]
-fn a_worker_that_says_nothing_is_ended() {
-    // The time and the memory that it is told are further seconds to sleep.
+fn silent_worker_times_out() {
+    // The time and memory limits passed to the program act as further seconds to sleep.
     let silent = Launch { program: PathBuf::from("sleep"), arguments: vec!["1000".into()] };
     let bounded = Bounded { time: Duration::from_millis(100), worker_count: 1, ..Bounded::default() };
-    let (failed, left) = within_patience("a worker that sleeps", move || {
+    let (failed, left) = with_timeout("a worker that sleeps", move || {
         let scripts = Scripts::new(silent, bounded);
         (try_map(&scripts, &map_design("doc => 1"), &[json!({})]), scripts.worker_count())
     });
@@ -416,15 +430,15 @@ fn a_worker_that_says_nothing_is_ended() {
     assert_eq!(left, 0);
 }
 
-/// What the system keeps from a worker, should its engine be made to do something else.
+/// The operating system restricts a worker in case its engine is compromised.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_worker_gives_up_what_it_needs_not() {
+fn worker_drops_privileges() {
     use std::process::{Command, Stdio};
 
     let mut command = Command::new(launch().program);
     let mut worker = command.args(["1000", "16777216"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let told = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", worker.id())).unwrap_or_default();
+    let receiver = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", worker.id())).unwrap_or_default();
     let wanted = [
         ("limits", "Max address space", (272 << 20).to_string()),
         ("limits", "Max file size", "0".to_owned()),
@@ -432,26 +446,26 @@ fn a_worker_gives_up_what_it_needs_not() {
         ("limits", "Max core file size", "0".to_owned()),
         ("status", "NoNewPrivs:", "1".to_owned()),
     ];
-    let lacking = || {
+    let lost_privileges = || {
         let has = |file: &str, name: &str, value: &str| {
-            let lines = told(file);
+            let lines = receiver(file);
             let line = lines.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|rest| rest.split_whitespace().next()) == Some(value)
         };
         wanted.iter().find(|(file, name, value)| !has(file, name, value)).map(|(_, name, _)| *name)
     };
     let begun = Instant::now();
-    while lacking().is_some() && begun.elapsed() < Duration::from_secs(60) {
+    while lost_privileges().is_some() && begun.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let lacking = lacking();
+    let lost_privileges = lost_privileges();
     drop(worker.stdin.take());
     worker.wait().unwrap();
-    assert_eq!(lacking, None, "it is not given up");
+    assert_eq!(lost_privileges, None, "the privilege is not dropped");
 }
 
 #[test]
-fn many_threads_share_the_workers() {
+fn threads_share_workers() {
     let scripts = scripts();
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -471,7 +485,7 @@ fn many_threads_share_the_workers() {
 }
 
 #[test]
-fn large_batches_come_back_whole_and_in_order() {
+fn large_batches_return_complete_and_in_order() {
     let docs: Vec<Value> = (0..5000).map(|n| json!({"n": n, "text": "x".repeat(1000)})).collect();
     let answers = mapped("function(doc) { emit(doc.n, doc.text) }", &docs);
     assert_eq!(answers.len(), docs.len());

@@ -1,11 +1,11 @@
-//! A server starts, says who it is, and ends.
+//! Starting a server, its banner, and stopping it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use stemmadb_server::{Config, Server};
 
-/// Asks with a connection of its own; returns the whole answer.
+/// Sends a request over a new connection; returns the whole response.
 fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
@@ -19,7 +19,7 @@ fn config(directory: &tempfile::TempDir) -> Config {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_says_who_it_is() {
+async fn server_reports_its_identity() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(config(&directory)).await.unwrap();
     let address = server.address();
@@ -33,7 +33,7 @@ async fn it_says_who_it_is() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_from_elsewhere_without_an_administrator() {
+async fn remote_access_requires_an_administrator() {
     let directory = tempfile::tempdir().unwrap();
     let open = Config { address: SocketAddr::from(([0, 0, 0, 0], 0)), ..config(&directory) };
     assert!(Server::start(open).await.is_err());

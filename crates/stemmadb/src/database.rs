@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::Result;
-use crate::changes::{Changes, Hub, PathSubscription, Subscription, Suspended, Watch};
+use crate::changes::{Changes, Hub, PathSubscription, Subscription, SuspendedWatch, Watch};
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
 use crate::engine::{Edit, Info, Progress, Store, Transaction, Upkeeper};
@@ -378,7 +378,7 @@ impl Database {
     ///
     /// # Errors
     /// `Invalid` if it was suspended in another database.
-    pub fn resume(&self, suspended: Suspended) -> Result<Watch> {
+    pub fn resume(&self, suspended: SuspendedWatch) -> Result<Watch> {
         Watch::resume(self.store(), &self.handle.hub, suspended)
     }
 

@@ -33,11 +33,12 @@ mod value;
 mod view;
 
 pub use changes::{
-    Change, Changes, Delta, Event, FeedPlan, PathChange, PathEvent, PathSubscription, Subscription, Suspended, Watch,
+    Change, Changes, Delta, DeltaEvent, FeedPlan, PathChange, PathEvent, PathSubscription, Subscription,
+    SuspendedWatch, Watch,
 };
 pub use collection::{
-    Collection, Entry, EntryChange, EntryDelta, EntryEvent, EntrySubscription, FindEntries, FoundEntries, Session,
-    WatchEntries, Within,
+    BoundCollection, Collection, Entry, EntryChange, EntryDelta, EntryEvent, EntrySubscription, FindEntries,
+    FoundEntries, Session, WatchEntries,
 };
 pub use database::{Database, Expiration, Files, Indexes, LocalDocuments, Maintenance, Schemas, Views};
 pub use document::{Attachment, Document, File, FileContent};
@@ -49,7 +50,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};
 pub use keys::Keys;
 pub use log::{Blob, BlobReader, Digest, Skipped};
-pub use mirror::{Mirror, MirrorOptions, Mirrored};
+pub use mirror::{Mirror, MirrorOptions, MirrorStats};
 pub use options::{Durability, Options};
 pub use publish::Notifier;
 pub use query::{
@@ -58,7 +59,8 @@ pub use query::{
 };
 pub use read::{Branch, Listed, Listing, PathInfo, Snapshot};
 pub use replicate::{
-    Content, Leaves, Page, Peer, Replicated, Replication, Running, Selection, Transfer, TransferFile, Wanted, Written,
+    ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, Replication, ReplicationScope,
+    ReplicationStats, RunningReplication, Transfer, TransferFile, WriteOutcome,
 };
 pub use revision::{DocumentId, Missing, Revision, Sequence};
 pub use schema::{Foreign, Schema};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stemmadb::testing::{self, Clock, Random, TestStorage};
 use stemmadb::{
-    Database, DocumentId, Durability, Edit, Emitter, ErrorKind, Event, Expiry, Index, Options, Reduction, Refresh,
+    Database, DeltaEvent, DocumentId, Durability, Edit, Emitter, ErrorKind, Expiry, Index, Options, Reduction, Refresh,
     Result, Revision, Sequence, View, field,
 };
 
@@ -272,7 +272,7 @@ fn live_query_is_correct_for_writes_under_any_clock() {
     let revision = |id: &str| *db.get(id).unwrap().unwrap().revision();
     db.replace("replaced", &revision("replaced"), &json!({"n": 1, "new": true})).unwrap();
     let delta = watch.next_delta().unwrap().unwrap();
-    assert!(matches!(delta.events().next(), Some(Ok(Event::Added(_)))), "it was not in the result");
+    assert!(matches!(delta.events().next(), Some(Ok(DeltaEvent::Added(_)))), "it was not in the result");
     db.delete("deleted", &revision("deleted")).unwrap();
     db.replace("moved", &revision("moved"), &json!({"n": 2})).unwrap();
     db.insert("last", &json!({"n": 1})).unwrap();

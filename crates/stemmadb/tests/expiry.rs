@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stemmadb::testing::{self, Clock, Random, TestStorage};
 use stemmadb::{
-    Database, DocumentId, Durability, Edit, Emitter, ErrorKind, Event, Expiry, Index, Options, Reduction, Refresh,
+    Database, DeltaEvent, DocumentId, Durability, Edit, Emitter, ErrorKind, Expiry, Index, Options, Reduction, Refresh,
     Result, Sequence, View, field,
 };
 
@@ -224,7 +224,7 @@ fn watch_reports_swept_documents() {
     assert!(watch.next_within(Duration::ZERO).unwrap().is_none());
     assert_eq!(db.expiration().delete_expired().unwrap(), 3);
     let delta = watch.next_delta().unwrap().unwrap();
-    assert!(matches!(delta.events().next(), Some(Ok(Event::Removed { deleted: true, .. }))));
+    assert!(matches!(delta.events().next(), Some(Ok(DeltaEvent::Removed { deleted: true, .. }))));
     assert_eq!(delta_ids(delta), ["ends"]);
 }
 

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
 use stemmadb::testing::{self, Call, Failure, TestStorage};
-use stemmadb::{Database, Durability, ErrorKind, Event, Options, Sequence, Value, field};
+use stemmadb::{Database, DeltaEvent, Durability, ErrorKind, Options, Sequence, Value, field};
 
 fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -224,8 +224,8 @@ fn watchers() {
             let delta = watch.next_delta().unwrap().unwrap();
             for event in delta.events() {
                 match event.unwrap() {
-                    Event::Removed { id, .. } => drop(matching.remove(id.as_str())),
-                    Event::Added(document) | Event::Changed(document) => {
+                    DeltaEvent::Removed { id, .. } => drop(matching.remove(id.as_str())),
+                    DeltaEvent::Added(document) | DeltaEvent::Changed(document) => {
                         matching.insert(document.id().to_string(), document.get("number").unwrap());
                     }
                 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::json;
 use stemmadb::testing::Random;
 use stemmadb::{
-    Cancellation, Database, Edit, ErrorKind, Leaves, Page, Peer, Replication, Result, Schema, Selection, Sequence,
-    Transfer, Value, Wanted, Written,
+    Cancellation, ChangesPage, Database, DocumentLeaves, Edit, ErrorKind, MissingRevisions, Peer, Replication,
+    ReplicationScope, Result, Schema, Sequence, Transfer, Value, WriteOutcome,
 };
 
 /// Every leaf of every document, with its ancestry, body and attachments.
@@ -66,7 +66,7 @@ fn replicas_converge_under_concurrent_writes() {
         assert!(db.maintenance().check().unwrap().is_sound());
     }
     let mut content = String::new();
-    let with_file = state(&databases[0]).into_keys().find_map(|id| databases[2].attachment(&id, "file").unwrap());
+    let with_file = state(&databases[0]).into_keys().find_map(|id| databases[2].files().open(&id, "file").unwrap());
     with_file.unwrap().read_to_string(&mut content).unwrap();
     assert!(content.starts_with("content "));
 }
@@ -85,11 +85,11 @@ fn later_replications_transfer_only_new_changes() {
     let third = target.replicate_from(&source).unwrap();
     assert_eq!((third.checked_count, third.written_count), (1, 1));
     // A different selection has its own checkpoint.
-    let ids = Selection::Ids(["1", "2"].map(str::to_owned).into());
+    let ids = ReplicationScope::Ids(["1", "2"].map(str::to_owned).into());
     let narrowed = Replication::new(&source, &Database::in_memory()).only(ids).run().unwrap();
     assert_eq!(narrowed.written_count, 2);
     let other = Database::in_memory();
-    let selector = Selection::Selector(Value::parse(r#"{"n": {"$lt": 10}}"#).unwrap());
+    let selector = ReplicationScope::Selector(Value::parse(r#"{"n": {"$lt": 10}}"#).unwrap());
     let selected = Replication::new(&source, &other).only(selector).batch(3).run().unwrap();
     assert_eq!((selected.written_count, other.get("7").unwrap().is_some()), (10, true));
 }
@@ -110,16 +110,16 @@ impl Peer for InterruptedPeer<'_> {
     fn put_checkpoint(&self, id: &str, body: &Value) -> Result<()> {
         self.inner.put_checkpoint(id, body)
     }
-    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> Result<Page> {
+    fn changes(&self, since: Option<&Value>, count: usize, selection: &ReplicationScope) -> Result<ChangesPage> {
         Peer::changes(self.inner, since, count, selection)
     }
-    fn lacking(&self, leaves: &[Leaves]) -> Result<Vec<Wanted>> {
-        self.inner.lacking(leaves)
+    fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> Result<Vec<MissingRevisions>> {
+        self.inner.missing_revisions(leaves)
     }
-    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
+    fn read(&self, wanted: &[MissingRevisions], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
         self.inner.read(wanted, take)
     }
-    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> Result<()> {
+    fn write(&self, transfers: Vec<Transfer>, written: &mut WriteOutcome) -> Result<()> {
         (self.before_write)()?;
         Peer::write(self.inner, transfers, written)
     }
@@ -231,7 +231,7 @@ fn revisions_replaced_before_they_are_read_are_skipped() {
     let leaves = ["a", "b"].map(|id| {
         let revision = source.insert(id, &json!({})).unwrap();
         let revision = source.files().attach(id, &revision, "file", "text/plain", id.as_bytes()).unwrap();
-        Wanted { id: id.parse().unwrap(), revisions: vec![revision], known: Vec::new() }
+        MissingRevisions { id: id.parse().unwrap(), revisions: vec![revision], possible_ancestors: Vec::new() }
     });
     let mut read = Vec::new();
     let outcome = source.read(&leaves, &mut |transfer| {

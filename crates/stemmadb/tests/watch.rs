@@ -13,7 +13,7 @@ use std::time::Duration;
 use oracle::bodies::{Random, body};
 use stemmadb::testing::{TestStorage, with_small_limits};
 use stemmadb::{
-    Database, DocumentId, Durability, Edit, ErrorKind, Event, IndexPolicy, Options, PathEvent, Query, Revision,
+    Database, DeltaEvent, DocumentId, Durability, Edit, ErrorKind, IndexPolicy, Options, PathEvent, Query, Revision,
     Selector, Value, Watch, field,
 };
 
@@ -126,15 +126,15 @@ fn apply(received: &mut QueryResult, delta: &stemmadb::Delta, text: &str) {
     for event in delta.events() {
         count += 1;
         match event.unwrap() {
-            Event::Added(document) => {
+            DeltaEvent::Added(document) => {
                 let before = received.insert(document.id().to_string(), *document.revision());
                 assert_eq!(before, None, "{text}: {} added twice", document.id());
             }
-            Event::Changed(document) => {
+            DeltaEvent::Changed(document) => {
                 let before = received.insert(document.id().to_string(), *document.revision());
                 assert!(before.is_some(), "{text}: {} changed but was not there", document.id());
             }
-            Event::Removed { id, .. } => {
+            DeltaEvent::Removed { id, .. } => {
                 assert!(received.remove(id.as_str()).is_some(), "{text}: {id} removed but was not there");
             }
         }
@@ -338,7 +338,7 @@ fn transaction_is_one_delta() {
     let delta = watch.next_within(SOON).unwrap().unwrap();
     assert_eq!((delta.len(), delta.sequence()), (50, db.sequence()));
     let paid = delta.events().map(|event| event.unwrap()).find(|event| event.id().as_str() == "order-0").unwrap();
-    let Event::Added(paid) = paid else { panic!("{paid:?}") };
+    let DeltaEvent::Added(paid) = paid else { panic!("{paid:?}") };
     assert_eq!(paid.get("state").unwrap(), Some("paid".into()));
     assert!(watch.next_within(NOW).unwrap().is_none());
 }
@@ -352,7 +352,7 @@ fn removed_document_was_deleted_or_no_longer_matches() {
     assert_eq!(watch.next_within(NOW).unwrap().unwrap().len(), 2);
     let removed = |watch: &mut Watch| {
         let delta = watch.next_within(SOON).unwrap().unwrap();
-        let Event::Removed { id, deleted } = delta.events().next().unwrap().unwrap() else { panic!("{delta:?}") };
+        let DeltaEvent::Removed { id, deleted } = delta.events().next().unwrap().unwrap() else { panic!("{delta:?}") };
         (id.to_string(), deleted)
     };
     db.delete("a", &first).unwrap();

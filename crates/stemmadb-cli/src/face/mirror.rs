@@ -30,7 +30,7 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    fn of(done: &stemmadb::Mirrored) -> Self {
+    fn of(done: &stemmadb::MirrorStats) -> Self {
         Copied { written_count: done.written_count, removed_count: done.removed_count }
     }
 

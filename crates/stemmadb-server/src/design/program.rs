@@ -179,7 +179,7 @@ impl ViewProgram for DesignView {
 
     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<EmittedRows>>> {
         if let Told::Paths(declared) = &self.told {
-            return Ok(documents.iter().map(|document| declared.rows_of(document)).collect());
+            return Ok(documents.iter().map(|document| declared.map_document(document)).collect());
         }
         let served = self.served.upgrade().ok_or_else(|| Error::closed("the database is closed"))?;
         let show = Show { local_seq: self.options.local_seq, ..Show::default() };

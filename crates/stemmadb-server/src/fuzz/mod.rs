@@ -1,7 +1,7 @@
-//! What the fuzzers run of the server: functions of bytes that must neither panic nor answer 500, whatever they are.
+//! Fuzz targets of the server: functions of bytes that must neither panic nor respond with status 500.
 //!
-//! libFuzzer calls them from `fuzz/` (`just nightly-fuzz`); the ordinary tests call them with the corpora kept there, and with bytes at
-//! random.
+//! libFuzzer calls them from `fuzz/` (`just nightly-fuzz`); the ordinary tests run them with the corpora there and with
+//! random bytes.
 
 mod multipart;
 mod requests;
@@ -13,8 +13,8 @@ pub(crate) use multipart::Slowly;
 pub use multipart::multipart;
 pub use requests::requests;
 
-/// A target: what it is given are a fuzzer's bytes.
+/// A fuzz target; its argument is the fuzzer's input.
 pub type Target = fn(&[u8]);
 
-/// Every target, by the name of its corpus.
+/// All targets, by the name of their corpus.
 pub const TARGETS: [(&str, Target); 2] = [("multipart", multipart), ("requests", requests)];

@@ -1,4 +1,5 @@
-//! Messages of several parts: what is put together comes apart again, and any bytes do the same however they arrive.
+//! Multipart messages: an assembled message is parsed into the same parts, and arbitrary bytes give the same result
+//! however they are split.
 
 use std::io::{self, Read};
 
@@ -6,10 +7,10 @@ use arbitrary::{Result, Unstructured};
 
 use crate::http::{Parts, boundary};
 
-/// The names and values of a part's head, and its body.
+/// The header fields of a part, and its body.
 type Part = (Vec<(String, String)>, Vec<u8>);
 
-/// Any bytes as a message, and a message made of parts.
+/// Parses arbitrary bytes as a message, and a message assembled from parts.
 pub fn multipart(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         boundary(text);
@@ -18,7 +19,7 @@ pub fn multipart(data: &[u8]) {
     assert_eq!(whole, read(data, 1, "b"), "it makes a difference how the bytes arrive");
     assert_eq!(whole, read(data, 7, "b"), "it makes a difference how the bytes arrive");
     if let Ok((name, parts)) = message(&mut Unstructured::new(data)) {
-        let text = assembled(&parts, &name);
+        let text = assemble(&parts, &name);
         for piece in [usize::MAX, 1, 5] {
             let (found, is_whole) = read(&text, piece, &name);
             let expected: Vec<&Vec<u8>> = parts.iter().map(|(_, body)| body).collect();
@@ -29,7 +30,7 @@ pub fn multipart(data: &[u8]) {
     }
 }
 
-/// Gives out a few bytes at a time.
+/// A reader that returns a few bytes at a time.
 pub(crate) struct Slowly<'a>(pub(crate) &'a [u8], pub(crate) usize);
 
 impl Read for Slowly<'_> {
@@ -44,7 +45,7 @@ impl Read for Slowly<'_> {
 /// A part's file name and body.
 type NamedPart = (Option<String>, Vec<u8>);
 
-/// The parts, as far as there are any, and whether the message was read to its end.
+/// The parts found, and whether the message was read to its end.
 fn read(message: &[u8], piece: usize, boundary: &str) -> (Vec<NamedPart>, bool) {
     let mut parts = Parts::new(Slowly(message, piece), boundary);
     let mut found = Vec::new();
@@ -62,7 +63,7 @@ fn read(message: &[u8], piece: usize, boundary: &str) -> (Vec<NamedPart>, bool) 
     }
 }
 
-/// A boundary, and parts in which it does not stand.
+/// A boundary, and parts that do not contain it.
 fn message(given: &mut Unstructured<'_>) -> Result<(String, Vec<Part>)> {
     let letters = |given: &mut Unstructured<'_>, count: usize| -> Result<String> {
         (0..count).map(|_| Ok(*given.choose(b"-abZ09'+_")? as char)).collect()
@@ -78,7 +79,7 @@ fn message(given: &mut Unstructured<'_>) -> Result<(String, Vec<Part>)> {
         }
         let length = given.int_in_range(0..=300)?.min(given.len());
         let body = given.bytes(length)?.to_vec();
-        // The end of a body and the delimiter behind it may not make a delimiter together either.
+        // The end of a body and the delimiter after it must not form another delimiter either.
         let closed = [&body[..], delimiter.as_bytes()].concat();
         if memchr::memmem::find(&closed, delimiter.as_bytes()) == Some(body.len()) {
             parts.push((head, body));
@@ -87,7 +88,7 @@ fn message(given: &mut Unstructured<'_>) -> Result<(String, Vec<Part>)> {
     if parts.is_empty() { Err(arbitrary::Error::IncorrectFormat) } else { Ok((name, parts)) }
 }
 
-fn assembled(parts: &[Part], boundary: &str) -> Vec<u8> {
+fn assemble(parts: &[Part], boundary: &str) -> Vec<u8> {
     let mut text = Vec::new();
     for (head, body) in parts {
         text.extend_from_slice(format!("\r\n--{boundary}\r\n").as_bytes());

@@ -1,4 +1,5 @@
-//! Requests to a whole server, over a pipe in memory: any bytes, and requests of known routes with any parameters and bodies.
+//! Requests to a whole server over an in-memory pipe: arbitrary bytes, and requests of known routes with arbitrary
+//! parameters and bodies.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -15,14 +16,15 @@ use crate::routes::{Described, described};
 use crate::script::Launch;
 use crate::server::Server;
 
-/// The key that requests of the administrator are signed by: always the same, so that requests of the corpus are.
+/// Key that signs the administrator's requests; constant, so that the corpus stays valid.
 const KEY: &[u8] = b"a secret of at least thirty-two bytes";
-/// A server that served so many has become another one: it begins anew.
-const REQUESTS_MAX: usize = 2_000;
-/// How long an answer may take to begin, and to go on: feeds wait for changes, and are not waited for. Fuzzers have little time for each.
-const PATIENCE: Duration = Duration::from_millis(if cfg!(fuzzing) { 20 } else { 150 });
-/// What has to be there before is waited for, however slow the machine.
-const LONG_PATIENCE: Duration = Duration::from_secs(60);
+/// After this many requests the server is replaced by a new one, because its state has changed too much.
+const REQUESTS_PER_SERVER: usize = 2_000;
+/// Timeout for each part of a response: feeds wait for changes, and are not waited for. Fuzzers have little time per
+/// input.
+const TIMEOUT: Duration = Duration::from_millis(if cfg!(fuzzing) { 20 } else { 150 });
+/// Timeout for requests that must succeed, however slow the machine.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 const NAMES: [&str; 12] = ["db", "a", "b", "d", "f", "v", "new", "_users", "_local", "..", "", "\u{e9}"];
 const PARAMETERS: [&str; 40] = [
@@ -102,36 +104,37 @@ const BODIES: [&str; 14] = [
     "[",
 ];
 
-/// Whatever is asked, the answer is HTTP, its status is not 500, and what calls itself JSON is.
+/// Every response must be HTTP, its status must not be 500, and a body declared as JSON must be JSON.
 pub fn requests(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     let request = match kind % 2 {
         0 => rest.to_vec(),
-        _ => match composed(&mut Unstructured::new(rest)) {
+        _ => match build_request(&mut Unstructured::new(rest)) {
             Ok(request) => request,
             Err(_) => return,
         },
     };
     thread_local! {
-        static SERVED: RefCell<Option<Served>> = const { RefCell::new(None) };
+        static SERVED: RefCell<Option<FuzzedServer>> = const { RefCell::new(None) };
     }
     SERVED.with_borrow_mut(|served| {
-        let mut fresh = served.take().filter(|served| served.count < REQUESTS_MAX).unwrap_or_else(Served::start);
+        let mut fresh =
+            served.take().filter(|served| served.count < REQUESTS_PER_SERVER).unwrap_or_else(FuzzedServer::start);
         fresh.count += 1;
-        check(&request, &fresh.ask(&request, PATIENCE));
+        check(&request, &fresh.ask(&request, TIMEOUT));
         *served = Some(fresh);
     });
 }
 
-/// A server, and how much it has done.
-struct Served {
+/// A server, and the number of requests it has handled.
+struct FuzzedServer {
     runtime: tokio::runtime::Runtime,
     server: Server,
     count: usize,
     _directory: tempfile::TempDir,
 }
 
-impl Served {
+impl FuzzedServer {
     fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let directory = tempfile::tempdir().expect("a directory for temporary files");
@@ -140,13 +143,13 @@ impl Served {
             administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
             durability: Durability::None,
             jwt_keys: vec![JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: KEY.to_vec() }],
-            // No other server is reached, and no other process started.
+            // No connections to other servers, and no other processes.
             replicator: Replicator { hosts: vec!["nowhere.invalid".to_owned()], ..Replicator::default() },
             scripts: Some(Launch { program: PathBuf::from("/nonexistent"), arguments: Vec::new() }),
             ..Config::new(directory.path())
         };
         let server = runtime.block_on(Server::start(config)).expect("a server");
-        let served = Served { runtime, server, count: 0, _directory: directory };
+        let served = FuzzedServer { runtime, server, count: 0, _directory: directory };
         let file = r#"{"_attachments":{"f":{"data":"YQ==","content_type":"text/plain"}},"a":[1,{"b":2}]}"#;
         let design =
             r#"{"views":{"v":{"map":"function(doc) { emit(doc.a) }"}},"filters":{"f":"function() { return true }"}}"#;
@@ -160,23 +163,24 @@ impl Served {
             ("POST", "/db/_index", r#"{"index":{"fields":["a"]},"ddoc":"i","name":"v"}"#),
         ] {
             let answer = served
-                .ask(&request(method, path, &[("Content-Type", "application/json")], body.as_bytes()), LONG_PATIENCE);
+                .ask(&request(method, path, &[("Content-Type", "application/json")], body.as_bytes()), SETUP_TIMEOUT);
             assert!(answer.starts_with(b"HTTP/1.1 20"), "{path}: {}", String::from_utf8_lossy(&answer));
         }
         served
     }
 
-    /// What comes back, as far as it comes soon.
-    fn ask(&self, request: &[u8], patience: Duration) -> Vec<u8> {
+    /// Returns the response as far as it arrives before the timeout.
+    fn ask(&self, request: &[u8], timeout_after: Duration) -> Vec<u8> {
         self.runtime.block_on(async {
             let (client, stream) = tokio::io::duplex(64 << 10);
             let serving = tokio::spawn(self.server.attend_to(stream));
             let (mut reading, mut writing) = tokio::io::split(client);
             let mut answer = Vec::new();
-            let read = async { while let Ok(Ok(1..)) = timeout(patience, reading.read_buf(&mut answer)).await {} };
+            let read = async { while let Ok(Ok(1..)) = timeout(timeout_after, reading.read_buf(&mut answer)).await {} };
             let write = async {
                 writing.write_all(request).await.ok();
-                // Who stops sending is taken to be gone: the answer is waited for.
+                // The server would treat a closed sending side as a disconnected client, so the sender stays open until
+                // the response is read.
                 std::future::pending::<()>().await;
             };
             tokio::select! { () = read => {}, () = write => {} }
@@ -199,8 +203,8 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> V
     [format!("{head}\r\n").as_bytes(), body].concat()
 }
 
-/// A request of some route.
-fn composed(given: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+/// Builds a request of some route.
+fn build_request(given: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let routes = described();
     let route: &Described = given.choose(&routes)?;
     let mut path = String::new();
@@ -239,7 +243,7 @@ fn composed(given: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(request(route.method, &path, &headers, body))
 }
 
-/// One of the known ones, mostly, or any text; as it stands in a path.
+/// Usually one of the known texts, otherwise any text; percent-encoded for a path.
 fn text(given: &mut Unstructured<'_>, known: &[&'static str]) -> Result<String> {
     let text = if given.ratio(5, 6)? { *given.choose(known)? } else { given.arbitrary()? };
     Ok(percent_encode(text.as_bytes(), NON_ALPHANUMERIC).to_string())
@@ -251,7 +255,7 @@ fn check(request: &[u8], answer: &[u8]) {
     let head = std::str::from_utf8(&answer[..end]).unwrap_or_else(|_| panic!("a head that is not UTF-8: {}", shown()));
     assert!(head.starts_with("HTTP/1."), "no HTTP: {}", shown());
     let status = head.get(9..12);
-    // There is no program for scripts here and no other server, which is told so, as CouchDB tells it.
+    // Responses about the missing script program and other servers have status 500, as in CouchDB.
     let is_elsewhere = memchr::memmem::find(answer, b"os_process_error").is_some()
         || memchr::memmem::find(request, b"/_replicate").is_some();
     assert!(status != Some("500") || is_elsewhere, "a fault of ours: {}", shown());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use stemmadb::{Cancellation, ErrorKind, Peer, Replicated, Replication};
+use stemmadb::{Cancellation, ErrorKind, Peer, Replication, ReplicationStats};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -39,7 +39,7 @@ pub(crate) enum Owner {
 /// How a job stands.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
-    pub(crate) done: Replicated,
+    pub(crate) done: ReplicationStats,
     /// `running`, `crashing`, `completed` or `failed`.
     pub(crate) state: &'static str,
     pub(crate) error: Option<String>,
@@ -226,7 +226,7 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
             let mut outcome = job.outcome.lock();
             outcome.state = "running";
             outcome.retry_at = None;
-            outcome.done = Replicated::default();
+            outcome.done = ReplicationStats::default();
         }
         let ended = attempt(state, job, runtime);
         // It was well once more, or got on: what fails now is another failure, not one more of those before.

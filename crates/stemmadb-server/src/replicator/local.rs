@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stemmadb::{Error, Leaves, Page, Peer, Selection, Sequence, Transfer, TransferFile, Value, Wanted, Written};
+use stemmadb::{
+    ChangesPage, DocumentLeaves, Error, MissingRevisions, Peer, ReplicationScope, Sequence, Transfer, TransferFile,
+    Value, WriteOutcome,
+};
 use tokio::sync::watch;
 
 use super::remote::refused;
@@ -57,20 +60,29 @@ impl Peer for Local {
         self.served.database().put_checkpoint(id, body)
     }
 
-    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> stemmadb::Result<Page> {
+    fn changes(
+        &self,
+        since: Option<&Value>,
+        count: usize,
+        selection: &ReplicationScope,
+    ) -> stemmadb::Result<ChangesPage> {
         self.published.lock().borrow_and_update();
         Peer::changes(self.served.database(), since, count, selection)
     }
 
-    fn lacking(&self, leaves: &[Leaves]) -> stemmadb::Result<Vec<Wanted>> {
-        self.served.database().lacking(leaves)
+    fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> stemmadb::Result<Vec<MissingRevisions>> {
+        self.served.database().missing_revisions(leaves)
     }
 
-    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> stemmadb::Result<()>) -> stemmadb::Result<()> {
+    fn read(
+        &self,
+        wanted: &[MissingRevisions],
+        take: &mut dyn FnMut(Transfer) -> stemmadb::Result<()>,
+    ) -> stemmadb::Result<()> {
         self.served.database().read(wanted, take)
     }
 
-    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> stemmadb::Result<()> {
+    fn write(&self, transfers: Vec<Transfer>, written: &mut WriteOutcome) -> stemmadb::Result<()> {
         let documents = transfers.into_iter().filter_map(|transfer| self.incoming(transfer).transpose());
         let documents = documents.collect::<stemmadb::Result<Vec<_>>>()?;
         for document in write(&self.served, documents, &self.manner).map_err(|failure| refused(&failure))? {

@@ -2,7 +2,7 @@
 //! again at the next start; and shown as CouchDB writes it into the document. Nothing is written into the document itself.
 
 use serde::{Deserialize, Serialize};
-use stemmadb::{Document, Replicated, Value};
+use stemmadb::{Document, ReplicationStats, Value};
 
 use super::follow::REPLICATOR;
 use super::time;
@@ -37,8 +37,8 @@ pub(crate) struct Counts {
     doc_write_failures: u64,
 }
 
-impl From<&Replicated> for Counts {
-    fn from(done: &Replicated) -> Self {
+impl From<&ReplicationStats> for Counts {
+    fn from(done: &ReplicationStats) -> Self {
         Counts {
             revisions_checked: done.checked_count,
             missing_revisions_found: done.missing_count,

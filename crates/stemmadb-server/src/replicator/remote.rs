@@ -15,7 +15,8 @@ use hyper_util::client::legacy::{Client, connect::Connect};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use stemmadb::{
-    DocumentId, Error, Leaves, Object, Page, Peer, Revision, Selection, Transfer, TransferFile, Value, Wanted, Written,
+    ChangesPage, DocumentId, DocumentLeaves, Error, MissingRevisions, Object, Peer, ReplicationScope, Revision,
+    Transfer, TransferFile, Value, WriteOutcome,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -270,7 +271,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
     }
 
     /// Writes documents without files: in parts, if they are too large together. One that is too large by itself is refused.
-    fn write_plain(&self, plain: &[Transfer], written: &mut Written) -> stemmadb::Result<()> {
+    fn write_plain(&self, plain: &[Transfer], written: &mut WriteOutcome) -> stemmadb::Result<()> {
         if plain.is_empty() {
             return Ok(());
         }
@@ -306,17 +307,17 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         }
     }
 
-    fn feed(&self, parameters: &str, selection: &Selection, patience: Duration) -> stemmadb::Result<Answered> {
+    fn feed(&self, parameters: &str, selection: &ReplicationScope, patience: Duration) -> stemmadb::Result<Answered> {
         let (more, body) = match selection {
-            Selection::All => (String::new(), None),
-            Selection::Ids(ids) => {
+            ReplicationScope::All => (String::new(), None),
+            ReplicationScope::Ids(ids) => {
                 let ids = ids.iter().map(Value::from).collect();
                 ("&filter=_doc_ids".to_owned(), Some(single("doc_ids", Value::Array(ids))))
             }
-            Selection::Selector(selector) => {
+            ReplicationScope::Selector(selector) => {
                 ("&filter=_selector".to_owned(), Some(single("selector", selector.clone())))
             }
-            Selection::Filter(name, parameters) => {
+            ReplicationScope::Filter(name, parameters) => {
                 let parameters =
                     parameters.iter().map(|(name, value)| format!("&{}={}", encoded(name), encoded(value)));
                 (format!("&filter={}{}", encoded(name), parameters.collect::<String>()), None)
@@ -327,7 +328,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
     }
 
     /// A file's content, read as it arrives.
-    fn open_file(&self, id: &DocumentId, revision: &Revision, name: &str, told: Told) -> stemmadb::Content {
+    fn open_file(&self, id: &DocumentId, revision: &Revision, name: &str, told: Told) -> stemmadb::ContentOpener {
         let path = format!("/{}/{}?rev={revision}", document_path(id.as_str()), encoded(name));
         let (remote, of) = (self.another(), format!("`{name}` of `{id}`"));
         let (id, revision) = (id.clone(), *revision);
@@ -574,7 +575,12 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
         Ok(())
     }
 
-    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> stemmadb::Result<Page> {
+    fn changes(
+        &self,
+        since: Option<&Value>,
+        count: usize,
+        selection: &ReplicationScope,
+    ) -> stemmadb::Result<ChangesPage> {
         let since = since.map_or_else(|| "0".to_owned(), sequence_text);
         let told = self.feed(&format!("&limit={count}&since={}", encoded(&since)), selection, PATIENCE)?;
         let wrong = || broken(format!("{} answers with a feed that is none", self.url));
@@ -588,14 +594,14 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
                 parse_revision(text).map_err(|failure| refused(&failure))
             };
             let revisions = changes.iter().map(revision).collect::<stemmadb::Result<_>>()?;
-            leaves.push(Leaves { id: DocumentId::new(id)?, revisions });
+            leaves.push(DocumentLeaves { id: DocumentId::new(id)?, revisions });
         }
         let is_last = leaves.len() < count;
         let position = told.get("last_seq").cloned().ok_or_else(wrong)?;
-        Ok(Page { leaves, position, is_last })
+        Ok(ChangesPage { leaves, position, is_last })
     }
 
-    fn lacking(&self, leaves: &[Leaves]) -> stemmadb::Result<Vec<Wanted>> {
+    fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> stemmadb::Result<Vec<MissingRevisions>> {
         let asked: Object = leaves.iter().map(|leaves| (leaves.id.as_str(), texts(&leaves.revisions))).collect();
         let told = self.ask(Method::POST, "/_revs_diff", Some(&asked.into()), PATIENCE)?;
         let wrong = || broken(format!("{} does not say which revisions it lacks", self.url));
@@ -604,19 +610,27 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
             texts.map(|text| text.as_str()?.parse().ok()).collect::<Option<Vec<Revision>>>().ok_or_else(wrong)
         };
         let wanted = told.as_object().ok_or_else(wrong)?.iter().map(|(id, difference)| {
-            let known = list(difference.get("possible_ancestors"))?;
-            Ok(Wanted { id: DocumentId::new(id)?, revisions: list(difference.get("missing"))?, known })
+            let possible_ancestors = list(difference.get("possible_ancestors"))?;
+            Ok(MissingRevisions {
+                id: DocumentId::new(id)?,
+                revisions: list(difference.get("missing"))?,
+                possible_ancestors,
+            })
         });
         wanted.collect()
     }
 
-    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> stemmadb::Result<()>) -> stemmadb::Result<()> {
+    fn read(
+        &self,
+        wanted: &[MissingRevisions],
+        take: &mut dyn FnMut(Transfer) -> stemmadb::Result<()>,
+    ) -> stemmadb::Result<()> {
         let all: Vec<_> =
             wanted.iter().flat_map(|wanted| wanted.revisions.iter().map(move |rev| (&wanted.id, rev))).collect();
         all.chunks(READ_COUNT).try_for_each(|some| self.read_some(some, take))
     }
 
-    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> stemmadb::Result<()> {
+    fn write(&self, transfers: Vec<Transfer>, written: &mut WriteOutcome) -> stemmadb::Result<()> {
         let (with_files, plain): (Vec<_>, Vec<_>) =
             transfers.into_iter().partition(|transfer| !transfer.files.is_empty());
         self.write_plain(&plain, written)?;
@@ -634,7 +648,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
     fn wait(&self, since: &Value, patience: Duration) -> stemmadb::Result<()> {
         let parameters =
             format!("&feed=longpoll&limit=1&timeout={}&since={}", patience.as_millis(), encoded(&sequence_text(since)));
-        self.feed(&parameters, &Selection::All, patience + PATIENCE).map(|_| ())
+        self.feed(&parameters, &ReplicationScope::All, patience + PATIENCE).map(|_| ())
     }
 }
 

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
-use stemmadb::{Selection, Value};
+use stemmadb::{ReplicationScope, Value};
 
 use crate::error::{Failure, Result};
 
@@ -15,7 +15,7 @@ pub(crate) struct Request {
     pub(crate) target: Endpoint,
     pub(crate) continuous: bool,
     pub(crate) create_target: bool,
-    pub(crate) selection: Selection,
+    pub(crate) selection: ReplicationScope,
     pub(crate) since: Option<Value>,
     pub(crate) batch_count: Option<usize>,
 }
@@ -134,21 +134,21 @@ impl Request {
     }
 }
 
-fn selection(body: &Value) -> Result<Selection> {
+fn selection(body: &Value) -> Result<ReplicationScope> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_json(), str::to_owned);
     let given = (body.get("doc_ids"), body.get("selector"), body.get("filter"));
     match given {
-        (None, None, None) => Ok(Selection::All),
+        (None, None, None) => Ok(ReplicationScope::All),
         (Some(ids), None, None) => {
             let ids = ids.as_array().ok_or_else(|| Failure::bad_request("`doc_ids` is a list"))?;
-            Ok(Selection::Ids(ids.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect()))
+            Ok(ReplicationScope::Ids(ids.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect()))
         }
-        (None, Some(selector), None) => Ok(Selection::Selector(selector.clone())),
+        (None, Some(selector), None) => Ok(ReplicationScope::Selector(selector.clone())),
         (None, None, Some(name)) => {
             let name = name.as_str().ok_or_else(|| Failure::bad_request("`filter` is a name"))?;
             let parameters = body.get("query_params").and_then(Value::as_object).into_iter().flatten();
             let parameters = parameters.map(|(name, value)| (name.to_owned(), text(value))).collect();
-            Ok(Selection::Filter(name.to_owned(), parameters))
+            Ok(ReplicationScope::Filter(name.to_owned(), parameters))
         }
         _ => {
             let reason = "`doc_ids`, `filter`, `selector` are mutually exclusive options";

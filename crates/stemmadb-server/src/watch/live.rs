@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stemmadb::{Event, Sequence, Watch};
+use stemmadb::{DeltaEvent, Sequence, Watch};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -262,9 +262,9 @@ fn next_steps(watch: &mut Watch, teller: &Teller, told: Sequence, is_window: boo
         }
         for event in delta.events() {
             steps.push(match event? {
-                Event::Added(document) => teller.row("enter", &snapshot, &document, None)?,
-                Event::Changed(document) => teller.row("change", &snapshot, &document, None)?,
-                Event::Removed { id, deleted } => Message::leave(id.as_str(), deleted),
+                DeltaEvent::Added(document) => teller.row("enter", &snapshot, &document, None)?,
+                DeltaEvent::Changed(document) => teller.row("change", &snapshot, &document, None)?,
+                DeltaEvent::Removed { id, deleted } => Message::leave(id.as_str(), deleted),
             });
             byte_count += steps.last().map_or(0, |message| message.json.len());
         }

@@ -1,4 +1,4 @@
-//! What every suite needs: a server, a place, and processes that are waited for.
+//! Support for client suites: a server, directories, and processes.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -10,26 +10,26 @@ use stemmadb_server::script::Launch;
 use stemmadb_server::{Administrator, Config, Server};
 use tokio::runtime::Runtime;
 
-/// A server in this process, on a port of its own; stopped when it is dropped.
-pub(crate) struct Started {
+/// A server in this process, on its own port; stopped on drop.
+pub(crate) struct TestServer {
     runtime: Runtime,
     server: Option<Server>,
     directory: tempfile::TempDir,
 }
 
-impl Started {
+impl TestServer {
     pub(crate) fn new() -> Self {
         Self::with(|config| config)
     }
 
-    /// A server whose configuration is changed first.
+    /// Starts a server with a modified configuration.
     pub(crate) fn with(change: impl FnOnce(Config) -> Config) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let config = change(Config {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
-            // What a suite shows does not depend on it, and a thousand flushes take a while.
+            // The suites do not depend on durability, and a thousand flushes take long.
             durability: Durability::None,
             scripts: Some(Launch {
                 program: PathBuf::from(env!("CARGO_BIN_EXE_stemma-script-worker")),
@@ -39,22 +39,22 @@ impl Started {
         });
         std::fs::create_dir(directory.path().join("local")).unwrap();
         let server = Some(runtime.block_on(Server::start(config)).unwrap());
-        Started { runtime, server, directory }
+        TestServer { runtime, server, directory }
     }
 
-    /// The server, with credentials.
+    /// The server's URL, including credentials.
     pub(crate) fn url(&self) -> String {
         let address = self.server.as_ref().map(Server::address).unwrap();
         format!("http://admin:secret@{address}")
     }
 
-    /// Where a client may keep databases of its own.
+    /// A directory for a client's local databases.
     pub(crate) fn local(&self) -> PathBuf {
         self.directory.path().join("local")
     }
 }
 
-impl Drop for Started {
+impl Drop for TestServer {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             self.runtime.block_on(server.stop());
@@ -70,7 +70,7 @@ pub(crate) fn copy_to(from: &Path, to: &Path) {
     }
 }
 
-/// Runs a command to its end, and fails with its output if it does; returns what it printed.
+/// Runs a command to completion; fails with its output if the command fails, otherwise returns what it printed.
 pub(crate) fn run(command: &mut Command, needs: &str) -> String {
     let output = match command.output() {
         Ok(output) => output,
@@ -81,11 +81,11 @@ pub(crate) fn run(command: &mut Command, needs: &str) -> String {
     out.into_owned()
 }
 
-/// A program that goes on beside a suite; ended when this is dropped.
+/// A program that runs beside a suite; killed on drop.
 pub(crate) struct Beside(Child);
 
 impl Beside {
-    /// Starts a program, and waits for the first line that it prints.
+    /// Starts a program, and waits for its first line of output.
     pub(crate) fn start(command: &mut Command, needs: &str) -> (Self, String) {
         let mut child = match command.stdout(Stdio::piped()).spawn() {
             Ok(child) => child,
@@ -99,13 +99,13 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
-/// The first of these programs that there is.
+/// The first of these programs that is installed.
 pub(crate) fn program(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories: Vec<_> = std::env::split_paths(&path).collect();

@@ -1,17 +1,17 @@
-//! Sessions, passwords, tokens, users, and pages of other sites.
+//! Sessions, passwords, tokens, users, and cross-site requests.
 
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Cors, Lockout};
 
-use crate::client::{ADMIN, Answer, Started, basic};
+use crate::client::{ADMIN, Response, TestServer, basic};
 
-fn with_users() -> Started {
-    let server = Started::new();
+fn with_users() -> TestServer {
+    let server = TestServer::new();
     prepare(&server);
     server
 }
 
-pub(crate) fn prepare(server: &Started) {
+pub(crate) fn prepare(server: &TestServer) {
     server.database("_users", &[]);
     server.database("db", &[json!({"_id": "d"})]);
     for (name, roles) in [("ann", json!(["staff"])), ("eve", json!([]))] {
@@ -22,18 +22,18 @@ pub(crate) fn prepare(server: &Started) {
     assert_eq!(server.put("/db/_security", &security).status, 200);
 }
 
-fn log_in(server: &Started, name: &str, password: &str) -> Answer {
+fn log_in(server: &TestServer, name: &str, password: &str) -> Response {
     let body = json!({"name": name, "password": password}).to_string();
     server.send("POST", "/_session", &[("Content-Type", "application/json")], body.as_bytes())
 }
 
-/// The cookie that an answer sets, as it is sent back.
-fn cookie(answer: &Answer) -> String {
+/// The cookie that a response sets, in the form in which it is sent back.
+fn cookie(answer: &Response) -> String {
     answer.header("set-cookie").unwrap_or_else(|| panic!("{answer:?}")).split(';').next().unwrap().to_owned()
 }
 
 #[test]
-fn a_session_begins_lasts_and_ends() {
+fn session_begins_continues_and_ends() {
     let server = with_users();
     let answer = log_in(&server, "ann", "ann's");
     assert_eq!((answer.status, answer.json()), (200, json!({"ok": true, "name": "ann", "roles": ["staff"]})));
@@ -76,8 +76,8 @@ fn a_session_begins_lasts_and_ends() {
 }
 
 #[test]
-fn a_session_is_over_with_its_time_its_password_and_its_user() {
-    let server = Started::with(|config| stemmadb_server::Config {
+fn session_ends_on_timeout_password_change_and_user_deletion() {
+    let server = TestServer::with(|config| stemmadb_server::Config {
         session_timeout: std::time::Duration::from_secs(1),
         ..config
     });
@@ -86,7 +86,7 @@ fn a_session_is_over_with_its_time_its_password_and_its_user() {
     let status = |cookie: &str| server.send("GET", "/db/d", &[("Cookie", cookie)], b"").status;
     let started = std::time::Instant::now();
     while status(&short) == 200 {
-        assert!(started.elapsed().as_secs() < 60, "the session never ends");
+        assert!(started.elapsed().as_secs() < 60, "the session does not expire");
         std::thread::yield_now();
     }
     assert_eq!(status(&short), 401);
@@ -108,11 +108,11 @@ fn a_session_is_over_with_its_time_its_password_and_its_user() {
     assert_eq!(status(std::str::from_utf8(&tampered).unwrap()), 401);
     let revision = server.get("/_users/org.couchdb.user:ann").json()["_rev"].as_str().unwrap().to_owned();
     server.ask_as(ADMIN, "DELETE", &format!("/_users/org.couchdb.user:ann?rev={revision}"), None);
-    assert_eq!(status(&after), 401, "the user is gone");
+    assert_eq!(status(&after), 401, "the user was deleted");
 }
 
 #[test]
-fn where_one_is_led_after_logging_in_is_here() {
+fn login_redirects_only_to_this_server() {
     let server = with_users();
     let body = json!({"name": "ann", "password": "ann's"}).to_string();
     let led = |next: &str| {
@@ -138,7 +138,7 @@ fn where_one_is_led_after_logging_in_is_here() {
 }
 
 #[test]
-fn users_see_and_change_themselves_only() {
+fn users_read_and_change_only_their_own_document() {
     let server = with_users();
     let (ann, eve) = (Some(("ann", "ann's")), Some(("eve", "eve's")));
     let own = server.ask_as(ann, "GET", "/_users/org.couchdb.user:ann", None);
@@ -172,7 +172,7 @@ fn users_see_and_change_themselves_only() {
         (server.ask_as(eve, "GET", "/", None).status, server.ask_as(Some(("eve", "new")), "GET", "/", None).status),
         (401, 200)
     );
-    // Nobody becomes an administrator so, and no document is half a user's.
+    // This does not make anybody an administrator, and incomplete user documents are rejected.
     for (id, user) in [
         ("x", json!({"name": "x", "type": "user", "roles": ["_admin"], "password": "x"})),
         ("x", json!({"name": "y", "type": "user", "roles": [], "password": "x"})),
@@ -181,7 +181,8 @@ fn users_see_and_change_themselves_only() {
         ("a%3Ab", json!({"name": "a:b", "type": "user", "roles": []})),
         (
             "x",
-            json!({"name": "x", "type": "user", "roles": [], "password_scheme": "pbkdf2", "iterations": 1_000_000_000, "derived_key": "00", "salt": ""}),
+            json!({"name": "x", "type": "user", "roles": [], "password_scheme": "pbkdf2",
+                "iterations": 1_000_000_000, "derived_key": "00", "salt": ""}),
         ),
     ] {
         assert_eq!(server.put(&format!("/_users/org.couchdb.user:{id}"), &user).status, 403, "{user}");
@@ -189,11 +190,13 @@ fn users_see_and_change_themselves_only() {
 }
 
 #[test]
-fn users_of_couchdb_are_brought_along() {
+fn couchdb_user_documents_keep_their_passwords() {
     let server = with_users();
-    // What CouchDB 3.5 keeps, with few iterations; made by RFC 2898.
-    let user = json!({"_id": "org.couchdb.user:old", "name": "old", "type": "user", "roles": ["staff"], "password_scheme": "pbkdf2",
-        "pbkdf2_prf": "sha256", "iterations": 2, "salt": "salt", "derived_key": "ae4d0c95af6b46d32d0adff928f06dd02a303f8ef3c251dfd6e2d85a95474c43"});
+    // A user document as CouchDB 3.5 stores it, with few iterations; computed according to RFC 2898.
+    let user = json!({"_id": "org.couchdb.user:old", "name": "old", "type": "user", "roles": ["staff"],
+        "password_scheme": "pbkdf2",
+        "pbkdf2_prf": "sha256", "iterations": 2, "salt": "salt",
+        "derived_key": "ae4d0c95af6b46d32d0adff928f06dd02a303f8ef3c251dfd6e2d85a95474c43"});
     let replicated = json!({"new_edits": false, "docs": [user.clone().as_object_mut().map(|user| {
         user.insert("_rev".to_owned(), json!("1-00000000000000000000000000000001"));
         Value::Object(user.clone())
@@ -204,9 +207,9 @@ fn users_of_couchdb_are_brought_along() {
 }
 
 #[test]
-fn other_names_for_this_server_are_refused() {
+fn foreign_host_names_are_rejected() {
     let server = with_users();
-    let status = |server: &Started, host: &str| server.send("GET", "/", &[("Host", host)], b"").status;
+    let status = |server: &TestServer, host: &str| server.send("GET", "/", &[("Host", host)], b"").status;
     for host in ["localhost", "localhost:5984", "127.0.0.1", "127.0.0.1:80", "[::1]:5984", "LOCALHOST"] {
         assert_eq!(status(&server, host), 200, "{host}");
     }
@@ -219,12 +222,12 @@ fn other_names_for_this_server_are_refused() {
     ] {
         assert_eq!(status(&server, host), 403, "{host}");
     }
-    let named = Started::with(|config| stemmadb_server::Config { hosts: vec!["db.example".to_owned()], ..config });
+    let named = TestServer::with(|config| stemmadb_server::Config { hosts: vec!["db.example".to_owned()], ..config });
     assert_eq!((status(&named, "db.example:80"), status(&named, "other.example")), (200, 403));
 }
 
 #[test]
-fn pages_of_other_sites_do_nothing_with_a_session() {
+fn cross_site_requests_with_a_session_are_rejected() {
     let server = with_users();
     let cookie = cookie(&log_in(&server, "ann", "ann's"));
     let put = |headers: &[(&str, &str)]| {
@@ -245,7 +248,7 @@ fn pages_of_other_sites_do_nothing_with_a_session() {
     }
     let evil = [("Cookie", cookie.as_str()), ("Origin", "https://evil.example")];
     assert_eq!(server.send("DELETE", "/db/d?rev=1-x", &evil, b"").status, 403);
-    // What a form can send is no JSON.
+    // A content type that an HTML form can send is not accepted as JSON.
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""] {
         let answer = server.send("POST", "/db", &[("Cookie", &cookie), ("Content-Type", kind)], b"{}");
         assert_eq!(answer.status, 415, "{kind}: {answer:?}");
@@ -259,9 +262,9 @@ fn uuid_like() -> String {
 }
 
 #[test]
-fn sites_that_were_named_may_use_the_server() {
+fn configured_cors_origins_may_use_the_server() {
     let ask = |cors: Cors, method: &str, origin: &str| {
-        let server = Started::with(|config| stemmadb_server::Config { cors, ..config });
+        let server = TestServer::with(|config| stemmadb_server::Config { cors, ..config });
         let credentials = basic("admin", "secret");
         let mut headers = vec![("Origin", origin), ("Access-Control-Request-Method", "PUT")];
         if method != "OPTIONS" {
@@ -283,12 +286,12 @@ fn sites_that_were_named_may_use_the_server() {
     assert_eq!(ask(cors(&[site], true), "GET", "https://evil.example"), (200, None, false));
     assert_eq!(ask(Cors { enabled: false, ..cors(&[site], true) }, "GET", site), (200, None, false));
     assert_eq!(ask(cors(&["*"], false), "GET", site), (200, Some("*".to_owned()), false));
-    assert_eq!(ask(cors(&["*"], true), "GET", site), (200, None, false), "never all with credentials");
+    assert_eq!(ask(cors(&["*"], true), "GET", site), (200, None, false), "not for every origin with credentials");
 }
 
 #[test]
-fn everybody_may_have_to_say_who_they_are() {
-    let server = Started::with(|config| stemmadb_server::Config { require_valid_user: true, ..config });
+fn authentication_can_be_required_for_every_route() {
+    let server = TestServer::with(|config| stemmadb_server::Config { require_valid_user: true, ..config });
     prepare(&server);
     for (path, status) in
         [("/", 401), ("/_up", 200), ("/_session", 200), ("/_uuids", 401), ("/nothing/x", 401), ("/db", 401)]
@@ -299,7 +302,7 @@ fn everybody_may_have_to_say_who_they_are() {
 }
 
 #[test]
-fn a_password_is_made_up_once_and_kept() {
+fn generated_password_is_printed_once_and_kept() {
     let place = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let start = || {
@@ -348,8 +351,8 @@ fn a_password_is_made_up_once_and_kept() {
 }
 
 #[test]
-fn people_are_asked_for_a_password_and_scripts_of_pages_are_not() {
-    let server = Started::new();
+fn basic_challenge_is_sent_to_navigations_only() {
+    let server = TestServer::new();
     let challenge = |headers: &[(&str, &str)]| {
         let refused = server.send("GET", "/_all_dbs", headers, b"");
         assert_eq!(refused.status, 401, "{refused:?}");
@@ -362,55 +365,55 @@ fn people_are_asked_for_a_password_and_scripts_of_pages_are_not() {
     assert_eq!(challenge(&[("Origin", "http://localhost:1")]), None);
 }
 
-/// Asks with a password, and returns the status and what is said of waiting.
-fn tried(server: &Started, name: &str, password: &str) -> (u16, bool) {
+/// Sends a request with a password; returns the status and whether the response asks the client to wait.
+fn try_login(server: &TestServer, name: &str, password: &str) -> (u16, bool) {
     let answer = server.ask_as(Some((name, password)), "GET", "/_session", None);
     (answer.status, answer.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().unwrap() > 0))
 }
 
 #[test]
-fn wrong_passwords_make_a_name_wait_and_nobody_else() {
+fn failed_logins_delay_only_that_name() {
     let lockout = Lockout { tries: 3, wait_max: std::time::Duration::from_secs(3600) };
-    let server = Started::with(|config| Config { lockout, ..config });
+    let server = TestServer::with(|config| Config { lockout, ..config });
     prepare(&server);
     let session = cookie(&log_in(&server, "ann", "ann's"));
     let made = server.post("/_tokens", &json!({"name": "t", "user": "ann"})).json();
     let bearer = format!("Bearer {}", made["token"].as_str().unwrap());
-    // Who is there and who is not are answered alike.
+    // Existing and unknown users get the same responses.
     for name in ["ann", "nobody"] {
-        let mut answers: Vec<_> = (0..3).map(|_| tried(&server, name, "wrong")).collect();
+        let mut answers: Vec<_> = (0..3).map(|_| try_login(&server, name, "wrong")).collect();
         assert_eq!(answers, [(401, false); 3], "{name}");
-        // Each wait is twice as long as the one before: after some, no test is slow enough to see its end.
+        // Each delay is twice as long as the previous one: after several, no test is slow enough to outlast it.
         let started = std::time::Instant::now();
         let mut count = 3;
         while count < 10 {
             assert!(started.elapsed().as_secs() < 200, "{answers:?}");
-            let answer = tried(&server, name, "wrong");
+            let answer = try_login(&server, name, "wrong");
             count += usize::from(answer.0 == 401);
             answers.push(answer);
             if answer == (429, true) && count >= 6 {
                 break;
             }
         }
-        // Also with the password, if it is anybody's: asked at once, while the wait goes on.
+        // Even the correct password is refused if it is sent during the delay.
         let refused = log_in(&server, name, &format!("{name}'s"));
         assert_eq!((refused.status, refused.json()["error"].as_str()), (429, Some("too_many_requests")), "{name}");
         assert!(answers.iter().all(|answer| matches!(answer, (401, false) | (429, true))), "{answers:?}");
     }
-    assert_eq!(server.send("GET", "/db/d", &[("Cookie", &session)], b"").status, 200, "a session goes on");
-    assert_eq!(server.send("GET", "/db/d", &[("Authorization", &bearer)], b"").status, 200, "and so does a token");
-    assert_eq!(tried(&server, "eve", "eve's"), (200, false));
-    assert_eq!(tried(&server, "admin", "secret"), (200, false));
+    assert_eq!(server.send("GET", "/db/d", &[("Cookie", &session)], b"").status, 200, "sessions remain valid");
+    assert_eq!(server.send("GET", "/db/d", &[("Authorization", &bearer)], b"").status, 200, "tokens remain valid");
+    assert_eq!(try_login(&server, "eve", "eve's"), (200, false));
+    assert_eq!(try_login(&server, "admin", "secret"), (200, false));
 }
 
 #[test]
-fn guesses_made_at_once_are_counted_as_if_one_after_the_other() {
+fn concurrent_password_guesses_are_rate_limited() {
     let lockout = Lockout { tries: 3, wait_max: std::time::Duration::from_secs(3600) };
-    let server = Started::with(|config| Config { lockout, ..config });
+    let server = TestServer::with(|config| Config { lockout, ..config });
     let statuses: Vec<u16> = std::thread::scope(|scope| {
         let ask = |at: usize| {
             let server = &server;
-            scope.spawn(move || tried(server, "admin", &format!("guess {at}")).0)
+            scope.spawn(move || try_login(server, "admin", &format!("guess {at}")).0)
         };
         let asking: Vec<_> = (0..40).map(ask).collect();
         asking.into_iter().map(|asked| asked.join().unwrap()).collect()

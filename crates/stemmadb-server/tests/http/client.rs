@@ -1,4 +1,4 @@
-//! A server of its own for each test, and a client as small as can be.
+//! Test support: a separate server per test, and a minimal HTTP client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,8 +11,8 @@ use stemmadb_server::script::Launch;
 use stemmadb_server::{Administrator, Config, Server};
 use tokio::runtime::Runtime;
 
-/// A server in this process, stopped when it is dropped.
-pub(crate) struct Started {
+/// A server in this process, stopped on drop.
+pub(crate) struct TestServer {
     runtime: Runtime,
     server: Option<Server>,
     address: SocketAddr,
@@ -20,35 +20,35 @@ pub(crate) struct Started {
     _directory: tempfile::TempDir,
 }
 
-/// What came back.
+/// An HTTP response.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The value of a header; nothing if it is not there.
+    /// The value of a header, or `None`.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 }
 
-/// Who asks.
+/// The administrator's credentials.
 pub(crate) const ADMIN: Option<(&str, &str)> = Some(("admin", "secret"));
 
-impl Started {
+impl TestServer {
     pub(crate) fn new() -> Self {
         Self::with(|config| config)
     }
 
-    /// A server whose configuration is changed first.
+    /// Starts a server with a modified configuration.
     pub(crate) fn with(change: impl FnOnce(Config) -> Config) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -62,10 +62,10 @@ impl Started {
         });
         let server = runtime.block_on(Server::start(config.clone())).unwrap();
         let address = server.address();
-        Started { runtime, server: Some(server), address, config, _directory: directory }
+        TestServer { runtime, server: Some(server), address, config, _directory: directory }
     }
 
-    /// Stops the server and starts another one in its place, with the same directory.
+    /// Stops the server and starts another one with the same directory.
     pub(crate) fn restart(&mut self) {
         if let Some(server) = self.server.take() {
             self.runtime.block_on(server.stop());
@@ -74,36 +74,36 @@ impl Started {
         self.server = Some(self.runtime.block_on(Server::start(config)).unwrap());
     }
 
-    /// The address of a database, with credentials.
+    /// The URL of a database, including credentials.
     pub(crate) fn url(&self, database: &str) -> String {
         format!("http://admin:secret@{}/{database}", self.address)
     }
 
-    /// Deletes what a path names, as the administrator.
-    pub(crate) fn delete(&self, path: &str) -> Answer {
+    /// Deletes the resource at a path, as the administrator.
+    pub(crate) fn delete(&self, path: &str) -> Response {
         self.ask_as(ADMIN, "DELETE", path, None)
     }
 
-    /// Sends bytes as the administrator.
-    pub(crate) fn send_as_admin(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    /// Sends a body as the administrator.
+    pub(crate) fn send_as_admin(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let credentials = basic("admin", "secret");
         let mut all = vec![("Authorization", credentials.as_str())];
         all.extend_from_slice(headers);
         self.send(method, path, &all, body)
     }
 
-    /// The administrator's password, if it was made up.
+    /// The administrator's password, if it was generated.
     pub(crate) fn generated_password(&self) -> Option<String> {
         self.server.as_ref()?.generated_password().map(str::to_owned)
     }
 
-    /// Where the server listens.
+    /// The address at which the server listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sends a request with these headers; nothing is added but what HTTP needs.
-    pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    /// Sends a request with these headers and only the fields that HTTP requires in addition.
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
@@ -111,33 +111,41 @@ impl Started {
             head.push_str("Host: localhost\r\n");
         }
         headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
-        // At once: a server that refuses by the head alone hangs up, and what comes after that would make it a broken connection.
+        // Sent in a single write: a server that refuses the request after the head closes the connection, and a later
+        // write would fail.
         stream.write_all(&[format!("{head}\r\n").as_bytes(), body].concat()).unwrap();
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
         let end =
             bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or_else(|| panic!("{method} {path}: no head"));
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        let mut answer = Answer { status: head[9..12].parse().unwrap(), head, text: String::new() };
+        let mut answer = Response { status: head[9..12].parse().unwrap(), head, text: String::new() };
         let body = &bytes[end + 4..];
         let body = if answer.header("transfer-encoding") == Some("chunked") { unchunked(body) } else { body.to_vec() };
         answer.text = String::from_utf8_lossy(&body).into_owned();
         answer
     }
 
-    /// What comes back for a request with so long a head.
-    pub(crate) fn answer_to_a_head_of(&self, bytes: usize) -> String {
+    /// The response to a request whose head has this many bytes.
+    pub(crate) fn response_to_head_of(&self, bytes: usize) -> String {
         let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {}\r\n\r\n", "x".repeat(bytes));
-        self.answer_to(head.as_bytes())
+        self.raw_response(head.as_bytes())
     }
 
-    /// Everything that comes back for these bytes until the server hangs up, which it may before it has read all of them.
-    pub(crate) fn answer_to(&self, message: &[u8]) -> String {
-        answer_to(self.address, message)
+    /// Everything received for these bytes until the server closes the connection, possibly before it has read all of
+    /// them.
+    pub(crate) fn raw_response(&self, message: &[u8]) -> String {
+        raw_response(self.address, message)
     }
 
-    /// Asks as somebody, with JSON.
-    pub(crate) fn ask_as(&self, user: Option<(&str, &str)>, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    /// Sends a JSON request with a user's credentials.
+    pub(crate) fn ask_as(
+        &self,
+        user: Option<(&str, &str)>,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Response {
         let credentials = user.map(|(name, password)| basic(name, password));
         let mut headers = Vec::new();
         if let Some(credentials) = &credentials {
@@ -150,20 +158,20 @@ impl Started {
         self.send(method, path, &headers, text.as_bytes())
     }
 
-    /// Asks as the administrator.
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    /// Sends a GET request as the administrator.
+    pub(crate) fn get(&self, path: &str) -> Response {
         self.ask_as(ADMIN, "GET", path, None)
     }
 
-    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Response {
         self.ask_as(ADMIN, "POST", path, Some(body))
     }
 
-    pub(crate) fn put(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Response {
         self.ask_as(ADMIN, "PUT", path, Some(body))
     }
 
-    /// A database with documents.
+    /// Creates a database with documents.
     pub(crate) fn database(&self, name: &str, docs: &[Value]) {
         assert_eq!(self.ask_as(ADMIN, "PUT", &format!("/{name}"), None).status, 201);
         if !docs.is_empty() {
@@ -173,7 +181,7 @@ impl Started {
         }
     }
 
-    /// Writes a design document, over the one that is there.
+    /// Writes a design document, replacing an existing one.
     pub(crate) fn design(&self, database: &str, name: &str, mut design: Value) {
         let path = format!("/{database}/_design/{name}");
         let known = self.get(&path);
@@ -185,8 +193,8 @@ impl Started {
     }
 }
 
-/// Everything that comes back from an address for these bytes.
-pub(crate) fn answer_to(address: SocketAddr, message: &[u8]) -> String {
+/// Everything received from an address for these bytes.
+pub(crate) fn raw_response(address: SocketAddr, message: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(message).ok();
@@ -213,7 +221,7 @@ fn unchunked(mut rest: &[u8]) -> Vec<u8> {
     }
 }
 
-impl Drop for Started {
+impl Drop for TestServer {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             self.runtime.block_on(server.stop());
@@ -221,8 +229,8 @@ impl Drop for Started {
     }
 }
 
-/// `bytes` as gzip.
-pub(crate) fn zipped(bytes: &[u8]) -> Vec<u8> {
+/// Compresses `bytes` with gzip.
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()

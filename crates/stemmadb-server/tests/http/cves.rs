@@ -1,47 +1,48 @@
-//! CouchDB's advisories, one test each: what was possible there is not here.
+//! CouchDB's security advisories, one test each: the vulnerability does not exist here.
 //!
-//! | CVE | what it was | why it is not possible here |
+//! | CVE | vulnerability in CouchDB | why it does not apply here |
 //! |---|---|---|
-//! | 2010-0009 | the time of a comparison told passwords | hashes are compared, in constant time; names that are nobody's take as long |
-//! | 2010-2234 | pages of other sites wrote as the administrator | origin is looked at for cookies and passwords; forms are no JSON |
-//! | 2010-3854 | names of databases ran as scripts in Futon | everything is answered as JSON; the dashboard's page has a policy |
+//! | 2010-0009 | password comparison leaked timing | hashes are compared in constant time; unknown names take as long |
+//! | 2010-2234 | cross-site requests wrote as the administrator | the origin is checked for cookies and passwords |
+//! | 2010-3854 | database names ran as scripts in Futon | responses are JSON; the dashboard has a policy |
 //! | 2012-5641 | `..\` in a path read any file | files of the dashboard are looked up by name |
-//! | 2012-5649 | JSONP ran in other pages | there is no `callback` |
-//! | 2012-5650 | Futon's tests ran scripts of a link | no page is served that was not named |
-//! | 2014-2668 | `_uuids?count=` took all memory | at most 1,000 |
-//! | 2017-12635 | `roles` twice made administrators | names are there once; one parser; roles of the server are the administrators' to give |
+//! | 2012-5649 | JSONP ran in other pages | there is no `callback` parameter |
+//! | 2012-5650 | Futon's tests ran scripts from a link | only configured pages are served |
+//! | 2014-2668 | `_uuids?count=` exhausted memory | at most 1,000 |
+//! | 2017-12635 | duplicate `roles` made administrators | duplicate names are rejected |
 //! | 2017-12636 | settings named commands to run | no setting over HTTP names a program or a file |
-//! | 2018-8007 | line breaks in settings made more settings | values are kept as values, never as lines of a file |
+//! | 2018-8007 | line breaks in settings added settings | values are stored as values, never as lines of a file |
 //! | 2018-11769 | more settings that named files and programs | only known settings can be changed |
-//! | 2018-17188 | the class of the three before | what runs is told at the start, by who starts it |
-//! | 2020-1955 | an option for `_up` let everybody in | the routes that need nobody are a table, and there is no such option |
-//! | 2021-38295 | attached pages ran as the reader | they are served into a sandbox |
-//! | 2022-24706 | a known cookie opened a second port | there is no second port, and each server makes its own secret |
-//! | 2023-26268 | design documents of one name shared state | a context is of one database and revision |
-//! | 2023-45725 | functions saw cookies and passwords | they see no headers that carry them |
+//! | 2018-17188 | the general case of the previous three | programs are configured only at startup, by the operator |
+//! | 2020-1955 | an option for `_up` disabled authentication | routes without authentication are a fixed table |
+//! | 2021-38295 | attached pages ran with the reader's rights | they are served with a sandbox policy |
+//! | 2022-24706 | a known cookie opened a second port | there is no second port; each server has its own secret |
+//! | 2023-26268 | design documents with the same name shared state | a context belongs to one database and revision |
+//! | 2023-45725 | functions saw cookies and passwords | headers with credentials are not passed to functions |
 
 use serde_json::{Value, json};
 use stemmadb_server::script::Bounded;
 use stemmadb_server::{Config, Cors, Lockout, described};
 
 use crate::auth::prepare;
-use crate::client::{ADMIN, Answer, Started, basic};
+use crate::client::{ADMIN, Response, TestServer, basic};
 
-fn json_sent(server: &Started, method: &str, path: &str, body: &str) -> Answer {
+fn send_json(server: &TestServer, method: &str, path: &str, body: &str) -> Response {
     server.send_as_admin(method, path, &[("Content-Type", "application/json")], body.as_bytes())
 }
 
 #[test]
 fn cve_2010_0009_time_of_comparison() {
     let lockout = Lockout { tries: 1_000_000, ..Lockout::default() };
-    let server = Started::with(|config| Config { lockout, ..config });
+    let server = TestServer::with(|config| Config { lockout, ..config });
     prepare(&server);
-    // Who is there and who is not gets the same answer; that it costs the same is told by what is hashed, not by a clock: `auth::login`.
+    // Existing and unknown users get the same response. That both take the same time follows from what is hashed, not
+    // from a clock: see `auth::login`.
     let answer = |name: &str| server.ask_as(Some((name, "wrong")), "GET", "/db/d", None);
     let (known, unknown) = (answer("ann"), answer("nobody"));
     assert_eq!((known.status, &known.text), (401, &unknown.text));
     assert_eq!(known.status, unknown.status);
-    // Secrets are compared by functions made for it, never by what stops at the first difference.
+    // Secrets are compared by constant-time functions.
     for (name, source) in [
         ("password", include_str!("../../src/auth/password.rs")),
         ("token", include_str!("../../src/auth/token.rs")),
@@ -53,14 +54,14 @@ fn cve_2010_0009_time_of_comparison() {
 
 #[test]
 fn cve_2010_2234_pages_of_other_sites() {
-    let server = Started::new();
+    let server = TestServer::new();
     prepare(&server);
     let functions = json!({"updates": {"u": "function(doc, req) { return [{_id: 'evil'}, 'done'] }"}});
     server.design("db", "d", functions);
     let log_in = json!({"name": "ann", "password": "ann's"}).to_string();
     let session = server.send("POST", "/_session", &[("Content-Type", "application/json")], log_in.as_bytes());
     let cookie = session.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-    // What a page can have a browser send without asking: its cookies, and the password that it once asked for.
+    // Credentials that a browser sends without asking: cookies, and a password entered earlier.
     for credentials in [("Cookie", cookie), ("Authorization", basic("admin", "secret"))] {
         for (method, path, body) in [
             ("POST", "/db/_design/d/_update/u", "a=b"),
@@ -81,17 +82,17 @@ fn cve_2010_2234_pages_of_other_sites() {
     }
     assert_eq!(server.get("/db/evil").status, 404);
     assert_eq!(server.get("/evil").status, 404);
-    every_site_is_not_one_that_was_named();
-    // The same without such a page is what it always was.
+    wildcard_cors_origin_does_not_allow_cookies();
+    // The same request without a foreign origin is accepted.
     let credentials = basic("admin", "secret");
     let own = [("Authorization", credentials.as_str()), ("Origin", "http://localhost"), ("Content-Type", "text/plain")];
     assert_eq!(server.send("POST", "/db/_design/d/_update/u", &own, b"a=b").status, 201);
 }
 
-/// `*` is for pages that say who they are themselves, not for cookies that a browser sends by itself.
-fn every_site_is_not_one_that_was_named() {
+/// The origin `*` is for requests that carry explicit credentials, not for cookies that a browser sends automatically.
+fn wildcard_cors_origin_does_not_allow_cookies() {
     let cors = Cors { origins: vec!["*".to_owned()], ..Cors::default() };
-    let server = Started::with(|config| Config { cors, ..config });
+    let server = TestServer::with(|config| Config { cors, ..config });
     prepare(&server);
     let log_in = json!({"name": "ann", "password": "ann's"}).to_string();
     let session = server.send("POST", "/_session", &[("Content-Type", "application/json")], log_in.as_bytes());
@@ -103,11 +104,11 @@ fn every_site_is_not_one_that_was_named() {
     }
 }
 
-const SCRIPT: &str = "%3Cscript%3Ealert(1)%3C%2Fscript%3E";
+const ENCODED_SCRIPT: &str = "%3Cscript%3Ealert(1)%3C%2Fscript%3E";
 
 #[test]
 fn cve_2010_3854_names_as_scripts() {
-    let server = Started::new();
+    let server = TestServer::new();
     server.database("db", &[json!({"_id": "<script>alert(1)</script>"})]);
     for path in [
         format!("/{SCRIPT}"),
@@ -127,14 +128,14 @@ fn cve_2010_3854_names_as_scripts() {
     assert!(policy.contains("default-src 'self'") && !policy.contains("script-src 'self' 'unsafe-inline'"), "{policy}");
 }
 
-/// A server with a dashboard beside a file that is not part of it.
-fn with_dashboard(directory: &std::path::Path) -> Started {
+/// A server with a dashboard directory, beside a file that is not part of it.
+fn with_dashboard(directory: &std::path::Path) -> TestServer {
     let dashboard = directory.join("dashboard");
     std::fs::create_dir_all(dashboard.join("js")).unwrap();
     std::fs::write(dashboard.join("index.html"), "a page").unwrap();
     std::fs::write(dashboard.join("js/a.js"), "a script").unwrap();
     std::fs::write(directory.join("secret"), "hush").unwrap();
-    Started::with(|config| Config { dashboard: Some(dashboard), ..config })
+    TestServer::with(|config| Config { dashboard: Some(dashboard), ..config })
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn cve_2012_5641_paths_upwards() {
 
 #[test]
 fn cve_2012_5649_jsonp() {
-    let server = Started::new();
+    let server = TestServer::new();
     server.database("db", &[json!({"_id": "a"})]);
     for path in [
         "/?callback=evil",
@@ -175,7 +176,7 @@ fn cve_2012_5649_jsonp() {
 #[test]
 fn cve_2012_5650_pages_of_tests() {
     let directory = tempfile::tempdir().unwrap();
-    for server in [Started::new(), with_dashboard(directory.path())] {
+    for server in [TestServer::new(), with_dashboard(directory.path())] {
         for path in
             ["couch_tests.html", "couch_tests.html?evil", "script/couch_tests.js", "verify_install.html", "js/..", "js"]
         {
@@ -187,7 +188,7 @@ fn cve_2012_5650_pages_of_tests() {
 
 #[test]
 fn cve_2014_2668_count_of_uuids() {
-    let server = Started::new();
+    let server = TestServer::new();
     for count in ["1001", "1000000000", "9999999999999999999", "18446744073709551616", "-1", "1e3", "", "%31%30%30%31"]
     {
         let answer = server.ask_as(None, "GET", &format!("/_uuids?count={count}"), None);
@@ -199,7 +200,7 @@ fn cve_2014_2668_count_of_uuids() {
 
 #[test]
 fn cve_2017_12635_duplicate_roles() {
-    let server = Started::new();
+    let server = TestServer::new();
     prepare(&server);
     let credentials = basic("ann", "ann's");
     let write = |method: &str, path: &str, body: &str| {
@@ -222,53 +223,54 @@ fn cve_2017_12635_duplicate_roles() {
             ("POST", "/_users/_bulk_docs", format!(r#"{{"docs":[{user}]}}"#)),
             ("POST", "/_users/_bulk_docs", format!(r#"{{"docs":[{user}],"new_edits":false}}"#)),
         ] {
-            // Who is no administrator may be refused before the body is looked at.
+            // A client that is not an administrator may be refused before the body is read.
             assert!(matches!(write(method, path, &body).status, 400 | 403), "{path} {twice}");
-            assert_eq!(json_sent(&server, method, path, &body).status, 400, "{path} {twice}");
+            assert_eq!(send_json(&server, method, path, &body).status, 400, "{path} {twice}");
         }
     }
-    // Nor once, by who is no administrator; and nobody becomes the server's administrator by a role.
+    // Even a single role is refused from a client that is not an administrator, and no role in a user document makes a
+    // server administrator.
     let once = format!(r#"{{"_rev":"{revision}","name":"ann","type":"user","roles":["_admin"],"password":"x"}}"#);
     assert_eq!(write("PUT", "/_users/org.couchdb.user:ann", &once).status, 403);
-    assert_eq!(json_sent(&server, "PUT", "/_users/org.couchdb.user:ann", &once).status, 403);
+    assert_eq!(send_json(&server, "PUT", "/_users/org.couchdb.user:ann", &once).status, 403);
     let session = server.ask_as(Some(("ann", "ann's")), "GET", "/_session", None).json();
     assert_eq!(session["userCtx"]["roles"], json!(["staff"]));
 }
 
-/// What can't be set over HTTP by anybody.
-fn refuses(server: &Started, section: &str, key: &str, value: &str) {
+/// Checks that a setting can't be changed over HTTP.
+fn assert_setting_rejected(server: &TestServer, section: &str, key: &str, value: &str) {
     for node in ["_local", "nonode@nohost"] {
         let path = format!("/_node/{node}/_config/{section}/{key}");
-        let answer = json_sent(server, "PUT", &path, &json!(value).to_string());
+        let answer = send_json(server, "PUT", &path, &json!(value).to_string());
         assert!(matches!(answer.status, 400 | 403 | 404), "{path} {value}: {answer:?}");
         assert!(server.get(&path).status == 404 || !server.get(&path).text.contains(value), "{path}");
     }
     let path = format!("/_config/{section}/{key}");
-    assert!(matches!(json_sent(server, "PUT", &path, &json!(value).to_string()).status, 400 | 404 | 405), "{path}");
+    assert!(matches!(send_json(server, "PUT", &path, &json!(value).to_string()).status, 400 | 404 | 405), "{path}");
 }
 
 #[test]
 fn cve_2017_12636_settings_that_run_commands() {
-    let server = Started::new();
+    let server = TestServer::new();
     for section in ["query_servers", "native_query_servers", "os_daemons", "external", "update_notification"] {
-        refuses(&server, section, "cmd", "/bin/sh -c id");
+        assert_setting_rejected(&server, section, "cmd", "/bin/sh -c id");
     }
 }
 
 #[test]
 fn cve_2018_8007_settings_within_settings() {
-    let mut server = Started::new();
+    let mut server = TestServer::new();
     for lines in ["true\n[os_daemons]\nx = /bin/id", "true\r\n[query_servers]\r\ncmd=/bin/id", "600\n[admins]\neve = x"]
     {
         for (section, key) in [("cors", "credentials"), ("chttpd", "require_valid_user"), ("chttpd_auth", "timeout")] {
             let path = format!("/_node/_local/_config/{section}/{key}");
-            let answer = json_sent(&server, "PUT", &path, &json!(lines).to_string());
+            let answer = send_json(&server, "PUT", &path, &json!(lines).to_string());
             assert_eq!(answer.status, 400, "{path} {lines:?}: {answer:?}");
         }
     }
-    // A list takes any text, as a text.
+    // A list accepts any text as an element.
     let origins = "https://a.example\n[admins]\neve = x";
-    json_sent(&server, "PUT", "/_node/_local/_config/cors/origins", &json!(origins).to_string());
+    send_json(&server, "PUT", "/_node/_local/_config/cors/origins", &json!(origins).to_string());
     server.restart();
     let admins = server.get("/_node/_local/_config/admins").json();
     assert_eq!(admins.as_object().unwrap().keys().collect::<Vec<_>>(), ["admin"]);
@@ -277,7 +279,7 @@ fn cve_2018_8007_settings_within_settings() {
 
 #[test]
 fn cve_2018_11769_settings_that_name_files() {
-    let server = Started::new();
+    let server = TestServer::new();
     for (section, key) in [
         ("couchdb", "database_dir"),
         ("couchdb", "view_index_dir"),
@@ -292,13 +294,13 @@ fn cve_2018_11769_settings_that_name_files() {
         ("chttpd", "authentication_handlers"),
         ("couch_httpd_auth", "authentication_db"),
     ] {
-        refuses(&server, section, key, "/etc/passwd");
+        assert_setting_rejected(&server, section, key, "/etc/passwd");
     }
 }
 
 #[test]
 fn cve_2018_17188_settings_of_what_runs() {
-    let server = Started::new();
+    let server = TestServer::new();
     let settings = server.get("/_node/_local/_config").json();
     let mut count = 0;
     for (section, keys) in settings.as_object().unwrap() {
@@ -306,24 +308,24 @@ fn cve_2018_17188_settings_of_what_runs() {
             count += 1;
             assert!(!value.as_str().unwrap().contains('/'), "{section}/{key} names a file: {value}");
             let path = format!("/_node/_local/_config/{section}/{key}");
-            let answer = json_sent(&server, "PUT", &path, "\"/bin/sh\"");
+            let answer = send_json(&server, "PUT", &path, "\"/bin/sh\"");
             let is_list = (section.as_str(), key.as_str()) == ("cors", "origins");
             assert!(matches!(answer.status, 400 | 403) || is_list, "{path}: {answer:?}");
         }
     }
     assert!(count > 10, "the settings were not found");
-    // What scripts are run by is no setting either.
+    // The program that runs scripts is not a setting either.
     for key in ["scripts", "script_worker", "scripts.program"] {
-        refuses(&server, "stemma", key, "/bin/sh");
+        assert_setting_rejected(&server, "stemma", key, "/bin/sh");
     }
 }
 
 #[test]
-fn cve_2020_1955_everybody_has_to_say_who_they_are() {
-    let server = Started::with(|config| Config { require_valid_user: true, ..config });
+fn cve_2020_1955_required_authentication() {
+    let server = TestServer::with(|config| Config { require_valid_user: true, ..config });
     prepare(&server);
     for name in ["require_valid_user_except_for_up", "require_valid_user_except_for__up"] {
-        refuses(&server, "chttpd", name, "true");
+        assert_setting_rejected(&server, "chttpd", name, "true");
     }
     for route in described() {
         let path = route.path.replace("{db}", "db").replace(['{', '}', '*'], "");
@@ -341,7 +343,7 @@ fn cve_2020_1955_everybody_has_to_say_who_they_are() {
 
 #[test]
 fn cve_2021_38295_pages_as_files() {
-    let server = Started::new();
+    let server = TestServer::new();
     server.database("db", &[json!({"_id": "d"})]);
     for (name, kind) in
         [("page", "text/html"), ("picture", "image/svg+xml"), ("x", "application/xhtml+xml"), ("y", "text/xml")]
@@ -355,7 +357,8 @@ fn cve_2021_38295_pages_as_files() {
             assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{kind}: {answer:?}");
         }
     }
-    // A file of a design document, which CouchDB's pages were made of, is no exception; nor is what a function answers.
+    // An attachment of a design document, which CouchApps consist of, is no exception, and neither is the response of a
+    // function.
     server.design("db", "d", json!({"updates": {"u": "function(doc, req) { return [null, '<script>1</script>'] }"}}));
     let revision = server.get("/db/_design/d").json()["_rev"].as_str().unwrap().to_owned();
     let path = format!("/db/_design/d/index.html?rev={revision}");
@@ -367,7 +370,7 @@ fn cve_2021_38295_pages_as_files() {
     }
 }
 
-/// The TCP ports this process listens at.
+/// The TCP ports that this process listens on.
 fn listening() -> Vec<u16> {
     let own: std::collections::BTreeSet<String> = std::fs::read_dir("/proc/self/fd")
         .unwrap()
@@ -384,24 +387,24 @@ fn listening() -> Vec<u16> {
 }
 
 #[test]
-fn cve_2022_24706_a_known_secret() {
-    let (one, other) = (Started::new(), Started::new());
-    let log_in = |server: &Started| {
+fn cve_2022_24706_known_secret() {
+    let (one, other) = (TestServer::new(), TestServer::new());
+    let log_in = |server: &TestServer| {
         let body = json!({"name": "admin", "password": "secret"}).to_string();
         let answer = server.send("POST", "/_session", &[("Content-Type", "application/json")], body.as_bytes());
         answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
     };
-    let name = |server: &Started, cookie: &str| {
+    let name = |server: &TestServer, cookie: &str| {
         server.send("GET", "/_session", &[("Cookie", cookie)], b"").json()["userCtx"]["name"].clone()
     };
     let cookie = log_in(&one);
     assert_eq!(name(&one, &cookie), "admin");
-    assert_eq!(name(&other, &cookie), Value::Null, "of the same name and password, but another server");
-    // Other tests' servers may come and go; a port that is neither is one more.
+    assert_eq!(name(&other, &cookie), Value::Null, "a different server with the same name and password");
+    // Servers of other tests may start and stop; any other port would be a second port of this server.
     let known = [one.address().port(), other.address().port()];
     assert!(known.iter().all(|port| listening().contains(port)));
     if let Ok(text) = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "cves::one_port", "--ignored", "--nocapture"])
+        .args(["--exact", "cves::single_server_process", "--ignored", "--nocapture"])
         .output()
     {
         let said = String::from_utf8_lossy(&text.stdout).into_owned();
@@ -409,11 +412,11 @@ fn cve_2022_24706_a_known_secret() {
     }
 }
 
-/// A process with one server and nothing else, for the test above.
+/// Runs one server alone in a process, for the test above.
 #[test]
-#[ignore = "it is run by cve_2022_24706_a_known_secret"]
-fn one_port() {
-    let server = Started::new();
+#[ignore = "it is run by cve_2022_24706_known_secret"]
+fn single_server_process() {
+    let server = TestServer::new();
     server.database("db", &[]);
     println!("ports: {}", listening().len());
 }
@@ -421,13 +424,15 @@ fn one_port() {
 #[test]
 fn cve_2023_26268_contexts_of_one_name() {
     let bounds = Bounded { worker_count: 1, ..Bounded::default() };
-    let server = Started::with(|config| Config { script_bounds: bounds, ..config });
+    let server = TestServer::with(|config| Config { script_bounds: bounds, ..config });
     let design = json!({
         "views": {
             "lib": {"kept": "exports.kept = []"},
-            "v": {"map": "function(doc) { var kept = require('views/lib/kept').kept; emit(kept.length); kept.push(doc.secret) }"},
+            "v": {"map": "function(doc) { var kept = require('views/lib/kept').kept; emit(kept.length); \
+            kept.push(doc.secret) }"},
         },
-        "filters": {"f": "function(doc, req) { var kept = require('views/lib/kept').kept; kept.push(1); return kept.length == 1 }"},
+        "filters": {"f": "function(doc, req) { var kept = require('views/lib/kept').kept; kept.push(1); return \
+        kept.length == 1 }"},
     });
     for name in ["one", "two"] {
         server.database(name, &[json!({"_id": "a", "secret": name})]);
@@ -445,9 +450,10 @@ fn cve_2023_26268_contexts_of_one_name() {
 
 #[test]
 fn cve_2023_45725_headers_with_secrets() {
-    let server = Started::new();
+    let server = TestServer::new();
     prepare(&server);
-    let tell = "function(doc, req) { return [null, {json: {headers: req.headers, cookie: req.cookie, all: JSON.stringify(req)}}] }";
+    let tell = "function(doc, req) { return [null, {json: {headers: req.headers, cookie: req.cookie, all: \
+    JSON.stringify(req)}}] }";
     let filter = "function(doc, req) { throw {forbidden: JSON.stringify(req)} }";
     server.design(
         "db",

@@ -1,28 +1,33 @@
-//! The feed through functions of design documents, selectors and ids.
+//! The changes feed with filter functions, selectors and ids.
 
 use serde_json::json;
 
-use crate::client::{Answer, Started};
+use crate::client::{Response, TestServer};
 
-fn ids(answer: &Answer) -> Vec<String> {
+fn ids(answer: &Response) -> Vec<String> {
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()["results"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn filters_and_views_keep_what_they_keep() {
-    let server = Started::new();
+fn filters_and_views_select_changes() {
+    let server = TestServer::new();
     let docs: Vec<_> = (0..600).map(|n| json!({"_id": format!("d{n:03}"), "n": n})).collect();
     server.database("db", &docs);
-    server.design("db", "f", json!({
-        "filters": {
-            "least": "function(doc, req) { return doc.n >= req.query.least && req.userCtx.name === 'admin' && !('Authorization' in req.headers) }",
-            "deleted": "function(doc, req) { return doc._deleted === true }",
-            "throws": "function(doc, req) { throw {forbidden: 'no'} }",
-            "broken": "function(doc {",
-        },
-        "views": {"even": {"map": "function(doc) { if (doc.n % 2 === 0 && doc.n < 10) emit(1) }"}},
-    }));
+    server.design(
+        "db",
+        "f",
+        json!({
+            "filters": {
+                "least": "function(doc, req) { return doc.n >= req.query.least && req.userCtx.name === 'admin' && \
+                !('Authorization' in req.headers) }",
+                "deleted": "function(doc, req) { return doc._deleted === true }",
+                "throws": "function(doc, req) { throw {forbidden: 'no'} }",
+                "broken": "function(doc {",
+            },
+            "views": {"even": {"map": "function(doc) { if (doc.n % 2 === 0 && doc.n < 10) emit(1) }"}},
+        }),
+    );
     assert_eq!(ids(&server.get("/db/_changes?filter=f/least&least=597")), ["d597", "d598", "d599"]);
     assert_eq!(ids(&server.get("/db/_changes?filter=f/least&least=100&limit=2")), ["d100", "d101"]);
     assert_eq!(ids(&server.get("/db/_changes?filter=f/least&least=100&limit=2&descending=true")), ["d599", "d598"]);
@@ -49,13 +54,13 @@ fn filters_and_views_keep_what_they_keep() {
 }
 
 #[test]
-fn a_long_feed_says_by_the_index_what_every_change_says() {
-    let server = Started::new();
+fn indexed_feed_equals_a_scan_of_every_change() {
+    let server = TestServer::new();
     let docs: Vec<_> = (0..1600).map(|n| json!({"_id": format!("d{n:04}"), "kind": n % 80, "n": n})).collect();
     server.database("db", &docs);
     for n in [17, 97, 500] {
         let revision = server.get(&format!("/db/d{n:04}")).json()["_rev"].clone();
-        // A deletion that says what it was, another that says nothing, and a change.
+        // A deletion with a body, another without one, and a change.
         let body = match n {
             17 => json!({"_rev": revision, "_deleted": true, "kind": 17}),
             97 => json!({"_rev": revision, "_deleted": true}),
@@ -79,7 +84,7 @@ fn a_long_feed_says_by_the_index_what_every_change_says() {
     let mut backwards = rows(&ask("&descending=true"));
     backwards.reverse();
     assert_eq!(backwards, expected);
-    // Page by page, as PouchDB asks.
+    // Page by page, as PouchDB requests it.
     let (mut pages, mut since) = (Vec::new(), "0".to_owned());
     loop {
         let page = ask(&format!("&limit=6&since={since}"));

@@ -1,16 +1,16 @@
-//! The guide's page on HTTP says what is so: its commands are run, and their answers compared.
+//! Runs the commands in the guide's HTTP page and compares their output.
 
-use crate::client::{Answer, Started};
+use crate::client::{Response, TestServer};
 
-/// The commands of the page, each with what it says that comes back.
+/// Extracts the commands of the page, each with its expected output.
 fn commands(page: &str) -> Vec<(String, String)> {
     let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let commands = blocks.flat_map(|block| block.split("$ curl ").skip(1));
     commands.map(|command| command.split_once('\n').unwrap()).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
 }
 
-/// Runs what `curl` would.
-fn run(server: &Started, command: &str) -> Answer {
+/// Runs a `curl` command.
+fn run(server: &TestServer, command: &str) -> Response {
     let (command, body) = match command.split_once(" --json '") {
         Some((command, body)) => (command, body.strip_suffix('\'').unwrap()),
         None => (command, ""),
@@ -23,13 +23,13 @@ fn run(server: &Started, command: &str) -> Answer {
     server.send_as_admin(method, path, &[("Content-Type", "application/json")], body.as_bytes())
 }
 
-/// Whether `told` is what was expected, where `…` may be anything and white space is nothing.
-fn is_as_told(expected: &str, told: &str) -> bool {
+/// Whether `actual` matches `expected`, in which `…` matches anything and white space is ignored.
+fn matches_pattern(expected: &str, reported: &str) -> bool {
     let without_space = |text: &str| text.split_whitespace().collect::<String>();
-    let (expected, told) = (without_space(expected), without_space(told));
+    let (expected, reported) = (without_space(expected), without_space(reported));
     let parts: Vec<&str> = expected.split('…').collect();
-    let [first, middle @ .., last] = &parts[..] else { return expected == told };
-    let Some(mut rest) = told.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else { return false };
+    let [first, middle @ .., last] = &parts[..] else { return expected == reported };
+    let Some(mut rest) = reported.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else { return false };
     middle.iter().all(|part| match rest.split_once(part) {
         Some((_, after)) => {
             rest = after;
@@ -40,14 +40,14 @@ fn is_as_told(expected: &str, told: &str) -> bool {
 }
 
 #[test]
-fn the_page_on_http_says_what_is_so() {
-    let server = Started::new();
+fn guide_commands_return_documented_responses() {
+    let server = TestServer::new();
     let commands = commands(include_str!("../../../../docs/guide/http.md"));
     assert!(commands.len() > 12);
     let mut handle = String::new();
     for (command, expected) in commands {
         let answer = run(&server, &command.replace("$handle", &handle));
-        assert!(is_as_told(&expected, &answer.text), "{command}\nsays {}", answer.text);
+        assert!(matches_pattern(&expected, &answer.text), "{command}\nsays {}", answer.text);
         if let Some(made) = answer.json()["handle"].as_str() {
             handle = made.to_owned();
         }
@@ -55,7 +55,15 @@ fn the_page_on_http_says_what_is_so() {
 }
 
 #[test]
-fn the_comparison_can_fail() {
-    assert!(is_as_told("{\"a\": \"…\"}", "{\"a\":\"b\"}\n") && is_as_told("{…}", "{1}") && is_as_told("a…", "abc"));
-    assert!(!is_as_told("{\"a\":\"…\"}", "{\"a\":1}") && !is_as_told("a…b", "abc") && !is_as_told("ab", "abc"));
+fn response_comparison_detects_differences() {
+    assert!(
+        matches_pattern("{\"a\": \"…\"}", "{\"a\":\"b\"}\n")
+            && matches_pattern("{…}", "{1}")
+            && matches_pattern("a…", "abc")
+    );
+    assert!(
+        !matches_pattern("{\"a\":\"…\"}", "{\"a\":1}")
+            && !matches_pattern("a…b", "abc")
+            && !matches_pattern("ab", "abc")
+    );
 }

@@ -1,26 +1,25 @@
-//! Input that is meant to harm, over HTTP: too deep, too much, twice, nearly right. The server answers, and goes on as it was.
+//! Hostile input over HTTP: too deep, too large, duplicated, almost valid. The server responds and keeps working.
 //!
-//! Beside it: functions of design documents (loops, memory, recursion, patterns, prototypes) in `tests/scripts.rs` and
-//! `views::a_view_that_never_ends_harms_nobody`; slow clients in `slow`; messages that
-//! two servers would take apart differently in `smuggling`; secrets in logs in `tests/log.rs`; other names for this server and pages of
-//! other sites in `auth`.
+//! Related tests: functions of design documents (loops, memory, recursion, patterns, prototypes) in `tests/scripts.rs`
+//! and `views::endless_view_function_affects_nobody_else`; slow clients in `slow`; request smuggling in `smuggling`;
+//! secrets in logs in `tests/log.rs`; DNS rebinding and cross-site requests in `auth`.
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Started, zipped};
+use crate::client::{Response, TestServer, gzip};
 
-fn server() -> Started {
-    let server = Started::new();
+fn server() -> TestServer {
+    let server = TestServer::new();
     server.database("db", &[json!({"_id": "a", "n": 1, "text": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaab"})]);
     server
 }
 
-fn send(server: &Started, method: &str, path: &str, body: &[u8]) -> Answer {
+fn send(server: &TestServer, method: &str, path: &str, body: &[u8]) -> Response {
     server.send_as_admin(method, path, &[("Content-Type", "application/json")], body)
 }
 
-/// It still does what it is for.
-fn lives(server: &Started) {
+/// Checks that the server still works.
+fn assert_responsive(server: &TestServer) {
     assert_eq!(server.get("/db/a").json()["n"], 1);
 }
 
@@ -28,7 +27,7 @@ fn nested(depth: usize) -> String {
     format!("{}{}", "[".repeat(depth), "]".repeat(depth))
 }
 
-/// Every route that reads JSON, with a body that has `value` somewhere.
+/// Every route that reads JSON, with a body that contains `value`.
 fn bodies(value: &str) -> Vec<(&'static str, &'static str, String)> {
     vec![
         ("PUT", "/db/new", format!(r#"{{"x":{value}}}"#)),
@@ -47,17 +46,17 @@ fn bodies(value: &str) -> Vec<(&'static str, &'static str, String)> {
 }
 
 #[test]
-fn depth_is_refused_everywhere() {
+fn excessive_depth_is_rejected_everywhere() {
     let server = server();
     for depth in [200, 100_000] {
         for (method, path, body) in bodies(&nested(depth)) {
             let answer = send(&server, method, path, body.as_bytes());
-            // To log in, little is read.
+            // A login body has a small size limit.
             let refused = if path == "/_session" && depth > 10_000 { 413 } else { 400 };
             assert_eq!(answer.status, refused, "{method} {path} {depth}: {answer:?}");
         }
     }
-    // Selectors have depths of their own, and so have the ends of listings.
+    // Selectors and the bounds of listings have their own depth limits.
     for join in ["$and", "$or", "$nor"] {
         let selector = (0..60).fold("{}".to_owned(), |inner, _| format!(r#"{{"{join}":[{inner}]}}"#));
         let answer = send(&server, "POST", "/db/_find", format!(r#"{{"selector":{selector}}}"#).as_bytes());
@@ -75,11 +74,11 @@ fn depth_is_refused_everywhere() {
     assert_eq!(server.get(&format!("/db/_design/d/_view/v?startkey={key}")).status, 400);
     let body = format!(r#"{{"keys":[{}]}}"#, nested(5_000));
     assert_eq!(send(&server, "POST", "/db/_design/d/_view/v", body.as_bytes()).status, 400);
-    lives(&server);
+    assert_responsive(&server);
 }
 
 #[test]
-fn a_million_small_things_are_refused_or_taken_in_time() {
+fn a_million_small_items_are_handled_in_time() {
     let server = server();
     let objects = format!("[{}0]", r#"{"":0},"#.repeat(1_100_000));
     assert_eq!(send(&server, "PUT", "/db/objects", format!(r#"{{"x":{objects}}}"#).as_bytes()).status, 413);
@@ -92,11 +91,11 @@ fn a_million_small_things_are_refused_or_taken_in_time() {
     assert_eq!(answer.status, 413, "{}", answer.text.len());
     let answer = send(&server, "POST", "/db/_revs_diff", objects.as_bytes());
     assert_eq!(answer.status, 413, "{}", answer.text.len());
-    lives(&server);
+    assert_responsive(&server);
 }
 
 #[test]
-fn names_are_there_once() {
+fn duplicate_names_are_rejected() {
     let server = server();
     for twice in [
         r#"{"x":1,"x":2}"#,
@@ -111,16 +110,16 @@ fn names_are_there_once() {
     }
     let edited = r#"{"new_edits":false,"docs":[{"_id":"x","_rev":"1-a","_rev":"2-b"}]}"#;
     assert_eq!(send(&server, "POST", "/db/_bulk_docs", edited.as_bytes()).status, 400);
-    // Names that only look alike are two.
+    // Names that only look alike are different names.
     let pair = "{\"\u{e9}\":1,\"e\u{301}\":2}";
     assert_eq!(send(&server, "PUT", "/db/pair", pair.as_bytes()).status, 201);
     let read = server.get("/db/pair").json();
     assert_eq!((&read["\u{e9}"], &read["e\u{301}"]), (&json!(1), &json!(2)));
-    lives(&server);
+    assert_responsive(&server);
 }
 
 #[test]
-fn numbers_are_kept_or_refused() {
+fn numbers_are_kept_exactly_or_rejected() {
     let server = server();
     for (number, printed) in [
         ("9007199254740993", Some("9007199254740993")),
@@ -160,16 +159,16 @@ fn numbers_are_kept_or_refused() {
             }
         }
     }
-    // Two integers that are one double are two.
+    // Two integers that are equal as doubles are different.
     assert_eq!(send(&server, "PUT", "/db/two53", br#"{"big":9007199254740992}"#).status, 201);
     assert_eq!(send(&server, "PUT", "/db/two53-1", br#"{"big":9007199254740993}"#).status, 201);
     let found = send(&server, "POST", "/db/_find", br#"{"selector":{"big":9007199254740993}}"#).json();
     assert_eq!(found["docs"].as_array().unwrap().iter().map(|doc| &doc["_id"]).collect::<Vec<_>>(), ["two53-1"]);
-    lives(&server);
+    assert_responsive(&server);
 }
 
 #[test]
-fn text_is_unicode_or_refused() {
+fn invalid_unicode_is_rejected() {
     let server = server();
     let wrong: [&[u8]; 10] = [
         b"\"\xff\"",
@@ -192,10 +191,10 @@ fn text_is_unicode_or_refused() {
     }
     assert_eq!(send(&server, "PUT", "/db/bom", b"\xef\xbb\xbf{}").status, 400);
     assert_eq!(send(&server, "PUT", "/db/utf16", b"\xff\xfe{\x00}\x00").status, 400);
-    // NUL may be said, and is kept.
+    // NUL is allowed and kept.
     assert_eq!(send(&server, "PUT", "/db/nul", br#"{"x":"a\u0000b"}"#).status, 201);
     assert_eq!(server.get("/db/nul").json()["x"], "a\u{0}b");
-    // Two ways to write a letter are two documents, two files, and two keys.
+    // Two Unicode forms of a letter are two documents, two files, and two keys.
     for (id, n) in [("%C3%A9", 1), ("e%CC%81", 2)] {
         assert_eq!(send(&server, "PUT", &format!("/db/{id}"), format!(r#"{{"n":{n}}}"#).as_bytes()).status, 201);
         assert_eq!(server.send_as_admin("PUT", &format!("/db/files-{n}/{id}"), &[], b"x").status, 201);
@@ -218,11 +217,11 @@ fn text_is_unicode_or_refused() {
     ] {
         assert_eq!(server.get(path).status, 400, "{path}");
     }
-    lives(&server);
+    assert_responsive(&server);
 }
 
 #[test]
-fn patterns_are_bounded() {
+fn regular_expressions_are_limited() {
     let server = server();
     let long = "a?".repeat(2_000) + &"a".repeat(2_000);
     for pattern in [
@@ -247,19 +246,19 @@ fn patterns_are_bounded() {
         server.post("/db/_find", &json!({"selector": {"text": {"$regex": "((a{0,99}){0,99}){0,99}"}}})).status,
         400
     );
-    lives(&server);
+    assert_responsive(&server);
 }
 
 #[test]
-fn compressed_bodies_are_bounded_by_what_they_are() {
-    let server = Started::with(|mut config| {
+fn compressed_bodies_are_limited_by_decompressed_size() {
+    let server = TestServer::with(|mut config| {
         config.limits.body_bytes = 1 << 20;
         config.limits.attachment_bytes = 1 << 20;
         config
     });
     server.database("db", &[json!({"_id": "a", "n": 1})]);
     let headers = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")];
-    let spaces = |count: usize| zipped(&[b"{}", vec![b' '; count].as_slice()].concat());
+    let spaces = |count: usize| gzip(&[b"{}", vec![b' '; count].as_slice()].concat());
     let bomb = spaces(64 << 20);
     assert!(bomb.len() < 100_000);
     for (method, path) in
@@ -268,31 +267,31 @@ fn compressed_bodies_are_bounded_by_what_they_are() {
         assert_eq!(server.send_as_admin(method, path, &headers, &bomb).status, 413, "{path}");
     }
     assert_eq!(server.send_as_admin("PUT", "/db/small", &headers, &spaces(1000)).status, 201);
-    // Compressed twice it is no JSON; many members are one body.
-    assert_eq!(server.send_as_admin("PUT", "/db/x", &headers, &zipped(&spaces(1000))).status, 400);
+    // A body that was compressed twice is not JSON; a gzip body with several members is accepted.
+    assert_eq!(server.send_as_admin("PUT", "/db/x", &headers, &gzip(&spaces(1000))).status, 400);
     assert_eq!(server.send_as_admin("PUT", "/db/x", &headers, &bomb[..bomb.len() / 2]).status, 413);
-    assert_eq!(server.send_as_admin("PUT", "/db/x", &headers, &zipped(b"{").repeat(10_000)).status, 400);
-    let many: Vec<u8> = (0..100).flat_map(|_| zipped(&vec![b' '; 1 << 20])).collect();
+    assert_eq!(server.send_as_admin("PUT", "/db/x", &headers, &gzip(b"{").repeat(10_000)).status, 400);
+    let many: Vec<u8> = (0..100).flat_map(|_| gzip(&vec![b' '; 1 << 20])).collect();
     assert_eq!(server.send_as_admin("PUT", "/db/x", &headers, &many).status, 413);
-    // A message of several parts, and what comes behind the last.
+    // A multipart message, and data after its last part.
     let parts = [("Content-Type", "multipart/related; boundary=\"x\""), ("Content-Encoding", "gzip")];
     let message = b"--x\r\nContent-Type: application/json\r\n\r\n{\"n\":1}\r\n--x--";
     for (id, behind) in [("m", 0), ("n", 16 << 20)] {
-        let message = zipped(&[message, vec![b' '; behind].as_slice()].concat());
+        let message = gzip(&[message, vec![b' '; behind].as_slice()].concat());
         assert_eq!(server.send_as_admin("PUT", &format!("/db/{id}"), &parts, &message).status, 201, "{behind}");
         assert_eq!(server.get(&format!("/db/{id}")).json()["n"], 1);
     }
     let long = [b"--x\r\n\r\n{\"s\":\"", vec![b's'; 64 << 20].as_slice(), b"\"}\r\n--x--"].concat();
-    assert_eq!(server.send_as_admin("PUT", "/db/o", &parts, &zipped(&long)).status, 413);
-    assert_eq!(server.send_as_admin("PUT", "/db/o", &parts, &zipped(message)[..40]).status, 400);
+    assert_eq!(server.send_as_admin("PUT", "/db/o", &parts, &gzip(&long)).status, 413);
+    assert_eq!(server.send_as_admin("PUT", "/db/o", &parts, &gzip(message)[..40]).status, 400);
     assert_eq!(server.send_as_admin("PUT", "/db/o", &parts, b"no gzip").status, 400);
-    // A file that was compressed on its way is what it is.
+    // A file that was compressed in transfer is stored with its original content.
     assert_eq!(server.send_as_admin("PUT", "/db/f/file", &[("Content-Encoding", "gzip")], &bomb).status, 413);
-    lives(&server);
+    assert_responsive(&server);
 }
 
 #[test]
-fn numbers_of_parameters_are_bounded() {
+fn parameter_counts_are_limited() {
     let server = server();
     for path in [
         "/db/_all_docs?limit=18446744073709551615",
@@ -322,11 +321,11 @@ fn numbers_of_parameters_are_bounded() {
     assert_eq!(find("18446744073709551615", "18446744073709551615").json()["docs"], json!([]));
     assert_eq!(find("-1", "0").status, 400);
     assert_eq!(find("1e300", "0").status, 400);
-    // As many keys as fit are as many rows, streamed.
+    // Every key within the limit returns a row; the response is streamed.
     let keys: Vec<String> = (0..200_000).map(|n| n.to_string()).collect();
     let rows = server.post("/db/_all_docs", &json!({ "keys": keys }));
     assert_eq!(rows.json()["rows"].as_array().unwrap().len(), 200_000);
-    // Conditions without an end, each of which is small.
+    // Very many conditions, each of them small.
     let either = |count: i32| {
         let or: Vec<Value> = (0..count).map(|n| json!({"n": {"$gt": n, "$ne": n}})).collect();
         server.post("/db/_find", &json!({"selector": {"$or": or}}))
@@ -337,11 +336,11 @@ fn numbers_of_parameters_are_bounded() {
     let alternatives: Vec<Value> = (0..40).map(|n| json!({"$or": [{"n": n}, {"text": {"$gt": n}}]})).collect();
     let answer = server.post("/db/_find", &json!({"selector": {"$and": alternatives}}));
     assert!(matches!(answer.status, 200 | 400), "{answer:?}");
-    lives(&server);
+    assert_responsive(&server);
 }
 
 #[test]
-fn names_are_names_and_never_paths() {
+fn names_never_become_file_paths() {
     let server = server();
     let long = "x".repeat(4096);
     for name in [
@@ -368,7 +367,7 @@ fn names_are_names_and_never_paths() {
             "{name}: {answer:?}"
         );
     }
-    // Ids and names of files may be anything, and are nothing to the disk.
+    // Ids and file names may be any text, and never become file system paths.
     for name in ["%2e%2e", "..%2f..%2fetc%2fpasswd", "..%5cx", "CON", "a%00b", "a%2F", "%7F", "\u{7f}", &long] {
         if !name.is_ascii() || name == "\u{7f}" {
             continue;
@@ -390,17 +389,17 @@ fn names_are_names_and_never_paths() {
             assert_eq!(server.get(&format!("/db/files/{name}")).text, "content", "{path}");
         }
     }
-    lives(&server);
+    assert_responsive(&server);
 }
 
-/// The revision of a document, nothing if there is none.
-fn revision(server: &Started, id: &str) -> String {
+/// The revision of a document, or an empty string.
+fn revision(server: &TestServer, id: &str) -> String {
     let found = server.get(&format!("/db/{id}"));
     if found.status == 200 { found.json()["_rev"].as_str().unwrap().to_owned() } else { String::new() }
 }
 
 #[test]
-fn heads_are_bounded() {
+fn request_heads_are_limited() {
     let server = server();
     for count in [101, 2_000] {
         let names: Vec<String> = (0..count).map(|n| format!("X-{n}")).collect();
@@ -409,15 +408,15 @@ fn heads_are_bounded() {
     }
     let long = "x".repeat(200_000);
     for answer in [
-        server.answer_to_a_head_of(200_000),
-        server.answer_to(format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()),
-        server.answer_to(format!("{long} / HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()),
-        server.answer_to(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{long}: x\r\n\r\n").as_bytes()),
+        server.response_to_head_of(200_000),
+        server.raw_response(format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()),
+        server.raw_response(format!("{long} / HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()),
+        server.raw_response(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{long}: x\r\n\r\n").as_bytes()),
     ] {
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{}", &answer[..answer.len().min(200)]);
     }
-    // Parameters are part of the head.
+    // Parameters count towards the head's limit.
     let parameters = "a=1&".repeat(10_000);
     assert!(server.get(&format!("/db/a?{parameters}")).status < 500);
-    lives(&server);
+    assert_responsive(&server);
 }

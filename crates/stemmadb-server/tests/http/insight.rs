@@ -1,12 +1,12 @@
-//! What is known of a database and of its documents.
+//! Database statistics and document histories.
 
 use serde_json::json;
 
-use crate::client::Started;
+use crate::client::TestServer;
 
 #[test]
-fn a_document_s_lines_of_descent() {
-    let server = Started::new();
+fn document_history_lists_every_branch() {
+    let server = TestServer::new();
     server.database("known", &[json!({"_id": "a/b", "n": 1})]);
     let foreign = |rev: &str, start: u64, ids: &[&str]| {
         let doc = json!({"_id": "a/b", "_rev": rev, "n": 2, "_revisions": {"start": start, "ids": ids}});
@@ -35,8 +35,8 @@ fn a_document_s_lines_of_descent() {
 }
 
 #[test]
-fn figures_and_paths_of_a_database() {
-    let server = Started::new();
+fn database_statistics_and_paths_are_reported() {
+    let server = TestServer::new();
     server.database("known", &[json!({"_id": "a", "n": 1, "tags": ["x", "y"]}), json!({"_id": "b", "n": "one"})]);
     let known = server.get("/known/_statistics").json();
     assert_eq!((&known["documents"]["live"], &known["durability"]), (&json!(2), &json!("none")));
@@ -45,7 +45,7 @@ fn figures_and_paths_of_a_database() {
     let row = |path: &str| rows.iter().find(|row| row["path"] == path).unwrap().clone();
     assert_eq!(row("n"), json!({"path": "n", "documents": 2, "values": 2, "kinds": {"number": 1, "string": 1}}));
     assert_eq!(row("tags[]")["values"], 2);
-    // Of users, nobody learns anything by these.
+    // These routes reveal nothing about users.
     server.database("_users", &[]);
     let user = json!({"name": "m", "type": "user", "roles": [], "password": "m's"});
     assert_eq!(server.put("/_users/org.couchdb.user:m", &user).status, 201);

@@ -1,4 +1,4 @@
-//! JSON Web Tokens: signed by who is trusted, by the algorithm that belongs to the key, with an end.
+//! JSON Web Tokens: trusted keys, algorithms bound to keys, and expiration.
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use rsa::RsaPrivateKey;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use stemmadb_server::{JwtAlgorithm, JwtKey};
 
 use crate::auth::prepare;
-use crate::client::Started;
+use crate::client::TestServer;
 
 pub(crate) const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
 
@@ -18,8 +18,8 @@ pub(crate) fn token(claims: &Value, algorithm: jsonwebtoken::Algorithm, id: Opti
 }
 
 #[test]
-fn tokens_are_trusted_by_their_key_algorithm_and_end() {
-    let server = Started::with(|mut config| {
+fn jwt_requires_known_key_algorithm_and_expiration() {
+    let server = TestServer::with(|mut config| {
         let key = |id: Option<&str>, key: &[u8]| JwtKey {
             id: id.map(str::to_owned),
             algorithm: JwtAlgorithm::Hs256,
@@ -76,17 +76,17 @@ fn tokens_are_trusted_by_their_key_algorithm_and_end() {
 }
 
 /// A key pair as PEM: private, public.
-struct Pair(String, String);
+struct KeyPair(String, String);
 
-fn rsa() -> Pair {
+fn rsa() -> KeyPair {
     let key = RsaPrivateKey::new(&mut OsRng, 2048).unwrap();
     let private = key.to_pkcs8_pem(LineEnding::LF).unwrap().to_string();
-    Pair(private, key.to_public_key().to_public_key_pem(LineEnding::LF).unwrap())
+    KeyPair(private, key.to_public_key().to_public_key_pem(LineEnding::LF).unwrap())
 }
 
-fn elliptic() -> Pair {
+fn elliptic() -> KeyPair {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-    Pair(key.serialize_pem(), key.public_key_pem())
+    KeyPair(key.serialize_pem(), key.public_key_pem())
 }
 
 fn signed(claims: &Value, algorithm: Algorithm, id: &str, key: &EncodingKey) -> String {
@@ -94,10 +94,10 @@ fn signed(claims: &Value, algorithm: Algorithm, id: &str, key: &EncodingKey) -> 
 }
 
 #[test]
-fn tokens_signed_by_a_private_key_are_verified_by_the_public_one() {
+fn jwt_signed_with_a_private_key_is_verified_with_the_public_key() {
     let (rsa_key, other_rsa, ec_key, other_ec) = (rsa(), rsa(), elliptic(), elliptic());
-    let server = Started::with(|mut config| {
-        let key = |id: &str, algorithm, pair: &Pair| JwtKey {
+    let server = TestServer::with(|mut config| {
+        let key = |id: &str, algorithm, pair: &KeyPair| JwtKey {
             id: Some(id.to_owned()),
             algorithm,
             key: pair.1.clone().into_bytes(),
@@ -109,14 +109,14 @@ fn tokens_signed_by_a_private_key_are_verified_by_the_public_one() {
     let status =
         |token: &str| server.send("GET", "/db/d", &[("Authorization", &format!("Bearer {token}"))], b"").status;
     let claims = json!({"sub": "ann", "exp": 4_000_000_000_u64});
-    let by_rsa = |pair: &Pair| EncodingKey::from_rsa_pem(pair.0.as_bytes()).unwrap();
-    let by_ec = |pair: &Pair| EncodingKey::from_ec_pem(pair.0.as_bytes()).unwrap();
+    let by_rsa = |pair: &KeyPair| EncodingKey::from_rsa_pem(pair.0.as_bytes()).unwrap();
+    let by_ec = |pair: &KeyPair| EncodingKey::from_ec_pem(pair.0.as_bytes()).unwrap();
     use Algorithm::{ES256, HS256, RS256, RS512};
     assert_eq!(status(&signed(&claims, RS256, "r", &by_rsa(&rsa_key))), 200);
     assert_eq!(status(&signed(&claims, ES256, "e", &by_ec(&ec_key))), 200);
     let over = json!({"sub": "ann", "exp": 1_000_000_000});
-    // What anybody can make: the public key is no secret.
-    let public = |pair: &Pair| EncodingKey::from_secret(pair.1.as_bytes());
+    // A token that anybody can make: the public key is not secret.
+    let public = |pair: &KeyPair| EncodingKey::from_secret(pair.1.as_bytes());
     for (bad, why) in [
         (signed(&claims, RS256, "r", &by_rsa(&other_rsa)), "another private key"),
         (signed(&claims, ES256, "e", &by_ec(&other_ec)), "another private key"),

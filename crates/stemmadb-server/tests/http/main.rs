@@ -1,4 +1,4 @@
-//! The server over HTTP, on a loopback port: what design documents do, and who may do what.
+//! HTTP tests on a loopback port: protocol, design documents, authentication and authorization, hostile input.
 
 mod auth;
 mod client;

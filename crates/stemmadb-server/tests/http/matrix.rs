@@ -1,13 +1,14 @@
-//! Who may do what: every route of the table, by everybody. A route that has no row here fails.
+//! Authorization matrix: every route, requested by every kind of client. A route without a row in `matrix.txt` fails
+//! the test.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 use stemmadb_server::{Access, Config, Lockout, described};
 
-use crate::client::{ADMIN, Started, basic};
+use crate::client::{ADMIN, TestServer, basic};
 
-/// Every route and who may use it, written down apart from the table: a new one is thought about twice.
+/// Reads the expected access of every route from `matrix.txt`, which is maintained separately from the route table.
 fn expected() -> BTreeMap<(&'static str, &'static str), Access> {
     use Access::{Anonymous, DatabaseAdmin, Member, Metrics, ServerAdmin};
     let rows = include_str!("matrix.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -40,19 +41,19 @@ fn every_route_has_a_row() {
     }
 }
 
-/// Who asks: a name, the headers they send, and what they may.
-struct Somebody {
+/// A client: its name, the headers it sends, and its access.
+struct TestClient {
     name: &'static str,
     headers: Vec<(&'static str, String)>,
-    /// None: they are not who they say.
+    /// `None`: authentication fails.
     rank: Option<u8>,
 }
 
-/// Who may look at numbers, and is nobody else.
-const WATCHER: &str = "API token of who may look at numbers";
+/// A client that may only read metrics.
+const METRICS_READER: &str = "API token that may only read metrics";
 
-/// How much somebody must be.
-fn needed(access: Access) -> u8 {
+/// The access level that a route requires.
+fn required_level(access: Access) -> u8 {
     match access {
         Access::Anonymous => 0,
         Access::User => 1,
@@ -62,8 +63,8 @@ fn needed(access: Access) -> u8 {
     }
 }
 
-fn everybody(server: &Started) -> Vec<Somebody> {
-    let by_password = |name: &'static str, user: &str, password: &str, rank| Somebody {
+fn all_clients(server: &TestServer) -> Vec<TestClient> {
+    let by_password = |name: &'static str, user: &str, password: &str, rank| TestClient {
         name,
         headers: vec![("Authorization", basic(user, password))],
         rank,
@@ -73,9 +74,12 @@ fn everybody(server: &Started) -> Vec<Somebody> {
         let answer = server.send("POST", "/_session", &[("Content-Type", "application/json")], body.as_bytes());
         answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
     };
-    let by_cookie = |name, cookie: String, rank| Somebody { name, headers: vec![("Cookie", cookie)], rank };
-    let bearer =
-        |name, token: &str| Somebody { name, headers: vec![("Authorization", format!("Bearer {token}"))], rank: None };
+    let by_cookie = |name, cookie: String, rank| TestClient { name, headers: vec![("Cookie", cookie)], rank };
+    let bearer = |name, token: &str| TestClient {
+        name,
+        headers: vec![("Authorization", format!("Bearer {token}"))],
+        rank: None,
+    };
     let token = |name: &str, asked: serde_json::Value| {
         let mut asked = asked;
         asked["name"] = json!(name);
@@ -89,18 +93,19 @@ fn everybody(server: &Started) -> Vec<Somebody> {
     let mut forged_token = admin_token.clone();
     let last = forged_token.pop().unwrap();
     forged_token.push(if last == '0' { '1' } else { '0' });
-    let by_token = |name, token: &str, rank| Somebody { rank: Some(rank), ..bearer(name, token) };
+    let by_token = |name, token: &str, rank| TestClient { rank: Some(rank), ..bearer(name, token) };
     let mut forged = session("root-like", "root's").into_bytes();
     let at = forged.len() - 8;
     forged[at] = if forged[at] == b'x' { b'y' } else { b'x' };
     vec![
-        Somebody { name: "anonymous", headers: Vec::new(), rank: Some(0) },
+        TestClient { name: "anonymous", headers: Vec::new(), rank: Some(0) },
         by_password("wrong password", "member", "wrong", None),
         by_password("wrong password of the administrator", "admin", "wrong", None),
         by_password("unknown user", "nobody", "x", None),
         bearer(
             "forged token",
-            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiIsImV4cCI6NDAwMDAwMDAwMCwiX2NvdWNoZGIucm9sZXMiOlsiX2FkbWluIl19.AAAA",
+            "eyJhbGciOiJIUzI1NiJ9.\
+            eyJzdWIiOiJhZG1pbiIsImV4cCI6NDAwMDAwMDAwMCwiX2NvdWNoZGIucm9sZXMiOlsiX2FkbWluIl19.AAAA",
         ),
         bearer(
             "token without algorithm",
@@ -111,17 +116,17 @@ fn everybody(server: &Started) -> Vec<Somebody> {
         bearer("revoked API token", &revoked),
         bearer("API token of nobody", &token("nobody", json!({"user": "nobody"}))),
         by_token("API token of a stranger", &token("stranger", json!({"roles": ["staff"]})), 1),
-        by_token(WATCHER, &token("watcher", json!({"roles": ["_metrics"]})), 1),
+        by_token(METRICS_READER, &token("watcher", json!({"roles": ["_metrics"]})), 1),
         by_token("API token of a member", &token("member", json!({"user": "member"})), 2),
         by_token("API token of the server's administrator", &admin_token, 4),
-        // A session that is none, or over, is as nothing.
+        // An invalid or expired session counts as anonymous.
         by_cookie("forged cookie", String::from_utf8(forged).unwrap(), Some(0)),
         by_cookie(
             "expired cookie",
             "AuthSession=YWRtaW46NUMwMDAwMDA6AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".to_owned(),
             Some(0),
         ),
-        Somebody {
+        TestClient {
             name: "headers of a proxy",
             headers: vec![
                 ("X-Auth-CouchDB-UserName", "admin".to_owned()),
@@ -138,15 +143,16 @@ fn everybody(server: &Started) -> Vec<Somebody> {
     ]
 }
 
-fn prepare(server: &Started) {
+fn prepare(server: &TestServer) {
     server.database("_users", &[]);
     for name in ["stranger", "member", "boss", "root-like"] {
-        let user = json!({"name": name, "type": "user", "roles": [], "password": format!("{}'s", name.trim_end_matches("-like"))});
+        let password = format!("{}'s", name.trim_end_matches("-like"));
+        let user = json!({"name": name, "type": "user", "roles": [], "password": password});
         assert_eq!(server.put(&format!("/_users/org.couchdb.user:{name}"), &user).status, 201);
     }
 }
 
-fn make_database(server: &Started) {
+fn make_database(server: &TestServer) {
     if server.get("/matrix").status == 200 {
         return;
     }
@@ -156,12 +162,12 @@ fn make_database(server: &Started) {
 }
 
 #[test]
-fn everybody_at_every_route() {
-    // Wrong passwords are tried at every route.
+fn access_matrix_holds_for_every_client_and_route() {
+    // Incorrect passwords are tried at every route.
     let lockout = Lockout { tries: usize::MAX, ..Lockout::default() };
-    let server = Started::with(|config| Config { lockout, ..config });
+    let server = TestServer::with(|config| Config { lockout, ..config });
     prepare(&server);
-    let everybody = everybody(&server);
+    let all_clients = all_clients(&server);
     let mut count = 0;
     for route in described() {
         let path = route
@@ -170,44 +176,46 @@ fn everybody_at_every_route() {
             .replace("{doc}", "doc")
             .replace("{node}", "_local")
             .replace(['{', '}', '*'], "");
-        // A feed of the server's databases would wait for the next.
+        // This feed would wait for the next change of the server's databases.
         let path = if path.ends_with("_updates") { format!("{path}?feed=normal") } else { path };
-        for somebody in &everybody {
+        for somebody in &all_clients {
             make_database(&server);
             let mut methods = vec![route.method];
             methods.extend((route.method == "GET").then_some("HEAD"));
             for method in methods {
                 let mut headers: Vec<(&str, &str)> =
                     somebody.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-                // No JSON: whoever may is told that it is wrong, and does no harm.
+                // The body is not JSON: an authorized client gets an error, and nothing is changed.
                 headers.push(("Content-Type", "application/json"));
                 let answer = server.send(method, &path, &headers, b"[");
                 let is_refused = matches!(answer.status, 401 | 403);
-                let told = format!("{} at {method} {path}: {}", somebody.name, answer.status);
+                let reported = format!("{} at {method} {path}: {}", somebody.name, answer.status);
                 match somebody.rank {
-                    // Logging in and out asks nobody who they were.
+                    // Login and logout do not require authentication.
                     None if route.path == "/_session" && method != "GET" && method != "HEAD" => {
-                        assert!(!is_refused, "{told}")
+                        assert!(!is_refused, "{reported}")
                     }
-                    None => assert_eq!(answer.status, 401, "{told}"),
-                    Some(_) if somebody.name == WATCHER && route.access == Access::Metrics => {
-                        assert!(!is_refused, "{told}: {}", answer.text)
+                    None => assert_eq!(answer.status, 401, "{reported}"),
+                    Some(_) if somebody.name == METRICS_READER && route.access == Access::Metrics => {
+                        assert!(!is_refused, "{reported}: {}", answer.text)
                     }
-                    Some(rank) if rank >= needed(route.access) => assert!(!is_refused, "{told}: {}", answer.text),
-                    Some(0) => assert_eq!(answer.status, 401, "{told}"),
-                    Some(_) => assert_eq!(answer.status, 403, "{told}"),
+                    Some(rank) if rank >= required_level(route.access) => {
+                        assert!(!is_refused, "{reported}: {}", answer.text)
+                    }
+                    Some(0) => assert_eq!(answer.status, 401, "{reported}"),
+                    Some(_) => assert_eq!(answer.status, 403, "{reported}"),
                 }
                 count += 1;
             }
         }
     }
-    assert!(count >= described().len() * everybody.len());
+    assert!(count >= described().len() * all_clients.len());
     assert_eq!(server.ask_as(ADMIN, "GET", "/_up", None).status, 200);
 }
 
 #[test]
-fn other_ways_to_write_a_path_lead_to_the_same_rule() {
-    let server = Started::new();
+fn alternative_path_spellings_get_the_same_access() {
+    let server = TestServer::new();
     prepare(&server);
     make_database(&server);
     for path in [
@@ -238,7 +246,7 @@ fn other_ways_to_write_a_path_lead_to_the_same_rule() {
         let status = server.send("GET", path, &[], b"").status;
         assert!(matches!(status, 400 | 401 | 404 | 405), "{path}: {status}");
     }
-    // A header that asks to be another method is not listened to.
+    // A method override header is ignored.
     let answer = server.send(
         "GET",
         "/matrix/doc",

@@ -1,24 +1,24 @@
-//! `_node/…` and `_metrics`: settings that clients change, and numbers that monitoring asks.
+//! `_node/…` and `_metrics`: settings that clients change, and metrics for monitoring.
 
 use serde_json::{Value, json};
 use stemmadb_server::Config;
 
-use crate::client::{ADMIN, Started, basic};
+use crate::client::{ADMIN, TestServer, basic};
 
-fn ask(server: &Started, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+fn ask(server: &TestServer, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
     let answer = server.ask_as(ADMIN, method, path, body.as_ref());
     (answer.status, answer.json())
 }
 
-/// The origin that a page of a site is told it may use the server from.
-fn allowed(server: &Started, site: &str) -> Option<String> {
+/// The allowed origin in the CORS response headers for a page of this site.
+fn allowed(server: &TestServer, site: &str) -> Option<String> {
     let answer = server.send("GET", "/_up", &[("Origin", site)], b"");
     answer.header("access-control-allow-origin").map(str::to_owned)
 }
 
 #[test]
-fn settings_are_read_and_changed_as_clients_do() {
-    let mut server = Started::new();
+fn settings_are_read_and_changed_through_the_node_api() {
+    let mut server = TestServer::new();
     assert_eq!(ask(&server, "GET", "/_node/_local", None), (200, json!({"name": "nonode@nohost"})));
     let (status, all) = ask(&server, "GET", "/_node/nonode@nohost/_config", None);
     assert_eq!((status, &all["couchdb"]["uuid"]), (200, &server.get("/").json()["uuid"]));
@@ -29,7 +29,7 @@ fn settings_are_read_and_changed_as_clients_do() {
     let missing = ask(&server, "GET", "/_node/_local/_config/cors/nothing", None);
     assert_eq!((missing.0, &missing.1["reason"]), (404, &json!("unknown_config_value")));
     assert_eq!(ask(&server, "GET", "/_node/elsewhere/_config", None).0, 404);
-    // What add-cors-to-couchdb and Fauxton send; a site is named, and not all.
+    // What add-cors-to-couchdb and Fauxton send, with a specific site instead of all.
     let site = "https://app.example";
     assert_eq!(allowed(&server, site), None);
     for (path, value, before) in [
@@ -43,14 +43,14 @@ fn settings_are_read_and_changed_as_clients_do() {
         assert_eq!(ask(&server, "PUT", &path, Some(json!(value))), (200, json!(before)), "{path}");
     }
     assert_eq!(allowed(&server, site).as_deref(), Some(site));
-    let cookie = |server: &Started| {
+    let cookie = |server: &TestServer| {
         let body = json!({"name": "admin", "password": "secret"}).to_string();
         let answer = server.send("POST", "/_session", &[("Content-Type", "application/json")], body.as_bytes());
         answer.header("set-cookie").unwrap().to_owned()
     };
     assert!(cookie(&server).contains("Max-Age=1200"));
     server.restart();
-    assert_eq!(allowed(&server, "https://b.example").as_deref(), Some("https://b.example"), "it is kept");
+    assert_eq!(allowed(&server, "https://b.example").as_deref(), Some("https://b.example"), "the change is persistent");
     assert!(cookie(&server).contains("Max-Age=1200"));
     assert_eq!(
         ask(&server, "PUT", "/_node/_local/_config/chttpd/enable_cors", Some(json!("false"))),
@@ -66,11 +66,11 @@ fn settings_are_read_and_changed_as_clients_do() {
 }
 
 #[test]
-fn what_cant_be_changed_is_told() {
+fn unchangeable_settings_are_rejected_with_a_reason() {
     let given = [("session_timeout", "--session-timeout".to_owned())].into_iter().collect();
-    let server = Started::with(|config| Config { given, ..config });
+    let server = TestServer::with(|config| Config { given, ..config });
     let put = |path: &str, value: Value| ask(&server, "PUT", &format!("/_node/_local/_config/{path}"), Some(value));
-    for (path, value, told) in [
+    for (path, value, reported) in [
         ("chttpd/port", json!("1234"), "can't be changed while the server runs"),
         ("couchdb/max_dbs_open", json!("1"), "can't be changed while the server runs"),
         ("cors/methods", json!("GET, BREW"), "can't be changed while the server runs"),
@@ -79,7 +79,7 @@ fn what_cant_be_changed_is_told() {
     ] {
         let (status, answer) = put(path, value);
         assert_eq!(status, 403, "{path}: {answer}");
-        assert!(answer["reason"].as_str().unwrap().contains(told), "{path}: {answer}");
+        assert!(answer["reason"].as_str().unwrap().contains(reported), "{path}: {answer}");
     }
     for (path, value) in [
         ("chttpd/require_valid_user", json!("maybe")),
@@ -90,7 +90,7 @@ fn what_cant_be_changed_is_told() {
     ] {
         assert_eq!(put(path, value.clone()).0, 400, "{path} {value}");
     }
-    // Any site could act as its visitor.
+    // Any site could act with its visitor's credentials.
     assert_eq!(put("cors/origins", json!("*")).0, 200);
     let (status, answer) = put("cors/credentials", json!("true"));
     assert_eq!(status, 400, "{answer}");
@@ -100,11 +100,11 @@ fn what_cant_be_changed_is_told() {
 }
 
 #[test]
-fn administrators_are_made_and_taken_off() {
-    let mut server = Started::new();
+fn administrators_are_added_and_removed() {
+    let mut server = TestServer::new();
     let path = "/_node/_local/_config/admins/ada";
     let as_ada =
-        |server: &Started, password: &str| server.ask_as(Some(("ada", password)), "GET", "/_all_dbs", None).status;
+        |server: &TestServer, password: &str| server.ask_as(Some(("ada", password)), "GET", "/_all_dbs", None).status;
     assert_eq!(ask(&server, "PUT", path, Some(json!("first"))), (200, json!("")));
     assert_eq!(as_ada(&server, "first"), 200);
     let shown = ask(&server, "GET", "/_node/_local/_config/admins", None).1;
@@ -113,7 +113,7 @@ fn administrators_are_made_and_taken_off() {
     let session = server.send("POST", "/_session", &[("Content-Type", "application/json")], body.as_bytes());
     let cookie = session.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
     server.restart();
-    assert_eq!(as_ada(&server, "first"), 200, "it is kept");
+    assert_eq!(as_ada(&server, "first"), 200, "the change is persistent");
     assert_eq!(ask(&server, "PUT", path, Some(json!("second"))).0, 200);
     assert_eq!((as_ada(&server, "first"), as_ada(&server, "second")), (401, 200));
     assert_eq!(server.send("GET", "/_all_dbs", &[("Cookie", &cookie)], b"").status, 401, "the password changed");
@@ -122,8 +122,8 @@ fn administrators_are_made_and_taken_off() {
 }
 
 #[test]
-fn there_is_always_an_administrator() {
-    let server = Started::with(|config| Config { administrator: None, ..config });
+fn last_administrator_cannot_be_removed() {
+    let server = TestServer::with(|config| Config { administrator: None, ..config });
     let password = server.generated_password().unwrap();
     let me = Some(("admin", password.as_str()));
     assert_eq!(server.ask_as(me, "DELETE", "/_node/_local/_config/admins/admin", None).status, 403);
@@ -132,15 +132,15 @@ fn there_is_always_an_administrator() {
     assert_eq!(server.ask_as(Some(("admin", "chosen")), "GET", "/_all_dbs", None).status, 200);
 }
 
-/// The value of a sample, by its beginning.
+/// The value of a metrics sample, by the beginning of its line.
 fn sample(page: &str, beginning: &str) -> Option<f64> {
     let line = page.lines().find(|line| line.strip_prefix(beginning).is_some_and(|rest| rest.starts_with(' ')));
     line.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 
 #[test]
-fn metrics_count_what_was_done() {
-    let server = Started::new();
+fn metrics_count_requests() {
+    let server = TestServer::new();
     server.database("db", &[json!({"_id": "a"}), json!({"_id": "b"})]);
     assert_eq!(server.get("/db/a").status, 200);
     assert_eq!(server.get("/db/a").status, 200);
@@ -162,8 +162,8 @@ fn metrics_count_what_was_done() {
     }
     assert!(sample(&page, "stemma_log_writes_total").unwrap() >= 1.0, "{page}");
     assert!(sample(&page, "stemma_connections").unwrap() >= 1.0, "{page}");
-    assert!(!page.contains("secret-name"), "what clients send is no label");
-    // Every line is a comment or a sample of a family that was begun.
+    assert!(!page.contains("secret-name"), "client input is not used as a label");
+    // Every line is a comment, or a sample of a declared metric family.
     let mut families = Vec::new();
     for line in page.lines() {
         match line.strip_prefix("# TYPE ") {
@@ -186,8 +186,8 @@ fn metrics_count_what_was_done() {
 }
 
 #[test]
-fn who_may_only_look_at_numbers_may_do_nothing_else() {
-    let server = Started::new();
+fn metrics_role_grants_metrics_only() {
+    let server = TestServer::new();
     server.database("db", &[]);
     let made = server.post("/_tokens", &json!({"name": "prometheus", "roles": ["_metrics"], "read_only": true}));
     let bearer = format!("Bearer {}", made.json()["token"].as_str().unwrap());
@@ -198,7 +198,7 @@ fn who_may_only_look_at_numbers_may_do_nothing_else() {
     for path in ["/_all_dbs", "/db", "/_node/_local/_config", "/_tokens"] {
         assert_eq!(status(path), 403, "{path}");
     }
-    // A user's document can't give that role.
+    // A user document can't grant that role.
     server.database("_users", &[]);
     let user = json!({"name": "eve", "type": "user", "roles": ["_metrics"], "password": "x"});
     assert_eq!(server.put("/_users/org.couchdb.user:eve", &user).status, 403);

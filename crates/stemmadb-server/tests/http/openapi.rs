@@ -1,22 +1,22 @@
-//! The OpenAPI document: it is one, and it says what the router does.
+//! The OpenAPI document is valid and matches the router.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use stemmadb_server::described;
 
-use crate::client::{ADMIN, Started};
+use crate::client::{ADMIN, TestServer};
 
 const METHODS: [(&str, &str); 5] =
     [("get", "GET"), ("put", "PUT"), ("post", "POST"), ("delete", "DELETE"), ("x-copy", "COPY")];
 
-fn document(server: &Started) -> Value {
+fn document(server: &TestServer) -> Value {
     let answer = server.send("GET", "/_openapi", &[], b"");
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
     answer.json()
 }
 
-/// Every operation: its path, its method, and what is said of it.
+/// Every operation: path, method and description.
 fn operations(document: &Value) -> Vec<(&str, &'static str, &Value)> {
     let paths = document["paths"].as_object().unwrap();
     let of_path = |(path, item)| {
@@ -28,9 +28,9 @@ fn operations(document: &Value) -> Vec<(&str, &'static str, &Value)> {
 }
 
 #[test]
-fn the_document_is_openapi_3_1() {
-    let document = document(&Started::new());
-    // By the OpenAPI Initiative, under the Apache License 2.0.
+fn document_is_valid_openapi_3_1() {
+    let document = document(&TestServer::new());
+    // Published by the OpenAPI Initiative under the Apache License 2.0.
     let schema: Value = serde_json::from_str(include_str!("openapi-3.1.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let wrong: Vec<_> =
@@ -38,18 +38,19 @@ fn the_document_is_openapi_3_1() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     let mut broken = document.clone();
     broken["paths"]["/{db}"]["get"]["parameters"] = json!([{"name": "x"}]);
-    assert!(!validator.is_valid(&broken), "the schema finds nothing");
+    assert!(!validator.is_valid(&broken), "the schema detects no errors");
 }
 
 #[test]
-fn it_has_every_route_and_no_other() {
-    let document = document(&Started::new());
-    let told: BTreeSet<_> =
+fn openapi_lists_exactly_the_routes() {
+    let document = document(&TestServer::new());
+    let reported: BTreeSet<_> =
         operations(&document).into_iter().map(|(path, method, _)| (method.to_owned(), path.to_owned())).collect();
     let routes: BTreeSet<_> =
         described().into_iter().map(|route| (route.method.to_owned(), route.path.replace("*}", "}"))).collect();
-    assert_eq!(told, routes);
-    let ids: BTreeSet<_> = operations(&document).iter().map(|(.., told)| told["operationId"].as_str()).collect();
+    assert_eq!(reported, routes);
+    let ids: BTreeSet<_> =
+        operations(&document).iter().map(|(.., reported)| reported["operationId"].as_str()).collect();
     assert_eq!(ids.len(), routes.len());
     for (path, method, operation) in operations(&document) {
         assert!(operation["summary"].as_str().is_some_and(|summary| summary.ends_with('.')), "{method} {path}");
@@ -61,8 +62,8 @@ fn it_has_every_route_and_no_other() {
 }
 
 #[test]
-fn what_it_says_of_operations_is_so() {
-    let server = Started::new();
+fn openapi_responses_match_the_server() {
+    let server = TestServer::new();
     server.database("openapi", &[json!({"_id": "doc", "n": 1})]);
     let document = document(&server);
     let mut count = 0;
@@ -78,10 +79,10 @@ fn what_it_says_of_operations_is_so() {
         if !matches!(answer.status, 200..300 | 501) {
             continue;
         }
-        let told = &operation["responses"][answer.status.to_string()];
-        assert!(told.is_object(), "{path} answers {}, which is not told", answer.status);
-        // Numbers for monitoring are no JSON.
-        let Some(schema) = told["content"].get("application/json").map(|media| &media["schema"]) else { continue };
+        let reported = &operation["responses"][answer.status.to_string()];
+        assert!(reported.is_object(), "{path} answers {}, which is not documented", answer.status);
+        // Metrics are not JSON.
+        let Some(schema) = reported["content"].get("application/json").map(|media| &media["schema"]) else { continue };
         let mut whole = json!({ "components": document["components"] });
         whole["$ref"] = schema["$ref"].clone();
         let validator = jsonschema::validator_for(&whole).unwrap();
@@ -90,7 +91,7 @@ fn what_it_says_of_operations_is_so() {
         count += 1;
     }
     assert!(count > 20, "{count} operations were tried");
-    // Whoever may do less is told so.
+    // Responses for insufficient rights are documented.
     let access = &document["paths"]["/_all_dbs"]["get"];
     assert_eq!((&access["x-access"], &access["security"][0]), (&json!("server_admin"), &json!({"basic": []})));
 }

@@ -1,21 +1,21 @@
-//! What CouchDB's clients and its replicator rely on, that the clients' own suites don't show.
+//! Protocol details that CouchDB clients and replicators rely on and that the client suites don't cover.
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, Answer, Started, zipped};
+use crate::client::{ADMIN, Response, TestServer, gzip};
 
-fn revision(answer: &Answer) -> String {
+fn revision(answer: &Response) -> String {
     answer.json()["rev"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
 }
 
-/// Status and word of a refusal.
-fn refusal(answer: &Answer) -> (u16, String) {
+/// Status and error name of a refused request.
+fn refusal(answer: &Response) -> (u16, String) {
     (answer.status, answer.json()["error"].as_str().unwrap_or_default().to_owned())
 }
 
 #[test]
-fn databases_have_couchdbs_statuses() {
-    let server = Started::new();
+fn database_routes_return_couchdb_statuses() {
+    let server = TestServer::new();
     let put = |path: &str| server.ask_as(ADMIN, "PUT", path, None);
     assert_eq!(put("/db/").status, 201);
     assert_eq!(refusal(&put("/db")), (412, "file_exists".to_owned()));
@@ -40,8 +40,8 @@ fn databases_have_couchdbs_statuses() {
 }
 
 #[test]
-fn documents_have_couchdbs_statuses_and_tags() {
-    let server = Started::new();
+fn document_routes_return_couchdb_statuses_and_etags() {
+    let server = TestServer::new();
     server.database("db", &[]);
     let first = server.put("/db/a", &json!({"n": 1}));
     assert_eq!(first.status, 201);
@@ -82,8 +82,8 @@ fn documents_have_couchdbs_statuses_and_tags() {
 }
 
 #[test]
-fn listings_answer_every_way_of_asking() {
-    let server = Started::new();
+fn listings_support_every_parameter() {
+    let server = TestServer::new();
     server.database("db", &["a", "b", "c", "_design/x"].map(|id| json!({ "_id": id })));
     let ids = |path: &str| {
         let rows = server.get(path).json()["rows"].as_array().unwrap().clone();
@@ -115,13 +115,13 @@ fn listings_answer_every_way_of_asking() {
     let rows = server.post("/db/_local_docs", &named).json()["rows"].clone();
     assert_eq!((&rows[0]["doc"]["n"], &rows[1]), (&json!(3), &json!({"key": "_local/nothing", "error": "not_found"})));
     let several = json!({"queries": [{"limit": 1}, {"key": "_local/z"}]});
-    let told = server.post("/db/_local_docs/queries", &several).json();
-    let first = |at: usize| told["results"][at]["rows"][0]["id"].clone();
+    let reported = server.post("/db/_local_docs/queries", &several).json();
+    let first = |at: usize| reported["results"][at]["rows"][0]["id"].clone();
     assert_eq!((first(0), first(1)), (json!("_local/x"), json!("_local/z")));
     let several = json!({"queries": [{}, {"startkey": "_design/y"}]});
-    let told = server.post("/db/_design_docs/queries", &several).json();
-    let counts: Vec<_> = (0..2).map(|at| told["results"][at]["rows"].as_array().unwrap().len()).collect();
-    assert_eq!((told["results"][0]["rows"][0]["id"].as_str(), counts), (Some("_design/x"), vec![1, 0]));
+    let reported = server.post("/db/_design_docs/queries", &several).json();
+    let counts: Vec<_> = (0..2).map(|at| reported["results"][at]["rows"].as_array().unwrap().len()).collect();
+    assert_eq!((reported["results"][0]["rows"][0]["id"].as_str(), counts), (Some("_design/x"), vec![1, 0]));
     for (destination, path) in [("copied", "/db/copied"), ("_local/w", "/db/_local/w")] {
         let copied = server.send_as_admin("COPY", "/db/_local/z", &[("Destination", destination)], b"");
         assert_eq!((copied.status, &server.get(path).json()["n"]), (201, &json!(3)), "{copied:?}");
@@ -131,8 +131,8 @@ fn listings_answer_every_way_of_asking() {
 }
 
 #[test]
-fn ranges_of_files_and_their_tags() {
-    let server = Started::new();
+fn attachment_ranges_and_etags() {
+    let server = TestServer::new();
     server.database("db", &[]);
     let content: Vec<u8> = (b'a'..=b'z').collect();
     let put = server.send_as_admin("PUT", "/db/doc/file", &[("Content-Type", "text/plain")], &content);
@@ -164,8 +164,8 @@ fn ranges_of_files_and_their_tags() {
 }
 
 #[test]
-fn a_replicator_reads_and_writes_documents_in_parts() {
-    let server = Started::new();
+fn replicator_reads_and_writes_multipart_documents() {
+    let server = TestServer::new();
     server.database("db", &[]);
     let body = concat!(
         "--x\r\nContent-Type: application/json\r\n\r\n",
@@ -178,15 +178,15 @@ fn a_replicator_reads_and_writes_documents_in_parts() {
     let put = server.send_as_admin("PUT", "/db/d?new_edits=false", &headers, body.as_bytes());
     assert_eq!((put.status, revision(&put).as_str()), (201, "2-b"), "{put:?}");
     assert_eq!(server.get("/db/d/one").text, "\r\n-");
-    // The same, compressed.
+    // The same request, compressed.
     server.database("zipped", &[]);
     let compressed = [headers[0], ("Content-Encoding", "gzip")];
-    let put = server.send_as_admin("PUT", "/zipped/d?new_edits=false", &compressed, &zipped(body.as_bytes()));
+    let put = server.send_as_admin("PUT", "/zipped/d?new_edits=false", &compressed, &gzip(body.as_bytes()));
     assert_eq!((put.status, revision(&put).as_str()), (201, "2-b"), "{put:?}");
     assert_eq!(server.get("/zipped/d/one").text, "\r\n-");
     let stubs = server.get("/db/d").json()["_attachments"].clone();
     assert_eq!((&stubs["one"]["revpos"], &stubs["two"]["revpos"]), (&json!(1), &json!(2)));
-    // As it is read again: leaves in parts, those with files in parts of their own, what is missing marked as an error.
+    // Reading it back: leaves as parts, those with files as nested multiparts, missing ones marked as errors.
     let path = "/db/d?revs=true&latest=true&open_revs=%5B%222-b%22,%225-z%22%5D";
     let mixed = server.send_as_admin("GET", path, &[("Accept", "multipart/mixed")], b"");
     let kind = mixed.header("content-type").unwrap().to_owned();
@@ -194,7 +194,7 @@ fn a_replicator_reads_and_writes_documents_in_parts() {
     assert!(mixed.text.contains("Content-Type: multipart/related; boundary=\""), "{}", mixed.text);
     assert!(mixed.text.contains("\r\n\r\ntwo!\r\n--"), "{}", mixed.text);
     assert!(mixed.text.contains("application/json; error=\"true\"\r\n\r\n{\"missing\":\"5-z\"}"), "{}", mixed.text);
-    // What the peer has already stays behind.
+    // Files that the peer already has are omitted.
     let since = server.send_as_admin(
         "GET",
         &format!("{path}&atts_since=%5B%221-a%22%5D"),
@@ -211,10 +211,11 @@ fn a_replicator_reads_and_writes_documents_in_parts() {
         b"--x\r\n\r\n{\"_attachments\":{\"y\":{\"follows\":true}}}\r\n--x--",
     );
     assert_eq!(short.status, 400, "{short:?}");
-    // A file that was cut short on its way is not taken for a whole one.
+    // A truncated file is not stored.
     for (length, status) in [(3, 400), (4, 201), (5, 400)] {
         let message = format!(
-            "--x\r\n\r\n{{\"_attachments\":{{\"y\":{{\"follows\":true,\"length\":{length}}}}}}}\r\n--x\r\n\r\ntwo!\r\n--x--"
+            "--x\r\n\r\n{{\"_attachments\":{{\"y\":{{\"follows\":true,\"length\":{length}}}}}}}\r\n\
+            --x\r\n\r\ntwo!\r\n--x--"
         );
         let put = server.send_as_admin("PUT", &format!("/db/length-{length}"), &headers, message.as_bytes());
         assert_eq!((put.status, length), (status, length), "{put:?}");
@@ -223,14 +224,15 @@ fn a_replicator_reads_and_writes_documents_in_parts() {
 }
 
 #[test]
-fn bulk_reads_answer_row_by_row_in_the_order_asked() {
-    let server = Started::new();
+fn bulk_get_returns_rows_in_request_order() {
+    let server = TestServer::new();
     server.database("db", &[]);
     let doc =
         |rev: &str, ids: &[&str]| json!({"_id": "d", "_rev": rev, "_revisions": {"start": ids.len(), "ids": ids}});
     let docs = [doc("2-b", &["b", "a"]), doc("2-c", &["c", "a"])];
     assert_eq!(server.post("/db/_bulk_docs", &json!({"docs": docs, "new_edits": false})).json(), json!([]));
-    let asked = json!({"docs": [{"id": "d", "rev": "2-c"}, {"id": "x"}, {"id": "d", "rev": "2-b"}, {"id": "d", "rev": "1-a"}, {"id": "d", "rev": "?"}]});
+    let asked = json!({"docs": [{"id": "d", "rev": "2-c"}, {"id": "x"}, {"id": "d", "rev": "2-b"},
+        {"id": "d", "rev": "1-a"}, {"id": "d", "rev": "?"}]});
     let plain = server.post("/db/_bulk_get?revs=true", &asked).json();
     assert_eq!(plain.as_object().unwrap().keys().collect::<Vec<_>>(), ["results"]);
     let rows: Vec<&Value> = plain["results"].as_array().unwrap().iter().collect();
@@ -250,8 +252,8 @@ fn bulk_reads_answer_row_by_row_in_the_order_asked() {
     }
 }
 
-/// The parts of a message: head and body of each.
-fn parts<'a>(answer: &Answer, text: &'a str) -> Vec<(&'a str, &'a str)> {
+/// The parts of a multipart message: head and body of each.
+fn parts<'a>(answer: &Response, text: &'a str) -> Vec<(&'a str, &'a str)> {
     let kind = answer.header("content-type").unwrap();
     let boundary = kind.strip_prefix("multipart/mixed; boundary=\"").and_then(|rest| rest.strip_suffix('"')).unwrap();
     let delimiter = format!("\r\n--{boundary}");
@@ -263,10 +265,11 @@ fn parts<'a>(answer: &Answer, text: &'a str) -> Vec<(&'a str, &'a str)> {
 }
 
 #[test]
-fn bulk_reads_come_in_parts_too() {
-    let server = Started::new();
+fn bulk_get_supports_multipart() {
+    let server = TestServer::new();
     server.database("db", &[json!({"_id": "plain", "n": 1})]);
-    let files = json!({"one": {"data": "b25l", "content_type": "text/plain"}, "two": {"data": "dHdv", "content_type": "text/css"}});
+    let files = json!({"one": {"data": "b25l", "content_type": "text/plain"},
+        "two": {"data": "dHdv", "content_type": "text/css"}});
     let first = server.put("/db/d", &json!({"n": 2, "_attachments": files}));
     let mut stubs = server.get("/db/d").json()["_attachments"].clone();
     stubs["two"] = json!({"data": "dHdvIQ==", "content_type": "text/css"});
@@ -301,25 +304,25 @@ fn bulk_reads_come_in_parts_too() {
     assert_eq!(heads[2][2], "Content-Type: application/json");
     assert_eq!(json(parts[2].1), server.get("/db/plain?revs=true").json());
     assert_eq!((heads[3][1], &json(parts[3].1)["rev"]), ("X-Rev-Id: 7-x", &json!("7-x")));
-    // The file that the peer has already stays behind.
+    // A file that the peer already has is omitted.
     assert!(parts[4].1.contains("two!") && !parts[4].1.contains("\r\n\r\none\r\n--"), "{}", parts[4].1);
     assert_eq!((parts.len(), &json(parts[4].1)["_attachments"]["one"]["stub"]), (5, &json!(true)));
-    // Who takes JSON gets JSON.
+    // A client that accepts only JSON gets JSON.
     for accept in ["application/json", "*/*", "multipart/mixed, application/json"] {
         assert_eq!(ask(accept).json()["results"].as_array().unwrap().len(), 5, "{accept}");
     }
-    // What tells of compressed files has nothing to tell.
-    let told = server.get("/db/d?att_encoding_info=true").json();
-    assert_eq!(told, server.get("/db/d").json());
-    // A header changes no method.
+    // The parameter about compressed files has no effect.
+    let reported = server.get("/db/d?att_encoding_info=true").json();
+    assert_eq!(reported, server.get("/db/d").json());
+    // A method override header is ignored.
     let headers = [("X-HTTP-Method-Override", "DELETE"), ("Content-Type", "application/json")];
     assert_eq!(server.send_as_admin("POST", "/db", &headers, b"{\"_id\":\"over\"}").status, 201);
     assert_eq!(server.get("/db/over").status, 200);
 }
 
 #[test]
-fn the_feed_says_how_much_is_left_and_lives_on_beats() {
-    let server = Started::new();
+fn changes_feed_reports_pending_and_sends_heartbeats() {
+    let server = TestServer::new();
     let docs: Vec<_> = (0..20).map(|n| json!({"_id": format!("{n:02}")})).collect();
     server.database("db", &docs);
     let part = server.get("/db/_changes?limit=5").json();
@@ -327,8 +330,8 @@ fn the_feed_says_how_much_is_left_and_lives_on_beats() {
     let nothing = server.get("/db/_changes?limit=0&since=0").json();
     assert_eq!((nothing["results"].as_array().unwrap().len(), &nothing["pending"]), (0, &json!(20)));
     let sparse = server.get("/db/_changes?seq_interval=10").json();
-    let told = sparse["results"].as_array().unwrap().iter().filter(|row| !row["seq"].is_null()).count();
-    assert_eq!(told, 2);
+    let reported = sparse["results"].as_array().unwrap().iter().filter(|row| !row["seq"].is_null()).count();
+    assert_eq!(reported, 2);
     let waited = server.get("/db/_changes?feed=longpoll&since=now&timeout=50").json();
     assert_eq!(waited["results"], json!([]));
     let lines = server.get("/db/_changes?feed=continuous&limit=3&heartbeat=20").text;
@@ -338,7 +341,7 @@ fn the_feed_says_how_much_is_left_and_lives_on_beats() {
     let events = server.get("/db/_changes?feed=eventsource&limit=2&timeout=50");
     assert_eq!(events.header("content-type"), Some("text/event-stream"));
     assert_eq!(events.text.matches("\nid: ").count(), 2, "{}", events.text);
-    // A position of a database that was there before is the beginning of this one.
+    // A position of another database of that name is treated as the beginning.
     let before = server.get("/db").json()["update_seq"].as_str().unwrap().to_owned();
     server.delete("/db");
     server.database("db", &docs[..1]);
@@ -348,8 +351,8 @@ fn the_feed_says_how_much_is_left_and_lives_on_beats() {
 }
 
 #[test]
-fn bodies_and_heads_are_bounded() {
-    let server = Started::with(|mut config| {
+fn bodies_and_heads_are_limited() {
+    let server = TestServer::with(|mut config| {
         config.limits.body_bytes = 1000;
         config.limits.attachment_bytes = 2000;
         config
@@ -358,12 +361,12 @@ fn bodies_and_heads_are_bounded() {
     assert_eq!(server.put("/db/a", &json!({"text": "x".repeat(2000)})).status, 413);
     assert_eq!(server.send_as_admin("PUT", "/db/a/f", &[], &[b'x'; 3000]).status, 413);
     assert_eq!(server.send_as_admin("PUT", "/db/a/f", &[], &[b'x'; 2000]).status, 201);
-    assert!(!server.answer_to_a_head_of(300_000).contains("200 OK"));
+    assert!(!server.response_to_head_of(300_000).contains("200 OK"));
 }
 
 #[test]
-fn what_is_not_here_is_refused_by_name() {
-    let server = Started::new();
+fn unsupported_routes_are_rejected_by_name() {
+    let server = TestServer::new();
     server.database("db", &[]);
     let refused = stemmadb_server::described().into_iter().filter(|route| route.about.starts_with("Refused:"));
     let mut count = 0;
@@ -378,12 +381,12 @@ fn what_is_not_here_is_refused_by_name() {
 }
 
 #[test]
-fn what_administrators_and_dashboards_ask_is_answered() {
-    let server = Started::new();
+fn administrator_and_dashboard_routes_respond() {
+    let server = TestServer::new();
     server.database("db", &[]);
     assert_eq!(server.get("/_active_tasks").json(), json!([]));
     assert_eq!(server.get("/_membership").json()["all_nodes"], server.get("/_membership").json()["cluster_nodes"]);
-    // Fauxton writes two slashes.
+    // Fauxton sends two slashes.
     assert_eq!(server.get("//_cluster_setup").json(), json!({"state": "single_node_enabled"}));
     assert_eq!(server.get("/_utils").header("location"), Some("/_utils/"));
     let without = server.send("GET", "/_utils/", &[], b"");
@@ -401,35 +404,42 @@ fn what_administrators_and_dashboards_ask_is_answered() {
         let made = server.post("/db/_index", &json!({"index": {"fields": [name]}, "ddoc": name, "name": name}));
         assert_eq!(made.json()["result"], "created");
     }
-    let told = server.post("/db/_index/_bulk_delete", &json!({"docids": ["_design/one", "_design/nothing"]})).json();
-    assert_eq!((&told["success"][0]["id"], &told["fail"][0]["error"]), (&json!("_design/one"), &json!("not_found")));
+    let reported =
+        server.post("/db/_index/_bulk_delete", &json!({"docids": ["_design/one", "_design/nothing"]})).json();
+    assert_eq!(
+        (&reported["success"][0]["id"], &reported["fail"][0]["error"]),
+        (&json!("_design/one"), &json!("not_found"))
+    );
     assert_eq!(server.get("/db/_index").json()["total_rows"], 2);
     server.database("copy", &[]);
     let wanted = json!({"source": "db", "target": "copy", "continuous": true});
     let job = server.post("/_replicate", &wanted).json()["_local_id"].as_str().unwrap().to_owned();
-    let told = server.get(&format!("/_scheduler/jobs/{}", job.replace('+', "%2B"))).json();
-    assert_eq!((&told["id"], &told["source"], &told["target"]), (&json!(job), &json!("db"), &json!("copy")));
+    let reported = server.get(&format!("/_scheduler/jobs/{}", job.replace('+', "%2B"))).json();
+    assert_eq!(
+        (&reported["id"], &reported["source"], &reported["target"]),
+        (&json!(job), &json!("db"), &json!("copy"))
+    );
     assert_eq!(server.get("/_scheduler/jobs/nothing").status, 404);
 }
 
 #[test]
-fn what_happens_to_databases_is_told() {
-    let server = Started::new();
+fn database_updates_feed_reports_changes() {
+    let server = TestServer::new();
     server.database("a", &[]);
     server.database("b", &[]);
-    let told = |path: &str| {
+    let reported = |path: &str| {
         let answer = server.get(path).json();
         let rows = answer["results"].as_array().unwrap().iter();
         let rows = rows.map(|row| format!("{} {}", row["db_name"].as_str().unwrap(), row["type"].as_str().unwrap()));
         (rows.collect::<Vec<_>>(), answer["last_seq"].as_str().unwrap().to_owned())
     };
-    let (rows, last) = told("/_db_updates");
+    let (rows, last) = reported("/_db_updates");
     assert_eq!(rows, ["a created", "b created"]);
     server.delete("/b");
-    assert_eq!(told(&format!("/_db_updates?since={last}")).0, ["b deleted"]);
-    let (_, last) = told("/_db_updates?since=now");
+    assert_eq!(reported(&format!("/_db_updates?since={last}")).0, ["b deleted"]);
+    let (_, last) = reported("/_db_updates?since=now");
     std::thread::scope(|threads| {
-        let waiting = threads.spawn(|| told(&format!("/_db_updates?feed=longpoll&since={last}&timeout=30000")));
+        let waiting = threads.spawn(|| reported(&format!("/_db_updates?feed=longpoll&since={last}&timeout=30000")));
         server.database("c", &[]);
         assert_eq!(waiting.join().unwrap().0, ["c created"]);
     });
@@ -439,12 +449,13 @@ fn what_happens_to_databases_is_told() {
 }
 
 #[test]
-fn an_index_of_several_fields_is_one_of_the_library_s_as_long_as_it_is_declared() {
-    let server = Started::new();
+fn mango_index_of_several_fields_becomes_a_declared_index() {
+    let server = TestServer::new();
     let docs: Vec<_> =
         (0..400).map(|n| json!({"_id": format!("d{n:03}"), "kind": n % 3, "at": (n * 37) % 101, "who": "x"})).collect();
     server.database("db", &docs);
-    let query = json!({"selector": {"kind": 1}, "sort": [{"kind": "desc"}, {"at": "desc"}], "limit": 12, "fields": ["_id", "at"]});
+    let query = json!({"selector": {"kind": 1}, "sort": [{"kind": "desc"}, {"at": "desc"}], "limit": 12,
+        "fields": ["_id", "at"]});
     let plan = || server.post("/db/_explain", &query).json()["plan"].to_string();
     let found = || server.post("/db/_find", &query).json()["docs"].clone();
     let before = found();
@@ -459,7 +470,7 @@ fn an_index_of_several_fields_is_one_of_the_library_s_as_long_as_it_is_declared(
     declare("special", json!(["_id", "who"]));
     assert!(plan().contains("mango:kind,at"), "{}", plan());
     assert_eq!(found(), before);
-    // It serves as long as one of those that have its fields is there.
+    // The index exists as long as one of the definitions with its fields does.
     assert_eq!(server.delete("/db/_index/one/json/one").status, 200);
     assert!(plan().contains("mango:kind,at"), "{}", plan());
     let same = server.get("/db/_design/same").json()["_rev"].as_str().unwrap().to_owned();

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, Started};
+use crate::client::{ADMIN, TestServer};
 
-fn shop() -> Started {
-    let server = Started::new();
+fn shop() -> TestServer {
+    let server = TestServer::new();
     let order = |id: &str, city: &str, price: Value| json!({"_id": id, "city": city, "price": price});
     let docs = [
         order("1", "Lviv", json!(12)),
@@ -19,43 +19,43 @@ fn shop() -> Started {
     server
 }
 
-fn rows(server: &Started, body: &Value) -> Value {
+fn rows(server: &TestServer, body: &Value) -> Value {
     let answer = server.post("/shop/_aggregate", body);
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()["rows"].clone()
 }
 
 #[test]
-fn figures_of_all_that_matches() {
+fn aggregates_over_all_matches() {
     let server = shop();
-    let figures = json!({
+    let numbers = json!({
         "n": "count", "total": {"sum": "price"}, "mean": {"average": "price"}, "least": {"min": "price"},
         "most": {"max": "price"}, "cities": {"distinct": "city"}, "city_count": {"count_distinct": "city"},
     });
-    let lviv = rows(&server, &json!({"selector": {"city": "Lviv"}, "figures": figures}));
+    let lviv = rows(&server, &json!({"selector": {"city": "Lviv"}, "figures": numbers}));
     let expected =
         json!({"n": 2, "total": 17, "mean": 8.5, "least": 5, "most": 12, "cities": ["Lviv"], "city_count": 1});
     assert_eq!(lviv, json!([{"key": null, "value": expected}]));
-    let all = rows(&server, &json!({"figures": figures}));
+    let all = rows(&server, &json!({"figures": numbers}));
     assert_eq!(all[0]["value"]["n"], 5, "design documents are not counted");
     assert_eq!((&all[0]["value"]["total"], &all[0]["value"]["most"]), (&json!(119.5), &json!("free")));
     assert_eq!(all[0]["value"]["cities"], json!(["Lviv", "Oslo", "Warsaw"]));
-    let none = rows(&server, &json!({"selector": {"city": "Rome"}, "figures": figures}));
+    let none = rows(&server, &json!({"selector": {"city": "Rome"}, "figures": numbers}));
     assert_eq!((&none[0]["value"]["n"], &none[0]["value"]["mean"]), (&json!(0), &Value::Null));
 }
 
 #[test]
-fn figures_of_groups_in_any_order() {
+fn aggregates_over_sorted_groups() {
     let server = shop();
-    let figures = json!({"n": "count", "total": {"sum": "price"}, "most": {"max": "price"}});
-    let grouped = rows(&server, &json!({"group_by": "city", "figures": figures}));
+    let numbers = json!({"n": "count", "total": {"sum": "price"}, "most": {"max": "price"}});
+    let grouped = rows(&server, &json!({"group_by": "city", "figures": numbers}));
     let expected = json!([
         {"key": "Lviv", "value": {"n": 2, "total": 17, "most": 12}},
         {"key": "Oslo", "value": {"n": 1, "total": 0, "most": null}},
         {"key": "Warsaw", "value": {"n": 1, "total": 2.5, "most": 2.5}},
     ]);
     assert_eq!(grouped, expected);
-    let top = json!({"group_by": "city", "figures": figures, "order_by": "total", "descending": true, "limit": 2});
+    let top = json!({"group_by": "city", "figures": numbers, "order_by": "total", "descending": true, "limit": 2});
     let top = rows(&server, &top);
     let keys: Vec<_> = top.as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap()).collect();
     assert_eq!(keys, ["Lviv", "Warsaw"]);
@@ -76,7 +76,7 @@ fn figures_of_groups_in_any_order() {
 }
 
 #[test]
-fn a_prepared_query_is_asked_again_with_other_parameters() {
+fn prepared_query_runs_with_different_parameters() {
     let mut server = shop();
     let query = json!({
         "selector": {"city": {"$param": "city"}, "price": {"$gte": {"$param": "least"}}},
@@ -95,9 +95,9 @@ fn a_prepared_query_is_asked_again_with_other_parameters() {
     assert_eq!(ids(json!({"parameters": {"city": "Lviv", "least": 0}})), ["3", "1"]);
     assert_eq!(ids(json!({"parameters": {"city": "Lviv", "least": 6}})), ["1"]);
     assert_eq!(ids(json!({"parameters": {"city": "Warsaw", "least": 0}})), ["2"]);
-    // A value is a value, whatever it looks like.
+    // A parameter is a value, even if it looks like an operator.
     assert_eq!(ids(json!({"parameters": {"city": {"$gt": null}, "least": 0}})), [""; 0]);
-    // It sees what was written since, and pages go on.
+    // It includes later writes, and paging works.
     assert_eq!(server.put("/shop/6", &json!({"city": "Lviv", "price": 7})).status, 201);
     let page = json!({"parameters": {"city": "Lviv", "least": 0}, "limit": 2});
     assert_eq!(ids(page.clone()), ["3", "6"]);
@@ -114,7 +114,7 @@ fn a_prepared_query_is_asked_again_with_other_parameters() {
     ] {
         assert_eq!(server.post(&path, &wrong).status, 400, "{wrong}");
     }
-    // It is its maker's, and forgotten with the server.
+    // It belongs to its creator, and is lost when the server restarts.
     assert_eq!(server.post("/shop/_prepared/x", &page).json()["error"], "unknown_query");
     server.restart();
     let unknown = server.post(&path, &page);
@@ -122,7 +122,7 @@ fn a_prepared_query_is_asked_again_with_other_parameters() {
 }
 
 #[test]
-fn a_prepared_query_is_checked_at_once_and_is_its_makers() {
+fn prepared_query_is_validated_and_private() {
     let server = shop();
     for wrong in [
         json!({}),
@@ -145,10 +145,10 @@ fn a_prepared_query_is_checked_at_once_and_is_its_makers() {
     assert_eq!(server.ask_as(None, "POST", &path, Some(&json!({}))).status, 404);
 }
 
-/// What was prepared while there was no design document is asked after one came, and went.
+/// A query prepared before there was a design document is run after one was added and removed.
 #[test]
-fn design_documents_that_come_later_are_not_found_either() {
-    let server = Started::new();
+fn prepared_query_ignores_later_design_documents() {
+    let server = TestServer::new();
     server.database("shop", &[json!({"_id": "1", "city": "Lviv", "price": 12})]);
     let query = json!({"selector": {"city": {"$param": "city"}}, "fields": ["_id"]});
     let handle = server.post("/shop/_prepare", &query).json()["handle"].as_str().unwrap().to_owned();

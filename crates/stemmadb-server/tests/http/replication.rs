@@ -1,4 +1,4 @@
-//! The server as a replicator: between servers, once and continuously, through restarts.
+//! Server-side replication between servers: once, continuously, and through restarts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use stemmadb_server::{Config, Replicator, Tls};
 
-use crate::client::Started;
+use crate::client::TestServer;
 
-/// Every leaf of every document of a database: with its history, its body and its files.
-fn state(server: &Started, database: &str) -> BTreeMap<String, Value> {
+/// Every leaf of every document of a database, with history, body and files.
+fn state(server: &TestServer, database: &str) -> BTreeMap<String, Value> {
     let changes = server.get(&format!("/{database}/_changes?style=all_docs")).json();
     let rows = changes["results"].as_array().unwrap().iter().map(|row| {
         let id = row["id"].as_str().unwrap().to_owned();
@@ -26,12 +26,12 @@ fn state(server: &Started, database: &str) -> BTreeMap<String, Value> {
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "timed out: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn fill(server: &Started, database: &str) {
+fn fill(server: &TestServer, database: &str) {
     let docs: Vec<_> = (0..150).map(|n| json!({"_id": format!("d{n:03}"), "n": n, "text": "größe"})).collect();
     server.database(database, &docs);
     let revision = server.get(&format!("/{database}/d001")).json()["_rev"].as_str().unwrap().to_owned();
@@ -39,14 +39,15 @@ fn fill(server: &Started, database: &str) {
     // A conflict, and files.
     let foreign = json!({"_id": "d002", "_rev": "1-other", "n": "other"});
     server.post(&format!("/{database}/_bulk_docs"), &json!({"docs": [foreign], "new_edits": false}));
-    let files = json!({"a/b": {"data": "aGVsbG8=", "content_type": "text/plain"}, "empty": {"data": "", "content_type": "x/y"}});
+    let files = json!({"a/b": {"data": "aGVsbG8=", "content_type": "text/plain"},
+        "empty": {"data": "", "content_type": "x/y"}});
     assert_eq!(server.put(&format!("/{database}/files"), &json!({"n": 1, "_attachments": files})).status, 201);
     server.design(database, "d", json!({"filters": {"few": "function(doc, req) { return doc.n < req.query.most }"}}));
 }
 
 #[test]
-fn a_database_is_pushed_and_pulled_and_what_was_done_is_not_done_again() {
-    let (one, two) = (Started::new(), Started::new());
+fn push_and_pull_replication_resume_from_checkpoints() {
+    let (one, two) = (TestServer::new(), TestServer::new());
     fill(&one, "db");
     let push = json!({"source": "db", "target": two.url("db"), "create_target": true});
     let first = one.post("/_replicate", &push);
@@ -57,7 +58,7 @@ fn a_database_is_pushed_and_pulled_and_what_was_done_is_not_done_again() {
     assert_eq!((&again["no_changes"], &again["history"][0]["docs_read"]), (&json!(true), &json!(0)));
     one.put("/db/late", &json!({"n": 1}));
     assert_eq!(one.post("/_replicate", &push).json()["history"][0]["docs_written"], 1);
-    // And back, into another database of the first.
+    // And back into another database of the first server.
     let pull = json!({"source": two.url("db"), "target": "copy", "create_target": true});
     let pulled = one.post("/_replicate", &pull);
     assert_eq!(pulled.status, 200, "{pulled:?}");
@@ -65,8 +66,8 @@ fn a_database_is_pushed_and_pulled_and_what_was_done_is_not_done_again() {
 }
 
 #[test]
-fn a_replication_is_narrowed() {
-    let server = Started::new();
+fn replication_can_be_filtered() {
+    let server = TestServer::new();
     fill(&server, "db");
     let of = |name: &str, more: Value| {
         let mut body = json!({"source": "db", "target": name, "create_target": true});
@@ -78,13 +79,13 @@ fn a_replication_is_narrowed() {
     assert_eq!(of("ids", json!({"doc_ids": ["d003", "files", "nothing"]})), ["d003", "files"]);
     assert_eq!(of("selected", json!({"selector": {"n": {"$in": [7, 8]}}})), ["d007", "d008"]);
     let filtered = json!({"source": server.url("db"), "filter": "d/few", "query_params": {"most": "2"}});
-    // The deleted one has no number, and `undefined < 2` is false.
+    // The deleted document has no number, and `undefined < 2` is false.
     assert_eq!(of("filtered", filtered), ["d000", "files"]);
 }
 
 #[test]
-fn what_cant_be_replicated_is_told() {
-    let server = Started::new();
+fn invalid_replications_are_rejected_with_a_reason() {
+    let server = TestServer::new();
     server.database("db", &[]);
     for (body, status) in [
         (json!({"source": "db"}), 400),
@@ -102,8 +103,8 @@ fn what_cant_be_replicated_is_told() {
 }
 
 #[test]
-fn a_continuous_replication_goes_on_until_it_is_cancelled() {
-    let server = Started::new();
+fn continuous_replication_runs_until_cancelled() {
+    let server = TestServer::new();
     server.database("a", &[]);
     server.database("b", &[]);
     let wanted = json!({"source": "a", "target": "b", "continuous": true});
@@ -122,15 +123,15 @@ fn a_continuous_replication_goes_on_until_it_is_cancelled() {
 }
 
 #[test]
-fn two_servers_agree_through_restarts_of_either() {
-    let (mut one, mut two) = (Started::new(), Started::new());
+fn servers_converge_through_restarts() {
+    let (mut one, mut two) = (TestServer::new(), TestServer::new());
     fill(&one, "db");
     two.database("db", &[json!({"_id": "own", "n": 2})]);
     one.database("_replicator", &[]);
     let there = two.url("db");
     one.put("/_replicator/push", &json!({"source": one.url("db"), "target": there, "continuous": true}));
     one.put("/_replicator/pull", &json!({"source": there, "target": "db", "continuous": true}));
-    let agree = |one: &Started, two: &Started| until("both agree", || state(one, "db") == state(two, "db"));
+    let agree = |one: &TestServer, two: &TestServer| until("both agree", || state(one, "db") == state(two, "db"));
     agree(&one, &two);
     assert!(state(&one, "db").contains_key("own"));
     two.restart();
@@ -143,22 +144,23 @@ fn two_servers_agree_through_restarts_of_either() {
     until("what was written arrives", || one.get("/db/later").status == 200 && two.get("/db/last").status == 200);
     agree(&one, &two);
     let docs = one.get("/_scheduler/docs").json();
-    let told: Vec<_> = docs["docs"].as_array().unwrap().iter().map(|doc| (&doc["doc_id"], &doc["state"])).collect();
-    assert_eq!(told.len(), 2, "{docs}");
-    // Taken away, it ends.
+    let reported: Vec<_> = docs["docs"].as_array().unwrap().iter().map(|doc| (&doc["doc_id"], &doc["state"])).collect();
+    assert_eq!(reported.len(), 2, "{docs}");
+    // Deleting the document ends the replication.
     let revision = one.get("/_replicator/pull").json()["_rev"].as_str().unwrap().to_owned();
     one.delete(&format!("/_replicator/pull?rev={revision}"));
     until("the job is gone", || one.get("/_scheduler/jobs").json()["total_rows"] == 1);
 }
 
 #[test]
-fn a_document_that_asks_for_one_run_is_done_once() {
-    let mut server = Started::new();
+fn replicator_document_for_one_run_runs_once() {
+    let mut server = TestServer::new();
     fill(&server, "db");
     server.database("_replicator", &[json!({"_id": "once", "source": "db", "target": "copy", "create_target": true})]);
     server.put("/_replicator/wrong", &json!({"source": "db"}));
-    let state_of =
-        |server: &Started, id: &str| server.get(&format!("/_scheduler/docs/_replicator/{id}")).json()["state"].clone();
+    let state_of = |server: &TestServer, id: &str| {
+        server.get(&format!("/_scheduler/docs/_replicator/{id}")).json()["state"].clone()
+    };
     until("it is done", || state_of(&server, "once") == "completed");
     until("it is refused", || state_of(&server, "wrong") == "failed");
     assert_eq!(state(&server, "copy"), state(&server, "db"));
@@ -168,13 +170,13 @@ fn a_document_that_asks_for_one_run_is_done_once() {
     assert_eq!(server.get("/copy").status, 404);
 }
 
-/// A server that speaks with encryption only, with a certificate for `localhost` that nobody else trusts; where it is, and the certificate.
-fn encrypted(place: &std::path::Path) -> (Started, impl Fn(&str) -> String, std::path::PathBuf) {
+/// A TLS-only server with a self-signed certificate for `localhost`; returns its URLs and the certificate.
+fn encrypted(place: &std::path::Path) -> (TestServer, impl Fn(&str) -> String, std::path::PathBuf) {
     encrypted_from(place, 4096)
 }
 
-/// The same with a certificate that ends with the beginning of this year.
-fn encrypted_from(place: &std::path::Path, end: i32) -> (Started, impl Fn(&str) -> String, std::path::PathBuf) {
+/// The same, with a certificate that expires at the beginning of this year.
+fn encrypted_from(place: &std::path::Path, end: i32) -> (TestServer, impl Fn(&str) -> String, std::path::PathBuf) {
     let (certificate, key) = (place.join("certificate.pem"), place.join("key.pem"));
     let mut wanted = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     wanted.not_after = rcgen::date_time_ymd(end, 1, 1);
@@ -182,17 +184,17 @@ fn encrypted_from(place: &std::path::Path, end: i32) -> (Started, impl Fn(&str) 
     std::fs::write(&key, pair.serialize_pem()).unwrap();
     std::fs::write(&certificate, wanted.self_signed(&pair).unwrap().pem()).unwrap();
     let tls = Tls { certificate: certificate.clone(), key };
-    let server = Started::with(|config| Config { tls: Some(tls), ..config });
+    let server = TestServer::with(|config| Config { tls: Some(tls), ..config });
     let port = server.address().port();
     (server, move |host: &str| format!("https://admin:secret@{host}:{port}/db"), certificate)
 }
 
 #[test]
-fn another_server_is_reached_with_encryption_if_its_certificate_is_trusted() {
+fn tls_replication_requires_a_trusted_certificate() {
     let place = tempfile::tempdir().unwrap();
     let (_other, url, certificate) = encrypted(place.path());
     let trusting = Replicator { ca: Some(certificate), ..Replicator::default() };
-    let one = Started::with(|config| Config { replicator: trusting.clone(), ..config });
+    let one = TestServer::with(|config| Config { replicator: trusting.clone(), ..config });
     fill(&one, "db");
     let push = json!({"source": "db", "target": url("localhost"), "create_target": true});
     let pushed = one.post("/_replicate", &push);
@@ -200,8 +202,8 @@ fn another_server_is_reached_with_encryption_if_its_certificate_is_trusted() {
     let pull = json!({"source": url("localhost"), "target": "copy", "create_target": true});
     assert_eq!(one.post("/_replicate", &pull).status, 200);
     assert_eq!(state(&one, "copy"), state(&one, "db"));
-    // A certificate of somebody who is not trusted, and one for another name.
-    let wary = Started::new();
+    // An untrusted certificate, and a certificate for another name.
+    let wary = TestServer::new();
     wary.database("db", &[]);
     for (server, host) in [(&wary, "localhost"), (&one, "127.0.0.1")] {
         let refused = server.post("/_replicate", &json!({"source": url(host), "target": "db"}));
@@ -213,11 +215,11 @@ fn another_server_is_reached_with_encryption_if_its_certificate_is_trusted() {
 }
 
 #[test]
-fn a_server_whose_certificate_is_over_is_not_believed() {
+fn expired_certificate_is_rejected() {
     let place = tempfile::tempdir().unwrap();
     let (other, url, certificate) = encrypted_from(place.path(), 2001);
     let trusting = Replicator { ca: Some(certificate), ..Replicator::default() };
-    let one = Started::with(|config| Config { replicator: trusting.clone(), ..config });
+    let one = TestServer::with(|config| Config { replicator: trusting.clone(), ..config });
     one.database("db", &[json!({"_id": "a"})]);
     for job in [
         json!({"source": url("localhost"), "target": "db"}),
@@ -231,17 +233,19 @@ fn a_server_whose_certificate_is_over_is_not_believed() {
     drop(other);
 }
 
-/// A validation that refuses one revision, here one of a document that was deleted and made anew, ended the whole replication in CouchDB
-/// (its issue 1418).
+/// In CouchDB, a validation that refused one revision (here of a document that was deleted and recreated) ended the
+/// whole replication (CouchDB issue 1418).
 #[test]
-fn what_a_validation_refuses_is_counted_and_the_rest_arrives() {
-    let (one, two) = (Started::new(), Started::new());
+fn validation_failures_are_counted_and_others_replicated() {
+    let (one, two) = (TestServer::new(), TestServer::new());
     one.database("db", &[json!({"_id": "anew", "type": "x"}), json!({"_id": "before", "type": "x"})]);
     let revision = one.get("/db/anew").json()["_rev"].as_str().unwrap().to_owned();
     one.delete(&format!("/db/anew?rev={revision}"));
     assert_eq!(one.put("/db/anew", &json!({"n": 2})).status, 201);
     assert_eq!(one.put("/db/after", &json!({"type": "x"})).status, 201);
-    let guard = json!({"validate_doc_update": "function(doc) { if (!doc._deleted && !doc.type) throw({forbidden: 'no type'}) }"});
+    let guard = json!({
+        "validate_doc_update": "function(doc) { if (!doc._deleted && !doc.type) throw({forbidden: 'no type'}) }",
+    });
     for (at, job, target) in [
         (&one, json!({"source": "db", "target": two.url("pushed")}), "pushed"),
         (&two, json!({"source": one.url("db"), "target": "pulled"}), "pulled"),
@@ -253,16 +257,17 @@ fn what_a_validation_refuses_is_counted_and_the_rest_arrives() {
         assert_eq!((done.status, &counts["docs_written"], &counts["doc_write_failures"]), (200, &json!(2), &json!(1)));
         let status = |id: &str| two.get(&format!("/{target}/{id}")).status;
         assert_eq!((status("before"), status("after"), status("anew")), (200, 200, 404), "{target}");
-        // The same again: nothing is left to do.
+        // The same again: there is nothing left to replicate.
         let again = at.post("/_replicate", &job).json();
         assert_eq!(again["history"][0]["docs_written"].as_u64().unwrap_or(0), 0, "{again}");
     }
 }
 
-/// Histories that were cut short on the way share no ancestor any more: the newer one wins everywhere, and the older one is a conflict everywhere.
+/// Histories that were truncated in transfer have no common ancestor: the newer one wins everywhere, and the older one
+/// is a conflict everywhere.
 #[test]
-fn histories_that_were_cut_short_come_to_the_same_everywhere() {
-    let (one, two) = (Started::new(), Started::new());
+fn truncated_histories_converge() {
+    let (one, two) = (TestServer::new(), TestServer::new());
     one.database("db", &[json!({"_id": "d", "n": 1})]);
     two.database("db", &[]);
     for server in [&one, &two] {
@@ -285,25 +290,29 @@ fn histories_that_were_cut_short_come_to_the_same_everywhere() {
     both_ways();
     assert_eq!(state(&one, "db"), state(&two, "db"));
     for server in [&one, &two] {
-        let told = server.get("/db/d?conflicts=true&revs=true").json();
-        assert_eq!((&told["n"], told["_conflicts"].as_array().map(Vec::len)), (&json!(9), Some(1)), "{told}");
-        assert_eq!(told["_revisions"]["ids"].as_array().unwrap().len(), 3, "{told}");
+        let reported = server.get("/db/d?conflicts=true&revs=true").json();
+        assert_eq!(
+            (&reported["n"], reported["_conflicts"].as_array().map(Vec::len)),
+            (&json!(9), Some(1)),
+            "{reported}"
+        );
+        assert_eq!(reported["_revisions"]["ids"].as_array().unwrap().len(), 3, "{reported}");
     }
 }
 
 #[test]
-fn hosts_that_are_not_named_are_not_reached() {
+fn unlisted_hosts_are_not_contacted() {
     let hosts = Replicator { hosts: vec!["db.example".to_owned()], ..Replicator::default() };
-    let server = Started::with(|config| Config { replicator: hosts.clone(), ..config });
+    let server = TestServer::with(|config| Config { replicator: hosts.clone(), ..config });
     server.database("db", &[json!({"_id": "a"})]);
     let refused =
         server.post("/_replicate", &json!({"source": server.url("db"), "target": "copy", "create_target": true}));
     assert_eq!(refused.status, 403, "{refused:?}");
     assert!(refused.json()["reason"].as_str().unwrap().contains("replicator.hosts"), "{refused:?}");
-    // Its own databases are not reached by an address.
+    // Local databases are not accessed by URL.
     let own = server.post("/_replicate", &json!({"source": "db", "target": "copy", "create_target": true}));
     assert_eq!((own.status, server.get("/copy/a").status), (200, 200), "{own:?}");
-    // A document that wants what may not be is told so, and others go on.
+    // A document with a forbidden host reports it, and others continue.
     server.database("_replicator", &[json!({"_id": "far", "source": server.url("db"), "target": "x"})]);
     server.put("/_replicator/near", &json!({"source": "db", "target": "y", "create_target": true}));
     until("it is done", || server.get("/_replicator/near").json()["_replication_state"] == "completed");
@@ -311,8 +320,8 @@ fn hosts_that_are_not_named_are_not_reached() {
 }
 
 #[test]
-fn a_document_shows_how_its_replication_ended() {
-    let server = Started::new();
+fn replicator_document_shows_the_outcome() {
+    let server = TestServer::new();
     fill(&server, "db");
     server.database("_replicator", &[json!({"_id": "once", "source": "db", "target": "copy", "create_target": true})]);
     server.put("/_replicator/wrong", &json!({"source": "nothing", "target": "copy"}));
@@ -325,13 +334,13 @@ fn a_document_shows_how_its_replication_ended() {
     let time = once["_replication_state_time"].as_str().unwrap();
     assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 20, "{time}");
     assert!(once["_rev"].as_str().unwrap().starts_with("1-"), "no revision is made by it: {once}");
-    // It is shown wherever the document is, and no tag says that nothing changed.
+    // The status is included wherever the document is read, and no ETag hides a change of it.
     let listed = server.get("/_replicator/_all_docs?include_docs=true&key=%22once%22").json();
     assert_eq!(listed["rows"][0]["doc"], once);
     assert!(server.get("/_replicator/once").header("etag").is_none());
     until("it fails", || doc("wrong")["_replication_state"] == "failed");
     assert!(doc("wrong")["_replication_state_reason"].as_str().unwrap().contains("not_found"), "{}", doc("wrong"));
-    // Sent back as it was read, it asks again.
+    // Writing the document back unchanged starts the replication again.
     server.delete("/copy");
     assert_eq!(server.put("/_replicator/once", &once).status, 201);
     until("it is done again", || {
@@ -342,29 +351,29 @@ fn a_document_shows_how_its_replication_ended() {
 }
 
 #[test]
-fn what_fails_is_tried_again_later_and_later_and_tells_when() {
-    let gone = Started::new();
+fn failed_replication_retries_with_backoff() {
+    let gone = TestServer::new();
     let address = gone.address();
     let url = gone.url("db");
     drop(gone);
-    let server = Started::new();
+    let server = TestServer::new();
     server.database(
         "_replicator",
         &[json!({"_id": "pull", "source": url, "target": "db", "create_target": true, "continuous": true})],
     );
     let job = || server.get("/_scheduler/docs/_replicator/pull").json();
     until("it fails twice", || job()["error_count"].as_u64() >= Some(2) && job()["state"] == "crashing");
-    let told = job();
-    assert!(told["retry_at"].as_str() > told["last_updated"].as_str(), "{told}");
-    assert!(told["info"]["error"].as_str().unwrap().contains("refused"), "{told}");
+    let reported = job();
+    assert!(reported["retry_at"].as_str() > reported["last_updated"].as_str(), "{reported}");
+    assert!(reported["info"]["error"].as_str().unwrap().contains("refused"), "{reported}");
     let history: Vec<_> =
-        told["history"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
+        reported["history"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(history, ["crashed", "started", "crashed", "started", "added"]);
-    let crashed: Vec<&str> = [0, 2].iter().map(|at| told["history"][*at]["timestamp"].as_str().unwrap()).collect();
-    assert!(crashed[0] > crashed[1], "{told}");
-    assert!(told["history"][0]["reason"].as_str().unwrap().contains("refused"), "{told}");
-    assert_eq!(server.get("/_scheduler/jobs").json()["jobs"][0]["error_count"], told["error_count"]);
-    let back = Started::with(|config| Config { address, ..config });
+    let crashed: Vec<&str> = [0, 2].iter().map(|at| reported["history"][*at]["timestamp"].as_str().unwrap()).collect();
+    assert!(crashed[0] > crashed[1], "{reported}");
+    assert!(reported["history"][0]["reason"].as_str().unwrap().contains("refused"), "{reported}");
+    assert_eq!(server.get("/_scheduler/jobs").json()["jobs"][0]["error_count"], reported["error_count"]);
+    let back = TestServer::with(|config| Config { address, ..config });
     back.database("db", &[json!({"_id": "late"})]);
     until("it arrives", || server.get("/db/late").status == 200);
     until("all is well", || {
@@ -373,14 +382,14 @@ fn what_fails_is_tried_again_later_and_later_and_tells_when() {
 }
 
 #[test]
-fn what_is_too_large_together_goes_in_parts() {
+fn large_batches_are_split() {
     let narrow = || {
-        Started::with(|mut config| {
+        TestServer::with(|mut config| {
             config.limits.body_bytes = 20_000;
             config
         })
     };
-    let (one, small) = (Started::new(), narrow());
+    let (one, small) = (TestServer::new(), narrow());
     let docs: Vec<_> = (0..60).map(|n| json!({"_id": format!("d{n:02}"), "text": "x".repeat(1500 + n)})).collect();
     one.database("db", &docs);
     let push = json!({"source": "db", "target": small.url("db"), "create_target": true});
@@ -391,7 +400,7 @@ fn what_is_too_large_together_goes_in_parts() {
     let pulled = small.post("/_replicate", &pull);
     assert_eq!((pulled.status, &pulled.json()["history"][0]["docs_written"]), (200, &json!(60)), "{pulled:?}");
     assert_eq!(state(&small, "pulled"), state(&one, "db"));
-    // One that is too large by itself is counted, and the others arrive.
+    // A document that exceeds the limit by itself is counted as a failure, and the others are replicated.
     one.put("/db/huge", &json!({"text": "x".repeat(30_000)}));
     one.put("/db/next", &json!({"n": 1}));
     let counts = one.post("/_replicate", &push).json()["history"][0].clone();
@@ -399,15 +408,15 @@ fn what_is_too_large_together_goes_in_parts() {
     assert_eq!((small.get("/db/next").status, small.get("/db/huge").status), (200, 404));
 }
 
-/// Found while three servers were cut from each other again and again: the pause after a failure was never made short again, so that a
-/// replication that had failed ten times in a year stood still for ten minutes at the eleventh.
+/// Regression test: the delay after a failure was never reset, so a replication that had failed ten times in a year
+/// paused for ten minutes after the eleventh failure. Found by partitioning three servers repeatedly.
 #[test]
-fn what_was_well_meanwhile_is_tried_again_as_soon_as_at_first() {
-    let gone = Started::new();
+fn success_resets_the_retry_delay() {
+    let gone = TestServer::new();
     let (address, url) = (gone.address(), gone.url("db"));
     drop(gone);
     let waits = Replicator { retry_wait: Duration::from_millis(100), ..Replicator::default() };
-    let server = Started::with(|config| Config { replicator: waits.clone(), ..config });
+    let server = TestServer::with(|config| Config { replicator: waits.clone(), ..config });
     server.database(
         "_replicator",
         &[json!({"_id": "pull", "source": url, "target": "db", "create_target": true, "continuous": true})],
@@ -415,7 +424,7 @@ fn what_was_well_meanwhile_is_tried_again_as_soon_as_at_first() {
     let job = || server.get("/_scheduler/docs/_replicator/pull").json();
     let failures = |job: &Value| job["error_count"].as_u64().unwrap_or(0);
     until("it fails often", || failures(&job()) >= 6);
-    let back = Started::with(|config| Config { address, ..config });
+    let back = TestServer::with(|config| Config { address, ..config });
     back.database("db", &[json!({"_id": "a"})]);
     until("it is well", || {
         let job = job();
@@ -423,17 +432,17 @@ fn what_was_well_meanwhile_is_tried_again_as_soon_as_at_first() {
     });
     let before = failures(&job());
     drop(back);
-    let mut told = Value::Null;
+    let mut reported = Value::Null;
     until("it fails again, and waits", || {
-        told = job();
-        failures(&told) > before && !told["retry_at"].is_null()
+        reported = job();
+        failures(&reported) > before && !reported["retry_at"].is_null()
     });
-    // What it says of its pause, not how long that takes: a tenth of a second after the first failure, twice as long after each further one,
-    // told in whole seconds. Were it not short again, it were six or more.
+    // Checks the reported delay instead of waiting for it: a tenth of a second after the first failure, twice as long
+    // after each further one, reported in whole seconds. Without the reset it would be at least six.
     let second = |time: &Value| {
         let fields: Vec<u64> = time.as_str().unwrap()[11..19].split(':').map(|field| field.parse().unwrap()).collect();
         (fields[0] * 60 + fields[1]) * 60 + fields[2]
     };
-    let pause = (86_400 + second(&told["retry_at"]) - second(&told["history"][0]["timestamp"])) % 86_400;
-    assert_eq!(pause, (100 << (failures(&told) - before - 1)) / 1000, "{told}");
+    let pause = (86_400 + second(&reported["retry_at"]) - second(&reported["history"][0]["timestamp"])) % 86_400;
+    assert_eq!(pause, (100 << (failures(&reported) - before - 1)) / 1000, "{reported}");
 }

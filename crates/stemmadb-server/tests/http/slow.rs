@@ -1,4 +1,4 @@
-//! Clients that read slowly: they hold nobody up.
+//! Slow clients do not block others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,28 +8,28 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Limits};
 
-use crate::client::{Started, basic};
+use crate::client::{TestServer, basic};
 
-/// More than tokio's blocking pool has threads.
+/// More than the number of threads in tokio's blocking pool.
 const READER_COUNT: usize = 600;
 
-/// A database whose listing is longer than what sockets take before anybody reads.
-fn filled() -> Started {
-    // Who reads slowly is not cut, however slow the machine.
-    filled_and_patient_for(Duration::from_secs(600))
+/// A database whose listing is longer than what the socket buffers hold.
+fn filled() -> TestServer {
+    // Slow readers are not disconnected, however slow the machine.
+    filled_with_stall_timeout(Duration::from_secs(600))
 }
 
-fn filled_and_patient_for(stall_timeout: Duration) -> Started {
+fn filled_with_stall_timeout(stall_timeout: Duration) -> TestServer {
     let limits = Limits { stall_timeout, ..Limits::default() };
-    let server = Started::with(|config| Config { limits, ..config });
+    let server = TestServer::with(|config| Config { limits, ..config });
     let docs: Vec<Value> =
         (0..100).map(|n| json!({"_id": format!("{n:03}"), "n": n, "text": "x".repeat(80_000)})).collect();
     server.database("slow", &docs);
     server
 }
 
-/// A client that has read the beginning of an answer, and reads no more.
-fn slow_reader(server: &Started, path: &str) -> TcpStream {
+/// A client that reads the beginning of a response and then stops.
+fn slow_reader(server: &TestServer, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
     let credentials = basic("admin", "secret");
@@ -41,24 +41,25 @@ fn slow_reader(server: &Started, path: &str) -> TcpStream {
     stream
 }
 
-/// As many files as may be open: each connection is two here.
+/// Raises the limit of open files: each connection needs two here.
 fn allow_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }
 
 #[test]
-fn slow_senders_hold_up_nobody_but_each_other() {
+fn slow_senders_delay_only_each_other() {
     allow_files();
     let patient = Limits { stall_timeout: Duration::from_secs(300), ..Limits::default() };
-    let server = Started::with(|config| Config { limits: patient, ..config });
+    let server = TestServer::with(|config| Config { limits: patient, ..config });
     server.database("slow", &[json!({"_id": "a"})]);
     let credentials = basic("admin", "secret");
     let begin = |n: usize| {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let head = format!(
-            "PUT /slow/doc-{n}/file HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\nExpect: 100-continue\r\nContent-Length: 10\r\nConnection: close\r\n\r\n"
+            "PUT /slow/doc-{n}/file HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credentials}\r\nExpect: \
+            100-continue\r\nContent-Length: 10\r\nConnection: close\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream
@@ -75,13 +76,13 @@ fn slow_senders_hold_up_nobody_but_each_other() {
     let mut rest = String::new();
     first.read_to_string(&mut rest).unwrap();
     assert!(rest.starts_with("HTTP/1.1 201"), "{rest}");
-    // Once they are gone there is room again.
+    // When they disconnect, their memory is available again.
     drop(others);
     assert_eq!(server.send_as_admin("PUT", "/slow/late/file", &[], b"late").status, 201);
 }
 
 #[test]
-fn slow_readers_hold_nobody_up() {
+fn slow_readers_block_nobody() {
     allow_files();
     let server = filled();
     let paths = ["/slow/_all_docs?include_docs=true", "/slow/_changes?include_docs=true&descending=true"];
@@ -92,7 +93,7 @@ fn slow_readers_hold_nobody_up() {
     assert_eq!(written.status, 201);
     let listed = server.get("/slow/_all_docs?startkey=%22a%22&include_docs=true").json();
     assert_eq!(listed["rows"].as_array().unwrap().len(), 3);
-    // Whoever goes on reading gets all of what there was when they began.
+    // A client that continues reading gets the complete state as of its request.
     let mut rest = String::new();
     let mut reader = readers.swap_remove(0);
     reader.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
@@ -101,15 +102,16 @@ fn slow_readers_hold_nobody_up() {
     assert!(!rest.contains("\"id\":\"new\""));
 }
 
-/// What a client that reads nothing leaves waiting is cut, on the side of the server too; and what it reads at last tells of it.
+/// A client that does not read is disconnected, also on the server's side, and can detect the truncation when it reads
+/// later.
 #[test]
-fn who_takes_nothing_is_cut_and_can_tell() {
-    let server = filled_and_patient_for(Duration::from_secs(1));
+fn stalled_reader_is_disconnected_detectably() {
+    let server = filled_with_stall_timeout(Duration::from_secs(1));
     let text = "y".repeat(7_000_000);
     server.database("long", &[json!({"_id": "one", "text": text})]);
-    // But for the one that asks.
+    // Except the connection of the monitoring request.
     let no_connection_is_left = || server.get("/_node/_local/_system").json()["connections"] == 1;
-    // Made piece by piece; made at once.
+    // A streamed response, and one that is built completely.
     for path in ["/slow/_all_docs?include_docs=true", "/long/one"] {
         let mut reader = slow_reader(&server, path);
         let begun = Instant::now();
@@ -118,7 +120,7 @@ fn who_takes_nothing_is_cut_and_can_tell() {
             std::thread::sleep(Duration::from_millis(50));
         }
         let mut rest = Vec::new();
-        // What the sockets held, and then an end that is none.
+        // The content of the socket buffers, followed by an end that is not a valid end of the response.
         let ended = reader.read_to_end(&mut rest);
         let is_whole = rest.ends_with(b"0\r\n\r\n") || rest.len() > 7_000_000;
         assert!(!is_whole, "{path}: {} bytes, {ended:?}", rest.len());
@@ -126,7 +128,7 @@ fn who_takes_nothing_is_cut_and_can_tell() {
 }
 
 #[test]
-fn changes_downwards_are_those_upwards() {
+fn descending_changes_are_the_reverse_of_ascending() {
     let server = filled();
     let rows = |path: &str| server.get(path).json()["results"].as_array().unwrap().clone();
     let upwards = rows("/slow/_changes?include_docs=true");

@@ -1,4 +1,5 @@
-//! Messages that two servers could take apart differently: this one refuses them and hangs up, so that what follows is nobody's request.
+//! Request smuggling: messages that two servers could delimit differently are refused and the connection is closed, so
+//! that the rest is never read as a request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,13 +8,13 @@ use std::time::Duration;
 use serde_json::json;
 use stemmadb_server::{Config, Limits};
 
-use crate::client::{Started, answer_to};
+use crate::client::{TestServer, raw_response};
 
-/// What would be taken for a request if the message before it ended elsewhere.
+/// A request that would be read if the message before it ended elsewhere.
 const SMUGGLED: &str = "GET /db/smuggled HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// Fields that leave open where a message ends.
-const UNCLEAR: [&str; 13] = [
+/// Header fields that make the end of a message ambiguous.
+const AMBIGUOUS: [&str; 13] = [
     "Content-Length: 3\r\nContent-Length: 4",
     "Content-Length: 3, 4",
     "Content-Length: +5",
@@ -30,35 +31,35 @@ const UNCLEAR: [&str; 13] = [
 ];
 
 /// A message with such fields.
-fn unclear(fields: &str) -> String {
+fn ambiguous(fields: &str) -> String {
     format!("POST /db HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n0\r\n\r\n{SMUGGLED}")
 }
 
-fn server() -> Started {
-    // Who waits for more of a message does so for a moment only.
+fn server() -> TestServer {
+    // Clients that have not completed a message are disconnected soon.
     let moment = Duration::from_secs(1);
     let limits = Limits { head_timeout: moment, stall_timeout: moment, ..Limits::default() };
-    let server = Started::with(|config| Config { limits, ..config });
+    let server = TestServer::with(|config| Config { limits, ..config });
     server.database("db", &[json!({"_id": "a"})]);
     server
 }
 
-/// How many answers came, and the first one's status.
+/// The number of responses, and the status of the first one.
 fn answers(address: SocketAddr, message: &str) -> (usize, Option<u16>) {
-    let answer = answer_to(address, message.as_bytes());
+    let answer = raw_response(address, message.as_bytes());
     let status = answer.get(9..12).and_then(|status| status.parse().ok());
     (answer.matches("HTTP/1.1 ").count(), status)
 }
 
 #[test]
-fn lengths_that_are_unclear_are_refused() {
+fn ambiguous_lengths_are_rejected() {
     let server = server();
-    for fields in UNCLEAR {
-        assert_eq!(answers(server.address(), &unclear(fields)), (1, Some(400)), "{fields}");
+    for fields in AMBIGUOUS {
+        assert_eq!(answers(server.address(), &ambiguous(fields)), (1, Some(400)), "{fields}");
     }
 }
 
-/// What is sent, up to what it ends with.
+/// Reads up to a terminator.
 fn received(stream: &mut TcpStream, end: &str) -> String {
     let mut message = Vec::new();
     while !message.ends_with(end.as_bytes()) {
@@ -70,12 +71,13 @@ fn received(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(message).unwrap()
 }
 
-/// A server that makes of each message what it can: it reads chunks whatever the fields say, and answers all requests it comes upon.
+/// A deliberately lenient server: it reads chunks regardless of other fields, and responds to every request that it
+/// finds.
 fn lenient() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        for mut stream in listener.incoming().take(UNCLEAR.len()).flatten() {
+        for mut stream in listener.incoming().take(AMBIGUOUS.len()).flatten() {
             let text = received(&mut stream, SMUGGLED);
             let requests = text.split("\r\n0\r\n\r\n").count();
             stream.write_all("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".repeat(requests).as_bytes()).unwrap();
@@ -84,35 +86,37 @@ fn lenient() -> SocketAddr {
     address
 }
 
-/// That the messages are what they are meant to be, and that the test sees it.
+/// Verifies the messages and the detection: with a lenient server the tests fail.
 #[test]
-fn a_server_that_is_not_strict_is_noticed() {
+fn lenient_server_is_detected() {
     let address = lenient();
-    for fields in UNCLEAR {
-        assert_eq!(answers(address, &unclear(fields)), (2, Some(200)), "{fields}");
+    for fields in AMBIGUOUS {
+        assert_eq!(answers(address, &ambiguous(fields)), (2, Some(200)), "{fields}");
     }
 }
 
-/// How a client of HTTP's second version begins: it knows that the server speaks it, or asks for it.
-const KNOWING: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const ASKING: &str = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n";
+/// The preface of an HTTP/2 client with prior knowledge, and an upgrade request.
+const PRIOR_KNOWLEDGE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const UPGRADE_REQUEST: &str = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n\
+    Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n";
 
-/// Whether a server answers these two as if there were HTTP's first version only: a refusal, and the answer to what was asked.
-fn speaks_one_version(address: SocketAddr) -> bool {
-    let known = answer_to(address, KNOWING.as_bytes());
+/// Whether a server handles both as HTTP/1 only: it refuses the first and responds to the second as if there were no
+/// upgrade.
+fn speaks_http1_only(address: SocketAddr) -> bool {
+    let known = raw_response(address, PRIOR_KNOWLEDGE.as_bytes());
     let closing = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     (known.is_empty() || known.starts_with("HTTP/1.1 400 "))
         && answers(address, &format!("{ASKING}{closing}")) == (2, Some(200))
 }
 
-/// Of HTTP there is one version here: its second one's floods (resets, continuations, settings) can't be sent.
+/// The server speaks HTTP/1 only, so HTTP/2 floods (resets, continuations, settings) do not apply.
 #[test]
-fn another_version_is_not_spoken() {
-    assert!(speaks_one_version(server().address()));
+fn http2_is_not_spoken() {
+    assert!(speaks_http1_only(server().address()));
 }
 
 #[test]
-fn a_server_of_another_version_is_noticed() {
+fn http2_server_is_detected() {
     let settings = &b"\0\0\0\x04\0\0\0\0\0"[..];
     let switched = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
     let right = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -128,12 +132,12 @@ fn a_server_of_another_version_is_noticed() {
                 stream.write_all(answer).unwrap();
             }
         });
-        assert_eq!(speaks_one_version(address), is_one, "{to_who_knows:?} {to_who_asks:?}");
+        assert_eq!(speaks_http1_only(address), is_one, "{to_who_knows:?} {to_who_asks:?}");
     }
 }
 
 #[test]
-fn a_length_beside_chunks_ends_the_connection() {
+fn length_with_chunks_closes_the_connection() {
     let server = server();
     for fields in [
         "Content-Length: 5\r\nTransfer-Encoding: chunked",
@@ -146,7 +150,7 @@ fn a_length_beside_chunks_ends_the_connection() {
 }
 
 #[test]
-fn heads_that_are_written_wrongly_are_refused() {
+fn malformed_heads_are_rejected() {
     let server = server();
     for head in [
         "GET / HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n",
@@ -169,7 +173,7 @@ fn heads_that_are_written_wrongly_are_refused() {
 }
 
 #[test]
-fn two_hosts_are_refused() {
+fn duplicate_host_headers_are_rejected() {
     let server = server();
     for hosts in [
         "Host: localhost\r\nHost: evil.example",
@@ -182,7 +186,7 @@ fn two_hosts_are_refused() {
 }
 
 #[test]
-fn chunks_that_are_written_wrongly_end_the_connection() {
+fn malformed_chunks_close_the_connection() {
     let server = server();
     for chunks in [
         "5\r\nab\r\n0\r\n\r\n",
@@ -196,12 +200,13 @@ fn chunks_that_are_written_wrongly_end_the_connection() {
         "zz\r\n",
     ] {
         let message = format!(
-            "POST /_session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}{SMUGGLED}"
+            "POST /_session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: \
+            chunked\r\n\r\n{chunks}{SMUGGLED}"
         );
         let (count, status) = answers(server.address(), &message);
         assert!(count <= 1 && status.is_none_or(|status| status >= 400), "{chunks:?}: {count} answers, {status:?}");
     }
-    // Very long extensions of chunks are no way to keep a thread busy.
+    // Very long chunk extensions do not keep a thread busy.
     let message = format!(
         "POST /_session HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{}",
         format!("1;{}\r\na\r\n", "x".repeat(1000)).repeat(100)
@@ -210,11 +215,12 @@ fn chunks_that_are_written_wrongly_end_the_connection() {
 }
 
 #[test]
-fn what_is_right_is_answered_one_after_the_other() {
+fn valid_pipelined_requests_are_answered_in_order() {
     let server = server();
-    let two = "POST /_session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let two = "POST /_session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}GET /_up HTTP/1.1\r\nHost: \
+    localhost\r\nConnection: close\r\n\r\n";
     assert_eq!(answers(server.address(), two).0, 2);
-    // A method in a header or a parameter is no method.
+    // A method name in a header or a parameter is not a method.
     for name in ["X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method"] {
         assert_eq!(
             server.send_as_admin("GET", "/db/a?_method=DELETE&method=DELETE", &[(name, "DELETE")], b"").status,

@@ -1,4 +1,4 @@
-//! Feeds last for days: they end soon after whoever asked for them may not read them any more.
+//! Long-lived feeds end soon after their client loses the right to read them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,11 +9,11 @@ use stemmadb::testing::Clock;
 use stemmadb_server::{Config, JwtAlgorithm, JwtKey};
 
 use crate::auth::prepare;
-use crate::client::{Started, basic};
+use crate::client::{TestServer, basic};
 use crate::jwt;
 
-/// By far longer than feeds go on.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Much longer than a feed may continue.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 const FEEDS: [&str; 4] = [
     "/db/_changes?feed=continuous&since=now&heartbeat=100",
@@ -22,16 +22,16 @@ const FEEDS: [&str; 4] = [
     "/db/_watch?selector=%7B%22x%22%3A%22none%22%7D&heartbeat=1000",
 ];
 
-/// A feed that has begun, and beats.
+/// A feed that has started and sends heartbeats.
 struct Feed {
     name: String,
     stream: TcpStream,
 }
 
 impl Feed {
-    fn begin(server: &Started, who: &str, header: &str, path: &str) -> Self {
+    fn begin(server: &TestServer, who: &str, header: &str, path: &str) -> Self {
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
             .write_all(
                 format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n\r\n").as_bytes(),
@@ -41,31 +41,31 @@ impl Feed {
         stream.read_exact(&mut status).unwrap();
         assert_eq!(&status, b"HTTP/1.1 200", "{who} {path}");
         let mut feed = Feed { name: format!("{who} {path}"), stream };
-        assert!(feed.goes_on(), "{} ended at once", feed.name);
+        assert!(feed.continues(), "{} ended at once", feed.name);
         feed
     }
 
-    /// Whether more comes.
-    fn goes_on(&mut self) -> bool {
+    /// Whether more data arrives.
+    fn continues(&mut self) -> bool {
         matches!(self.stream.read(&mut [0; 4096]), Ok(1..))
     }
 
     fn ends(&mut self) {
         let begun = Instant::now();
-        while self.goes_on() {
-            assert!(begun.elapsed() < PATIENCE, "{} goes on", self.name);
+        while self.continues() {
+            assert!(begun.elapsed() < TIMEOUT, "{} goes on", self.name);
         }
     }
 }
 
-fn token(server: &Started, wanted: &Value) -> String {
+fn token(server: &TestServer, wanted: &Value) -> String {
     let made = server.post("/_tokens", wanted);
     assert_eq!(made.status, 201, "{made:?}");
     format!("Authorization: Bearer {}", made.json()["token"].as_str().unwrap())
 }
 
-/// Makes a user; returns a header with their session.
-fn user(server: &Started, name: &str) -> String {
+/// Creates a user; returns a header with their session.
+fn user(server: &TestServer, name: &str) -> String {
     let document = json!({"name": name, "type": "user", "roles": ["staff"], "password": name});
     assert_eq!(server.put(&format!("/_users/org.couchdb.user:{name}"), &document).status, 201);
     let log_in = json!({"name": name, "password": name}).to_string();
@@ -73,8 +73,8 @@ fn user(server: &Started, name: &str) -> String {
     format!("Cookie: {}", session.header("set-cookie").unwrap().split(';').next().unwrap())
 }
 
-/// What a user's document becomes.
-fn change(server: &Started, name: &str, how: impl FnOnce(&mut Value)) {
+/// Changes a user's document.
+fn change(server: &TestServer, name: &str, how: impl FnOnce(&mut Value)) {
     let path = format!("/_users/org.couchdb.user:{name}");
     let mut document = server.get(&path).json();
     how(&mut document);
@@ -82,8 +82,8 @@ fn change(server: &Started, name: &str, how: impl FnOnce(&mut Value)) {
 }
 
 #[test]
-fn feeds_end_soon_after_who_asked_for_them_may_not_read_them_any_more() {
-    let server = Started::new();
+fn feeds_end_soon_after_rights_are_revoked() {
+    let server = TestServer::new();
     prepare(&server);
     let security = json!({"members": {"names": [], "roles": ["staff"]}, "admins": {"names": [], "roles": []}});
     assert_eq!(server.put("/db/_security", &security).status, 200);
@@ -93,10 +93,10 @@ fn feeds_end_soon_after_who_asked_for_them_may_not_read_them_any_more() {
     let (deleted, renewed, reduced) = (user(&server, "gone"), user(&server, "renewed"), user(&server, "reduced"));
     user(&server, "by-password");
     let by_password = format!("Authorization: {}", basic("by-password", "by-password"));
-    let everybody = [
+    let all_clients = [
         ("a token that is taken back", taken_back),
-        ("a token of a user who is gone", for_gone),
-        ("a user who is gone", deleted),
+        ("a token of a deleted user", for_gone),
+        ("a deleted user", deleted),
         ("another password", renewed),
         ("fewer roles", reduced),
         ("another password, given each time", by_password),
@@ -104,7 +104,7 @@ fn feeds_end_soon_after_who_asked_for_them_may_not_read_them_any_more() {
     let begin = |(who, header): &(&str, String)| {
         FEEDS.iter().map(|path| Feed::begin(&server, who, header, path)).collect::<Vec<_>>()
     };
-    let mut feeds: Vec<Feed> = everybody.iter().flat_map(begin).collect();
+    let mut feeds: Vec<Feed> = all_clients.iter().flat_map(begin).collect();
     let mut of_others = begin(&("a token that is kept", kept));
     assert_eq!(server.delete("/_tokens/back").status, 200);
     change(&server, "gone", |document| document["_deleted"] = true.into());
@@ -113,68 +113,68 @@ fn feeds_end_soon_after_who_asked_for_them_may_not_read_them_any_more() {
     change(&server, "by-password", |document| document["password"] = "another".into());
     feeds.iter_mut().for_each(Feed::ends);
     for feed in &mut of_others {
-        assert!(feed.goes_on(), "{} was ended with the others", feed.name);
+        assert!(feed.continues(), "{} was ended with the others", feed.name);
     }
-    // A database that becomes others' ends the rest.
+    // Changing the database's members ends the remaining feeds.
     let security = json!({"members": {"names": [], "roles": ["others"]}, "admins": {"names": [], "roles": []}});
     assert_eq!(server.put("/db/_security", &security).status, 200);
     of_others.iter_mut().for_each(Feed::ends);
 }
 
-/// A server whose clock stands, with a database for those of its staff, of whom ann is one.
-fn with_clock() -> (Started, Clock) {
-    let clock = Clock::standing_at(BEGINNING);
+/// A server with a manual clock, and a database for members with the role staff, which ann has.
+fn with_clock() -> (TestServer, Clock) {
+    let clock = Clock::standing_at(START_MS);
     let key = JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: jwt::SECRET.to_vec() };
-    let server = Started::with(|config| Config { clock: clock.clone(), jwt_keys: vec![key], ..config });
+    let server = TestServer::with(|config| Config { clock: clock.clone(), jwt_keys: vec![key], ..config });
     prepare(&server);
     let security = json!({"members": {"names": [], "roles": ["staff"]}, "admins": {"names": [], "roles": []}});
     assert_eq!(server.put("/db/_security", &security).status, 200);
     (server, clock)
 }
 
-/// Where the clock stands at first, in milliseconds since 1970.
-const BEGINNING: i64 = 2_000_000_000_000;
+/// The initial time of the clock, in milliseconds since 1970.
+const START_MS: i64 = 2_000_000_000_000;
 const SESSION_MS: i64 = 600_000;
 
 #[test]
-fn feeds_end_with_the_session_or_the_signed_token_that_they_were_begun_with() {
+fn feeds_end_when_their_session_or_jwt_expires() {
     let (server, clock) = with_clock();
     let session = user(&server, "late");
     let signed = |seconds: i64| {
-        let claims = json!({"sub": "robot", "_couchdb.roles": ["staff"], "exp": BEGINNING / 1000 + seconds});
+        let claims = json!({"sub": "robot", "_couchdb.roles": ["staff"], "exp": START_MS / 1000 + seconds});
         format!("Authorization: Bearer {}", jwt::token(&claims, jsonwebtoken::Algorithm::HS256, None, jwt::SECRET))
     };
     let begin = |who: &str, header: &str| FEEDS.map(|path| Feed::begin(&server, who, header, path));
     let mut over = [begin("a session", &session), begin("a signed token", &signed(300))].into_iter().flatten();
     let password = format!("Authorization: {}", basic("late", "late"));
-    let mut goes_on = [begin("a password", &password), begin("a longer token", &signed(10_000))];
-    clock.set(BEGINNING + SESSION_MS);
+    let mut continues = [begin("a password", &password), begin("a longer token", &signed(10_000))];
+    clock.set(START_MS + SESSION_MS);
     over.by_ref().for_each(|mut feed| feed.ends());
-    for feed in goes_on.iter_mut().flatten() {
-        assert!(feed.goes_on(), "{} was ended with the others", feed.name);
+    for feed in continues.iter_mut().flatten() {
+        assert!(feed.continues(), "{} was ended with the others", feed.name);
     }
 }
 
 #[test]
-fn a_session_that_was_over_is_not_back_when_the_clock_is_set_back() {
+fn expired_session_stays_expired_when_the_clock_goes_back() {
     let (mut server, clock) = with_clock();
-    let status = |server: &Started, session: &str| {
+    let status = |server: &TestServer, session: &str| {
         server.send("GET", "/db/d", &[("Cookie", session.strip_prefix("Cookie: ").unwrap())], b"").status
     };
     let session = user(&server, "back");
-    clock.set(BEGINNING + SESSION_MS - 1000);
+    clock.set(START_MS + SESSION_MS - 1000);
     assert_eq!(status(&server, &session), 200);
-    clock.set(BEGINNING + SESSION_MS);
-    assert_eq!(status(&server, &session), 401, "it is over");
-    clock.set(BEGINNING);
-    assert_eq!(status(&server, &session), 401, "it is over, whatever the clock says now");
-    // A new process knows only what the clock says: one that is of its future is none.
-    clock.set(BEGINNING + 10 * SESSION_MS);
+    clock.set(START_MS + SESSION_MS);
+    assert_eq!(status(&server, &session), 401, "the session expired");
+    clock.set(START_MS);
+    assert_eq!(status(&server, &session), 401, "it stays expired after the clock went back");
+    // A new process knows only the clock: a session from its future is invalid.
+    clock.set(START_MS + 10 * SESSION_MS);
     let later = user(&server, "later");
-    clock.set(BEGINNING + 10 * SESSION_MS - 30_000);
+    clock.set(START_MS + 10 * SESSION_MS - 30_000);
     server.restart();
     assert_eq!(status(&server, &later), 200, "the clock was corrected by half a minute");
-    clock.set(BEGINNING);
+    clock.set(START_MS);
     server.restart();
-    assert_eq!(status(&server, &later), 401, "it is not begun yet");
+    assert_eq!(status(&server, &later), 401, "the session starts in the future");
 }

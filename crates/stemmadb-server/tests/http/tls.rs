@@ -1,4 +1,4 @@
-//! Encrypted connections, and certificates that are renewed while the server runs.
+//! TLS connections, and certificates that are renewed while the server runs.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,10 +11,10 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 use stemmadb_server::{Config, Limits, Tls};
 
-use crate::client::Started;
+use crate::client::TestServer;
 
-/// By far longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Much longer than anything takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Writes a new certificate for `localhost` and its key; returns the certificate.
 fn certify(certificate: &Path, key: &Path) -> CertificateDer<'static> {
@@ -24,12 +24,12 @@ fn certify(certificate: &Path, key: &Path) -> CertificateDer<'static> {
     made.cert.der().clone()
 }
 
-/// Asks over TLS, trusting this certificate alone.
+/// Sends a request over TLS, trusting only this certificate.
 fn ask(address: SocketAddr, trusted: &CertificateDer<'static>) -> std::io::Result<String> {
     ask_by(address, trusted, rustls::DEFAULT_VERSIONS)
 }
 
-/// The same by one of these versions.
+/// The same with one of these TLS versions.
 fn ask_by(
     address: SocketAddr,
     trusted: &CertificateDer<'static>,
@@ -48,17 +48,17 @@ fn ask_by(
     Ok(answer)
 }
 
-/// A server that speaks with encryption, and its certificate.
-fn encrypted(place: &Path, limits: Limits) -> (Started, CertificateDer<'static>) {
+/// A TLS server and its certificate.
+fn encrypted(place: &Path, limits: Limits) -> (TestServer, CertificateDer<'static>) {
     let (certificate, key) = (place.join("certificate.pem"), place.join("key.pem"));
     let trusted = certify(&certificate, &key);
-    let server = Started::with(|config| Config { tls: Some(Tls { certificate, key }), limits, ..config });
+    let server = TestServer::with(|config| Config { tls: Some(Tls { certificate, key }), limits, ..config });
     (server, trusted)
 }
 
-/// The first message of a client that knows no version after this: 3.1 is TLS 1.0, 3.3 is TLS 1.2.
+/// The first message of a client whose latest version is this one: 3.1 is TLS 1.0, 3.3 is TLS 1.2.
 fn hello_of(version: [u8; 2]) -> Vec<u8> {
-    // Ciphers that are asked for with any version, then groups, forms of points, and signatures.
+    // Cipher suites for any version, then groups, point formats, and signatures.
     let ciphers = [0xc0, 0x2b, 0xc0, 0x2f, 0xc0, 0x09, 0xc0, 0x13, 0x00, 0x2f];
     let extensions = [0, 10, 0, 4, 0, 2, 0, 23, 0, 11, 0, 2, 1, 0, 0, 13, 0, 6, 0, 4, 4, 3, 8, 4];
     let mut hello = version.to_vec();
@@ -73,24 +73,24 @@ fn hello_of(version: [u8; 2]) -> Vec<u8> {
 }
 
 #[test]
-fn versions_before_the_second_last_are_refused() {
+fn old_tls_versions_are_rejected() {
     let place = tempfile::tempdir().unwrap();
     let limits = Limits { handshake_timeout: Duration::from_secs(2), ..Limits::default() };
     let (server, trusted) = encrypted(place.path(), limits);
     let answer = |version| {
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(&hello_of(version)).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok();
         answer
     };
     for version in [[3, 0], [3, 1], [3, 2]] {
-        // An alert, fatal: of the version.
+        // A fatal alert about the protocol version.
         let answer = answer(version);
         assert!(answer.first() == Some(&21) && answer.ends_with(&[2, 70]), "{version:?}: {answer:?}");
     }
-    // The same is gone on with, where the version is one that is spoken.
+    // With a supported version, the same handshake continues.
     assert_eq!(answer([3, 3]).get(..3), Some(&[22, 3, 3][..]));
     for version in [&TLS12, &TLS13] {
         let answer = ask_by(server.address(), &trusted, &[version]).unwrap();
@@ -99,14 +99,14 @@ fn versions_before_the_second_last_are_refused() {
 }
 
 #[test]
-fn who_does_not_agree_on_encryption_is_hung_up_on() {
+fn incomplete_tls_handshake_is_closed() {
     let place = tempfile::tempdir().unwrap();
     let limits = Limits { handshake_timeout: Duration::from_millis(100), ..Limits::default() };
     let (server, _) = encrypted(place.path(), limits);
-    // Nothing at all, and half of a first message.
+    // No data, and half of a first message.
     for said in [&[][..], &hello_of([3, 3])[..20]] {
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(said).unwrap();
         let still_there = stream
             .read(&mut [0; 64])
@@ -116,15 +116,15 @@ fn who_does_not_agree_on_encryption_is_hung_up_on() {
 }
 
 #[test]
-fn what_is_said_is_encrypted_and_the_certificate_is_renewed() {
+fn tls_certificate_is_reloaded() {
     let place = tempfile::tempdir().unwrap();
     let (certificate, key) = (place.path().join("certificate.pem"), place.path().join("key.pem"));
     let first = certify(&certificate, &key);
     let tls = Tls { certificate: certificate.clone(), key: key.clone() };
-    let server = Started::with(|config| Config { tls: Some(tls), ..config });
+    let server = TestServer::with(|config| Config { tls: Some(tls), ..config });
     let answer = ask(server.address(), &first).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Welcome"), "{answer}");
-    // Who speaks without encryption is not understood.
+    // Unencrypted requests are not understood.
     let mut plain = TcpStream::connect(server.address()).unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -138,15 +138,15 @@ fn what_is_said_is_encrypted_and_the_certificate_is_renewed() {
         assert!(started.elapsed().as_secs() < 30, "the new certificate is never used");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    assert!(ask(server.address(), &first).is_err(), "the old one is not used any more");
-    // One that can't be used changes nothing.
+    assert!(ask(server.address(), &first).is_err(), "the old certificate is no longer used");
+    // An unusable certificate is ignored.
     std::fs::write(&certificate, "no certificate").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1100));
     assert!(ask(server.address(), &second).is_ok());
 }
 
 #[test]
-fn a_server_does_not_start_with_a_certificate_that_is_none() {
+fn server_does_not_start_with_an_invalid_certificate() {
     let place = tempfile::tempdir().unwrap();
     let (certificate, key, other) =
         (place.path().join("c.pem"), place.path().join("k.pem"), place.path().join("o.pem"));

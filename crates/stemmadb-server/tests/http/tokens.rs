@@ -1,25 +1,25 @@
-//! API tokens: made, listed, used within their bounds, and taken back. The matrix has them at every route.
+//! API tokens: creation, listing, use within their scope, and revocation. The matrix tests them at every route.
 
 use serde_json::{Value, json};
 
 use crate::auth::prepare;
-use crate::client::{Answer, Started};
+use crate::client::{Response, TestServer};
 
-/// Makes a token; returns its text.
-fn token(server: &Started, wanted: &Value) -> String {
+/// Creates a token; returns its text.
+fn token(server: &TestServer, wanted: &Value) -> String {
     let made = server.post("/_tokens", wanted);
     assert_eq!(made.status, 201, "{made:?}");
     made.json()["token"].as_str().unwrap().to_owned()
 }
 
-fn ask(server: &Started, token: &str, method: &str, path: &str, body: &str) -> Answer {
+fn ask(server: &TestServer, token: &str, method: &str, path: &str, body: &str) -> Response {
     let bearer = format!("Bearer {token}");
     server.send(method, path, &[("Authorization", &bearer), ("Content-Type", "application/json")], body.as_bytes())
 }
 
 #[test]
-fn a_token_is_told_once_and_kept_as_a_hash_through_restarts() {
-    let mut server = Started::new();
+fn token_is_shown_once_and_stored_as_a_hash() {
+    let mut server = TestServer::new();
     prepare(&server);
     let text = token(&server, &json!({"name": "backup", "user": "ann", "read_only": true, "databases": ["db"]}));
     assert!(text.starts_with("stemma_") && text.len() > 70, "{text}");
@@ -45,8 +45,8 @@ fn a_token_is_told_once_and_kept_as_a_hash_through_restarts() {
 }
 
 #[test]
-fn a_token_stands_for_its_user_as_they_are_now_or_for_itself() {
-    let server = Started::new();
+fn token_has_its_users_current_rights_or_its_own() {
+    let server = TestServer::new();
     prepare(&server);
     let anns = token(&server, &json!({"name": "a", "user": "ann"}));
     let staff = token(&server, &json!({"name": "ann", "roles": ["staff"]}));
@@ -54,7 +54,7 @@ fn a_token_stands_for_its_user_as_they_are_now_or_for_itself() {
     assert_eq!(ask(&server, &staff, "GET", "/db/d", "").status, 200);
     let session = ask(&server, &staff, "GET", "/_session", "").json();
     assert_eq!(session["userCtx"], json!({"name": "token:ann", "roles": ["staff"]}));
-    // One that is called like a user is not that user.
+    // A token with the name of a user is not that user.
     let security = json!({"members": {"names": ["ann"], "roles": []}, "admins": {"names": [], "roles": []}});
     assert_eq!(server.put("/db/_security", &security).status, 200);
     assert_eq!(
@@ -64,12 +64,12 @@ fn a_token_stands_for_its_user_as_they_are_now_or_for_itself() {
     assert_eq!(ask(&server, &nobody, "GET", "/db/d", "").status, 403);
     let revision = server.get("/_users/org.couchdb.user:ann").json()["_rev"].as_str().unwrap().to_owned();
     assert_eq!(server.delete(&format!("/_users/org.couchdb.user:ann?rev={revision}")).status, 200);
-    assert_eq!(ask(&server, &anns, "GET", "/db/d", "").status, 401, "the user is gone");
+    assert_eq!(ask(&server, &anns, "GET", "/db/d", "").status, 401, "the user was deleted");
 }
 
 #[test]
-fn a_token_stays_within_its_databases_whatever_its_roles() {
-    let server = Started::new();
+fn token_is_limited_to_its_databases() {
+    let server = TestServer::new();
     prepare(&server);
     server.database("other", &[]);
     let bound = token(&server, &json!({"name": "b", "roles": ["_admin"], "databases": ["db", "new"]}));
@@ -110,8 +110,8 @@ fn a_token_stays_within_its_databases_whatever_its_roles() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
-    let server = Started::new();
+fn invalid_tokens_are_rejected() {
+    let server = TestServer::new();
     for wanted in [
         json!({}),
         json!({"name": "x"}),

@@ -1,27 +1,27 @@
-//! `_transact`: all or nothing, by every rule that holds for other writes.
+//! `_transact`: atomic writes that follow all rules of other writes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, Answer, Started};
+use crate::client::{ADMIN, Response, TestServer};
 
-fn bank() -> Started {
-    let server = Started::new();
+fn bank() -> TestServer {
+    let server = TestServer::new();
     server.database("bank", &[json!({"_id": "ann", "balance": 100}), json!({"_id": "bob", "balance": 0})]);
     server
 }
 
-fn rev(server: &Started, id: &str) -> String {
+fn rev(server: &TestServer, id: &str) -> String {
     server.get(&format!("/bank/{id}")).json()["_rev"].as_str().unwrap().to_owned()
 }
 
-fn transact(server: &Started, body: &Value) -> Answer {
+fn transact(server: &TestServer, body: &Value) -> Response {
     server.post("/bank/_transact", body)
 }
 
 #[test]
-fn documents_are_written_deleted_and_made_together() {
+fn transaction_writes_and_deletes_atomically() {
     let server = bank();
     let (ann, bob) = (rev(&server, "ann"), rev(&server, "bob"));
     let body = json!({"docs": [
@@ -42,7 +42,7 @@ fn documents_are_written_deleted_and_made_together() {
 }
 
 #[test]
-fn one_conflict_is_everybody_s_and_all_are_told() {
+fn one_conflict_aborts_the_transaction_and_all_are_reported() {
     let server = bank();
     let (ann, bob) = (rev(&server, "ann"), rev(&server, "bob"));
     server.put("/bank/ann", &json!({"_rev": ann, "balance": 99}));
@@ -57,16 +57,16 @@ fn one_conflict_is_everybody_s_and_all_are_told() {
         ]}),
     );
     assert_eq!(refused.status, 409);
-    let told = refused.json();
-    assert_eq!(told["error"], "conflict");
-    let rows: Vec<_> = told["refused"].as_array().unwrap().iter().map(|row| (&row["id"], &row["rev"])).collect();
+    let reported = refused.json();
+    assert_eq!(reported["error"], "conflict");
+    let rows: Vec<_> = reported["refused"].as_array().unwrap().iter().map(|row| (&row["id"], &row["rev"])).collect();
     assert_eq!(rows, [(&json!("ann"), &json!(rev(&server, "ann"))), (&json!("nobody"), &Value::Null)]);
     assert_eq!(server.get("/bank/new").status, 404);
     assert_eq!(server.get("/bank").json()["update_seq"], before, "nothing was written");
 }
 
 #[test]
-fn checks_hold_or_nothing_is_written() {
+fn failed_checks_abort_the_transaction() {
     let server = bank();
     let (ann, bob) = (rev(&server, "ann"), rev(&server, "bob"));
     let selector = json!({"balance": {"$gte": 0}});
@@ -78,20 +78,21 @@ fn checks_hold_or_nothing_is_written() {
     ]);
     let done = transact(&server, &json!({"docs": [{"_id": "zoe", "balance": 5}], "checks": good}));
     assert_eq!(done.status, 201, "{done:?}");
-    // What the transaction itself wrote is why they hold no more, all but the first.
+    // The previous transaction's writes invalidate every check but the first.
     let refused = transact(&server, &json!({"docs": [{"_id": "yan", "balance": 5}], "checks": good}));
     assert_eq!(refused.status, 409);
-    let told = refused.json();
-    let failed: Vec<_> = told["refused"].as_array().unwrap().iter().map(|row| row["check"].as_u64().unwrap()).collect();
-    assert_eq!((&told["error"], failed), (&json!("check_failed"), vec![1, 2, 3]));
-    assert_eq!(told["refused"][0]["rev"], rev(&server, "zoe").as_str());
+    let reported = refused.json();
+    let failed: Vec<_> =
+        reported["refused"].as_array().unwrap().iter().map(|row| row["check"].as_u64().unwrap()).collect();
+    assert_eq!((&reported["error"], failed), (&json!("check_failed"), vec![1, 2, 3]));
+    assert_eq!(reported["refused"][0]["rev"], rev(&server, "zoe").as_str());
     assert_eq!(server.get("/bank/yan").status, 404);
-    // Without documents it is a question.
+    // Without documents, only the checks are evaluated.
     assert_eq!(transact(&server, &json!({"docs": [], "checks": [{"id": "ann", "rev": ann}]})).status, 201);
 }
 
 #[test]
-fn transfers_at_once_lose_nothing() {
+fn concurrent_transfers_preserve_the_total() {
     let server = bank();
     let done = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -121,7 +122,7 @@ fn transfers_at_once_lose_nothing() {
 }
 
 #[test]
-fn validations_and_ranks_hold_for_transactions() {
+fn validations_and_rights_apply_to_transactions() {
     let server = bank();
     server.database("_users", &[]);
     let user = json!({"name": "m", "type": "user", "roles": [], "password": "m's"});
@@ -133,18 +134,18 @@ fn validations_and_ranks_hold_for_transactions() {
     let ask = |user, body: &Value| server.ask_as(user, "POST", "/bank/_transact", Some(body));
     let refused = ask(member, &json!({"docs": [{"_id": "good", "balance": 1}, {"_id": "bad", "balance": -1}]}));
     assert_eq!(refused.status, 403);
-    let told = refused.json();
-    assert_eq!((&told["error"], &told["refused"][0]["reason"]), (&json!("forbidden"), &json!("below zero")));
+    let reported = refused.json();
+    assert_eq!((&reported["error"], &reported["refused"][0]["reason"]), (&json!("forbidden"), &json!("below zero")));
     assert_eq!(server.get("/bank/good").status, 404);
     let design = json!({"docs": [{"_id": "good", "balance": 1}, {"_id": "_design/x", "views": {}}]});
     assert_eq!(ask(member, &design).status, 403);
     assert_eq!(server.get("/bank/good").status, 404);
     assert_eq!(ask(ADMIN, &design).status, 201);
-    // A design document that came so is heeded at once.
+    // A design document written this way takes effect immediately.
     let design = json!({"_id": "_design/y", "validate_doc_update": "function () { throw {forbidden: 'closed'}; }"});
     assert_eq!(ask(ADMIN, &json!({"docs": [design]})).status, 201);
     assert_eq!(server.ask_as(member, "PUT", "/bank/more", Some(&json!({"balance": 1}))).status, 403);
-    // Of `_users`, nobody but administrators reads or writes more than their own document.
+    // In `_users`, only administrators read or write documents of other users.
     let raised = json!({"docs": [{"_id": "org.couchdb.user:m", "name": "m", "type": "user", "roles": ["boss"]}]});
     for route in ["_transact", "_aggregate", "_prepare"] {
         assert_eq!(server.ask_as(member, "POST", &format!("/_users/{route}"), Some(&raised)).status, 403);
@@ -154,7 +155,7 @@ fn validations_and_ranks_hold_for_transactions() {
 }
 
 #[test]
-fn what_is_no_transaction_is_told() {
+fn invalid_transactions_are_rejected_with_a_reason() {
     let server = bank();
     for body in [
         json!([]),

@@ -1,13 +1,13 @@
-//! Views of design documents: every parameter, CouchDB's order, reductions, and functions that are wrong.
+//! Views of design documents: every parameter, CouchDB's order, reductions, and faulty functions.
 
 use serde_json::{Value, json};
 
-use crate::client::{ADMIN, Answer, Started};
+use crate::client::{ADMIN, Response, TestServer};
 
 const BOOKS: &str = "function(doc) { if (doc.author) emit([doc.author, doc.year], doc.sold); }";
 
-fn library() -> Started {
-    let server = Started::new();
+fn library() -> TestServer {
+    let server = TestServer::new();
     let books = [
         json!({"_id": "c", "author": "Lem", "year": 1961, "sold": 5}),
         json!({"_id": "a", "author": "Lem", "year": 1986, "sold": 2}),
@@ -17,14 +17,19 @@ fn library() -> Started {
         json!({"_id": "x", "title": "nobody's"}),
     ];
     server.database("db", &books);
-    server.design("db", "d", json!({"views": {
-        "books": {"map": BOOKS, "reduce": "_sum"},
-        "plain": {"map": "function(doc) { emit(doc._id, null) }"},
-        "stats": {"map": BOOKS, "reduce": "_stats"},
-        "count": {"map": BOOKS, "reduce": "_count"},
-        "own": {"map": BOOKS, "reduce": "function(keys, values, rereduce) { return rereduce ? Math.max.apply(null, values) : Math.max.apply(null, values) }"},
-        "links": {"map": "function(doc) { emit(doc._id, {_id: doc._id === 'a' ? 'd' : 'nothing'}) }"},
-    }}));
+    server.design(
+        "db",
+        "d",
+        json!({"views": {
+            "books": {"map": BOOKS, "reduce": "_sum"},
+            "plain": {"map": "function(doc) { emit(doc._id, null) }"},
+            "stats": {"map": BOOKS, "reduce": "_stats"},
+            "count": {"map": BOOKS, "reduce": "_count"},
+            "own": {"map": BOOKS, "reduce": "function(keys, values, rereduce) { return rereduce ? Math.max.apply(null, \
+            values) : Math.max.apply(null, values) }"},
+            "links": {"map": "function(doc) { emit(doc._id, {_id: doc._id === 'a' ? 'd' : 'nothing'}) }"},
+        }}),
+    );
     server
 }
 
@@ -32,7 +37,7 @@ fn encoded(json: &Value) -> String {
     json.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-fn view(server: &Started, view: &str, query: &[(&str, Value)]) -> Answer {
+fn view(server: &TestServer, view: &str, query: &[(&str, Value)]) -> Response {
     let query: Vec<String> = query
         .iter()
         .map(|(name, value)| {
@@ -48,7 +53,7 @@ fn view(server: &Started, view: &str, query: &[(&str, Value)]) -> Answer {
     server.get(&format!("/db/_design/d/_view/{view}?{}", query.join("&")))
 }
 
-fn ids(answer: &Answer) -> String {
+fn ids(answer: &Response) -> String {
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()["rows"]
         .as_array()
@@ -59,19 +64,19 @@ fn ids(answer: &Answer) -> String {
         .join(" ")
 }
 
-fn rows(answer: &Answer) -> Vec<Value> {
+fn rows(answer: &Response) -> Vec<Value> {
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()["rows"].as_array().unwrap().iter().map(|row| json!([row["key"], row["value"]])).collect()
 }
 
 #[test]
-fn rows_come_in_couchdb_s_order_and_by_every_parameter() {
+fn view_rows_follow_couchdb_order_and_parameters() {
     let server = library();
     let plain = view(&server, "books", &[("reduce", json!(false))]);
     assert_eq!(ids(&plain), "b c e a d", "lower case before upper, then ids");
-    let told = plain.json();
-    assert_eq!((&told["total_rows"], &told["offset"]), (&json!(5), &json!(0)));
-    assert_eq!(told["rows"][0], json!({"id": "b", "key": ["lem", 1961], "value": 1}));
+    let reported = plain.json();
+    assert_eq!((&reported["total_rows"], &reported["offset"]), (&json!(5), &json!(0)));
+    assert_eq!(reported["rows"][0], json!({"id": "b", "key": ["lem", 1961], "value": 1}));
     let no_reduce = ("reduce", json!(false));
     let ask = |query: &[(&str, Value)]| {
         let query: Vec<_> = [no_reduce.clone()].into_iter().chain(query.iter().cloned()).collect();
@@ -96,7 +101,7 @@ fn rows_come_in_couchdb_s_order_and_by_every_parameter() {
     let skipped =
         view(&server, "books", &[no_reduce.clone(), ("startkey", json!(["Lem", 1961])), ("skip", json!(1))]).json();
     assert_eq!((&skipped["total_rows"], &skipped["offset"]), (&json!(5), &json!(2)));
-    // The same in a body.
+    // The same parameters in a body.
     let posted =
         server.post("/db/_design/d/_view/books?reduce=false", &json!({"keys": [["Lem", 1986], ["lem", 1961]]}));
     assert_eq!(ids(&posted), "a b");
@@ -108,7 +113,7 @@ fn rows_come_in_couchdb_s_order_and_by_every_parameter() {
 }
 
 #[test]
-fn documents_come_along() {
+fn view_rows_include_documents() {
     let server = library();
     let with = view(&server, "plain", &[("include_docs", json!(true)), ("key", json!("a"))]).json();
     assert_eq!((&with["rows"][0]["doc"]["year"], &with["rows"][0]["doc"]["_id"]), (&json!(1986), &json!("a")));
@@ -155,7 +160,7 @@ fn reductions_and_groups() {
 }
 
 #[test]
-fn several_questions_at_once() {
+fn multiple_view_queries_in_one_request() {
     let server = library();
     let answer = server.post(
         "/db/_design/d/_view/books/queries",
@@ -170,7 +175,7 @@ fn several_questions_at_once() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_parameter_combinations_are_rejected() {
     let server = library();
     let refused = |view_name: &str, query: &[(&str, Value)], reason: &str| {
         let answer = view(&server, view_name, query);
@@ -193,7 +198,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_view_follows_its_documents_and_its_functions() {
+fn view_follows_changes_of_documents_and_functions() {
     let server = library();
     assert_eq!(ids(&view(&server, "plain", &[])), "a b c d e x");
     server.put("/db/aa", &json!({"author": "Lem", "year": 2000, "sold": 3}));
@@ -212,7 +217,7 @@ fn a_view_follows_its_documents_and_its_functions() {
 }
 
 #[test]
-fn functions_that_are_wrong_are_told() {
+fn faulty_functions_are_reported() {
     let server = library();
     server.design(
         "db",
@@ -240,8 +245,8 @@ fn functions_that_are_wrong_are_told() {
 }
 
 #[test]
-fn a_view_that_never_ends_harms_nobody() {
-    let server = Started::with(|mut config| {
+fn endless_view_function_affects_nobody_else() {
+    let server = TestServer::with(|mut config| {
         config.script_bounds.time = std::time::Duration::from_secs(1);
         config
     });
@@ -263,18 +268,23 @@ fn a_view_that_never_ends_harms_nobody() {
 }
 
 #[test]
-fn modules_and_the_design_document_s_own_rows() {
+fn modules_and_design_document_rows() {
     let server = library();
-    server.design("db", "d", json!({"views": {
-        "lib": {"names": "exports.upper = function(text) { return text.toUpperCase() }"},
-        "upper": {"map": "function(doc) { if (doc.author) emit(require('views/lib/names').upper(doc.author)) }", "reduce": "_count"},
-    }}));
+    server.design(
+        "db",
+        "d",
+        json!({"views": {
+            "lib": {"names": "exports.upper = function(text) { return text.toUpperCase() }"},
+            "upper": {"map": "function(doc) { if (doc.author) emit(require('views/lib/names').upper(doc.author)) }",
+                "reduce": "_count"},
+        }}),
+    );
     assert_eq!(rows(&view(&server, "upper", &[("group", json!(true))])), [json!(["LEM", 4]), json!(["STRUGATSKY", 1])]);
     assert_eq!(view(&server, "lib", &[]).status, 404);
 }
 
 #[test]
-fn an_answer_has_a_tag_and_is_not_sent_again() {
+fn view_responses_have_etags() {
     let server = library();
     let path = "/db/_design/d/_view/books";
     let tag = |path: &str| server.get(path).header("etag").unwrap().to_owned();
@@ -294,7 +304,7 @@ fn an_answer_has_a_tag_and_is_not_sent_again() {
         assert_eq!(ask(&path, &before), (200, false));
         assert_ne!(tag(&path), before);
     }
-    // Another question, and other functions, have other tags.
+    // Other parameters, and other functions, have other ETags.
     assert_ne!(tag(&format!("{path}?group=true")), tag(path));
     let before = tag(path);
     server.design("db", "d", json!({"views": {"books": {"map": BOOKS, "reduce": "_count"}}}));
@@ -302,7 +312,7 @@ fn an_answer_has_a_tag_and_is_not_sent_again() {
 }
 
 #[test]
-fn reducers_of_ends_and_ranks() {
+fn first_last_top_and_bottom_reducers() {
     let server = library();
     server.design(
         "db",
@@ -330,8 +340,8 @@ fn reducers_of_ends_and_ranks() {
 }
 
 #[test]
-fn reductions_that_grow_are_refused() {
-    let server = Started::new();
+fn growing_reductions_are_rejected() {
+    let server = TestServer::new();
     let docs: Vec<_> = (0..40).map(|n| json!({"_id": format!("d{n:02}"), "text": "x".repeat(400)})).collect();
     server.database("db", &docs);
     let all = "function(keys, values, rereduce) { return rereduce ? [].concat.apply([], values) : values }";
@@ -371,7 +381,7 @@ fn options_of_design_documents() {
 }
 
 #[test]
-fn documents_of_rows_with_conflicts_and_files() {
+fn included_documents_with_conflicts_and_attachments() {
     let server = library();
     let files = json!({"note": {"content_type": "text/plain", "data": "aGVsbG8="}});
     server.put("/db/files", &json!({"author": "Lem", "year": 0, "sold": 0, "_attachments": files}));
@@ -390,13 +400,13 @@ fn documents_of_rows_with_conflicts_and_files() {
 }
 
 #[test]
-fn a_view_is_brought_up_to_date_before_after_or_not_at_all() {
+fn view_update_modes() {
     let server = library();
     let ask = |update: &str| ids(&view(&server, "plain", &[("update", json!(update))]));
     assert_eq!(ask("true"), "a b c d e x");
     server.put("/db/aa", &json!({}));
     assert_eq!(ask("false"), "a b c d e x");
-    // What was there answers, and the rest is made up for behind its back.
+    // The current rows are returned, and the update runs in the background.
     assert_eq!(ask("lazy"), "a b c d e x");
     let begun = std::time::Instant::now();
     while ask("false") != "a aa b c d e x" {
@@ -409,9 +419,9 @@ fn a_view_is_brought_up_to_date_before_after_or_not_at_all() {
 }
 
 #[test]
-fn views_that_are_told_by_paths_need_no_functions() {
-    // Where no function can be called, they answer all the same.
-    let server = Started::with(|mut config| {
+fn declared_views_need_no_functions() {
+    // These views answer even if no function can be called.
+    let server = TestServer::with(|mut config| {
         config.scripts =
             Some(stemmadb_server::script::Launch { program: "nothing-here".into(), arguments: Vec::new() });
         config
@@ -421,12 +431,13 @@ fn views_that_are_told_by_paths_need_no_functions() {
         json!({"_id": "2", "paid": true, "lines": [{"product": "cup", "price": 1}, {"product": "tea", "price": 5}]}),
         json!({"_id": "3", "paid": false, "lines": [{"product": "tea", "price": 100}]}),
     ]);
-    let sales = json!({"where": {"paid": true}, "unnest": "lines", "key": ["@.product", "_id"], "value": "@.price", "reduce": "_sum"});
+    let sales = json!({"where": {"paid": true}, "unnest": "lines", "key": ["@.product", "_id"], "value": "@.price",
+        "reduce": "_sum"});
     let mut views = json!({"sales": sales, "wrong": {"value": "x"}, "dearest": sales, "average": sales});
     views["dearest"]["reduce"] = json!("_max");
     views["average"]["reduce"] = json!("_avg");
     server.design("db", "d", json!({"language": "stemma", "views": views}));
-    // CouchDB's order, and its parameters.
+    // CouchDB's order and parameters.
     assert_eq!(
         rows(&view(&server, "sales", &[("reduce", json!(false))])),
         [json!([["cup", "2"], 1]), json!([["Cup", "1"], 9]), json!([["tea", "1"], 4]), json!([["tea", "2"], 5])]

@@ -1,4 +1,4 @@
-//! `_watch`: the answer, what changes in it, and coming back; as events and over a WebSocket.
+//! `_watch`: the initial result, changes, and resuming; as server-sent events and over a WebSocket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,53 +7,57 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stemmadb_server::{Config, Cors};
 
-use crate::client::{Started, basic};
+use crate::client::{TestServer, basic};
 
-/// Server-sent events as they come.
+/// Server-sent events, read as they arrive.
 struct Events(BufReader<TcpStream>, String);
 
-/// A connection that has sent a request, and the head of its answer.
-fn opened(server: &Started, head: &str, body: &str) -> (BufReader<TcpStream>, String) {
+/// A connection that has sent a request, and the head of its response.
+fn opened(server: &TestServer, head: &str, body: &str) -> (BufReader<TcpStream>, String) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(format!("{head}\r\nHost: localhost\r\n\r\n{body}").as_bytes()).unwrap();
     let mut reader = BufReader::new(stream);
-    let mut told = String::new();
-    while !told.ends_with("\r\n\r\n") {
-        assert!(reader.read_line(&mut told).unwrap() > 0, "{told}");
+    let mut reported = String::new();
+    while !reported.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut reported).unwrap() > 0, "{reported}");
     }
-    (reader, told)
+    (reader, reported)
 }
 
 impl Events {
-    fn of(server: &Started, body: &Value, last: Option<&str>) -> Self {
+    fn of(server: &TestServer, body: &Value, last: Option<&str>) -> Self {
         let text = body.to_string();
         let last = last.map(|last| format!("Last-Event-ID: {last}\r\n")).unwrap_or_default();
         let credentials = basic("admin", "secret");
         let head = format!(
-            "POST /live/_watch HTTP/1.1\r\nAuthorization: {credentials}\r\n{last}Content-Type: application/json\r\nContent-Length: {}",
+            "POST /live/_watch HTTP/1.1\r\nAuthorization: {credentials}\r\n{last}Content-Type: \
+            application/json\r\nContent-Length: {}",
             text.len()
         );
-        let (reader, told) = opened(server, &head, &text);
-        assert!(told.starts_with("HTTP/1.1 200") && told.contains("content-type: text/event-stream"), "{told}");
+        let (reader, reported) = opened(server, &head, &text);
+        assert!(
+            reported.starts_with("HTTP/1.1 200") && reported.contains("content-type: text/event-stream"),
+            "{reported}"
+        );
         Events(reader, String::new())
     }
 
-    /// The next event's name, id and data; none at the end. Beats are passed over.
+    /// The next event's name, id and data; `None` at the end. Heartbeats are skipped.
     fn next(&mut self) -> Option<(String, Option<String>, Value)> {
         loop {
             if let Some((event, rest)) = self.1.split_once("\n\n") {
                 let field = |name: &str| {
                     event.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
                 };
-                let told = field("event").map(|kind| {
+                let reported = field("event").map(|kind| {
                     let data: Value = serde_json::from_str(&field("data").unwrap()).unwrap();
                     assert_eq!(data["type"], kind.as_str());
                     (kind, field("id"), data)
                 });
                 self.1 = rest.to_owned();
-                match told {
-                    Some(told) => return Some(told),
+                match reported {
+                    Some(reported) => return Some(reported),
                     None => continue,
                 }
             }
@@ -69,17 +73,17 @@ impl Events {
         }
     }
 
-    /// What is told up to the next state, briefly; and that state's id.
+    /// The events up to the next state, abbreviated; and that state's id.
     fn step(&mut self) -> (Vec<String>, String) {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         loop {
-            let (kind, id, data) = self.next().expect("the watch goes on");
+            let (kind, id, data) = self.next().expect("the watch continues");
             match id {
                 Some(id) => {
                     assert_eq!((kind.as_str(), data["seq"].as_str()), ("state", Some(id.as_str())));
-                    return (told, id);
+                    return (reported, id);
                 }
-                None => told.push(brief(&data)),
+                None => reported.push(brief(&data)),
             }
         }
     }
@@ -96,7 +100,7 @@ fn brief(data: &Value) -> String {
     format!("{kind} {}{place}{rest}", data["id"].as_str().unwrap())
 }
 
-fn put(server: &Started, id: &str, body: Value) {
+fn put(server: &TestServer, id: &str, body: Value) {
     let mut body = body;
     let known = server.get(&format!("/live/{id}"));
     if known.status == 200 {
@@ -105,14 +109,14 @@ fn put(server: &Started, id: &str, body: Value) {
     assert_eq!(server.put(&format!("/live/{id}"), &body).status, 201);
 }
 
-fn filled() -> Started {
-    let server = Started::new();
+fn filled() -> TestServer {
+    let server = TestServer::new();
     server.database("live", &[json!({"_id": "a", "n": 1}), json!({"_id": "b", "n": 2}), json!({"_id": "c"})]);
     server
 }
 
 #[test]
-fn a_watch_tells_the_answer_and_each_write_s_difference() {
+fn watch_sends_the_result_and_each_change() {
     let server = filled();
     let mut events = Events::of(&server, &json!({"selector": {"n": {"$gt": 0}}, "heartbeat": 20}), None);
     let (mut first, _) = events.step();
@@ -122,7 +126,7 @@ fn a_watch_tells_the_answer_and_each_write_s_difference() {
     assert_eq!(events.step().0, ["enter c n=3"]);
     put(&server, "d", json!({"n": 0}));
     put(&server, "a", json!({"n": 10}));
-    assert_eq!(events.step().0, ["change a n=10"], "what does not match is not told");
+    assert_eq!(events.step().0, ["change a n=10"], "changes of documents that do not match are not sent");
     put(&server, "b", json!({"n": -1}));
     assert_eq!(events.step().0, ["leave b"]);
     let revision = server.get("/live/a").json()["_rev"].as_str().unwrap().to_owned();
@@ -135,11 +139,11 @@ fn a_watch_tells_the_answer_and_each_write_s_difference() {
     assert_eq!(events.step().0.len(), 2);
     server.design("live", "x", json!({"n": 1}));
     put(&server, "f", json!({"n": 6}));
-    assert_eq!(events.step().0, ["enter f n=6"], "design documents are no rows");
+    assert_eq!(events.step().0, ["enter f n=6"], "design documents are not rows");
 }
 
 #[test]
-fn whoever_comes_back_is_told_what_came_in_between() {
+fn resumed_watch_sends_missed_changes() {
     let mut server = filled();
     let body = json!({"selector": {"n": {"$gt": 0}}, "fields": ["n"]});
     let mut events = Events::of(&server, &body, None);
@@ -147,30 +151,30 @@ fn whoever_comes_back_is_told_what_came_in_between() {
     drop(events);
     put(&server, "b", json!({"n": -1}));
     put(&server, "d", json!({"n": 4}));
-    let (told, _) = Events::of(&server, &body, Some(&last)).step();
-    assert_eq!(told, ["leave b", "enter d n=4"]);
-    // The server need not be the same.
+    let (reported, _) = Events::of(&server, &body, Some(&last)).step();
+    assert_eq!(reported, ["leave b", "enter d n=4"]);
+    // The server may have been restarted.
     server.restart();
     let mut events = Events::of(&server, &body, Some(&last));
     assert_eq!(events.step().0, ["leave b", "enter d n=4"]);
     put(&server, "d", json!({"n": 5, "other": 1}));
     let (kind, _, data) = events.next().unwrap();
     assert_eq!((kind.as_str(), &data["doc"]), ("change", &json!({"n": 5})));
-    // Whoever wants only what comes says so.
+    // A client can ask for future changes only.
     let mut live = json!({"since": "now"});
     live["selector"] = body["selector"].clone();
     let mut events = Events::of(&server, &live, None);
     assert_eq!(events.step().0, [""; 0]);
     put(&server, "d", json!({"n": 6}));
     assert_eq!(events.step().0, ["change d n=6"]);
-    // Of another database, or from the future, a position is none.
+    // A position of another database, or from the future, is invalid.
     for last in ["5-ffffffff", "999999"] {
         assert_eq!(Events::of(&server, &body, Some(last)).step().0[0], "reset");
     }
 }
 
 #[test]
-fn a_window_keeps_its_order() {
+fn limited_watch_keeps_its_order() {
     let server = filled();
     let mut events = Events::of(&server, &json!({"selector": {}, "sort": [{"n": "desc"}], "limit": 2}), None);
     assert_eq!(events.step().0, ["reset", "enter b@0 n=2", "enter a@1 n=1"]);
@@ -184,11 +188,11 @@ fn a_window_keeps_its_order() {
 }
 
 #[test]
-fn who_reads_slowly_misses_no_row() {
+fn slow_watcher_misses_no_row() {
     let server = filled();
     let mut events = Events::of(&server, &json!({"selector": {"n": {"$gt": 0}}}), None);
     events.step();
-    // More than sockets and the inbox hold: states in between are not told, the last is.
+    // More than socket buffers and the inbox hold: intermediate states are skipped, the last one is not.
     for round in 0..30 {
         let docs: Vec<_> = (0..200)
             .map(|n| {
@@ -205,8 +209,8 @@ fn who_reads_slowly_misses_no_row() {
     put(&server, "last", json!({"n": 1}));
     let mut rows = std::collections::BTreeMap::new();
     while !rows.contains_key("last") {
-        for told in events.step().0 {
-            let (id, n) = told.split_once(' ').unwrap().1.split_once(" n=").unwrap();
+        for reported in events.step().0 {
+            let (id, n) = reported.split_once(' ').unwrap().1.split_once(" n=").unwrap();
             rows.insert(id.to_owned(), n.to_owned());
         }
     }
@@ -215,10 +219,10 @@ fn who_reads_slowly_misses_no_row() {
 }
 
 #[test]
-fn many_watches_hold_no_thread() {
+fn watches_do_not_hold_threads() {
     let server = filled();
     let body = json!({"selector": {"n": {"$gt": 5}}});
-    // More than the blocking pool has threads.
+    // More than the number of threads in the blocking pool.
     let mut watches: Vec<_> = (0..600).map(|_| Events::of(&server, &body, None)).collect();
     watches.iter_mut().for_each(|watch| drop(watch.step()));
     put(&server, "a", json!({"n": 6}));
@@ -230,7 +234,7 @@ fn many_watches_hold_no_thread() {
 }
 
 #[test]
-fn a_watch_ends_with_its_database_its_server_and_its_rights() {
+fn watch_ends_with_database_server_and_rights() {
     let mut server = filled();
     let body = json!({"selector": {}});
     let mut events = Events::of(&server, &body, None);
@@ -255,7 +259,7 @@ fn a_watch_ends_with_its_database_its_server_and_its_rights() {
 }
 
 #[test]
-fn a_feed_ends_with_its_database() {
+fn changes_feed_ends_with_its_database() {
     let server = filled();
     let credentials = basic("admin", "secret");
     let head = format!("GET /live/_changes?feed=continuous&heartbeat=20 HTTP/1.1\r\nAuthorization: {credentials}");
@@ -271,7 +275,7 @@ fn a_feed_ends_with_its_database() {
 }
 
 #[test]
-fn what_can_t_be_watched_is_told() {
+fn unwatchable_queries_are_rejected_with_a_reason() {
     let server = filled();
     for wrong in [
         json!({}),
@@ -288,16 +292,17 @@ fn what_can_t_be_watched_is_told() {
     assert_eq!(server.get("/nowhere/_watch?selector=%7B%7D").status, 404);
 }
 
-const HANDSHAKE: &str = "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+const HANDSHAKE: &str = "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
 
-fn socket(server: &Started, more: &str) -> (BufReader<TcpStream>, String) {
+fn socket(server: &TestServer, more: &str) -> (BufReader<TcpStream>, String) {
     let credentials = basic("admin", "secret");
     let head =
         format!("GET /live/_watch?selector=%7B%7D&heartbeat=20 HTTP/1.1\r\nAuthorization: {credentials}\r\n{more}");
     opened(server, &head, "")
 }
 
-/// The next frame: its kind and what it says.
+/// The next frame: its type and payload.
 fn frame(reader: &mut BufReader<TcpStream>) -> (u8, Vec<u8>) {
     let mut head = [0; 2];
     reader.read_exact(&mut head).unwrap();
@@ -314,7 +319,7 @@ fn frame(reader: &mut BufReader<TcpStream>) -> (u8, Vec<u8>) {
     (head[0] & 15, text)
 }
 
-/// The next message, pings passed over.
+/// The next message; pings are skipped.
 fn message(reader: &mut BufReader<TcpStream>) -> Value {
     loop {
         match frame(reader) {
@@ -326,11 +331,11 @@ fn message(reader: &mut BufReader<TcpStream>) -> Value {
 }
 
 #[test]
-fn the_same_over_a_websocket() {
+fn watch_over_a_websocket() {
     let mut server = filled();
-    let (mut reader, told) = socket(&server, HANDSHAKE);
-    assert!(told.starts_with("HTTP/1.1 101"), "{told}");
-    assert!(told.contains("sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{told}");
+    let (mut reader, reported) = socket(&server, HANDSHAKE);
+    assert!(reported.starts_with("HTTP/1.1 101"), "{reported}");
+    assert!(reported.contains("sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{reported}");
     let mut kinds = Vec::new();
     while kinds.last() != Some(&json!("state")) {
         kinds.push(message(&mut reader)["type"].clone());
@@ -342,7 +347,7 @@ fn the_same_over_a_websocket() {
     assert_eq!(message(&mut reader)["type"], "state");
     let ping = frame(&mut reader);
     assert_eq!(ping.0, 9);
-    // A client that says goodbye is let go; one that stays is told goodbye by a server that stops.
+    // A client that closes is disconnected; other clients get a close frame when the server stops.
     let (mut leaving, _) = socket(&server, HANDSHAKE);
     leaving.get_mut().write_all(&[0x88, 0x82, 0, 0, 0, 0, 3, 232]).unwrap();
     leaving.read_to_end(&mut Vec::new()).unwrap();
@@ -357,8 +362,8 @@ fn the_same_over_a_websocket() {
 }
 
 #[test]
-fn a_websocket_is_not_for_pages_of_other_sites() {
-    let server = Started::with(|config| Config {
+fn websocket_rejects_foreign_origins() {
+    let server = TestServer::with(|config| Config {
         cors: Cors { origins: vec!["https://friend.example".to_owned(), "*".to_owned()], ..Cors::default() },
         ..config
     });
@@ -367,9 +372,9 @@ fn a_websocket_is_not_for_pages_of_other_sites() {
     assert_eq!(status("X: y"), "101");
     assert_eq!(status("Origin: http://localhost"), "101");
     assert_eq!(status("Origin: https://friend.example"), "101");
-    assert_eq!(status("Origin: https://evil.example"), "403", "`*` is not for who has a name");
+    assert_eq!(status("Origin: https://evil.example"), "403", "`*` does not apply to authenticated clients");
     assert_eq!(status("Origin: null"), "403");
-    // Without a key or of another version it is no handshake.
+    // Without a key, or with another version, it is not a handshake.
     for wrong in [
         HANDSHAKE.replace("13", "8"),
         HANDSHAKE.replace("dGhlIHNhbXBsZSBub25jZQ==", "short"),
@@ -377,6 +382,6 @@ fn a_websocket_is_not_for_pages_of_other_sites() {
     ] {
         assert_eq!(&socket(&server, &wrong).1[9..12], "400", "{wrong}");
     }
-    let (_, told) = opened(&server, &format!("GET /live/_watch?selector=%7B%7D HTTP/1.1\r\n{HANDSHAKE}"), "");
-    assert_eq!(&told[9..12], "401");
+    let (_, reported) = opened(&server, &format!("GET /live/_watch?selector=%7B%7D HTTP/1.1\r\n{HANDSHAKE}"), "");
+    assert_eq!(&reported[9..12], "401");
 }

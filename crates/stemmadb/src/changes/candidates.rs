@@ -1,4 +1,4 @@
-//! Which documents can a filtered feed hand out? Those of the index rather than those of every change, where that is less.
+//! Chooses how a filtered feed is read: by looking up candidate documents in the index, or by scanning every change.
 
 use super::feed::Filter;
 use crate::Result;
@@ -7,26 +7,26 @@ use crate::query::candidates;
 use crate::read::Snapshot;
 use crate::revision::Sequence;
 
-/// Feeds with fewer changes are just read: finding candidates would cost more.
+/// Feeds with at most this many changes are always scanned: finding candidates would cost more.
 pub(super) const SCANNED_MAX: u64 = if cfg!(test) { 8 } else { 1024 };
 
-/// How a feed will be read.
+/// How a feed will be read; returned by [`Changes::explain`](super::Changes::explain).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FeedPlan {
-    /// Each change is looked at, at most so many.
+    /// Every change after the start position is read.
     Changes {
-        /// How many they are at most.
+        /// Upper bound of the number of changes.
         count_max: u64,
     },
-    /// Only these documents are looked at: those that the index, or the ids that were given, name; and the deleted ones.
+    /// Only candidate documents are looked up: those that the index or the given ids name, and deleted documents.
     Candidates {
-        /// How many they are.
+        /// Number of candidates.
         count: u64,
     },
 }
 
-/// The candidates' latest events after `since`, ascending; none if it is better to look at every change.
+/// Returns the candidates' latest events after `since`, ascending; `None` if scanning every change is cheaper.
 pub(super) fn events(
     snapshot: &Snapshot,
     filter: &Filter,
@@ -39,7 +39,7 @@ pub(super) fn events(
     }
     let mut events = Vec::new();
     if let Some(ids) = &filter.ids {
-        if !is_less(ids.len() as u64, changes_max, limit) {
+        if !is_cheaper(ids.len() as u64, changes_max, limit) {
             return Ok(None);
         }
         for id in ids {
@@ -48,7 +48,7 @@ pub(super) fn events(
         }
     } else if let Some((selector, _)) = &filter.selector {
         let found = candidates(snapshot, selector)?;
-        if !is_less(found.len(), changes_max, limit) {
+        if !is_cheaper(found.len(), changes_max, limit) {
             return Ok(None);
         }
         for number in found.iter() {
@@ -62,12 +62,12 @@ pub(super) fn events(
     Ok(Some(events))
 }
 
-/// Whether looking up so many candidates is less than looking at changes until enough of them are found.
-fn is_less(candidate_count: u64, changes_max: u64, limit: Option<usize>) -> bool {
-    let wanted = limit.map_or(candidate_count, |limit| candidate_count.min(limit as u64));
-    // As if they were spread evenly.
-    let looked_at = u128::from(changes_max) * u128::from(wanted) / u128::from(candidate_count.max(1));
-    candidate_count == 0 || u128::from(candidate_count) * 2 <= looked_at
+/// Whether looking up `candidate_count` documents is cheaper than scanning changes until enough of them are found.
+fn is_cheaper(candidate_count: u64, changes_max: u64, limit: Option<usize>) -> bool {
+    let needed_count = limit.map_or(candidate_count, |limit| candidate_count.min(limit as u64));
+    // Assumes that the candidates are spread evenly over the feed.
+    let scanned_count = u128::from(changes_max) * u128::from(needed_count) / u128::from(candidate_count.max(1));
+    candidate_count == 0 || u128::from(candidate_count) * 2 <= scanned_count
 }
 
 #[cfg(test)]
@@ -76,10 +76,11 @@ mod tests {
 
     #[test]
     fn candidates_are_looked_up_where_they_are_few() {
-        assert!(is_less(0, 2000, None) && is_less(0, 2000, Some(0)));
-        assert!(is_less(1000, 2000, None) && !is_less(1001, 2000, None));
-        // The first hundred of 10,000 in a million are met soon; of 1,000, they are not.
-        assert!(!is_less(10_000, 1_000_000, Some(100)) && is_less(1_000, 1_000_000, Some(100)));
-        assert!(is_less(u64::MAX / 2, u64::MAX, None));
+        assert!(is_cheaper(0, 2000, None) && is_cheaper(0, 2000, Some(0)));
+        assert!(is_cheaper(1000, 2000, None) && !is_cheaper(1001, 2000, None));
+        // Among a million changes, the first hundred of 10,000 candidates are found early; of 1,000 candidates they are
+        // not.
+        assert!(!is_cheaper(10_000, 1_000_000, Some(100)) && is_cheaper(1_000, 1_000_000, Some(100)));
+        assert!(is_cheaper(u64::MAX / 2, u64::MAX, None));
     }
 }

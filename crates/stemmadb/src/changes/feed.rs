@@ -1,4 +1,4 @@
-//! One read of the feed, from a snapshot.
+//! A single read of the changes feed, from a snapshot.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,12 +11,12 @@ use crate::query::{Matcher, Selector};
 use crate::read::Snapshot;
 use crate::revision::{DocumentId, Revision, Sequence};
 
-/// The latest event of one document.
+/// The latest event of one document. See [`Changes`] for an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// When it was written: the feed's position to continue after.
+    /// Sequence of the write; pass it as `since` to continue after this change.
     pub sequence: Sequence,
-    /// The document.
+    /// Id of the document.
     pub id: DocumentId,
     /// Its winning revision.
     pub revision: Revision,
@@ -24,11 +24,25 @@ pub struct Change {
     pub deleted: bool,
     /// Every leaf of its revision tree, the winner first.
     pub leaves: Vec<Revision>,
-    /// The winner, when documents were asked for.
+    /// The winning revision's content, if [`Changes::documents`] was requested.
     pub document: Option<Document>,
 }
 
-/// A request for changes: everything after a sequence, unless narrowed. Run it with [`Changes::run`].
+/// A read of the changes feed: every changed document after a sequence, unless filtered.
+///
+/// Create one with [`Database::changes`](crate::Database::changes), and run it with [`Changes::run`].
+///
+/// ```
+/// # use stemmadb::{Database, Sequence};
+/// # fn main() -> stemmadb::Result<()> {
+/// let db = Database::in_memory();
+/// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+/// for change in db.changes(Sequence::ZERO)?.documents(true).run() {
+///     assert_eq!(change?.id.as_str(), "solaris");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Changes {
     snapshot: Snapshot,
@@ -38,7 +52,7 @@ pub struct Changes {
     descending: bool,
 }
 
-/// Which changes are wanted, and whether with documents.
+/// Which changes to return, and whether with documents.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
     pub(super) ids: Option<BTreeSet<String>>,
@@ -47,7 +61,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// The change that `state` is, if it is wanted.
+    /// Returns the change for `state` if it passes the filter.
     fn change(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<Change>> {
         if self.ids.as_ref().is_some_and(|ids| !ids.contains(state.id.as_str())) {
             return Ok(None);
@@ -82,50 +96,53 @@ impl Changes {
         Changes { snapshot, filter, since, limit: None, descending: false }
     }
 
-    /// At most this many changes.
+    /// Returns at most `limit` changes. Default: no limit.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Newest first.
+    /// Returns the newest changes first. Default: oldest first.
     #[must_use]
     pub fn descending(mut self, descending: bool) -> Self {
         self.descending = descending;
         self
     }
 
-    /// With the winning documents.
+    /// Includes the winning revision's content in each change. Default: no content.
     #[must_use]
     pub fn documents(mut self, documents: bool) -> Self {
         self.filter.documents = documents;
         self
     }
 
-    /// Only of these documents.
+    /// Returns only changes of these documents.
     #[must_use]
     pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
         self.filter.ids = Some(ids.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Only of documents whose winner the selector matches. A deletion is matched by its own body, mostly `{}`.
+    /// Returns only documents whose winning revision matches the selector. A deletion is matched by its own body,
+    /// usually `{}`.
     ///
     /// # Errors
-    /// `Invalid` if the selector is wrong.
+    /// `Invalid` if the selector is malformed.
     pub fn selector(mut self, selector: &Selector) -> Result<Self> {
         self.filter.selector = Some((selector.clone(), selector.matcher()?));
         Ok(self)
     }
 
-    /// The newest sequence of the snapshot this reads: to continue after once the iterator is used up.
+    /// The newest sequence of the snapshot that this reads. Pass it as `since` of the next read once the iterator is
+    /// exhausted.
     pub fn last_sequence(&self) -> Sequence {
         self.snapshot.sequence()
     }
 
-    /// How many changes there are, whatever they are filtered by, but `count_max` at most: where it doesn't matter whether there are more.
-    /// Costs tens of nanoseconds for each.
+    /// Counts the changes, ignoring filters, and stops at `count_max`.
+    ///
+    /// Costs tens of nanoseconds per change.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
@@ -139,7 +156,7 @@ impl Changes {
         Ok(count.min(count_max))
     }
 
-    /// How they will be read. Finds the candidates, if it is by them.
+    /// Returns how the changes will be read. Looks up the candidates if the read uses candidates.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
@@ -150,39 +167,41 @@ impl Changes {
         })
     }
 
-    /// Streams the changes. Costs a look-up for each change, and a read of the log where documents or a selector are asked for; with ids or
-    /// a selector that few of many documents can match, a look-up and a read for each of these.
+    /// Streams the changes.
+    ///
+    /// Costs one lookup per change, and one read of the log per change if documents or a selector were requested. With
+    /// ids or a selective selector, only the candidate documents are looked up and read.
     pub fn run(self) -> impl Iterator<Item = Result<Change>> + use<> {
         let limit = self.limit.unwrap_or(usize::MAX);
-        Run {
+        ChangesIter {
             position: if self.descending { self.snapshot.sequence().next() } else { self.since },
             changes: self,
             candidates: None,
             batch: VecDeque::new(),
-            is_begun: false,
+            is_started: false,
             is_done: false,
         }
         .take(limit)
     }
 }
 
-/// Events looked up at once.
+/// Events looked up in one call.
 const BATCH_COUNT: usize = 256;
 
-struct Run {
+struct ChangesIter {
     changes: Changes,
-    /// The last sequence looked at.
+    /// The last sequence that was read.
     position: Sequence,
-    /// The events that are left, the next one last, if not all changes are looked at.
+    /// The remaining candidate events, the next one last; `None` if every change is scanned.
     candidates: Option<Vec<(Sequence, DocumentNumber)>>,
     batch: VecDeque<Result<Change>>,
-    is_begun: bool,
+    is_started: bool,
     is_done: bool,
 }
 
-impl Run {
-    /// Finds out whether all changes are to be looked at.
-    fn begin(&mut self) -> Result<()> {
+impl ChangesIter {
+    /// Decides between candidates and a scan.
+    fn choose_plan(&mut self) -> Result<()> {
         let Changes { snapshot, filter, since, limit, descending } = &self.changes;
         self.candidates = candidates::events(snapshot, filter, *since, *limit)?.map(|mut events| {
             if !descending {
@@ -193,7 +212,7 @@ impl Run {
         Ok(())
     }
 
-    /// The next events to be looked at.
+    /// Returns the next events to read.
     fn events(&mut self) -> Result<Vec<(Sequence, DocumentNumber)>> {
         if let Some(left) = &mut self.candidates {
             let taken = left.split_off(left.len().saturating_sub(BATCH_COUNT));
@@ -218,8 +237,8 @@ impl Run {
     }
 
     fn fill(&mut self) {
-        if !std::mem::replace(&mut self.is_begun, true)
-            && let Err(error) = self.begin()
+        if !std::mem::replace(&mut self.is_started, true)
+            && let Err(error) = self.choose_plan()
         {
             return self.fail(error);
         }
@@ -247,7 +266,7 @@ impl Run {
     }
 }
 
-impl Iterator for Run {
+impl Iterator for ChangesIter {
     type Item = Result<Change>;
 
     fn next(&mut self) -> Option<Self::Item> {

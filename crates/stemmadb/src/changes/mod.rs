@@ -1,11 +1,12 @@
-//! What happened since? The feed of changes: for each document its latest event, in the order of sequences.
+//! The changes feed: the latest event of each document, in sequence order.
 //!
-//! Invariants: a feed read from one snapshot has each changed document once, at its latest sequence up to the snapshot's, strictly
-//! ascending (or descending), with no gap that a later read would fill.
+//! Invariants: a feed read from one snapshot contains each changed document once, at its latest sequence up to the
+//! snapshot's, strictly ascending (or descending), and no later read of the same range finds an event that this one
+//! missed.
 //!
-//! Live queries and subscriptions to paths ([`live`]) are told of each transaction as it is published.
+//! Live queries and path subscriptions ([`live`]) are notified of each transaction when it is published.
 //!
-//! It knows nothing of connections or formats.
+//! This module does not depend on connections or output formats.
 
 mod candidates;
 mod feed;
@@ -15,5 +16,5 @@ mod subscription;
 pub use candidates::FeedPlan;
 pub use feed::{Change, Changes};
 pub(crate) use live::Hub;
-pub use live::{Delta, Event, PathChange, PathEvent, PathSubscription, Suspended, Watch};
+pub use live::{Delta, DeltaEvent, PathChange, PathEvent, PathSubscription, SuspendedWatch, Watch};
 pub use subscription::Subscription;

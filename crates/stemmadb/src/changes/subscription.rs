@@ -1,7 +1,7 @@
-//! Following the feed as it grows.
+//! Subscriptions to the changes feed.
 //!
-//! A subscriber holds no queue that could overflow: it is told that something new was published and reads it from the
-//! database, most of the time from memory. However slow it is, it misses no document: it catches up from the feed.
+//! A subscriber has no queue that could overflow: it is notified that something was published and reads it from the
+//! database, usually from memory. A slow subscriber misses no document: it catches up from the feed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -14,18 +14,32 @@ use crate::query::Selector;
 use crate::revision::Sequence;
 use crate::{Error, Result};
 
-/// Changes as they are published, in order, from a sequence on. A document written several times between two reads appears once, with its
-/// latest state.
+/// Streams changes as they are published, in sequence order, starting after a given sequence.
+///
+/// A document written several times between two reads appears once, with its latest state. Create one with
+/// [`Database::subscribe`](crate::Database::subscribe).
+///
+/// ```
+/// # use stemmadb::{Database};
+/// # fn main() -> stemmadb::Result<()> {
+/// let db = Database::in_memory();
+/// let mut changes = db.subscribe(db.sequence());
+/// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+/// let change = changes.next_change()?.expect("the database is open");
+/// assert_eq!(change.id.as_str(), "solaris");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Subscription {
     store: Weak<Store>,
     listener: Arc<Listener>,
     filter: Filter,
     position: Sequence,
-    /// Read and not yet handed out: at most [`BATCH_COUNT`].
+    /// Changes that were read and not yet returned: at most [`BATCH_COUNT`].
     batch: VecDeque<Change>,
 }
 
-/// Changes read ahead of the subscriber.
+/// Maximum number of changes read ahead of the subscriber.
 const BATCH_COUNT: usize = 256;
 
 impl Subscription {
@@ -39,30 +53,30 @@ impl Subscription {
         }
     }
 
-    /// With the winning documents.
+    /// Includes the winning revision's content in each change. Default: no content.
     #[must_use]
     pub fn documents(mut self, documents: bool) -> Self {
         self.filter.documents = documents;
         self
     }
 
-    /// Only of these documents.
+    /// Returns only changes of these documents.
     #[must_use]
     pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
         self.filter.ids = Some(ids.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Only of documents whose winner the selector matches.
+    /// Returns only documents whose winning revision matches the selector.
     ///
     /// # Errors
-    /// `Invalid` if the selector is wrong.
+    /// `Invalid` if the selector is malformed.
     pub fn selector(mut self, selector: &Selector) -> Result<Self> {
         self.filter.selector = Some((selector.clone(), selector.matcher()?));
         Ok(self)
     }
 
-    /// The sequence up to which everything wanted was handed out: subscribe from here to continue after a restart.
+    /// The sequence up to which every matching change was returned. To continue after a restart, subscribe from here.
     pub fn reached(&self) -> Sequence {
         match self.batch.front() {
             Some(next) => Sequence::new(next.sequence.get() - 1),
@@ -70,7 +84,8 @@ impl Subscription {
         }
     }
 
-    /// The next change, waiting for it as long as it takes; none once the database is closed and everything was read.
+    /// Returns the next change, blocking until there is one; `None` once the database is closed and everything was
+    /// read.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
@@ -78,12 +93,12 @@ impl Subscription {
         self.next_until(None)
     }
 
-    /// The next change, waiting at most this long; none if there was none, or the database is closed.
+    /// Returns the next change, waiting at most `timeout`; `None` after the timeout, or if the database is closed.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
-    pub fn next_within(&mut self, patience: Duration) -> Result<Option<Change>> {
-        self.next_until(Some(Instant::now() + patience))
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Change>> {
+        self.next_until(Some(Instant::now() + timeout))
     }
 
     fn next_until(&mut self, deadline: Option<Instant>) -> Result<Option<Change>> {
@@ -92,12 +107,12 @@ impl Subscription {
                 return Ok(Some(change));
             }
             match self.listener.wait_past(self.position, deadline) {
-                Heard::News => self.read_on()?,
+                Heard::News => self.read_batch()?,
                 Heard::Nothing => return Ok(None),
                 Heard::Closed => {
-                    // What was published before the end is still handed out.
+                    // Changes published before the database was closed are still returned.
                     let before = self.position;
-                    if self.read_on().is_err() || self.position == before {
+                    if self.read_batch().is_err() || self.position == before {
                         return Ok(None);
                     }
                 }
@@ -105,7 +120,7 @@ impl Subscription {
         }
     }
 
-    fn read_on(&mut self) -> Result<()> {
+    fn read_batch(&mut self) -> Result<()> {
         let store = self.store.upgrade().ok_or_else(|| Error::closed("the database is closed"))?;
         let snapshot = store.snapshot()?;
         let newest = snapshot.sequence();

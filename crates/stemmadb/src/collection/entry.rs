@@ -1,4 +1,4 @@
-//! One member of a collection, as one of your types, and the key it goes by.
+//! Entries of a collection (a typed document and its key), and key generation.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,30 +8,31 @@ use crate::revision::Revision;
 use crate::value::{Kind, Path, Value};
 use crate::{Error, Result};
 
-/// A document of a collection: its key, the revision that was read, and its content.
+/// A document of a collection: its key, the revision that was read, and its content. See
+/// [`Collection`](super::Collection) for an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry<T> {
     /// The key: the document's id without the collection's name.
     pub key: String,
-    /// The revision that was read: an update names it, and fails if another has come since.
+    /// The revision that was read. An update or deletion names it, and fails if the document was written since.
     pub revision: Revision,
-    /// What is in it.
+    /// The document's content.
     pub content: T,
 }
 
-/// How members come by their keys when they give none.
+/// Where the key of a pushed document comes from.
 #[derive(Debug, Clone)]
-pub(super) enum Keys {
-    /// A new UUID each, of version 7: later ones sort behind earlier ones, as far as the clock goes forward.
+pub(super) enum KeySource {
+    /// A new UUID version 7 each: later ones sort after earlier ones as long as the clock does not go back.
     Generated,
-    /// The text or whole number at a path.
+    /// The string or integer at a path of the document.
     Natural(Path),
 }
 
-impl Keys {
-    /// The key of a member with this body.
-    pub(super) fn key_of(&self, body: &Value) -> Result<String> {
-        let Keys::Natural(path) = self else { return Ok(uuid::Uuid::now_v7().to_string()) };
+impl KeySource {
+    /// Returns the key of a document with this body.
+    pub(super) fn key_for(&self, body: &Value) -> Result<String> {
+        let KeySource::Natural(path) = self else { return Ok(uuid::Uuid::now_v7().to_string()) };
         let hint =
             "the collection's keys are taken from there: put a text or a whole number, or give the key with `insert`";
         match path.get(body) {
@@ -46,13 +47,13 @@ impl Keys {
     }
 }
 
-/// The body of a member.
-pub(super) fn body_of<T: Serialize + ?Sized>(content: &T) -> Result<Value> {
+/// Serializes the content of an entry.
+pub(super) fn serialize_body<T: Serialize + ?Sized>(content: &T) -> Result<Value> {
     Value::from_serialize(content)
 }
 
-/// The entry of a document in the collection whose ids begin with `prefix`.
-pub(super) fn entry<T: DeserializeOwned>(prefix: &str, document: &Document) -> Result<Entry<T>> {
+/// Converts a document of the collection whose ids begin with `prefix`.
+pub(super) fn entry_from<T: DeserializeOwned>(prefix: &str, document: &Document) -> Result<Entry<T>> {
     let id = document.id().as_str();
     let key = id.strip_prefix(prefix).unwrap_or(id).to_owned();
     let content = document

@@ -1,16 +1,17 @@
-//! Queries whose rows are of your types.
+//! Typed queries over a collection.
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::entry::{Entry, entry};
+use super::entry::{Entry, entry_from};
 use crate::Result;
 use crate::document::Document;
 use crate::query::{Cancellation, Find, Found};
 
-/// A query in a collection, narrowed step by step.
+/// A query over a collection, built step by step; created by [`Collection::find`](super::Collection::find). See
+/// [`Collection`](crate::Collection) for an example.
 #[derive(Debug)]
 #[must_use = "a query does nothing until it is run"]
 pub struct FindEntries<T> {
@@ -28,50 +29,50 @@ impl<T: DeserializeOwned> FindEntries<T> {
         FindEntries { find: change(self.find), ..self }
     }
 
-    /// As [`Find::sort`].
+    /// See [`Find::sort`].
     pub fn sort(self, path: impl AsRef<str>) -> Self {
         self.with(|find| find.sort(path))
     }
 
-    /// As [`Find::sort_descending`].
+    /// See [`Find::sort_descending`].
     pub fn sort_descending(self, path: impl AsRef<str>) -> Self {
         self.with(|find| find.sort_descending(path))
     }
 
-    /// As [`Find::limit`].
+    /// See [`Find::limit`].
     pub fn limit(self, count: u64) -> Self {
         self.with(|find| find.limit(count))
     }
 
-    /// As [`Find::skip`].
+    /// See [`Find::skip`].
     pub fn skip(self, count: u64) -> Self {
         self.with(|find| find.skip(count))
     }
 
-    /// As [`Find::after`].
+    /// See [`Find::after`].
     pub fn after(self, token: impl Into<String>) -> Self {
         self.with(|find| find.after(token))
     }
 
-    /// As [`Find::time_limit`].
+    /// See [`Find::time_limit`].
     pub fn time_limit(self, time: Duration) -> Self {
         self.with(|find| find.time_limit(time))
     }
 
-    /// As [`Find::cancelled_by`].
+    /// See [`Find::cancelled_by`].
     pub fn cancelled_by(self, cancellation: &Cancellation) -> Self {
         self.with(|find| find.cancelled_by(cancellation))
     }
 
-    /// The rows, one after the other.
+    /// Runs the query and streams its entries in order.
     ///
     /// # Errors
-    /// As [`Find::run`]; of each row, `Invalid` if a document does not fit the type.
+    /// As [`Find::run`]. Each entry can fail with `Invalid` if its document does not fit the type.
     pub fn run(self) -> Result<FoundEntries<T>> {
         Ok(FoundEntries { found: self.find.run()?, prefix: self.prefix, content: PhantomData })
     }
 
-    /// All rows.
+    /// Runs the query and collects all entries.
     ///
     /// # Errors
     /// As [`FindEntries::run`].
@@ -79,7 +80,7 @@ impl<T: DeserializeOwned> FindEntries<T> {
         self.run()?.collect()
     }
 
-    /// The first row, if there is one.
+    /// Returns the first entry, if there is one.
     ///
     /// # Errors
     /// As [`FindEntries::run`].
@@ -87,7 +88,7 @@ impl<T: DeserializeOwned> FindEntries<T> {
         self.limit(1).run()?.next().transpose()
     }
 
-    /// How many there are.
+    /// Counts the matching documents.
     ///
     /// # Errors
     /// As [`Find::count`].
@@ -95,7 +96,7 @@ impl<T: DeserializeOwned> FindEntries<T> {
         self.find.count()
     }
 
-    /// Whether there is one.
+    /// Whether any document matches.
     ///
     /// # Errors
     /// As [`Find::exists`].
@@ -103,13 +104,14 @@ impl<T: DeserializeOwned> FindEntries<T> {
         self.find.exists()
     }
 
-    /// The same query, untyped: for sums, groups, single fields, ids, and how it is answered.
+    /// Returns the same query over untyped documents: for sums, groups, single fields, ids and [`Find::explain`].
     pub fn documents(self) -> Find {
         self.find
     }
 }
 
-/// The rows of a query in a collection, in order. After an error there are no further rows.
+/// The entries that a query found, in order. Iteration ends after an error. See [`Collection`](crate::Collection) for
+/// an example.
 pub struct FoundEntries<T> {
     found: Found<Document>,
     prefix: String,
@@ -117,10 +119,10 @@ pub struct FoundEntries<T> {
 }
 
 impl<T> FoundEntries<T> {
-    /// The token that continues after the row returned last, as [`Found::token`].
+    /// Returns a token that continues after the last returned entry; see [`Found::token`].
     ///
     /// # Errors
-    /// `Invalid` if the query can't be told from others.
+    /// `Invalid` if the query has no unique representation to bind the token to.
     pub fn token(&self) -> Result<Option<String>> {
         self.found.token()
     }
@@ -130,6 +132,6 @@ impl<T: DeserializeOwned> Iterator for FoundEntries<T> {
     type Item = Result<Entry<T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.found.next()?.and_then(|document| entry(&self.prefix, &document)))
+        Some(self.found.next()?.and_then(|document| entry_from(&self.prefix, &document)))
     }
 }

@@ -1,45 +1,45 @@
-//! What happens in a collection, in your types: its changes, and live queries in it.
+//! Typed changes feeds and live queries of a collection.
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::entry::{Entry, entry};
+use super::entry::{Entry, entry_from};
 use crate::Result;
-use crate::changes::{Change, Event, Subscription, Watch};
+use crate::changes::{Change, DeltaEvent, Subscription, Watch};
 use crate::revision::{DocumentId, Sequence};
 
-/// The latest event of one member.
+/// The latest event of one document of a collection. See [`Subscription`] for an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntryChange<T> {
-    /// When it was written: the position to continue after.
+    /// Sequence of the write; pass it as `since` to continue after this change.
     pub sequence: Sequence,
-    /// The member's key.
+    /// Key of the document.
     pub key: String,
-    /// What it is now; none if it is gone.
+    /// The document's current content; `None` if it was deleted.
     pub entry: Option<Entry<T>>,
 }
 
-/// How one published transaction changed the answer of a live query in a collection.
+/// The change of a live query's result by one or more published transactions. See [`Watch`] for an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntryDelta<T> {
-    /// The sequence of the transaction.
+    /// The sequence of the result after this delta is applied.
     pub sequence: Sequence,
-    /// Whether this is the whole answer, with which a watch begins.
+    /// Whether this delta contains the whole initial result.
     pub is_first: bool,
-    /// What happened, in order.
+    /// The events, each document once.
     pub events: Vec<EntryEvent<T>>,
 }
 
-/// What happened to one member of an answer.
+/// What happened to one document of a live query's result. See [`Watch`] for an example.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EntryEvent<T> {
-    /// It belongs to the answer now.
+    /// It is now part of the result and was not before.
     Added(Entry<T>),
-    /// It still does, with other content.
+    /// It is still part of the result, with other content.
     Changed(Entry<T>),
-    /// It does so no longer: this key's.
+    /// The document with this key is no longer part of the result.
     Removed(String),
 }
 
@@ -47,16 +47,17 @@ fn key_of(prefix: &str, id: &DocumentId) -> String {
     id.as_str().strip_prefix(prefix).unwrap_or(id.as_str()).to_owned()
 }
 
-pub(super) fn change<T: DeserializeOwned>(prefix: &str, change: &Change) -> Result<EntryChange<T>> {
+pub(super) fn entry_change<T: DeserializeOwned>(prefix: &str, change: &Change) -> Result<EntryChange<T>> {
     let document = change.document.as_ref().filter(|_| !change.deleted);
     Ok(EntryChange {
         sequence: change.sequence,
         key: key_of(prefix, &change.id),
-        entry: document.map(|document| entry(prefix, document)).transpose()?,
+        entry: document.map(|document| entry_from(prefix, document)).transpose()?,
     })
 }
 
-/// The changes of a collection as they are published.
+/// Streams a collection's changes as they are published; created by
+/// [`Collection::subscribe`](super::Collection::subscribe). See [`Subscription`] for an example.
 pub struct EntrySubscription<T> {
     subscription: Subscription,
     prefix: String,
@@ -68,16 +69,16 @@ impl<T: DeserializeOwned> EntrySubscription<T> {
         EntrySubscription { subscription: subscription.documents(true), prefix, content: PhantomData }
     }
 
-    /// The next change, waiting for it at most this long; none if there was none.
+    /// Returns the next change, waiting at most `timeout`; `None` after the timeout, or if the database is closed.
     ///
     /// # Errors
     /// As [`Subscription::next_within`]; `Invalid` if a document does not fit the type.
-    pub fn next_within(&mut self, patience: Duration) -> Result<Option<EntryChange<T>>> {
-        self.subscription.next_within(patience)?.map(|found| change(&self.prefix, &found)).transpose()
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<EntryChange<T>>> {
+        self.subscription.next_within(timeout)?.map(|change| entry_change(&self.prefix, &change)).transpose()
     }
 }
 
-/// A live query in a collection: see [`Watch`].
+/// A live query over a collection. See [`Watch`] for an example.
 pub struct WatchEntries<T> {
     watch: Watch,
     prefix: String,
@@ -89,33 +90,33 @@ impl<T: DeserializeOwned> WatchEntries<T> {
         WatchEntries { watch, prefix, content: PhantomData }
     }
 
-    /// The next delta, waiting for it as long as it takes; none once the database is closed.
+    /// Returns the next delta, blocking until there is one; `None` once the database is closed and everything was read.
     ///
     /// # Errors
     /// As [`Watch::next_delta`]; `Invalid` if a document does not fit the type.
     pub fn next_delta(&mut self) -> Result<Option<EntryDelta<T>>> {
-        self.watch.next_delta()?.map(|delta| self.typed(delta)).transpose()
+        self.watch.next_delta()?.map(|delta| self.convert_delta(delta)).transpose()
     }
 
-    /// The next delta, waiting at most this long; none if there was none.
+    /// Returns the next delta, waiting at most `timeout`; `None` after the timeout, or if the database is closed.
     ///
     /// # Errors
     /// As [`WatchEntries::next_delta`].
-    pub fn next_within(&mut self, patience: Duration) -> Result<Option<EntryDelta<T>>> {
-        self.watch.next_within(patience)?.map(|delta| self.typed(delta)).transpose()
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<EntryDelta<T>>> {
+        self.watch.next_within(timeout)?.map(|delta| self.convert_delta(delta)).transpose()
     }
 
-    fn typed(&self, delta: crate::changes::Delta) -> Result<EntryDelta<T>> {
+    fn convert_delta(&self, delta: crate::changes::Delta) -> Result<EntryDelta<T>> {
         let (sequence, is_first) = (delta.sequence(), delta.is_first());
-        let events = delta.events().map(|event| self.event(event?)).collect::<Result<_>>()?;
+        let events = delta.events().map(|event| self.convert_event(event?)).collect::<Result<_>>()?;
         Ok(EntryDelta { sequence, is_first, events })
     }
 
-    fn event(&self, event: Event) -> Result<EntryEvent<T>> {
+    fn convert_event(&self, event: DeltaEvent) -> Result<EntryEvent<T>> {
         Ok(match event {
-            Event::Added(document) => EntryEvent::Added(entry(&self.prefix, &document)?),
-            Event::Changed(document) => EntryEvent::Changed(entry(&self.prefix, &document)?),
-            Event::Removed { id, .. } => EntryEvent::Removed(key_of(&self.prefix, &id)),
+            DeltaEvent::Added(document) => EntryEvent::Added(entry_from(&self.prefix, &document)?),
+            DeltaEvent::Changed(document) => EntryEvent::Changed(entry_from(&self.prefix, &document)?),
+            DeltaEvent::Removed { id, .. } => EntryEvent::Removed(key_of(&self.prefix, &id)),
         })
     }
 }

@@ -1,8 +1,8 @@
-//! Whose documents are these? Collections: the documents whose ids begin with a name, as one of your types.
+//! Typed collections: the documents whose ids begin with a name, converted to and from a Rust type.
 //!
-//! A collection is a way to look at a database, not a thing in it: `books` is every document whose id is `books:` and a key. So the same
-//! documents are there for queries over everything, for replication and for other languages, and a collection needs no declaration.
-//! It holds no state but its name and how members come by their keys.
+//! A collection is a way to access a database and is not stored: `books` is every document whose id is `books:`
+//! followed by a key. Queries over everything, replication and other languages see the same documents, and a collection
+//! needs no declaration. Its only state is its name and where keys come from.
 
 mod entry;
 mod find;
@@ -23,12 +23,12 @@ use crate::value::{Path, Value};
 use crate::{Database, Error, Result};
 
 pub use entry::Entry;
-use entry::{Keys, body_of, entry};
+use entry::{KeySource, entry_from, serialize_body};
 pub use find::{FindEntries, FoundEntries};
 pub use follow::{EntryChange, EntryDelta, EntryEvent, EntrySubscription, WatchEntries};
 pub use session::Session;
 
-/// The documents of one kind, as one of your types: those whose ids begin with the collection's name and a colon. Cheap to clone.
+/// A typed collection: the documents whose ids begin with the collection's name and a colon. Cheap to clone.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -55,9 +55,9 @@ pub use session::Session;
 #[derive(Debug)]
 pub struct Collection<T> {
     db: Database,
-    /// The name and the separator: what the ids of members begin with.
+    /// The name and the separator, with which the ids of the collection's documents begin.
     prefix: String,
-    keys: Keys,
+    keys: KeySource,
     content: PhantomData<fn() -> T>,
 }
 
@@ -67,51 +67,54 @@ impl<T> Clone for Collection<T> {
     }
 }
 
-/// A collection within a transaction: the same methods, reading and writing there.
+/// A collection bound to a [`Session`]: the methods of [`Collection`], reading and writing in one transaction. Created
+/// by [`Collection::within`], which has an example.
 #[derive(Debug)]
-pub struct Within<'a, T, S> {
+pub struct BoundCollection<'a, T, S> {
     collection: &'a Collection<T>,
     session: &'a mut S,
 }
 
 impl Database {
-    /// The documents whose ids begin with `name:`, as one of your types. Nothing is declared or stored by this.
+    /// Returns the collection of documents whose ids begin with `name:`. Nothing is declared or stored.
+    ///
+    /// See [`Collection`] for an example.
     ///
     /// # Errors
-    /// `Invalid` if the name is empty, begins with `_` or has a colon in it.
+    /// `Invalid` if the name is empty, begins with `_` or contains a colon.
     pub fn collection<T>(&self, name: &str) -> Result<Collection<T>> {
         check_collection_name(name)?;
         let prefix = format!("{name}{COLLECTION_END}");
-        Ok(Collection { db: self.clone(), prefix, keys: Keys::Generated, content: PhantomData })
+        Ok(Collection { db: self.clone(), prefix, keys: KeySource::Generated, content: PhantomData })
     }
 }
 
 impl<T> Collection<T> {
-    /// Takes the keys of members that are pushed from the text or whole number at `path`, instead of making new ones.
+    /// Takes the key of a pushed document from the string or integer at `path`, instead of generating a UUID.
     ///
     /// # Errors
     /// `Invalid` if the path is malformed.
     pub fn keyed_by(mut self, path: &str) -> Result<Self> {
-        self.keys = Keys::Natural(Path::parse(path)?);
+        self.keys = KeySource::Natural(Path::parse(path)?);
         Ok(self)
     }
 
-    /// Its name.
+    /// The collection's name.
     pub fn name(&self) -> &str {
         self.prefix.strip_suffix(COLLECTION_END).unwrap_or(&self.prefix)
     }
 
-    /// The id of the document that is the member `key`.
+    /// Returns the id of the document with this key.
     pub fn id_of(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
-    /// What all members match, and nothing else.
+    /// A selector that matches exactly the collection's documents.
     pub fn members(&self) -> Selector {
         field("_id").begins_with(&self.prefix)
     }
 
-    /// The collection within a transaction or an attempt at one.
+    /// Binds the collection to a transaction or to an attempt at one.
     ///
     /// ```
     /// # use stemmadb::{Database, field};
@@ -126,82 +129,86 @@ impl<T> Collection<T> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn within<'a, S: Session>(&'a self, session: &'a mut S) -> Within<'a, T, S> {
-        Within { collection: self, session }
+    pub fn within<'a, S: Session>(&'a self, session: &'a mut S) -> BoundCollection<'a, T, S> {
+        BoundCollection { collection: self, session }
     }
 }
 
 impl<T: Serialize + DeserializeOwned> Collection<T> {
-    fn directly<R>(&self, work: impl FnOnce(&mut Within<'_, T, Database>) -> Result<R>) -> Result<R> {
-        work(&mut self.within(&mut self.db.clone()))
+    fn on_database<R>(&self, operation: impl FnOnce(&mut BoundCollection<'_, T, Database>) -> Result<R>) -> Result<R> {
+        operation(&mut self.within(&mut self.db.clone()))
     }
 
-    /// The member `key`, or none.
+    /// Returns the document with this key, or `None`.
     ///
     /// # Errors
     /// `Invalid` if the document does not fit the type; `Corrupt` if the stored bytes are damaged.
     pub fn get(&self, key: &str) -> Result<Option<Entry<T>>> {
-        self.directly(|here| here.get(key))
+        self.on_database(|session| session.get(key))
     }
 
-    /// Adds a member under a new key, or that at its natural path ([`Collection::keyed_by`]); returns the key.
+    /// Adds a document under a generated key, or under the key at its natural path ([`Collection::keyed_by`]); returns
+    /// the key.
     ///
     /// # Errors
-    /// `Conflict` if there is a member of this key; `Invalid` if the natural path has no key, or the content is no object.
+    /// `Conflict` if there is a document with this key; `Invalid` if there is no key at the natural path, or the
+    /// content is not an object.
     pub fn push(&self, content: &T) -> Result<String> {
-        self.directly(|here| here.push(content))
+        self.on_database(|session| session.push(content))
     }
 
-    /// Adds the member `key`.
+    /// Adds a document under this key.
     ///
     /// # Errors
-    /// `Conflict` if there is one; `Invalid` if the content is no object.
+    /// `Conflict` if there is one already; `Invalid` if the content is not an object.
     pub fn insert(&self, key: &str, content: &T) -> Result<Revision> {
-        self.directly(|here| here.insert(key, content))
+        self.on_database(|session| session.insert(key, content))
     }
 
-    /// Adds the member `key` or replaces whatever is there.
+    /// Adds or replaces the document with this key.
     ///
     /// # Errors
-    /// `Invalid` if the content is no object.
+    /// `Invalid` if the content is not an object.
     pub fn upsert(&self, key: &str, content: &T) -> Result<Revision> {
-        self.directly(|here| here.upsert(key, content))
+        self.on_database(|session| session.upsert(key, content))
     }
 
-    /// Replaces the member whose value at `path` is that of `content`, or pushes a new one; returns the key. One transaction.
+    /// Replaces the document that has the same value at `path` as `content`, or pushes a new one; returns its key. Runs
+    /// in one transaction.
     ///
     /// # Errors
-    /// `Invalid` if `content` has nothing at the path; `Conflict` if several members have this value: declare a unique
-    /// index on the path.
+    /// `Invalid` if `content` has no value at the path; `Conflict` if several documents have this value (a unique index
+    /// on the path prevents that).
     pub fn upsert_by(&self, path: &str, content: &T) -> Result<String> {
         self.db.write(|tx| self.within(tx).upsert_by(path, content))
     }
 
-    /// Replaces what was read by what the entry holds now; the entry takes the new revision.
+    /// Writes the entry's content over the revision that was read, and stores the new revision in the entry.
     ///
     /// # Errors
-    /// `Conflict` if somebody else wrote it since; `NotFound` if it is gone.
+    /// `Conflict` if the document was written since; `NotFound` if it was deleted.
     pub fn update(&self, entry: &mut Entry<T>) -> Result<()> {
-        self.directly(|here| here.update(entry))
+        self.on_database(|session| session.update(entry))
     }
 
-    /// Changes the member `key` as `change` does, in a transaction; returns what it is then, or none if there is no such member.
+    /// Applies `change` to the document with this key in a transaction; returns the new content, or `None` if there is
+    /// no such document.
     ///
     /// # Errors
-    /// Those of `change`; as [`Collection::update`].
+    /// The errors of `change`, and those of [`Collection::update`].
     pub fn modify(&self, key: &str, change: impl FnOnce(&mut T) -> Result<()>) -> Result<Option<Entry<T>>> {
         self.db.write(|tx| self.within(tx).modify(key, change))
     }
 
-    /// Deletes what was read.
+    /// Deletes the revision that was read.
     ///
     /// # Errors
-    /// `Conflict` if somebody else wrote it since; `NotFound` if it is gone.
+    /// `Conflict` if the document was written since; `NotFound` if it was deleted.
     pub fn delete(&self, entry: &Entry<T>) -> Result<()> {
-        self.directly(|here| here.delete(entry))
+        self.on_database(|session| session.delete(entry))
     }
 
-    /// Deletes the member `key`, whatever it is; whether there was one.
+    /// Deletes the document with this key, whatever its revision; returns whether there was one.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
@@ -209,49 +216,49 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
         self.db.write(|tx| self.within(tx).remove(key))
     }
 
-    /// The members that match a selector or query.
+    /// Starts a query over the documents that match a selector or query. Nothing is read until it is run.
     ///
     /// # Errors
-    /// `Invalid` if the query is wrong.
+    /// Running it returns `Invalid` if the query is malformed.
     pub fn find(&self, query: impl Into<Query>) -> FindEntries<T> {
         FindEntries::new(self.db.find(query.into().within(self.members())), self.prefix.clone())
     }
 
-    /// All members.
+    /// Starts a query over all documents of the collection.
     pub fn all(&self) -> FindEntries<T> {
         self.find(Selector::everything())
     }
 
-    /// The changes of members after `since`, up to now.
+    /// Returns the changes of the collection after `since`, up to now.
     ///
     /// # Errors
-    /// Of each, `Invalid` if a document does not fit the type.
+    /// Each change can fail with `Invalid` if its document does not fit the type.
     pub fn changes(&self, since: Sequence) -> Result<impl Iterator<Item = Result<EntryChange<T>>> + use<T>> {
         let prefix = self.prefix.clone();
         let changes = self.db.changes(since)?.documents(true).selector(&self.members())?;
-        Ok(changes.run().map(move |change| follow::change(&prefix, &change?)))
+        Ok(changes.run().map(move |change| follow::entry_change(&prefix, &change?)))
     }
 
-    /// The changes of members after `since`, and then each as it is published.
+    /// Returns the changes of the collection after `since`, and then each change as it is published.
     ///
     /// # Errors
-    /// None so far.
+    /// None at present.
     pub fn subscribe(&self, since: Sequence) -> Result<EntrySubscription<T>> {
         let subscription = self.db.subscribe(since).selector(&self.members())?;
         Ok(EntrySubscription::new(subscription, self.prefix.clone()))
     }
 
-    /// A live query among the members: see [`Database::watch`].
+    /// Starts a live query over the collection; see [`Database::watch`].
     ///
     /// # Errors
-    /// `Invalid` if the query is wrong or has an order, limit or projection.
+    /// `Invalid` if the query is malformed or has an order, limit or projection.
     pub fn watch(&self, query: impl Into<Query>) -> Result<WatchEntries<T>> {
         let watch = self.db.watch(query.into().within(self.members()))?;
         Ok(WatchEntries::new(watch, self.prefix.clone()))
     }
 }
 
-impl<T: Serialize + DeserializeOwned, S: Session> Within<'_, T, S> {
+impl<T: Serialize + DeserializeOwned, S: Session> BoundCollection<'_, T, S> {
     fn id(&self, key: &str) -> Result<DocumentId> {
         if key.is_empty() {
             return Err(Error::invalid("a key can't be empty"));
@@ -259,55 +266,55 @@ impl<T: Serialize + DeserializeOwned, S: Session> Within<'_, T, S> {
         DocumentId::new(self.collection.id_of(key))
     }
 
-    /// As [`Collection::get`].
+    /// See [`Collection::get`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Collection::get`].
     pub fn get(&mut self, key: &str) -> Result<Option<Entry<T>>> {
         let document = self.session.get(&self.collection.id_of(key))?;
-        document.map(|document| entry(&self.collection.prefix, &document)).transpose()
+        document.map(|document| entry_from(&self.collection.prefix, &document)).transpose()
     }
 
-    /// As [`Collection::push`].
+    /// See [`Collection::push`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Collection::push`].
     pub fn push(&mut self, content: &T) -> Result<String> {
-        let body = body_of(content)?;
-        let key = self.collection.keys.key_of(&body)?;
+        let body = serialize_body(content)?;
+        let key = self.collection.keys.key_for(&body)?;
         self.session.edit(Edit::Insert { id: self.id(&key)?, body })?;
         Ok(key)
     }
 
-    /// As [`Collection::insert`].
+    /// See [`Collection::insert`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Collection::insert`].
     pub fn insert(&mut self, key: &str, content: &T) -> Result<Revision> {
-        self.session.edit(Edit::Insert { id: self.id(key)?, body: body_of(content)? })
+        self.session.edit(Edit::Insert { id: self.id(key)?, body: serialize_body(content)? })
     }
 
-    /// As [`Collection::upsert`].
+    /// See [`Collection::upsert`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Collection::upsert`].
     pub fn upsert(&mut self, key: &str, content: &T) -> Result<Revision> {
-        self.session.edit(Edit::Upsert { id: self.id(key)?, body: body_of(content)? })
+        self.session.edit(Edit::Upsert { id: self.id(key)?, body: serialize_body(content)? })
     }
 
-    /// As [`Collection::upsert_by`].
+    /// See [`Collection::upsert_by`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Collection::upsert_by`].
     pub fn upsert_by(&mut self, path: &str, content: &T) -> Result<String> {
-        let body = body_of(content)?;
-        let wanted = Path::parse(path)?;
-        let value = wanted.get(&body).cloned().ok_or_else(|| {
+        let body = serialize_body(content)?;
+        let path_in_body = Path::parse(path)?;
+        let value = path_in_body.get(&body).cloned().ok_or_else(|| {
             Error::invalid(format!("there is nothing at `{path}`")).with_hint("it is what the member is looked for by")
         })?;
         match self.holders(path, value)?.as_slice() {
             [] => {
-                let key = self.collection.keys.key_of(&body)?;
+                let key = self.collection.keys.key_for(&body)?;
                 self.session.edit(Edit::Insert { id: self.id(&key)?, body })?;
                 Ok(key)
             }
@@ -322,26 +329,26 @@ impl<T: Serialize + DeserializeOwned, S: Session> Within<'_, T, S> {
         }
     }
 
-    /// The ids of up to two members that have `value` at `path`.
+    /// Returns the ids of up to two documents that have `value` at `path`.
     fn holders(&mut self, path: &str, value: Value) -> Result<Vec<DocumentId>> {
-        let wanted = Query::new(field(path).eq(value)).within(self.collection.members());
-        self.session.find(wanted)?.limit(2).ids()?.collect()
+        let query = Query::new(field(path).eq(value)).within(self.collection.members());
+        self.session.find(query)?.limit(2).ids()?.collect()
     }
 
-    /// As [`Collection::update`].
+    /// See [`Collection::update`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Collection::update`].
     pub fn update(&mut self, entry: &mut Entry<T>) -> Result<()> {
-        let (id, body) = (self.id(&entry.key)?, body_of(&entry.content)?);
+        let (id, body) = (self.id(&entry.key)?, serialize_body(&entry.content)?);
         entry.revision = self.session.edit(Edit::Replace { id, revision: entry.revision, body })?;
         Ok(())
     }
 
-    /// As [`Collection::modify`]; within a transaction, as all of it.
+    /// See [`Collection::modify`]; within a transaction, the change is part of it.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Collection::modify`].
     pub fn modify(&mut self, key: &str, change: impl FnOnce(&mut T) -> Result<()>) -> Result<Option<Entry<T>>> {
         let Some(mut entry) = self.get(key)? else { return Ok(None) };
         change(&mut entry.content)?;
@@ -349,19 +356,19 @@ impl<T: Serialize + DeserializeOwned, S: Session> Within<'_, T, S> {
         Ok(Some(entry))
     }
 
-    /// As [`Collection::delete`].
+    /// See [`Collection::delete`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Collection::delete`].
     pub fn delete(&mut self, entry: &Entry<T>) -> Result<()> {
         let id = self.id(&entry.key)?;
         self.session.edit(Edit::Delete { id, revision: entry.revision }).map(|_| ())
     }
 
-    /// As [`Collection::remove`].
+    /// See [`Collection::remove`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Collection::remove`].
     pub fn remove(&mut self, key: &str) -> Result<bool> {
         let id = self.id(key)?;
         let Some(document) = self.session.get(id.as_str())? else { return Ok(false) };
@@ -369,7 +376,7 @@ impl<T: Serialize + DeserializeOwned, S: Session> Within<'_, T, S> {
         Ok(true)
     }
 
-    /// As [`Collection::find`].
+    /// See [`Collection::find`].
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.

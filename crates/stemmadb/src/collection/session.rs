@@ -1,4 +1,4 @@
-//! Where a collection reads and writes: the database, each write a transaction of its own; a transaction; or an attempt at one.
+//! The operations a collection needs from a database (one transaction per write), a transaction, or an attempt at one.
 
 use crate::document::Document;
 use crate::engine::{Edit, Transaction};
@@ -7,9 +7,10 @@ use crate::revision::Revision;
 use crate::transact::Attempt;
 use crate::{Database, Result};
 
-/// What a collection works upon: a [`Database`], a [`Transaction`] or an [`Attempt`].
+/// Reads and writes of a collection: implemented by [`Database`], [`Transaction`] and [`Attempt`]. See
+/// [`Collection::within`](super::Collection::within) for an example.
 pub trait Session: sealed::Sealed {
-    /// The document `id`, or none.
+    /// Returns the document with this id, or `None`.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -18,13 +19,13 @@ pub trait Session: sealed::Sealed {
     /// Applies one edit.
     ///
     /// # Errors
-    /// As the method of the edit's name.
+    /// Those of the method with the edit's name.
     fn edit(&mut self, edit: Edit) -> Result<Revision>;
 
-    /// What matches a query.
+    /// Starts a query.
     ///
     /// # Errors
-    /// `Invalid` if the query is wrong; `Corrupt` if stored bytes are damaged.
+    /// `Invalid` if the query is malformed; `Corrupt` if stored bytes are damaged.
     fn find(&mut self, query: Query) -> Result<Find>;
 }
 

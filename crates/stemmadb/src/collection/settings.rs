@@ -1,4 +1,4 @@
-//! What is declared for a collection: when its members end, and what they must look like.
+//! Declarations for a collection: expiration rules and schemas.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::value::Value;
 use crate::{Error, Result};
 
 impl<T> Collection<T> {
-    /// Lets members end at the time that stands at `path`: see [`Expiry`].
+    /// Lets the collection's documents expire at the time stored at `path`; see [`Expiry`].
     ///
     /// # Errors
     /// `Invalid` if the path is malformed.
@@ -18,20 +18,24 @@ impl<T> Collection<T> {
         self.db.expiration().add_rule(Expiry::at(path).of_collection(self.name()))
     }
 
-    /// Requires members to meet a JSON Schema, from now on and those that are there: see [`Schemas::require`](crate::Schemas::require), which also takes one with
-    /// its policies set.
+    /// Requires the collection's documents, existing and future ones, to satisfy a JSON Schema.
+    ///
+    /// See [`Schemas::require`](crate::Schemas::require), which also accepts a schema with policies.
     ///
     /// # Errors
-    /// `Invalid` if it is no schema, or members break it.
+    /// `Invalid` if `schema` is not a valid schema, or existing documents violate it.
     pub fn require_schema<S: serde::Serialize + ?Sized>(&self, schema: &S) -> Result<()> {
         self.db.schemas().require(self.name(), Schema::new(&Value::from_serialize(schema)?)?)
     }
 
-    /// Lets the member `key` end after `time`, or, with none, never; returns its new revision, or none if there is no such member. It
-    /// is written at the path of the first rule that is for it.
+    /// Lets the document with this key expire after `time`, or never if `time` is `None`; returns its new revision, or
+    /// `None` if there is no such document.
+    ///
+    /// The expiration time is written at the path of the first rule that applies to the collection.
     ///
     /// # Errors
-    /// `Invalid` if no rule is for the collection ([`Collection::expire_by`]), or there is no room at its path.
+    /// `Invalid` if no rule applies to the collection ([`Collection::expire_by`]), or no value can be stored at its
+    /// path.
     pub fn expire(&self, key: &str, time: Option<Duration>) -> Result<Option<Revision>> {
         if key.is_empty() {
             return Err(Error::invalid("a key can't be empty"));

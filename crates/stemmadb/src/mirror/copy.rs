@@ -1,13 +1,16 @@
-//! How does a change come into the copy? Links of the old document go, the new one takes its place, its links are made.
+//! The files of a mirror: applies changed documents to `documents/`, `by/` and `files/`.
+//!
+//! A changed document is applied in three steps: remove the old document's links, replace its file, create the new
+//! document's links.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::Mirrored;
+use super::MirrorStats;
 use super::disk::Disk;
 use super::link::LinkPath;
 use super::name;
-use crate::replicate::{Leaves, Peer, Transfer, TransferFile, Wanted};
+use crate::replicate::{DocumentLeaves, MissingRevisions, Peer, Transfer, TransferFile};
 use crate::revision::Revision;
 use crate::value::{Object, Value};
 use crate::{Error, Result};
@@ -16,31 +19,31 @@ const DOCUMENTS: &str = "documents";
 const BY: &str = "by";
 const FILES: &str = "files";
 
-/// The copy on the disk, without its position.
-pub(super) struct Copy {
+/// The mirror's directory tree, without its recorded position.
+pub(super) struct FileTree {
     disk: Disk,
     paths: Vec<LinkPath>,
     with_files: bool,
 }
 
-/// What a document is to be.
-struct Wished {
+/// The target state of one document.
+struct TargetDocument {
     object: Object,
-    /// Its revision, and those it descends from.
+    /// The winning revision and its ancestors.
     revisions: Vec<Revision>,
     files: Vec<TransferFile>,
 }
 
-impl Copy {
+impl FileTree {
     pub(super) fn new(disk: Disk, paths: Vec<LinkPath>, with_files: bool) -> Self {
-        Copy { disk, paths, with_files }
+        FileTree { disk, paths, with_files }
     }
 
     pub(super) fn disk(&self) -> &Disk {
         &self.disk
     }
 
-    /// Makes the directories that are always there, and removes files that are not wanted.
+    /// Creates the fixed directories, and removes `files/` if files are not mirrored.
     pub(super) fn prepare(&self) -> Result<()> {
         self.disk.create_directory(DOCUMENTS.as_ref())?;
         for path in &self.paths {
@@ -49,13 +52,13 @@ impl Copy {
         if self.with_files { Ok(()) } else { self.disk.remove_all(FILES.as_ref()) }
     }
 
-    /// Removes everything.
+    /// Removes the whole tree.
     pub(super) fn clear(&self) -> Result<()> {
         [BY, FILES, DOCUMENTS].iter().try_for_each(|directory| self.disk.remove_all(directory.as_ref()))
     }
 
-    /// Makes all links anew from the documents that are here.
-    pub(super) fn link_anew(&self) -> Result<()> {
+    /// Rebuilds all links from the mirrored documents.
+    pub(super) fn rebuild_links(&self) -> Result<()> {
         self.disk.remove_all(BY.as_ref())?;
         for name in self.disk.list(DOCUMENTS.as_ref())? {
             let Some(name) = name.to_str() else { continue };
@@ -66,71 +69,75 @@ impl Copy {
         Ok(())
     }
 
-    /// Brings documents to what they are at the source. Ends early, with `Stopped`, when `go_on` says no.
-    pub(super) fn take(
+    /// Applies the source's current state of these documents. Returns `Stopped` early once `should_continue` returns
+    /// false.
+    pub(super) fn apply_changes(
         &self,
         source: &dyn Peer,
-        leaves: Vec<Leaves>,
-        done: &mut Mirrored,
-        go_on: &mut dyn FnMut(&Mirrored) -> bool,
+        leaves: Vec<DocumentLeaves>,
+        stats: &mut MirrorStats,
+        should_continue: &mut dyn FnMut(&MirrorStats) -> bool,
     ) -> Result<()> {
         let counts: BTreeMap<_, _> = leaves.iter().map(|leaves| (leaves.id.clone(), leaves.revisions.len())).collect();
-        let wanted: Vec<_> =
-            leaves.into_iter().map(|Leaves { id, revisions }| Wanted { id, revisions, known: Vec::new() }).collect();
-        let mut gathered: Vec<Transfer> = Vec::new();
-        let mut apply = |gathered: Vec<Transfer>| {
-            // A leaf that is there no longer has a successor, of which the feed tells later.
-            let is_whole = gathered.first().is_some_and(|first| counts.get(&first.id) <= Some(&gathered.len()));
+        let revisions: Vec<_> = leaves
+            .into_iter()
+            .map(|DocumentLeaves { id, revisions }| MissingRevisions { id, revisions, possible_ancestors: Vec::new() })
+            .collect();
+        let mut leaves_of_one: Vec<Transfer> = Vec::new();
+        let mut apply = |leaves_of_one: Vec<Transfer>| {
+            // A leaf that no longer exists has a successor, which the feed lists later.
+            let is_whole =
+                leaves_of_one.first().is_some_and(|first| counts.get(&first.id) <= Some(&leaves_of_one.len()));
             if is_whole {
-                self.apply(gathered, done)?;
+                self.apply(leaves_of_one, stats)?;
             }
-            if go_on(done) { Ok(()) } else { Err(Error::stopped("the mirror was told to stop")) }
+            if should_continue(stats) { Ok(()) } else { Err(Error::stopped("the mirror was stopped")) }
         };
-        source.read(&wanted, &mut |transfer| {
-            if gathered.first().is_some_and(|first| first.id != transfer.id) {
-                apply(std::mem::take(&mut gathered))?;
+        source.read(&revisions, &mut |transfer| {
+            if leaves_of_one.first().is_some_and(|first| first.id != transfer.id) {
+                apply(std::mem::take(&mut leaves_of_one))?;
             }
-            gathered.push(transfer);
+            leaves_of_one.push(transfer);
             Ok(())
         })?;
-        if gathered.is_empty() { Ok(()) } else { apply(gathered) }
+        if leaves_of_one.is_empty() { Ok(()) } else { apply(leaves_of_one) }
     }
 
-    /// Makes of the leaves of one document what it is to be here.
-    fn apply(&self, mut leaves: Vec<Transfer>, done: &mut Mirrored) -> Result<()> {
+    /// Applies the leaves of one document.
+    fn apply(&self, mut leaves: Vec<Transfer>, stats: &mut MirrorStats) -> Result<()> {
         leaves.sort_by_key(|leaf| std::cmp::Reverse((!leaf.deleted, leaf.revisions.first().copied())));
         let mut leaves = leaves.into_iter();
         let Some(winner) = leaves.next() else { return Ok(()) };
-        let name = name::of_text(winner.id.as_str());
+        let name = name::encode_text(winner.id.as_str());
         if winner.deleted {
-            done.removed_count += 1;
+            stats.removed_count += 1;
             return self.remove(&name);
         }
         let conflicts =
             leaves.filter(|leaf| !leaf.deleted).filter_map(|leaf| leaf.revisions.first().copied()).collect();
-        done.written_count += 1;
-        self.put(&name, wished(winner, conflicts))
+        stats.written_count += 1;
+        self.put(&name, target_document(winner, conflicts))
     }
 
-    fn put(&self, name: &str, wished: Wished) -> Result<()> {
+    fn put(&self, name: &str, target_document: TargetDocument) -> Result<()> {
         let file = format!("{name}.json");
-        let text = format!("{}\n", Value::Object(wished.object.clone()).to_json_pretty());
+        let text = format!("{}\n", Value::Object(target_document.object.clone()).to_json_pretty());
         let old = self.read(&file)?;
-        let is_new = old.as_ref().is_none_or(|(old, _)| *old != text);
+        let is_changed = old.as_ref().is_none_or(|(old, _)| *old != text);
         let old = old.map(|(_, old)| old);
-        if let Some(old) = old.as_ref().filter(|_| is_new) {
+        if let Some(old) = old.as_ref().filter(|_| is_changed) {
             self.unlink(&file, old)?;
         }
         if self.with_files {
-            self.copy_files(name, wished.files, &wished.revisions, old.as_ref())?;
+            self.copy_files(name, target_document.files, &target_document.revisions, old.as_ref())?;
         }
-        if is_new {
+        if is_changed {
             self.disk.write(&Path::new(DOCUMENTS).join(&file), text.as_bytes())?;
         }
         if self.with_files {
-            self.sweep_files(name, &wished.object)?;
+            self.sweep_files(name, &target_document.object)?;
         }
-        self.link(&file, &wished.object)
+        self.link(&file, &target_document.object)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -142,7 +149,7 @@ impl Copy {
         if self.with_files { self.disk.remove_all(&Path::new(FILES).join(name)) } else { Ok(()) }
     }
 
-    /// The document in a file, as text and taken apart.
+    /// Reads a mirrored document, as text and parsed.
     fn read(&self, file: &str) -> Result<Option<(String, Object)>> {
         let path = Path::new(DOCUMENTS).join(file);
         let Some(bytes) = self.disk.read(&path)? else { return Ok(None) };
@@ -157,8 +164,8 @@ impl Copy {
         }
     }
 
-    /// The directories in which a document has links.
-    fn places(&self, document: &Object) -> impl Iterator<Item = PathBuf> {
+    /// The directories that contain links to a document.
+    fn link_directories(&self, document: &Object) -> impl Iterator<Item = PathBuf> {
         self.paths.iter().flat_map(|path| {
             let directory = Path::new(BY).join(path.directory());
             path.names(document).into_iter().map(move |value| directory.join(value))
@@ -166,35 +173,41 @@ impl Copy {
     }
 
     fn link(&self, file: &str, document: &Object) -> Result<()> {
-        for place in self.places(document) {
-            self.disk.create_directory(&place)?;
-            self.disk.link(&place.join(file), &Path::new("../../..").join(DOCUMENTS).join(file))?;
+        for directory_path in self.link_directories(document) {
+            self.disk.create_directory(&directory_path)?;
+            self.disk.link(&directory_path.join(file), &Path::new("../../..").join(DOCUMENTS).join(file))?;
         }
         Ok(())
     }
 
     fn unlink(&self, file: &str, document: &Object) -> Result<()> {
-        for place in self.places(document) {
-            self.disk.remove(&place.join(file))?;
-            self.disk.remove_if_empty(&place)?;
+        for directory_path in self.link_directories(document) {
+            self.disk.remove(&directory_path.join(file))?;
+            self.disk.remove_if_empty(&directory_path)?;
         }
         Ok(())
     }
 
-    /// Copies the files that `old`, the document that is here, did not have yet.
-    fn copy_files(&self, name: &str, files: Vec<TransferFile>, line: &[Revision], old: Option<&Object>) -> Result<()> {
+    /// Copies the files that `old`, the document mirrored so far, did not have.
+    fn copy_files(
+        &self,
+        name: &str,
+        files: Vec<TransferFile>,
+        branch: &[Revision],
+        old: Option<&Object>,
+    ) -> Result<()> {
         if files.is_empty() {
             return Ok(());
         }
         let directory = Path::new(FILES).join(name);
         self.disk.create_directory(&directory)?;
         let before = old.and_then(|old| old.get("_rev")?.as_str()?.parse::<Revision>().ok());
-        // On another branch a file may be another one, whatever it looks like.
-        let before = before.filter(|before| line.contains(before)).map_or(0, |before| before.generation());
+        // On another branch, a file of the same name and generation may have other content.
+        let before = before.filter(|before| branch.contains(before)).map_or(0, |before| before.generation());
         for file in files {
-            let path = directory.join(name::of_text(&file.name));
+            let path = directory.join(name::encode_text(&file.name));
             if file.generation > before || !self.disk.exists(&path) {
-                // What took the place of a document whose content is gone is told by the feed.
+                // The content no longer exists because the revision was replaced; the feed lists its successor later.
                 let Some(content) = (file.open)()? else { continue };
                 self.disk.write(&path, content)?;
             }
@@ -202,22 +215,22 @@ impl Copy {
         Ok(())
     }
 
-    /// Removes files that the document does not have any more.
+    /// Removes files that the document no longer has.
     fn sweep_files(&self, name: &str, document: &Object) -> Result<()> {
         let directory = Path::new(FILES).join(name);
         let files = document.get("_attachments").and_then(Value::as_object);
-        let kept: Vec<String> = files.into_iter().flat_map(Object::names).map(name::of_text).collect();
+        let names: Vec<String> = files.into_iter().flat_map(Object::names).map(name::encode_text).collect();
         for file in self.disk.list(&directory)? {
-            if !kept.iter().any(|kept| file == **kept) {
+            if !names.iter().any(|name| file == **name) {
                 self.disk.remove(&directory.join(file))?;
             }
         }
-        if kept.is_empty() { self.disk.remove_if_empty(&directory) } else { Ok(()) }
+        if names.is_empty() { self.disk.remove_if_empty(&directory) } else { Ok(()) }
     }
 }
 
-/// What a document is to be: as it is read over HTTP, with stubs of its files and the revisions it is in conflict with.
-fn wished(winner: Transfer, conflicts: Vec<Revision>) -> Wished {
+/// Builds a document's target state: the document as HTTP returns it, with attachment stubs and conflicting revisions.
+fn target_document(winner: Transfer, conflicts: Vec<Revision>) -> TargetDocument {
     let Transfer { id, revisions, body, files, .. } = winner;
     let mut object = Object::new();
     object.insert("_id", id.as_str());
@@ -238,5 +251,5 @@ fn wished(winner: Transfer, conflicts: Vec<Revision>) -> Wished {
     if let Value::Object(body) = body {
         object.extend(body);
     }
-    Wished { object, revisions, files }
+    TargetDocument { object, revisions, files }
 }

@@ -1,4 +1,4 @@
-//! How is the copy's directory touched? Everything that is written there goes through here, and is done at once or not at all.
+//! File operations in the mirror's directory. Each file is replaced atomically.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// Where files are written before they get their names; gone when nobody writes.
-const UNFINISHED: &str = ".stemma-mirror.tmp";
+/// Directory for files that are not yet renamed to their final name; removed when no write is in progress.
+const TEMPORARY_DIRECTORY: &str = ".stemma-mirror.tmp";
 
-/// What may be in the directory of a new copy.
-const WELCOME: [&str; 4] = [".git", ".gitignore", ".gitattributes", UNFINISHED];
+/// Names that a directory may contain before a mirror is created in it.
+const ALLOWED_NAMES: [&str; 4] = [".git", ".gitignore", ".gitattributes", TEMPORARY_DIRECTORY];
 
-/// The directory of a copy, taken by this process until dropped. Paths are relative to it.
+/// The directory of a mirror, locked by this process until dropped. Paths are relative to it.
 pub(super) struct Disk {
     root: PathBuf,
     flush: bool,
-    /// The directory, locked.
+    /// Open handle that holds the lock.
     directory: File,
 }
 
@@ -25,8 +25,8 @@ fn fault<'p>(doing: &'p str, path: &'p Path) -> impl FnOnce(io::Error) -> Error 
     move |error| Error::io(format!("{doing} {}", path.display()), error)
 }
 
-/// Whether something was there.
-fn if_there(outcome: io::Result<()>) -> io::Result<bool> {
+/// Converts `NotFound` to `false`.
+fn existed(outcome: io::Result<()>) -> io::Result<bool> {
     match outcome {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -35,10 +35,10 @@ fn if_there(outcome: io::Result<()>) -> io::Result<bool> {
 }
 
 impl Disk {
-    /// Takes the directory; makes it if there is none, and removes what was left unfinished.
+    /// Locks the directory, creating it if needed, and removes unfinished files.
     ///
     /// # Errors
-    /// `Locked` if somebody else has it; `Unavailable` if it can't be made.
+    /// `Locked` if another process holds the lock; `Unavailable` if the directory can't be created.
     pub(super) fn open(root: &Path, flush: bool) -> Result<Self> {
         fs::create_dir_all(root).map_err(fault("create", root))?;
         let directory = File::open(root).map_err(fault("open", root))?;
@@ -51,7 +51,7 @@ impl Disk {
             Err(TryLockError::Error(error)) => return Err(fault("lock", root)(error)),
         }
         let disk = Disk { root: root.to_owned(), flush, directory };
-        disk.remove_all(UNFINISHED.as_ref())?;
+        disk.remove_all(TEMPORARY_DIRECTORY.as_ref())?;
         Ok(disk)
     }
 
@@ -59,29 +59,29 @@ impl Disk {
         &self.root
     }
 
-    /// Refuses a directory with somebody else's files.
+    /// Refuses a directory with files that no mirror wrote.
     ///
     /// # Errors
-    /// `Invalid`.
-    pub(super) fn refuse_strangers(&self) -> Result<()> {
+    /// `Invalid` if there are such files.
+    pub(super) fn refuse_foreign_files(&self) -> Result<()> {
         for entry in self.list(Path::new(""))? {
-            if !WELCOME.iter().any(|name| entry == *name) {
-                let place = self.root.display();
-                return Err(Error::invalid(format!("{place} is neither empty nor a mirror"))
+            if !ALLOWED_NAMES.iter().any(|name| entry == *name) {
+                let path = self.root.display();
+                return Err(Error::invalid(format!("{path} is neither empty nor a mirror"))
                     .with_hint("name a new or empty directory"));
             }
         }
         Ok(())
     }
 
-    /// Whatever is done to the directory passes here first.
-    fn step(&self) -> io::Result<()> {
+    /// Called before every modification of the directory; tests inject failures here.
+    fn before_step(&self) -> io::Result<()> {
         #[cfg(test)]
-        fuse::step()?;
+        interruption::before_step()?;
         Ok(())
     }
 
-    /// The names in a directory, in no order; none if there is no such directory.
+    /// Returns the names in a directory, unordered; empty if there is no such directory.
     pub(super) fn list(&self, directory: &Path) -> Result<Vec<OsString>> {
         let path = self.root.join(directory);
         let entries = match fs::read_dir(&path) {
@@ -91,7 +91,7 @@ impl Disk {
         entries.map(|entry| Ok(entry.map_err(fault("read", &path))?.file_name())).collect()
     }
 
-    /// The content of a file, if it is there.
+    /// Returns the content of a file, or `None` if there is no such file.
     pub(super) fn read(&self, file: &Path) -> Result<Option<Vec<u8>>> {
         let path = self.root.join(file);
         match fs::read(&path) {
@@ -109,33 +109,33 @@ impl Disk {
         if path.is_dir() {
             return Ok(());
         }
-        self.step().and_then(|()| fs::create_dir_all(&path)).map_err(fault("create", &path))
+        self.before_step().and_then(|()| fs::create_dir_all(&path)).map_err(fault("create", &path))
     }
 
-    /// Writes a file in place of the one that is there.
+    /// Writes a file, atomically replacing an existing one.
     pub(super) fn write(&self, file: &Path, mut content: impl Read) -> Result<()> {
-        let unfinished = self.unfinished(&mut content)?;
-        self.finish(&unfinished, file)
+        let temporary = self.write_temporary(&mut content)?;
+        self.rename_into_place(&temporary, file)
     }
 
-    /// As [`Disk::write`], and the file and its name are flushed, if anything is.
+    /// Like [`Disk::write`], and flushes the file and its name if flushing is enabled.
     pub(super) fn write_flushed(&self, file: &Path, mut content: &[u8]) -> Result<()> {
-        let unfinished = self.unfinished(&mut content)?;
+        let temporary = self.write_temporary(&mut content)?;
         if self.flush {
-            let flushed = File::open(&unfinished).and_then(|file| file.sync_all());
-            flushed.map_err(fault("flush", &unfinished))?;
+            let flushed = File::open(&temporary).and_then(|file| file.sync_all());
+            flushed.map_err(fault("flush", &temporary))?;
         }
-        self.finish(&unfinished, file)?;
+        self.rename_into_place(&temporary, file)?;
         if self.flush {
             self.directory.sync_all().map_err(fault("flush", &self.root))?;
         }
         Ok(())
     }
 
-    fn unfinished(&self, content: &mut dyn Read) -> Result<PathBuf> {
-        self.create_directory(UNFINISHED.as_ref())?;
-        let path = self.root.join(UNFINISHED).join("file");
-        let written = self.step().and_then(|()| {
+    fn write_temporary(&self, content: &mut dyn Read) -> Result<PathBuf> {
+        self.create_directory(TEMPORARY_DIRECTORY.as_ref())?;
+        let path = self.root.join(TEMPORARY_DIRECTORY).join("file");
+        let written = self.before_step().and_then(|()| {
             let mut file = File::create(&path)?;
             io::copy(content, &mut file)?;
             file.flush()
@@ -144,42 +144,42 @@ impl Disk {
         Ok(path)
     }
 
-    fn finish(&self, unfinished: &Path, file: &Path) -> Result<()> {
+    fn rename_into_place(&self, temporary: &Path, file: &Path) -> Result<()> {
         let path = self.root.join(file);
-        self.step().and_then(|()| fs::rename(unfinished, &path)).map_err(fault("write", &path))
+        self.before_step().and_then(|()| fs::rename(temporary, &path)).map_err(fault("write", &path))
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file if it exists.
     pub(super) fn remove(&self, file: &Path) -> Result<()> {
         let path = self.root.join(file);
-        self.step().and_then(|()| if_there(fs::remove_file(&path))).map_err(fault("remove", &path)).map(|_| ())
+        self.before_step().and_then(|()| existed(fs::remove_file(&path))).map_err(fault("remove", &path)).map(|_| ())
     }
 
-    /// Removes a directory, if it is there and has nothing in it.
+    /// Removes a directory if it exists and is empty.
     pub(super) fn remove_if_empty(&self, directory: &Path) -> Result<()> {
         let path = self.root.join(directory);
-        match self.step().and_then(|()| if_there(fs::remove_dir(&path))) {
+        match self.before_step().and_then(|()| existed(fs::remove_dir(&path))) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             outcome => outcome.map_err(fault("remove", &path)).map(|_| ()),
         }
     }
 
-    /// Removes a directory and all that is in it, if it is there.
+    /// Removes a directory with its content if it exists.
     pub(super) fn remove_all(&self, directory: &Path) -> Result<()> {
         let path = self.root.join(directory);
-        self.step().and_then(|()| if_there(fs::remove_dir_all(&path))).map_err(fault("remove", &path)).map(|_| ())
+        self.before_step().and_then(|()| existed(fs::remove_dir_all(&path))).map_err(fault("remove", &path)).map(|_| ())
     }
 
-    /// Makes `link` lead to `target`, a path as seen from the link's directory. One that is there does so already.
+    /// Creates a link to `target`, a path relative to the link's directory. An existing link already has this target.
     pub(super) fn link(&self, link: &Path, target: &Path) -> Result<()> {
         let path = self.root.join(link);
-        match self.step().and_then(|()| symlink(target, &path)) {
+        match self.before_step().and_then(|()| symlink(target, &path)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             outcome => outcome.map_err(fault("link", &path)),
         }
     }
 
-    /// Flushes all that was written, if anything is to be flushed. Costs one call for the whole file system.
+    /// Flushes everything that was written, if flushing is enabled. Costs one call for the whole file system.
     pub(super) fn flush_all(&self) -> Result<()> {
         if !self.flush {
             return Ok(());
@@ -190,8 +190,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Only if it is empty; the next one looks after the rest.
-        fs::remove_dir(self.root.join(UNFINISHED)).ok();
+        // Succeeds only if the directory is empty; otherwise the next open removes it.
+        fs::remove_dir(self.root.join(TEMPORARY_DIRECTORY)).ok();
     }
 }
 
@@ -222,9 +222,9 @@ fn symlink(target: &Path, link: &Path) -> io::Result<()> {
     std::os::windows::fs::symlink_file(target, link)
 }
 
-/// Breaks off, as if the process were killed.
+/// Simulates a kill of the process after a number of steps.
 #[cfg(test)]
-pub(super) mod fuse {
+pub(super) mod interruption {
     use std::cell::Cell;
     use std::io;
 
@@ -232,14 +232,14 @@ pub(super) mod fuse {
         static STEPS_LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// From now on so many steps of this thread pass, and none after them; or all.
+    /// Lets this many further steps of this thread succeed and none after them; `None`: all.
     pub(in crate::mirror) fn set(steps: Option<u64>) {
         STEPS_LEFT.set(steps);
     }
 
-    pub(super) fn step() -> io::Result<()> {
+    pub(super) fn before_step() -> io::Result<()> {
         match STEPS_LEFT.get() {
-            Some(0) => Err(io::Error::other("the fuse has blown")),
+            Some(0) => Err(io::Error::other("simulated kill")),
             left => {
                 STEPS_LEFT.set(left.map(|left| left - 1));
                 Ok(())

@@ -1,4 +1,4 @@
-//! Under which values does a document have a link?
+//! Link paths: selects the values of a document under which the mirror links it.
 
 use std::collections::BTreeSet;
 
@@ -6,26 +6,26 @@ use super::name;
 use crate::value::{Object, Value, array_position};
 use crate::{Error, Result};
 
-/// A path by which documents are linked, as in `lines[].product`.
+/// A path whose values documents are linked by, such as `lines[].product`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LinkPath {
     text: String,
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    /// The field of this name; in an array, a decimal name is a position.
+enum PathStep {
+    /// The field with this name; in an array, a decimal name is a position.
     Field(String),
     /// Each element of an array.
     Elements,
 }
 
 impl LinkPath {
-    /// These paths, whose directories are different.
+    /// Parses paths, which must have different directories.
     ///
     /// # Errors
-    /// `Invalid` for a text that is no path, or two paths with one directory.
+    /// `Invalid` if a text is not a path, or if two paths have the same directory.
     pub(super) fn parse_all(texts: &[String]) -> Result<Vec<LinkPath>> {
         let mut paths: Vec<LinkPath> = Vec::new();
         for text in texts {
@@ -34,9 +34,9 @@ impl LinkPath {
                 continue;
             }
             if let Some(other) = paths.iter().find(|other| other.directory() == path.directory()) {
-                let place = path.directory();
+                let directory = path.directory();
                 return Err(Error::invalid(format!(
-                    "the links by `{}` and by `{text}` would both be in by/{place}",
+                    "the links by `{}` and by `{text}` would both be in by/{directory}",
                     other.text
                 ))
                 .with_hint("choose one of them"));
@@ -47,7 +47,7 @@ impl LinkPath {
     }
 
     fn parse(text: &str) -> Result<LinkPath> {
-        let wrong = |what: &str| {
+        let malformed = |what: &str| {
             Err(Error::invalid(format!("the path {text:?} {what}"))
                 .with_hint("as in author.name, tags[], lines[].product; a backslash makes . [ and \\ ordinary"))
         };
@@ -57,80 +57,82 @@ impl LinkPath {
             match character {
                 '\\' => match characters.next() {
                     Some(next) => field.push(next),
-                    None => return wrong("ends in a backslash"),
+                    None => return malformed("ends in a backslash"),
                 },
-                '.' if field.is_empty() && !matches!(steps.last(), Some(Step::Elements)) => {
-                    return wrong("has an empty name");
+                '.' if field.is_empty() && !matches!(steps.last(), Some(PathStep::Elements)) => {
+                    return malformed("has an empty name");
                 }
                 '.' => {
-                    steps.extend(taken(&mut field));
+                    steps.extend(take_field(&mut field));
                     if characters.peek().is_none() {
-                        return wrong("ends in a dot");
+                        return malformed("ends in a dot");
                     }
                 }
                 '[' => {
-                    steps.extend(taken(&mut field));
+                    steps.extend(take_field(&mut field));
                     if steps.is_empty() || characters.next() != Some(']') {
-                        return wrong("has a bracket that is not the [] of an array");
+                        return malformed("has a bracket that is not the [] of an array");
                     }
-                    steps.push(Step::Elements);
+                    steps.push(PathStep::Elements);
                     if characters.peek().is_some_and(|next| !matches!(next, '.' | '[')) {
-                        return wrong("has a name right after []");
+                        return malformed("has a name right after []");
                     }
                 }
                 _ => field.push(character),
             }
         }
-        steps.extend(taken(&mut field));
+        steps.extend(take_field(&mut field));
         if steps.is_empty() {
-            return wrong("is empty");
+            return malformed("is empty");
         }
         Ok(LinkPath { text: text.to_owned(), steps })
     }
 
-    /// As it was written.
+    /// The path as it was written.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Its directory in `by/`: the path without `[]`.
+    /// The name of its directory in `by/`: the path without `[]`.
     pub(super) fn directory(&self) -> String {
         let names = self.steps.iter().filter_map(|step| match step {
-            Step::Field(name) => Some(name.replace('\\', "\\\\").replace('.', "\\.")),
-            Step::Elements => None,
+            PathStep::Field(name) => Some(name.replace('\\', "\\\\").replace('.', "\\.")),
+            PathStep::Elements => None,
         });
-        name::of_text(&names.collect::<Vec<_>>().join("."))
+        name::encode_text(&names.collect::<Vec<_>>().join("."))
     }
 
-    /// The names of the values that a document has there.
+    /// The names of the values that a document has at this path.
     pub(super) fn names(&self, document: &Object) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
-        if let Some((Step::Field(first), rest)) = self.steps.split_first()
+        if let Some((PathStep::Field(first), rest)) = self.steps.split_first()
             && let Some(value) = document.get(first)
         {
-            collect(value, rest, &mut names);
+            collect_names(value, rest, &mut names);
         }
         names
     }
 }
 
-fn taken(field: &mut String) -> Option<Step> {
-    (!field.is_empty()).then(|| Step::Field(std::mem::take(field)))
+fn take_field(field: &mut String) -> Option<PathStep> {
+    (!field.is_empty()).then(|| PathStep::Field(std::mem::take(field)))
 }
 
-fn collect(value: &Value, steps: &[Step], names: &mut BTreeSet<String>) {
+fn collect_names(value: &Value, steps: &[PathStep], names: &mut BTreeSet<String>) {
     let Some((step, rest)) = steps.split_first() else {
-        names.extend(name::of_value(value));
+        names.extend(name::encode_value(value));
         return;
     };
     match (step, value) {
-        (Step::Elements, Value::Array(elements)) => elements.iter().for_each(|element| collect(element, rest, names)),
-        (Step::Field(name), Value::Object(object)) => {
-            object.get(name).into_iter().for_each(|value| collect(value, rest, names));
+        (PathStep::Elements, Value::Array(elements)) => {
+            elements.iter().for_each(|element| collect_names(element, rest, names))
         }
-        (Step::Field(name), Value::Array(elements)) => {
+        (PathStep::Field(name), Value::Object(object)) => {
+            object.get(name).into_iter().for_each(|value| collect_names(value, rest, names));
+        }
+        (PathStep::Field(name), Value::Array(elements)) => {
             let element = array_position(name).and_then(|position| elements.get(position));
-            element.into_iter().for_each(|value| collect(value, rest, names));
+            element.into_iter().for_each(|value| collect_names(value, rest, names));
         }
         _ => {}
     }
@@ -146,8 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_at_any_depth() {
-        let document = r#"{"a": {"b.c": 1, "d": ["x", "y", "x", {}, ["z"], null]}, "l": [{"p": "one"}, {"p": ["two", "three"]}, {"q": 1}]}"#;
+    fn nested_values_are_found() {
+        let document = r#"{"a": {"b.c": 1, "d": ["x", "y", "x", {}, ["z"], null]}, "l": [
+            {"p": "one"}, {"p": ["two", "three"]}, {"q": 1}]}"#;
         for (path, found) in [
             (r"a.b\.c", &["1"][..]),
             ("a.d[]", &["null", "x", "y"]),
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn malformed_paths_are_rejected() {
         for bad in ["", ".", "a.", ".a", "a..b", "a\\", "[]", "a[", "a[*]", "a[0]", "a[]b", "a[]."] {
             assert!(LinkPath::parse(bad).is_err(), "{bad}");
         }

@@ -1,15 +1,16 @@
-//! What does a database look like in plain files? A copy for `ls`, `cat`, `grep` and git, kept in step with the feed.
+//! Mirror: a copy of a database in plain files for `ls`, `cat`, `grep` and git, kept up to date from the changes feed.
 //!
 //! ```text
-//! documents/<id>.json             each document, printed over lines, with `_id` and `_rev`
-//! by/<path>/<value>/<id>.json     a relative link to it, for each chosen path and each value there
-//! files/<id>/<name>               its files, if they are wanted
-//! .stemma-mirror.json             whose copy it is, and how far it has come
+//! documents/<id>.json             each document as indented JSON, with `_id` and `_rev`
+//! by/<path>/<value>/<id>.json     a relative link to the document, for each link path and each value there
+//! files/<id>/<name>               the document's files, if enabled
+//! .stemma-mirror.json             the source database and the position up to which it was mirrored
 //! ```
 //!
-//! Invariants: a document's file is whole, the old one or the new one, and links are gone before what they are made from is; so whatever
-//! is there tells which links there may be. The position is written after what it counts. A copy that was cut short anywhere is
-//! therefore mended by doing again what came after the position.
+//! Invariants: a document's file always has either its old or its new content; links are removed before the document
+//! from which they derive is replaced, so the document's file always determines which links may exist. The position is
+//! written after the changes it covers. An interrupted mirror is therefore repaired by repeating the changes after the
+//! position.
 
 mod copy;
 mod disk;
@@ -22,18 +23,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::database::Database;
-use crate::replicate::{Peer, Selection};
+use crate::replicate::{Peer, ReplicationScope};
 use crate::value::Value;
 use crate::{Error, ErrorKind, Result};
-use copy::Copy;
+use copy::FileTree;
 use disk::Disk;
 use link::LinkPath;
-use state::{Stage, State};
+use state::{MirrorState, Stage};
 
-/// Documents after which the position is written.
+/// Number of documents after which the position is written.
 const PAGE_COUNT: usize = if cfg!(test) { 7 } else { 1000 };
 
-/// What a copy in plain files has.
+/// Options of a mirror. See [`Database::mirror_to`] for an example.
 #[derive(Debug, Clone)]
 pub struct MirrorOptions {
     by: Vec<String>,
@@ -49,35 +50,38 @@ impl Default for MirrorOptions {
 }
 
 impl MirrorOptions {
-    /// Documents only, flushed to the disk.
+    /// The default options: documents only, flushed to disk.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Links to each document under the values it has at `path`, as in `author.name`, `tags[]`, `lines[].product`: `[]` is each element of
-    /// an array. A dot, bracket or backslash within a name has a backslash before it. Objects and arrays have no links.
+    /// Links each document under the values it has at `path`, such as `author.name`, `tags[]` or `lines[].product`,
+    /// where `[]` stands for each element of an array. A backslash escapes a dot, bracket or backslash within a name.
+    /// Values that are objects or arrays get no links.
     #[must_use]
     pub fn by(mut self, path: impl Into<String>) -> Self {
         self.by.push(path.into());
         self
     }
 
-    /// With the documents' files; by default without.
+    /// Sets whether the documents' files are mirrored. Default: false.
     #[must_use]
     pub fn files(mut self, files: bool) -> Self {
         self.files = files;
         self
     }
 
-    /// Whether the copy is on the disk before it says how far it has come (by default), so that a power cut costs only what is done again.
-    /// Without, it is faster, and after a power cut it has to be made anew.
+    /// Sets whether the mirror is flushed to disk before its position is recorded. Default: true.
+    ///
+    /// With flushing, changes after the last position are repeated after a power loss. Without it, mirroring is faster,
+    /// but after a power loss the mirror has to be rebuilt.
     #[must_use]
     pub fn flush(mut self, flush: bool) -> Self {
         self.flush = flush;
         self
     }
 
-    /// Makes the copy anew, whatever database the one in the directory is of.
+    /// Rebuilds the mirror from scratch, even if the directory contains the mirror of another database. Default: false.
     #[must_use]
     pub fn rebuild(mut self, rebuild: bool) -> Self {
         self.rebuild = rebuild;
@@ -85,31 +89,34 @@ impl MirrorOptions {
     }
 }
 
-/// What was done so far.
+/// Counters of a mirror run. See [`Database::mirror_to`] for an example.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Mirrored {
-    /// Documents written, or found as they should be.
+pub struct MirrorStats {
+    /// Documents written, or found up to date.
     pub written_count: u64,
-    /// Documents removed, or found to be gone.
+    /// Documents removed, or found already removed.
     pub removed_count: u64,
 }
 
-/// A copy of a database in plain files: see [`Database::mirror_to`].
+/// A copy of a database in plain files; created by [`Database::mirror_to`]. See [`Database::mirror_to`] for an example.
 pub struct Mirror {
     source: Arc<dyn Peer>,
-    copy: Copy,
-    state: State,
+    tree: FileTree,
+    state: MirrorState,
 }
 
 impl Database {
-    /// A copy of this database in plain files below `directory`, as far as it has come; makes it if there is none. Bring it up to date
-    /// with [`Mirror::catch_up`], or keep it so with [`Mirror::follow`].
+    /// Opens a mirror of this database in plain files below `directory`, in its last recorded state; creates it if
+    /// there is none.
     ///
-    /// `documents/` has a file for each document, `by/` links to them by the values at the paths you choose. Ids and values are names as they
-    /// are, but for what no name may be: `/`, `%`, control characters and a dot at the beginning are percent-encoded, and what is too
-    /// long is cut and ends in `%~` and a hash. A text that could be taken for a number, `true`, `false` or `null` stands in quotes. Each file is
-    /// replaced at once, so a reader sees the old document or the new one; a link may lead to a document that has just lost its value, or
-    /// to none.
+    /// Bring it up to date with [`Mirror::catch_up`], or keep it up to date with [`Mirror::follow`].
+    ///
+    /// `documents/` has a file for each document; `by/` has links to the documents by the values at the chosen paths.
+    /// Ids and values are used as file names unchanged, except that `/`, `%`, control characters and a leading dot are
+    /// percent-encoded, and a name that is too long is truncated and ends in `%~` and a hash. A string that could be
+    /// taken for a number, `true`, `false` or `null` is quoted. Each file is replaced atomically, so a reader sees
+    /// either the old or the new document; a link may briefly lead to a document that no longer has the value, or to no
+    /// document.
     ///
     /// ```
     /// # use stemmadb::{Database, MirrorOptions};
@@ -127,111 +134,122 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` if the directory is neither empty nor a copy of this database, if the copy has come further than the database, or for a
-    /// path that is none; `Locked` if somebody else is at it; `Unavailable` if it can't be written.
+    /// `Invalid` if the directory is neither empty nor a mirror of this database, if the mirror is ahead of the
+    /// database, or if a link path is malformed; `Locked` if another process uses the mirror; `Unavailable` if the
+    /// directory can't be written.
     pub fn mirror_to(&self, directory: impl AsRef<Path>, options: MirrorOptions) -> Result<Mirror> {
         let mirror = Mirror::open(Arc::new(self.clone()), directory, options)?;
         let reached = mirror.state.position.as_ref().and_then(Value::as_u64);
         if reached.is_some_and(|reached| reached > self.sequence().get()) {
-            return Err(Error::invalid("the copy has come further than the database: is that an older copy of it?")
-                .with_hint("rebuild the mirror"));
+            return Err(Error::invalid(
+                "the mirror is further than the database: was an older copy of the database restored?",
+            )
+            .with_hint("rebuild the mirror"));
         }
         Ok(mirror)
     }
 }
 
 impl Mirror {
-    /// As [`Database::mirror_to`], of a database that is reached in another way.
+    /// Opens a mirror like [`Database::mirror_to`], of a database accessed through a [`Peer`].
     ///
     /// # Errors
-    /// As [`Database::mirror_to`]; those of the peer.
+    /// Those of [`Database::mirror_to`], and those of the peer.
     pub fn open(source: Arc<dyn Peer>, directory: impl AsRef<Path>, options: MirrorOptions) -> Result<Mirror> {
         let paths = LinkPath::parse_all(&options.by)?;
         let disk = Disk::open(directory.as_ref(), options.flush)?;
         let database = source.database_id()?;
-        let known = State::read(&disk)?;
-        let fresh = State::new(database.clone(), &paths, options.files);
-        let state = match &known {
+        let saved = MirrorState::read(&disk)?;
+        let initial = MirrorState::new(database.clone(), &paths, options.files);
+        let state = match &saved {
             None => {
-                disk.refuse_strangers()?;
-                fresh
+                disk.refuse_foreign_files()?;
+                initial
             }
-            Some(_) if options.rebuild => fresh.at(Stage::Clearing),
-            Some(known) => {
-                known.refuse_other(&database, &disk)?;
-                known.clone().chosen(&paths, options.files)
+            Some(_) if options.rebuild => initial.with_stage(Stage::Clearing),
+            Some(saved) => {
+                saved.refuse_other_database(&database, &disk)?;
+                saved.clone().with_options(&paths, options.files)
             }
         };
-        let is_new = known.as_ref() != Some(&state);
-        let mut mirror = Mirror { source, copy: Copy::new(disk, paths, options.files), state };
-        if is_new {
+        let is_modified = saved.as_ref() != Some(&state);
+        let mut mirror = Mirror { source, tree: FileTree::new(disk, paths, options.files), state };
+        if is_modified {
             mirror.save()?;
         }
         mirror.prepare()?;
         Ok(mirror)
     }
 
-    /// Comes from what is there to what was chosen, again if that was broken off before.
+    /// Completes the current stage, which may have been interrupted, so that the tree matches the options.
     fn prepare(&mut self) -> Result<()> {
         match self.state.stage {
-            Stage::Clearing => self.copy.clear()?,
-            Stage::Linking => self.copy.link_anew()?,
+            Stage::Clearing => self.tree.clear()?,
+            Stage::Linking => self.tree.rebuild_links()?,
             Stage::Following => {}
         }
-        self.copy.prepare()?;
+        self.tree.prepare()?;
         if self.state.stage != Stage::Following {
-            self.state = self.state.clone().at(Stage::Following);
+            self.state = self.state.clone().with_stage(Stage::Following);
             self.save()?;
         }
         Ok(())
     }
 
     fn save(&mut self) -> Result<()> {
-        self.copy.disk().flush_all()?;
-        self.state.write(self.copy.disk())
+        self.tree.disk().flush_all()?;
+        self.state.write(self.tree.disk())
     }
 
-    /// Brings the copy up to date.
+    /// Brings the mirror up to date.
     ///
-    /// Costs a file for each document that changed since, and a link for each of its values; on the disk, with a flush for each thousand.
+    /// Costs one file for each document that changed, and one link for each of its values; with flushing, one flush per
+    /// thousand documents.
     ///
     /// # Errors
-    /// `Unavailable` if the copy can't be written; `Corrupt` if stored bytes, or a file of the copy, are damaged; those of the peer.
-    pub fn catch_up(&mut self) -> Result<Mirrored> {
+    /// `Unavailable` if the mirror can't be written; `Corrupt` if stored bytes or a file of the mirror are damaged; the
+    /// errors of the peer.
+    pub fn catch_up(&mut self) -> Result<MirrorStats> {
         self.catch_up_while(|_| true)
     }
 
-    /// Brings the copy up to date as long as `go_on`, asked after each document, says so. What was broken off is done later.
+    /// Brings the mirror up to date, until `should_continue` returns false; it is called after each document. An
+    /// interrupted run is continued by the next call.
     ///
     /// # Errors
     /// As [`Mirror::catch_up`].
-    pub fn catch_up_while(&mut self, mut go_on: impl FnMut(&Mirrored) -> bool) -> Result<Mirrored> {
-        let mut done = Mirrored::default();
-        let outcome = self.take_pages(&mut done, &mut go_on);
-        unless_told_to_stop(outcome, || go_on(&done))?;
-        Ok(done)
+    pub fn catch_up_while(&mut self, mut should_continue: impl FnMut(&MirrorStats) -> bool) -> Result<MirrorStats> {
+        let mut stats = MirrorStats::default();
+        let outcome = self.apply_pages(&mut stats, &mut should_continue);
+        ignore_requested_stop(outcome, || should_continue(&stats))?;
+        Ok(stats)
     }
 
-    /// Keeps the copy in step with the database, until `go_on` says no; it is asked after each document, and at least once each `patience`.
+    /// Keeps the mirror up to date until `should_continue` returns false; it is called after each document, and at
+    /// least once per `timeout`.
     ///
     /// # Errors
     /// As [`Mirror::catch_up`].
-    pub fn follow(&mut self, patience: Duration, mut go_on: impl FnMut(&Mirrored) -> bool) -> Result<()> {
+    pub fn follow(&mut self, timeout: Duration, mut should_continue: impl FnMut(&MirrorStats) -> bool) -> Result<()> {
         loop {
-            let done = self.catch_up_while(&mut go_on)?;
-            if !go_on(&done) {
+            let stats = self.catch_up_while(&mut should_continue)?;
+            if !should_continue(&stats) {
                 return Ok(());
             }
             let start = Value::from(0);
-            let waited = self.source.wait(self.state.position.as_ref().unwrap_or(&start), patience);
-            unless_told_to_stop(waited, || go_on(&done))?;
+            let waited = self.source.wait(self.state.position.as_ref().unwrap_or(&start), timeout);
+            ignore_requested_stop(waited, || should_continue(&stats))?;
         }
     }
 
-    fn take_pages(&mut self, done: &mut Mirrored, go_on: &mut dyn FnMut(&Mirrored) -> bool) -> Result<()> {
+    fn apply_pages(
+        &mut self,
+        stats: &mut MirrorStats,
+        should_continue: &mut dyn FnMut(&MirrorStats) -> bool,
+    ) -> Result<()> {
         loop {
-            let page = self.source.changes(self.state.position.as_ref(), PAGE_COUNT, &Selection::All)?;
-            self.copy.take(&*self.source, page.leaves, done, go_on)?;
+            let page = self.source.changes(self.state.position.as_ref(), PAGE_COUNT, &ReplicationScope::All)?;
+            self.tree.apply_changes(&*self.source, page.leaves, stats, should_continue)?;
             if self.state.position.as_ref() != Some(&page.position) {
                 self.state.position = Some(page.position);
                 self.save()?;
@@ -243,17 +261,17 @@ impl Mirror {
     }
 }
 
-/// Whoever was told to stop, and did, has not failed.
-fn unless_told_to_stop(outcome: Result<()>, go_on: impl FnOnce() -> bool) -> Result<()> {
+/// Treats `Stopped` as success if the caller requested the stop.
+fn ignore_requested_stop(outcome: Result<()>, should_continue: impl FnOnce() -> bool) -> Result<()> {
     match outcome {
-        Err(error) if error.kind() == ErrorKind::Stopped && !go_on() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::Stopped && !should_continue() => Ok(()),
         outcome => outcome,
     }
 }
 
 impl std::fmt::Debug for Mirror {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mirror").field("directory", &self.copy.disk().root()).field("state", &self.state).finish()
+        f.debug_struct("Mirror").field("directory", &self.tree.disk().root()).field("state", &self.state).finish()
     }
 }
 

@@ -1,24 +1,24 @@
-//! Whose copy is it, and how far has it come? The file `.stemma-mirror.json`.
+//! The state file of a mirror, `.stemma-mirror.json`: source database, position and options.
 
 use super::disk::Disk;
 use super::link::LinkPath;
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 
-/// The file's name.
+/// Name of the state file.
 pub(super) const FILE: &str = ".stemma-mirror.json";
 
-/// The version of the copy's layout.
+/// Version of the mirror's directory layout.
 const VERSION: u64 = 1;
 
-/// What is being done.
+/// The operation in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// What changes is copied.
+    /// Changes are copied.
     Following,
-    /// All links are made anew, since others were chosen.
+    /// All links are being rebuilt, because the link paths changed.
     Linking,
-    /// Everything is removed, to begin anew.
+    /// Everything is being removed for a rebuild.
     Clearing,
 }
 
@@ -31,32 +31,32 @@ impl Stage {
     }
 }
 
-/// Whose copy it is, how far it has come, and what was chosen.
+/// The source database, the position, and the options of a mirror.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct State {
+pub(super) struct MirrorState {
     pub(super) stage: Stage,
     database: String,
-    /// Everything up to here is in the copy; none at the beginning.
+    /// Everything up to this position is in the mirror; `None` at the beginning.
     pub(super) position: Option<Value>,
     by: Vec<String>,
     files: bool,
 }
 
-impl State {
-    /// Of a copy that has nothing yet.
+impl MirrorState {
+    /// The state of an empty mirror.
     pub(super) fn new(database: String, paths: &[LinkPath], files: bool) -> Self {
-        State { stage: Stage::Following, database, position: None, by: texts(paths), files }
+        MirrorState { stage: Stage::Following, database, position: None, by: sorted_texts(paths), files }
     }
 
-    /// The same at another stage.
-    pub(super) fn at(self, stage: Stage) -> Self {
-        State { stage, ..self }
+    /// Sets the stage.
+    pub(super) fn with_stage(self, stage: Stage) -> Self {
+        MirrorState { stage, ..self }
     }
 
-    /// What the directory has, if it is a copy.
+    /// Reads the state; `None` if the directory is not a mirror.
     ///
     /// # Errors
-    /// `Corrupt` if the file is not what was written.
+    /// `Corrupt` if the state file is malformed.
     pub(super) fn read(disk: &Disk) -> Result<Option<Self>> {
         let Some(bytes) = disk.read(FILE.as_ref())? else { return Ok(None) };
         let damaged = || {
@@ -74,7 +74,7 @@ impl State {
         let stage = value.get("stage")?.as_str()?;
         let by =
             value.get("by")?.as_array()?.iter().map(|path| path.as_str().map(str::to_owned)).collect::<Option<_>>()?;
-        Some(State {
+        Some(MirrorState {
             stage: Stage::ALL.iter().find(|(_, name)| *name == stage)?.0,
             database: value.get("database")?.as_str()?.to_owned(),
             position: value.get("sequence").filter(|sequence| !sequence.is_null()).cloned(),
@@ -94,30 +94,31 @@ impl State {
         disk.write_flushed(FILE.as_ref(), format!("{}\n", Value::Object(object).to_json_pretty()).as_bytes())
     }
 
-    /// Refuses the copy of another database.
-    pub(super) fn refuse_other(&self, database: &str, disk: &Disk) -> Result<()> {
+    /// Refuses the mirror of another database.
+    pub(super) fn refuse_other_database(&self, database: &str, disk: &Disk) -> Result<()> {
         if self.database == database {
             return Ok(());
         }
-        let place = disk.root().display();
-        Err(Error::invalid(format!("{place} is the mirror of another database"))
+        let directory = disk.root().display();
+        Err(Error::invalid(format!("{directory} is the mirror of another database"))
             .with_hint("name another directory, or rebuild the mirror: what is in it is removed then"))
     }
 
-    /// What is to be done so that the copy has what is chosen now.
-    pub(super) fn chosen(self, paths: &[LinkPath], files: bool) -> Self {
-        let by = texts(paths);
+    /// Applies the options of this run: selects the stage and position from which the mirror gets everything that was
+    /// chosen.
+    pub(super) fn with_options(self, paths: &[LinkPath], files: bool) -> Self {
+        let by = sorted_texts(paths);
         let stage = match self.stage {
             Stage::Following if self.by != by => Stage::Linking,
             stage => stage,
         };
-        // Files that were left out so far are those of all documents.
+        // Enabling files requires copying those of all documents.
         let position = if files && !self.files { None } else { self.position };
-        State { stage, by, files, position, ..self }
+        MirrorState { stage, by, files, position, ..self }
     }
 }
 
-fn texts(paths: &[LinkPath]) -> Vec<String> {
+fn sorted_texts(paths: &[LinkPath]) -> Vec<String> {
     let mut texts: Vec<String> = paths.iter().map(|path| path.text().to_owned()).collect();
     texts.sort();
     texts

@@ -1,4 +1,4 @@
-//! The copy equals the database, whatever was done and wherever the copying was broken off.
+//! Tests that a mirror equals its database after random edits and after an interruption at any step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::disk::fuse;
+use super::disk::interruption;
 use super::{MirrorOptions, name};
 use crate::testing::Random;
 use crate::{Database, Edit, ErrorKind, Revision, Sequence, Value};
 
-/// A document of the copy: its JSON and its files.
+/// The mirrored documents by id: JSON and files.
 type Documents = BTreeMap<String, (serde_json::Value, BTreeMap<String, Vec<u8>>)>;
 /// Path, name of the value, id.
 type Links = BTreeSet<(String, String, String)>;
@@ -28,19 +28,19 @@ fn json_of(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What the copy has. Every name in it has to be that of the id it stands for.
-fn copied(root: &Path) -> (Documents, Links) {
+/// Reads the mirror, and checks that every file is named after the id of its document.
+fn read_mirror(root: &Path) -> (Documents, Links) {
     let mut documents = Documents::new();
     for file in names_in(&root.join("documents")) {
         let document = json_of(&root.join("documents").join(&file));
         let id = document["_id"].as_str().unwrap().to_owned();
-        let stem = name::of_text(&id);
+        let stem = name::encode_text(&id);
         assert_eq!(file, format!("{stem}.json"));
         let directory = root.join("files").join(&stem);
         let files = document["_attachments"].as_object().map(|files| {
             files
                 .keys()
-                .map(|name| (name.clone(), fs::read(directory.join(name::of_text(name))).unwrap_or_default()))
+                .map(|name| (name.clone(), fs::read(directory.join(name::encode_text(name))).unwrap_or_default()))
                 .collect()
         });
         let files: BTreeMap<_, _> = files.unwrap_or_default();
@@ -48,7 +48,7 @@ fn copied(root: &Path) -> (Documents, Links) {
         assert_eq!(names_in(&directory).len(), if is_copied { files.len() } else { 0 }, "{id}");
         documents.insert(id, (document, files));
     }
-    let kept: BTreeSet<_> = documents.keys().map(|id| name::of_text(id)).collect();
+    let kept: BTreeSet<_> = documents.keys().map(|id| name::encode_text(id)).collect();
     assert!(names_in(&root.join("files")).iter().all(|name| kept.contains(name)));
     (documents, links(root))
 }
@@ -71,8 +71,8 @@ fn links(root: &Path) -> Links {
     links
 }
 
-/// What the copy should have, as other calls tell it.
-fn truth(db: &Database, with_files: bool) -> (Documents, Links) {
+/// What the mirror should contain, computed through the query and document interfaces.
+fn expected_mirror(db: &Database, with_files: bool) -> (Documents, Links) {
     let (mut documents, mut links) = (Documents::new(), Links::new());
     for document in db.find(crate::all_of([])).documents().unwrap() {
         let id = document.id().to_string();
@@ -101,7 +101,7 @@ fn truth(db: &Database, with_files: bool) -> (Documents, Links) {
         }
         let mut link = |path: &str, value: &serde_json::Value| {
             let value = Value::parse(value.to_string().as_bytes()).unwrap();
-            links.extend(name::of_value(&value).map(|value| (path.to_owned(), value, id.clone())));
+            links.extend(name::encode_value(&value).map(|value| (path.to_owned(), value, id.clone())));
         };
         body.get("colour").into_iter().for_each(|colour| link("colour", colour));
         let keywords = body.get("keywords").and_then(|keywords| keywords.as_array());
@@ -171,8 +171,8 @@ fn body(random: &mut Random) -> serde_json::Value {
     body
 }
 
-/// A revision that was written elsewhere, so that there is a conflict.
-fn foreign(db: &Database, id: &str, random: &mut Random) {
+/// Writes a revision as replication does, which may create a conflict.
+fn write_foreign_revision(db: &Database, id: &str, random: &mut Random) {
     let hash: String = (0..32).map(|_| char::from_digit(random.below(16) as u32, 16).unwrap()).collect();
     let revision: Revision = format!("{}-{hash}", 1 + random.below(3)).parse().unwrap();
     let body = Value::parse(body(random).to_string().as_bytes()).unwrap();
@@ -196,27 +196,27 @@ fn write_at_random(db: &Database, random: &mut Random, count: u64) {
                     db.files().detach(&id, document.revision(), &file.name).unwrap();
                 }
             }
-            (_, 5) => foreign(db, &id, random),
+            (_, 5) => write_foreign_revision(db, &id, random),
             _ => drop(db.upsert(&id, &body(random)).unwrap()),
         }
     }
 }
 
 #[test]
-fn the_copy_equals_the_database_whatever_is_done() {
+fn mirror_equals_database_after_random_edits() {
     for seed in 0..6 {
         let mut random = Random::new(seed);
         let (db, directory) = (Database::in_memory(), tempfile::tempdir().unwrap());
         for round in 0..25 {
             let count = 1 + random.below(30);
             write_at_random(&db, &mut random, count);
-            // Now and then there is another process after the last.
+            // The mirror is reopened in each round, as by a new process.
             let mut mirror = db.mirror_to(directory.path(), options().flush(round % 8 == 0)).unwrap();
             mirror.catch_up().unwrap();
-            assert_eq!(copied(directory.path()), truth(&db, true), "seed {seed}, round {round}");
+            assert_eq!(read_mirror(directory.path()), expected_mirror(&db, true), "seed {seed}, round {round}");
             write_at_random(&db, &mut random, 1);
             mirror.catch_up().unwrap();
-            assert_eq!(copied(directory.path()), truth(&db, true), "seed {seed}, round {round}");
+            assert_eq!(read_mirror(directory.path()), expected_mirror(&db, true), "seed {seed}, round {round}");
             drop(mirror);
             let all: BTreeSet<_> = names_in(directory.path()).into_iter().collect();
             assert!(
@@ -239,57 +239,58 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Breaks `catch_up` with these options off after each number of steps, and sees that the next run comes to the truth. Returns the number of steps.
-fn break_off_everywhere(db: &Database, before: &Path, options: &MirrorOptions, with_files: bool) -> u64 {
+/// Interrupts `catch_up` with these options after each number of steps, and checks that the next run completes the
+/// mirror. Returns the number of steps.
+fn interrupt_at_every_step(db: &Database, before: &Path, options: &MirrorOptions, with_files: bool) -> u64 {
     for steps in 0.. {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("copy");
         copy_all(before, &root);
-        fuse::set(Some(steps));
+        interruption::set(Some(steps));
         let outcome = db.mirror_to(&root, options.clone()).and_then(|mut mirror| mirror.catch_up());
-        fuse::set(None);
-        // Whatever there is can be read.
+        interruption::set(None);
+        // Every document file is readable at any time.
         for file in names_in(&root.join("documents")) {
             json_of(&root.join("documents").join(file));
         }
         if let Err(error) = &outcome {
-            assert!(error.message().contains("the fuse has blown"), "{error}");
-            // As a kill leaves it: what was being written is there in part.
+            assert!(error.message().contains("simulated kill"), "{error}");
+            // As after a kill: a partially written temporary file.
             fs::create_dir_all(root.join(".stemma-mirror.tmp")).unwrap();
             fs::write(root.join(".stemma-mirror.tmp/file"), b"{\"half").unwrap();
         }
         let again = options.clone().rebuild(false);
         db.mirror_to(&root, again).unwrap().catch_up().unwrap();
-        assert_eq!(copied(&root), truth(db, with_files), "broken off after {steps} steps");
+        assert_eq!(read_mirror(&root), expected_mirror(db, with_files), "interrupted after {steps} steps");
         assert!(!root.join(".stemma-mirror.tmp").exists());
         if outcome.is_ok() {
             return steps;
         }
     }
-    unreachable!("there are not so many steps")
+    unreachable!("the number of steps is finite")
 }
 
 #[test]
-fn broken_off_at_any_step_it_is_mended_by_the_next_run() {
+fn interrupted_mirror_is_completed_by_next_run() {
     let mut random = Random::new(7);
     let (db, directory) = (Database::in_memory(), tempfile::tempdir().unwrap());
     write_at_random(&db, &mut random, 9);
-    let begun = break_off_everywhere(&db, tempfile::tempdir().unwrap().path(), &options(), true);
+    let initial_steps = interrupt_at_every_step(&db, tempfile::tempdir().unwrap().path(), &options(), true);
     db.mirror_to(directory.path(), options()).unwrap().catch_up().unwrap();
     write_at_random(&db, &mut random, 9);
-    let went_on = break_off_everywhere(&db, directory.path(), &options(), true);
-    assert!(begun > 30 && went_on > 30, "{begun} {went_on}");
+    let update_steps = interrupt_at_every_step(&db, directory.path(), &options(), true);
+    assert!(initial_steps > 30 && update_steps > 30, "{initial_steps} {update_steps}");
 
-    // Other links, files no more, everything anew.
+    // Other link paths, then without files, then a full rebuild.
     db.mirror_to(directory.path(), MirrorOptions::new().by("n").by("colour").flush(false)).unwrap().catch_up().unwrap();
-    let relinked = break_off_everywhere(&db, directory.path(), &options().files(false), false);
-    let with_files = break_off_everywhere(&db, directory.path(), &options(), true);
-    let rebuilt = break_off_everywhere(&db, directory.path(), &options().rebuild(true), true);
+    let relinked = interrupt_at_every_step(&db, directory.path(), &options().files(false), false);
+    let with_files = interrupt_at_every_step(&db, directory.path(), &options(), true);
+    let rebuilt = interrupt_at_every_step(&db, directory.path(), &options().rebuild(true), true);
     assert!(relinked > 8 && with_files > 8 && rebuilt > 30, "{relinked} {with_files} {rebuilt}");
 }
 
 #[test]
-fn what_is_chosen_can_change() {
+fn options_can_change_between_runs() {
     let (db, directory) = (Database::in_memory(), tempfile::tempdir().unwrap());
     let first = db.insert("corvet", &json!({"colour": "red", "keywords": ["fast"]})).unwrap();
     db.files().attach("corvet", &first, "photo", "image/png", &b"png"[..]).unwrap();
@@ -312,7 +313,7 @@ fn what_is_chosen_can_change() {
 }
 
 #[test]
-fn other_directories_are_refused() {
+fn foreign_directories_are_rejected() {
     let (db, other) = (Database::in_memory(), Database::in_memory());
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("copy");
@@ -328,7 +329,7 @@ fn other_directories_are_refused() {
     }
     assert_eq!(names_in(&root).len(), 2);
 
-    // A repository may be there before, and other files beside the copy later.
+    // A repository may exist beforehand, and other files may be added later.
     fs::remove_file(root.join("mine.txt")).unwrap();
     db.insert("a", &json!({})).unwrap();
     db.mirror_to(&root, MirrorOptions::new()).unwrap().catch_up().unwrap();
@@ -340,12 +341,12 @@ fn other_directories_are_refused() {
     assert_eq!(names_in(&root.join("documents")), ["b.json"]);
     assert!(root.join("mine.txt").exists());
 
-    // One at a time.
+    // Only one mirror can use a directory at a time.
     let held = other.mirror_to(&root, MirrorOptions::new()).unwrap();
     assert_eq!(refusal(&other, MirrorOptions::new()).kind(), ErrorKind::Locked);
     drop(held);
 
-    // What the mirror did not write.
+    // A file that the mirror did not write.
     fs::write(root.join("documents/b.json"), "{").unwrap();
     other.upsert("b", &json!({"n": 2})).unwrap();
     let damaged = other.mirror_to(&root, MirrorOptions::new()).unwrap().catch_up().unwrap_err();
@@ -355,7 +356,7 @@ fn other_directories_are_refused() {
 }
 
 #[test]
-fn a_database_that_went_back_is_noticed() {
+fn mirror_ahead_of_restored_database_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let (path, older, root) =
         (directory.path().join("db"), directory.path().join("older"), directory.path().join("copy"));
@@ -374,13 +375,13 @@ fn a_database_that_went_back_is_noticed() {
 }
 
 #[test]
-fn it_follows_until_it_is_told_to_stop() {
+fn follow_runs_until_stopped() {
     let (db, directory) = (Database::in_memory(), tempfile::tempdir().unwrap());
-    let go_on = Arc::new(AtomicBool::new(true));
+    let should_continue = Arc::new(AtomicBool::new(true));
     let mut mirror = db.mirror_to(directory.path(), options()).unwrap();
     let following = std::thread::spawn({
-        let go_on = go_on.clone();
-        move || mirror.follow(Duration::from_millis(20), |_| go_on.load(Ordering::Relaxed))
+        let should_continue = should_continue.clone();
+        move || mirror.follow(Duration::from_millis(20), |_| should_continue.load(Ordering::Relaxed))
     });
     let mut random = Random::new(11);
     for _ in 0..20 {
@@ -389,17 +390,17 @@ fn it_follows_until_it_is_told_to_stop() {
         let reached = || Sequence::new(json_of(&state)["sequence"].as_u64().unwrap_or(0));
         let start = Instant::now();
         while reached() < db.sequence() {
-            assert!(start.elapsed() < Duration::from_secs(60), "it does not follow");
+            assert!(start.elapsed() < Duration::from_secs(60), "the mirror does not follow");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(copied(directory.path()), truth(&db, true));
+        assert_eq!(read_mirror(directory.path()), expected_mirror(&db, true));
     }
-    go_on.store(false, Ordering::Relaxed);
+    should_continue.store(false, Ordering::Relaxed);
     following.join().unwrap().unwrap();
 }
 
 #[test]
-fn told_to_stop_it_ends_after_a_document_and_goes_on_later() {
+fn stopped_run_is_continued_by_next_run() {
     let (db, directory) = (Database::in_memory(), tempfile::tempdir().unwrap());
     for number in 0..50 {
         db.insert(&format!("{number}"), &json!({"colour": number})).unwrap();
@@ -409,5 +410,5 @@ fn told_to_stop_it_ends_after_a_document_and_goes_on_later() {
     assert_eq!(done.written_count, 17);
     assert_eq!(names_in(&directory.path().join("documents")).len(), 17);
     mirror.catch_up().unwrap();
-    assert_eq!(copied(directory.path()), truth(&db, true));
+    assert_eq!(read_mirror(directory.path()), expected_mirror(&db, true));
 }

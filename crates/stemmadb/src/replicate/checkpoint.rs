@@ -1,18 +1,20 @@
-//! How far did it come? A `_local` document on both sides, in CouchDB's form.
+//! Replication checkpoints: `_local` documents on both sides, in CouchDB's format.
 //!
-//! Each run is a session. Where both sides name the same session, its position is believed; else the newest session in both histories.
+//! Each run is a session. If both checkpoints name the same session, its position is used; otherwise that of the newest
+//! session in both histories.
 //!
-//! A database may be deleted and made anew under a running session, or put back from an older copy. Then its checkpoint is not the one
-//! that was left there, and the session ends with an error: the next one begins where both sides agree, mostly at the beginning.
+//! A database may be deleted and recreated during a session, or restored from an older copy. Then its checkpoint
+//! differs from the one this session wrote, and the session ends with an error: the next one starts where both sides
+//! agree, usually at the beginning.
 
 use uuid::Uuid;
 
-use super::Replicated;
-use super::peer::{Peer, Selection};
+use super::ReplicationStats;
+use super::peer::{Peer, ReplicationScope};
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 
-/// Sessions that are remembered.
+/// Maximum number of sessions kept in the history.
 const HISTORY_COUNT: usize = 50;
 
 const SESSION: &str = "session_id";
@@ -25,30 +27,30 @@ pub(super) struct Checkpoints<'a> {
     target: &'a dyn Peer,
     id: String,
     session: String,
-    /// The sessions before this one, newest first.
+    /// Earlier sessions, newest first.
     history: Vec<Value>,
     position: Option<Value>,
-    /// What the source and the target had as they were left.
-    left: [Option<Mark>; 2],
+    /// The checkpoints of the source and the target as this session last read or wrote them.
+    expected: [Option<CheckpointMark>; 2],
 }
 
-/// What tells a checkpoint from another: its session and position.
+/// Identifies a version of a checkpoint: its session and position.
 #[derive(Clone, PartialEq)]
-struct Mark(Option<Value>, Option<Value>);
+struct CheckpointMark(Option<Value>, Option<Value>);
 
-impl Mark {
-    fn of(checkpoint: &Value) -> Self {
-        Mark(checkpoint.get(SESSION).cloned(), checkpoint.get(POSITION).cloned())
+impl CheckpointMark {
+    fn from_checkpoint(checkpoint: &Value) -> Self {
+        CheckpointMark(checkpoint.get(SESSION).cloned(), checkpoint.get(POSITION).cloned())
     }
 }
 
 impl<'a> Checkpoints<'a> {
-    pub(super) fn open(source: &'a dyn Peer, target: &'a dyn Peer, selection: &Selection) -> Result<Self> {
-        let name = format!("{}\n{}\n{}", source.identity()?, target.identity()?, selection.text());
+    pub(super) fn open(source: &'a dyn Peer, target: &'a dyn Peer, scope: &ReplicationScope) -> Result<Self> {
+        let name = format!("{}\n{}\n{}", source.identity()?, target.identity()?, scope.checkpoint_key());
         let id = format!("_local/{}", &blake3::hash(name.as_bytes()).to_hex()[..32]);
         let (here, there) = (source.get_checkpoint(&id)?, target.get_checkpoint(&id)?);
         let agreed = match (&here, &there) {
-            (Some(here), Some(there)) => agreed(here, there),
+            (Some(here), Some(there)) => agreed_position(here, there),
             _ => None,
         };
         let history = match &agreed {
@@ -56,76 +58,79 @@ impl<'a> Checkpoints<'a> {
             None => Vec::new(),
         };
         let session = Uuid::new_v4().simple().to_string();
-        let left = [&here, &there].map(|found| found.as_ref().map(Mark::of));
-        Ok(Checkpoints { source, target, id, session, history, position: agreed, left })
+        let expected = [&here, &there].map(|found| found.as_ref().map(CheckpointMark::from_checkpoint));
+        Ok(Checkpoints { source, target, id, session, history, position: agreed, expected })
     }
 
-    /// The position of the source that both sides agree on.
+    /// The source position that both sides agree on.
     pub(super) fn position(&self) -> Option<Value> {
         self.position.clone()
     }
 
-    /// Notes on both sides how far this session came: at the target first, since it is the one to have everything.
+    /// Records this session's progress on both sides: at the target first, because it is the side that must have all
+    /// documents.
     ///
     /// # Errors
-    /// `Unavailable` if a side has not what was left there; those of the peers.
-    pub(super) fn write(&mut self, done: &Replicated) -> Result<()> {
-        self.verify()?;
+    /// `Unavailable` if a side no longer has its expected checkpoint; the errors of the peers.
+    pub(super) fn write(&mut self, stats: &ReplicationStats) -> Result<()> {
+        self.verify_unchanged()?;
         let mut entry = Object::new();
         entry.insert(SESSION, self.session.as_str());
-        entry.insert(RECORDED, done.source_position.clone());
-        entry.insert("missing_checked", done.checked_count);
-        entry.insert("missing_found", done.missing_count);
-        entry.insert("docs_read", done.read_count);
-        entry.insert("docs_written", done.written_count);
-        entry.insert("doc_write_failures", done.failed_count);
+        entry.insert(RECORDED, stats.source_position.clone());
+        entry.insert("missing_checked", stats.checked_count);
+        entry.insert("missing_found", stats.missing_count);
+        entry.insert("docs_read", stats.read_count);
+        entry.insert("docs_written", stats.written_count);
+        entry.insert("doc_write_failures", stats.failed_count);
         let history = std::iter::once(Value::Object(entry)).chain(self.history.iter().cloned());
         let mut body = Object::new();
         body.insert(SESSION, self.session.as_str());
-        body.insert(POSITION, done.source_position.clone());
+        body.insert(POSITION, stats.source_position.clone());
         body.insert("replication_id_version", 4);
         body.insert(HISTORY, Value::Array(history.take(HISTORY_COUNT).collect()));
         let body = Value::Object(body);
         self.target.put_checkpoint(&self.id, &body)?;
-        self.left[1] = Some(Mark::of(&body));
+        self.expected[1] = Some(CheckpointMark::from_checkpoint(&body));
         self.source.put_checkpoint(&self.id, &body)?;
-        self.left[0] = Some(Mark::of(&body));
+        self.expected[0] = Some(CheckpointMark::from_checkpoint(&body));
         Ok(())
     }
 
-    /// Looks whether both sides still have what was left there.
+    /// Verifies that both sides still have the expected checkpoint.
     ///
     /// # Errors
     /// As [`Self::write`].
-    pub(super) fn verify(&self) -> Result<()> {
-        self.refuse_if_replaced(self.target, self.left[1].as_ref(), "target")?;
-        self.refuse_if_replaced(self.source, self.left[0].as_ref(), "source")
+    pub(super) fn verify_unchanged(&self) -> Result<()> {
+        self.verify_side(self.target, self.expected[1].as_ref(), "target")?;
+        self.verify_side(self.source, self.expected[0].as_ref(), "source")
     }
 
-    /// Refuses to go on where a checkpoint is gone, or is an older one of ours.
-    fn refuse_if_replaced(&self, side: &dyn Peer, left: Option<&Mark>, which: &str) -> Result<()> {
-        let Some(left) = left else { return Ok(()) };
-        let found = side.get_checkpoint(&self.id)?.as_ref().map(Mark::of);
+    /// Fails if a checkpoint is missing, or is an older one of this session or its predecessors.
+    fn verify_side(&self, side: &dyn Peer, expected: Option<&CheckpointMark>, which: &str) -> Result<()> {
+        let Some(expected) = expected else { return Ok(()) };
+        let found = side.get_checkpoint(&self.id)?.as_ref().map(CheckpointMark::from_checkpoint);
         match &found {
-            Some(found) if found == left || self.is_of_another(found) => Ok(()),
+            Some(found) if found == expected || self.is_from_another_session(found) => Ok(()),
             _ => Err(Error::unavailable(format!(
-                "the {which} has not the checkpoint that was left there: it was made anew, or put back"
+                "the {which} does not have the checkpoint written last: it was recreated, or restored from an older \
+                copy"
             ))
-            .with_hint("begin again: that is done from where both sides agree")),
+            .with_hint("start again: it continues where both sides agree")),
         }
     }
 
-    /// Whether somebody who does the same left it: a session that is not known here, or one before this that went on since.
-    fn is_of_another(&self, found: &Mark) -> bool {
+    /// Whether a concurrent replication wrote the checkpoint: by a session unknown here, or by an earlier session that
+    /// has progressed since.
+    fn is_from_another_session(&self, found: &CheckpointMark) -> bool {
         let Some(session) = &found.0 else { return true };
         let known = self.history.iter().find(|known| known.get(SESSION) == Some(session));
-        let went_on = |known: &Value| number(found.1.as_ref()) > number(known.get(RECORDED));
-        session.as_str() != Some(&self.session) && known.is_none_or(went_on)
+        let has_progressed = |known: &Value| leading_number(found.1.as_ref()) > leading_number(known.get(RECORDED));
+        session.as_str() != Some(&self.session) && known.is_none_or(has_progressed)
     }
 }
 
-/// The number that a position is, or begins with.
-fn number(position: Option<&Value>) -> Option<u64> {
+/// The leading number of a position.
+fn leading_number(position: Option<&Value>) -> Option<u64> {
     let position = position?;
     let leading = |text: &str| text.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok();
     position.as_u64().or_else(|| leading(position.as_str()?))
@@ -136,13 +141,13 @@ fn sessions(checkpoint: &Value) -> &[Value] {
 }
 
 /// The position that two checkpoints agree on.
-fn agreed(here: &Value, there: &Value) -> Option<Value> {
+fn agreed_position(here: &Value, there: &Value) -> Option<Value> {
     if here.get(SESSION)? == there.get(SESSION)? && here.get(POSITION) == there.get(POSITION) {
         return here.get(POSITION).cloned();
     }
-    // One side may have been written and not the other: then the older position of the session they share.
+    // One side may have been written without the other: use the older position of their common session.
     let known = |session: &Value| sessions(there).iter().any(|other| other.get(SESSION) == session.get(SESSION));
     let shared = sessions(here).iter().find(|session| known(session))?;
-    // The target is written first, so of one session the source's position is never the newer.
+    // The target is written first, so the source's position of a common session is never the newer one.
     shared.get(RECORDED).cloned()
 }

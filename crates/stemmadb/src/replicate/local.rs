@@ -1,9 +1,12 @@
-//! A database of this process as a peer.
+//! A local database as a replication peer.
 
 use std::io::Read;
 use std::time::Duration;
 
-use super::peer::{Content, Leaves, Page, Peer, Selection, Transfer, TransferFile, Wanted, Written};
+use super::peer::{
+    ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile,
+    WriteOutcome,
+};
 use crate::changes::Changes;
 use crate::database::Database;
 use crate::document::{Attachment, Document, File, FileContent};
@@ -29,82 +32,83 @@ impl Peer for Database {
         self.local_documents().put(id, None, body).map(|_| ())
     }
 
-    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> Result<Page> {
+    fn changes(&self, since: Option<&Value>, count: usize, scope: &ReplicationScope) -> Result<ChangesPage> {
         let since = sequence(since)?;
         let changes = self.changes(since)?;
-        // Checkpoints move the newest sequence too: where nothing else happened, it is as if nothing did.
+        // Writing a checkpoint also advances the newest sequence. If nothing else changed, report no progress, so that
+        // no further checkpoint is written.
         if changes.count_up_to(1)? == 0 {
-            return Ok(Page { leaves: Vec::new(), position: Value::from(since.get()), is_last: true });
+            return Ok(ChangesPage { leaves: Vec::new(), position: Value::from(since.get()), is_last: true });
         }
-        let changes = selected(changes, selection)?.limit(count);
+        let changes = apply_scope(changes, scope)?.limit(count);
         let newest = changes.last_sequence();
         let (mut leaves, mut reached) = (Vec::new(), newest);
         for change in changes.run() {
             let change = change?;
             reached = change.sequence;
-            leaves.push(Leaves { id: change.id, revisions: change.leaves });
+            leaves.push(DocumentLeaves { id: change.id, revisions: change.leaves });
         }
         let is_last = leaves.len() < count;
         let position = if is_last { newest } else { reached };
-        Ok(Page { leaves, position: Value::from(position.get()), is_last })
+        Ok(ChangesPage { leaves, position: Value::from(position.get()), is_last })
     }
 
-    fn lacking(&self, leaves: &[Leaves]) -> Result<Vec<Wanted>> {
+    fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> Result<Vec<MissingRevisions>> {
         let snapshot = self.snapshot()?;
-        let mut wanted = Vec::new();
+        let mut all_missing = Vec::new();
         for leaves in leaves {
             let missing = snapshot.missing(leaves.id.as_str(), &leaves.revisions)?;
             if !missing.missing.is_empty() {
-                let (revisions, known) = (missing.missing, missing.possible_ancestors);
-                wanted.push(Wanted { id: leaves.id.clone(), revisions, known });
+                let (revisions, possible_ancestors) = (missing.missing, missing.possible_ancestors);
+                all_missing.push(MissingRevisions { id: leaves.id.clone(), revisions, possible_ancestors });
             }
         }
-        Ok(wanted)
+        Ok(all_missing)
     }
 
-    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
+    fn read(&self, missing: &[MissingRevisions], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
         let snapshot = self.snapshot()?;
-        for wanted in wanted {
-            let branches = snapshot.revisions(wanted.id.as_str())?;
-            for revision in &wanted.revisions {
-                let Some(document) = snapshot.get_revision(wanted.id.as_str(), revision)? else { continue };
+        for missing in missing {
+            let branches = snapshot.revisions(missing.id.as_str())?;
+            for revision in &missing.revisions {
+                let Some(document) = snapshot.get_revision(missing.id.as_str(), revision)? else { continue };
                 let branch = branches.iter().find(|branch| branch.revisions.first() == Some(revision));
                 let path = branch.map_or_else(|| vec![*revision], |branch| branch.revisions.clone());
                 let files = document.attachments()?.into_iter();
                 let files: Vec<_> = files.map(|file| (snapshot.hold_content(&file), file)).collect();
                 if files.iter().any(|(held, _)| held.is_none())
-                    && self.snapshot()?.get_revision(wanted.id.as_str(), revision)?.is_none()
+                    && self.snapshot()?.get_revision(missing.id.as_str(), revision)?.is_none()
                 {
-                    // It was replaced since, and its files were swept: the feed tells of what took its place.
+                    // The revision was replaced since and its files were swept: the feed lists its successor.
                     continue;
                 }
-                take(transfer(&snapshot, &document, path, files)?)?;
+                take(revision_transfer(&snapshot, &document, path, files)?)?;
             }
         }
         Ok(())
     }
 
-    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> Result<()> {
+    fn write(&self, transfers: Vec<Transfer>, outcome: &mut WriteOutcome) -> Result<()> {
         let mut edits = Vec::with_capacity(transfers.len());
         for transfer in transfers {
             let Transfer { id, revisions, deleted, body, files, .. } = transfer;
-            let files: Option<Result<_>> = files.into_iter().map(|file| self.stored(file).transpose()).collect();
+            let files: Option<Result<_>> = files.into_iter().map(|file| self.store_file(file).transpose()).collect();
             let Some(files) = files.transpose()? else { continue };
             edits.push(Edit::Foreign { id, revisions, deleted, body, files });
         }
-        self.bulk(edits)?.into_iter().for_each(|outcome| written.add(outcome));
+        self.bulk(edits)?.into_iter().for_each(|result| outcome.add(result));
         Ok(())
     }
 
-    fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
+    fn wait(&self, since: &Value, timeout: Duration) -> Result<()> {
         let mut subscription = self.subscribe(sequence(Some(since))?);
-        subscription.next_within(patience).map(|_| ())
+        subscription.next_within(timeout).map(|_| ())
     }
 }
 
 impl Database {
-    /// A file whose content is here; none if it is gone.
-    fn stored(&self, file: TransferFile) -> Result<Option<File>> {
+    /// Stores the content of a transferred file; `None` if the content no longer exists at the source.
+    fn store_file(&self, file: TransferFile) -> Result<Option<File>> {
         let TransferFile { name, content_type, generation, md5, open, .. } = file;
         let Some(content) = open()? else { return Ok(None) };
         let blob = self.files().store(content)?;
@@ -113,35 +117,35 @@ impl Database {
     }
 }
 
-/// The sequence that a position names, here or as a server told it (`17-5f1e…`).
+/// The sequence of a position: a number, or the form that CouchDB uses (`17-5f1e…`).
 fn sequence(position: Option<&Value>) -> Result<Sequence> {
     let Some(position) = position else { return Ok(Sequence::ZERO) };
-    let told = || position.as_str()?.split('-').next()?.parse().ok();
+    let leading_number = || position.as_str()?.split('-').next()?.parse().ok();
     position
         .as_u64()
-        .or_else(told)
+        .or_else(leading_number)
         .map(Sequence::new)
         .ok_or_else(|| Error::invalid(format!("`{}` is not a position in this database's feed", position.to_json())))
 }
 
-fn selected(changes: Changes, selection: &Selection) -> Result<Changes> {
-    match selection {
-        Selection::All => Ok(changes),
-        Selection::Ids(ids) => Ok(changes.ids(ids.iter().cloned())),
-        Selection::Selector(selector) => changes.selector(&Selector::parse(selector)?),
-        Selection::Filter(name, _) => Err(Error::invalid(format!("the filter `{name}` can't be run here"))
+fn apply_scope(changes: Changes, scope: &ReplicationScope) -> Result<Changes> {
+    match scope {
+        ReplicationScope::All => Ok(changes),
+        ReplicationScope::Ids(ids) => Ok(changes.ids(ids.iter().cloned())),
+        ReplicationScope::Selector(selector) => changes.selector(&Selector::parse(selector)?),
+        ReplicationScope::Filter(name, _) => Err(Error::invalid(format!("the filter `{name}` can't be run here"))
             .with_hint("use a selector; filters of design documents are run by the server")),
     }
 }
 
-/// `files` are its files, each with its content held, if that is there.
-fn transfer(
+/// `files` are the document's attachments, each with a hold on its content if that still exists.
+fn revision_transfer(
     snapshot: &Snapshot,
     document: &Document,
     revisions: Vec<Revision>,
     files: Vec<(Option<Blob>, Attachment)>,
 ) -> Result<Transfer> {
-    let files = files.into_iter().map(|(held, file)| file_of(snapshot, document, file, held)).collect();
+    let files = files.into_iter().map(|(held, file)| transfer_file(snapshot, document, file, held)).collect();
     let body = document.value()?;
     Ok(Transfer {
         id: document.id().clone(),
@@ -153,11 +157,11 @@ fn transfer(
     })
 }
 
-fn file_of(snapshot: &Snapshot, document: &Document, file: Attachment, held: Option<Blob>) -> TransferFile {
+fn transfer_file(snapshot: &Snapshot, document: &Document, file: Attachment, held: Option<Blob>) -> TransferFile {
     let (snapshot, document, name) = (snapshot.clone(), document.clone(), file.name.clone());
-    let open: Content = Box::new(move || {
+    let open: ContentOpener = Box::new(move || {
         let opened = snapshot.open_attachment(&document, &name)?;
-        // What is open stays readable.
+        // An open file stays readable without the hold.
         drop(held);
         match opened {
             Some(content) => Ok(Some(Box::new(content) as Box<dyn Read + Send>)),

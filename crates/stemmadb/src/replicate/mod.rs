@@ -1,10 +1,12 @@
-//! How do two databases come to agree? What the target lacks is read from the source and written there, revision by revision.
+//! Replication: copies the revisions that the target lacks from the source to the target.
 //!
-//! It is CouchDB's protocol: a page of the source's feed, the question which of these revisions the target does not know, those revisions with
-//! their ancestry and files, and a checkpoint in a `_local` document on both sides. Either side is a [`Peer`]; a [`Database`] is one.
+//! It follows CouchDB's protocol: read a page of the source's changes feed, ask the target which of these revisions are
+//! missing, copy those with their ancestry and files, and write a checkpoint to a `_local` document on both sides.
+//! Either side is a [`Peer`]; a [`Database`] is one.
 //!
-//! Invariants: a checkpoint is written only after what it covers is flushed at the target; a checkpoint that the other side does not have
-//! too is not believed. So whatever is interrupted is done again, which changes nothing where it was done already.
+//! Invariants: a checkpoint is written only after everything it covers was flushed at the target; a checkpoint is used
+//! only if both sides have it. An interrupted replication therefore repeats work, which has no effect where it was
+//! already done.
 
 mod checkpoint;
 mod local;
@@ -15,96 +17,105 @@ use crate::query::Cancellation;
 use crate::value::Value;
 use crate::{Error, ErrorKind, Result};
 use checkpoint::Checkpoints;
-pub use peer::{Content, Leaves, Page, Peer, Selection, Transfer, TransferFile, Wanted, Written};
+pub use peer::{
+    ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile,
+    WriteOutcome,
+};
 
-/// What a replication did.
+/// Counters and the position of a replication. See [`Database::replicate_to`] for an example.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Replicated {
-    /// Revisions that the source named, and the target was asked about.
+pub struct ReplicationStats {
+    /// Revisions that the source listed and the target was asked about.
     pub checked_count: u64,
-    /// Those that the target lacked.
+    /// Revisions that the target lacked.
     pub missing_count: u64,
-    /// Documents, each with one revision, that were read at the source.
+    /// Revisions read at the source.
     pub read_count: u64,
-    /// Those that were written at the target.
+    /// Revisions written at the target.
     pub written_count: u64,
-    /// Those that the target refused: by a schema, or by rights. They are not tried again.
+    /// Revisions that the target refused because of a schema or missing permissions. They are not retried.
     pub failed_count: u64,
-    /// The source's position up to which everything was brought over, as the source tells it.
+    /// The source position up to which everything was replicated, in the source's own format.
     pub source_position: Value,
 }
 
-/// A replication from one peer to another: everything, unless narrowed. Run it with [`Replication::run`].
+/// A replication from one peer to another, of everything unless narrowed.
+///
+/// Run it once with [`Replication::run`], or continuously with [`Replication::begin`]. See [`Database::replicate_to`]
+/// for an example.
 pub struct Replication<'a> {
     source: &'a dyn Peer,
     target: &'a dyn Peer,
-    selection: Selection,
+    scope: ReplicationScope,
     since: Option<Value>,
     batch_count: usize,
     cancellation: Option<Cancellation>,
 }
 
-/// Changes that are asked for at once.
+/// Changes requested per page.
 const BATCH_COUNT: usize = 500;
-/// Documents that are written at once.
+/// Maximum number of documents per write.
 const WRITE_COUNT_MAX: usize = 100;
-/// Bytes of bodies that are held at once, about.
+/// Approximate maximum of document bytes held in memory.
 const WRITE_BYTES_MAX: usize = 2 << 20;
 
 impl<'a> Replication<'a> {
-    /// A replication of everything from `source` to `target`.
+    /// Creates a replication of everything from `source` to `target`.
     pub fn new(source: &'a dyn Peer, target: &'a dyn Peer) -> Self {
-        let (selection, since, cancellation) = (Selection::All, None, None);
-        Replication { source, target, selection, since, batch_count: BATCH_COUNT, cancellation }
+        let (scope, since, cancellation) = (ReplicationScope::All, None, None);
+        Replication { source, target, scope, since, batch_count: BATCH_COUNT, cancellation }
     }
 
-    /// Only what is selected. Each selection has checkpoints of its own.
+    /// Replicates only the selected documents. Each scope has its own checkpoints.
     #[must_use]
-    pub fn only(mut self, selection: Selection) -> Self {
-        self.selection = selection;
+    pub fn only(mut self, scope: ReplicationScope) -> Self {
+        self.scope = scope;
         self
     }
 
-    /// Begins after this position of the source, whatever the checkpoints say.
+    /// Starts after this position of the source, ignoring checkpoints.
     #[must_use]
     pub fn since(mut self, position: Value) -> Self {
         self.since = Some(position);
         self
     }
 
-    /// So many changes are looked at, at once. Default: 500.
+    /// Sets the number of changes requested per page. Default: 500; at least 1.
     #[must_use]
     pub fn batch(mut self, count: usize) -> Self {
         self.batch_count = count.max(1);
         self
     }
 
-    /// Ends with `Stopped` soon after `cancellation` is used. What was checkpointed stays done.
+    /// Ends with `Stopped` soon after `cancellation` is used. Checkpointed progress is kept.
     #[must_use]
     pub fn cancelled_by(mut self, cancellation: &Cancellation) -> Self {
         self.cancellation = Some(cancellation.clone());
         self
     }
 
-    /// Brings over what the target lacks now. Costs a look at each change since the last checkpoint; holds about two megabytes of
-    /// documents, and the content of files never.
+    /// Replicates everything that the target lacks now.
+    ///
+    /// Costs one lookup per change since the last checkpoint. Holds about two megabytes of documents in memory, and
+    /// never the content of files.
     ///
     /// # Errors
-    /// Those of the peers; `Stopped` if it was cancelled.
-    pub fn run(self) -> Result<Replicated> {
+    /// The errors of the peers; `Stopped` if it was cancelled.
+    pub fn run(self) -> Result<ReplicationStats> {
         let mut running = self.begin()?;
         running.catch_up()?;
-        Ok(running.done)
+        Ok(running.stats)
     }
 
-    /// Looks how far it came before, to go on from there as often as there is something new: see [`Running::catch_up`].
+    /// Reads the checkpoints, and returns a replication that can catch up repeatedly; see
+    /// [`RunningReplication::catch_up`].
     ///
     /// # Errors
-    /// Those of the peers.
-    pub fn begin(self) -> Result<Running<'a>> {
-        let checkpoints = Checkpoints::open(self.source, self.target, &self.selection)?;
+    /// The errors of the peers.
+    pub fn begin(self) -> Result<RunningReplication<'a>> {
+        let checkpoints = Checkpoints::open(self.source, self.target, &self.scope)?;
         let position = self.since.clone().or_else(|| checkpoints.position());
-        Ok(Running { replication: self, checkpoints, position, done: Replicated::default() })
+        Ok(RunningReplication { replication: self, checkpoints, position, stats: ReplicationStats::default() })
     }
 
     fn refuse_if_cancelled(&self) -> Result<()> {
@@ -114,103 +125,106 @@ impl<'a> Replication<'a> {
         }
     }
 
-    /// Brings over what the target lacks of one page.
-    fn bring(&self, page: &Page, done: &mut Replicated) -> Result<()> {
-        done.checked_count += page.leaves.iter().map(|leaves| leaves.revisions.len() as u64).sum::<u64>();
-        let wanted = self.target.lacking(&page.leaves)?;
-        done.missing_count += wanted.iter().map(|wanted| wanted.revisions.len() as u64).sum::<u64>();
+    /// Replicates what the target lacks of one page.
+    fn transfer_page(&self, page: &ChangesPage, stats: &mut ReplicationStats) -> Result<()> {
+        stats.checked_count += page.leaves.iter().map(|leaves| leaves.revisions.len() as u64).sum::<u64>();
+        let missing = self.target.missing_revisions(&page.leaves)?;
+        stats.missing_count += missing.iter().map(|missing| missing.revisions.len() as u64).sum::<u64>();
         let mut batch = Vec::new();
         let mut bytes = 0;
-        self.source.read(&wanted, &mut |transfer| {
-            done.read_count += 1;
+        self.source.read(&missing, &mut |transfer| {
+            stats.read_count += 1;
             bytes += transfer.byte_count;
             batch.push(transfer);
             if batch.len() >= WRITE_COUNT_MAX || bytes >= WRITE_BYTES_MAX {
                 bytes = 0;
                 self.refuse_if_cancelled()?;
-                self.write(std::mem::take(&mut batch), done)?;
+                self.write(std::mem::take(&mut batch), stats)?;
             }
             Ok(())
         })?;
-        self.write(batch, done)
+        self.write(batch, stats)
     }
 
-    fn write(&self, batch: Vec<Transfer>, done: &mut Replicated) -> Result<()> {
+    fn write(&self, batch: Vec<Transfer>, stats: &mut ReplicationStats) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
-        let mut written = Written::default();
-        let ended = self.target.write(batch, &mut written);
-        let Written { count, refusals } = written;
-        done.written_count += count as u64;
-        ended?;
-        // What can't be helped by another document is an end of it.
-        if let Some(refusal) = refusals.iter().find(|refusal| !is_of_a_document(refusal)) {
+        let mut outcome = WriteOutcome::default();
+        let result = self.target.write(batch, &mut outcome);
+        let WriteOutcome { count, refusals } = outcome;
+        stats.written_count += count as u64;
+        result?;
+        // An error that is not specific to one document would fail for all of them, so it ends the replication.
+        if let Some(refusal) = refusals.iter().find(|refusal| !is_document_error(refusal)) {
             return Err(refusal.duplicate());
         }
-        done.failed_count += refusals.len() as u64;
+        stats.failed_count += refusals.len() as u64;
         Ok(())
     }
 }
 
-/// A replication that goes on.
-pub struct Running<'a> {
+/// A replication that has read its checkpoints and can catch up repeatedly; created by [`Replication::begin`]. See
+/// [`Database::replicate_to`] for an example.
+pub struct RunningReplication<'a> {
     replication: Replication<'a>,
     checkpoints: Checkpoints<'a>,
     position: Option<Value>,
-    done: Replicated,
+    stats: ReplicationStats,
 }
 
-impl Running<'_> {
-    /// Brings over what the target lacks now; returns what was done since it began.
+impl RunningReplication<'_> {
+    /// Replicates everything that the target lacks now; returns the totals since it began.
     ///
     /// # Errors
-    /// Those of the peers; `Stopped` if it was cancelled. It may be called again: it goes on where it was.
-    pub fn catch_up(&mut self) -> Result<&Replicated> {
-        let Replication { source, selection, batch_count, .. } = &self.replication;
+    /// The errors of the peers; `Stopped` if it was cancelled. It can be called again and continues at its last
+    /// position.
+    pub fn catch_up(&mut self) -> Result<&ReplicationStats> {
+        let Replication { source, scope, batch_count, .. } = &self.replication;
         loop {
             self.replication.refuse_if_cancelled()?;
-            let page = source.changes(self.position.as_ref(), *batch_count, selection)?;
+            let page = source.changes(self.position.as_ref(), *batch_count, scope)?;
             if !page.leaves.is_empty() {
-                self.replication.bring(&page, &mut self.done)?;
+                self.replication.transfer_page(&page, &mut self.stats)?;
             }
-            self.done.source_position = page.position.clone();
+            self.stats.source_position = page.position.clone();
             if self.position.as_ref() != Some(&page.position) {
                 self.position = Some(page.position);
-                self.checkpoints.write(&self.done)?;
+                self.checkpoints.write(&self.stats)?;
             } else if page.is_last {
-                self.checkpoints.verify()?;
+                self.checkpoints.verify_unchanged()?;
             }
             if page.is_last {
-                return Ok(&self.done);
+                return Ok(&self.stats);
             }
         }
     }
 
-    /// Waits until the source may have something new, at most for `patience`.
+    /// Waits until the source may have changes, at most for `timeout`.
     ///
     /// # Errors
-    /// Those of the source.
-    pub fn wait(&self, patience: std::time::Duration) -> Result<()> {
+    /// The errors of the source.
+    pub fn wait(&self, timeout: std::time::Duration) -> Result<()> {
         match &self.position {
-            Some(position) => self.replication.source.wait(position, patience),
+            Some(position) => self.replication.source.wait(position, timeout),
             None => Ok(()),
         }
     }
 
-    /// What was done since it began.
-    pub fn done(&self) -> &Replicated {
-        &self.done
+    /// The totals since it began.
+    pub fn stats(&self) -> &ReplicationStats {
+        &self.stats
     }
 }
 
-/// Whether a refusal is of one document, and others may be written.
-fn is_of_a_document(refusal: &Error) -> bool {
+/// Whether a refusal concerns only one document, so that others may still be written.
+fn is_document_error(refusal: &Error) -> bool {
     matches!(refusal.kind(), ErrorKind::Invalid | ErrorKind::Conflict | ErrorKind::Duplicate | ErrorKind::NotFound)
 }
 
 impl Database {
-    /// Brings everything to `peer` that it lacks. Both sides keep a checkpoint, so doing it again costs little.
+    /// Replicates everything that `peer` lacks from this database to it. Both sides keep a checkpoint, so repeating it
+    /// is cheap.
     ///
     /// ```
     /// # use stemmadb::Database;
@@ -225,15 +239,15 @@ impl Database {
     ///
     /// # Errors
     /// As [`Replication::run`].
-    pub fn replicate_to(&self, peer: &dyn Peer) -> Result<Replicated> {
+    pub fn replicate_to(&self, peer: &dyn Peer) -> Result<ReplicationStats> {
         Replication::new(self, peer).run()
     }
 
-    /// Brings everything from `peer` that is lacking here.
+    /// Replicates everything that this database lacks from `peer`. See [`Database::replicate_to`] for an example.
     ///
     /// # Errors
     /// As [`Replication::run`].
-    pub fn replicate_from(&self, peer: &dyn Peer) -> Result<Replicated> {
+    pub fn replicate_from(&self, peer: &dyn Peer) -> Result<ReplicationStats> {
         Replication::new(peer, self).run()
     }
 }

@@ -1,4 +1,4 @@
-//! One side of a replication.
+//! The interface of one side of a replication.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -8,110 +8,111 @@ use crate::Result;
 use crate::revision::{DocumentId, Revision};
 use crate::value::Value;
 
-/// Which documents are replicated.
+/// Which documents are replicated; see [`Replication::only`](super::Replication::only). See
+/// [`Database::replicate_to`](crate::Database::replicate_to) for an example.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Selection {
-    /// All of them.
+pub enum ReplicationScope {
+    /// All documents.
     #[default]
     All,
-    /// Those with these ids.
+    /// Documents with these ids.
     Ids(BTreeSet<String>),
-    /// Those that a selector matches: Mango JSON.
+    /// Documents that a selector matches, as Mango JSON.
     Selector(Value),
-    /// Those that a filter of a design document at the source keeps: its name, and the parameters it is given.
+    /// Documents that pass a filter function of a design document at the source: its name, and its request parameters.
     Filter(String, Vec<(String, String)>),
 }
 
-impl Selection {
-    /// What tells it from others.
-    pub(super) fn text(&self) -> String {
+impl ReplicationScope {
+    /// A text that identifies the scope within the id of a checkpoint.
+    pub(super) fn checkpoint_key(&self) -> String {
         match self {
-            Selection::All => String::new(),
-            Selection::Ids(ids) => format!("ids {ids:?}"),
-            Selection::Selector(selector) => format!("selector {}", selector.to_json()),
-            Selection::Filter(name, parameters) => format!("filter {name} {parameters:?}"),
+            ReplicationScope::All => String::new(),
+            ReplicationScope::Ids(ids) => format!("ids {ids:?}"),
+            ReplicationScope::Selector(selector) => format!("selector {}", selector.to_json()),
+            ReplicationScope::Filter(name, parameters) => format!("filter {name} {parameters:?}"),
         }
     }
 }
 
-/// The leaves of a changed document.
+/// A changed document and all leaves of its revision tree. Exchanged between two [`Peer`]s.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaves {
-    /// The document.
+pub struct DocumentLeaves {
+    /// Id of the document.
     pub id: DocumentId,
-    /// Its leaves.
+    /// Its leaf revisions.
     pub revisions: Vec<Revision>,
 }
 
-/// A page of a source's feed.
+/// A page of a source's changes feed. Exchanged between two [`Peer`]s.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Page {
-    /// Documents that changed.
-    pub leaves: Vec<Leaves>,
-    /// Where the next page begins.
+pub struct ChangesPage {
+    /// The changed documents.
+    pub leaves: Vec<DocumentLeaves>,
+    /// The position after which the next page begins.
     pub position: Value,
-    /// Whether there is nothing after it, for now.
+    /// Whether there are no later changes at present.
     pub is_last: bool,
 }
 
-/// Revisions that a target lacks.
+/// Revisions of a document that a target lacks. Exchanged between two [`Peer`]s.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// The document.
+pub struct MissingRevisions {
+    /// Id of the document.
     pub id: DocumentId,
-    /// The revisions it lacks.
+    /// The missing revisions.
     pub revisions: Vec<Revision>,
-    /// Leaves it has, which these may descend from.
-    pub known: Vec<Revision>,
+    /// DocumentLeaves that the target has, which the missing revisions may descend from.
+    pub possible_ancestors: Vec<Revision>,
 }
 
-/// One revision on its way.
+/// One revision in transfer, with its ancestry and files. Exchanged between two [`Peer`]s.
 pub struct Transfer {
-    /// The document.
+    /// Id of the document.
     pub id: DocumentId,
-    /// The revision, then its ancestors as far as they are known, newest first.
+    /// The revision, then its known ancestors, newest first.
     pub revisions: Vec<Revision>,
-    /// Whether it is a deletion.
+    /// Whether the revision is a deletion.
     pub deleted: bool,
-    /// Its body.
+    /// The body of the revision.
     pub body: Value,
-    /// All its files.
+    /// All files of the revision.
     pub files: Vec<TransferFile>,
-    /// About how many bytes it takes, without the content of its files.
+    /// Approximate size in bytes, without the content of files.
     pub byte_count: usize,
 }
 
-/// A file on its way.
+/// A file in transfer. Exchanged between two [`Peer`]s.
 pub struct TransferFile {
-    /// Its name.
+    /// The file's name.
     pub name: String,
-    /// What it is.
+    /// The file's MIME type.
     pub content_type: String,
-    /// The generation of the revision that brought it.
+    /// The generation of the revision that added the file.
     pub generation: u32,
-    /// How many bytes its content has.
+    /// Length of the content in bytes.
     pub length: u64,
-    /// The MD5 of its content, if that is known.
+    /// MD5 of the content, if known.
     pub md5: Option<[u8; 16]>,
-    /// Opens the content, to be read once.
-    pub open: Content,
+    /// Opens the content, which can be read once.
+    pub open: ContentOpener,
 }
 
-/// Opens the content of a file; none if its revision was replaced since it was read, and the content is gone: then the transfer is passed
-/// over, what took its place is told by the feed.
-pub type Content = Box<dyn FnOnce() -> Result<Option<Box<dyn Read + Send>>> + Send>;
+/// Opens the content of a file. Returns `None` if the revision was replaced since it was read and the content no longer
+/// exists; then the transfer is skipped, and the feed lists the revision's successor.
+pub type ContentOpener = Box<dyn FnOnce() -> Result<Option<Box<dyn Read + Send>>> + Send>;
 
-/// What became of transfers.
+/// The outcome of writing transfers. Exchanged between two [`Peer`]s.
 #[derive(Debug, Default)]
-pub struct Written {
-    /// How many were written. The others were refused, or passed over.
+pub struct WriteOutcome {
+    /// Number of transfers written. The others were refused or skipped.
     pub count: usize,
-    /// Why some were refused: one for each of them.
+    /// The errors of refused transfers, one each.
     pub refusals: Vec<crate::Error>,
 }
 
-impl Written {
-    /// Counts what became of one.
+impl WriteOutcome {
+    /// Counts the outcome of one transfer.
     pub fn add<T>(&mut self, outcome: Result<T>) {
         match outcome {
             Ok(_) => self.count += 1,
@@ -120,61 +121,65 @@ impl Written {
     }
 }
 
-/// One side of a replication: a database here, or one that is reached by some protocol.
+/// One side of a replication: a local database, or one that is accessed by some protocol. See
+/// [`Database::replicate_to`](crate::Database::replicate_to) for an example.
 pub trait Peer: Send + Sync {
-    /// What it is called in the name of a checkpoint: the same whenever the same database is meant, and another's never.
+    /// A name for the id of checkpoints: always the same for the same database, and different for different ones.
     ///
     /// # Errors
-    /// If it can't be asked.
+    /// Any error that prevents access.
     fn identity(&self) -> Result<String>;
 
-    /// What tells the database itself from every other, also from one that had or comes to have its name.
+    /// An id that distinguishes the database from all others, including those that previously or later have the same
+    /// name.
     ///
     /// # Errors
-    /// If it can't be asked.
+    /// Any error that prevents access.
     fn database_id(&self) -> Result<String> {
         self.identity()
     }
 
-    /// A `_local` document of a checkpoint, if there is one.
+    /// Reads the `_local` document of a checkpoint, if there is one.
     ///
     /// # Errors
-    /// If it can't be asked.
+    /// Any error that prevents access.
     fn get_checkpoint(&self, id: &str) -> Result<Option<Value>>;
 
-    /// Writes a `_local` document of a checkpoint, after what was written before is flushed.
+    /// Flushes everything that was written before, and then writes the `_local` document of a checkpoint.
     ///
     /// # Errors
-    /// If it can't be written.
+    /// Any error that prevents the write.
     fn put_checkpoint(&self, id: &str, body: &Value) -> Result<()>;
 
-    /// The next `count` changed documents after `since`, or from the beginning, with all their leaves.
+    /// Returns the next `count` changed documents after `since` (`None`: from the beginning) with all their leaves.
     ///
     /// # Errors
-    /// If it can't be asked, or does not know the selection.
-    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> Result<Page>;
+    /// Any error that prevents access, or if the peer does not support the scope.
+    fn changes(&self, since: Option<&Value>, count: usize, scope: &ReplicationScope) -> Result<ChangesPage>;
 
-    /// Which of these revisions it lacks.
+    /// Returns which of these revisions the peer lacks.
     ///
     /// # Errors
-    /// If it can't be asked.
-    fn lacking(&self, leaves: &[Leaves]) -> Result<Vec<Wanted>>;
+    /// Any error that prevents access.
+    fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> Result<Vec<MissingRevisions>>;
 
-    /// Shows each of these revisions to `take`. Revisions that are there no longer are left out: what took their place is told by the feed.
+    /// Passes each of these revisions to `take`. Revisions that no longer exist are left out: the feed lists their
+    /// successors.
     ///
     /// # Errors
-    /// If it can't be read; whatever `take` returns.
-    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()>;
+    /// Any error that prevents reading, and the errors of `take`.
+    fn read(&self, missing: &[MissingRevisions], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()>;
 
-    /// Writes revisions as they are, but for those whose content is gone; `written` is told what was done, also before an error.
+    /// Writes revisions unchanged, except those whose file content no longer exists. `outcome` is updated even if an
+    /// error follows.
     ///
     /// # Errors
-    /// If nothing more can be written.
-    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> Result<()>;
+    /// Any error that prevents further writes.
+    fn write(&self, transfers: Vec<Transfer>, outcome: &mut WriteOutcome) -> Result<()>;
 
-    /// Waits until there may be something after `since`, at most for `patience`.
+    /// Waits until there may be changes after `since`, at most for `timeout`.
     ///
     /// # Errors
-    /// If it can't be asked.
-    fn wait(&self, since: &Value, patience: Duration) -> Result<()>;
+    /// Any error that prevents access.
+    fn wait(&self, since: &Value, timeout: Duration) -> Result<()>;
 }

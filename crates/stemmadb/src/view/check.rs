@@ -1,5 +1,5 @@
-//! Is what the tree holds of views what it should be? Rows and back references name each other; boundaries are those of the
-//! rows; partial reductions are those of the rows, where the reducer is a built-in one.
+//! Consistency check of the views in the tree: rows and back references match; boundaries are those of the rows;
+//! partial reductions equal recomputed ones where the reducer is built in.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,10 +13,10 @@ use super::reduce::{BuiltIn, Reducer};
 use crate::Result;
 use crate::tree::{Direction, TreeSnapshot};
 
-/// Problems that are told of one view.
+/// Maximum number of problems reported per view.
 const PROBLEMS_MAX: usize = 20;
 
-/// What is wrong with the views in a tree, a line each.
+/// Returns the problems of all views in a tree, one line each.
 pub(super) fn check(tree: &Arc<dyn TreeSnapshot>) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     for (slot, record) in merge::slots(&**tree)? {
@@ -32,7 +32,7 @@ pub(super) fn check(tree: &Arc<dyn TreeSnapshot>) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// What is wrong with one slot's contents.
+/// Returns the problems of one slot.
 pub(super) fn check_rows(rows: &Layered, reducer: Option<&dyn Reducer>, row_count: u64) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     let (counted, named) = (count_documents(rows, &mut problems)?, count_references(rows, &mut problems)?);
@@ -55,12 +55,13 @@ fn scan<'a>(rows: &'a Layered, range: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Resu
 
 fn count_documents(rows: &Layered, problems: &mut Vec<String>) -> Result<u64> {
     let mut count = 0;
-    let mut found = scan(rows, &(Bound::Included(layout::row_place(&[])), Bound::Excluded(layout::rows_end())))?;
-    while let Some((place, _)) = found.next()? {
+    let mut found = scan(rows, &(Bound::Included(layout::local_row_key(&[])), Bound::Excluded(layout::rows_end())))?;
+    while let Some((local_key, _)) = found.next()? {
         count += 1;
-        let row = layout::row_of_place(place).unwrap_or_default();
+        let row = layout::row_of_local_key(local_key).unwrap_or_default();
         let document = RowKey::decode(row)?.document;
-        let reference = rows.get(&layout::document_place(document))?.map(BackReference::decode).transpose()?;
+        let reference =
+            rows.get(&layout::local_back_reference_key(document))?.map(BackReference::decode).transpose()?;
         if !reference.is_some_and(|reference| reference.rows(document).iter().any(|named| named == row)) {
             problems.push(format!("a row of document number {} that its back reference does not name", document.0));
         }
@@ -72,11 +73,11 @@ fn count_references(rows: &Layered, problems: &mut Vec<String>) -> Result<u64> {
     let mut count = 0;
     let (lower, upper) = layout::BACK_REFERENCE_RANGE;
     let mut found = rows.scan(Bound::Included(lower), Bound::Excluded(upper), Direction::Ascending)?;
-    while let Some((place, value)) = found.next()? {
-        let document = layout::document_of_place(place)?;
+    while let Some((local_key, value)) = found.next()? {
+        let document = layout::document_of_local_key(local_key)?;
         for row in BackReference::decode(value)?.rows(document) {
             count += 1;
-            if rows.get(&layout::row_place(&row))?.is_none() {
+            if rows.get(&layout::local_row_key(&row))?.is_none() {
                 problems.push(format!("a row that document number {} should have is not there", document.0));
             }
         }
@@ -87,13 +88,13 @@ fn count_references(rows: &Layered, problems: &mut Vec<String>) -> Result<u64> {
 fn check_partials(rows: &Layered, reducer: &dyn Reducer, problems: &mut Vec<String>) -> Result<()> {
     let mut expected = BTreeMap::new();
     partials::rebuild(rows, reducer, &mut |level, row, partial| {
-        expected.insert(layout::partial_place(level, row), partial.to_vec());
+        expected.insert(layout::local_partial_key(level, row), partial.to_vec());
         Ok(())
     })?;
     let mut found = scan(rows, &layout::partial_range())?;
     let mut matched = 0;
-    while let Some((place, partial)) = found.next()? {
-        match expected.get(place) {
+    while let Some((local_key, partial)) = found.next()? {
+        match expected.get(local_key) {
             Some(wanted) if wanted == partial => matched += 1,
             Some(_) => problems.push("a partial reduction is not what its rows come to".to_owned()),
             None => problems.push("a partial reduction begins where no boundary is".to_owned()),

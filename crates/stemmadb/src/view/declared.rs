@@ -1,12 +1,13 @@
-//! Views that are told as JSON, and kept in the database: what the command, a server and other languages use.
+//! Views declared as JSON and stored in the database, for the command line, the server and other languages.
 //!
-//! They are stored as CouchDB stores its views, in design documents, so that they replicate: the view `sales/by_author` is
-//! `views.by_author` of `_design/sales`, whose `language` is `stemma`. A name without a slash stands for both.
+//! They are stored like CouchDB views, in design documents, so that they replicate: the view `sales/by_author` is
+//! `views.by_author` of `_design/sales`, whose `language` is `stemma`. A name without a slash names both the design
+//! document and the view.
 
 use serde::Serialize;
 use twox_hash::XxHash3_64;
 
-use super::definition::{Emitter, Reduction, Refresh, View, rows_of};
+use super::definition::{Emitter, Reduction, Refresh, View, map_document};
 use super::program::EmittedRows;
 use super::reduce::{BuiltIn, Reducer};
 use crate::document::Document;
@@ -16,7 +17,7 @@ use crate::read::Snapshot;
 use crate::value::{Kind, Object, Path, Value};
 use crate::{Error, Result};
 
-/// A view told as JSON: which documents, which paths to emit, how to reduce.
+/// A view declared as JSON: which documents to map, which paths to emit, how to reduce.
 ///
 /// ```
 /// # use stemmadb::Database;
@@ -38,11 +39,12 @@ use crate::{Error, Result};
 /// # }
 /// ```
 ///
-/// - `key`: a path, or a list of paths; what lacks all of them emits nothing, in a list the others are null.
-/// - `value`: a path, a list of paths, or an object of paths, what is missing being left out; without it null. `{"_id": "author"}`
-///   links to the document whose id is at `author`.
-/// - `where`: a selector; only documents that it matches are mapped.
-/// - `unnest`: a path to a list; each element emits a row of its own, in which `@` is the element and `@.price` something within it.
+/// - `key`: a path, or a list of paths. A document that has none of them emits nothing; in a list, missing values are
+///   null.
+/// - `value`: a path, a list of paths, or an object of paths (missing values are omitted); default null. `{"_id":
+///   "author"}` links to the document whose id is at `author`.
+/// - `where`: a selector; only matching documents are mapped.
+/// - `unnest`: a path to an array. Each element emits its own row; `@` is the element and `@.price` a path within it.
 /// - `reduce`: `_count`, `_sum`, `_stats`, `_min`, `_max`, `_avg` or `_approx_count_distinct`.
 /// - `refresh`: `lazy` (the default), `eager` or `unique`.
 ///
@@ -52,44 +54,44 @@ pub struct DeclaredView {
     version: u64,
     selector: Option<Matcher>,
     unnest: Option<Path>,
-    key: Template,
-    value: Option<Template>,
+    key: ValueTemplate,
+    value: Option<ValueTemplate>,
     reduction: Reduction,
     refresh: Refresh,
 }
 
-/// What is emitted.
-enum Template {
-    One(Source),
-    List(Vec<Source>),
-    Fields(Vec<(String, Source)>),
+/// The template of an emitted key or value.
+enum ValueTemplate {
+    One(ValueSource),
+    List(Vec<ValueSource>),
+    Fields(Vec<(String, ValueSource)>),
 }
 
-/// Where a value comes from.
-enum Source {
+/// The source of an emitted value.
+enum ValueSource {
     Id,
     Document(Path),
-    /// The element itself, or something within it.
+    /// The unnested element, or a value within it.
     Element(Option<Path>),
 }
 
 const FIELDS: [&str; 6] = ["key", "value", "where", "unnest", "reduce", "refresh"];
 
 impl DeclaredView {
-    /// The view that `definition` tells. It is written down nowhere: that is [`Views::define`](crate::Views::define).
+    /// Parses a declaration without storing it; [`Views::define`](crate::Views::define) also stores it.
     ///
     /// # Errors
-    /// `Invalid`, naming what is wrong.
+    /// `Invalid`, naming the part of the declaration that is malformed.
     pub fn parse(name: &str, definition: &Value) -> Result<Self> {
         Self::parse_fields(name, definition).map_err(|error| error.within(format!("view `{name}`")))
     }
 
-    /// What it emits of a document: keys and values.
+    /// Returns the rows that the view emits for a document: keys and values.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
-    pub fn rows_of(&self, document: &Document) -> Result<EmittedRows> {
-        rows_of(self, document)
+    pub fn map_document(&self, document: &Document) -> Result<EmittedRows> {
+        map_document(self, document)
     }
 
     fn parse_fields(name: &str, definition: &Value) -> Result<Self> {
@@ -97,12 +99,12 @@ impl DeclaredView {
             return Err(Error::invalid("it has no name").with_hint("sales, or sales/by-author"));
         }
         let Value::Object(fields) = definition else {
-            return Err(Error::invalid(format!("a view is told as an object, not {}", definition.kind()))
+            return Err(Error::invalid(format!("a view is declared as an object, not {}", definition.kind()))
                 .with_hint("for example {\"key\": \"author\", \"reduce\": \"_count\"}"));
         };
         if let Some(unknown) = fields.names().find(|name| !FIELDS.contains(name)) {
-            return Err(Error::invalid(format!("`{unknown}` is nothing that is told of a view"))
-                .with_hint(format!("told are {}", FIELDS.join(", "))));
+            return Err(Error::invalid(format!("`{unknown}` is not a field of a view"))
+                .with_hint(format!("the fields are {}", FIELDS.join(", "))));
         }
         let text = |field: &str| match fields.get(field) {
             None => Ok(None),
@@ -114,8 +116,8 @@ impl DeclaredView {
         let key = fields.get("key").ok_or_else(|| {
             Error::invalid("there is no `key`").with_hint("name a path, or a list of paths: \"key\": \"author\"")
         })?;
-        let key = Template::parse(key, has_element)?;
-        if matches!(key, Template::Fields(_)) {
+        let key = ValueTemplate::parse(key, has_element)?;
+        if matches!(key, ValueTemplate::Fields(_)) {
             return Err(Error::invalid("`key` is a path or a list of paths"));
         }
         let selector = fields.get("where").map(|selector| Selector::parse(selector)?.matcher()).transpose()?;
@@ -125,24 +127,24 @@ impl DeclaredView {
             selector,
             unnest,
             key,
-            value: fields.get("value").map(|value| Template::parse(value, has_element)).transpose()?,
+            value: fields.get("value").map(|value| ValueTemplate::parse(value, has_element)).transpose()?,
             reduction: text("reduce")?.map_or(Ok(Reduction::None), reduction)?,
             refresh: text("refresh")?.map_or(Ok(Refresh::Lazy), refresh)?,
         })
     }
 
     fn emit(&self, document: &Document, body: &Value, element: Option<&Value>, rows: &mut Emitter<'_, Value, Value>) {
-        let from = Origin { document, body, element };
-        if let Some(key) = self.key.made(&from) {
-            let value = self.value.as_ref().and_then(|value| value.made(&from)).unwrap_or(Value::Null);
+        let from = TemplateInput { document, body, element };
+        if let Some(key) = self.key.fill(&from) {
+            let value = self.value.as_ref().and_then(|value| value.fill(&from)).unwrap_or(Value::Null);
             rows.emit(key, value);
         }
     }
 }
 
 fn reduction(name: &str) -> Result<Reduction> {
-    let known = BuiltIn::ALL.iter().find(|reducer| reducer.name() == name);
-    known.map(|reducer| Reduction::of(*reducer)).ok_or_else(|| {
+    let reducer = BuiltIn::ALL.iter().find(|reducer| reducer.name() == name);
+    reducer.map(|reducer| Reduction::of(*reducer)).ok_or_else(|| {
         let names: Vec<_> = BuiltIn::ALL.iter().map(Reducer::name).collect();
         Error::invalid(format!("there is no reduction `{name}`")).with_hint(format!("there are {}", names.join(", ")))
     })
@@ -157,45 +159,47 @@ fn refresh(name: &str) -> Result<Refresh> {
     }
 }
 
-/// What templates are filled from.
-struct Origin<'a> {
+/// The values that templates are filled from.
+struct TemplateInput<'a> {
     document: &'a Document,
     body: &'a Value,
     element: Option<&'a Value>,
 }
 
-impl Template {
-    fn parse(told: &Value, has_element: bool) -> Result<Self> {
-        let source = |told: &Value| {
-            let text = told.as_str().ok_or_else(|| Error::invalid(format!("a path is a text, not {}", told.kind())))?;
-            Source::parse(text, has_element)
+impl ValueTemplate {
+    fn parse(declared: &Value, has_element: bool) -> Result<Self> {
+        let source = |declared: &Value| {
+            let text = declared
+                .as_str()
+                .ok_or_else(|| Error::invalid(format!("a path is a text, not {}", declared.kind())))?;
+            ValueSource::parse(text, has_element)
         };
-        match told.kind() {
-            Kind::Array => {
-                Ok(Template::List(told.as_array().unwrap_or_default().iter().map(source).collect::<Result<_>>()?))
-            }
+        match declared.kind() {
+            Kind::Array => Ok(ValueTemplate::List(
+                declared.as_array().unwrap_or_default().iter().map(source).collect::<Result<_>>()?,
+            )),
             Kind::Object => {
-                let fields = told.as_object().into_iter().flat_map(Object::iter);
-                let field = |(name, told): (&str, &Value)| Ok((name.to_owned(), source(told)?));
-                Ok(Template::Fields(fields.map(field).collect::<Result<_>>()?))
+                let fields = declared.as_object().into_iter().flat_map(Object::iter);
+                let field = |(name, declared): (&str, &Value)| Ok((name.to_owned(), source(declared)?));
+                Ok(ValueTemplate::Fields(fields.map(field).collect::<Result<_>>()?))
             }
-            _ => source(told).map(Template::One),
+            _ => source(declared).map(ValueTemplate::One),
         }
     }
 
-    /// What it comes to; none if nothing of it is there.
-    fn made(&self, from: &Origin<'_>) -> Option<Value> {
+    /// Fills the template; `None` if all of its values are missing.
+    fn fill(&self, from: &TemplateInput<'_>) -> Option<Value> {
         match self {
-            Template::One(source) => source.found(from),
-            Template::List(sources) => {
-                let found: Vec<_> = sources.iter().map(|source| source.found(from)).collect();
+            ValueTemplate::One(source) => source.value(from),
+            ValueTemplate::List(sources) => {
+                let found: Vec<_> = sources.iter().map(|source| source.value(from)).collect();
                 let is_there = found.iter().any(Option::is_some);
                 is_there.then(|| found.into_iter().map(|value| value.unwrap_or(Value::Null)).collect())
             }
-            Template::Fields(fields) => {
+            ValueTemplate::Fields(fields) => {
                 let mut object = Object::new();
                 for (name, source) in fields {
-                    if let Some(value) = source.found(from) {
+                    if let Some(value) = source.value(from) {
                         object.insert(name, value);
                     }
                 }
@@ -205,14 +209,14 @@ impl Template {
     }
 }
 
-impl Source {
+impl ValueSource {
     fn parse(text: &str, has_element: bool) -> Result<Self> {
         let element = match text {
-            "_id" => return Ok(Source::Id),
-            "@" => Source::Element(None),
+            "_id" => return Ok(ValueSource::Id),
+            "@" => ValueSource::Element(None),
             _ => match text.strip_prefix("@.") {
-                Some(within) => Source::Element(Some(Path::parse(within)?)),
-                None => return Path::parse(text).map(Source::Document),
+                Some(within) => ValueSource::Element(Some(Path::parse(within)?)),
+                None => return Path::parse(text).map(ValueSource::Document),
             },
         };
         if has_element {
@@ -222,12 +226,12 @@ impl Source {
             .with_hint("name the list with `unnest`"))
     }
 
-    fn found(&self, from: &Origin<'_>) -> Option<Value> {
+    fn value(&self, from: &TemplateInput<'_>) -> Option<Value> {
         match self {
-            Source::Id => Some(from.document.id().as_str().into()),
-            Source::Document(path) => path.get(from.body).cloned(),
-            Source::Element(None) => from.element.cloned(),
-            Source::Element(Some(path)) => path.get(from.element?).cloned(),
+            ValueSource::Id => Some(from.document.id().as_str().into()),
+            ValueSource::Document(path) => path.get(from.body).cloned(),
+            ValueSource::Element(None) => from.element.cloned(),
+            ValueSource::Element(Some(path)) => path.get(from.element?).cloned(),
         }
     }
 }
@@ -274,15 +278,15 @@ impl View for DeclaredView {
 const DESIGN: &str = "_design/";
 const LANGUAGE: &str = "stemma";
 
-/// The id of the design document of a view's name, and its name within it.
-fn place_of(name: &str) -> (String, &str) {
+/// Splits a view's name into the id of its design document and its name there.
+fn split_name(name: &str) -> (String, &str) {
     let (design, view) = name.split_once('/').unwrap_or((name, name));
     (format!("{DESIGN}{design}"), view)
 }
 
-/// The definition of the view `name`.
+/// Returns the stored definition of the view `name`.
 pub(super) fn definition(snapshot: &Snapshot, name: &str) -> Result<Option<Value>> {
-    let (id, view) = place_of(name);
+    let (id, view) = split_name(name);
     let Some(design) = snapshot.get(&id)? else { return Ok(None) };
     Ok(views_of(&design)?.and_then(|views| views.get(view).cloned()))
 }
@@ -292,7 +296,7 @@ fn views_of(design: &Document) -> Result<Option<Value>> {
     if language.as_ref().and_then(Value::as_str) == Some(LANGUAGE) { design.get("views") } else { Ok(None) }
 }
 
-/// The names and definitions of all views that are told, in the order of their design documents.
+/// Returns the names and definitions of all declared views, in the order of their design documents.
 pub(super) fn definitions(snapshot: &Snapshot) -> Result<Vec<(String, Value)>> {
     let mut found = Vec::new();
     for design in snapshot.find(crate::query::field("_id").begins_with(DESIGN)).sort("_id").run()? {
@@ -307,9 +311,9 @@ pub(super) fn definitions(snapshot: &Snapshot) -> Result<Vec<(String, Value)>> {
     Ok(found)
 }
 
-/// Writes a definition, or removes it; returns whether there was one.
+/// Stores or removes a definition; returns whether there was one.
 pub(super) fn put(transaction: &mut Transaction<'_>, name: &str, definition: Option<&Value>) -> Result<bool> {
-    let (id, view) = place_of(name);
+    let (id, view) = split_name(name);
     let design = transaction.get(&id)?;
     let mut body = match &design {
         Some(design) => design.value()?,
@@ -321,7 +325,7 @@ pub(super) fn put(transaction: &mut Transaction<'_>, name: &str, definition: Opt
     }
     let views = body.as_object_mut().and_then(|body| body.get_mut("views")).and_then(Value::as_object_mut);
     let views = views.ok_or_else(|| Error::invalid(format!("`{id}` has no object `views`")))?;
-    let had = match definition {
+    let existed = match definition {
         Some(definition) => views.insert(view, definition.clone()).is_some(),
         None => views.remove(view).is_some(),
     };
@@ -331,7 +335,7 @@ pub(super) fn put(transaction: &mut Transaction<'_>, name: &str, definition: Opt
         None if is_empty => {}
         _ => drop(transaction.upsert(&id, &body)?),
     }
-    Ok(had)
+    Ok(existed)
 }
 
 #[derive(Serialize)]

@@ -1,4 +1,5 @@
-//! What is a view? A program's own type, or a JSON definition; inside, both are a [`Mapping`] over values.
+//! View definitions: the public [`View`] trait, and [`Mapping`], the internal form of typed, declared and program
+//! views.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -7,17 +8,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::layout::KEY_BYTES_MAX;
-use super::reduce::{BuiltIn, Custom, CustomReduce, Reducer, stored_value};
+use super::reduce::{BuiltIn, CustomReduce, CustomReducer, Reducer, stored_value};
 use crate::document::Document;
 use crate::value::Value;
 use crate::value::collate::key;
 use crate::{Error, Result};
 
-/// A summary of documents that is kept: each document is mapped to rows, rows lie in the order of their keys, and what a range
-/// of rows comes to is told at once. Ask for one with [`Database::view`](crate::Database::view).
+/// A materialized view: maps each document to rows ordered by key, and stores partial reductions so that any range of
+/// rows is reduced in O(log n). Open one with [`Database::view`](crate::Database::view).
 ///
-/// `map` must depend on nothing but the document: what it says is kept until the document changes. When you change what it
-/// does, raise the version.
+/// `map` must depend only on the document: its rows are stored until the document changes. When you change the
+/// function, change the version.
 ///
 /// ```
 /// use stemmadb::{Database, Document, Emitter, Reduction, Result, View};
@@ -35,7 +36,8 @@ use crate::{Error, Result};
 ///     }
 ///
 ///     fn map(&self, book: &Document, rows: &mut Emitter<'_, Self::Key, Self::Value>) -> Result<()> {
-///         if let (Some(author), Some(year), Some(sold)) = (book.get("author")?, book.get("year")?, book.get("sold")?) {
+///         let (author, year, sold) = (book.get("author")?, book.get("year")?, book.get("sold")?);
+///         if let (Some(author), Some(year), Some(sold)) = (author, year, sold) {
 ///             rows.emit((author.deserialize_into()?, year.deserialize_into()?), sold.deserialize_into()?);
 ///         }
 ///         Ok(())
@@ -56,52 +58,55 @@ use crate::{Error, Result};
 /// # }
 /// ```
 pub trait View: Send + Sync + 'static {
-    /// What rows are ordered and found by: of any type that serde can write, in the order of all values.
+    /// The key that rows are sorted and found by: any serializable type, in collation order.
     type Key: Serialize + DeserializeOwned;
-    /// What a row says; `()` for nothing.
+    /// The value of a row; `()` for none.
     type Value: Serialize + DeserializeOwned;
-    /// What rows come to; `()` without a reduction.
+    /// The result of a reduction; `()` without a reduction.
     type Reduced: Serialize + DeserializeOwned;
 
-    /// Its name, unique in the database.
+    /// The view's name, unique in the database.
     fn name(&self) -> &str;
 
-    /// Another version is another view: its rows are made anew, while those of the version before still answer.
+    /// The version of the definition. Changing it rebuilds the rows, while the rows of the previous version still
+    /// answer queries.
     fn version(&self) -> u64 {
         0
     }
 
-    /// Emits the rows of one document: none, one or many. A document that can't be mapped (an error) has no rows;
-    /// [`ViewInfo`](super::ViewInfo) tells how many those are and why. An eager view refuses to write it.
+    /// Emits the rows of one document: none, one or many.
+    ///
+    /// A document whose map fails has no rows; [`ViewInfo`](super::ViewInfo) reports the number of such documents and
+    /// the first errors. An eager view refuses the write instead.
     ///
     /// # Errors
-    /// Yours.
+    /// Any error; see above.
     fn map(&self, document: &Document, rows: &mut Emitter<'_, Self::Key, Self::Value>) -> Result<()>;
 
-    /// How rows are reduced. Default: not at all.
+    /// The reduction of the rows. Default: none.
     fn reduction(&self) -> Reduction {
         Reduction::None
     }
 
-    /// For [`Reduction::Custom`]: what some rows that follow each other come to; there is at least one.
+    /// For [`Reduction::Custom`]: reduces consecutive rows; there is at least one.
     ///
     /// # Errors
-    /// Yours; it fails the query, or the write if the view is eager.
+    /// Any error; it fails the query, or the write if the view is eager.
     fn reduce(&self, rows: &[(Self::Key, Self::Value)]) -> Result<Self::Reduced> {
         let _ = rows;
         Err(no_function("reduce"))
     }
 
-    /// For [`Reduction::Custom`]: what the reductions of neighbouring ranges come to, in their order; there are at least two.
+    /// For [`Reduction::Custom`]: combines the reductions of adjacent ranges, in order; there are at least two.
     ///
     /// # Errors
-    /// As [`View::reduce`].
+    /// As for [`View::reduce`].
     fn rereduce(&self, parts: Vec<Self::Reduced>) -> Result<Self::Reduced> {
         let _ = parts;
         Err(no_function("rereduce"))
     }
 
-    /// When rows are brought up to date. Default: when they are asked for.
+    /// When rows are brought up to date. Default: when the view is queried.
     fn refresh(&self) -> Refresh {
         Refresh::Lazy
     }
@@ -111,41 +116,42 @@ fn no_function(name: &str) -> Error {
     Error::invalid(format!("the view has no function `{name}`")).with_hint("implement it, or name a built-in reduction")
 }
 
-/// When a view's rows are brought up to date.
+/// When a view's rows are brought up to date. See [`DeclaredView`](crate::DeclaredView) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Refresh {
-    /// When they are asked for: writes cost nothing.
+    /// When the view is queried; writes cost nothing.
     #[default]
     Lazy,
-    /// With each write, before it returns; a write whose document can't be mapped is refused. From when the view is asked for
-    /// first after opening.
+    /// With each write, before it returns; a write whose document can't be mapped is refused. Takes effect when the
+    /// view is first opened after the database was opened.
     Eager,
-    /// As eager; and a write that would give two documents one key is refused with `Conflict`.
+    /// Like `Eager`; in addition, a write that would give two documents the same key is refused with `Conflict`.
     Unique,
 }
 
-/// How rows are reduced. Numbers are summed exactly, and rounded once at the end.
+/// A reduction of rows. Sums of numbers are exact and rounded once at the end. See [`View`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Reduction {
-    /// Not at all.
+    /// No reduction.
     #[default]
     None,
-    /// `_count`: how many rows.
+    /// `_count`: the number of rows.
     Count,
     /// `_sum`: the sum of the values that are numbers.
     Sum,
-    /// `_stats`: count, sum, least, greatest and sum of squares of the values that are numbers: [`Stats`](super::Stats).
+    /// `_stats`: count, sum, minimum, maximum and sum of squares of the values that are numbers:
+    /// [`Stats`](super::Stats).
     Stats,
-    /// `_min`: the least value.
+    /// `_min`: the smallest value.
     Min,
-    /// `_max`: the greatest value.
+    /// `_max`: the largest value.
     Max,
-    /// `_avg`: the average of the values that are numbers; null if there is none.
+    /// `_avg`: the average of the values that are numbers; null if there are none.
     Average,
-    /// `_approx_count_distinct`: about how many distinct keys; typically two percent off.
+    /// `_approx_count_distinct`: the approximate number of distinct keys, with a typical error of two percent.
     ApproxCountDistinct,
-    /// By [`View::reduce`] and [`View::rereduce`].
+    /// Custom: [`View::reduce`] and [`View::rereduce`].
     Custom,
 }
 
@@ -176,7 +182,7 @@ impl Reduction {
     }
 }
 
-/// Takes the rows of one document.
+/// Collects the rows of one document; see [`View`] for an example.
 pub struct Emitter<'a, K, V> {
     rows: &'a mut Vec<(Value, Value)>,
     failed: Option<Error>,
@@ -184,7 +190,8 @@ pub struct Emitter<'a, K, V> {
 }
 
 impl<K: Serialize, V: Serialize> Emitter<'_, K, V> {
-    /// Adds a row. One that can't be written (its key is too long, say) fails the document's map when it returns.
+    /// Adds a row. A row that can't be stored, for example because its key is too long, makes the document's map fail
+    /// when it returns.
     pub fn emit(&mut self, key: K, value: V) {
         let row = Value::from_serialize(&key).and_then(|key| Ok((key, Value::from_serialize(&value)?)));
         match row {
@@ -194,11 +201,11 @@ impl<K: Serialize, V: Serialize> Emitter<'_, K, V> {
     }
 }
 
-/// A view over values: what the engine knows of it.
+/// A view over untyped values: the form that the engine uses.
 pub(super) trait Mapping: Send + Sync {
     fn name(&self) -> &str;
 
-    /// Differs wherever rows or partial reductions may.
+    /// Changes whenever rows or partial reductions may differ.
     fn version(&self) -> String;
 
     fn refresh(&self) -> Refresh;
@@ -208,16 +215,17 @@ pub(super) trait Mapping: Send + Sync {
         false
     }
 
-    /// What each of these documents emits, in their order; or why it can't be mapped. An error of the whole is not the documents'.
+    /// Maps documents: returns the rows of each in order, or why it can't be mapped. An error of the whole call does
+    /// not concern a single document and nothing of the batch is stored.
     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Emitted>>>;
 
     fn reducer(&self) -> Option<Arc<dyn Reducer>>;
 }
 
-/// What one document emits: its rows by key in collation form, in order, with their values as they are stored.
+/// The rows of one document, sorted: key in collation form and stored value.
 pub(super) type Emitted = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The rows as they are stored, of keys in the order of all values.
+/// Encodes rows for storage and sorts them.
 fn emitted(rows: &[(Value, Value)]) -> Result<Emitted> {
     let mut emitted = Vec::with_capacity(rows.len());
     for (emitted_key, value) in rows {
@@ -236,18 +244,18 @@ fn emitted(rows: &[(Value, Value)]) -> Result<Emitted> {
     Ok(emitted)
 }
 
-/// What a view emits of a document.
-pub(super) fn rows_of<V: View>(view: &V, document: &Document) -> Result<Vec<(Value, Value)>> {
+/// Runs a view's map function over a document.
+pub(super) fn map_document<V: View>(view: &V, document: &Document) -> Result<Vec<(Value, Value)>> {
     let mut rows = Vec::new();
     let mut emitter = Emitter { rows: &mut rows, failed: None, types: PhantomData };
     view.map(document, &mut emitter)?;
     emitter.failed.map_or(Ok(rows), Err)
 }
 
-/// A program's view as a mapping.
-pub(super) struct Typed<V>(pub(super) Arc<V>);
+/// Adapts a [`View`] to [`Mapping`].
+pub(super) struct TypedMapping<V>(pub(super) Arc<V>);
 
-impl<V: View> Mapping for Typed<V> {
+impl<V: View> Mapping for TypedMapping<V> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -262,18 +270,18 @@ impl<V: View> Mapping for Typed<V> {
     }
 
     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<Emitted>>> {
-        Ok(documents.iter().map(|document| emitted(&rows_of(&*self.0, document)?)).collect())
+        Ok(documents.iter().map(|document| emitted(&map_document(&*self.0, document)?)).collect())
     }
 
     fn reducer(&self) -> Option<Arc<dyn Reducer>> {
         match self.0.reduction() {
-            Reduction::Custom => Some(Arc::new(Custom(Arc::new(Typed(self.0.clone()))))),
+            Reduction::Custom => Some(Arc::new(CustomReducer(Arc::new(TypedMapping(self.0.clone()))))),
             reduction => Some(Arc::new(reduction.built_in()?)),
         }
     }
 }
 
-impl<V: View> CustomReduce for Typed<V> {
+impl<V: View> CustomReduce for TypedMapping<V> {
     fn reduce(&self, rows: &[(Value, Value)]) -> Result<Value> {
         let rows = rows.iter().map(|(key, value)| Ok((key.deserialize_into()?, value.deserialize_into()?)));
         Value::from_serialize(&self.0.reduce(&rows.collect::<Result<Vec<_>>>()?)?)

@@ -1,7 +1,7 @@
-//! A slot's contents as one ordered map: the tree's rows, and over them what was changed since in memory.
+//! A slot's contents as one ordered map: the tree's rows with an in-memory overlay of later changes.
 //!
-//! Invariants: what the overlay says of a key holds, whatever the tree says; cloning an overlay costs a clone of an `Arc`, so
-//! readers keep theirs while it is changed.
+//! Invariants: a key in the overlay hides the tree's row; cloning an overlay costs one `Arc` clone, so readers keep
+//! their copy while it is changed.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::Result;
 use crate::tree::{Direction, Rows, Table, TreeSnapshot};
 
 /// A key within a slot.
-pub(super) type Key = Arc<[u8]>;
-/// A value, or none where there is to be no row.
-pub(super) type Change = Option<Arc<[u8]>>;
+pub(super) type OverlayKey = Arc<[u8]>;
+/// A value, or `None` if the row is removed.
+pub(super) type OverlayValue = Option<Arc<[u8]>>;
 
-/// What differs from the tree.
+/// In-memory changes on top of the tree.
 #[derive(Clone, Default)]
 pub(super) struct Overlay {
-    changes: OrdMap<Key, Change>,
+    changes: OrdMap<OverlayKey, OverlayValue>,
     bytes: usize,
 }
 
-/// What a change costs in memory beside its bytes, about.
-const CHANGE_BYTES: usize = 96;
+/// Approximate memory overhead of a change besides its key and value, in bytes.
+const ENTRY_OVERHEAD_BYTES: usize = 96;
 
 impl Overlay {
     pub(super) fn is_empty(&self) -> bool {
@@ -35,49 +35,50 @@ impl Overlay {
         self.changes.len()
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory use in bytes.
     pub(super) fn byte_count(&self) -> usize {
         self.bytes
     }
 
-    /// The changes in the order of their keys.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Change)> {
+    /// Iterates over the changes in key order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&OverlayKey, &OverlayValue)> {
         self.changes.iter()
     }
 
-    fn set(&mut self, key: &[u8], change: Change) {
-        let bytes = |change: &Change| CHANGE_BYTES + key.len() + change.as_ref().map_or(0, |value| value.len());
+    fn set(&mut self, key: &[u8], change: OverlayValue) {
+        let bytes =
+            |change: &OverlayValue| ENTRY_OVERHEAD_BYTES + key.len() + change.as_ref().map_or(0, |value| value.len());
         self.bytes += bytes(&change);
         if let Some(old) = self.changes.insert(key.into(), change) {
             self.bytes -= bytes(&old);
         }
     }
 
-    fn forget(&mut self, key: &[u8]) {
+    fn discard(&mut self, key: &[u8]) {
         if let Some(old) = self.changes.remove(key) {
-            self.bytes -= CHANGE_BYTES + key.len() + old.map_or(0, |value| value.len());
+            self.bytes -= ENTRY_OVERHEAD_BYTES + key.len() + old.map_or(0, |value| value.len());
         }
     }
 
-    /// This without what a merge of `merged` has brought into the tree.
+    /// Returns this overlay without the changes that a merge of `merged` wrote to the tree.
     pub(super) fn without(&self, merged: &Overlay) -> Overlay {
         let mut left = self.clone();
         for (key, change) in merged.iter() {
             if left.changes.get(key) == Some(change) {
-                left.forget(key);
+                left.discard(key);
             }
         }
         left
     }
 }
 
-/// The tree's rows of one slot with an overlay on top.
+/// A slot's rows in the tree with an overlay on top.
 #[derive(Clone)]
 pub(super) struct Layered {
     tree: Arc<dyn TreeSnapshot>,
     prefix: Arc<[u8]>,
     overlay: Overlay,
-    /// Whether a removed row is remembered even where the tree has none.
+    /// Whether a removal is recorded even if the tree has no such row.
     is_merging: bool,
 }
 
@@ -86,7 +87,7 @@ impl Layered {
         Layered { tree, prefix, overlay, is_merging: false }
     }
 
-    /// To be changed while what was changed before may be on its way into the tree.
+    /// Allows changes while a merge may be writing earlier changes to the tree.
     pub(super) fn beside_merges(self) -> Self {
         Layered { is_merging: true, ..self }
     }
@@ -114,7 +115,7 @@ impl Layered {
         }
     }
 
-    /// Puts a row; returns whether that changes anything.
+    /// Writes a row; returns whether it changed anything.
     pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
         if self.get(key)? == Some(value) {
             return Ok(false);
@@ -131,14 +132,14 @@ impl Layered {
         if self.is_merging || self.in_tree(key)?.is_some() {
             self.overlay.set(key, None);
         } else {
-            self.overlay.forget(key);
+            self.overlay.discard(key);
         }
         Ok(true)
     }
 
-    /// The rows from `lower` to `upper`.
+    /// Scans the rows between `lower` and `upper`.
     pub(super) fn scan(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, direction: Direction) -> Result<Scan<'_>> {
-        let end = super::layout::end_of(&self.prefix);
+        let end = super::layout::prefix_end(&self.prefix);
         let tree_lower = match lower {
             Bound::Included(key) => Bound::Included(self.tree_key(key)),
             Bound::Excluded(key) => Bound::Excluded(self.tree_key(key)),
@@ -151,7 +152,7 @@ impl Layered {
         };
         let bounds = (tree_lower.as_ref().map(Vec::as_slice), tree_upper.as_ref().map(Vec::as_slice));
         let rows = self.tree.scan(Table::Views, bounds.0, bounds.1, direction)?;
-        let changes: Changes<'_> = if self.overlay.is_empty() || is_crossed(lower, upper) {
+        let changes: OverlayIter<'_> = if self.overlay.is_empty() || is_empty_range(lower, upper) {
             Box::new(std::iter::empty())
         } else {
             let range = self.overlay.changes.range::<_, [u8]>((lower, upper));
@@ -168,14 +169,14 @@ impl Layered {
             row_key: Vec::new(),
             row: None,
             change: None,
-            takes_row: true,
-            takes_change: true,
+            needs_row: true,
+            needs_change: true,
         })
     }
 }
 
-/// Whether nothing can lie between the bounds, so that a map must not be asked.
-fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
+/// Whether the range is empty or reversed; `OrdMap::range` must not be called with such bounds.
+fn is_empty_range(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
     match (lower, upper) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
         (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
@@ -185,25 +186,25 @@ fn is_crossed(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
     }
 }
 
-type Changes<'a> = Box<dyn Iterator<Item = (&'a Key, &'a Change)> + 'a>;
+type OverlayIter<'a> = Box<dyn Iterator<Item = (&'a OverlayKey, &'a OverlayValue)> + 'a>;
 
-/// Goes over the rows of a [`Layered`].
+/// An iterator over the rows of a [`Layered`].
 pub(super) struct Scan<'a> {
     rows: Rows<'a>,
-    changes: Changes<'a>,
+    changes: OverlayIter<'a>,
     direction: Direction,
     prefix_bytes: usize,
-    /// The tree's next row: its key within the slot, and its value.
+    /// The tree's next row: key within the slot, and value.
     row_key: Vec<u8>,
     row: Option<&'a [u8]>,
-    change: Option<(&'a Key, &'a Change)>,
-    /// Whether the next row or change has to be fetched first.
-    takes_row: bool,
-    takes_change: bool,
+    change: Option<(&'a OverlayKey, &'a OverlayValue)>,
+    /// Whether the next row or change has to be fetched.
+    needs_row: bool,
+    needs_change: bool,
 }
 
 impl<'a> Scan<'a> {
-    /// The next row. Its key lasts until the one after it is asked for.
+    /// Returns the next row. Its key is valid until the next call.
     pub(super) fn next(&mut self) -> Result<Option<(&[u8], &'a [u8])>> {
         loop {
             self.fetch()?;
@@ -213,8 +214,8 @@ impl<'a> Scan<'a> {
                 (None, Some(_)) => true,
                 (Some(_), Some((key, _))) => {
                     let order = (**key).cmp(&self.row_key);
-                    // The change of a row hides it.
-                    self.takes_row = order.is_eq();
+                    // A change of the same key hides the row.
+                    self.needs_row = order.is_eq();
                     match self.direction {
                         Direction::Ascending => order.is_le(),
                         Direction::Descending => order.is_ge(),
@@ -222,10 +223,10 @@ impl<'a> Scan<'a> {
                 }
             };
             if !change_first {
-                self.takes_row = true;
+                self.needs_row = true;
                 return Ok(self.row.map(|value| (self.row_key.as_slice(), value)));
             }
-            self.takes_change = true;
+            self.needs_change = true;
             if let Some((key, Some(value))) = self.change {
                 return Ok(Some((key, value)));
             }
@@ -233,7 +234,7 @@ impl<'a> Scan<'a> {
     }
 
     fn fetch(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.takes_row) {
+        if std::mem::take(&mut self.needs_row) {
             self.row = None;
             if let Some((key, value)) = self.rows.next()? {
                 self.row_key.clear();
@@ -241,7 +242,7 @@ impl<'a> Scan<'a> {
                 self.row = Some(value);
             }
         }
-        if std::mem::take(&mut self.takes_change) {
+        if std::mem::take(&mut self.needs_change) {
             self.change = self.changes.next();
         }
         Ok(())

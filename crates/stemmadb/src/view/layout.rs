@@ -1,14 +1,14 @@
-//! Where a view's rows lie in the tree's table `views`.
+//! The key and value layout of views in the tree's table `views`.
 //!
 //! | key | value |
 //! |---|---|
-//! | `00`, slot | name, version and how far it has come, as JSON |
-//! | `01`, slot, `01`, key, document, ordinal | the value as JSON; nothing for `null` |
-//! | `01`, slot, `02`, document | how its map ended; the keys of its rows, in order |
+//! | `00`, slot | name, version and position of the slot, as JSON |
+//! | `01`, slot, `01`, key, document, ordinal | the value as JSON; empty for `null` |
+//! | `01`, slot, `02`, document | the outcome of mapping the document; the keys of its rows, in order |
 //! | `01`, slot, `03`, level, key of a row | the partial reduction from that row to the next one of that level |
 //!
-//! A slot holds one version of one view; its number is never reused while any row of it is left. Keys are those of
-//! `value/collate`, numbers those of `index::ordered`: both say themselves where they end.
+//! A slot holds one version of one view; its number is not reused while any of its rows remain. Keys are encoded by
+//! `value/collate`, numbers by `index::ordered`; both are self-delimiting.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::value::collate::key;
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 
-/// The longest key of a row, in bytes of its collation form: with all that comes around it, a key of the tree.
+/// The longest emitted key in bytes of its collation form, so that the complete key fits the tree's limit.
 pub(super) const KEY_BYTES_MAX: usize = 448;
 
 const SLOTS: u8 = 0x00;
@@ -29,37 +29,37 @@ const ROWS: u8 = 0x01;
 const BACK_REFERENCES: u8 = 0x02;
 const PARTIALS: u8 = 0x03;
 
-/// The number of one version of one view.
+/// Identifies one version of one view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SlotNumber(pub(super) u64);
 
-/// The error of a row that is not what was written.
+/// The error for malformed stored bytes.
 pub(super) fn damaged(what: &str) -> Error {
     Error::corrupt(format!("tree/data.mdb: {what} of table views is not what was put there"))
         .with_hint("run `stemma rebuild`: views are derived from the log and are made again without loss")
 }
 
-/// The key of a slot's record.
-pub(super) fn slot_key(slot: SlotNumber) -> Vec<u8> {
+/// The tree key of a slot's record.
+pub(super) fn slot_record_key(slot: SlotNumber) -> Vec<u8> {
     [&[SLOTS], ordered(slot.0).as_slice()].concat()
 }
 
-/// Where slots' records are: from the first, inclusive, to the second, exclusive.
+/// The range of the slots' records: from the first key, inclusive, to the second, exclusive.
 pub(super) const SLOT_RANGE: (&[u8], &[u8]) = (&[SLOTS], &[SLOTS + 1]);
 
-/// The slot whose record has this key.
-pub(super) fn slot_of_key(key: &[u8]) -> Result<SlotNumber> {
+/// Decodes the slot from the key of its record.
+pub(super) fn slot_of_record_key(key: &[u8]) -> Result<SlotNumber> {
     let mut rest = key.strip_prefix(&[SLOTS]).ok_or_else(|| damaged("a slot"))?;
     take_ordered(&mut rest).map(SlotNumber)
 }
 
-/// What every key of a slot's contents begins with.
+/// The prefix of all tree keys of a slot's contents.
 pub(super) fn slot_prefix(slot: SlotNumber) -> Vec<u8> {
     [&[CONTENTS], ordered(slot.0).as_slice()].concat()
 }
 
-/// The least bytes that no key with this prefix reaches; none if there are none.
-pub(super) fn end_of(prefix: &[u8]) -> Option<Vec<u8>> {
+/// The smallest byte string greater than all keys with this prefix; `None` if there is none.
+pub(super) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {
@@ -70,36 +70,36 @@ pub(super) fn end_of(prefix: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// The key of a row within its slot: of `row`, which [`row_key`] made, or of a bound of rows.
-pub(super) fn row_place(row: &[u8]) -> Vec<u8> {
+/// The key of a row within its slot, from a row key made by [`row_key`] or a bound of one.
+pub(super) fn local_row_key(row: &[u8]) -> Vec<u8> {
     [&[ROWS], row].concat()
 }
 
-/// The end of all rows.
+/// The exclusive end of all rows.
 pub(super) fn rows_end() -> Vec<u8> {
     vec![ROWS + 1]
 }
 
-/// Whether this key within a slot is of a row; its rest.
-pub(super) fn row_of_place(place: &[u8]) -> Option<&[u8]> {
-    place.strip_prefix(&[ROWS])
+/// The row key, if this key within a slot is that of a row.
+pub(super) fn row_of_local_key(local_key: &[u8]) -> Option<&[u8]> {
+    local_key.strip_prefix(&[ROWS])
 }
 
-/// Whether this key within a slot is of a back reference.
-pub(super) fn is_back_reference(place: &[u8]) -> bool {
-    place.first() == Some(&BACK_REFERENCES)
+/// Whether this key within a slot is that of a back reference.
+pub(super) fn is_back_reference(local_key: &[u8]) -> bool {
+    local_key.first() == Some(&BACK_REFERENCES)
 }
 
-/// A row's own key.
+/// A row key: emitted key, document, and ordinal among the document's rows with that key.
 pub(super) fn row_key(key: &[u8], document: DocumentNumber, ordinal: u64) -> Vec<u8> {
     [key, &ordered(document.0), &ordered(ordinal)].concat()
 }
 
-/// What a row's own key says.
+/// A decoded row key.
 pub(super) struct RowKey<'a> {
     /// The emitted key, in collation form.
     pub(super) key: &'a [u8],
-    /// Who emitted it.
+    /// The document that emitted the row.
     pub(super) document: DocumentNumber,
 }
 
@@ -112,41 +112,41 @@ impl<'a> RowKey<'a> {
     }
 }
 
-/// The key, within its slot, of what is known of a document.
-pub(super) fn document_place(document: DocumentNumber) -> Vec<u8> {
+/// The key of a document's back reference within its slot.
+pub(super) fn local_back_reference_key(document: DocumentNumber) -> Vec<u8> {
     [&[BACK_REFERENCES], ordered(document.0).as_slice()].concat()
 }
 
-/// The document whose back reference has this key within its slot.
-pub(super) fn document_of_place(place: &[u8]) -> Result<DocumentNumber> {
-    let mut rest = place.strip_prefix(&[BACK_REFERENCES]).ok_or_else(|| damaged("a back reference"))?;
+/// Decodes the document from the key of its back reference.
+pub(super) fn document_of_local_key(local_key: &[u8]) -> Result<DocumentNumber> {
+    let mut rest = local_key.strip_prefix(&[BACK_REFERENCES]).ok_or_else(|| damaged("a back reference"))?;
     take_ordered(&mut rest).map(DocumentNumber)
 }
 
-/// The back references, within a slot.
+/// The range of back references within a slot.
 pub(super) const BACK_REFERENCE_RANGE: (&[u8], &[u8]) = (&[BACK_REFERENCES], &[BACK_REFERENCES + 1]);
 
-/// The key, within its slot, of the partial reduction that begins at `row` on `level`.
-pub(super) fn partial_place(level: u8, row: &[u8]) -> Vec<u8> {
+/// The key, within its slot, of the partial reduction of `level` that begins at `row`.
+pub(super) fn local_partial_key(level: u8, row: &[u8]) -> Vec<u8> {
     [&[PARTIALS, level], row].concat()
 }
 
-/// The row at which the partial reduction with this key begins.
-pub(super) fn row_of_partial(place: &[u8]) -> Result<&[u8]> {
-    place.get(2..).ok_or_else(|| damaged("a partial reduction"))
+/// The row key at which the partial reduction with this key begins.
+pub(super) fn row_of_partial(local_key: &[u8]) -> Result<&[u8]> {
+    local_key.get(2..).ok_or_else(|| damaged("a partial reduction"))
 }
 
-/// The partial reductions of all levels, within a slot.
+/// The range of partial reductions of all levels, within a slot.
 pub(super) fn partial_range() -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     (Bound::Included(vec![PARTIALS]), Bound::Excluded(vec![PARTIALS + 1]))
 }
 
-/// What became of one document.
+/// The outcome of mapping one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BackReference {
-    /// The keys of its rows in collation form, in order; equal ones follow each other.
+    /// The emitted keys of its rows in collation form, in order; equal keys are adjacent.
     Rows(Vec<Vec<u8>>),
-    /// Its map failed, so it has no rows.
+    /// The map failed, with this message; the document has no rows.
     Failed(String),
 }
 
@@ -178,7 +178,7 @@ impl BackReference {
         }
     }
 
-    /// The keys of its rows.
+    /// The emitted keys of its rows.
     pub(super) fn keys(&self) -> &[Vec<u8>] {
         match self {
             BackReference::Rows(keys) => keys,
@@ -186,7 +186,7 @@ impl BackReference {
         }
     }
 
-    /// The own keys of the rows of `document`, in order.
+    /// The row keys of `document`, in order.
     pub(super) fn rows(&self, document: DocumentNumber) -> Vec<Vec<u8>> {
         let mut ordinal = 0;
         let keys = self.keys();
@@ -199,26 +199,26 @@ impl BackReference {
     }
 }
 
-/// What is stored of a slot.
+/// The stored record of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlotRecord {
     pub(super) name: Arc<str>,
     pub(super) version: Arc<str>,
-    /// Everything up to here is in its rows.
+    /// Everything up to this sequence is in the rows.
     pub(super) position: Sequence,
     pub(super) row_count: u64,
     pub(super) failed_count: u64,
     pub(super) phase: Phase,
 }
 
-/// What can be relied on.
+/// Which of a slot's contents are valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Rows and partial reductions are those of the position.
     Ready,
-    /// Rows are being written that lie beyond the position, and partial reductions may be missing.
+    /// Rows of later positions are being written, and partial reductions may be missing.
     Unfinished,
-    /// Its rows are being removed.
+    /// The rows are being removed.
     Dropped,
 }
 

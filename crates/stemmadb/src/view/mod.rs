@@ -1,21 +1,21 @@
-//! Keep this summary: what do documents map to, and what do those rows come to?
+//! Materialized views: map documents to rows sorted by key, and reduce ranges of rows.
 //!
-//! A [`View`] maps each document to rows. They lie in the tree in the order of their keys, with partial reductions at several levels,
-//! so that any range is reduced in O(log n). It is brought forward from the feed of changes; what a document's rows were is told by
-//! its back reference.
+//! A [`View`] maps each document to rows, which the tree stores in key order, with partial reductions at several
+//! levels, so that any range is reduced in O(log n). A view is updated incrementally from the changes feed; a
+//! document's back reference names its current rows.
 //!
-//! Invariants: what a view says at a sequence is what mapping every document of that sequence anew would say; the tree holds of a view
-//! only what the durable log has; deleting the tree loses nothing.
+//! Invariants: a view's contents at a sequence equal those of mapping every document of that sequence from scratch; the
+//! tree contains only view changes whose documents are in the durable log; deleting the tree loses nothing.
 //!
-//! It does not know how documents are stored, nor of connections or formats.
+//! This module does not depend on document storage, connections or output formats.
 
-mod cell;
 mod check;
+mod commit_hook;
 mod declared;
 mod definition;
-mod guard;
 mod layered;
 mod layout;
+mod materialized;
 mod merge;
 mod partials;
 mod program;
@@ -24,7 +24,7 @@ mod reduce;
 mod registry;
 mod select;
 mod state;
-mod within;
+mod transaction;
 
 pub use declared::DeclaredView;
 pub use definition::{Emitter, Reduction, Refresh, View};
@@ -35,18 +35,18 @@ pub use program::{
 pub use query::{Access, Groups, OpenView, ViewInfo, ViewQuery, ViewRow, ViewRows};
 pub use reduce::Stats;
 pub(crate) use registry::ViewRegistry;
-pub use within::ViewSession;
+pub use transaction::ViewSession;
 
-/// For docs/format.md.
+/// An example for docs/format.md.
 #[cfg(test)]
 pub(crate) fn example_row_key(text: &str) -> Vec<u8> {
     let mut key = Vec::new();
     crate::value::collate::key::encode_string(text, &mut key);
     let row = layout::row_key(&key, crate::index::DocumentNumber(1), 0);
-    [layout::slot_prefix(layout::SlotNumber(1)), layout::row_place(&row)].concat()
+    [layout::slot_prefix(layout::SlotNumber(1)), layout::local_row_key(&row)].concat()
 }
 
-/// For docs/format.md.
+/// An example for docs/format.md.
 #[cfg(test)]
 pub(crate) fn example_sum(number: u64) -> Vec<u8> {
     use reduce::Reducer;

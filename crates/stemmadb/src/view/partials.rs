@@ -1,12 +1,14 @@
-//! Partial reductions: what the rows between two boundaries come to, at several levels, so that a range is reduced in O(log n).
+//! Partial reductions: reductions of the rows between boundaries at several levels, so that any range is reduced in
+//! O(log n).
 //!
 //! Invariants:
-//! - A row is a boundary of level k if the hash of its own key ends in k groups of zero bits; the beginning of all rows is one
-//!   of every level. So which boundaries there are depends on the rows alone, not on the order in which they came.
-//! - For each boundary of level k there is the reduction of the rows from it up to the next one of level k or higher.
-//!   Nothing is stored of level 0: those are the rows.
+//! - A row is a boundary of level k if the hash of its row key ends in k groups of zero bits; the beginning of all rows
+//!   is a boundary of every level. The boundaries therefore depend on the rows alone, not on the order in which they
+//!   were added.
+//! - For each boundary of level k, the reduction of the rows from it to the next boundary of level k or higher is
+//!   stored. Level 0 stores nothing: it is the rows themselves.
 //!
-//! A change of a row changes one group at each level, of some sixteen or thirty-two members.
+//! A change of one row changes one group per level, of some sixteen or thirty-two members.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -19,44 +21,44 @@ use super::reduce::{Fold, Reducer};
 use crate::Result;
 use crate::tree::Direction;
 
-/// Zero bits that make a boundary of the next level: groups of sixteen.
+/// Zero bits per level: groups have sixteen members on average.
 const GROUP_BITS: u32 = 4;
 
-/// The highest level: a reduction on it covers some 16.8 million rows.
+/// The highest level; one of its reductions covers about 16.8 million rows.
 pub(super) const LEVEL_MAX: u8 = 6;
 
-/// The highest level of which this row is a boundary.
+/// The highest level that this row is a boundary of.
 pub(super) fn level_of(row: &[u8]) -> u8 {
     ((XxHash3_64::oneshot(row).trailing_zeros() / GROUP_BITS) as u8).min(LEVEL_MAX)
 }
 
-/// A boundary or the end of rows: none after all of them.
-type End = Option<Vec<u8>>;
+/// A boundary; `None` is the end of all rows.
+type RangeEnd = Option<Vec<u8>>;
 
-/// The last boundary of `level` at or before `row`, or strictly before it.
+/// Returns the last boundary of `level` at or before `row`, or strictly before it.
 fn boundary_before(layered: &Layered, level: u8, row: &[u8], strictly: bool) -> Result<Vec<u8>> {
-    let (lower, upper) = (layout::partial_place(level, &[]), layout::partial_place(level, row));
+    let (lower, upper) = (layout::local_partial_key(level, &[]), layout::local_partial_key(level, row));
     let upper = if strictly { Bound::Excluded(&*upper) } else { Bound::Included(&*upper) };
     let mut scan = layered.scan(Bound::Included(&lower), upper, Direction::Descending)?;
     match scan.next()? {
-        Some((place, _)) => Ok(layout::row_of_partial(place)?.to_vec()),
+        Some((local_key, _)) => Ok(layout::row_of_partial(local_key)?.to_vec()),
         None => Ok(Vec::new()),
     }
 }
 
-/// The first boundary of `level` after `row`.
-fn boundary_after(layered: &Layered, level: u8, row: &[u8]) -> Result<End> {
-    let (lower, upper) = (layout::partial_place(level, row), layout::partial_place(level + 1, &[]));
+/// Returns the first boundary of `level` after `row`.
+fn boundary_after(layered: &Layered, level: u8, row: &[u8]) -> Result<RangeEnd> {
+    let (lower, upper) = (layout::local_partial_key(level, row), layout::local_partial_key(level + 1, &[]));
     let mut scan = layered.scan(Bound::Excluded(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
-    scan.next()?.map(|(place, _)| Ok(layout::row_of_partial(place)?.to_vec())).transpose()
+    scan.next()?.map(|(local_key, _)| Ok(layout::row_of_partial(local_key)?.to_vec())).transpose()
 }
 
-fn fold_rows(layered: &Layered, fold: &mut dyn Fold, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<End> {
-    let (lower, upper) = (layout::row_place(from), to.map_or_else(layout::rows_end, layout::row_place));
+fn fold_rows(layered: &Layered, fold: &mut dyn Fold, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RangeEnd> {
+    let (lower, upper) = (layout::local_row_key(from), to.map_or_else(layout::rows_end, layout::local_row_key));
     let mut scan = layered.scan(Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
     let mut count = 0;
-    while let Some((place, value)) = scan.next()? {
-        let row = layout::row_of_place(place).unwrap_or_default();
+    while let Some((local_key, value)) = scan.next()? {
+        let row = layout::row_of_local_key(local_key).unwrap_or_default();
         if count == limit {
             return Ok(Some(row.to_vec()));
         }
@@ -66,10 +68,10 @@ fn fold_rows(layered: &Layered, fold: &mut dyn Fold, from: &[u8], to: Option<&[u
     Ok(None)
 }
 
-/// Folds the stored reductions of `level` from one boundary to another.
+/// Folds the stored reductions of `level` between two boundaries.
 fn fold_parts(layered: &Layered, fold: &mut dyn Fold, level: u8, from: &[u8], to: Option<&[u8]>) -> Result<()> {
-    let lower = layout::partial_place(level, from);
-    let upper = to.map_or_else(|| layout::partial_place(level + 1, &[]), |to| layout::partial_place(level, to));
+    let lower = layout::local_partial_key(level, from);
+    let upper = to.map_or_else(|| layout::local_partial_key(level + 1, &[]), |to| layout::local_partial_key(level, to));
     let mut scan = layered.scan(Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
     while let Some((_, partial)) = scan.next()? {
         if !partial.is_empty() {
@@ -79,16 +81,16 @@ fn fold_parts(layered: &Layered, fold: &mut dyn Fold, level: u8, from: &[u8], to
     Ok(())
 }
 
-/// Brings partial reductions up to date after rows were put, changed or removed.
+/// Updates the partial reductions after rows were added, changed or removed.
 pub(super) fn refresh(layered: &mut Layered, reducer: &dyn Reducer, changed: &BTreeSet<Vec<u8>>) -> Result<()> {
     if changed.is_empty() {
         return Ok(());
     }
     let mut dirty: Vec<BTreeSet<Vec<u8>>> = vec![BTreeSet::new(); usize::from(LEVEL_MAX) + 1];
-    place_boundaries(layered, changed, &mut dirty)?;
+    update_boundaries(layered, changed, &mut dirty)?;
     for row in changed {
-        // Where a boundary came or went, what lies before it ends elsewhere; and the group above has another member or one less,
-        // even if no member is different.
+        // If a boundary was added or removed, the group before it has a new end; the group of the next level then has
+        // one member more or less, even if no member's value changed.
         let highest = level_of(row);
         for level in 1..=(highest + 1).min(LEVEL_MAX) {
             dirty[usize::from(level)].insert(boundary_before(layered, level, row, level <= highest)?);
@@ -97,7 +99,7 @@ pub(super) fn refresh(layered: &mut Layered, reducer: &dyn Reducer, changed: &BT
     for level in 1..=LEVEL_MAX {
         for boundary in std::mem::take(&mut dirty[usize::from(level)]) {
             let partial = reduce_group(layered, reducer, level, &boundary)?;
-            let is_changed = layered.put(&layout::partial_place(level, &boundary), &partial)?;
+            let is_changed = layered.put(&layout::local_partial_key(level, &boundary), &partial)?;
             if is_changed && level < LEVEL_MAX {
                 dirty[usize::from(level) + 1].insert(boundary_before(layered, level + 1, &boundary, false)?);
             }
@@ -106,25 +108,29 @@ pub(super) fn refresh(layered: &mut Layered, reducer: &dyn Reducer, changed: &BT
     Ok(())
 }
 
-/// Makes a place for each new boundary, to be filled, and removes those whose row is gone.
-fn place_boundaries(layered: &mut Layered, changed: &BTreeSet<Vec<u8>>, dirty: &mut [BTreeSet<Vec<u8>>]) -> Result<()> {
+/// Creates an empty entry for each new boundary, and removes the entries of boundaries whose row is gone.
+fn update_boundaries(
+    layered: &mut Layered,
+    changed: &BTreeSet<Vec<u8>>,
+    dirty: &mut [BTreeSet<Vec<u8>>],
+) -> Result<()> {
     for row in changed {
         let highest = level_of(row);
-        let is_there = highest > 0 && layered.get(&layout::row_place(row))?.is_some();
+        let is_there = highest > 0 && layered.get(&layout::local_row_key(row))?.is_some();
         for level in 1..=highest {
-            let place = layout::partial_place(level, row);
+            let local_key = layout::local_partial_key(level, row);
             if !is_there {
-                layered.remove(&place)?;
+                layered.remove(&local_key)?;
                 continue;
             }
-            if layered.get(&place)?.is_none() {
-                layered.put(&place, &[])?;
+            if layered.get(&local_key)?.is_none() {
+                layered.put(&local_key, &[])?;
             }
             dirty[usize::from(level)].insert(row.clone());
         }
     }
     for level in 1..=LEVEL_MAX {
-        let first = layout::partial_place(level, &[]);
+        let first = layout::local_partial_key(level, &[]);
         if layered.get(&first)?.is_none() {
             layered.put(&first, &[])?;
         }
@@ -132,7 +138,7 @@ fn place_boundaries(layered: &mut Layered, changed: &BTreeSet<Vec<u8>>, dirty: &
     Ok(())
 }
 
-/// What the group that begins at `boundary` comes to.
+/// Computes the reduction of the group that begins at `boundary`.
 fn reduce_group(layered: &Layered, reducer: &dyn Reducer, level: u8, boundary: &[u8]) -> Result<Vec<u8>> {
     let end = boundary_after(layered, level, boundary)?;
     let mut fold = reducer.begin();
@@ -144,10 +150,10 @@ fn reduce_group(layered: &Layered, reducer: &dyn Reducer, level: u8, boundary: &
     fold.finish()
 }
 
-/// Rows that are folded one by one before it is tried to take whole groups.
+/// Number of rows folded individually before whole groups are considered.
 const FEW_ROWS: usize = 32;
 
-/// What the rows from `from` up to `to` (none: to the end) come to: nothing if there are none.
+/// Reduces the rows from `from` to `to` (`None`: the end); returns empty bytes if there are no rows.
 pub(super) fn reduce_range(
     layered: &Layered,
     reducer: &dyn Reducer,
@@ -166,7 +172,7 @@ pub(super) fn reduce_range(
     fold.finish()
 }
 
-/// Folds a range by whole groups of `level`, and what is left at both ends by smaller ones.
+/// Folds a range by whole groups of `level`, and by smaller groups at both ends.
 fn fold_range(layered: &Layered, fold: &mut dyn Fold, level: u8, from: &[u8], to: Option<&[u8]>) -> Result<()> {
     if to.is_some_and(|to| from >= to) {
         return Ok(());
@@ -174,8 +180,8 @@ fn fold_range(layered: &Layered, fold: &mut dyn Fold, level: u8, from: &[u8], to
     if level == 0 {
         return fold_rows(layered, fold, from, to, usize::MAX).map(|_| ());
     }
-    // The first boundary within the range, and the last.
-    let is_first = layered.get(&layout::partial_place(level, from))?.is_some();
+    // The first and the last boundary within the range.
+    let is_first = layered.get(&layout::local_partial_key(level, from))?.is_some();
     let first = if is_first { Some(from.to_vec()) } else { boundary_after(layered, level, from)? };
     let Some(first) = first.filter(|first| to.is_none_or(|to| &**first <= to)) else {
         return fold_range(layered, fold, level - 1, from, to);
@@ -192,33 +198,33 @@ fn fold_range(layered: &Layered, fold: &mut dyn Fold, level: u8, from: &[u8], to
     }
 }
 
-/// Takes a partial reduction, with its level and boundary.
-type Put<'a> = dyn FnMut(u8, &[u8], &[u8]) -> Result<()> + 'a;
+/// Receives a partial reduction: level, boundary, and bytes.
+type PartialSink<'a> = dyn FnMut(u8, &[u8], &[u8]) -> Result<()> + 'a;
 
-/// Makes every partial reduction anew, from the rows in order; hands each to `put` with its level and boundary.
-pub(super) fn rebuild(layered: &Layered, reducer: &dyn Reducer, put: &mut Put<'_>) -> Result<()> {
+/// Rebuilds all partial reductions from the rows in order, and passes each to `put`.
+pub(super) fn rebuild(layered: &Layered, reducer: &dyn Reducer, put: &mut PartialSink<'_>) -> Result<()> {
     let open = (0..LEVEL_MAX).map(|_| (Vec::new(), reducer.begin())).collect();
     let mut groups = OpenGroups { reducer, open, put };
-    let (lower, upper) = (layout::row_place(&[]), layout::rows_end());
+    let (lower, upper) = (layout::local_row_key(&[]), layout::rows_end());
     let mut scan = layered.scan(Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
-    while let Some((place, value)) = scan.next()? {
-        let row = layout::row_of_place(place).unwrap_or_default();
+    while let Some((local_key, value)) = scan.next()? {
+        let row = layout::row_of_local_key(local_key).unwrap_or_default();
         groups.close(level_of(row), row)?;
         groups.open[0].1.row(RowKey::decode(row)?.key, value)?;
     }
     groups.close(LEVEL_MAX, &[])
 }
 
-/// Of each level from the first up, the group that is being folded.
+/// The groups being folded, one per level from level 1 up.
 struct OpenGroups<'a, 'p> {
     reducer: &'a dyn Reducer,
-    /// Where each began, and what it comes to so far.
+    /// The boundary at which each group begins, and its fold.
     open: Vec<(Vec<u8>, Box<dyn Fold + 'a>)>,
-    put: &'a mut Put<'p>,
+    put: &'a mut PartialSink<'p>,
 }
 
 impl OpenGroups<'_, '_> {
-    /// Ends the groups up to `level` where the next ones begin.
+    /// Ends the groups up to `level` at the boundary `next`.
     fn close(&mut self, level: u8, next: &[u8]) -> Result<()> {
         for closing in 1..=level {
             let at = usize::from(closing) - 1;
@@ -233,9 +239,9 @@ impl OpenGroups<'_, '_> {
     }
 }
 
-/// How many rows lie from `from` up to `to`. Costs a walk over them.
+/// Counts the rows from `from` to `to`. Costs a scan of them.
 pub(super) fn count_rows(layered: &Layered, from: &[u8], to: Option<&[u8]>) -> Result<u64> {
-    let (lower, upper) = (layout::row_place(from), to.map_or_else(layout::rows_end, layout::row_place));
+    let (lower, upper) = (layout::local_row_key(from), to.map_or_else(layout::rows_end, layout::local_row_key));
     let mut scan = layered.scan(Bound::Included(&lower), Bound::Excluded(&upper), Direction::Ascending)?;
     let mut count = 0;
     while scan.next()?.is_some() {

@@ -1,4 +1,4 @@
-//! A question to a view on its way: narrowed step by step, then answered.
+//! Queries of views, built step by step.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::cell::{Cell, Reading};
 use super::definition::View;
+use super::materialized::{MaterializedView, ViewReading};
 use super::reduce::row_value;
 use super::registry::ViewRegistry;
 use super::select::{self, RawGroups, RawRow, RawRows, RowRange, Select};
-use super::within::{self, ViewSession};
+use super::transaction::{self, ViewSession};
 use crate::Result;
 use crate::document::Document;
 use crate::engine::Progress;
@@ -20,58 +20,59 @@ use crate::revision::{DocumentId, Sequence};
 use crate::value::Value;
 use crate::value::collate::key;
 
-/// Whether a view is brought up to date for a query.
+/// Whether a query updates the view; set with [`ViewQuery::access`]. See [`View`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
-    /// Before it answers. While a new version of a view is being made, the version before answers as it is.
+    /// Update before answering. While a new version of a view is being built, the previous version answers without an
+    /// update.
     #[default]
     UpdateBefore,
-    /// In the background, after it has answered with what it has.
+    /// Answer from the current contents, and update in the background.
     UpdateAfter,
-    /// Not at all: it answers with what it has.
+    /// Answer from the current contents without an update.
     NoUpdate,
 }
 
-/// A view of an open database: ask it with [`OpenView::query`]. Cheap to clone.
+/// A view of an open database; query it with [`OpenView::query`]. Cheap to clone. See [`View`] for an example.
 pub struct OpenView<V> {
     pub(super) views: Arc<ViewRegistry>,
-    pub(super) cell: Arc<Cell>,
+    pub(super) materialized: Arc<MaterializedView>,
     types: PhantomData<fn() -> V>,
 }
 
 impl<V> Clone for OpenView<V> {
     fn clone(&self) -> Self {
-        OpenView { views: self.views.clone(), cell: self.cell.clone(), types: PhantomData }
+        OpenView { views: self.views.clone(), materialized: self.materialized.clone(), types: PhantomData }
     }
 }
 
-/// What is known of a view.
+/// Counts, errors and position of a view; returned by [`OpenView::info`]. See [`View`] for an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ViewInfo {
-    /// Its name.
+    /// The view's name.
     pub name: String,
-    /// How many rows it has.
+    /// The number of rows.
     pub row_count: u64,
-    /// Documents that could not be mapped, so that they have no rows.
+    /// The number of documents that could not be mapped and therefore have no rows.
     pub failed_count: u64,
-    /// The first few of them, and why.
+    /// The first few of these documents, with the errors.
     pub failures: Vec<(DocumentId, String)>,
-    /// Everything up to here is in it.
+    /// The sequence up to which changes are included.
     pub sequence: Sequence,
-    /// How far the making of its rows has come, in changes; none once they are made.
+    /// Progress of building the rows, in changes; `None` once they are built.
     pub progress: Option<Progress>,
 }
 
-/// Failures that are told.
+/// Maximum number of mapping errors reported.
 const FAILURES_MAX: usize = 10;
 
 impl<V: View> OpenView<V> {
-    pub(super) fn new(views: Arc<ViewRegistry>, cell: Arc<Cell>) -> Self {
-        OpenView { views, cell, types: PhantomData }
+    pub(super) fn new(views: Arc<ViewRegistry>, materialized: Arc<MaterializedView>) -> Self {
+        OpenView { views, materialized, types: PhantomData }
     }
 
-    /// A query for all of its rows: narrow it, then ask for rows, reductions or groups.
+    /// Starts a query for all rows.
     pub fn query(&self) -> ViewQuery<V> {
         ViewQuery {
             view: self.clone(),
@@ -83,24 +84,25 @@ impl<V: View> OpenView<V> {
         }
     }
 
-    /// Brings it up to date, however long that takes: also a version that is being made in the background.
+    /// Updates the view to the newest published sequence; blocks until a version that is being built in the background
+    /// is complete.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged; `Unavailable` if files can't be written.
     pub fn update(&self) -> Result<()> {
-        self.views.update(&self.cell)
+        self.views.update(&self.materialized)
     }
 
-    /// What is known of it, without bringing it up to date.
+    /// Returns row counts, mapping errors and position, without updating the view.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
     pub fn info(&self) -> Result<ViewInfo> {
-        self.views.info(&self.cell, FAILURES_MAX)
+        self.views.info(&self.materialized, FAILURES_MAX)
     }
 }
 
-/// A question to a view. Nothing is read before it is asked.
+/// A query of a view, built step by step. Nothing is read before it is run. See [`View`] for an example.
 #[must_use = "a query does nothing until it is run"]
 pub struct ViewQuery<V> {
     view: OpenView<V>,
@@ -108,12 +110,12 @@ pub struct ViewQuery<V> {
     access: Access,
     with_documents: bool,
     failed: Option<crate::Error>,
-    /// As a transaction sees it.
-    within: Option<Reading>,
+    /// The view as a transaction sees it.
+    within: Option<ViewReading>,
 }
 
 impl<V: View> ViewQuery<V> {
-    fn among(mut self, ranges: Result<Vec<RowRange>>) -> Self {
+    fn with_ranges(mut self, ranges: Result<Vec<RowRange>>) -> Self {
         match ranges {
             Ok(ranges) => self.select.ranges = Some(ranges),
             Err(error) => self.failed = Some(error),
@@ -121,61 +123,62 @@ impl<V: View> ViewQuery<V> {
         self
     }
 
-    /// Only rows with this key. Of key, keys, range and prefix, the last one counts.
+    /// Selects the rows with this key. Of `key`, `keys`, `range` and `prefix`, the last call takes effect.
     pub fn key<Q: Serialize>(self, key: Q) -> Self {
-        self.among(select::of_key(&key).map(|range| vec![range]))
+        self.with_ranges(select::range_for_key(&key).map(|range| vec![range]))
     }
 
-    /// Only rows with one of these keys, in the order given.
+    /// Selects the rows with any of these keys, in the given order.
     pub fn keys<Q: Serialize>(self, keys: impl IntoIterator<Item = Q>) -> Self {
-        self.among(keys.into_iter().map(|key| select::of_key(&key)).collect())
+        self.with_ranges(keys.into_iter().map(|key| select::range_for_key(&key)).collect())
     }
 
-    /// Only rows whose key lies in the range: `"a".."b"`, `(1960,)..=(1969, 12)`.
+    /// Selects the rows with keys in the range: `"a".."b"`, `(1960,)..=(1969, 12)`.
     pub fn range<Q: Serialize>(self, range: impl RangeBounds<Q>) -> Self {
-        self.among(select::of_range(range.start_bound(), range.end_bound()).map(|range| vec![range]))
+        self.with_ranges(select::range_for_bounds(range.start_bound(), range.end_bound()).map(|range| vec![range]))
     }
 
-    /// Only rows whose key begins so: with this text, or, where keys are lists or tuples, with these elements.
+    /// Selects the rows with keys that begin with this string or, if keys are arrays or tuples, with these elements.
     pub fn prefix<Q: Serialize>(self, prefix: Q) -> Self {
-        self.among(select::of_prefix(&prefix).map(|range| vec![range]))
+        self.with_ranges(select::range_for_prefix(&prefix).map(|range| vec![range]))
     }
 
-    /// From the last key to the first.
+    /// Returns rows from the last key to the first.
     pub fn descending(mut self) -> Self {
         self.select.descending = true;
         self
     }
 
-    /// At most `count` rows or groups.
+    /// Returns at most `count` rows or groups.
     pub fn limit(mut self, count: u64) -> Self {
         self.select.limit = Some(count);
         self
     }
 
-    /// Leaves out the first `count` rows or groups.
+    /// Skips the first `count` rows or groups.
     pub fn skip(mut self, count: u64) -> Self {
         self.select.skip = count;
         self
     }
 
-    /// Whether the view is brought up to date for this.
+    /// Sets whether the view is updated for this query. Default: [`Access::UpdateBefore`].
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// As a transaction sees it, or an attempt at one, with what it has written so far: exactly what the view would say of those documents. What
-    /// it writes later shows when it is asked again. An attempt then depends on every document that has rows in the view, or gets some.
+    /// Reads the view as a transaction or an attempt at one sees it, including its own writes so far. Later writes are
+    /// visible to later queries only. An attempt then depends on every document that has or gets rows in the view.
     ///
-    /// Nothing is kept of this. It maps what was written since the view was last brought up to date, so do that before, outside:
-    /// of a view that was never asked all documents are mapped.
+    /// The result is computed for this query and not stored. It maps every document written since the view was last
+    /// updated, so update the view before the transaction: for a view that was never built, all documents are mapped.
     ///
     /// ```
     /// # use stemmadb::Database;
     /// # fn main() -> stemmadb::Result<()> {
     /// # let db = Database::in_memory();
-    /// let stock = db.views().define("stock", &serde_json::json!({"key": "article", "value": "count", "reduce": "_sum"}))?;
+    /// let definition = serde_json::json!({"key": "article", "value": "count", "reduce": "_sum"});
+    /// let stock = db.views().define("stock", &definition)?;
     /// db.write(|tx| {
     ///     tx.insert("delivery:1", &serde_json::json!({"article": "apple", "count": 5}))?;
     ///     let sum = stock.query().key("apple").within(tx).reduce()?;
@@ -186,33 +189,33 @@ impl<V: View> ViewQuery<V> {
     /// # }
     /// ```
     pub fn within<S: ViewSession>(mut self, session: &mut S) -> Self {
-        match within::reading(&self.view.cell, session) {
+        match transaction::reading(&self.view.materialized, session) {
             Ok(reading) => self.within = Some(reading),
             Err(error) => self.failed = Some(error),
         }
         self
     }
 
-    /// Each row with its document; where the value is an object with an `_id`, with the document of that id.
+    /// Returns each row with its document or, if the value is an object with an `_id`, with the document of that id.
     pub fn with_documents(mut self) -> Self {
         self.with_documents = true;
         self
     }
 
-    fn reading(&mut self) -> Result<Reading> {
+    fn reading(&mut self) -> Result<ViewReading> {
         if let Some(failed) = self.failed.take() {
             return Err(failed);
         }
         if let Some(reading) = self.within.take() {
             return Ok(reading);
         }
-        self.view.views.read(&self.view.cell, self.access)
+        self.view.views.read(&self.view.materialized, self.access)
     }
 
-    /// The rows, in the order of their keys, those of one key in the order in which their documents were first inserted; streamed.
+    /// Streams the rows in key order, rows with equal keys in the order in which their documents were first inserted.
     ///
     /// # Errors
-    /// `Invalid` for keys that are none, or what a custom reducer refuses; `Corrupt` if stored bytes are damaged.
+    /// `Invalid` if a key can't be serialized, or a custom reducer returns it; `Corrupt` if stored bytes are damaged.
     pub fn rows(mut self) -> Result<ViewRows<V>> {
         let reading = self.reading()?;
         let is_stale = reading.is_stale;
@@ -220,47 +223,48 @@ impl<V: View> ViewQuery<V> {
         Ok(ViewRows { rows: self.select.rows(reading), with_documents, is_stale, types: PhantomData })
     }
 
-    /// The first row.
+    /// Returns the first row.
     ///
     /// # Errors
-    /// As [`ViewQuery::rows`].
+    /// Those of [`ViewQuery::rows`].
     pub fn first(self) -> Result<Option<ViewRow<V>>> {
         self.limit(1).rows()?.next().transpose()
     }
 
-    /// How many rows there are; limit and skip play no part. With the reduction `_count` in O(log n), else by walking them.
+    /// Counts the rows; ignores limit and skip. O(log n) with the reduction `_count`, otherwise a scan.
     ///
     /// # Errors
-    /// As [`ViewQuery::rows`].
+    /// Those of [`ViewQuery::rows`].
     pub fn count(mut self) -> Result<u64> {
         let reading = self.reading()?;
         self.select.count(&reading)
     }
 
-    /// What the rows come to; none if there are none. Limit and skip play no part. However many rows there are, this costs some tens of
-    /// look-ups.
+    /// Reduces the rows; `None` if there are none. Ignores limit and skip. Costs some tens of lookups, however many
+    /// rows there are.
     ///
     /// # Errors
-    /// As [`ViewQuery::rows`]; `Invalid` if the view has no reduction.
+    /// Those of [`ViewQuery::rows`]; `Invalid` if the view has no reduction.
     pub fn reduce(mut self) -> Result<Option<V::Reduced>> {
         let reading = self.reading()?;
         self.select.reduce(&reading)?.map(|value| value.deserialize_into()).transpose()
     }
 
-    /// The rows in groups of one key, each with what it comes to; streamed.
+    /// Groups the rows by key and reduces each group; streamed.
     ///
     /// # Errors
-    /// As [`ViewQuery::reduce`].
+    /// Those of [`ViewQuery::reduce`].
     pub fn group(mut self) -> Result<Groups<V::Key, V::Reduced>> {
         let reading = self.reading()?;
         reading.reducer()?;
         Ok(Groups { groups: self.select.groups(reading, None), types: PhantomData })
     }
 
-    /// The rows in groups: keys that are lists (or tuples) by their first `level` elements, which are the group's key; others whole.
+    /// Groups the rows and reduces each group. Array and tuple keys are grouped by their first `level` elements, which
+    /// are the group's key; other keys by the whole key.
     ///
     /// # Errors
-    /// As [`ViewQuery::reduce`].
+    /// Those of [`ViewQuery::reduce`].
     pub fn group_level(mut self, level: usize) -> Result<Groups<Value, V::Reduced>> {
         let reading = self.reading()?;
         reading.reducer()?;
@@ -268,20 +272,20 @@ impl<V: View> ViewQuery<V> {
     }
 }
 
-/// A row of a view.
+/// A row of a view. See [`View`] for an example.
 #[derive(Debug, Clone)]
 pub struct ViewRow<V: View> {
-    /// The document that emitted it.
+    /// Id of the document that emitted the row.
     pub id: DocumentId,
-    /// What it was emitted under.
+    /// The emitted key.
     pub key: V::Key,
-    /// What was emitted.
+    /// The emitted value.
     pub value: V::Value,
-    /// The document, or the one that the value links to, if documents were asked for and it is there.
+    /// The document, or the one that the value links to, if documents were requested and it exists.
     pub document: Option<Document>,
 }
 
-/// The rows of an answer, in order. After an error there are no further rows.
+/// The rows of a query in order. Iteration ends after an error. See [`View`] for an example.
 pub struct ViewRows<V: View> {
     rows: RawRows,
     with_documents: bool,
@@ -290,7 +294,7 @@ pub struct ViewRows<V: View> {
 }
 
 impl<V: View> ViewRows<V> {
-    /// Whether documents were changed since, or rows are of an older version of the view.
+    /// Whether documents changed since, or the rows are those of an older version of the view.
     pub fn is_stale(&self) -> bool {
         self.is_stale
     }
@@ -326,7 +330,7 @@ impl<V: View> Iterator for ViewRows<V> {
     }
 }
 
-/// The groups of an answer, in order: key and reduction. After an error there are no further groups.
+/// The groups of a query in order: key and reduction. Iteration ends after an error. See [`View`] for an example.
 pub struct Groups<K, R> {
     groups: RawGroups,
     types: PhantomData<fn() -> (K, R)>,

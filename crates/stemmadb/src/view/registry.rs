@@ -1,17 +1,17 @@
-//! The views of an open database: which there are, in which slot each is, and who works on them in the background.
+//! The views of an open database: assigns slots, opens views, and runs background updates.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 
-use super::cell::{Cell, Found, Reading};
 use super::check;
+use super::commit_hook;
 use super::declared::{self, DeclaredView};
-use super::definition::{Mapping, Refresh, Typed, View};
-use super::guard;
+use super::definition::{Mapping, Refresh, TypedMapping, View};
 use super::layout::{Phase, SlotNumber, SlotRecord};
-use super::merge::{self, Merge};
+use super::materialized::{MaterializedView, SlotAssignment, ViewReading};
+use super::merge::{self, SlotWriter};
 use super::program::{ProgramMapping, ProgramView, ViewProgram};
 use super::query::{Access, OpenView, ViewInfo};
 use crate::engine::{CheckReport, Damage, Store};
@@ -20,13 +20,13 @@ use crate::sync::Mutex;
 use crate::value::Value;
 use crate::{Error, Result};
 
-/// States that take more memory than this are merged into the tree.
+/// Overlays larger than this are merged into the tree.
 const OVERLAY_BYTES_MAX: usize = 8 << 20;
 
 /// The views of an open database.
 pub(crate) struct ViewRegistry {
     store: Weak<Store>,
-    cells: Mutex<HashMap<String, Arc<Cell>>>,
+    materialized_views: Mutex<HashMap<String, Arc<MaterializedView>>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
     is_closing: Arc<AtomicBool>,
     overlay_bytes_max: usize,
@@ -36,40 +36,40 @@ impl ViewRegistry {
     pub(crate) fn new(store: &Arc<Store>) -> Arc<Self> {
         Arc::new(ViewRegistry {
             store: Arc::downgrade(store),
-            cells: Mutex::default(),
+            materialized_views: Mutex::default(),
             threads: Mutex::default(),
             is_closing: Arc::default(),
             overlay_bytes_max: OVERLAY_BYTES_MAX.min(store.parts.options.memory_bytes / 4),
         })
     }
 
-    /// The view of a program's type.
+    /// Opens a typed view.
     pub(crate) fn open<V: View>(self: &Arc<Self>, view: V) -> Result<OpenView<V>> {
-        let cell = self.cell(Arc::new(Typed(Arc::new(view))))?;
-        if cell.mapping.refresh() != Refresh::Lazy {
-            self.begin_guarding(&cell)?;
+        let materialized = self.find_or_open(Arc::new(TypedMapping(Arc::new(view))))?;
+        if materialized.mapping.refresh() != Refresh::Lazy {
+            self.enable_commit_hook(&materialized)?;
         }
-        Ok(OpenView::new(self.clone(), cell))
+        Ok(OpenView::new(self.clone(), materialized))
     }
 
-    /// The view of a program.
+    /// Opens a program view.
     pub(crate) fn open_program(self: &Arc<Self>, program: Arc<dyn ViewProgram>) -> Result<ProgramView> {
-        let cell = self.cell(Arc::new(ProgramMapping::new(program)))?;
-        Ok(ProgramView::new(self.clone(), cell))
+        let materialized = self.find_or_open(Arc::new(ProgramMapping::new(program)))?;
+        Ok(ProgramView::new(self.clone(), materialized))
     }
 
-    /// The names of all views that rows are kept of, in order.
+    /// Returns the names of all views that have rows, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let slots = merge::slots(&*self.store()?.parts.tree.read()?)?;
         let kept = slots.into_iter().filter(|(_, record)| record.phase != Phase::Dropped);
         let mut names: Vec<String> = kept.map(|(_, record)| record.name.to_string()).collect();
-        names.extend(self.cells.lock().keys().cloned());
+        names.extend(self.materialized_views.lock().keys().cloned());
         names.sort();
         names.dedup();
         Ok(names)
     }
 
-    /// The view that `definition` tells; writes the definition down under its name.
+    /// Opens the view with this definition, and stores the definition under its name.
     pub(crate) fn define(self: &Arc<Self>, name: &str, definition: &Value) -> Result<OpenView<DeclaredView>> {
         let view = DeclaredView::parse(name, definition)?;
         let store = self.store()?;
@@ -81,19 +81,19 @@ impl ViewRegistry {
         Ok(opened)
     }
 
-    /// The view whose definition is written down under `name`.
+    /// Opens the declared view stored under `name`.
     pub(crate) fn declared(self: &Arc<Self>, name: &str) -> Result<OpenView<DeclaredView>> {
         let definition = declared::definition(&self.store()?.snapshot()?, name)?;
         let definition = definition.ok_or_else(|| no_view(name))?;
         self.open(DeclaredView::parse(name, &definition)?)
     }
 
-    /// Names and definitions of the views that are written down.
+    /// Returns the names and definitions of the declared views.
     pub(crate) fn definitions(&self) -> Result<Vec<(String, Value)>> {
         declared::definitions(&self.store()?.snapshot()?)
     }
 
-    /// Forgets a view: its definition, if one is written down, and its rows.
+    /// Drops a view: its stored definition, if there is one, and its rows.
     pub(crate) fn forget(&self, name: &str) -> Result<()> {
         let store = self.store()?;
         let is_declared = declared::definition(&store.snapshot()?, name)?.is_some();
@@ -101,23 +101,23 @@ impl ViewRegistry {
             let durability = store.parts.options.durability;
             store.write(durability, |transaction| declared::put(transaction, name, None))?;
         }
-        let mut cells = self.cells.lock();
-        let cell = cells.remove(name);
-        if let Some(cell) = &cell {
-            cell.replace();
+        let mut materialized_views = self.materialized_views.lock();
+        let materialized = materialized_views.remove(name);
+        if let Some(materialized) = &materialized {
+            materialized.replace();
         }
         let mut slots = merge::slots(&*store.parts.tree.read()?)?;
         slots.retain(|(_, record)| *record.name == *name);
-        if !is_declared && cell.is_none() && slots.is_empty() {
+        if !is_declared && materialized.is_none() && slots.is_empty() {
             return Err(no_view(name));
         }
-        slots.iter().try_for_each(|(slot, record)| Merge::new(&store, *slot).remove(record))
+        slots.iter().try_for_each(|(slot, record)| SlotWriter::new(&store, *slot).remove(record))
     }
 
-    /// Keeps the declared views that are eager in step from now on.
+    /// Opens the declared views that are eager or unique, so that writes keep them up to date.
     pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
         for (name, definition) in self.definitions()? {
-            // What is wrong with one is told to whoever asks for it; the others don't suffer.
+            // A malformed definition is reported when that view is opened; it does not prevent opening the others.
             let Ok(view) = DeclaredView::parse(&name, &definition) else { continue };
             if view.refresh() != Refresh::Lazy {
                 self.open(view).ok();
@@ -126,19 +126,19 @@ impl ViewRegistry {
         Ok(())
     }
 
-    /// Keeps the view in step with every write from now on.
-    fn begin_guarding(self: &Arc<Self>, cell: &Arc<Cell>) -> Result<()> {
+    /// Registers the view's precommit check, so that every write updates the view.
+    fn enable_commit_hook(self: &Arc<Self>, materialized: &Arc<MaterializedView>) -> Result<()> {
         let store = self.store()?;
-        if store.parts.options.read_only || cell.is_guarding() {
+        if store.parts.options.read_only || materialized.has_commit_hook() {
             return Ok(());
         }
-        // What is written meanwhile is made up for under the writer lock, so that others wait for little.
-        self.update(cell)?;
+        // The first update runs without the writer lock; only the remaining changes are mapped under it.
+        self.update(materialized)?;
         store.write(Durability::None, |transaction| {
-            cell.begin_guarding(transaction.base())?;
-            let guard = guard::of(self, cell);
-            store.add_commit_hook(Arc::downgrade(&guard));
-            cell.keep_guard(guard);
+            materialized.enable_commit_hook(transaction.base())?;
+            let hook = commit_hook::new_commit_hook(self, materialized);
+            store.add_commit_hook(Arc::downgrade(&hook));
+            materialized.set_commit_hook(hook);
             Ok(())
         })
     }
@@ -147,87 +147,102 @@ impl ViewRegistry {
         self.store.upgrade().ok_or_else(|| Error::closed("the database is closed"))
     }
 
-    fn cell(self: &Arc<Self>, mapping: Arc<dyn Mapping>) -> Result<Arc<Cell>> {
+    fn find_or_open(self: &Arc<Self>, mapping: Arc<dyn Mapping>) -> Result<Arc<MaterializedView>> {
         let store = self.store()?;
-        let mut cells = self.cells.lock();
-        if let Some(cell) = cells.get(mapping.name()) {
-            if cell.mapping.version() == mapping.version() {
-                return Ok(cell.clone());
+        let mut materialized_views = self.materialized_views.lock();
+        if let Some(materialized) = materialized_views.get(mapping.name()) {
+            if materialized.mapping.version() == mapping.version() {
+                return Ok(materialized.clone());
             }
-            // What it has answers until the new version is ready.
-            cell.save()?;
-            cell.replace();
-            cells.remove(mapping.name());
+            // The previous version's contents answer queries until the new version is ready.
+            materialized.save()?;
+            materialized.replace();
+            materialized_views.remove(mapping.name());
         }
         let tree = store.parts.tree.read()?;
         let slots = merge::slots(&*tree)?;
-        let taken = slots.iter().map(|(slot, _)| *slot).chain(cells.values().map(|cell| cell.slot()));
+        let taken = slots
+            .iter()
+            .map(|(slot, _)| *slot)
+            .chain(materialized_views.values().map(|materialized| materialized.slot()));
         let next_slot = SlotNumber(taken.map(|slot| slot.0 + 1).max().unwrap_or(1));
-        let (found, useless) = choose(&store, &*mapping, slots, next_slot);
-        let cell = Arc::new(Cell::new(mapping.clone(), &store, found, self.overlay_bytes_max, self.is_closing.clone()));
-        cells.insert(mapping.name().to_owned(), cell.clone());
-        drop(cells);
+        let (assignment, obsolete) = assign_slot(&store, &*mapping, slots, next_slot);
+        let materialized = Arc::new(MaterializedView::new(
+            mapping.clone(),
+            &store,
+            assignment,
+            self.overlay_bytes_max,
+            self.is_closing.clone(),
+        ));
+        materialized_views.insert(mapping.name().to_owned(), materialized.clone());
+        drop(materialized_views);
         if !store.parts.options.read_only {
-            for (slot, record) in useless {
-                Merge::new(&store, slot).remove(&record)?;
+            for (slot, record) in obsolete {
+                SlotWriter::new(&store, slot).remove(&record)?;
             }
         }
-        Ok(cell)
+        Ok(materialized)
     }
 
-    /// The view as it is to be read.
-    pub(super) fn read(self: &Arc<Self>, cell: &Arc<Cell>, access: Access) -> Result<Reading> {
+    /// Returns a view's contents for a query, updating the view as `access` requests.
+    pub(super) fn read(self: &Arc<Self>, materialized: &Arc<MaterializedView>, access: Access) -> Result<ViewReading> {
         match access {
-            Access::UpdateBefore if cell.has_old() && !cell.is_ready() => self.update_in_background(cell)?,
-            Access::UpdateBefore => self.update(cell)?,
+            Access::UpdateBefore if materialized.has_old() && !materialized.is_ready() => {
+                self.update_in_background(materialized)?;
+            }
+            Access::UpdateBefore => self.update(materialized)?,
             Access::UpdateAfter | Access::NoUpdate => {}
         }
-        let reading = cell.reading()?;
+        let reading = materialized.reading()?;
         if access == Access::UpdateAfter {
-            self.update_in_background(cell)?;
+            self.update_in_background(materialized)?;
         }
         Ok(reading)
     }
 
-    pub(super) fn update(&self, cell: &Cell) -> Result<()> {
-        cell.update()?;
-        if cell.is_large() {
-            cell.save()?;
+    pub(super) fn update(&self, materialized: &MaterializedView) -> Result<()> {
+        materialized.update()?;
+        if materialized.is_large() {
+            materialized.save()?;
         }
-        if let Some((slot, record)) = cell.take_old() {
+        if let Some((slot, record)) = materialized.take_old() {
             let store = self.store()?;
             if !store.parts.options.read_only {
-                Merge::new(&store, slot).remove(&record)?;
+                SlotWriter::new(&store, slot).remove(&record)?;
             }
         }
         Ok(())
     }
 
-    /// Brings the view up to date on a thread of its own; at once where there are to be none.
-    fn update_in_background(self: &Arc<Self>, cell: &Arc<Cell>) -> Result<()> {
+    /// Updates the view on a background thread, or on this thread if background work is disabled.
+    fn update_in_background(self: &Arc<Self>, materialized: &Arc<MaterializedView>) -> Result<()> {
         if !self.store()?.parts.options.background {
-            return self.update(cell);
+            return self.update(materialized);
         }
-        self.in_background(cell, |views, cell| views.update(cell))
+        self.in_background(materialized, |views, materialized| views.update(materialized))
     }
 
-    /// Merges what the view has in memory, on a thread of its own; where there are to be none, whoever asks next does.
-    pub(super) fn save_in_background(self: &Arc<Self>, cell: &Arc<Cell>) {
+    /// Merges the view's overlay on a background thread. If background work is disabled, the next query merges it.
+    pub(super) fn save_in_background(self: &Arc<Self>, materialized: &Arc<MaterializedView>) {
         if self.store().is_ok_and(|store| store.parts.options.background) {
-            // It is tried again after the next write.
-            self.in_background(cell, |_, cell| cell.save()).ok();
+            // An error is ignored: the next write tries again.
+            self.in_background(materialized, |_, materialized| materialized.save()).ok();
         }
     }
 
-    fn in_background(self: &Arc<Self>, cell: &Arc<Cell>, work: fn(&ViewRegistry, &Cell) -> Result<()>) -> Result<()> {
-        if self.is_closing.load(Ordering::Acquire) || !cell.begin_background() {
+    fn in_background(
+        self: &Arc<Self>,
+        materialized: &Arc<MaterializedView>,
+        work: fn(&ViewRegistry, &MaterializedView) -> Result<()>,
+    ) -> Result<()> {
+        if self.is_closing.load(Ordering::Acquire) || !materialized.begin_background() {
             return Ok(());
         }
-        let (views, working) = (self.clone(), cell.clone());
+        let (views, updating) = (self.clone(), materialized.clone());
         let work = move || {
-            // Whoever asks next meets the error again.
-            work(&views, &working).ok();
-            working.end_background();
+            // An error is ignored: the next query encounters it again.
+            work(&views, &updating).ok();
+            updating.end_background();
         };
         let thread = std::thread::Builder::new().name("stemma-view".to_owned()).spawn(work);
         let thread = thread.map_err(|error| Error::io("start a thread", error))?;
@@ -237,22 +252,22 @@ impl ViewRegistry {
         Ok(())
     }
 
-    pub(super) fn info(&self, cell: &Cell, failures_max: usize) -> Result<ViewInfo> {
-        let reading = cell.reading()?;
-        let (row_count, failed_count, sequence) = cell.counts();
+    pub(super) fn info(&self, materialized: &MaterializedView, failures_max: usize) -> Result<ViewInfo> {
+        let reading = materialized.reading()?;
+        let (row_count, failed_count, sequence) = materialized.counts();
         let failures = if failed_count == 0 { Vec::new() } else { merge::failures(&reading.rows, failures_max)? };
         let failures = failures.into_iter().map(|(number, why)| Ok((reading.snapshot.id(number)?, why)));
         Ok(ViewInfo {
-            name: cell.mapping.name().to_owned(),
+            name: materialized.mapping.name().to_owned(),
             row_count,
             failed_count,
             failures: failures.collect::<Result<_>>()?,
             sequence,
-            progress: cell.progress(),
+            progress: materialized.progress(),
         })
     }
 
-    /// Adds what is wrong with views in the tree to a report.
+    /// Adds the problems of views in the tree to a report.
     pub(crate) fn check(&self, report: &mut CheckReport) -> Result<()> {
         let tree = self.store()?.parts.tree.read()?;
         let problems = match check::check(&tree) {
@@ -264,7 +279,7 @@ impl ViewRegistry {
         Ok(())
     }
 
-    /// Ends what runs in the background, and writes what is in memory.
+    /// Stops background threads, and merges all overlays.
     pub(crate) fn close(&self) -> Result<()> {
         self.is_closing.store(true, Ordering::Release);
         let threads = std::mem::take(&mut *self.threads.lock());
@@ -273,8 +288,9 @@ impl ViewRegistry {
                 return Err(Error::internal("a thread that brought a view up to date panicked"));
             }
         }
-        let cells: Vec<_> = self.cells.lock().drain().map(|(_, cell)| cell).collect();
-        cells.iter().try_for_each(|cell| cell.save())
+        let materialized_views: Vec<_> =
+            self.materialized_views.lock().drain().map(|(_, materialized)| materialized).collect();
+        materialized_views.iter().try_for_each(|materialized| materialized.save())
     }
 }
 
@@ -284,27 +300,27 @@ fn no_view(name: &str) -> Error {
 
 type Slots = Vec<(SlotNumber, SlotRecord)>;
 
-/// Which slot is the view's, which one answers until it is ready, and which are of no use.
-fn choose(store: &Store, mapping: &dyn Mapping, slots: Slots, next_slot: SlotNumber) -> (Found, Slots) {
+/// Finds the view's slot, the slot of the previous version that answers until it is ready, and obsolete slots.
+fn assign_slot(store: &Store, mapping: &dyn Mapping, slots: Slots, next_slot: SlotNumber) -> (SlotAssignment, Slots) {
     let (published, version) = (store.parts.publisher.published(), mapping.version());
-    let mut found = Found { slot: next_slot, record: None, old: None };
-    let mut useless = Vec::new();
+    let mut assignment = SlotAssignment { slot: next_slot, record: None, old: None };
+    let mut obsolete = Vec::new();
     for (slot, record) in slots {
-        // A slot that has come further than the log is of another log's past.
+        // A slot ahead of the log belongs to another log, for example one that was replaced by an older copy.
         let is_usable = record.phase != Phase::Dropped && record.position <= published;
         if is_usable && *record.name != *mapping.name() {
             continue;
         }
-        if is_usable && *record.version == *version && found.record.is_none() {
-            (found.slot, found.record) = (slot, Some(record));
-        } else if is_usable && record.phase == Phase::Ready && found.old.is_none() {
-            found.old = Some((slot, record));
+        if is_usable && *record.version == *version && assignment.record.is_none() {
+            (assignment.slot, assignment.record) = (slot, Some(record));
+        } else if is_usable && record.phase == Phase::Ready && assignment.old.is_none() {
+            assignment.old = Some((slot, record));
         } else {
-            useless.push((slot, record));
+            obsolete.push((slot, record));
         }
     }
-    if found.record.as_ref().is_some_and(|record| record.phase == Phase::Ready) {
-        useless.extend(found.old.take());
+    if assignment.record.as_ref().is_some_and(|record| record.phase == Phase::Ready) {
+        obsolete.extend(assignment.old.take());
     }
-    (found, useless)
+    (assignment, obsolete)
 }

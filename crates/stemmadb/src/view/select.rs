@@ -1,12 +1,12 @@
-//! Which rows, in which order: a question to a view in bytes, and the walk over what answers it.
+//! Row selection: key ranges in bytes, and iteration over the selected rows and groups.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
 
 use serde::Serialize;
 
-use super::cell::Reading;
-use super::layout::{self, RowKey, end_of};
+use super::layout::{self, RowKey, prefix_end};
+use super::materialized::ViewReading;
 use super::partials;
 use crate::index::DocumentNumber;
 use crate::revision::Sequence;
@@ -15,57 +15,57 @@ use crate::value::collate::key;
 use crate::value::{Kind, Value};
 use crate::{Error, Result};
 
-/// Rows whose own keys lie from the first, inclusive, to the second, exclusive; none: to the end.
+/// Row keys from the first, inclusive, to the second, exclusive; `None`: the end.
 pub(super) type RowRange = (Vec<u8>, Option<Vec<u8>>);
 
-/// Which rows, in which order.
+/// Which rows to return, and in which order.
 #[derive(Clone, Default)]
 pub(super) struct Select {
-    /// None for all.
+    /// `None` for all rows.
     pub(super) ranges: Option<Vec<RowRange>>,
     pub(super) descending: bool,
     pub(super) limit: Option<u64>,
     pub(super) skip: u64,
 }
 
-fn encoded<Q: Serialize + ?Sized>(wanted: &Q) -> Result<Vec<u8>> {
+fn encode_key<Q: Serialize + ?Sized>(key_or_prefix: &Q) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    key::encode(&Value::from_serialize(wanted)?, &mut bytes);
+    key::encode(&Value::from_serialize(key_or_prefix)?, &mut bytes);
     Ok(bytes)
 }
 
 /// The rows with a key.
-pub(super) fn of_key<Q: Serialize + ?Sized>(wanted: &Q) -> Result<RowRange> {
-    let key = encoded(wanted)?;
-    let end = end_of(&key);
+pub(super) fn range_for_key<Q: Serialize + ?Sized>(key_or_prefix: &Q) -> Result<RowRange> {
+    let key = encode_key(key_or_prefix)?;
+    let end = prefix_end(&key);
     Ok((key, end))
 }
 
 /// The rows between two keys.
-pub(super) fn of_range<Q: Serialize>(lower: Bound<&Q>, upper: Bound<&Q>) -> Result<RowRange> {
-    // Every row's own key is longer than the key it begins with.
+pub(super) fn range_for_bounds<Q: Serialize>(lower: Bound<&Q>, upper: Bound<&Q>) -> Result<RowRange> {
+    // A row key is always longer than the emitted key that it begins with.
     let from = match lower {
         Bound::Unbounded => Vec::new(),
-        Bound::Included(lower) => encoded(lower)?,
-        Bound::Excluded(lower) => end_of(&encoded(lower)?).unwrap_or_default(),
+        Bound::Included(lower) => encode_key(lower)?,
+        Bound::Excluded(lower) => prefix_end(&encode_key(lower)?).unwrap_or_default(),
     };
     let to = match upper {
         Bound::Unbounded => None,
-        Bound::Included(upper) => end_of(&encoded(upper)?),
-        Bound::Excluded(upper) => Some(encoded(upper)?),
+        Bound::Included(upper) => prefix_end(&encode_key(upper)?),
+        Bound::Excluded(upper) => Some(encode_key(upper)?),
     };
     Ok((from, to))
 }
 
-/// The rows whose key begins with a text, or is a list that begins with these elements.
-pub(super) fn of_prefix<Q: Serialize + ?Sized>(wanted: &Q) -> Result<RowRange> {
-    let prefix = Value::from_serialize(wanted)?;
+/// The rows whose key begins with a string, or is an array that begins with these elements.
+pub(super) fn range_for_prefix<Q: Serialize + ?Sized>(key_or_prefix: &Q) -> Result<RowRange> {
+    let prefix = Value::from_serialize(key_or_prefix)?;
     let from = match prefix.kind() {
         Kind::String => key::prefix_range(prefix.as_str().unwrap_or_default()).0,
         Kind::Array => {
             let mut bytes = Vec::new();
             key::encode(&prefix, &mut bytes);
-            // Without its end.
+            // Remove the array's terminator.
             bytes.pop();
             bytes
         }
@@ -74,17 +74,18 @@ pub(super) fn of_prefix<Q: Serialize + ?Sized>(wanted: &Q) -> Result<RowRange> {
                 .with_hint("a prefix is the beginning of a text, or the first elements of a list"));
         }
     };
-    let to = end_of(&from);
+    let to = prefix_end(&from);
     Ok((from, to))
 }
 
-/// What all keys of the group of `key` begin with: the first `level` elements of a list, else the whole key.
+/// The common prefix of the keys in the group of `key_bytes`: the first `level` elements of an array, otherwise the
+/// whole key.
 fn group_prefix(key_bytes: &[u8], level: Option<usize>) -> Result<Vec<u8>> {
     let (Some(level), Some(Kind::Array)) = (level, key::kind_of(key_bytes)) else { return Ok(key_bytes.to_vec()) };
     let mut end = 1;
     for _ in 0..level {
         let rest = &key_bytes[end..];
-        // The end of the list.
+        // The array's terminator.
         if rest.first() == Some(&0) {
             break;
         }
@@ -93,7 +94,7 @@ fn group_prefix(key_bytes: &[u8], level: Option<usize>) -> Result<Vec<u8>> {
     Ok(key_bytes[..end].to_vec())
 }
 
-/// The key of a group, from the key of one of its rows.
+/// The group key for the key of one of its rows.
 fn group_key(key_bytes: &[u8], level: Option<usize>) -> Result<Value> {
     let (value, _) = key::decode(key_bytes)?;
     Ok(match (value, level) {
@@ -105,22 +106,22 @@ fn group_key(key_bytes: &[u8], level: Option<usize>) -> Result<Value> {
     })
 }
 
-/// A row in bytes.
+/// A row in encoded form.
 pub(super) struct RawRow {
     pub(super) key: Vec<u8>,
     pub(super) document: DocumentNumber,
     pub(super) value: Vec<u8>,
 }
 
-/// Rows read at once: few at first, since often few are wanted.
+/// Rows read per batch: few at first, because often few are needed.
 const BATCH_FIRST: usize = 32;
 const BATCH_MAX: usize = 1024;
 
-/// Walks over the rows that answer.
+/// Iterates over the selected rows.
 pub(super) struct RawRows {
-    pub(super) reading: Reading,
+    pub(super) reading: ViewReading,
     descending: bool,
-    /// Still to be walked, the next one first.
+    /// The remaining ranges, the next one first.
     ranges: VecDeque<RowRange>,
     skip: u64,
     left: u64,
@@ -129,12 +130,12 @@ pub(super) struct RawRows {
 }
 
 impl Select {
-    /// The ranges in the order of the answer.
+    /// The ranges in the order of the result.
     fn ordered_ranges(&self) -> VecDeque<RowRange> {
         self.ranges.clone().unwrap_or_else(|| vec![(Vec::new(), None)]).into()
     }
 
-    pub(super) fn rows(&self, reading: Reading) -> RawRows {
+    pub(super) fn rows(&self, reading: ViewReading) -> RawRows {
         RawRows {
             reading,
             descending: self.descending,
@@ -146,8 +147,8 @@ impl Select {
         }
     }
 
-    /// What the rows come to, or none if there are none; limit, skip and order play no part.
-    pub(super) fn reduce(&self, reading: &Reading) -> Result<Option<Value>> {
+    /// Reduces the rows, or returns `None` if there are none; ignores limit, skip and order.
+    pub(super) fn reduce(&self, reading: &ViewReading) -> Result<Option<Value>> {
         let reducer = reading.reducer()?;
         let mut fold = reducer.begin();
         let mut is_empty = true;
@@ -161,8 +162,8 @@ impl Select {
         if is_empty { Ok(None) } else { reducer.result(&fold.finish()?).map(Some) }
     }
 
-    /// How many rows there are; limit and skip play no part.
-    pub(super) fn count(&self, reading: &Reading) -> Result<u64> {
+    /// Counts the rows; ignores limit and skip.
+    pub(super) fn count(&self, reading: &ViewReading) -> Result<u64> {
         let mut count = 0;
         for (from, to) in self.ordered_ranges() {
             count += match reading.reducer.as_deref().filter(|reducer| reducer.name() == "_count") {
@@ -176,7 +177,7 @@ impl Select {
         Ok(count)
     }
 
-    pub(super) fn groups(&self, reading: Reading, level: Option<usize>) -> RawGroups {
+    pub(super) fn groups(&self, reading: ViewReading, level: Option<usize>) -> RawGroups {
         RawGroups {
             reading,
             descending: self.descending,
@@ -206,21 +207,21 @@ impl RawRows {
         Ok(None)
     }
 
-    /// There are to be no further rows.
+    /// Ends the iteration.
     pub(super) fn end(&mut self) {
         self.left = 0;
     }
 
-    /// Reads on; false at the end.
+    /// Reads the next batch; returns false at the end.
     fn fill(&mut self) -> Result<bool> {
         let Some((from, to)) = self.ranges.pop_front() else { return Ok(false) };
         let (lower, upper) =
-            (layout::row_place(&from), to.as_ref().map_or_else(layout::rows_end, |to| layout::row_place(to)));
+            (layout::local_row_key(&from), to.as_ref().map_or_else(layout::rows_end, |to| layout::local_row_key(to)));
         let direction = if self.descending { Direction::Descending } else { Direction::Ascending };
         let mut scan = self.reading.rows.scan(Bound::Included(&lower), Bound::Excluded(&upper), direction)?;
         let mut last = None;
-        while let Some((place, value)) = scan.next()? {
-            let row = layout::row_of_place(place).unwrap_or_default();
+        while let Some((local_key, value)) = scan.next()? {
+            let row = layout::row_of_local_key(local_key).unwrap_or_default();
             let RowKey { key, document } = RowKey::decode(row)?;
             self.batch.push_back(RawRow { key: key.to_vec(), document, value: value.to_vec() });
             if self.batch.len() >= self.batch_count {
@@ -229,7 +230,7 @@ impl RawRows {
             }
         }
         if let Some(mut last) = last {
-            // After it comes, at the earliest, the same with one more byte.
+            // The next possible key is this one with one more byte.
             self.ranges.push_front(if self.descending {
                 (from, Some(last))
             } else {
@@ -242,25 +243,25 @@ impl RawRows {
     }
 }
 
-/// Walks over groups of rows, reducing each.
+/// Iterates over groups of rows, reducing each.
 pub(super) struct RawGroups {
-    reading: Reading,
+    reading: ViewReading,
     descending: bool,
     ranges: VecDeque<RowRange>,
     skip: u64,
     left: u64,
-    /// Elements of a list that make a group; none: the whole key.
+    /// Number of array elements that form the group key; `None`: the whole key.
     level: Option<usize>,
 }
 
 impl RawGroups {
-    /// The next group: its key and what its rows come to.
+    /// Returns the next group: its key and the reduction of its rows.
     pub(super) fn next(&mut self) -> Result<Option<(Value, Value)>> {
         self.next_by(|first, _, level| Ok((group_key(first, level)?, group_prefix(first, level)?)))
     }
 
-    /// As [`RawGroups::next`], where `group_of` tells from a row's key and value, and the level, its group's key, and what the keys of all
-    /// rows of that group begin with.
+    /// Like [`RawGroups::next`]; `group_of` computes, from a row's key and value and the level, the group key and the
+    /// common prefix of the row keys of the group.
     pub(super) fn next_by(
         &mut self,
         group_of: impl Fn(&[u8], &[u8], Option<usize>) -> Result<(Value, Vec<u8>)>,
@@ -269,7 +270,7 @@ impl RawGroups {
             let Some((from, to)) = self.ranges.pop_front() else { break };
             let of_row = |key: &[u8], value: &[u8]| group_of(key, value, self.level);
             let Some((key, prefix)) = self.first(&from, to.as_deref(), of_row)? else { continue };
-            let end = end_of(&prefix);
+            let end = prefix_end(&prefix);
             let group_from = prefix.max(from.clone());
             let group_to = match (end, &to) {
                 (Some(end), Some(to)) => Some(end.min(to.clone())),
@@ -292,17 +293,17 @@ impl RawGroups {
         Ok(None)
     }
 
-    /// Everything written up to here is in the groups.
+    /// The sequence up to which changes are included in the groups.
     pub(super) fn position(&self) -> Sequence {
         self.reading.position
     }
 
-    /// There are to be no further groups.
+    /// Ends the iteration.
     pub(super) fn end(&mut self) {
         self.left = 0;
     }
 
-    /// What `of_row` says of the first row of the range, in the order of the answer.
+    /// Applies `of_row` to the first row of the range, in the order of the result.
     fn first<T>(
         &self,
         from: &[u8],
@@ -312,12 +313,12 @@ impl RawGroups {
         if to.is_some_and(|to| from >= to) {
             return Ok(None);
         }
-        let (lower, upper) = (layout::row_place(from), to.map_or_else(layout::rows_end, layout::row_place));
+        let (lower, upper) = (layout::local_row_key(from), to.map_or_else(layout::rows_end, layout::local_row_key));
         let direction = if self.descending { Direction::Descending } else { Direction::Ascending };
         let mut scan = self.reading.rows.scan(Bound::Included(&lower), Bound::Excluded(&upper), direction)?;
         match scan.next()? {
-            Some((place, value)) => {
-                let row = layout::row_of_place(place).unwrap_or_default();
+            Some((local_key, value)) => {
+                let row = layout::row_of_local_key(local_key).unwrap_or_default();
                 of_row(RowKey::decode(row)?.key, value).map(Some)
             }
             None => Ok(None),

@@ -1,6 +1,6 @@
-//! A view's contents up to a sequence, and how documents change them.
+//! A view's contents up to a sequence, and incremental updates of them.
 //!
-//! Invariant: a document's back reference tells exactly which rows are its own; its rows are replaced by it as a whole.
+//! Invariant: a document's back reference names exactly its rows; the rows of a document are replaced as a whole.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,46 +17,46 @@ use crate::revision::Sequence;
 use crate::tree::TreeSnapshot;
 use crate::{Error, Result};
 
-/// What a view says at one sequence, over the tree.
+/// A view's contents at one sequence, relative to the tree.
 #[derive(Clone, Default)]
-pub(super) struct State {
-    /// Everything up to here is in it.
+pub(super) struct ViewState {
+    /// The sequence up to which changes are included.
     pub(super) position: Sequence,
     pub(super) overlay: Overlay,
     pub(super) row_count: u64,
-    /// Documents whose map failed.
+    /// Number of documents whose map failed.
     pub(super) failed_count: u64,
 }
 
-/// Documents are mapped at once until they take so much memory.
+/// Documents are mapped in batches of about this many bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// Whether a document can have rows at all.
+/// Whether a document can have rows.
 pub(super) fn is_mapped(mapping: &dyn Mapping, document: &Document) -> bool {
     !document.is_deleted() && (mapping.includes_design_documents() || !document.id().is_design())
 }
 
-/// A state that is being brought forward.
-pub(super) struct Working<'a> {
+/// A state that is being updated.
+pub(super) struct ViewUpdate<'a> {
     mapping: &'a dyn Mapping,
     layered: Layered,
     position: Sequence,
     row_count: u64,
     failed_count: u64,
-    /// Rows that were put, changed or removed since partial reductions were right.
+    /// Rows that changed since the partial reductions were last updated.
     changed: BTreeSet<Vec<u8>>,
-    /// Whether a document that can't be mapped ends the work.
+    /// Whether a document that can't be mapped fails the update.
     is_strict: bool,
 }
 
-impl<'a> Working<'a> {
+impl<'a> ViewUpdate<'a> {
     pub(super) fn begin(
         mapping: &'a dyn Mapping,
         tree: Arc<dyn TreeSnapshot>,
         prefix: Arc<[u8]>,
-        state: &State,
+        state: &ViewState,
     ) -> Self {
-        Working {
+        ViewUpdate {
             mapping,
             layered: Layered::new(tree, prefix, state.overlay.clone()),
             position: state.position,
@@ -67,9 +67,9 @@ impl<'a> Working<'a> {
         }
     }
 
-    /// To be done within a write, beside merges: a document that can't be mapped ends it.
+    /// Prepares for an update within a write, possibly during a merge: a document that can't be mapped fails it.
     pub(super) fn within_write(self) -> Self {
-        Working { layered: self.layered.beside_merges(), is_strict: true, ..self }
+        ViewUpdate { layered: self.layered.beside_merges(), is_strict: true, ..self }
     }
 
     pub(super) fn position(&self) -> Sequence {
@@ -84,8 +84,8 @@ impl<'a> Working<'a> {
         &self.layered
     }
 
-    /// Takes the next piece of the feed: about `limit` documents.
-    pub(super) fn follow(&mut self, snapshot: &Snapshot, limit: usize) -> Result<()> {
+    /// Applies the next batch of the changes feed, about `limit` documents.
+    pub(super) fn apply_feed_batch(&mut self, snapshot: &Snapshot, limit: usize) -> Result<()> {
         let found = snapshot.events_after(self.position, limit)?;
         let numbers: Vec<DocumentNumber> = found.events.iter().map(|(_, number)| *number).collect();
         let (mut loaded, mut byte_count) = (Vec::with_capacity(numbers.len()), 0);
@@ -110,18 +110,18 @@ impl<'a> Working<'a> {
         let documents: Vec<&Document> = mapped.iter().map(|(_, document)| document).collect();
         let emitted = self.map(&documents)?;
         for ((number, document), emitted) in mapped.into_iter().zip(emitted) {
-            self.take(*number, document, emitted)?;
+            self.apply_emitted(*number, document, emitted)?;
         }
         Ok(())
     }
 
-    /// Replaces the rows of one document by what it emits now.
+    /// Replaces the rows of one document by those of its new content.
     pub(super) fn apply(&mut self, number: DocumentNumber, document: Option<&Document>) -> Result<()> {
         let Some(document) = document.filter(|document| is_mapped(self.mapping, document)) else {
             return self.replace(number, &[], &BackReference::Rows(Vec::new()));
         };
         match self.map(&[document])?.pop() {
-            Some(emitted) => self.take(number, document, emitted),
+            Some(emitted) => self.apply_emitted(number, document, emitted),
             None => Err(self.not_all_mapped()),
         }
     }
@@ -135,11 +135,11 @@ impl<'a> Working<'a> {
     }
 
     fn not_all_mapped(&self) -> Error {
-        Error::internal(format!("view `{}` did not tell of each document what it emits", self.mapping.name()))
+        Error::internal(format!("view `{}` did not return a result for each document", self.mapping.name()))
     }
 
-    /// Replaces the rows of one document by what it emitted.
-    fn take(&mut self, number: DocumentNumber, document: &Document, emitted: Result<Emitted>) -> Result<()> {
+    /// Replaces the rows of one document by those it emitted.
+    fn apply_emitted(&mut self, number: DocumentNumber, document: &Document, emitted: Result<Emitted>) -> Result<()> {
         match emitted {
             Ok(emitted) => {
                 let keys = emitted.iter().map(|(key, _)| key.clone()).collect();
@@ -153,8 +153,8 @@ impl<'a> Working<'a> {
     }
 
     fn replace(&mut self, number: DocumentNumber, emitted: &[(Vec<u8>, Vec<u8>)], new: &BackReference) -> Result<()> {
-        let place = layout::document_place(number);
-        let old = match self.layered.get(&place)? {
+        let local_key = layout::local_back_reference_key(number);
+        let old = match self.layered.get(&local_key)? {
             Some(stored) => BackReference::decode(stored)?,
             None => BackReference::Rows(Vec::new()),
         };
@@ -162,35 +162,35 @@ impl<'a> Working<'a> {
         self.failed_count -= u64::from(matches!(old, BackReference::Failed(_))).min(self.failed_count);
         let new_rows = new.rows(number);
         for (row, (_, value)) in new_rows.iter().zip(emitted) {
-            let row_place = layout::row_place(row);
-            let is_new = self.layered.get(&row_place)?.is_none();
-            if self.layered.put(&row_place, value)? {
+            let local_row_key = layout::local_row_key(row);
+            let is_new = self.layered.get(&local_row_key)?.is_none();
+            if self.layered.put(&local_row_key, value)? {
                 self.row_count += u64::from(is_new);
                 self.changed.insert(row.clone());
             }
         }
         let kept: BTreeSet<&Vec<u8>> = new_rows.iter().collect();
         for row in old.rows(number).into_iter().filter(|row| !kept.contains(row)) {
-            if self.layered.remove(&layout::row_place(&row))? {
+            if self.layered.remove(&layout::local_row_key(&row))? {
                 self.row_count = self.row_count.saturating_sub(1);
                 self.changed.insert(row);
             }
         }
         if *new == BackReference::Rows(Vec::new()) {
-            self.layered.remove(&place)?;
+            self.layered.remove(&local_key)?;
         } else {
-            self.layered.put(&place, &new.encode())?;
+            self.layered.put(&local_key, &new.encode())?;
         }
         Ok(())
     }
 
-    /// The rows changed since partial reductions were right.
+    /// The rows that changed since the partial reductions were last updated.
     pub(super) fn changed(&self) -> &BTreeSet<Vec<u8>> {
         &self.changed
     }
 
-    /// Makes partial reductions right.
-    pub(super) fn settle(&mut self, reducer: Option<&dyn Reducer>) -> Result<()> {
+    /// Updates the partial reductions.
+    pub(super) fn refresh_partials(&mut self, reducer: Option<&dyn Reducer>) -> Result<()> {
         if let Some(reducer) = reducer {
             partials::refresh(&mut self.layered, reducer, &self.changed)?;
         }
@@ -198,20 +198,20 @@ impl<'a> Working<'a> {
         Ok(())
     }
 
-    /// Makes every partial reduction anew, in memory.
+    /// Rebuilds all partial reductions in memory.
     pub(super) fn reduce_all(&mut self, reducer: Option<&dyn Reducer>) -> Result<()> {
         self.changed.clear();
         let Some(reducer) = reducer else { return Ok(()) };
         let mut made = Vec::new();
         partials::rebuild(&self.layered, reducer, &mut |level, row, partial| {
-            made.push((layout::partial_place(level, row), partial.to_vec()));
+            made.push((layout::local_partial_key(level, row), partial.to_vec()));
             Ok(())
         })?;
-        made.iter().try_for_each(|(place, partial)| self.layered.put(place, partial).map(|_| ()))
+        made.iter().try_for_each(|(local_key, partial)| self.layered.put(local_key, partial).map(|_| ()))
     }
 
-    pub(super) fn finish(self) -> State {
-        let Working { layered, position, row_count, failed_count, .. } = self;
-        State { position, overlay: layered.into_overlay(), row_count, failed_count }
+    pub(super) fn finish(self) -> ViewState {
+        let ViewUpdate { layered, position, row_count, failed_count, .. } = self;
+        ViewState { position, overlay: layered.into_overlay(), row_count, failed_count }
     }
 }

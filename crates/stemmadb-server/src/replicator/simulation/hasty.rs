@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stemmadb::{Leaves, Page, Peer, Result, Selection, Transfer, Value, Wanted, Written};
+use stemmadb::{
+    ChangesPage, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Result, Transfer, Value, WriteOutcome,
+};
 
 /// A target that writes too late.
 pub(super) struct Hasty {
@@ -40,7 +42,7 @@ impl Peer for Hasty {
 
     fn get_checkpoint(&self, id: &str) -> Result<Option<Value>> {
         let late = self.held.lock().take_if_said();
-        self.inner.write(late, &mut Written::default())?;
+        self.inner.write(late, &mut WriteOutcome::default())?;
         self.inner.get_checkpoint(id)
     }
 
@@ -50,19 +52,19 @@ impl Peer for Hasty {
         Ok(())
     }
 
-    fn changes(&self, since: Option<&Value>, count: usize, selection: &Selection) -> Result<Page> {
+    fn changes(&self, since: Option<&Value>, count: usize, selection: &ReplicationScope) -> Result<ChangesPage> {
         self.inner.changes(since, count, selection)
     }
 
-    fn lacking(&self, leaves: &[Leaves]) -> Result<Vec<Wanted>> {
-        self.inner.lacking(leaves)
+    fn missing_revisions(&self, leaves: &[DocumentLeaves]) -> Result<Vec<MissingRevisions>> {
+        self.inner.missing_revisions(leaves)
     }
 
-    fn read(&self, wanted: &[Wanted], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
+    fn read(&self, wanted: &[MissingRevisions], take: &mut dyn FnMut(Transfer) -> Result<()>) -> Result<()> {
         self.inner.read(wanted, take)
     }
 
-    fn write(&self, transfers: Vec<Transfer>, written: &mut Written) -> Result<()> {
+    fn write(&self, transfers: Vec<Transfer>, written: &mut WriteOutcome) -> Result<()> {
         written.count += transfers.len();
         self.held.lock().transfers.extend(transfers);
         Ok(())

@@ -7,7 +7,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use stemmadb::testing::Random;
-use stemmadb::{Database, DocumentId, Durability, Options, Peer, Replication, Running, Wanted};
+use stemmadb::{Database, DocumentId, Durability, MissingRevisions, Options, Peer, Replication, RunningReplication};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -165,17 +165,17 @@ impl World {
     }
 
     /// A peer that has one document, with a text of so many bytes, over a wire that fails in nothing; and the document's id and revision.
-    pub(super) fn with_document(&self, byte_count: usize) -> (impl Peer, Wanted) {
+    pub(super) fn with_document(&self, byte_count: usize) -> (impl Peer, MissingRevisions) {
         let _entered = self.runtime.enter();
         let served = self.database(&name_of(1));
         let revision = served.database().insert("a", &serde_json::json!({"text": "x".repeat(byte_count)}));
         let mut net = Net::new(Random::new(1), Clients::new(vec![served]), NODE_COUNT, false);
         let calm = net.calm();
         assert!(calm.is_empty(), "nothing was sent yet");
-        let wanted = Wanted {
+        let wanted = MissingRevisions {
             id: DocumentId::new("a").expect("an id"),
             revisions: vec![revision.expect("new")],
-            known: Vec::new(),
+            possible_ancestors: Vec::new(),
         };
         (self.remote(0, 1, &Arc::new(Mutex::new(net))), wanted)
     }
@@ -193,7 +193,7 @@ impl World {
 
     /// Lets things happen, then lets nothing fail any more, and looks whether all agree.
     fn live(&self, random: &mut Random, jobs: &[Job], net: &Arc<Mutex<Net>>) -> Result<(), String> {
-        let mut running: Vec<Option<Running<'_>>> = jobs.iter().map(|_| None).collect();
+        let mut running: Vec<Option<RunningReplication<'_>>> = jobs.iter().map(|_| None).collect();
         for _ in 0..STEP_COUNT {
             match random.below(10) {
                 0..=2 => (0..=random.below(4)).for_each(|_| net.lock().write()),
@@ -232,7 +232,7 @@ impl World {
 }
 
 /// Does what a job does until it has nothing to do, or fails; then it begins again the next time.
-fn work<'a>(job: &'a Job, running: &mut Option<Running<'a>>, net: &Mutex<Net>) {
+fn work<'a>(job: &'a Job, running: &mut Option<RunningReplication<'a>>, net: &Mutex<Net>) {
     let mut go_on = || {
         let mut going = match running.take() {
             Some(going) => going,

@@ -1,4 +1,4 @@
-// What suites in a browser share: the browser, the server, and patience.
+// Support for browser suites: the browser, the server, and waiting for conditions.
 //
 // STEMMA_URL: the server, with credentials. CHROMIUM: the browser's program.
 'use strict';
@@ -11,10 +11,10 @@ const { username, password, origin } = new URL(STEMMA_URL);
 const headers = { Authorization: `Basic ${btoa(`${username}:${password}`)}`, 'Content-Type': 'application/json' };
 const flags = ['--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 
-// Playwright gives it an empty directory of its own, and removes that.
+// Playwright creates an empty profile directory and removes it.
 const launch = () => chromium.launch({ executablePath: CHROMIUM, headless: true, chromiumSandbox: false, args: flags });
 
-// Waits for a condition, never for a time.
+// Waits for a condition, not for a fixed time.
 async function until(what, condition) {
   const deadline = Date.now() + 60000;
   let last;

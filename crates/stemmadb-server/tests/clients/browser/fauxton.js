@@ -1,4 +1,4 @@
-// CouchDB's dashboard in Chromium, served by a Stemma server: what it shows and what it does.
+// Tests of CouchDB's dashboard in Chromium, served by a Stemma server.
 //
 // STEMMA_URL: the server, with credentials. CHROMIUM: the browser's program.
 'use strict';
@@ -42,7 +42,7 @@ async function shows(place, ...expected) {
   }
 }
 
-test('databases, documents, indexes, rights, changes, tasks are shown', async () => {
+test('databases, documents, indexes, permissions, changes and tasks are shown', async () => {
   await shows('/_all_dbs', 'books');
   await shows('/database/books/_all_docs', 'solaris', 'fiasco', '_design/d', (await ask('GET', 'books/solaris'))._rev);
   await shows('/database/books/solaris', '"year": 1961', (await ask('GET', 'books/solaris'))._rev);
@@ -56,7 +56,7 @@ test('databases, documents, indexes, rights, changes, tasks are shown', async ()
   assert.deepEqual(failed, []);
 });
 
-test('a database is made by it', async () => {
+test('it creates a database', async () => {
   await shows('/_all_dbs', 'books');
   await page.click('button:has-text("Create Database")');
   await page.fill('#js-new-database-name', 'by-hand');
@@ -65,7 +65,7 @@ test('a database is made by it', async () => {
   assert.deepEqual(failed, []);
 });
 
-test('a replication is shown with how it stands', async () => {
+test('a replication is shown with its state', async () => {
   await ask('PUT', '_replicator');
   await ask('PUT', '_replicator/copy', { source: `${origin.replace('//', `//${username}:${password}@`)}/books`, target: `${origin.replace('//', `//${username}:${password}@`)}/copy`, create_target: true });
   await until('it is done', async () => (await ask('GET', '_scheduler/docs/_replicator/copy')).state === 'completed');
@@ -73,7 +73,7 @@ test('a replication is shown with how it stands', async () => {
   assert.deepEqual(failed, []);
 });
 
-test('its own check of an installation passes', async () => {
+test('its installation check passes', async () => {
   await shows('/verifyinstall', 'Create Database');
   await page.click('button:has-text("Verify Installation")');
   await until('it has passed', async () => (await text()).includes('Success!'));

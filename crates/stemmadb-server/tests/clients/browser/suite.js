@@ -1,5 +1,5 @@
-// The example page in Chromium, in step with a Stemma server: what the page shows, what PouchDB keeps in the browser and what the server has
-// are compared.
+// Tests of the example page in Chromium, synchronized with a Stemma server: compares what the page shows with the
+// documents that PouchDB stores in the browser and those of the server.
 //
 // STEMMA_URL: the server, with credentials. PAGE_URL: the page. CHROMIUM: the browser's program.
 'use strict';
@@ -21,7 +21,7 @@ before(async () => {
 
 after(() => browser?.close());
 
-// Somebody with the page open, connected to a database.
+// A browser tab with the page open, connected to a database.
 async function person(database) {
   const context = await browser.newContext();
   const page = await context.newPage();
@@ -40,13 +40,13 @@ const add = async ({ page }, text) => {
   await page.press('#add [name=text]', 'Enter');
 };
 
-// What a page shows: text and whether it is done.
+// The tasks that a page shows: text and whether it is done.
 const shown = ({ page }) => page.$$eval('#tasks li', (items) => items.map((item) => {
   const [done, text] = item.querySelectorAll('input');
   return [text.value, done.checked];
 }));
 
-// What the browser keeps, and what the server has: whole documents, with their revisions.
+// The documents in the browser and on the server, with their revisions.
 const kept = ({ page }) => page.evaluate(async () => (await tasks.allDocs({ include_docs: true, conflicts: true })).rows.map((row) => row.doc));
 const there = async (database) => (await ask('GET', `${database}/_all_docs?include_docs=true&conflicts=true`)).rows.map((row) => row.doc);
 const item = ({ page }, at) => page.locator('#tasks li').nth(at);
@@ -54,7 +54,7 @@ const same = isDeepStrictEqual;
 
 const database = () => `tasks_${made++}`;
 
-test('what is written in the page arrives on the server, and what is written there in the page', async () => {
+test('changes synchronize between page and server', async () => {
   const name = database();
   const ada = await person(name);
   await add(ada, 'größe 日本 <b>&"\'');
@@ -87,7 +87,7 @@ test('what is written in the page arrives on the server, and what is written the
   await ada.context.close();
 });
 
-test('without a network the page goes on, and everybody agrees afterwards', async () => {
+test('the page works offline and converges afterwards', async () => {
   const name = database();
   const [ada, bob] = [await person(name), await person(name)];
   await add(ada, 'before');
@@ -103,7 +103,7 @@ test('without a network the page goes on, and everybody agrees afterwards', asyn
     await until('both show all', async () => (await shown(one)).length === 3 && same((await shown(one))[0], ['before', true]));
   }
   await until('all are the same', async () => same(await kept(ada), await there(name)) && same(await kept(bob), await there(name)));
-  // It lies in the browser, and the tab remembers where it was connected.
+  // The document is stored in the browser, and the tab remembers its connection.
   await ada.page.reload();
   await until('a reload keeps it', async () => (await shown(ada)).length === 3);
   await ask('PUT', `${name}/late`, { text: 'after the reload', done: false, added: '9999' });
@@ -111,7 +111,7 @@ test('without a network the page goes on, and everybody agrees afterwards', asyn
   for (const one of [ada, bob]) await one.context.close();
 });
 
-test('what two change without knowing of each other is asked about, and decided once', async () => {
+test('a conflict is shown and resolved once', async () => {
   const name = database();
   const [ada, bob] = [await person(name), await person(name)];
   await add(ada, 'plan');
@@ -141,7 +141,7 @@ test('what two change without knowing of each other is asked about, and decided 
   for (const one of [ada, bob]) await one.context.close();
 });
 
-test('who is refused is told, and pages of other sites get nothing', async () => {
+test('refused users see an error, and pages of other origins get nothing', async () => {
   const name = database();
   const ada = await person(name);
   await add(ada, 'mine');
@@ -149,11 +149,11 @@ test('who is refused is told, and pages of other sites get nothing', async () =>
   await ada.page.fill('[name=password]', 'wrong');
   await ada.page.click('#connect button');
   const state = () => ada.page.$eval('#status', (status) => `${status.dataset.state}: ${status.textContent}`);
-  await until('it is told', async () => {
+  await until('the error is shown', async () => {
     assert.match(await state(), /^refused: .*Name or password is incorrect/);
     return true;
   });
-  // The same machine under another name is another site.
+  // Another name of the same machine is another origin.
   const other = await (await browser.newContext()).newPage();
   await other.goto(PAGE_URL.replace('127.0.0.1', 'localhost'));
   const asked = other.evaluate(([url, given]) => fetch(url, { headers: given }).then((answer) => answer.status), [`${origin}/${name}`, headers]);

@@ -1,4 +1,4 @@
-// Package suite shows what kivik does with a Stemma server: contents are compared, not only whether calls succeed.
+// Package suite tests kivik with a Stemma server: it compares contents, not only the success of calls.
 //
 // STEMMA_URL: the server, with credentials.
 package suite
@@ -198,7 +198,7 @@ func TestFiles(t *testing.T) {
 	head, err := db.GetAttachmentMeta(ctx, "doc", "a/large ü.txt")
 	must(t, err)
 	equal(t, []any{head.ContentType, head.Size}, []any{"text/plain", int64(len(large))})
-	// All files with the document, in one message of several parts.
+	// The document with all files, in one multipart message.
 	read := db.Get(ctx, "doc", kivik.Param("attachments", true))
 	files, err := read.Attachments()
 	must(t, err)
@@ -209,7 +209,7 @@ func TestFiles(t *testing.T) {
 	equal(t, bytes.Equal(content, large), true)
 	_, err = files.Next()
 	equal(t, err, io.EOF)
-	// A document with its files in one message of several parts.
+	// A document with its files, in one multipart message.
 	attachments := kivik.Attachments{"x": &kivik.Attachment{
 		Filename: "x", ContentType: "text/plain", Content: io.NopCloser(strings.NewReader("an ocean")),
 	}}

@@ -1,4 +1,4 @@
-// What nano does with a Stemma server: contents are compared, not only whether calls succeed.
+// Tests nano with a Stemma server: compares contents, not only the success of calls.
 //
 // STEMMA_URL: the server, with credentials.
 'use strict';
@@ -24,7 +24,7 @@ after(async () => {
 
 const status = (code) => (error) => (error.statusCode === code ? true : assert.fail(error.stack));
 
-test('databases are made, listed, described and destroyed', async () => {
+test('databases are created, listed, described and destroyed', async () => {
   const name = 'nano_a-b/c+1';
   assert.deepEqual(await nano.db.create(name), { ok: true });
   await assert.rejects(nano.db.create(name), status(412));
@@ -103,7 +103,7 @@ test('files are attached, read, inlined and destroyed', async () => {
   await assert.rejects(db.attachment.get('doc', 'a/image ü.png'), status(404));
 });
 
-test('the feed is read at once, followed, and read in pages', async () => {
+test('the changes feed is read completely, continuously, and in pages', async () => {
   const db = await fresh();
   await db.bulk({ docs: Array.from({ length: 12 }, (_, n) => ({ _id: `d${n}`, n })) });
   const all = await db.changes({ include_docs: true });
@@ -123,7 +123,7 @@ test('the feed is read at once, followed, and read in pages', async () => {
         followed.push(row.id);
         if (row.id === 'late') resolve();
       })
-      // Stopping it ends a request that waits, which it tells as an error; a promise is settled once.
+      // Stopping it aborts the pending request, which it reports as an error; a promise is settled only once.
       .on('error', reject);
   });
   await db.insert({ n: 100 }, 'late');
@@ -148,7 +148,7 @@ test('Mango finds, explains and declares', async () => {
   await assert.rejects(db.find({ selector: { n: { $nope: 1 } } }), status(400));
 });
 
-test('who may use a database is written down', async () => {
+test('security documents are written and read', async () => {
   const db = await fresh();
   const security = { admins: { names: ['ada'], roles: [] }, members: { names: [], roles: ['staff'] } };
   await nano.request({ db: db.config.db, method: 'PUT', path: '_security', body: security });

@@ -1,6 +1,6 @@
-// What PouchDB does with a Stemma server: contents are compared, not only whether calls succeed.
+// Tests PouchDB with a Stemma server: compares contents, not only the success of calls.
 //
-// STEMMA_URL: the server, with credentials. SUITE_DIR: where local databases may lie.
+// STEMMA_URL: the server, with credentials. SUITE_DIR: directory for local databases.
 'use strict';
 
 const assert = require('node:assert/strict');
@@ -31,7 +31,7 @@ after(async () => {
   for (const db of opened) await db.destroy().catch(() => {});
 });
 
-// Waits for a condition, never for a time: looks again at each change that `db` tells of, and now and then.
+// Waits for a condition, not for a fixed time: checks it after each change of `db`, and periodically.
 async function until(what, condition) {
   const deadline = Date.now() + 30000;
   for (;;) {
@@ -52,7 +52,7 @@ function documents(count) {
   }));
 }
 
-test('the server is taken for a CouchDB, and a database is made when it is first used', async () => {
+test('the server is accepted as CouchDB, and a database is created on first use', async () => {
   const db = remote();
   const info = await db.info();
   assert.equal(info.doc_count, 0);
@@ -97,7 +97,7 @@ test('documents are listed in order, by ranges, keys and pages', async () => {
   assert.deepEqual((await contents(db)).map(({ _rev, ...doc }) => doc), documents(50));
 });
 
-test('a push brings everything, and a second one nothing', async () => {
+test('a push transfers everything, and a second one nothing', async () => {
   const here = local();
   const there = remote();
   await here.bulkDocs(documents(230));
@@ -113,7 +113,7 @@ test('a push brings everything, and a second one nothing', async () => {
   assert.equal(third.docs_written, 0);
 });
 
-test('a pull brings everything, with every revision in its place', async () => {
+test('a pull transfers everything, including the revision trees', async () => {
   const there = remote();
   const here = local();
   await there.bulkDocs(documents(230));
@@ -128,7 +128,7 @@ test('a pull brings everything, with every revision in its place', async () => {
   assert.equal((await here.replicate.from(there)).docs_read, 0);
 });
 
-test('two devices stay in step through the server while they live', async () => {
+test('two devices synchronize continuously through the server', async () => {
   const there = remote();
   const [one, two] = [local(), local()];
   const syncs = [one, two].map((db) => db.sync(there, { live: true, retry: true }));
@@ -155,7 +155,7 @@ test('two devices stay in step through the server while they live', async () => 
   }
 });
 
-test('conflicts are kept, everybody agrees who wins, and they are resolved', async () => {
+test('conflicts are kept, have the same winner everywhere, and are resolved', async () => {
   const there = remote();
   const [one, two] = [local(), local()];
   const first = await one.put({ _id: 'plan', text: 'first' });
@@ -180,7 +180,7 @@ test('conflicts are kept, everybody agrees who wins, and they are resolved', asy
   assert.equal((await two.get('plan')).text, all[0].text);
 });
 
-test('files travel both ways, whatever they are called and whatever is in them', async () => {
+test('attachments with any name and content replicate both ways', async () => {
   const there = remote();
   const [one, two] = [local(), local()];
   const large = crypto.randomBytes(1500000);
@@ -193,7 +193,7 @@ test('files travel both ways, whatever they are called and whatever is in them',
   for (const [name, content] of Object.entries(names)) {
     assert.ok((await there.getAttachment('with files', name)).equals(content), name);
   }
-  // A change of the body alone leaves the files where they are.
+  // A change of the body alone does not change the files.
   await there.put({ ...(await there.get('with files')), n: 2 });
   await two.replicate.from(there);
   const doc = await two.get('with files', { attachments: true, binary: true });
@@ -212,7 +212,7 @@ test('files travel both ways, whatever they are called and whatever is in them',
   assert.equal(Buffer.from(inline._attachments['text.txt'].data, 'base64').toString(), 'an ocean');
 });
 
-test('replication is narrowed by ids and by selectors', async () => {
+test('replication is filtered by ids and by selectors', async () => {
   const there = remote();
   await there.bulkDocs(documents(60));
   const byIds = local();
@@ -223,7 +223,7 @@ test('replication is narrowed by ids and by selectors', async () => {
   assert.deepEqual((await contents(bySelector)).map((doc) => doc.n), [50, 52, 54, 56, 58]);
 });
 
-test('the feed tells what changed, from anywhere, and waits for more', async () => {
+test('the changes feed starts at any sequence and waits for more', async () => {
   const db = remote();
   await db.bulkDocs(documents(30));
   const all = await db.changes();
@@ -265,7 +265,7 @@ test('revisions are compared and read in bulk', async () => {
   assert.equal((await db.get('a')).n, 4);
 });
 
-test('local documents stay where they are', async () => {
+test('local documents are not replicated', async () => {
   const db = remote();
   const id = '_local/check.point=/%2F';
   await db.put({ _id: id, seq: 1 });
@@ -287,7 +287,7 @@ test('compaction and clean-up are accepted, and lose nothing', async () => {
   assert.equal((await contents(db)).length, 40);
 });
 
-test('a database is destroyed, and made again empty', async () => {
+test('a database is destroyed and recreated empty', async () => {
   const db = remote();
   await db.put({ _id: 'a' });
   const name = db.name;

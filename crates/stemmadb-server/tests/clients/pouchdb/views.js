@@ -1,4 +1,5 @@
-// Map and reduce, filters and validations through PouchDB: contents are compared, and every view is asked of a local database too.
+// Map and reduce, filters and validations through PouchDB: compares contents, and queries every view in a local
+// database too.
 'use strict';
 
 const assert = require('node:assert/strict');
@@ -58,7 +59,7 @@ module.exports = ({ remote, local }) => {
     }
   });
 
-  test('views: strings are in the order of CouchDB, which a local PouchDB has not', async () => {
+  test('views: strings are in CouchDB order, unlike in a local PouchDB', async () => {
     const far = remote();
     await far.bulkDocs(['b', 'A', 'a', 'B', 'á', '_', '-', '1'].map((key, at) => ({ _id: `d${at}`, key })));
     await far.put({ _id: '_design/order', views: { keys: { map: 'function (doc) { emit(doc.key); }' } } });
@@ -66,7 +67,7 @@ module.exports = ({ remote, local }) => {
     assert.deepEqual(rows.map((row) => row.key), ['_', '-', '1', 'a', 'A', 'á', 'b', 'B']);
   });
 
-  test('views: documents and linked documents come along', async () => {
+  test('views: documents and linked documents are included', async () => {
     const [far] = await both();
     const linked = await far.query('books/links', { include_docs: true });
     assert.deepEqual(linked.rows.map((row) => [row.id, row.doc._id, row.doc.sold]), [['roadside', 'picnic', 9]]);
@@ -74,7 +75,7 @@ module.exports = ({ remote, local }) => {
     assert.deepEqual(own.rows.map((row) => row.doc.author), ['Lem']);
   });
 
-  test('views: what changes is followed, and what is wrong is told', async () => {
+  test('views: changes are followed, and errors are reported', async () => {
     const [far] = await both();
     const sold = async () => (await far.query('books/by_author')).rows[0].value;
     assert.equal(await sold(), 17);
@@ -85,7 +86,7 @@ module.exports = ({ remote, local }) => {
     await assert.rejects(far.query('nothing/nothing'), { status: 404 });
     await assert.rejects(far.query('books/by_tag', { reduce: false, startkey: 'b', endkey: 'a' }), { name: 'query_parse_error' });
     await far.put({ _id: '_design/bad', views: { sum: { map: 'function (doc) { emit(1, "text"); }', reduce: '_sum' } } });
-    // PouchDB makes an error of the row that tells why.
+    // PouchDB turns the row with the error into an exception.
     await assert.rejects(far.query('bad/sum'));
     assert.equal((await far.query('bad/sum', { reduce: false })).rows.length, 4);
     await far.viewCleanup();

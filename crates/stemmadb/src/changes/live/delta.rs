@@ -1,4 +1,4 @@
-//! What one transaction, or several at once, changed in an answer.
+//! The difference that one or more transactions made to a live query's result.
 
 use crate::Result;
 use crate::document::Document;
@@ -7,27 +7,28 @@ use crate::query::Limits;
 use crate::read::Snapshot;
 use crate::revision::{DocumentId, Sequence};
 
-/// A step from one answer to the next: apply all of it, or none.
+/// A step from one result of a live query to the next; apply all of its events, or none.
 ///
-/// The first delta of a [`Watch`](super::Watch) has the whole answer as `Added`. One that catches up, because its reader was
-/// slower than the writers, stands for several transactions at once. Both read their documents while you go through
-/// [`events`](Delta::events), from a snapshot that they hold: don't keep them for long.
+/// The first delta of a [`Watch`](super::Watch) contains the whole result as `Added` events. A delta that catches up,
+/// because the reader was slower than the writers, covers several transactions. Both kinds hold a snapshot and read
+/// their documents while you iterate over [`events`](Delta::events): don't keep them for long. See
+/// [`Watch`](super::Watch) for an example.
 #[derive(Debug)]
 pub struct Delta {
     sequence: Sequence,
     is_first: bool,
-    content: Content,
+    content: DeltaContent,
 }
 
 #[derive(Debug)]
-enum Content {
-    Told(Vec<Event>),
-    Stored(Box<Stored>),
+enum DeltaContent {
+    Events(Vec<DeltaEvent>),
+    Stored(Box<StoredDelta>),
 }
 
-/// A difference whose documents are in a snapshot.
+/// A difference whose documents are read from a snapshot.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredDelta {
     pub(super) snapshot: Snapshot,
     pub(super) added: DocumentSet,
     pub(super) changed: DocumentSet,
@@ -38,93 +39,95 @@ pub(super) struct Stored {
 /// Documents read together.
 const BATCH_COUNT: usize = 64;
 
-/// What happened to one document of an answer.
+/// What happened to one document of a live query's result. See [`Watch`](crate::Watch) for an example.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// It is part of the answer now and was not before.
+pub enum DeltaEvent {
+    /// The document is now part of the result and was not before.
     Added(Document),
-    /// It is still part of the answer, with another winning revision.
+    /// The document is still part of the result, with another winning revision.
     Changed(Document),
-    /// It was part of the answer and is no more.
+    /// The document is no longer part of the result.
     Removed {
-        /// The document.
+        /// Id of the document.
         id: DocumentId,
-        /// Whether it was deleted; else it no longer matches.
+        /// True if it was deleted or expired; false if it no longer matches.
         deleted: bool,
     },
 }
 
-impl Event {
-    /// The document's id.
+impl DeltaEvent {
+    /// The id of the document that the event is about.
     pub fn id(&self) -> &DocumentId {
         match self {
-            Event::Added(document) | Event::Changed(document) => document.id(),
-            Event::Removed { id, .. } => id,
+            DeltaEvent::Added(document) | DeltaEvent::Changed(document) => document.id(),
+            DeltaEvent::Removed { id, .. } => id,
         }
     }
 }
 
 impl Delta {
-    pub(super) fn told(sequence: Sequence, events: Vec<Event>) -> Self {
-        Delta { sequence, is_first: false, content: Content::Told(events) }
+    pub(super) fn from_events(sequence: Sequence, events: Vec<DeltaEvent>) -> Self {
+        Delta { sequence, is_first: false, content: DeltaContent::Events(events) }
     }
 
-    pub(super) fn stored(is_first: bool, stored: Stored) -> Self {
+    pub(super) fn from_stored(is_first: bool, stored: StoredDelta) -> Self {
         let sequence = stored.snapshot.sequence();
-        Delta { sequence, is_first, content: Content::Stored(Box::new(stored)) }
+        Delta { sequence, is_first, content: DeltaContent::Stored(Box::new(stored)) }
     }
 
-    /// The answer after this delta is the one of this sequence.
+    /// The sequence of the result after this delta is applied.
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
 
-    /// Whether this is the whole answer, with which a watch begins.
+    /// Whether this delta contains the whole initial result.
     pub fn is_first(&self) -> bool {
         self.is_first
     }
 
-    /// How many events it has.
+    /// The number of events.
     pub fn len(&self) -> u64 {
         match &self.content {
-            Content::Told(events) => events.len() as u64,
-            Content::Stored(stored) => stored.added.len() + stored.changed.len() + stored.removed.len(),
+            DeltaContent::Events(events) => events.len() as u64,
+            DeltaContent::Stored(stored) => stored.added.len() + stored.changed.len() + stored.removed.len(),
         }
     }
 
-    /// Whether it has none: only a first delta may.
+    /// Whether there are no events; only an initial delta can be empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The events, each document once, in no order that means anything. Documents that are not in memory are read as they are come to.
+    /// Iterates over the events, each document once, in no particular order. Documents that are not in memory are read
+    /// during the iteration.
     ///
     /// # Errors
-    /// `Stopped` if the query was cancelled meanwhile; `Corrupt` if stored bytes are damaged.
-    pub fn events(&self) -> impl Iterator<Item = Result<Event>> + '_ {
-        let (told, stored) = match &self.content {
-            Content::Told(events) => (Some(events), None),
-            Content::Stored(stored) => (None, Some(stored)),
+    /// `Stopped` if the query was cancelled during the iteration; `Corrupt` if stored bytes are damaged.
+    pub fn events(&self) -> impl Iterator<Item = Result<DeltaEvent>> + '_ {
+        let (events, stored) = match &self.content {
+            DeltaContent::Events(events) => (Some(events), None),
+            DeltaContent::Stored(stored) => (None, Some(stored)),
         };
-        let told = told.into_iter().flatten().cloned().map(Ok);
-        told.chain(stored.into_iter().flat_map(|stored| stored.events()))
+        let events = events.into_iter().flatten().cloned().map(Ok);
+        events.chain(stored.into_iter().flat_map(|stored| stored.events()))
     }
 }
 
-impl Stored {
+impl StoredDelta {
     pub(super) fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
 
-    fn events(&self) -> impl Iterator<Item = Result<Event>> + '_ {
+    fn events(&self) -> impl Iterator<Item = Result<DeltaEvent>> + '_ {
         let removed = self.removed.iter().map(|number| self.removed(number));
-        let added = self.documents(&self.added).map(|document| document.map(Event::Added));
-        let changed = self.documents(&self.changed).map(|document| document.map(Event::Changed));
+        let added = self.documents(&self.added).map(|document| document.map(DeltaEvent::Added));
+        let changed = self.documents(&self.changed).map(|document| document.map(DeltaEvent::Changed));
         let events = removed.chain(added).chain(changed);
         events.map(|event| self.limits.proceed().and(event))
     }
 
-    /// These documents, read some at a time. An error stands for all that were to be read together.
+    /// Reads these documents in batches. A batch that fails to load yields one error in place of its remaining
+    /// documents.
     fn documents<'a>(&'a self, numbers: &'a DocumentSet) -> impl Iterator<Item = Result<Document>> + 'a {
         let mut numbers = numbers.iter();
         let batches = std::iter::from_fn(move || {
@@ -142,9 +145,9 @@ impl Stored {
         })
     }
 
-    fn removed(&self, number: DocumentNumber) -> Result<Event> {
+    fn removed(&self, number: DocumentNumber) -> Result<DeltaEvent> {
         let id = self.snapshot.id(number)?;
         let deleted = self.snapshot.live_number(id.as_str())?.is_none();
-        Ok(Event::Removed { id, deleted })
+        Ok(DeltaEvent::Removed { id, deleted })
     }
 }

@@ -1,7 +1,7 @@
-//! Who watches, and handing on what is published.
+//! Registry of live watchers; dispatches published transactions to them.
 //!
-//! Invariants: transactions are handed on in the order of their sequences, by one thread at a time; the board is never locked while
-//! the database is called.
+//! Invariants: transactions are dispatched in sequence order, by one thread at a time; the watcher table is never
+//! locked while the database is called.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,93 +13,94 @@ use crate::revision::Sequence;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// A watcher's place on the board.
+/// Index of a watcher in the watcher table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WatcherNumber(u32);
 
 #[cfg(test)]
 impl WatcherNumber {
-    pub(super) fn of(number: u32) -> Self {
+    pub(super) fn new(number: u32) -> Self {
         WatcherNumber(number)
     }
 }
 
-/// Someone who wants to know of some documents.
+/// A receiver of published changes.
 pub(super) trait Watcher: Send + Sync {
-    /// What the documents show that can concern it, before or after a transaction.
+    /// Conditions of which a document fulfills at least one, before or after a transaction, if it can concern this
+    /// watcher.
     fn clues(&self) -> &[Clues];
 
-    /// Tells of a transaction that may concern it, and of each document in it that may. It must not wait.
-    fn tell(&self, transaction: &Published, documents: &mut dyn Iterator<Item = &Written>);
+    /// Reports a transaction that may concern this watcher, with each of its documents that may. Must not block.
+    fn notify_transaction(&self, transaction: &Published, documents: &mut dyn Iterator<Item = &Written>);
 
-    /// Something after this sequence happened that can't be told.
-    fn miss(&self, after: Sequence);
+    /// Reports that something after this sequence was published but can't be delivered, so the watcher has to read it.
+    fn mark_missed(&self, after: Sequence);
 
-    /// There will be nothing more.
+    /// Reports that nothing more will be published.
     fn close(&self);
 }
 
-/// Tells watchers what is published.
+/// Dispatches published transactions to watchers.
 #[derive(Default)]
 pub(crate) struct Hub {
     watcher_count: AtomicUsize,
     backlog: Mutex<Backlog>,
-    board: Mutex<Board>,
+    table: Mutex<WatcherTable>,
 }
 
-/// What was published and not handed on yet.
+/// Transactions that were published but not yet dispatched.
 #[derive(Default)]
 struct Backlog {
     transactions: VecDeque<Published>,
-    /// Whether some thread is handing on.
-    is_busy: bool,
+    /// Whether a thread is dispatching.
+    is_dispatching: bool,
     is_closing: bool,
 }
 
 #[derive(Default)]
-struct Board {
+struct WatcherTable {
     router: Router,
-    places: Vec<Option<Place>>,
+    slots: Vec<Option<WatcherSlot>>,
     free: Vec<WatcherNumber>,
     is_closed: bool,
-    /// Buffers that are used again.
-    found: Vec<WatcherNumber>,
-    concerned: Vec<(WatcherNumber, usize)>,
+    /// Reused buffers.
+    matches: Vec<WatcherNumber>,
+    affected: Vec<(WatcherNumber, usize)>,
 }
 
-struct Place {
+struct WatcherSlot {
     watcher: Arc<dyn Watcher>,
-    /// Under which of its clues it is filed.
-    chosen: Option<usize>,
+    /// Index of the clue list under which the watcher is registered with the router.
+    clue_index: Option<usize>,
 }
 
 impl Hub {
-    /// A hub that hears of everything this publisher publishes.
+    /// Creates a hub that observes everything this publisher publishes.
     pub(crate) fn attach(publisher: &Publisher) -> Arc<Self> {
         let hub = Arc::new(Hub::default());
         publisher.observe(hub.clone());
         hub
     }
 
-    /// Tells `watcher` of what is published from now on.
+    /// Registers a watcher for everything that is published from now on.
     pub(super) fn add(&self, publisher: &Publisher, watcher: Arc<dyn Watcher>) -> WatcherNumber {
-        let number = self.board.lock().add(watcher);
+        let number = self.table.lock().add(watcher);
         publisher.hold(|| self.watcher_count.fetch_add(1, Ordering::AcqRel));
         number
     }
 
-    /// Tells it no more.
+    /// Unregisters a watcher.
     pub(super) fn remove(&self, number: WatcherNumber) {
         self.watcher_count.fetch_sub(1, Ordering::AcqRel);
-        let removed = self.board.lock().remove(number);
+        let removed = self.table.lock().remove(number);
         drop(removed);
     }
 
-    /// How many watch; zero only if nothing is left of any.
+    /// The number of watchers; asserts that the router is empty when it is zero.
     #[cfg(test)]
     pub(crate) fn watcher_count(&self) -> usize {
         let count = self.watcher_count.load(Ordering::Acquire);
-        assert_eq!(count == 0, self.board.lock().router.is_empty());
+        assert_eq!(count == 0, self.table.lock().router.is_empty());
         count
     }
 }
@@ -113,23 +114,23 @@ impl Observer for Hub {
         self.backlog.lock().transactions.push_back(transaction);
     }
 
-    /// One thread hands on at a time, and for the others too: they need not wait for it.
+    /// One thread dispatches at a time, also on behalf of the others, which need not wait for it.
     fn deliver(&self) {
         let mut backlog = self.backlog.lock();
-        if backlog.is_busy {
+        if backlog.is_dispatching {
             return;
         }
-        backlog.is_busy = true;
+        backlog.is_dispatching = true;
         while let Some(transaction) = backlog.transactions.pop_front() {
             drop(backlog);
-            self.board.lock().hand_on(transaction);
+            self.table.lock().dispatch(transaction);
             backlog = self.backlog.lock();
         }
-        backlog.is_busy = false;
+        backlog.is_dispatching = false;
         let is_closing = backlog.is_closing;
         drop(backlog);
         if is_closing {
-            self.board.lock().close();
+            self.table.lock().close();
         }
     }
 
@@ -139,59 +140,59 @@ impl Observer for Hub {
     }
 }
 
-impl Board {
+impl WatcherTable {
     fn add(&mut self, watcher: Arc<dyn Watcher>) -> WatcherNumber {
         if self.is_closed {
             watcher.close();
         }
         let number = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            WatcherNumber(self.places.len() as u32 - 1)
+            self.slots.push(None);
+            WatcherNumber(self.slots.len() as u32 - 1)
         });
-        let chosen = self.router.add(number, watcher.clues());
-        self.places[number.0 as usize] = Some(Place { watcher, chosen });
+        let clue_index = self.router.add(number, watcher.clues());
+        self.slots[number.0 as usize] = Some(WatcherSlot { watcher, clue_index });
         number
     }
 
-    fn remove(&mut self, number: WatcherNumber) -> Option<Place> {
-        let place = self.places[number.0 as usize].take()?;
-        self.router.remove(number, place.chosen.map(|chosen| &place.watcher.clues()[chosen]));
+    fn remove(&mut self, number: WatcherNumber) -> Option<WatcherSlot> {
+        let slot = self.slots[number.0 as usize].take()?;
+        self.router.remove(number, slot.clue_index.map(|clue_index| &slot.watcher.clues()[clue_index]));
         self.free.push(number);
-        Some(place)
+        Some(slot)
     }
 
     fn watchers(&self) -> impl Iterator<Item = &Arc<dyn Watcher>> {
-        self.places.iter().flatten().map(|place| &place.watcher)
+        self.slots.iter().flatten().map(|slot| &slot.watcher)
     }
 
-    fn hand_on(&mut self, mut transaction: Published) {
+    fn dispatch(&mut self, mut transaction: Published) {
         let Some(mut written) = transaction.written.take() else {
-            // Nobody watched yet when it was written.
-            return self.watchers().for_each(|watcher| watcher.miss(transaction.after));
+            // The transaction was written before there were watchers, so its documents were not collected.
+            return self.watchers().for_each(|watcher| watcher.mark_missed(transaction.after));
         };
-        join_repeated(&mut written);
-        if self.find_concerned(&written).is_err() {
-            // Whoever looks at the damaged document is told.
-            return self.watchers().for_each(|watcher| watcher.miss(transaction.after));
+        merge_repeated_edits(&mut written);
+        if self.find_affected(&written).is_err() {
+            // The watcher finds the damaged document when it reads, and reports the error to its caller.
+            return self.watchers().for_each(|watcher| watcher.mark_missed(transaction.after));
         }
-        for concerned in self.concerned.chunk_by(|left, right| left.0 == right.0) {
-            if let Some(place) = &self.places[concerned[0].0.0 as usize] {
-                place.watcher.tell(&transaction, &mut concerned.iter().map(|(_, at)| &written[*at]));
+        for affected in self.affected.chunk_by(|left, right| left.0 == right.0) {
+            if let Some(slot) = &self.slots[affected[0].0.0 as usize] {
+                slot.watcher.notify_transaction(&transaction, &mut affected.iter().map(|(_, at)| &written[*at]));
             }
         }
     }
 
-    /// Fills `concerned`: each watcher, with the places of the documents it may be concerned with.
-    fn find_concerned(&mut self, written: &[Written]) -> crate::Result<()> {
-        self.concerned.clear();
+    /// Fills `affected`: each watcher, with the indexes of the documents that may concern it.
+    fn find_affected(&mut self, written: &[Written]) -> crate::Result<()> {
+        self.affected.clear();
         for (at, document) in written.iter().enumerate() {
-            self.found.clear();
+            self.matches.clear();
             let Written { id, old, new, .. } = document;
-            self.router.find(id.as_str(), old.as_ref(), new.as_ref(), &mut self.found)?;
-            self.concerned.extend(self.found.iter().map(|watcher| (*watcher, at)));
+            self.router.find(id.as_str(), old.as_ref(), new.as_ref(), &mut self.matches)?;
+            self.affected.extend(self.matches.iter().map(|watcher| (*watcher, at)));
         }
-        self.concerned.sort_unstable();
-        self.concerned.dedup();
+        self.affected.sort_unstable();
+        self.affected.dedup();
         Ok(())
     }
 
@@ -201,12 +202,12 @@ impl Board {
     }
 }
 
-/// Makes one of several edits of a document: what it was before the first, and is after the last.
-fn join_repeated(written: &mut Vec<Written>) {
+/// Merges several edits of one document into one: its state before the first edit and after the last.
+fn merge_repeated_edits(written: &mut Vec<Written>) {
     if written.len() < 2 {
         return;
     }
-    // Stable: the edits of one document stay in their order.
+    // The sort is stable, so the edits of one document stay in order.
     written.sort_by_key(|document| document.number);
     written.dedup_by(|later, first| {
         let is_same = later.number == first.number;

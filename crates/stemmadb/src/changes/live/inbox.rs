@@ -1,7 +1,7 @@
-//! What a watcher was told and has not read yet: bounded, and never in the way of who tells.
+//! Bounded queue of notifications for one watcher; the sender never blocks.
 //!
-//! Invariant: whatever was told is in the inbox, was read, or came after `missed`. A reader who finds `missed` set looks the
-//! rest up in the database, whose newest state has everything that was ever told.
+//! Invariant: every notification is either in the inbox, was read, or is covered by `missed`. A reader that finds
+//! `missed` set reads the database from that sequence; the newest state includes everything that was ever sent.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -10,123 +10,125 @@ use std::time::Instant;
 use crate::revision::Sequence;
 use crate::sync::{Condvar, Mutex};
 
-/// An inbox holds this many bytes, or one transaction.
+/// An inbox holds at most this many bytes, or one transaction.
 const BYTES_MAX: usize = 1 << 20;
 
-/// What one transaction means to one watcher.
+/// The documents of one transaction that concern one watcher.
 #[derive(Debug)]
-pub(super) struct Letter<T> {
+pub(super) struct Notification<T> {
     /// The newest sequence before the transaction.
     pub(super) after: Sequence,
-    /// Its last sequence.
+    /// The last sequence of the transaction.
     pub(super) sequence: Sequence,
     pub(super) items: Vec<T>,
-    /// About what the items keep in memory.
+    /// Approximate memory that the items occupy.
     pub(super) byte_count: usize,
 }
 
-/// The letters of one watcher.
+/// The notifications of one watcher.
 pub(super) struct Inbox<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<InboxState<T>>,
     changed: Condvar,
-    /// Called wherever a reader who waits is woken.
-    notice: OnceLock<Notice>,
+    /// Called whenever a waiting reader is woken.
+    callback: OnceLock<WakeCallback>,
 }
 
-/// What tells a reader who waits elsewhere.
-pub(super) type Notice = Box<dyn Fn() + Send + Sync>;
+/// Wakes a reader that waits elsewhere, for example on a channel or an event loop.
+pub(super) type WakeCallback = Box<dyn Fn() + Send + Sync>;
 
-struct State<T> {
-    letters: VecDeque<Letter<T>>,
+struct InboxState<T> {
+    notifications: VecDeque<Notification<T>>,
     byte_count: usize,
-    /// Something after this sequence was told and not kept.
+    /// Something after this sequence was sent and not stored here.
     missed: Option<Sequence>,
     is_closed: bool,
 }
 
-/// What a reader finds.
-pub(super) enum Found<T> {
-    Letter(Letter<T>),
-    /// What happened after this sequence has to be looked up.
+/// The result of reading an inbox.
+pub(super) enum InboxRead<T> {
+    Notification(Notification<T>),
+    /// Everything after this sequence has to be read from the database.
     Missed(Sequence),
-    /// The time ran out.
-    Nothing,
+    /// The deadline passed.
+    TimedOut,
     /// The database was closed, and everything was read.
     Closed,
 }
 
 impl<T> Inbox<T> {
     pub(super) fn new() -> Self {
-        let state = State { letters: VecDeque::new(), byte_count: 0, missed: None, is_closed: false };
-        Inbox { state: Mutex::new(state), changed: Condvar::new(), notice: OnceLock::new() }
+        let state = InboxState { notifications: VecDeque::new(), byte_count: 0, missed: None, is_closed: false };
+        Inbox { state: Mutex::new(state), changed: Condvar::new(), callback: OnceLock::new() }
     }
 
-    /// Calls `notice` now, and whenever there is something to read or there will be nothing more. Only the first is kept.
-    pub(super) fn notify(&self, notice: Notice) {
-        self.notice.set(notice).ok();
+    /// Calls `callback` now, and whenever there is something to read or the inbox is closed. Only the first callback is
+    /// kept.
+    pub(super) fn notify(&self, callback: WakeCallback) {
+        self.callback.set(callback).ok();
         self.wake();
     }
 
     fn wake(&self) {
         self.changed.notify_all();
-        if let Some(notice) = self.notice.get() {
-            notice();
+        if let Some(callback) = self.callback.get() {
+            callback();
         }
     }
 
-    /// Puts a letter in, and wakes the reader. A full inbox is emptied: the reader has to look for itself.
-    pub(super) fn put(&self, letter: Letter<T>) {
+    /// Adds a notification and wakes the reader. If the inbox is full, all notifications are dropped and the reader has
+    /// to catch up from the database.
+    pub(super) fn push(&self, notification: Notification<T>) {
         let mut state = self.state.lock();
         if state.missed.is_some() {
             return;
         }
-        let is_full = !state.letters.is_empty() && state.byte_count + letter.byte_count > BYTES_MAX;
+        let is_full = !state.notifications.is_empty() && state.byte_count + notification.byte_count > BYTES_MAX;
         if is_full {
-            let oldest = state.letters.front().map_or(letter.after, |first| first.after);
-            state.forget(oldest);
+            let oldest = state.notifications.front().map_or(notification.after, |first| first.after);
+            state.drop_all(oldest);
         } else {
-            state.byte_count += letter.byte_count;
-            state.letters.push_back(letter);
+            state.byte_count += notification.byte_count;
+            state.notifications.push_back(notification);
         }
         drop(state);
         self.wake();
     }
 
-    /// Says that something after this sequence happened that is in no letter.
-    pub(super) fn miss(&self, after: Sequence) {
+    /// Records that something after this sequence happened that is in no notification.
+    pub(super) fn mark_missed(&self, after: Sequence) {
         let mut state = self.state.lock();
-        let oldest = state.letters.front().map_or(after, |first| first.after).min(after);
-        state.forget(oldest);
+        let oldest = state.notifications.front().map_or(after, |first| first.after).min(after);
+        state.drop_all(oldest);
         drop(state);
         self.wake();
     }
 
-    /// Says that nothing more will come.
+    /// Records that nothing more will be added.
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
         self.wake();
     }
 
-    /// The next letter, waiting for it until `deadline`, or as long as it takes.
-    pub(super) fn take(&self, deadline: Option<Instant>) -> Found<T> {
+    /// Returns the next notification, waiting until `deadline`, or without limit if there is none.
+    pub(super) fn read(&self, deadline: Option<Instant>) -> InboxRead<T> {
         let mut state = self.state.lock();
         loop {
             if let Some(after) = state.missed.take() {
-                return Found::Missed(after);
+                return InboxRead::Missed(after);
             }
-            if let Some(letter) = state.letters.pop_front() {
-                state.byte_count -= letter.byte_count;
-                return Found::Letter(letter);
+            if let Some(notification) = state.notifications.pop_front() {
+                state.byte_count -= notification.byte_count;
+                return InboxRead::Notification(notification);
             }
             if state.is_closed {
-                return Found::Closed;
+                return InboxRead::Closed;
             }
             match deadline {
                 None => self.changed.wait(&mut state),
                 Some(deadline) => {
                     let is_late = self.changed.wait_until(&mut state, deadline).timed_out();
-                    if is_late && state.letters.is_empty() && state.missed.is_none() && !state.is_closed {
-                        return Found::Nothing;
+                    if is_late && state.notifications.is_empty() && state.missed.is_none() && !state.is_closed {
+                        return InboxRead::TimedOut;
                     }
                 }
             }
@@ -134,10 +136,10 @@ impl<T> Inbox<T> {
     }
 }
 
-impl<T> State<T> {
-    fn forget(&mut self, after: Sequence) {
+impl<T> InboxState<T> {
+    fn drop_all(&mut self, after: Sequence) {
         self.missed = Some(self.missed.map_or(after, |missed| missed.min(after)));
-        self.letters.clear();
+        self.notifications.clear();
         self.byte_count = 0;
     }
 }
@@ -149,59 +151,61 @@ mod tests {
 
     use super::*;
 
-    fn letter(sequence: u64, byte_count: usize) -> Letter<u64> {
+    fn notification(sequence: u64, byte_count: usize) -> Notification<u64> {
         let (after, sequence) = (Sequence::new(sequence - 1), Sequence::new(sequence));
-        Letter { after, sequence, items: vec![sequence.get()], byte_count }
+        Notification { after, sequence, items: vec![sequence.get()], byte_count }
     }
 
-    fn now<T>(inbox: &Inbox<T>) -> Found<T> {
-        inbox.take(Some(Instant::now()))
+    fn now<T>(inbox: &Inbox<T>) -> InboxRead<T> {
+        inbox.read(Some(Instant::now()))
     }
 
     #[test]
-    fn letters_come_in_order_until_it_is_closed() {
+    fn notifications_are_read_in_order_until_closed() {
         let inbox = Inbox::new();
-        assert!(matches!(now(&inbox), Found::Nothing));
-        inbox.put(letter(1, 10));
-        inbox.put(letter(2, 10));
+        assert!(matches!(now(&inbox), InboxRead::TimedOut));
+        inbox.push(notification(1, 10));
+        inbox.push(notification(2, 10));
         inbox.close();
         for sequence in 1..=2 {
-            assert!(matches!(now(&inbox), Found::Letter(letter) if letter.sequence.get() == sequence));
+            assert!(
+                matches!(now(&inbox), InboxRead::Notification(notification) if notification.sequence.get() == sequence)
+            );
         }
-        assert!(matches!(now(&inbox), Found::Closed));
+        assert!(matches!(now(&inbox), InboxRead::Closed));
     }
 
     #[test]
-    fn whoever_waits_elsewhere_is_told() {
-        let (inbox, told) = (Inbox::new(), Arc::new(AtomicUsize::new(0)));
-        let count = |expected| assert_eq!(told.load(Ordering::Relaxed), expected);
-        inbox.put(letter(1, 10));
-        let counted = told.clone();
+    fn callback_is_called_on_every_event() {
+        let (inbox, calls) = (Inbox::new(), Arc::new(AtomicUsize::new(0)));
+        let count = |expected| assert_eq!(calls.load(Ordering::Relaxed), expected);
+        inbox.push(notification(1, 10));
+        let counter = calls.clone();
         inbox.notify(Box::new(move || {
-            counted.fetch_add(1, Ordering::Relaxed);
+            counter.fetch_add(1, Ordering::Relaxed);
         }));
         count(1);
-        inbox.put(letter(2, 10));
-        inbox.miss(Sequence::new(2));
+        inbox.push(notification(2, 10));
+        inbox.mark_missed(Sequence::new(2));
         inbox.close();
         count(4);
     }
 
     #[test]
-    fn a_full_inbox_says_from_where_to_look() {
+    fn full_inbox_reports_where_to_catch_up() {
         let inbox = Inbox::new();
-        inbox.put(letter(5, 10));
-        assert!(matches!(now(&inbox), Found::Letter(_)));
-        inbox.put(letter(7, BYTES_MAX / 2));
-        inbox.put(letter(8, BYTES_MAX / 2));
-        inbox.put(letter(9, 10));
-        inbox.put(letter(10, 10));
-        assert!(matches!(now(&inbox), Found::Missed(after) if after.get() == 6));
-        inbox.put(letter(11, 2 * BYTES_MAX));
-        assert!(matches!(now(&inbox), Found::Letter(letter) if letter.sequence.get() == 11));
-        inbox.put(letter(12, 10));
-        inbox.miss(Sequence::new(12));
-        assert!(matches!(now(&inbox), Found::Missed(after) if after.get() == 11));
-        assert!(matches!(now(&inbox), Found::Nothing));
+        inbox.push(notification(5, 10));
+        assert!(matches!(now(&inbox), InboxRead::Notification(_)));
+        inbox.push(notification(7, BYTES_MAX / 2));
+        inbox.push(notification(8, BYTES_MAX / 2));
+        inbox.push(notification(9, 10));
+        inbox.push(notification(10, 10));
+        assert!(matches!(now(&inbox), InboxRead::Missed(after) if after.get() == 6));
+        inbox.push(notification(11, 2 * BYTES_MAX));
+        assert!(matches!(now(&inbox), InboxRead::Notification(notification) if notification.sequence.get() == 11));
+        inbox.push(notification(12, 10));
+        inbox.mark_missed(Sequence::new(12));
+        assert!(matches!(now(&inbox), InboxRead::Missed(after) if after.get() == 11));
+        assert!(matches!(now(&inbox), InboxRead::TimedOut));
     }
 }

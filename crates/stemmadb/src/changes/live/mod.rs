@@ -1,17 +1,17 @@
-//! What changes in the answer to a query? A watch gives the answer once, and then each transaction's difference to it. And what
-//! changes at some paths? A subscription tells of each.
+//! Live queries and path subscriptions. A [`Watch`] returns a query's result once, and then the difference that each
+//! transaction makes; a [`PathSubscription`] returns the values that changed at matching paths.
 //!
 //! ```text
-//! writer ─ publisher ─ hub ─ router: whom can the document concern?
-//!                       └─ watcher: does it? ─ inbox (bounded) ─ watch: what is new? ─ delta
-//!                                                              └ path subscription ─ change
+//! writer ─ publisher ─ hub ─ router: which watchers may the document concern?
+//!                       └─ watcher: does it match? ─ inbox (bounded) ─ watch: what changed? ─ delta
+//!                                                                   └ path subscription ─ change
 //! ```
 //!
-//! Invariants: the deltas that were read, applied in order, give the answer at the sequence of the last; a transaction is in one
-//! delta or in none; nothing that was published after a watch began is missing, however slow its reader.
+//! Invariants: applying the deltas in order gives the query's result at the sequence of the last one; a transaction is
+//! in one delta or in none; nothing published after a watch began is missing, however slow its reader.
 //!
-//! Concurrency: the hub's side runs on the writer's thread after its transaction was published, holds no lock of the store, and
-//! never waits for a reader. A watch is read by one thread.
+//! Concurrency: the hub's side runs on the writer's thread after its transaction was published, holds no lock of the
+//! store, and never waits for a reader. A watch is read by one thread.
 
 mod delta;
 mod hub;
@@ -22,11 +22,11 @@ mod ranges;
 mod router;
 mod watch;
 
-pub use delta::{Delta, Event};
+pub use delta::{Delta, DeltaEvent};
 pub(crate) use hub::Hub;
 pub use paths::{PathChange, PathSubscription};
 pub use pattern::PathEvent;
-pub use watch::{Suspended, Watch};
+pub use watch::{SuspendedWatch, Watch};
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
-//! Reading what changes at some paths of the documents.
+//! Path subscriptions: changes of the values at matching paths, as they are published.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::hub::{Hub, Watcher, WatcherNumber};
-use super::inbox::{Found, Inbox, Letter};
+use super::inbox::{Inbox, InboxRead, Notification};
 use super::pattern::{PathEvent, Patterns};
 use crate::document::Document;
 use crate::engine::Store;
@@ -14,54 +14,66 @@ use crate::read::Snapshot;
 use crate::revision::{DocumentId, Sequence};
 use crate::{Error, Result};
 
-/// Each change of a value whose path matches one of some patterns, as it is published.
+/// Streams each change of a value whose path matches one of several patterns, as it is published.
 ///
-/// Begin with [`Database::subscribe_paths`](crate::Database::subscribe_paths), which says what a pattern matches. Costs at most a mebibyte (or one
-/// transaction) of what was not read yet. Dropping it ends it.
+/// Create one with [`Database::subscribe_paths`](crate::Database::subscribe_paths), which defines the pattern syntax.
+/// Memory: at most one mebibyte (or one transaction) of unread changes. Dropping it ends the subscription.
+///
+/// ```
+/// # use stemmadb::{Database, PathEvent};
+/// # fn main() -> stemmadb::Result<()> {
+/// let db = Database::in_memory();
+/// let mut changes = db.subscribe_paths(["status"])?;
+/// db.insert("order-1", &serde_json::json!({"status": "new"}))?;
+/// let change = changes.next_change()?.expect("the database is open");
+/// assert_eq!(change.paths, [PathEvent::Added("status".into())]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct PathSubscription {
     store: Weak<Store>,
     hub: Arc<Hub>,
     number: WatcherNumber,
     subscriber: Arc<Subscriber>,
     position: Sequence,
-    /// Read and not handed out yet, the next one last.
+    /// Changes to return, the next one last.
     ready: Vec<PathChange>,
-    /// What is to be looked up: what this snapshot has after the sequence.
+    /// The reader has to catch up with what this snapshot contains after the sequence.
     missed: Option<(Sequence, Snapshot)>,
 }
 
-/// A document whose values at some paths changed.
+/// A document whose values at matching paths changed. See [`PathSubscription`] for an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathChange {
-    /// The last sequence of the transaction that changed it.
+    /// The last sequence of the transaction that changed the document.
     pub sequence: Sequence,
-    /// The document's id.
+    /// Id of the document.
     pub id: DocumentId,
-    /// The document as it is now; none if it was deleted.
+    /// The document after the change; `None` if it was deleted.
     pub document: Option<Document>,
-    /// What happened at which path, in order; the first thousand of each pattern. Empty if the reader was so slow that it is not known any more:
-    /// the document was written, and a value may have changed.
+    /// The changed paths in order, at most the first thousand of each pattern. Empty if the reader was too slow for the
+    /// individual changes to be known: the document was written, and a value may have changed.
     pub paths: Vec<PathEvent>,
 }
 
 struct Subscriber {
     patterns: Patterns,
-    inbox: Inbox<Edited>,
+    inbox: Inbox<ChangedDocument>,
 }
 
-/// A document with at least one change to tell.
-struct Edited {
+/// A document with at least one matching change.
+struct ChangedDocument {
     id: DocumentId,
     old: Option<Document>,
     new: Option<Document>,
 }
 
-/// Paths told of one document, for each pattern.
+/// Maximum number of changed paths reported per document and pattern.
 const PATHS_MAX: usize = 1_000;
-/// Events looked up at once.
+/// Events looked up in one call.
 const BATCH_COUNT: usize = 256;
-/// What a letter's item costs beside the documents.
-const EDITED_BYTES: usize = 128;
+/// Memory overhead of an item besides its documents, in bytes.
+const ITEM_OVERHEAD_BYTES: usize = 128;
 
 impl PathSubscription {
     pub(crate) fn new<P: AsRef<str>>(
@@ -76,20 +88,21 @@ impl PathSubscription {
         Ok(PathSubscription { store, hub, number, subscriber, position, ready: Vec::new(), missed: None })
     }
 
-    /// The next change, waiting for it as long as it takes; none once the database is closed and everything was read.
+    /// Returns the next change, blocking until there is one; `None` once the database is closed and everything was
+    /// read.
     ///
     /// # Errors
-    /// `Corrupt` if stored bytes are damaged; `Closed` if the database was closed before this subscription had caught up.
+    /// `Corrupt` if stored bytes are damaged; `Closed` if the database was closed before this subscription caught up.
     pub fn next_change(&mut self) -> Result<Option<PathChange>> {
         self.next_until(None)
     }
 
-    /// The next change, waiting at most this long; none if there was none, or the database is closed.
+    /// Returns the next change, waiting at most `timeout`; `None` after the timeout, or if the database is closed.
     ///
     /// # Errors
     /// As [`PathSubscription::next_change`].
-    pub fn next_within(&mut self, patience: Duration) -> Result<Option<PathChange>> {
-        self.next_until(Some(Instant::now() + patience))
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<PathChange>> {
+        self.next_until(Some(Instant::now() + timeout))
     }
 
     fn next_until(&mut self, deadline: Option<Instant>) -> Result<Option<PathChange>> {
@@ -101,33 +114,33 @@ impl PathSubscription {
                 self.catch_up(after, &snapshot)?;
                 continue;
             }
-            match self.subscriber.inbox.take(deadline) {
-                Found::Letter(letter) => self.open(letter)?,
-                Found::Missed(after) => {
+            match self.subscriber.inbox.read(deadline) {
+                InboxRead::Notification(notification) => self.enqueue(notification)?,
+                InboxRead::Missed(after) => {
                     let store = self.store.upgrade().ok_or_else(|| {
                         Error::closed("the database was closed before this subscription had caught up")
                     })?;
-                    let snapshot = store.snapshot().inspect_err(|_| self.subscriber.inbox.miss(after))?;
+                    let snapshot = store.snapshot().inspect_err(|_| self.subscriber.inbox.mark_missed(after))?;
                     self.missed = Some((after.max(self.position), snapshot));
                 }
-                Found::Nothing | Found::Closed => return Ok(None),
+                InboxRead::TimedOut | InboxRead::Closed => return Ok(None),
             }
         }
     }
 
-    fn open(&mut self, letter: Letter<Edited>) -> Result<()> {
-        if letter.sequence <= self.position {
+    fn enqueue(&mut self, notification: Notification<ChangedDocument>) -> Result<()> {
+        if notification.sequence <= self.position {
             return Ok(());
         }
-        self.position = letter.sequence;
-        for Edited { id, old, new } in letter.items.into_iter().rev() {
-            let paths = self.subscriber.touched(&id, old.as_ref(), new.as_ref(), PATHS_MAX)?;
-            self.ready.push(PathChange { sequence: letter.sequence, id, document: new, paths });
+        self.position = notification.sequence;
+        for ChangedDocument { id, old, new } in notification.items.into_iter().rev() {
+            let paths = self.subscriber.changed_paths(&id, old.as_ref(), new.as_ref(), PATHS_MAX)?;
+            self.ready.push(PathChange { sequence: notification.sequence, id, document: new, paths });
         }
         Ok(())
     }
 
-    /// Makes ready some of the documents that were written after `after`.
+    /// Queues the next batch of documents that were written after `after`.
     fn catch_up(&mut self, after: Sequence, snapshot: &Snapshot) -> Result<()> {
         if after >= snapshot.sequence() {
             self.position = self.position.max(snapshot.sequence());
@@ -138,7 +151,7 @@ impl PathSubscription {
         let mut changes = Vec::new();
         for (sequence, number) in found.events {
             let Some(state) = snapshot.state(number)? else { continue };
-            if self.subscriber.patterns.may_mean(state.id.as_str()) {
+            if self.subscriber.patterns.may_match_id(state.id.as_str()) {
                 let document = if state.is_live() { Some(snapshot.winner(&state)?) } else { None };
                 changes.push(PathChange { sequence, id: state.id.clone(), document, paths: Vec::new() });
             }
@@ -166,7 +179,7 @@ impl Iterator for PathSubscription {
 }
 
 impl Subscriber {
-    fn touched(
+    fn changed_paths(
         &self,
         id: &DocumentId,
         old: Option<&Document>,
@@ -175,14 +188,14 @@ impl Subscriber {
     ) -> Result<Vec<PathEvent>> {
         let old = old.map(Document::packed).transpose()?;
         let new = new.map(Document::packed).transpose()?;
-        self.patterns.touched(id.as_str(), old, new, limit)
+        self.patterns.changed_paths(id.as_str(), old, new, limit)
     }
 
-    /// The document as a letter says it; none if no path that is meant changed.
-    fn look(&self, written: &Written) -> Result<Option<Edited>> {
+    /// Returns the document if a value at a matching path changed.
+    fn evaluate(&self, written: &Written) -> Result<Option<ChangedDocument>> {
         let Written { id, old, new, .. } = written;
-        let is_touched = !self.touched(id, old.as_ref(), new.as_ref(), 1)?.is_empty();
-        Ok(is_touched.then(|| Edited { id: id.clone(), old: old.clone(), new: new.clone() }))
+        let is_changed = !self.changed_paths(id, old.as_ref(), new.as_ref(), 1)?.is_empty();
+        Ok(is_changed.then(|| ChangedDocument { id: id.clone(), old: old.clone(), new: new.clone() }))
     }
 }
 
@@ -191,22 +204,24 @@ impl Watcher for Subscriber {
         self.patterns.clues()
     }
 
-    fn tell(&self, transaction: &Published, documents: &mut dyn Iterator<Item = &Written>) {
-        let edited: Result<Vec<Edited>> = documents.filter_map(|written| self.look(written).transpose()).collect();
+    fn notify_transaction(&self, transaction: &Published, documents: &mut dyn Iterator<Item = &Written>) {
+        let changed: Result<Vec<ChangedDocument>> =
+            documents.filter_map(|written| self.evaluate(written).transpose()).collect();
         let Published { after, sequence, .. } = *transaction;
-        match edited {
+        match changed {
             Ok(items) if items.is_empty() => {}
             Ok(items) => {
                 let bytes = |document: &Option<Document>| document.as_ref().map_or(0, Document::byte_count);
-                let byte_count = items.iter().map(|it| EDITED_BYTES + bytes(&it.old) + bytes(&it.new)).sum();
-                self.inbox.put(Letter { after, sequence, items, byte_count });
+                let byte_count =
+                    items.iter().map(|item| ITEM_OVERHEAD_BYTES + bytes(&item.old) + bytes(&item.new)).sum();
+                self.inbox.push(Notification { after, sequence, items, byte_count });
             }
-            Err(_) => self.inbox.miss(after),
+            Err(_) => self.inbox.mark_missed(after),
         }
     }
 
-    fn miss(&self, after: Sequence) {
-        self.inbox.miss(after);
+    fn mark_missed(&self, after: Sequence) {
+        self.inbox.mark_missed(after);
     }
 
     fn close(&self) {

@@ -1,9 +1,9 @@
-//! Patterns over paths, as MQTT writes them over topics, and what of them a change of a document touches.
+//! MQTT-style patterns over document paths, and the matching paths that a change of a document affects.
 //!
-//! A path's levels are the names from the document down, fields by name and array elements by position from 0. The path `_id`
-//! goes on with the parts of the id between slashes, so `_id/orders/+` is every document of an id like `orders/17`. In a
-//! pattern `+` is any one level, and `#`, which is the last, is the value there and everything within it. A backslash takes the
-//! meaning from a slash, a plus, a number sign or a backslash.
+//! A path's levels are the names from the document down: fields by name, array elements by position from 0. The path
+//! `_id` continues with the parts of the id between slashes, so `_id/orders/+` matches every document with an id like
+//! `orders/17`. In a pattern, `+` matches any one level; `#`, which must be the last level, matches the value there and
+//! everything within it. A backslash escapes a slash, a plus, a number sign or a backslash.
 
 use hashbrown::HashMap;
 
@@ -11,7 +11,7 @@ use crate::query::{Clue, Clues};
 use crate::value::{Kind, Packed, PackedArray, PackedObject, PackedValue, Path, array_position};
 use crate::{Error, Result};
 
-/// Some patterns; what any of them matches is meant.
+/// A set of patterns; a path matches if any of them matches.
 #[derive(Debug, Clone)]
 pub(super) struct Patterns {
     patterns: Vec<Pattern>,
@@ -20,7 +20,7 @@ pub(super) struct Patterns {
 
 #[derive(Debug, Clone)]
 struct Pattern {
-    /// Whether the levels are of the id.
+    /// Whether the levels are those of the id.
     is_id: bool,
     levels: Vec<Level>,
 }
@@ -34,19 +34,19 @@ enum Level {
     Rest,
 }
 
-/// A value that is not what it was.
+/// A path whose value changed. See [`PathSubscription`](crate::PathSubscription) for an example.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathEvent {
-    /// There was nothing at this path.
+    /// The path had no value before.
     Added(String),
-    /// There was another value at this path.
+    /// The path had another value before.
     Changed(String),
-    /// There is nothing at this path any more.
+    /// The path no longer has a value.
     Removed(String),
 }
 
 impl PathEvent {
-    /// Where: as in a pattern, with backslashes where they are needed.
+    /// The path in pattern syntax, with backslash escapes where needed.
     pub fn path(&self) -> &str {
         match self {
             PathEvent::Added(path) | PathEvent::Changed(path) | PathEvent::Removed(path) => path,
@@ -54,15 +54,15 @@ impl PathEvent {
     }
 }
 
-/// How many patterns one subscription may have, and how many levels a pattern.
+/// Maximum number of patterns in a subscription, and of levels in a pattern.
 const PATTERNS_MAX: usize = 1_000;
 const LEVELS_MAX: usize = 128;
 
 impl Patterns {
-    /// Reads patterns.
+    /// Parses patterns.
     ///
     /// # Errors
-    /// `Invalid`, naming the pattern that is wrong.
+    /// `Invalid`, naming the malformed pattern.
     pub(super) fn parse<P: AsRef<str>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
         let patterns: Vec<Pattern> =
             patterns.into_iter().map(|text| Pattern::parse(text.as_ref())).collect::<Result<_>>()?;
@@ -74,39 +74,39 @@ impl Patterns {
         Ok(Patterns { patterns, clues: clues.into_iter().collect() })
     }
 
-    /// What a document shows, before or after, that a pattern can match.
+    /// Conditions of which a document fulfills at least one, before or after a change, if a pattern can match.
     pub(super) fn clues(&self) -> &[Clues] {
         &self.clues
     }
 
-    /// Whether a document of this id can be meant, whatever is in it.
-    pub(super) fn may_mean(&self, id: &str) -> bool {
-        self.patterns.iter().any(|pattern| !pattern.is_id || pattern.means_id(id))
+    /// Whether a document with this id can match, whatever its content.
+    pub(super) fn may_match_id(&self, id: &str) -> bool {
+        self.patterns.iter().any(|pattern| !pattern.is_id || pattern.matches_id(id))
     }
 
-    /// What was touched, each path once, in order; at most about `limit` paths of each pattern.
+    /// Returns the affected paths, each once, in order; at most about `limit` of each pattern.
     ///
     /// # Errors
-    /// `Corrupt` if bytes are damaged.
-    pub(super) fn touched(
+    /// `Corrupt` if the documents' bytes are damaged.
+    pub(super) fn changed_paths(
         &self,
         id: &str,
         old: Option<PackedValue<'_>>,
         new: Option<PackedValue<'_>>,
         limit: usize,
     ) -> Result<Vec<PathEvent>> {
-        let mut touched = Touched { events: Vec::new(), limit };
+        let mut diff = PathDiff { events: Vec::new(), limit };
         for pattern in &self.patterns {
-            touched.limit = touched.events.len() + limit;
+            diff.limit = diff.events.len() + limit;
             match pattern.is_id {
-                true if pattern.means_id(id) => touched.note(&Trail::Start("_id"), old.is_some(), new.is_some()),
+                true if pattern.matches_id(id) => diff.record(&Trail::Start("_id"), old.is_some(), new.is_some()),
                 true => {}
-                false => touched.compare(&pattern.levels, &Trail::Root, old, new)?,
+                false => diff.compare(&pattern.levels, &Trail::Root, old, new)?,
             }
         }
-        touched.events.sort_unstable();
-        touched.events.dedup();
-        Ok(touched.events)
+        diff.events.sort_unstable();
+        diff.events.dedup();
+        Ok(diff.events)
     }
 }
 
@@ -154,7 +154,7 @@ impl Pattern {
         Ok(Pattern { is_id, levels })
     }
 
-    fn means_id(&self, id: &str) -> bool {
+    fn matches_id(&self, id: &str) -> bool {
         let mut parts = id.split('/');
         for level in &self.levels {
             match (level, parts.next()) {
@@ -167,7 +167,7 @@ impl Pattern {
         parts.next().is_none()
     }
 
-    /// Something that is there wherever the pattern matches; none if there is no telling.
+    /// A condition that holds for every document the pattern matches; `None` if there is none.
     fn clue(&self) -> Option<Clue> {
         let names = self.levels.iter().map_while(|level| match level {
             Level::Name(name) => Some(name.as_str()),
@@ -177,12 +177,12 @@ impl Pattern {
             let names: Vec<&str> = names.collect();
             return (names.len() == self.levels.len()).then(|| Clue::Id(names.join("/")));
         }
-        // A path has no empty names.
+        // A `Path` can't contain empty names.
         Path::new(names.take_while(|name| !name.is_empty())).ok().map(Clue::Present)
     }
 }
 
-/// The way from the document to a value.
+/// The path from the document to a value.
 enum Trail<'a> {
     Root,
     Start(&'a str),
@@ -212,20 +212,20 @@ impl Trail<'_> {
     }
 }
 
-/// What was found so far.
-struct Touched {
+/// The path events found so far.
+struct PathDiff {
     events: Vec<PathEvent>,
     limit: usize,
 }
 
-type Maybe<'a> = Option<PackedValue<'a>>;
+type OptionalValue<'a> = Option<PackedValue<'a>>;
 
-impl Touched {
+impl PathDiff {
     fn is_full(&self) -> bool {
         self.events.len() >= self.limit
     }
 
-    fn note(&mut self, trail: &Trail<'_>, was: bool, is: bool) {
+    fn record(&mut self, trail: &Trail<'_>, was: bool, is: bool) {
         let mut path = String::new();
         trail.write(&mut path);
         match (was, is) {
@@ -236,7 +236,13 @@ impl Touched {
         }
     }
 
-    fn compare(&mut self, levels: &[Level], trail: &Trail<'_>, old: Maybe<'_>, new: Maybe<'_>) -> Result<()> {
+    fn compare(
+        &mut self,
+        levels: &[Level],
+        trail: &Trail<'_>,
+        old: OptionalValue<'_>,
+        new: OptionalValue<'_>,
+    ) -> Result<()> {
         if (old.is_none() && new.is_none()) || self.is_full() {
             return Ok(());
         }
@@ -247,9 +253,9 @@ impl Touched {
         }
         match levels.split_first() {
             None => {
-                let is_same = matches!((old, new), (Some(old), Some(new)) if same(old, new)?);
-                if !is_same {
-                    self.note(trail, old.is_some(), new.is_some());
+                let is_equal = matches!((old, new), (Some(old), Some(new)) if equal_values(old, new)?);
+                if !is_equal {
+                    self.record(trail, old.is_some(), new.is_some());
                 }
                 Ok(())
             }
@@ -262,24 +268,36 @@ impl Touched {
         }
     }
 
-    /// `#`: a value that holds nothing is told itself, one that holds others by them.
-    fn compare_rest(&mut self, levels: &[Level], trail: &Trail<'_>, old: Maybe<'_>, new: Maybe<'_>) -> Result<()> {
+    /// `#`: an empty container or scalar is reported itself; a container with content is reported through its children.
+    fn compare_rest(
+        &mut self,
+        levels: &[Level],
+        trail: &Trail<'_>,
+        old: OptionalValue<'_>,
+        new: OptionalValue<'_>,
+    ) -> Result<()> {
         let (was_leaf, is_leaf) = (is_leaf(old)?, is_leaf(new)?);
-        let is_told = match (old, new) {
-            (Some(old), Some(new)) if was_leaf && is_leaf => !same(old, new)?,
-            // From {} to {"a": 1}, only what is within is new.
+        let is_reported = match (old, new) {
+            (Some(old), Some(new)) if was_leaf && is_leaf => !equal_values(old, new)?,
+            // From {} to {"a": 1}, only the content is new.
             (Some(old), Some(new)) => (was_leaf || is_leaf) && old.kind() != new.kind(),
             _ => was_leaf || is_leaf,
         };
-        if is_told {
-            self.note(trail, old.is_some(), new.is_some());
+        if is_reported {
+            self.record(trail, old.is_some(), new.is_some());
         }
         self.compare_children(levels, trail, old, new)
     }
 
-    /// Each child of one or the other, by name: an element's is its position.
-    fn compare_children(&mut self, levels: &[Level], trail: &Trail<'_>, old: Maybe<'_>, new: Maybe<'_>) -> Result<()> {
-        let (old, new) = (Children::of(old)?, Children::of(new)?);
+    /// Compares each child of either value by name; the name of an array element is its position.
+    fn compare_children(
+        &mut self,
+        levels: &[Level],
+        trail: &Trail<'_>,
+        old: OptionalValue<'_>,
+        new: OptionalValue<'_>,
+    ) -> Result<()> {
+        let (old, new) = (Children::new(old)?, Children::new(new)?);
         old.each(|name, child| {
             self.compare(levels, &Trail::Child(trail, name), Some(child), new.get(name)?)?;
             Ok(!self.is_full())
@@ -293,17 +311,17 @@ impl Touched {
     }
 }
 
-/// What is within a value, by name.
+/// The children of a value, by name.
 enum Children<'a> {
     None,
     Elements(PackedArray<'a>),
     Fields(PackedObject<'a>),
-    /// Fields of an object that carries its names, which would have to be searched each time.
+    /// Fields of an object without a shape; a name lookup would have to search them each time.
     ByName(PackedObject<'a>, HashMap<&'a str, PackedValue<'a>>),
 }
 
 impl<'a> Children<'a> {
-    fn of(value: Maybe<'a>) -> Result<Self> {
+    fn new(value: OptionalValue<'a>) -> Result<Self> {
         Ok(match value.map(PackedValue::read).transpose()? {
             Some(Packed::Array(elements)) => Children::Elements(elements),
             Some(Packed::Object(object)) if object.shape().is_some() => Children::Fields(object),
@@ -312,7 +330,7 @@ impl<'a> Children<'a> {
         })
     }
 
-    fn get(&self, name: &str) -> Result<Maybe<'a>> {
+    fn get(&self, name: &str) -> Result<OptionalValue<'a>> {
         match self {
             Children::None => Ok(None),
             Children::Elements(elements) => array_position(name).map_or(Ok(None), |position| elements.get(position)),
@@ -321,7 +339,7 @@ impl<'a> Children<'a> {
         }
     }
 
-    /// Visits each child, until `visit` says false.
+    /// Calls `visit` for each child until it returns false.
     fn each(&self, mut visit: impl FnMut(&str, PackedValue<'a>) -> Result<bool>) -> Result<()> {
         match self {
             Children::None => {}
@@ -353,12 +371,12 @@ impl<'a> Children<'a> {
     }
 }
 
-fn child<'a>(value: Maybe<'a>, name: &str) -> Result<Maybe<'a>> {
+fn child<'a>(value: OptionalValue<'a>, name: &str) -> Result<OptionalValue<'a>> {
     value.map_or(Ok(None), |value| value.child(name))
 }
 
-/// Whether nothing is within the value; false if there is no value.
-fn is_leaf(value: Maybe<'_>) -> Result<bool> {
+/// Whether a value has no children; false if there is no value.
+fn is_leaf(value: OptionalValue<'_>) -> Result<bool> {
     Ok(match value.map(PackedValue::read).transpose()? {
         None => false,
         Some(Packed::Array(elements)) => elements.len() == 0,
@@ -367,26 +385,26 @@ fn is_leaf(value: Maybe<'_>) -> Result<bool> {
     })
 }
 
-/// Whether two values are equal, whatever the order of fields: how they are packed may differ all the same.
-fn same(one: PackedValue<'_>, other: PackedValue<'_>) -> Result<bool> {
+/// Whether two values are equal irrespective of field order. Equal values may be packed differently.
+fn equal_values(one: PackedValue<'_>, other: PackedValue<'_>) -> Result<bool> {
     if one.bytes() == other.bytes() {
         return Ok(true);
     }
     if one.kind() != other.kind() || !matches!(one.kind(), Kind::Array | Kind::Object) {
         return Ok(false);
     }
-    let (one, other) = (Children::of(Some(one))?, Children::of(Some(other))?);
-    let mut is_same = one.len() == other.len();
-    if is_same {
+    let (one, other) = (Children::new(Some(one))?, Children::new(Some(other))?);
+    let mut is_equal = one.len() == other.len();
+    if is_equal {
         one.each(|name, child| {
-            is_same = match other.get(name)? {
-                Some(counterpart) => same(child, counterpart)?,
+            is_equal = match other.get(name)? {
+                Some(counterpart) => equal_values(child, counterpart)?,
                 None => false,
             };
-            Ok(is_same)
+            Ok(is_equal)
         })?;
     }
-    Ok(is_same)
+    Ok(is_equal)
 }
 
 #[cfg(test)]
@@ -394,7 +412,7 @@ mod tests {
     use super::*;
     use crate::value::{Shapes, Value, pack};
 
-    fn touched(patterns: &[&str], id: &str, old: &str, new: &str) -> String {
+    fn changed_paths(patterns: &[&str], id: &str, old: &str, new: &str) -> String {
         let shapes = Shapes::new();
         let packed = |text: &str| {
             let value = (!text.is_empty()).then(|| Value::parse(text.as_bytes()).unwrap())?;
@@ -405,7 +423,7 @@ mod tests {
         let (old, new) = (packed(old), packed(new));
         let old = old.as_deref().map(|bytes| PackedValue::new(bytes, &shapes).unwrap());
         let new = new.as_deref().map(|bytes| PackedValue::new(bytes, &shapes).unwrap());
-        let events = Patterns::parse(patterns).unwrap().touched(id, old, new, 1_000).unwrap();
+        let events = Patterns::parse(patterns).unwrap().changed_paths(id, old, new, 1_000).unwrap();
         let shown = events.iter().map(|event| match event {
             PathEvent::Added(path) => format!("+{path}"),
             PathEvent::Changed(path) => format!("~{path}"),
@@ -415,51 +433,51 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_matches_the_path_of_a_value() {
+    fn pattern_matches_paths_of_changed_values() {
         let (old, new) =
             (r#"{"orders": {"1": {"status": "new", "n": 1}}}"#, r#"{"orders": {"1": {"status": "paid", "n": 1}}}"#);
         for pattern in ["orders/1/status", "orders/+/status", "+/+/+", "orders/#", "#", "orders/1/status/#"] {
-            assert_eq!(touched(&[pattern], "d", old, new), "~orders/1/status", "{pattern}");
+            assert_eq!(changed_paths(&[pattern], "d", old, new), "~orders/1/status", "{pattern}");
         }
-        assert_eq!(touched(&["orders/+", "orders"], "d", old, new), "~orders ~orders/1");
+        assert_eq!(changed_paths(&["orders/+", "orders"], "d", old, new), "~orders ~orders/1");
         for pattern in ["orders/2/status", "orders/+/n", "+", "status", "orders/+/status/+", "_id/orders"] {
             let expected = if pattern == "+" { "~orders" } else { "" };
-            assert_eq!(touched(&[pattern], "d", old, new), expected, "{pattern}");
+            assert_eq!(changed_paths(&[pattern], "d", old, new), expected, "{pattern}");
         }
     }
 
     #[test]
-    fn values_come_and_go() {
-        assert_eq!(touched(&["#"], "d", "", r#"{"a": {"b": 1, "c": []}}"#), "+a/b +a/c");
-        assert_eq!(touched(&["#"], "d", r#"{"a": {"b": 1}}"#, ""), "-a/b");
-        assert_eq!(touched(&["a"], "d", "", r#"{"a": {"b": 1}}"#), "+a");
-        assert_eq!(touched(&["#"], "d", r#"{"a": 1}"#, r#"{"a": {"b": 1}}"#), "+a/b ~a");
-        assert_eq!(touched(&["#"], "d", r#"{"a": {}}"#, r#"{"a": {"b": 1}}"#), "+a/b");
-        assert_eq!(touched(&["#"], "d", r#"{"a": [1, 2]}"#, r#"{"a": [1, 3, 4]}"#), "+a/2 ~a/1");
-        assert_eq!(touched(&["a/+"], "d", r#"{"a": [1, 2]}"#, r#"{"a": {"0": 1, "1": 3}}"#), "~a/1");
-        assert_eq!(touched(&["a", "#"], "d", r#"{"a": {"b": 1, "c": 2}}"#, r#"{"a": {"c": 2, "b": 1}}"#), "");
-        assert_eq!(touched(&["a"], "d", r#"{"a": 1}"#, r#"{"a": 1.0}"#), "~a");
+    fn added_and_removed_values_are_reported() {
+        assert_eq!(changed_paths(&["#"], "d", "", r#"{"a": {"b": 1, "c": []}}"#), "+a/b +a/c");
+        assert_eq!(changed_paths(&["#"], "d", r#"{"a": {"b": 1}}"#, ""), "-a/b");
+        assert_eq!(changed_paths(&["a"], "d", "", r#"{"a": {"b": 1}}"#), "+a");
+        assert_eq!(changed_paths(&["#"], "d", r#"{"a": 1}"#, r#"{"a": {"b": 1}}"#), "+a/b ~a");
+        assert_eq!(changed_paths(&["#"], "d", r#"{"a": {}}"#, r#"{"a": {"b": 1}}"#), "+a/b");
+        assert_eq!(changed_paths(&["#"], "d", r#"{"a": [1, 2]}"#, r#"{"a": [1, 3, 4]}"#), "+a/2 ~a/1");
+        assert_eq!(changed_paths(&["a/+"], "d", r#"{"a": [1, 2]}"#, r#"{"a": {"0": 1, "1": 3}}"#), "~a/1");
+        assert_eq!(changed_paths(&["a", "#"], "d", r#"{"a": {"b": 1, "c": 2}}"#, r#"{"a": {"c": 2, "b": 1}}"#), "");
+        assert_eq!(changed_paths(&["a"], "d", r#"{"a": 1}"#, r#"{"a": 1.0}"#), "~a");
     }
 
     #[test]
-    fn ids_are_levels_too() {
-        assert_eq!(touched(&["_id/orders/+"], "orders/17", "", "{}"), "+_id");
-        assert_eq!(touched(&["_id/#"], "orders/17", "{}", r#"{"a": 1}"#), "~_id");
-        assert_eq!(touched(&["_id/orders/17"], "orders/17", "{}", ""), "-_id");
-        assert_eq!(touched(&["_id/orders", "_id/orders/+/+", "_id"], "orders/17", "", "{}"), "");
+    fn id_patterns_match_parts_of_the_id() {
+        assert_eq!(changed_paths(&["_id/orders/+"], "orders/17", "", "{}"), "+_id");
+        assert_eq!(changed_paths(&["_id/#"], "orders/17", "{}", r#"{"a": 1}"#), "~_id");
+        assert_eq!(changed_paths(&["_id/orders/17"], "orders/17", "{}", ""), "-_id");
+        assert_eq!(changed_paths(&["_id/orders", "_id/orders/+/+", "_id"], "orders/17", "", "{}"), "");
     }
 
     #[test]
-    fn names_may_hold_anything() {
+    fn special_characters_in_names_are_escaped() {
         let new = r##"{"a/b": 1, "+": 2, "#": 3, "": 4, "\\": 5}"##;
-        assert_eq!(touched(&["#"], "d", "", new), r"+ +\# +\+ +\\ +a\/b");
+        assert_eq!(changed_paths(&["#"], "d", "", new), r"+ +\# +\+ +\\ +a\/b");
         for path in [r"\#", r"\+", r"\\", r"a\/b", ""] {
-            assert_eq!(touched(&[path], "d", "", new), format!("+{path}"));
+            assert_eq!(changed_paths(&[path], "d", "", new), format!("+{path}"));
         }
     }
 
     #[test]
-    fn wrong_patterns_are_refused() {
+    fn malformed_patterns_are_rejected() {
         for pattern in ["a/#/b", "#/+", r"a\"] {
             assert_eq!(Patterns::parse([pattern]).unwrap_err().kind(), crate::ErrorKind::Invalid);
         }

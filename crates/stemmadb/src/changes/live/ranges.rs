@@ -1,36 +1,38 @@
-//! Watchers by ranges of keys: which ranges hold a key?
+//! Interval index of watchers by key range: finds the ranges that contain a key.
 //!
-//! Layout: ranges sorted by their lower bounds, read as a balanced tree (the middle of every part is its root), each with the
-//! place of the largest upper bound in its part. A few newest stand at the end, unsorted, until there are enough to sort anew.
+//! Layout: ranges sorted by lower bound, read as an implicit balanced tree (the middle of every part is its root); each
+//! entry stores the index of the largest upper bound in its part. Recently added ranges are kept unsorted at the end
+//! until there are enough of them to sort everything again.
 //!
-//! The first bytes of every bound lie in the entry itself, and mostly decide: so asking a key seldom looks anywhere else.
+//! Each entry stores the first bytes of its bounds inline; they usually decide a comparison without following a
+//! pointer.
 //!
-//! Cost: a key is asked in the logarithm of the number of ranges, and in the number of those that hold it.
+//! Cost: a lookup takes time logarithmic in the number of ranges, plus the number of ranges found.
 
 use std::cmp::Ordering;
 
 use super::hub::WatcherNumber;
 
-/// A range of keys, from `lower` on and below `upper`, and who wants what is in it.
+/// A range of keys, from `lower` (inclusive) to `upper` (exclusive), and the watcher registered for it.
 #[derive(Debug)]
-struct Entry {
+struct RangeEntry {
     lower: Bound,
     upper: Bound,
-    /// None: it was removed, and its place is not yet.
+    /// `None` if it was removed but its entry was not yet dropped.
     watcher: Option<WatcherNumber>,
-    /// Where the largest upper bound is of the part whose root this is, and its head.
+    /// Index of the largest upper bound within the part whose root this entry is, and that bound's head.
     largest: u32,
     largest_head: u64,
 }
 
-/// A key that a range begins or ends with.
+/// A lower or upper bound of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bound {
     head: u64,
     bytes: Box<[u8]>,
 }
 
-/// The first eight bytes, as a number in the order of bytes.
+/// The first eight bytes as a big-endian number, padded with zeros.
 fn head(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
     let count = bytes.len().min(8);
@@ -44,7 +46,7 @@ impl Bound {
     }
 
     fn compare(&self, (other_head, other): (u64, &[u8])) -> Ordering {
-        // Equal heads may be of bytes that go on, or that end in zeros.
+        // Equal heads can belong to longer keys, or to keys that end in zeros.
         self.head.cmp(&other_head).then_with(|| (*self.bytes).cmp(other))
     }
 }
@@ -52,18 +54,18 @@ impl Bound {
 /// A key with its head.
 type Key<'a> = (u64, &'a [u8]);
 
-/// Ranges and who wants what is in them.
+/// Key ranges and their watchers.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    entries: Vec<Entry>,
-    /// How many entries are sorted, and know the largest.
+    entries: Vec<RangeEntry>,
+    /// Number of leading entries that are sorted and have `largest` set.
     sorted_count: usize,
     /// How many of them were removed.
     removed_count: usize,
 }
 
-/// As many newest ranges are asked one by one, and as many removed ones keep their places; and a share of all, so that sorting
-/// many anew is seldom.
+/// Up to this many entries (plus a share of all entries) may be unsorted or removed before everything is sorted again,
+/// so that large indexes are sorted rarely.
 const DISORDER_COUNT: usize = 64;
 const DISORDER_SHARE: usize = 16;
 
@@ -78,14 +80,15 @@ impl Ranges {
 
     pub(super) fn add(&mut self, watcher: WatcherNumber, lower: &[u8], upper: &[u8]) {
         let (lower, upper) = (Bound::new(lower), Bound::new(upper));
-        self.entries.push(Entry { lower, upper, watcher: Some(watcher), largest: 0, largest_head: 0 });
-        self.settle();
+        self.entries.push(RangeEntry { lower, upper, watcher: Some(watcher), largest: 0, largest_head: 0 });
+        self.sort_if_disordered();
     }
 
-    /// Takes away one range of the watcher.
+    /// Removes one range of the watcher.
     pub(super) fn remove(&mut self, watcher: WatcherNumber, lower: &[u8], upper: &[u8]) {
         let (lower, upper) = (Bound::new(lower), Bound::new(upper));
-        let is_wanted = |entry: &Entry| entry.watcher == Some(watcher) && entry.lower == lower && entry.upper == upper;
+        let is_wanted =
+            |entry: &RangeEntry| entry.watcher == Some(watcher) && entry.lower == lower && entry.upper == upper;
         let (sorted, newest) = self.entries.split_at_mut(self.sorted_count);
         if let Some(at) = newest.iter().position(is_wanted) {
             self.entries.swap_remove(self.sorted_count + at);
@@ -97,11 +100,11 @@ impl Ranges {
         if let Some(entry) = alike.into_iter().find(|entry| is_wanted(entry)) {
             entry.watcher = None;
             self.removed_count += 1;
-            self.settle();
+            self.sort_if_disordered();
         }
     }
 
-    /// The watchers whose range meets the keys from `from` to `to`, both included.
+    /// Appends the watchers whose range intersects the keys from `from` to `to`, both inclusive.
     pub(super) fn find(&self, from: &[u8], to: &[u8], found: &mut Vec<WatcherNumber>) {
         let (from, to) = ((head(from), from), (head(to), to));
         self.find_within(0, self.sorted_count, from, to, found);
@@ -130,8 +133,8 @@ impl Ranges {
         }
     }
 
-    /// Puts the ranges in order, if too many are not.
-    fn settle(&mut self) {
+    /// Drops removed entries and sorts the rest if too many are unsorted or removed.
+    fn sort_if_disordered(&mut self) {
         let disorder = self.entries.len() - self.sorted_count + self.removed_count;
         if disorder <= DISORDER_COUNT + self.entries.len() / DISORDER_SHARE {
             return;
@@ -143,7 +146,7 @@ impl Ranges {
         self.find_largest(0, self.sorted_count);
     }
 
-    /// Notes the largest upper bound of each part; returns that of the whole.
+    /// Sets the largest upper bound of each part; returns the index of that of the whole.
     fn find_largest(&mut self, start: usize, end: usize) -> Option<u32> {
         if start == end {
             return None;
@@ -172,24 +175,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_finds_the_ranges_that_hold_it(
+        fn find_returns_every_range_that_contains_a_key(
             ranges in prop::collection::vec((bytes(), bytes()), 0..300),
             removed in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
-            asked in prop::collection::vec((bytes(), bytes()), 1..20),
+            queried in prop::collection::vec((bytes(), bytes()), 1..20),
         ) {
             let mut tree = Ranges::default();
             let mut naive: Vec<_> = ranges.into_iter().enumerate().collect();
             for (number, (lower, upper)) in &naive {
-                tree.add(WatcherNumber::of(*number as u32), lower, upper);
+                tree.add(WatcherNumber::new(*number as u32), lower, upper);
             }
             for index in removed {
                 if !naive.is_empty() {
                     let (number, (lower, upper)) = naive.swap_remove(index.index(naive.len()));
-                    tree.remove(WatcherNumber::of(number as u32), &lower, &upper);
+                    tree.remove(WatcherNumber::new(number as u32), &lower, &upper);
                 }
             }
             prop_assert_eq!(tree.len(), naive.len());
-            for (one, other) in asked {
+            for (one, other) in queried {
                 let (from, to) = if one <= other { (one, other) } else { (other, one) };
                 let mut found = Vec::new();
                 tree.find(&from, &to, &mut found);
@@ -197,7 +200,7 @@ mod tests {
                 let mut expected: Vec<_> = naive
                     .iter()
                     .filter(|(_, (lower, upper))| *lower <= to && from < *upper)
-                    .map(|(number, _)| WatcherNumber::of(*number as u32))
+                    .map(|(number, _)| WatcherNumber::new(*number as u32))
                     .collect();
                 expected.sort();
                 prop_assert_eq!(found, expected);

@@ -1,11 +1,11 @@
-//! Which watchers can a document concern? Watchers are filed under their clues; a document is walked along the paths that
-//! someone has clues at, and nowhere else.
+//! Routes a written document to the watchers it may concern. Watchers are registered under their clues, and a document
+//! is walked only along paths that have clues.
 //!
-//! The walk follows names as the matcher does (fields of objects, positions of arrays), on the document itself: neither the
-//! index's policy nor its bounds can hide anything from it.
+//! The walk follows names as the matcher does (fields of objects, positions of arrays) and reads the document itself,
+//! so it depends neither on the index's policy nor on its limits.
 //!
-//! Cost for a document: a look-up for each object, which says where in objects of its shape the watched fields are, and one for each
-//! scalar found there; no matter how many watchers there are.
+//! Cost per document: one lookup for each object on a watched path, which gives the positions of the watched fields in
+//! objects of its shape, and one for each scalar found there, independent of the number of watchers.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -17,74 +17,75 @@ use crate::document::Document;
 use crate::query::{Clue, Clues};
 use crate::value::{Packed, PackedObject, PackedValue, Shape, ShapeNumber, collate::key};
 
-/// Deeper clues are cut to a presence at this depth, so that every walk over the tree of paths may recurse.
+/// Deeper clues are reduced to a presence check at this depth, which bounds the recursion over the tree of paths.
 const DEPTH_MAX: usize = 32;
 
-/// Watchers under one clue.
-type Filed = SmallVec<[WatcherNumber; 4]>;
+/// Watchers registered under one clue.
+type WatcherList = SmallVec<[WatcherNumber; 4]>;
 
 /// Watchers by their clues.
 #[derive(Default)]
 pub(super) struct Router {
     root: Node,
-    by_id: HashMap<String, Filed>,
-    /// Those without a clue.
-    unfiled: Filed,
+    by_id: HashMap<String, WatcherList>,
+    /// Watchers without a clue, which receive every document.
+    without_clues: WatcherList,
     scratch: Vec<u8>,
 }
 
-/// One path.
+/// The watchers of one path.
 #[derive(Default)]
 struct Node {
     children: Vec<Child>,
-    /// Where among the children a name is.
+    /// Index into `children` by name.
     by_name: HashMap<String, u32>,
-    /// For shapes of objects that were here: at which positions which children are found.
-    routes: HashMap<ShapeNumber, Box<[Turn]>>,
-    /// By the key of a scalar here, or of an element of an array here.
-    by_value: HashMap<Vec<u8>, Filed>,
-    /// By ranges in which the key of a value here is.
+    /// For each object shape seen at this path: the positions of watched fields, and the child each leads to.
+    routes: HashMap<ShapeNumber, Box<[FieldRoute]>>,
+    /// Watchers by the key of a scalar at this path, or of an element of an array at this path.
+    by_value: HashMap<Vec<u8>, WatcherList>,
+    /// Watchers by ranges that contain the key of a value at this path.
     ranges: Ranges,
-    /// Those that want anything that is here.
-    present: Filed,
+    /// Watchers of any value at this path.
+    present: WatcherList,
 }
 
-/// What is below a path, under one name.
+/// A child path.
 struct Child {
     name: String,
     node: Node,
 }
 
-/// The field at a position of an object leads to this child.
+/// Maps the field at a position of an object to a child.
 #[derive(Clone, Copy)]
-struct Turn {
+struct FieldRoute {
     position: u32,
     child: u32,
 }
 
-/// So many shapes are remembered at one path.
+/// Maximum number of shapes remembered per path.
 const ROUTES_MAX: usize = 1_024;
 
 impl Router {
-    /// Files a watcher under one of the lists of clues; returns which, to remove it later. None: it is filed under no clue.
+    /// Registers a watcher under one of the clue lists. Returns the index of the list, which [`Router::remove`] needs;
+    /// `None` if it has no clues.
     pub(super) fn add(&mut self, watcher: WatcherNumber, alternatives: &[Clues]) -> Option<usize> {
-        let chosen = (0..alternatives.len()).min_by_key(|&at| self.crowd(&alternatives[at]));
+        let chosen = (0..alternatives.len()).min_by_key(|&at| self.load(&alternatives[at]));
         match chosen {
-            None => self.unfiled.push(watcher),
-            Some(at) => alternatives[at].iter().for_each(|clue| self.file(watcher, clue)),
+            None => self.without_clues.push(watcher),
+            Some(at) => alternatives[at].iter().for_each(|clue| self.insert_clue(watcher, clue)),
         }
         chosen
     }
 
-    /// Takes a watcher away that was filed under these clues, or under none.
+    /// Removes a watcher that was registered under these clues, or under none.
     pub(super) fn remove(&mut self, watcher: WatcherNumber, clues: Option<&Clues>) {
-        let Some(clues) = clues else { return take(&mut self.unfiled, watcher) };
+        let Some(clues) = clues else { return remove_watcher(&mut self.without_clues, watcher) };
         for clue in clues {
             match clue {
                 Clue::Id(id) => {
-                    if let Some(filed) = self.by_id.get_mut(id.as_str()) {
-                        take(filed, watcher);
-                        if filed.is_empty() {
+                    if let Some(watchers) = self.by_id.get_mut(id.as_str()) {
+                        remove_watcher(watchers, watcher);
+                        if watchers.is_empty() {
                             self.by_id.remove(id.as_str());
                         }
                     }
@@ -97,7 +98,8 @@ impl Router {
         }
     }
 
-    /// The watchers that a document can concern which was `old` and is `new` now, each perhaps more than once.
+    /// Appends the watchers that may be concerned by a document changing from `old` to `new`; a watcher may appear more
+    /// than once.
     ///
     /// # Errors
     /// `Corrupt` if a document's bytes are damaged.
@@ -108,11 +110,11 @@ impl Router {
         new: Option<&Document>,
         found: &mut Vec<WatcherNumber>,
     ) -> Result<()> {
-        found.extend_from_slice(&self.unfiled);
+        found.extend_from_slice(&self.without_clues);
         if !self.by_id.is_empty()
-            && let Some(filed) = self.by_id.get(id)
+            && let Some(watchers) = self.by_id.get(id)
         {
-            found.extend_from_slice(filed);
+            found.extend_from_slice(watchers);
         }
         if !self.root.children.is_empty() {
             for document in [old, new].into_iter().flatten() {
@@ -122,38 +124,39 @@ impl Router {
         Ok(())
     }
 
-    /// Whether nobody is filed.
+    /// Whether no watcher is registered.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.root.is_empty() && self.by_id.is_empty() && self.unfiled.is_empty()
+        self.root.is_empty() && self.by_id.is_empty() && self.without_clues.is_empty()
     }
 
-    /// How many are filed under these clues already: of two ways to file a watcher, the emptier tells more.
-    fn crowd(&self, clues: &Clues) -> usize {
+    /// Estimates how many watchers are already registered under these clues; the least loaded list is the most
+    /// selective.
+    fn load(&self, clues: &Clues) -> usize {
         let each = clues.iter().map(|clue| match clue {
-            Clue::Id(id) => self.by_id.get(id.as_str()).map_or(0, |filed| filed.len()),
+            Clue::Id(id) => self.by_id.get(id.as_str()).map_or(0, |watchers| watchers.len()),
             Clue::Value(path, value) => {
                 let node = self.root.at(path.segments().take(DEPTH_MAX));
-                node.and_then(|node| node.by_value.get(value.as_slice())).map_or(0, |filed| filed.len())
+                node.and_then(|node| node.by_value.get(value.as_slice())).map_or(0, |watchers| watchers.len())
             }
             Clue::Range(path, ..) => (1 << 16) + self.root.at(path.segments()).map_or(0, |node| node.ranges.len()),
-            // Most documents have most fields: worse than any value.
+            // Most documents have most fields, so presence is worse than any value.
             Clue::Present(_) => 1 << 32,
         });
-        each.map(|crowd| crowd + 1).sum()
+        each.map(|load| load + 1).sum()
     }
 
-    fn file(&mut self, watcher: WatcherNumber, clue: &Clue) {
+    fn insert_clue(&mut self, watcher: WatcherNumber, clue: &Clue) {
         let path = match clue {
-            Clue::Id(id) => return push(self.by_id.entry_ref(id.as_str()).or_default(), watcher),
+            Clue::Id(id) => return push_once(self.by_id.entry_ref(id.as_str()).or_default(), watcher),
             Clue::Value(path, _) | Clue::Range(path, ..) | Clue::Present(path) => path,
         };
         let node = path.segments().take(DEPTH_MAX).fold(&mut self.root, Node::child_mut);
         match clue {
-            _ if path.segments().len() > DEPTH_MAX => push(&mut node.present, watcher),
-            Clue::Value(_, value) => push(node.by_value.entry_ref(value.as_slice()).or_default(), watcher),
+            _ if path.segments().len() > DEPTH_MAX => push_once(&mut node.present, watcher),
+            Clue::Value(_, value) => push_once(node.by_value.entry_ref(value.as_slice()).or_default(), watcher),
             Clue::Range(_, lower, upper) => node.ranges.add(watcher, lower, upper),
-            _ => push(&mut node.present, watcher),
+            _ => push_once(&mut node.present, watcher),
         }
     }
 }
@@ -195,25 +198,25 @@ impl Node {
         self.children.is_empty() && self.by_value.is_empty() && self.ranges.is_empty() && self.present.is_empty()
     }
 
-    /// Takes a watcher away from below these names, at most so many of them, and then what is empty on the way.
+    /// Removes a watcher below these names, at most `depth_left` of them, and then the nodes that became empty.
     fn remove(&mut self, names: &[&str], depth_left: usize, watcher: WatcherNumber, clue: &Clue) {
         let Some((first, rest)) = names.split_first() else {
             match clue {
                 Clue::Value(_, value) => {
-                    if let Some(filed) = self.by_value.get_mut(value.as_slice()) {
-                        take(filed, watcher);
-                        if filed.is_empty() {
+                    if let Some(watchers) = self.by_value.get_mut(value.as_slice()) {
+                        remove_watcher(watchers, watcher);
+                        if watchers.is_empty() {
                             self.by_value.remove(value.as_slice());
                         }
                     }
                 }
                 Clue::Range(_, lower, upper) => self.ranges.remove(watcher, lower, upper),
-                Clue::Present(_) | Clue::Id(_) => take(&mut self.present, watcher),
+                Clue::Present(_) | Clue::Id(_) => remove_watcher(&mut self.present, watcher),
             }
             return;
         };
         if depth_left == 0 {
-            return take(&mut self.present, watcher);
+            return remove_watcher(&mut self.present, watcher);
         }
         if let Some(at) = self.by_name.get(*first) {
             let child = &mut self.children[*at as usize].node;
@@ -256,7 +259,7 @@ impl Node {
         Ok(())
     }
 
-    /// Visits the watched fields of an object, without a look at the others or at names.
+    /// Visits the watched fields of an object by position, without comparing names or visiting other fields.
     fn follow(
         &mut self,
         object: PackedObject<'_>,
@@ -268,21 +271,21 @@ impl Node {
             self.routes.clear();
         }
         let Node { children, by_name, routes, .. } = self;
-        let route = routes.entry(shape.number()).or_insert_with(|| {
-            let turn = |(position, name): (usize, &str)| {
-                by_name.get(name).map(|child| Turn { position: position as u32, child: *child })
+        let field_routes = routes.entry(shape.number()).or_insert_with(|| {
+            let field_route = |(position, name): (usize, &str)| {
+                by_name.get(name).map(|child| FieldRoute { position: position as u32, child: *child })
             };
-            shape.names().enumerate().filter_map(turn).collect()
+            shape.names().enumerate().filter_map(field_route).collect()
         });
-        for turn in route {
-            if let Some(value) = object.value(turn.position as usize)? {
-                children[turn.child as usize].node.visit(value, scratch, found)?;
+        for field_route in field_routes {
+            if let Some(value) = object.value(field_route.position as usize)? {
+                children[field_route.child as usize].node.visit(value, scratch, found)?;
             }
         }
         Ok(())
     }
 
-    /// Those that want the value, or an element of it.
+    /// Appends the watchers of this value or of one of its elements.
     fn look_up(&self, value: PackedValue<'_>, scratch: &mut Vec<u8>, found: &mut Vec<WatcherNumber>) -> Result<()> {
         let kind = value.kind();
         match value.read()? {
@@ -301,20 +304,21 @@ impl Node {
                 return Ok(());
             }
         }
-        // Where among its kind it would stand is for the matcher.
+        // Only the matcher compares arrays and objects with a bound; every range that includes their kind is a
+        // candidate.
         let (first, after) = key::type_range(kind);
         self.ranges.find(&first, &after, found);
         Ok(())
     }
 
     fn look_up_key(&self, key: &[u8], found: &mut Vec<WatcherNumber>) {
-        if let Some(filed) = self.by_value.get(key) {
-            found.extend_from_slice(filed);
+        if let Some(watchers) = self.by_value.get(key) {
+            found.extend_from_slice(watchers);
         }
     }
 }
 
-/// Makes `key` that of a scalar; false for an array or object.
+/// Writes the key of a scalar to `out`; returns false for an array or object.
 fn encode_scalar(value: Packed<'_>, out: &mut Vec<u8>) -> bool {
     out.clear();
     match value {
@@ -327,15 +331,15 @@ fn encode_scalar(value: Packed<'_>, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Files a watcher, once: all clues of one watcher are filed in a row.
-fn push(filed: &mut Filed, watcher: WatcherNumber) {
-    if filed.last() != Some(&watcher) {
-        filed.push(watcher);
+/// Adds a watcher once; all clues of one watcher are added consecutively.
+fn push_once(watchers: &mut WatcherList, watcher: WatcherNumber) {
+    if watchers.last() != Some(&watcher) {
+        watchers.push(watcher);
     }
 }
 
-fn take(filed: &mut Filed, watcher: WatcherNumber) {
-    if let Some(at) = filed.iter().position(|known| *known == watcher) {
-        filed.swap_remove(at);
+fn remove_watcher(watchers: &mut WatcherList, watcher: WatcherNumber) {
+    if let Some(at) = watchers.iter().position(|known| *known == watcher) {
+        watchers.swap_remove(at);
     }
 }

@@ -1,11 +1,11 @@
-//! Reading what changes in the answer to a query.
+//! Live queries: reads a query's result and then its changes.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::delta::{Delta, Event, Stored};
+use super::delta::{Delta, DeltaEvent, StoredDelta};
 use super::hub::{Hub, Watcher, WatcherNumber};
-use super::inbox::{Found, Inbox, Letter};
+use super::inbox::{Inbox, InboxRead, Notification};
 use crate::document::Document;
 use crate::engine::Store;
 use crate::index::{DocumentNumber, DocumentSet};
@@ -15,41 +15,56 @@ use crate::read::Snapshot;
 use crate::revision::{DocumentId, Sequence};
 use crate::{Error, Result};
 
-/// A query that stays: its answer, and then what each published transaction changes in it.
+/// A live query: returns the query's result, and then what each published transaction changes in it.
 ///
-/// Begin with [`Database::watch`](crate::Database::watch). Costs memory for the documents in the answer, less than a bit to two bytes each, and at most
-/// a mebibyte (or one transaction) of what was not read yet. Dropping it ends it.
+/// Create one with [`Database::watch`](crate::Database::watch). Memory: less than a bit to two bytes per document in
+/// the result, and at most one mebibyte (or one transaction) of unread changes. Dropping it ends the watch.
+///
+/// ```
+/// # use stemmadb::{Database, field};
+/// # fn main() -> stemmadb::Result<()> {
+/// let db = Database::in_memory();
+/// let mut open = db.watch(field("state").eq("open"))?;
+/// let first = open.next_delta()?.expect("the database is open");
+/// assert!(first.is_first() && first.is_empty());
+/// db.insert("order-1", &serde_json::json!({"state": "open"}))?;
+/// let delta = open.next_delta()?.expect("the database is open");
+/// assert_eq!(delta.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Watch {
     store: Weak<Store>,
     hub: Arc<Hub>,
     number: WatcherNumber,
-    watched: Arc<Watched>,
+    watcher: Arc<QueryWatcher>,
     query: Query,
-    /// The answer as it was told so far.
+    /// The result as of the last returned delta.
     members: DocumentSet,
-    /// `members` is the answer at this sequence.
+    /// `members` is the result at this sequence.
     position: Sequence,
-    /// Whether the first delta was told.
-    is_begun: bool,
+    /// Whether the initial delta was returned.
+    is_started: bool,
 }
 
-/// A watch between two openings of a database: what it has told so far. Get one from [`Watch::suspend`].
+/// A watch saved between two openings of a database; created by [`Watch::suspend`], continued by
+/// [`Database::resume`](crate::Database::resume). See [`Watch`] for an example.
 #[derive(Debug, Clone)]
-pub struct Suspended {
+pub struct SuspendedWatch {
     query: Query,
     members: DocumentSet,
     position: Sequence,
     database_id: [u8; 16],
 }
 
-/// The watcher's side of a watch.
-struct Watched {
+/// The hub's side of a watch.
+struct QueryWatcher {
     query: LiveQuery,
-    inbox: Inbox<Seen>,
+    inbox: Inbox<MatchedDocument>,
 }
 
-/// A document that matches, or did.
-struct Seen {
+/// A document that matches, or did before the transaction.
+struct MatchedDocument {
     number: DocumentNumber,
     id: DocumentId,
     is_deleted: bool,
@@ -57,13 +72,13 @@ struct Seen {
     document: Option<Document>,
 }
 
-/// What a letter's item costs beside the document.
-const SEEN_BYTES: usize = 128;
+/// Memory overhead of an item besides its document, in bytes.
+const ITEM_OVERHEAD_BYTES: usize = 128;
 
-/// How long a watch that can be cancelled waits before it looks whether it was.
-const LOOK_UP: Duration = Duration::from_millis(50);
+/// How often a waiting watch checks whether its query was cancelled.
+const CANCELLATION_POLL: Duration = Duration::from_millis(50);
 
-/// Events looked up at once when catching up.
+/// Events looked up in one call when catching up.
 const BATCH_COUNT: usize = 256;
 
 impl Watch {
@@ -71,15 +86,15 @@ impl Watch {
         Watch::register(store, hub, query, DocumentSet::new(), Sequence::ZERO)
     }
 
-    pub(crate) fn resume(store: &Arc<Store>, hub: &Arc<Hub>, suspended: Suspended) -> Result<Self> {
-        let Suspended { query, members, position, database_id } = suspended;
+    pub(crate) fn resume(store: &Arc<Store>, hub: &Arc<Hub>, suspended: SuspendedWatch) -> Result<Self> {
+        let SuspendedWatch { query, members, position, database_id } = suspended;
         if database_id != store.parts.log.database_id() || position > store.parts.publisher.published() {
             return Err(Error::invalid("the watch was suspended in another database, or in a later state of this one")
                 .with_hint("begin a new watch: its first delta is the whole answer"));
         }
         let mut watch = Watch::register(store, hub, query, members, position)?;
-        watch.is_begun = true;
-        watch.watched.inbox.miss(position);
+        watch.is_started = true;
+        watch.watcher.inbox.mark_missed(position);
         Ok(watch)
     }
 
@@ -90,76 +105,76 @@ impl Watch {
         members: DocumentSet,
         position: Sequence,
     ) -> Result<Self> {
-        let watched = Arc::new(Watched { query: LiveQuery::new(&query)?, inbox: Inbox::new() });
-        let number = hub.add(&store.parts.publisher, watched.clone());
+        let watcher = Arc::new(QueryWatcher { query: LiveQuery::new(&query)?, inbox: Inbox::new() });
+        let number = hub.add(&store.parts.publisher, watcher.clone());
         Ok(Watch {
             store: Arc::downgrade(store),
             hub: hub.clone(),
             number,
-            watched,
+            watcher,
             query,
             members,
             position,
-            is_begun: false,
+            is_started: false,
         })
     }
 
-    /// The sequence up to which everything was told: the answer told so far is the one of this sequence, and the same until the next
-    /// delta.
+    /// The sequence of the result after all returned deltas, which stays current until the next delta.
     pub fn reached(&self) -> Sequence {
         self.position
     }
 
-    /// The next delta, waiting for it as long as it takes; none once the database is closed and everything was read. The first
-    /// one, the whole answer, is made within the limits of the query.
+    /// Returns the next delta, blocking until there is one; `None` once the database is closed and everything was read.
+    /// The first delta contains the whole result and is computed within the limits of the query.
     ///
     /// # Errors
-    /// `Stopped` at a limit of the first answer, and whenever the query was cancelled; `Corrupt` if stored bytes are damaged; `Closed` if the database was closed before this watch had caught up. Nothing
-    /// is skipped: the next call tries again.
+    /// `Stopped` if the initial result exceeds a limit, or if the query was cancelled; `Corrupt` if stored bytes are
+    /// damaged; `Closed` if the database was closed before this watch caught up. Nothing is skipped: the next call
+    /// tries again.
     pub fn next_delta(&mut self) -> Result<Option<Delta>> {
         self.next_until(None)
     }
 
-    /// The next delta, waiting at most this long; none if there was none, or the database is closed.
+    /// Returns the next delta, waiting at most `timeout`; `None` after the timeout, or if the database is closed.
     ///
     /// # Errors
     /// As [`Watch::next_delta`].
-    pub fn next_within(&mut self, patience: Duration) -> Result<Option<Delta>> {
-        self.next_until(Some(Instant::now() + patience))
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Delta>> {
+        self.next_until(Some(Instant::now() + timeout))
     }
 
-    /// Calls `notice` now, and whenever there may be a delta to read or the database is closed: for those who can't wait in
-    /// [`Watch::next_delta`]; they read by [`Watch::next_within`] without patience. It is called on the thread of whoever writes, so it
-    /// must be quick, and must not call the database. Only the first one is kept.
-    pub fn notify(&self, notice: impl Fn() + Send + Sync + 'static) {
-        self.watched.inbox.notify(Box::new(notice));
+    /// Calls `callback` now, and whenever there may be a delta to read or the database is closed, for callers that
+    /// can't block in [`Watch::next_delta`] and read with [`Watch::next_within`] and a timeout of zero instead. It runs
+    /// on the writer's thread, so it must be quick and must not call the database. Only the first callback is kept.
+    pub fn notify(&self, callback: impl Fn() + Send + Sync + 'static) {
+        self.watcher.inbox.notify(Box::new(callback));
     }
 
-    /// Ends the watch and keeps what it has told, to go on after the database was closed and opened again.
+    /// Ends the watch and returns its state, to continue after the database was closed and opened again.
     ///
     /// # Errors
-    /// `Closed` if the database is closed already.
-    pub fn suspend(self) -> Result<Suspended> {
-        if !self.is_begun {
+    /// `Closed` if the database is already closed; `Invalid` if the initial delta was not read yet.
+    pub fn suspend(self) -> Result<SuspendedWatch> {
+        if !self.is_started {
             return Err(Error::invalid("a watch can't be suspended before its first delta was read"));
         }
         let database_id = self.store()?.parts.log.database_id();
         let (query, members, position) = (self.query.clone(), self.members.clone(), self.position);
-        Ok(Suspended { query, members, position, database_id })
+        Ok(SuspendedWatch { query, members, position, database_id })
     }
 
     fn next_until(&mut self, deadline: Option<Instant>) -> Result<Option<Delta>> {
-        if !self.is_begun {
-            return self.begin().map(Some);
+        if !self.is_started {
+            return self.read_initial().map(Some);
         }
         loop {
-            let look_up = self.watched.query.limits().proceed()?.then(|| Instant::now() + LOOK_UP);
-            let until = [deadline, look_up].into_iter().flatten().min();
-            let delta = match self.watched.inbox.take(until) {
-                Found::Letter(letter) => self.open(letter),
-                Found::Missed(after) => self.catch_up(after)?,
-                Found::Nothing if deadline.is_none_or(|deadline| Instant::now() < deadline) => None,
-                Found::Nothing | Found::Closed => return Ok(None),
+            let next_poll = self.watcher.query.limits().proceed()?.then(|| Instant::now() + CANCELLATION_POLL);
+            let until = [deadline, next_poll].into_iter().flatten().min();
+            let delta = match self.watcher.inbox.read(until) {
+                InboxRead::Notification(notification) => self.apply(notification),
+                InboxRead::Missed(after) => self.catch_up(after)?,
+                InboxRead::TimedOut if deadline.is_none_or(|deadline| Instant::now() < deadline) => None,
+                InboxRead::TimedOut | InboxRead::Closed => return Ok(None),
             };
             if delta.is_some() {
                 return Ok(delta);
@@ -167,40 +182,40 @@ impl Watch {
         }
     }
 
-    /// The whole answer. What was told before belongs to it, and will be passed over as old.
-    fn begin(&mut self) -> Result<Delta> {
+    /// Reads the whole result. Notifications of earlier transactions are included in it and will be skipped.
+    fn read_initial(&mut self) -> Result<Delta> {
         let snapshot = self.store()?.snapshot()?;
-        self.members = self.watched.query.members(&snapshot)?;
+        self.members = self.watcher.query.members(&snapshot)?;
         self.position = snapshot.sequence();
-        self.is_begun = true;
+        self.is_started = true;
         let (changed, removed) = (DocumentSet::new(), DocumentSet::new());
-        let (added, limits) = (self.members.clone(), self.watched.query.limits().clone());
-        Ok(Delta::stored(true, Stored { snapshot, added, changed, removed, limits }))
+        let (added, limits) = (self.members.clone(), self.watcher.query.limits().clone());
+        Ok(Delta::from_stored(true, StoredDelta { snapshot, added, changed, removed, limits }))
     }
 
-    /// What a letter changes in the answer; none if it is old, or changes nothing.
-    fn open(&mut self, letter: Letter<Seen>) -> Option<Delta> {
-        if letter.sequence <= self.position {
+    /// Applies a notification to the result; returns `None` if it is outdated or changes nothing.
+    fn apply(&mut self, notification: Notification<MatchedDocument>) -> Option<Delta> {
+        if notification.sequence <= self.position {
             return None;
         }
-        self.position = letter.sequence;
-        let mut events = Vec::with_capacity(letter.items.len());
-        for Seen { number, id, is_deleted, document } in letter.items {
+        self.position = notification.sequence;
+        let mut events = Vec::with_capacity(notification.items.len());
+        for MatchedDocument { number, id, is_deleted, document } in notification.items {
             match document {
-                Some(document) if self.members.insert(number) => events.push(Event::Added(document)),
-                Some(document) => events.push(Event::Changed(document)),
-                None if self.members.remove(number) => events.push(Event::Removed { id, deleted: is_deleted }),
+                Some(document) if self.members.insert(number) => events.push(DeltaEvent::Added(document)),
+                Some(document) => events.push(DeltaEvent::Changed(document)),
+                None if self.members.remove(number) => events.push(DeltaEvent::Removed { id, deleted: is_deleted }),
                 None => {}
             }
         }
-        (!events.is_empty()).then(|| Delta::told(letter.sequence, events))
+        (!events.is_empty()).then(|| Delta::from_events(notification.sequence, events))
     }
 
-    /// Compares the answer told so far with the documents as they are now; those that were not written after `after` are as they
-    /// were. If that fails, it is still to be done.
+    /// Compares the last returned result with the current documents; only those written after `after` can differ. If
+    /// this fails, the next call tries again.
     fn catch_up(&mut self, after: Sequence) -> Result<Option<Delta>> {
         let store = self.store()?;
-        self.compare(&store, after).inspect_err(|_| self.watched.inbox.miss(after))
+        self.compare(&store, after).inspect_err(|_| self.watcher.inbox.mark_missed(after))
     }
 
     fn compare(&mut self, store: &Store, after: Sequence) -> Result<Option<Delta>> {
@@ -208,7 +223,7 @@ impl Watch {
         let (mut added, mut changed, mut removed) = (Vec::new(), Vec::new(), Vec::new());
         let mut reached = after.max(self.position);
         while reached < snapshot.sequence() {
-            self.watched.query.limits().proceed()?;
+            self.watcher.query.limits().proceed()?;
             let found = snapshot.events_after(reached, BATCH_COUNT)?;
             reached = found.reached;
             for (_, number) in found.events {
@@ -227,15 +242,15 @@ impl Watch {
         self.position = self.position.max(snapshot.sequence());
         self.members.and_not_with(&removed);
         self.members.or_with(&added);
-        let stored = Stored { snapshot, added, changed, removed, limits: self.watched.query.limits().clone() };
-        Ok((!stored.is_empty()).then(|| Delta::stored(false, stored)))
+        let stored = StoredDelta { snapshot, added, changed, removed, limits: self.watcher.query.limits().clone() };
+        Ok((!stored.is_empty()).then(|| Delta::from_stored(false, stored)))
     }
 
     fn matches(&self, snapshot: &Snapshot, number: DocumentNumber) -> Result<bool> {
         match snapshot.state(number)?.filter(|state| state.is_live()) {
             Some(state) => {
                 let document = snapshot.winner(&state)?;
-                Ok(!snapshot.has_ended(&document)? && self.watched.query.matches(&document)?)
+                Ok(!snapshot.has_ended(&document)? && self.watcher.query.matches(&document)?)
             }
             None => Ok(false),
         }
@@ -261,9 +276,9 @@ impl Iterator for Watch {
     }
 }
 
-impl Watched {
-    /// The document as a letter says it; none if it neither matches nor did.
-    fn look(&self, written: &Written) -> Result<Option<Seen>> {
+impl QueryWatcher {
+    /// Returns the document if it matches now or matched before.
+    fn evaluate(&self, written: &Written) -> Result<Option<MatchedDocument>> {
         let matches = |document: &Option<Document>| match document {
             Some(document) => self.query.matches(document),
             None => Ok(false),
@@ -274,33 +289,35 @@ impl Watched {
         }
         let document = written.new.clone().filter(|_| is_now);
         let (number, id, is_deleted) = (written.number, written.id.clone(), written.new.is_none());
-        Ok(Some(Seen { number, id, is_deleted, document }))
+        Ok(Some(MatchedDocument { number, id, is_deleted, document }))
     }
 }
 
-impl Watcher for Watched {
+impl Watcher for QueryWatcher {
     fn clues(&self) -> &[Clues] {
         self.query.clues()
     }
 
-    /// The matcher is asked here, on the writer's thread: it costs less than waking a reader for nothing.
-    fn tell(&self, transaction: &Published, documents: &mut dyn Iterator<Item = &Written>) {
-        let seen: Result<Vec<Seen>> = documents.filter_map(|written| self.look(written).transpose()).collect();
+    /// The selector is evaluated on the writer's thread: that costs less than waking a reader needlessly.
+    fn notify_transaction(&self, transaction: &Published, documents: &mut dyn Iterator<Item = &Written>) {
+        let matched: Result<Vec<MatchedDocument>> =
+            documents.filter_map(|written| self.evaluate(written).transpose()).collect();
         let Published { after, sequence, .. } = *transaction;
-        match seen {
+        match matched {
             Ok(items) if items.is_empty() => {}
             Ok(items) => {
-                let document_bytes = |seen: &Seen| seen.document.as_ref().map_or(0, Document::byte_count);
-                let byte_count = items.iter().map(|seen| SEEN_BYTES + document_bytes(seen)).sum();
-                self.inbox.put(Letter { after, sequence, items, byte_count });
+                let document_bytes =
+                    |matched: &MatchedDocument| matched.document.as_ref().map_or(0, Document::byte_count);
+                let byte_count = items.iter().map(|matched| ITEM_OVERHEAD_BYTES + document_bytes(matched)).sum();
+                self.inbox.push(Notification { after, sequence, items, byte_count });
             }
-            // Whoever reads the document is told what is wrong with it.
-            Err(_) => self.inbox.miss(after),
+            // The reader finds the damaged document when it catches up, and returns the error.
+            Err(_) => self.inbox.mark_missed(after),
         }
     }
 
-    fn miss(&self, after: Sequence) {
-        self.inbox.miss(after);
+    fn mark_missed(&self, after: Sequence) {
+        self.inbox.mark_missed(after);
     }
 
     fn close(&self) {

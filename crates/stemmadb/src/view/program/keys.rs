@@ -1,34 +1,34 @@
-//! The keys of rows: in the order of ICU, then of the documents' ids; and what of them a range or a group begins and ends with.
+//! Row keys of program views: ordered by ICU collation of the emitted key, then by document id.
 
 use std::sync::OnceLock;
 
 use crate::value::Value;
 use crate::value::collate::{Language, key};
 
-/// So many bytes of a row's key, with escapes: the tree takes no more with all that comes around them.
+/// Maximum bytes of a row key, including escapes, so that the complete key fits the tree's limit.
 const ROW_BYTES_MAX: usize = 428;
 
-/// So many bytes of the emitted key's; a longer one is cut, and ended by a hash of it.
+/// Maximum bytes of the emitted key; a longer one is truncated and ends in a hash.
 const KEY_BYTES_MAX: usize = 280;
 const HASH_BYTES: usize = 16;
 const CUT_BYTES: usize = KEY_BYTES_MAX - HASH_BYTES;
 
-/// The order of no particular language, which is CouchDB's.
+/// The root collation, which CouchDB uses.
 fn root() -> &'static Language {
     static ROOT: OnceLock<Language> = OnceLock::new();
     ROOT.get_or_init(|| Language::new("und").expect("`und` is a language tag, and its data are compiled in"))
 }
 
-/// Bytes in the order of ICU, however many: what compares equal there is one.
-pub(super) fn order_of(value: &Value) -> Vec<u8> {
+/// Encodes a value in ICU collation order without a length limit. Values that compare equal have equal bytes.
+pub(super) fn collation_key(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     root().encode_within(value, &mut bytes);
     bytes
 }
 
-/// The bytes of an emitted key, in the order of ICU.
+/// Encodes an emitted key in ICU collation order, truncated to [`KEY_BYTES_MAX`].
 pub(super) fn key_bytes(emitted: &Value) -> Vec<u8> {
-    let mut bytes = order_of(emitted);
+    let mut bytes = collation_key(emitted);
     if bytes.len() > KEY_BYTES_MAX {
         let hash = blake3::hash(&bytes);
         bytes.truncate(CUT_BYTES);
@@ -37,40 +37,40 @@ pub(super) fn key_bytes(emitted: &Value) -> Vec<u8> {
     bytes
 }
 
-/// The key of a row, from [`key_bytes`] and the document's id.
+/// Builds the key of a row from [`key_bytes`] and the document's id.
 pub(super) fn row_key(key_bytes: &[u8], id: &str) -> Vec<u8> {
     let mut row = Vec::new();
     key::encode_joined_within(&[key_bytes, id.as_bytes()].concat(), ROW_BYTES_MAX, &mut row);
     row
 }
 
-/// What the keys of all rows with this emitted key begin with.
-pub(super) fn beginning(key_bytes: &[u8]) -> Vec<u8> {
+/// The common prefix of all row keys with this emitted key.
+pub(super) fn row_prefix(key_bytes: &[u8]) -> Vec<u8> {
     key::joined_beginning_within(key_bytes, ROW_BYTES_MAX)
 }
 
-/// What the key of a row of this document begins with, and those of documents whose id goes on.
-pub(super) fn beginning_of(key_bytes: &[u8], id: &str) -> Vec<u8> {
-    beginning(&[key_bytes, id.as_bytes()].concat())
+/// The common prefix of the row keys of this document and of documents whose id starts with this id.
+pub(super) fn row_prefix_for_document(key_bytes: &[u8], id: &str) -> Vec<u8> {
+    row_prefix(&[key_bytes, id.as_bytes()].concat())
 }
 
-/// Comes after the rows of this document, and before those of documents whose id goes on.
+/// A key after the rows of this document, and before those of documents whose longer id starts with this id.
 pub(super) fn after_document(key_bytes: &[u8], id: &str) -> Vec<u8> {
-    let mut bytes = beginning_of(key_bytes, id);
+    let mut bytes = row_prefix_for_document(key_bytes, id);
     bytes.extend_from_slice(&[0, 1]);
     bytes
 }
 
-/// What the keys of all rows begin with whose emitted key is an array that begins with these elements.
-pub(super) fn beginning_with(elements: &[Value]) -> Vec<u8> {
-    let mut bytes = order_of(&elements.to_vec().into());
-    // Without its end.
+/// The common prefix of all row keys whose emitted key is an array that begins with these elements.
+pub(super) fn row_prefix_for_elements(elements: &[Value]) -> Vec<u8> {
+    let mut bytes = collation_key(&elements.to_vec().into());
+    // Remove the array's terminator.
     bytes.pop();
     bytes.truncate(CUT_BYTES);
-    beginning(&bytes)
+    row_prefix(&bytes)
 }
 
-/// The document's id in the key of a row; nothing where it was cut.
+/// The document id within a row key; empty if the key was truncated.
 pub(super) fn id_of(row: &[u8], emitted: &Value) -> String {
     let joined = key::decode_joined(row).ok().filter(|joined| !joined.cut);
     let id = joined.and_then(|joined| joined.bytes.get(key_bytes(emitted).len()..).map(<[u8]>::to_vec));

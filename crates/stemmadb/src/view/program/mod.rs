@@ -1,14 +1,16 @@
-//! Views whose functions are given at run time, as a server has them from design documents: documents are mapped by batches, and everything
-//! else is as in CouchDB: keys in the order of ICU, rows of one key in the order of their documents' ids, and its reducers.
+//! Views whose functions are supplied at run time, as a server loads them from design documents. Documents are mapped
+//! in batches; everything else is as in CouchDB: keys in ICU collation order, rows of one key ordered by document id,
+//! and CouchDB's reducers.
 //!
-//! Inside, such a view is one as any other: a [`Mapping`](super::definition::Mapping) with rows, back references and partial reductions.
+//! Internally such a view is a [`Mapping`](super::definition::Mapping) with rows, back references and partial
+//! reductions like any other.
 //!
-//! Layout: a row's key is the joined key of what the emitted key is in the order of ICU, cut where it is long, and the document's id; its
-//! value is the length of the emitted key as JSON, that JSON, and the emitted value as JSON (nothing for `null`). A partial reduction is
-//! the number of rows, and what they come to by the program's reducer.
+//! Layout: a row's key joins the emitted key in ICU collation order (truncated if long) and the document's id; its
+//! value is the length of the emitted key as JSON, that JSON, and the emitted value as JSON (empty for `null`). A
+//! partial reduction is the number of rows, and their reduction by the program's reducer.
 
+mod adapter;
 mod keys;
-mod mapping;
 mod query;
 mod ranked;
 mod reduce;
@@ -20,82 +22,117 @@ use crate::document::Document;
 use crate::value::Value;
 use crate::view::definition::Reduction;
 
-pub(super) use mapping::ProgramMapping;
+pub(super) use adapter::ProgramMapping;
 pub use query::{ProgramGroups, ProgramQuery, ProgramRows, ProgramView, RowBound, RowChoice};
 
-/// What one document emits: keys and values.
+/// The rows that one document emits: keys and values. See [`ViewProgram`] for an example.
 pub type EmittedRows = Vec<(Value, Value)>;
 
-/// The functions of a view, given at run time. Ask for one with [`Views::open_program`](crate::Views::open_program).
+/// The functions of a view, supplied at run time. Open the view with
+/// [`Views::open_program`](crate::Views::open_program).
 ///
-/// What `map` says must depend on nothing but the document and the name: other functions have another name, since what was made by these
-/// is kept under theirs.
+/// `map` must depend only on the document and the program's name. A changed function needs a new name, because its rows
+/// are stored under the name.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use stemmadb::{Database, Document, EmittedRows, ProgramReducer, Result, Value, ViewProgram};
+///
+/// struct Years;
+///
+/// fn rows(document: &Document) -> Result<EmittedRows> {
+///     Ok(document.get("year")?.map(|year| (year, Value::Null)).into_iter().collect())
+/// }
+///
+/// impl ViewProgram for Years {
+///     fn name(&self) -> &str {
+///         "years 1"
+///     }
+///
+///     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<EmittedRows>>> {
+///         documents.iter().map(|document| Ok(rows(document))).collect()
+///     }
+///
+///     fn reducer(&self) -> ProgramReducer {
+///         ProgramReducer::Count
+///     }
+/// }
+///
+/// # fn main() -> Result<()> {
+/// let db = Database::in_memory();
+/// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+/// let years = db.views().open_program(Arc::new(Years))?;
+/// assert_eq!(years.query().reduce()?, Some(1.into()));
+/// # Ok(())
+/// # }
+/// ```
 pub trait ViewProgram: Send + Sync + 'static {
-    /// Its name, which no other functions in the database have.
+    /// The program's name, unique among all programs of the database.
     fn name(&self) -> &str;
 
-    /// The rows of each of some documents, key and value, in the order of the documents; or why one has none. Called with many
-    /// documents at once where there are many.
+    /// Maps documents: returns each document's rows (key and value) in the order of the documents, or why it has none.
+    /// Called with many documents per batch where possible.
     ///
     /// # Errors
-    /// An error of the whole is that of whoever asked: nothing is kept of the batch.
+    /// An error of the whole call is returned to the caller of the query; nothing of the batch is stored.
     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<EmittedRows>>>;
 
-    /// Whether design documents are mapped too.
+    /// Whether design documents are mapped too. Default: false.
     fn includes_design_documents(&self) -> bool {
         false
     }
 
-    /// How rows are reduced.
+    /// The reducer. Default: none.
     fn reducer(&self) -> ProgramReducer {
         ProgramReducer::None
     }
 
-    /// For [`ProgramReducer::Custom`]: what some rows that follow each other come to; there is at least one.
+    /// For [`ProgramReducer::Custom`]: reduces consecutive rows; there is at least one.
     ///
     /// # Errors
-    /// Yours; it fails the query.
+    /// Any error; it fails the query.
     fn reduce(&self, rows: &[ProgramRow]) -> Result<Value> {
         let _ = rows;
         Err(crate::Error::invalid("the view has no function `reduce`"))
     }
 
-    /// For [`ProgramReducer::Custom`]: what the reductions of neighbouring ranges come to, in their order; there are at least two.
+    /// For [`ProgramReducer::Custom`]: combines the reductions of adjacent ranges, in order; there are at least two.
     ///
     /// # Errors
-    /// As [`ViewProgram::reduce`].
+    /// As for [`ViewProgram::reduce`].
     fn rereduce(&self, parts: &[Value]) -> Result<Value> {
         let _ = parts;
         Err(crate::Error::invalid("the view has no function `rereduce`"))
     }
 }
 
-/// How the rows of a program's view are reduced: as in CouchDB.
+/// The reduction of a program view's rows, as in CouchDB. See [`ViewProgram`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ProgramReducer {
-    /// Not at all.
+    /// No reduction.
     #[default]
     None,
-    /// `_count`: how many rows.
+    /// `_count`: the number of rows.
     Count,
-    /// `_sum`: of numbers; of arrays and objects, element by element and field by field.
+    /// `_sum`: the sum of numbers; of arrays and objects, by element and by field.
     Sum,
-    /// `_stats`: sum, count, least, greatest and sum of squares; of arrays, element by element.
+    /// `_stats`: sum, count, minimum, maximum and sum of squares; of arrays, by element.
     Stats,
-    /// `_approx_count_distinct`: about how many distinct keys.
+    /// `_approx_count_distinct`: the approximate number of distinct keys.
     ApproxCountDistinct,
     /// `_first`: the value of the first row.
     First,
     /// `_last`: the value of the last row.
     Last,
-    /// `_top_N`: the greatest values, the greatest first, each once; so many at most.
+    /// `_top_N`: the N greatest distinct values, greatest first.
     Top(u8),
-    /// `_bottom_N`: the least values, the least first, each once; so many at most.
+    /// `_bottom_N`: the N smallest distinct values, smallest first.
     Bottom(u8),
-    /// As views of types and declared views are reduced, which pass over values that are no numbers.
+    /// A reduction of typed and declared views, which ignores values that are not numbers.
     Typed(Reduction),
-    /// By [`ViewProgram::reduce`] and [`ViewProgram::rereduce`].
+    /// Custom: [`ViewProgram::reduce`] and [`ViewProgram::rereduce`].
     Custom,
 }
 
@@ -109,10 +146,10 @@ impl ProgramReducer {
         ("_last", ProgramReducer::Last),
     ];
 
-    /// The most values that `_top_N` and `_bottom_N` keep.
+    /// The largest N of `_top_N` and `_bottom_N`.
     const RANKED_MAX: u8 = 100;
 
-    /// The built-in reducer of this name, with its underscore; none if there is none.
+    /// Returns the built-in reducer with this name (including its underscore), or `None`.
     pub fn built_in(name: &str) -> Option<Self> {
         let of_count = |name: &str| name.parse().ok().filter(|count| (1..=Self::RANKED_MAX).contains(count));
         if let Some(count) = name.strip_prefix("_top_") {
@@ -125,14 +162,15 @@ impl ProgramReducer {
     }
 }
 
-/// A row of a program's view.
+/// A row of a program view. See [`ViewProgram`] for an example.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ProgramRow {
-    /// The id of the document that emitted it. In a reduction empty, where id and key are so long that it was cut.
+    /// Id of the document that emitted it. In a reduction it is empty if id and key are so long that the row key was
+    /// truncated.
     pub id: String,
-    /// What it was emitted under.
+    /// The emitted key.
     pub key: Value,
-    /// What was emitted.
+    /// The emitted value.
     pub value: Value,
 }

@@ -1,57 +1,58 @@
-//! A question to a program's view.
+//! Queries of program views.
 
 use std::sync::Arc;
 
-use super::mapping::read;
-use super::reduce::count_of;
+use super::adapter::decode_row;
+use super::reduce::row_count_of;
 use super::{ProgramRow, keys};
 use crate::Result;
 use crate::read::Snapshot;
 use crate::revision::Sequence;
 use crate::value::Value;
-use crate::view::cell::{Cell, Reading};
-use crate::view::layout::end_of;
+use crate::view::layout::prefix_end;
+use crate::view::materialized::{MaterializedView, ViewReading};
 use crate::view::partials;
 use crate::view::query::{Access, ViewInfo};
 use crate::view::registry::ViewRegistry;
 use crate::view::select::{RawGroups, RawRow, RawRows, RowRange, Select};
 
-/// Failures that are told.
+/// Maximum number of mapping errors reported by [`ProgramView::info`].
 const FAILURES_MAX: usize = 10;
 
-/// A program's view of an open database. Cheap to clone.
+/// A program view of an open database; opened with [`Views::open_program`](crate::Views::open_program). Cheap to clone.
+/// See [`ViewProgram`](crate::ViewProgram) for an example.
 #[derive(Clone)]
 pub struct ProgramView {
     views: Arc<ViewRegistry>,
-    cell: Arc<Cell>,
+    materialized: Arc<MaterializedView>,
 }
 
-/// One end of a range of rows.
+/// One end of a range of rows. See [`ViewProgram`](crate::ViewProgram) for an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowBound {
     /// The key.
     pub key: Value,
-    /// Of the rows with this key, those from or up to the one of this document.
+    /// Id of a document; narrows the bound to its row among the rows with this key.
     pub id: Option<String>,
-    /// Whether rows at the bound are within.
+    /// Whether rows at the bound are included.
     pub is_inclusive: bool,
 }
 
-/// Which rows are asked for.
+/// Which rows to read. See [`ViewProgram`](crate::ViewProgram) for an example.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum RowChoice {
-    /// All.
+    /// All rows.
     #[default]
     All,
-    /// Those between two bounds, the lower one first, whatever the order of the answer.
+    /// The rows between two bounds, the lower one first even in a descending query.
     Range(Option<RowBound>, Option<RowBound>),
-    /// Those with each of these keys, in this order.
+    /// The rows with each of these keys, in this order.
     Keys(Vec<Value>),
 }
 
 impl RowChoice {
-    /// Whether it is a range whose lower key comes after the upper one, so that no row can be in it.
+    /// Whether this is a range whose lower key is greater than the upper one, so that it is empty.
     pub fn is_reversed(&self) -> bool {
         match self {
             RowChoice::Range(Some(lower), Some(upper)) => keys::key_bytes(&lower.key) > keys::key_bytes(&upper.key),
@@ -60,7 +61,8 @@ impl RowChoice {
     }
 }
 
-/// A question to a program's view. Nothing is read before it is asked.
+/// A query of a program view, built step by step. Nothing is read before it is run. See
+/// [`ViewProgram`](crate::ViewProgram) for an example.
 #[must_use = "a query does nothing until it is run"]
 #[derive(Clone)]
 pub struct ProgramQuery {
@@ -71,59 +73,59 @@ pub struct ProgramQuery {
 }
 
 impl ProgramView {
-    pub(in crate::view) fn new(views: Arc<ViewRegistry>, cell: Arc<Cell>) -> Self {
-        ProgramView { views, cell }
+    pub(in crate::view) fn new(views: Arc<ViewRegistry>, materialized: Arc<MaterializedView>) -> Self {
+        ProgramView { views, materialized }
     }
 
-    /// A query for all of its rows.
+    /// Starts a query for all rows.
     pub fn query(&self) -> ProgramQuery {
         let (choice, select) = (RowChoice::default(), Select::default());
         ProgramQuery { view: self.clone(), choice, select, access: Access::default() }
     }
 
-    /// Brings it up to date.
+    /// Updates the view to the newest published sequence.
     ///
     /// # Errors
-    /// Those of the program; `Corrupt` if stored bytes are damaged; `Unavailable` if files can't be written.
+    /// The errors of the program; `Corrupt` if stored bytes are damaged; `Unavailable` if files can't be written.
     pub fn update(&self) -> Result<()> {
-        self.views.update(&self.cell)
+        self.views.update(&self.materialized)
     }
 
-    /// What is known of it, without bringing it up to date.
+    /// Returns row counts, mapping errors and position, without updating the view.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
     pub fn info(&self) -> Result<ViewInfo> {
-        self.views.info(&self.cell, FAILURES_MAX)
+        self.views.info(&self.materialized, FAILURES_MAX)
     }
 }
 
 impl ProgramQuery {
-    /// Only these rows.
+    /// Selects the rows to read. Default: all.
     pub fn among(mut self, choice: RowChoice) -> Self {
         self.choice = choice;
         self
     }
 
-    /// From the last key to the first.
+    /// Returns rows from the last key to the first.
     pub fn descending(mut self, is_descending: bool) -> Self {
         self.select.descending = is_descending;
         self
     }
 
-    /// At most `count` rows or groups.
+    /// Returns at most `count` rows or groups.
     pub fn limit(mut self, count: u64) -> Self {
         self.select.limit = Some(count);
         self
     }
 
-    /// Leaves out the first `count` rows or groups.
+    /// Skips the first `count` rows or groups.
     pub fn skip(mut self, count: u64) -> Self {
         self.select.skip = count;
         self
     }
 
-    /// Whether the view is brought up to date for this.
+    /// Sets whether the view is updated for this query. Default: [`Access::UpdateBefore`].
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
@@ -133,31 +135,31 @@ impl ProgramQuery {
         match &self.choice {
             RowChoice::All => vec![(Vec::new(), None)],
             RowChoice::Range(lower, upper) => {
-                vec![(lower.as_ref().map(from).unwrap_or_default(), upper.as_ref().and_then(to))]
+                vec![(lower.as_ref().map(range_start).unwrap_or_default(), upper.as_ref().and_then(range_end))]
             }
-            RowChoice::Keys(wanted) => {
+            RowChoice::Keys(keys_wanted) => {
                 let range = |key: &Value| {
-                    let beginning = keys::beginning(&keys::key_bytes(key));
-                    let end = end_of(&beginning);
-                    (beginning, end)
+                    let prefix = keys::row_prefix(&keys::key_bytes(key));
+                    let end = prefix_end(&prefix);
+                    (prefix, end)
                 };
-                wanted.iter().map(range).collect()
+                keys_wanted.iter().map(range).collect()
             }
         }
     }
 
-    fn reading(&self) -> Result<Reading> {
-        self.view.views.read(&self.view.cell, self.access)
+    fn reading(&self) -> Result<ViewReading> {
+        self.view.views.read(&self.view.materialized, self.access)
     }
 
-    /// The rows, in the order of their keys, those of one key in that of their documents' ids; streamed.
+    /// Streams the rows in key order, rows with equal keys in the order of their documents' ids.
     ///
     /// # Errors
-    /// Those of the program; `Corrupt` if stored bytes are damaged.
+    /// The errors of the program; `Corrupt` if stored bytes are damaged.
     pub fn rows(self) -> Result<ProgramRows> {
         let reading = self.reading()?;
         let ranges = self.ranges();
-        let total = count_of(&partials::reduce_range(&reading.rows, reading.reducer()?, &[], None)?)?;
+        let total = row_count_of(&partials::reduce_range(&reading.rows, reading.reducer()?, &[], None)?)?;
         let before = match ranges.first() {
             Some((_, Some(to))) if self.select.descending => {
                 partials::reduce_range(&reading.rows, reading.reducer()?, to, None)?
@@ -167,26 +169,26 @@ impl ProgramQuery {
             }
             _ => Vec::new(),
         };
-        let offset = count_of(&before)?.saturating_add(self.select.skip).min(total);
+        let offset = row_count_of(&before)?.saturating_add(self.select.skip).min(total);
         let select = Select { ranges: Some(ranges), ..self.select };
         Ok(ProgramRows { rows: select.rows(reading), total, offset })
     }
 
-    /// What the rows come to; none if there are none. Limit and skip play no part. However many rows there are, this costs some tens of
-    /// look-ups.
+    /// Reduces the rows; `None` if there are none. Ignores limit and skip. Costs some tens of lookups, however many
+    /// rows there are.
     ///
     /// # Errors
-    /// As [`ProgramQuery::rows`].
+    /// Those of [`ProgramQuery::rows`].
     pub fn reduce(self) -> Result<Option<Value>> {
         let reading = self.reading()?;
         Select { ranges: Some(self.ranges()), ..self.select }.reduce(&reading)
     }
 
-    /// The rows in groups: keys that are arrays by their first `level` elements, which are the group's key; others, and all where
-    /// there is no level, whole.
+    /// Groups the rows and reduces each group. Array keys are grouped by their first `level` elements, which are the
+    /// group's key; other keys, and all keys if `level` is `None`, by the whole key.
     ///
     /// # Errors
-    /// As [`ProgramQuery::rows`].
+    /// Those of [`ProgramQuery::rows`].
     pub fn groups(self, level: Option<usize>) -> Result<ProgramGroups> {
         let reading = self.reading()?;
         let select = Select { ranges: Some(self.ranges()), ..self.select };
@@ -194,29 +196,29 @@ impl ProgramQuery {
     }
 }
 
-/// Where rows within a lower bound begin.
-fn from(bound: &RowBound) -> Vec<u8> {
+/// The inclusive start of the rows within a lower bound.
+fn range_start(bound: &RowBound) -> Vec<u8> {
     let key = keys::key_bytes(&bound.key);
     match (&bound.id, bound.is_inclusive) {
-        (None, true) => keys::beginning(&key),
-        (None, false) => end_of(&keys::beginning(&key)).unwrap_or_default(),
-        (Some(id), true) => keys::beginning_of(&key, id),
+        (None, true) => keys::row_prefix(&key),
+        (None, false) => prefix_end(&keys::row_prefix(&key)).unwrap_or_default(),
+        (Some(id), true) => keys::row_prefix_for_document(&key, id),
         (Some(id), false) => keys::after_document(&key, id),
     }
 }
 
-/// Where rows within an upper bound have ended.
-fn to(bound: &RowBound) -> Option<Vec<u8>> {
+/// The exclusive end of the rows within an upper bound.
+fn range_end(bound: &RowBound) -> Option<Vec<u8>> {
     let key = keys::key_bytes(&bound.key);
     match (&bound.id, bound.is_inclusive) {
-        (None, true) => end_of(&keys::beginning(&key)),
-        (None, false) => Some(keys::beginning(&key)),
+        (None, true) => prefix_end(&keys::row_prefix(&key)),
+        (None, false) => Some(keys::row_prefix(&key)),
         (Some(id), true) => Some(keys::after_document(&key, id)),
-        (Some(id), false) => Some(keys::beginning_of(&key, id)),
+        (Some(id), false) => Some(keys::row_prefix_for_document(&key, id)),
     }
 }
 
-/// The rows of an answer, in order. After an error there are no further rows.
+/// The rows of a query in order. Iteration ends after an error. See [`ViewProgram`](crate::ViewProgram) for an example.
 pub struct ProgramRows {
     rows: RawRows,
     total: u64,
@@ -224,27 +226,27 @@ pub struct ProgramRows {
 }
 
 impl ProgramRows {
-    /// How many rows the view has.
+    /// The number of rows in the view.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many rows of the view come before the first one of the answer.
+    /// The number of rows in the view before the first row of the result.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Everything written up to here is in the rows.
+    /// The sequence up to which changes are included in the rows.
     pub fn sequence(&self) -> Sequence {
         self.rows.reading.position
     }
 
-    /// Whether documents were changed since.
+    /// Whether documents changed since.
     pub fn is_stale(&self) -> bool {
         self.rows.reading.is_stale
     }
 
-    /// The state in which the documents of the rows are to be read.
+    /// The snapshot from which the rows' documents should be read.
     pub fn snapshot(&self) -> &Snapshot {
         &self.rows.reading.snapshot
     }
@@ -252,7 +254,7 @@ impl ProgramRows {
     fn read(&mut self) -> Result<Option<ProgramRow>> {
         let Some(RawRow { document, value, .. }) = self.rows.next()? else { return Ok(None) };
         let id = self.rows.reading.snapshot.id(document)?;
-        let (key, value) = read(&value)?;
+        let (key, value) = decode_row(&value)?;
         Ok(Some(ProgramRow { id: id.as_str().to_owned(), key, value }))
     }
 }
@@ -269,28 +271,29 @@ impl Iterator for ProgramRows {
     }
 }
 
-/// The groups of an answer, in order: key and reduction. After an error there are no further groups.
+/// The groups of a query in order: key and reduction. Iteration ends after an error. See
+/// [`ViewProgram`](crate::ViewProgram) for an example.
 pub struct ProgramGroups(RawGroups);
 
 impl ProgramGroups {
-    /// Everything written up to here is in the groups.
+    /// The sequence up to which changes are included in the groups.
     pub fn sequence(&self) -> Sequence {
         self.0.position()
     }
 }
 
-/// The key of the group of a row with this value, and what the keys of its rows begin with.
+/// Returns the group key of a row with this value, and the common prefix of the row keys of its group.
 fn group_of(value: &[u8], level: Option<usize>) -> Result<(Value, Vec<u8>)> {
-    let (emitted, _) = read(value)?;
+    let (emitted, _) = decode_row(value)?;
     Ok(match (level, emitted) {
         (Some(level), Value::Array(mut elements)) if level < elements.len() => {
             elements.truncate(level);
-            let beginning = keys::beginning_with(&elements);
-            (elements.into(), beginning)
+            let prefix = keys::row_prefix_for_elements(&elements);
+            (elements.into(), prefix)
         }
         (_, emitted) => {
-            let beginning = keys::beginning(&keys::key_bytes(&emitted));
-            (emitted, beginning)
+            let prefix = keys::row_prefix(&keys::key_bytes(&emitted));
+            (emitted, prefix)
         }
     })
 }

@@ -1,7 +1,7 @@
-//! CouchDB's `_first` and `_last`, the value of the first or last row; and `_top_N` and `_bottom_N`, the greatest or least values, each once,
-//! in the order of ICU.
+//! CouchDB's `_first` and `_last` (the value of the first or last row), and `_top_N` and `_bottom_N` (the greatest or
+//! smallest distinct values in ICU collation order).
 //!
-//! Layout of a partial reduction: the value as JSON; or each of the values, its length and its JSON.
+//! Layout of a partial reduction: the value as JSON; or each of the values as its length and its JSON.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::value::{Value, varint};
 use crate::view::layout::damaged;
 use crate::view::reduce::{Fold, row_value, stored_value};
 
-/// The first or the last value.
-pub(super) struct EndFold {
+/// Keeps the first or the last value.
+pub(super) struct FirstLastFold {
     is_last: bool,
     found: Option<Vec<u8>>,
 }
 
-impl EndFold {
+impl FirstLastFold {
     pub(super) fn new(is_last: bool) -> Self {
-        EndFold { is_last, found: None }
+        FirstLastFold { is_last, found: None }
     }
 
     fn add(&mut self, value: &[u8]) {
@@ -29,7 +29,7 @@ impl EndFold {
     }
 }
 
-impl Fold for EndFold {
+impl Fold for FirstLastFold {
     fn row(&mut self, _key: &[u8], value: &[u8]) -> Result<()> {
         self.add(value);
         Ok(())
@@ -45,11 +45,11 @@ impl Fold for EndFold {
     }
 }
 
-/// The greatest or the least values.
+/// Keeps the greatest or the smallest values.
 pub(super) struct RankFold {
     count_max: u8,
     is_top: bool,
-    /// As they are stored, by their order.
+    /// Stored values by their collation bytes.
     best: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -59,7 +59,7 @@ impl RankFold {
     }
 
     fn add(&mut self, value: &Value) {
-        self.best.entry(keys::order_of(value)).or_insert_with(|| stored_value(value));
+        self.best.entry(keys::collation_key(value)).or_insert_with(|| stored_value(value));
         if self.best.len() > usize::from(self.count_max) {
             if self.is_top {
                 self.best.pop_first()
@@ -69,7 +69,7 @@ impl RankFold {
         }
     }
 
-    /// The values of a partial reduction, the best first.
+    /// Decodes the values of a partial reduction, best first.
     pub(super) fn values(mut partial: &[u8]) -> Result<Vec<Value>> {
         let mut values = Vec::new();
         while !partial.is_empty() {

@@ -1,47 +1,50 @@
-//! The reducer of a program's view: it counts rows, whatever else it does, so that a row's place is known at once.
+//! The reducer of program views. Besides the program's own reduction it always counts rows, so that the offset of a row
+//! is found without a scan.
 
 use std::sync::Arc;
 
-use super::mapping::{divide, read};
-use super::ranked::{EndFold, RankFold};
+use super::adapter::{decode_row, split_row};
+use super::ranked::{FirstLastFold, RankFold};
 use super::stats::StatsFold;
 use super::sum::SumFold;
 use super::{ProgramReducer, ProgramRow, ViewProgram, keys};
 use crate::Result;
 use crate::value::{Object, Value, varint};
-use crate::view::reduce::{BuiltIn, Called, Fold, Functions, Reducer, Sketch, called_result, row_value};
+use crate::view::reduce::{
+    BuiltIn, Fold, FunctionFold, ReduceFunctions, Reducer, Sketch, decode_function_result, row_value,
+};
 
-/// Counts rows, and folds them by the program's reducer.
-pub(super) struct Counted {
+/// Counts rows, and folds them with the program's reducer.
+pub(super) struct CountingReducer {
     program: Arc<dyn ViewProgram>,
     reducer: ProgramReducer,
     /// For [`ProgramReducer::Typed`].
     typed: Option<BuiltIn>,
 }
 
-impl Counted {
+impl CountingReducer {
     pub(super) fn new(program: Arc<dyn ViewProgram>) -> Self {
         let reducer = program.reducer();
         let typed = match reducer {
             ProgramReducer::Typed(reduction) => reduction.built_in(),
             _ => None,
         };
-        Counted { program, reducer, typed }
+        CountingReducer { program, reducer, typed }
     }
 }
 
-/// How many rows a partial reduction is of, and what they come to.
-fn divide_partial(mut partial: &[u8]) -> Result<(u64, &[u8])> {
+/// Splits a partial reduction into its row count and the program's reduction.
+fn split_partial(mut partial: &[u8]) -> Result<(u64, &[u8])> {
     let count = if partial.is_empty() { 0 } else { varint::read(&mut partial)? };
     Ok((count, partial))
 }
 
-/// How many rows a partial reduction is of.
-pub(super) fn count_of(partial: &[u8]) -> Result<u64> {
-    divide_partial(partial).map(|(count, _)| count)
+/// The row count of a partial reduction.
+pub(super) fn row_count_of(partial: &[u8]) -> Result<u64> {
+    split_partial(partial).map(|(count, _)| count)
 }
 
-impl Reducer for Counted {
+impl Reducer for CountingReducer {
     fn name(&self) -> &str {
         "program"
     }
@@ -51,20 +54,20 @@ impl Reducer for Counted {
             ProgramReducer::None | ProgramReducer::Count => None,
             ProgramReducer::Sum => Some(Box::new(SumFold::default())),
             ProgramReducer::Stats => Some(Box::new(StatsFold::default())),
-            ProgramReducer::ApproxCountDistinct => Some(Box::new(Distinct(Sketch::default()))),
-            ProgramReducer::First => Some(Box::new(EndFold::new(false))),
-            ProgramReducer::Last => Some(Box::new(EndFold::new(true))),
+            ProgramReducer::ApproxCountDistinct => Some(Box::new(DistinctFold(Sketch::default()))),
+            ProgramReducer::First => Some(Box::new(FirstLastFold::new(false))),
+            ProgramReducer::Last => Some(Box::new(FirstLastFold::new(true))),
             ProgramReducer::Top(count) => Some(Box::new(RankFold::new(count, true))),
             ProgramReducer::Bottom(count) => Some(Box::new(RankFold::new(count, false))),
             ProgramReducer::Typed(_) => self.typed.as_ref().map(BuiltIn::begin),
-            ProgramReducer::Custom => Some(Box::new(Called::new(OwnFunctions(&*self.program)))),
+            ProgramReducer::Custom => Some(Box::new(FunctionFold::new(ProgramFunctions(&*self.program)))),
         };
-        Box::new(CountedFold { is_called: self.reducer == ProgramReducer::Custom, count: 0, inner })
+        Box::new(CountingFold { is_custom: self.reducer == ProgramReducer::Custom, count: 0, inner })
     }
 
     fn result(&self, partial: &[u8]) -> Result<Value> {
-        let (count, inner) = divide_partial(partial)?;
-        let told = match self.reducer {
+        let (count, inner) = split_partial(partial)?;
+        let result = match self.reducer {
             ProgramReducer::None => return Ok(Value::Null),
             ProgramReducer::Count => return Ok(count.into()),
             ProgramReducer::ApproxCountDistinct => return Ok(Sketch::decode(inner)?.estimate().into()),
@@ -73,12 +76,12 @@ impl Reducer for Counted {
             ProgramReducer::Typed(_) => {
                 return self.typed.as_ref().map_or(Ok(Value::Null), |reducer| reducer.result(inner));
             }
-            ProgramReducer::Custom => return called_result::<OwnFunctions<'_>>(inner),
+            ProgramReducer::Custom => return decode_function_result::<ProgramFunctions<'_>>(inner),
             ProgramReducer::Sum => SumFold::result(inner)?,
             ProgramReducer::Stats => StatsFold::result(inner)?,
         };
-        // As CouchDB tells it: in the row, not instead of it.
-        Ok(told.unwrap_or_else(|why| {
+        // CouchDB reports the error in place of the value, not as a failed request.
+        Ok(result.unwrap_or_else(|why| {
             let mut object = Object::new();
             object.insert("error", "builtin_reduce_error");
             object.insert("reason", why);
@@ -87,28 +90,28 @@ impl Reducer for Counted {
     }
 }
 
-struct CountedFold<'a> {
-    is_called: bool,
+struct CountingFold<'a> {
+    is_custom: bool,
     count: u64,
     inner: Option<Box<dyn Fold + 'a>>,
 }
 
-impl Fold for CountedFold<'_> {
+impl Fold for CountingFold<'_> {
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.count += 1;
         match &mut self.inner {
             None => Ok(()),
-            // It looks at keys, ids and values.
-            Some(inner) if self.is_called => inner.row(key, value),
+            // Custom functions get keys, ids and values.
+            Some(inner) if self.is_custom => inner.row(key, value),
             Some(inner) => {
-                let (key, value) = divide(value)?;
+                let (key, value) = split_row(value)?;
                 inner.row(key, value)
             }
         }
     }
 
     fn part(&mut self, partial: &[u8]) -> Result<()> {
-        let (count, part) = divide_partial(partial)?;
+        let (count, part) = split_partial(partial)?;
         self.count = self.count.saturating_add(count);
         match &mut self.inner {
             Some(inner) if count > 0 => inner.part(part),
@@ -128,10 +131,10 @@ impl Fold for CountedFold<'_> {
     }
 }
 
-/// About how many distinct keys.
-struct Distinct(Sketch);
+/// Approximate number of distinct keys.
+struct DistinctFold(Sketch);
 
-impl Fold for Distinct {
+impl Fold for DistinctFold {
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.0.row(key, value)
     }
@@ -145,16 +148,16 @@ impl Fold for Distinct {
     }
 }
 
-/// The program's own functions.
-struct OwnFunctions<'a>(&'a dyn ViewProgram);
+/// The program's custom functions.
+struct ProgramFunctions<'a>(&'a dyn ViewProgram);
 
-impl Functions for OwnFunctions<'_> {
+impl ReduceFunctions for ProgramFunctions<'_> {
     type Row = ProgramRow;
-    // The number of rows tells parts apart.
-    const MARK: &'static [u8] = &[];
+    // The row count already distinguishes parts from empty ones.
+    const PARTIAL_PREFIX: &'static [u8] = &[];
 
     fn row(&self, key: &[u8], value: &[u8]) -> Result<ProgramRow> {
-        let (emitted, value) = read(value)?;
+        let (emitted, value) = decode_row(value)?;
         Ok(ProgramRow { id: keys::id_of(key, &emitted), key: emitted, value })
     }
 

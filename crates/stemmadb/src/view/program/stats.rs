@@ -1,7 +1,7 @@
-//! CouchDB's `_stats`: of numbers; of arrays of them, element by element; and of objects that are statistics already.
+//! CouchDB's `_stats`: of numbers; of arrays of numbers, by element; and of objects that already are statistics.
 //!
-//! Layout of a partial reduction: a byte that says what it is; then how many statistics, and each: count, exact sums, extremes; or why
-//! there are none.
+//! Layout of a partial reduction: a kind byte; then the number of statistics and each of them (count, exact sums,
+//! extremes), or an error message.
 
 use super::sum::{decode_text, encode_text};
 use crate::value::collate::key;
@@ -10,7 +10,7 @@ use crate::view::layout::damaged;
 use crate::view::reduce::{Fold, add_square, row_value};
 use crate::{Error, Result};
 
-/// The statistics of some numbers; there is at least one, unless they were told beforehand.
+/// The statistics of at least one number, or precomputed statistics.
 #[derive(Debug, Clone)]
 struct Statistics {
     count: u64,
@@ -32,15 +32,15 @@ const MANY: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Statistics {
-    fn of_number(number: Number) -> Self {
+    fn from_number(number: Number) -> Self {
         let (mut sum, mut squares) = (ExactSum::default(), ExactSum::default());
         sum.add(number, 1);
         add_square(number, &mut squares);
         Statistics { count: 1, sum, squares, min: number, max: number }
     }
 
-    /// Of an object that has them.
-    fn of_object(object: &Object) -> Option<Self> {
+    /// Reads precomputed statistics from an object.
+    fn from_object(object: &Object) -> Option<Self> {
         let number = |name| object.get(name).and_then(Value::as_number);
         let (mut sum, mut squares) = (ExactSum::default(), ExactSum::default());
         sum.add(number("sum")?, 1);
@@ -49,10 +49,10 @@ impl Statistics {
         Some(Statistics { count, sum, squares, min: number("min")?, max: number("max")? })
     }
 
-    fn of(value: &Value) -> Option<Self> {
+    fn from_value(value: &Value) -> Option<Self> {
         match value {
-            Value::Number(number) => Some(Self::of_number(*number)),
-            Value::Object(object) => Self::of_object(object),
+            Value::Number(number) => Some(Self::from_number(*number)),
+            Value::Object(object) => Self::from_object(object),
             _ => None,
         }
     }
@@ -111,7 +111,7 @@ fn malformed() -> Error {
     damaged("a partial reduction")
 }
 
-fn refused(value: &Value) -> Stats {
+fn unsupported_value(value: &Value) -> Stats {
     let shown: String = value.to_json().chars().take(200).collect();
     Stats::Failed(format!(
         "The _stats function requires that map values be numbers or arrays of numbers, not '{shown}'"
@@ -119,12 +119,14 @@ fn refused(value: &Value) -> Stats {
 }
 
 impl Stats {
-    fn of(value: &Value) -> Self {
-        let made = match value {
-            Value::Array(elements) => elements.iter().map(Statistics::of).collect::<Option<_>>().map(Stats::Many),
-            other => Statistics::of(other).map(Stats::One),
+    fn from_value(value: &Value) -> Self {
+        let statistics = match value {
+            Value::Array(elements) => {
+                elements.iter().map(Statistics::from_value).collect::<Option<_>>().map(Stats::Many)
+            }
+            other => Statistics::from_value(other).map(Stats::One),
         };
-        made.unwrap_or_else(|| refused(value))
+        statistics.unwrap_or_else(|| unsupported_value(value))
     }
 
     fn add(self, other: Stats) -> Stats {
@@ -184,7 +186,7 @@ impl Stats {
     }
 }
 
-/// Statistics on their way.
+/// Folds statistics.
 #[derive(Default)]
 pub(super) struct StatsFold(Option<Stats>);
 
@@ -197,7 +199,7 @@ impl StatsFold {
         });
     }
 
-    /// What a partial reduction stands for: statistics, or why there are none.
+    /// Decodes a partial reduction: the statistics, or an error message.
     pub(super) fn result(partial: &[u8]) -> Result<Result<Value, String>> {
         match Stats::decode(partial)? {
             Stats::Failed(why) => Ok(Err(why)),
@@ -208,7 +210,7 @@ impl StatsFold {
 
 impl Fold for StatsFold {
     fn row(&mut self, _key: &[u8], value: &[u8]) -> Result<()> {
-        self.add(Stats::of(&row_value(value)?));
+        self.add(Stats::from_value(&row_value(value)?));
         Ok(())
     }
 

@@ -1,14 +1,14 @@
-//! CouchDB's `_sum`: of numbers; of arrays and objects, element by element and field by field, however deep. Numbers are summed exactly.
+//! CouchDB's `_sum`: of numbers; of arrays and objects recursively, by element and by field. Sums are exact.
 //!
-//! Layout of a partial reduction: a byte that says what it is; then an exact sum; or how many elements, and each; or how many fields,
-//! and of each its name (length and bytes) and its sum; or, where values can't be summed, why.
+//! Layout of a partial reduction: a kind byte; then an exact sum; or the number of elements and each sum; or the number
+//! of fields and of each its name (length and bytes) and its sum; or an error message.
 
 use crate::value::{ExactSum, Number, Object, Value, varint};
 use crate::view::layout::damaged;
 use crate::view::reduce::{Fold, row_value};
 use crate::{Error, Result};
 
-/// What some values come to.
+/// The sum of several values.
 #[derive(Debug, Clone)]
 enum Sum {
     Number(ExactSum),
@@ -22,19 +22,21 @@ const ARRAY: u8 = 1;
 const OBJECT: u8 = 2;
 const FAILED: u8 = 3;
 
-/// Values of more elements, together with all within them, are not summed.
+/// Values nested deeper than this are not summed.
 const DEPTH_MAX: usize = 64;
 
 impl Sum {
-    fn of(value: &Value, depth: usize) -> Self {
+    fn from_value(value: &Value, depth: usize) -> Self {
         match value {
-            _ if depth == 0 => refused(value),
-            Value::Number(number) => Sum::Number(exact(*number)),
-            Value::Array(elements) => Sum::Array(elements.iter().map(|element| Sum::of(element, depth - 1)).collect()),
-            Value::Object(fields) => {
-                Sum::Object(fields.iter().map(|(name, value)| (name.to_owned(), Sum::of(value, depth - 1))).collect())
+            _ if depth == 0 => unsupported_value(value),
+            Value::Number(number) => Sum::Number(exact_sum(*number)),
+            Value::Array(elements) => {
+                Sum::Array(elements.iter().map(|element| Sum::from_value(element, depth - 1)).collect())
             }
-            _ => refused(value),
+            Value::Object(fields) => Sum::Object(
+                fields.iter().map(|(name, value)| (name.to_owned(), Sum::from_value(value, depth - 1))).collect(),
+            ),
+            _ => unsupported_value(value),
         }
     }
 
@@ -67,7 +69,7 @@ impl Sum {
             (Sum::Object(fields), other) | (other, Sum::Object(fields)) => {
                 let object = Sum::Object(fields).value().unwrap_or_default();
                 drop(other);
-                refused(&object)
+                unsupported_value(&object)
             }
         }
     }
@@ -96,7 +98,7 @@ impl Sum {
         }
     }
 
-    /// How many bytes it takes as JSON; of a number alone, about.
+    /// Length in bytes as JSON; approximate for a number.
     fn json_byte_count(&self, encoded: &[u8]) -> Result<usize> {
         match self {
             Sum::Array(_) | Sum::Object(_) if encoded.len() > OVERFLOW_BYTES / 4 => Ok(self.value()?.to_json().len()),
@@ -156,14 +158,14 @@ impl Sum {
 
 fn add_elements(a: Vec<Sum>, b: Vec<Sum>) -> Sum {
     let (mut long, short, is_swapped) = if a.len() >= b.len() { (a, b, false) } else { (b, a, true) };
-    for (place, other) in long.iter_mut().zip(short) {
-        let own = std::mem::replace(place, Sum::Array(Vec::new()));
-        *place = if is_swapped { other.add(own) } else { own.add(other) };
+    for (sum, other) in long.iter_mut().zip(short) {
+        let own = std::mem::replace(sum, Sum::Array(Vec::new()));
+        *sum = if is_swapped { other.add(own) } else { own.add(other) };
     }
     Sum::Array(long)
 }
 
-fn exact(number: Number) -> ExactSum {
+fn exact_sum(number: Number) -> ExactSum {
     let mut sum = ExactSum::default();
     sum.add(number, 1);
     sum
@@ -175,10 +177,12 @@ fn overflow(input_bytes: usize, output_bytes: usize) -> Sum {
     ))
 }
 
-fn refused(value: &Value) -> Sum {
+fn unsupported_value(value: &Value) -> Sum {
     let shown: String = value.to_json().chars().take(200).collect();
     Sum::Failed(format!(
-        "The _sum function requires that map values be numbers, arrays, or objects, not '{shown}'. Objects cannot be mixed with other data structures. Objects can be arbitrarily nested, provided that the values for all fields are themselves numbers, arrays, or objects."
+        "The _sum function requires that map values be numbers, arrays, or objects, not '{shown}'. Objects cannot be \
+        mixed with other data structures. Objects can be arbitrarily nested, provided that the values for all fields \
+        are themselves numbers, arrays, or objects."
     ))
 }
 
@@ -198,20 +202,20 @@ fn malformed() -> Error {
     damaged("a partial reduction")
 }
 
-/// A sum on its way.
+/// Folds a sum.
 #[derive(Default)]
 pub(super) struct SumFold {
-    /// None: nothing yet.
+    /// `None` before the first value.
     sum: Option<Sum>,
-    /// Numbers, which are most of what is summed.
+    /// The sum of the numbers, the most frequent case.
     numbers: Option<ExactSum>,
-    /// Of how many rows and parts it is made, and of about how many bytes.
+    /// The number of rows and parts that were folded, and their approximate size in bytes.
     input_count: usize,
     byte_count: usize,
 }
 
-/// A sum of several rows that takes more bytes than these, as JSON, and more than half of what it is made of, is refused: it would grow with
-/// the view.
+/// As in CouchDB, a sum of several rows is refused if, as JSON, it is longer than this and than half of its input: it
+/// would grow with the view.
 const OVERFLOW_BYTES: usize = 4906;
 
 impl SumFold {
@@ -243,7 +247,7 @@ impl Fold for SumFold {
         self.byte_count += key.len() + value.len();
         match row_value(value)? {
             Value::Number(number) => self.numbers.get_or_insert_default().add(number, 1),
-            other => self.add(Sum::of(&other, DEPTH_MAX)),
+            other => self.add(Sum::from_value(&other, DEPTH_MAX)),
         }
         Ok(())
     }

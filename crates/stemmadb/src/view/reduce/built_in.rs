@@ -1,5 +1,5 @@
-//! The reducers that every view can name. `_sum`, `_avg` and `_stats` fold the values that are numbers, exactly; `_min` and
-//! `_max` every value, in the order of all values.
+//! The built-in reducers. `_sum`, `_avg` and `_stats` fold the values that are numbers, exactly; `_min` and `_max` fold
+//! all values, in collation order.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,18 +10,18 @@ use crate::value::collate::{self, key};
 use crate::value::{ExactSum, Number, Numeric, Object, Value};
 use crate::{Error, Result};
 
-/// What `_stats` comes to.
+/// The result of [`Reduction::Stats`](crate::Reduction::Stats).
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stats {
     /// The sum of the numbers.
     pub sum: f64,
-    /// How many numbers there are.
+    /// The number of numbers.
     pub count: u64,
-    /// The least; none if there is no number.
+    /// The smallest number; `None` if there are none.
     pub min: Option<f64>,
-    /// The greatest; none if there is no number.
+    /// The largest number; `None` if there are none.
     pub max: Option<f64>,
-    /// The sum of their squares.
+    /// The sum of the squares.
     pub sumsqr: f64,
 }
 
@@ -95,7 +95,7 @@ fn total(sum: &ExactSum) -> Result<Number> {
 }
 
 fn number(value: &[u8]) -> Result<Option<Number>> {
-    // Nothing but a number begins so.
+    // Only JSON numbers begin with these bytes.
     match value.first() {
         Some(b'-' | b'0'..=b'9') => Ok(row_value(value)?.as_number()),
         _ => Ok(None),
@@ -138,7 +138,7 @@ impl Fold for Count {
     }
 }
 
-/// A sum and how many numbers are in it. `has_rows` where there are rows without any number, too.
+/// A sum and the number of summands. `has_rows` is also set by rows without a number.
 #[derive(Default)]
 struct Sum {
     has_rows: bool,
@@ -259,7 +259,7 @@ impl Fold for Statistics {
     }
 }
 
-/// Adds the square of a number without losing a bit of it, but for doubles whose square is beyond the doubles.
+/// Adds the square of a number exactly, except for doubles whose square overflows a double.
 pub(in crate::view) fn add_square(number: Number, squares: &mut ExactSum) {
     let mut add = |double: f64| {
         if let Some(number) = Number::from_f64(double) {
@@ -283,7 +283,7 @@ pub(in crate::view) fn add_square(number: Number, squares: &mut ExactSum) {
     }
 }
 
-/// The least or greatest value.
+/// Keeps the smallest or largest value.
 struct Extreme {
     is_max: bool,
     found: Option<Value>,
@@ -315,7 +315,7 @@ impl Fold for Extreme {
     fn finish(self: Box<Self>) -> Result<Vec<u8>> {
         let mut partial = Vec::new();
         if let Some(value) = &self.found {
-            // So that even `null`, which is stored as nothing, is not an empty part.
+            // The mark keeps a stored `null`, which is empty, from looking like an empty part.
             partial.push(1);
             value.write_json(&mut partial);
         }

@@ -1,42 +1,42 @@
-//! Reducers that are functions of the program: partial reductions are what they return, as JSON.
+//! Custom reducers of typed views; partial reductions are the functions' results as JSON.
 
 use std::sync::Arc;
 
-use super::called::{Called, Functions, called_result};
+use super::function_fold::{FunctionFold, ReduceFunctions, decode_function_result};
 use super::{Fold, Reducer, row_value};
 use crate::Result;
 use crate::value::Value;
 use crate::value::collate::key;
 
-/// A reducer's two functions, over values.
+/// The two functions of a custom reducer, over untyped values.
 pub(in crate::view) trait CustomReduce: Send + Sync {
-    /// What rows come to: at least one, in order.
+    /// Reduces rows in order; there is at least one.
     fn reduce(&self, rows: &[(Value, Value)]) -> Result<Value>;
 
-    /// What reductions of rows that follow each other come to: at least two, in order.
+    /// Combines reductions of adjacent ranges in order; there are at least two.
     fn rereduce(&self, parts: Vec<Value>) -> Result<Value>;
 }
 
-/// A reducer of the program.
-pub(in crate::view) struct Custom(pub(in crate::view) Arc<dyn CustomReduce>);
+/// Adapts a [`CustomReduce`] to [`Reducer`].
+pub(in crate::view) struct CustomReducer(pub(in crate::view) Arc<dyn CustomReduce>);
 
-impl Reducer for Custom {
+impl Reducer for CustomReducer {
     fn name(&self) -> &str {
         "custom"
     }
 
     fn begin(&self) -> Box<dyn Fold + '_> {
-        Box::new(Called::new(&*self.0))
+        Box::new(FunctionFold::new(&*self.0))
     }
 
     fn result(&self, partial: &[u8]) -> Result<Value> {
-        called_result::<&dyn CustomReduce>(partial)
+        decode_function_result::<&dyn CustomReduce>(partial)
     }
 }
 
-impl Functions for &dyn CustomReduce {
+impl ReduceFunctions for &dyn CustomReduce {
     type Row = (Value, Value);
-    const MARK: &'static [u8] = &[1];
+    const PARTIAL_PREFIX: &'static [u8] = &[1];
 
     fn row(&self, key: &[u8], value: &[u8]) -> Result<Self::Row> {
         Ok((key::decode(key)?.0, row_value(value)?))

@@ -1,7 +1,7 @@
-//! About how many distinct keys are there? HyperLogLog with 2,048 registers: two percent off, typically.
+//! Approximate number of distinct keys: HyperLogLog with 2,048 registers and a typical error of two percent.
 //!
-//! Layout: with few keys, a byte 0, then for each register that isn't zero its number (two bytes, little-endian) and its rank, in
-//! the order of numbers; else a byte 1 and all registers, a byte each.
+//! Layout: with few keys, a byte 0, then for each nonzero register its number (two bytes, little-endian) and its rank,
+//! in ascending order; otherwise a byte 1 and all registers, one byte each.
 
 use twox_hash::XxHash3_64;
 
@@ -10,7 +10,7 @@ use crate::Result;
 
 const REGISTER_BITS: u32 = 11;
 const REGISTERS: usize = 1 << REGISTER_BITS;
-/// Beyond so many entries, all registers are shorter.
+/// With more entries than this, storing all registers is shorter.
 const ENTRIES_MAX: usize = REGISTERS / 3;
 
 pub(in crate::view) struct Sketch {
@@ -32,12 +32,12 @@ impl Sketch {
     }
 
     fn raise(&mut self, register: usize, rank: u8) -> Result<()> {
-        let place = self.ranks.get_mut(register).ok_or_else(damaged)?;
-        *place = rank.max(*place);
+        let current = self.ranks.get_mut(register).ok_or_else(damaged)?;
+        *current = rank.max(*current);
         Ok(())
     }
 
-    /// About how many distinct keys were added.
+    /// Estimates the number of distinct keys.
     pub(in crate::view) fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let sum: f64 = self.ranks.iter().map(|rank| 2f64.powi(-i32::from(*rank))).sum();

@@ -1,51 +1,51 @@
-//! What do rows come to? Reducers, and the partial reductions they keep as bytes.
+//! Reducers, and the partial reductions that they store as bytes.
 //!
-//! Invariants: a partial reduction of no rows is empty, one of any rows is not; parts are joined in the order of their rows, and
-//! however rows are cut into parts, the end is the same: exactly so for the built-in reducers.
+//! Invariants: a partial reduction of no rows is empty, and one of any rows is not; parts are combined in row order;
+//! the result is the same however rows are divided into parts (exactly so for the built-in reducers).
 
 mod built_in;
-mod called;
 mod custom;
 mod distinct;
+mod function_fold;
 
 pub use self::built_in::Stats;
 pub(super) use self::built_in::{BuiltIn, add_square};
-pub(super) use self::called::{Called, Functions, called_result};
-pub(super) use self::custom::{Custom, CustomReduce};
+pub(super) use self::custom::{CustomReduce, CustomReducer};
 pub(super) use self::distinct::Sketch;
+pub(super) use self::function_fold::{FunctionFold, ReduceFunctions, decode_function_result};
 use crate::value::Value;
 use crate::{Error, Result};
 
-/// Folds rows.
+/// Reduces rows to a partial reduction, and that to a result.
 pub(super) trait Reducer: Send + Sync {
-    /// What it is called in a slot's version: reducers of another name have other partial reductions.
+    /// The name within a slot's version. Reducers with different names have different partial reductions.
     fn name(&self) -> &str;
 
-    /// A fold of nothing yet.
+    /// Starts an empty fold.
     fn begin(&self) -> Box<dyn Fold + '_>;
 
-    /// The result that a partial reduction of some rows stands for.
+    /// Decodes the result of a partial reduction of at least one row.
     fn result(&self, partial: &[u8]) -> Result<Value>;
 }
 
-/// Rows and partial reductions on their way into one, in the order of their rows.
+/// Combines rows and partial reductions, in row order, into one partial reduction.
 pub(super) trait Fold {
-    /// Adds a row: its key in collation form, its value as JSON (nothing for `null`).
+    /// Adds a row: its key in collation form and its value as JSON (empty for `null`).
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Adds a partial reduction.
     fn part(&mut self, partial: &[u8]) -> Result<()>;
 
-    /// The partial reduction of all that was added.
+    /// Returns the partial reduction of everything that was added.
     fn finish(self: Box<Self>) -> Result<Vec<u8>>;
 }
 
-/// The value of a row.
+/// Decodes the stored value of a row.
 pub(super) fn row_value(stored: &[u8]) -> Result<Value> {
     if stored.is_empty() { Ok(Value::Null) } else { Value::parse(stored).map_err(|_| damaged()) }
 }
 
-/// What a value is stored as.
+/// Encodes a value for storage.
 pub(super) fn stored_value(value: &Value) -> Vec<u8> {
     let mut stored = Vec::new();
     if !value.is_null() {

@@ -1,4 +1,4 @@
-//! Views that are told as JSON.
+//! Tests of declared views.
 
 use crate::value::Value;
 use crate::{Database, ErrorKind};
@@ -28,7 +28,7 @@ fn rows(db: &Database, definition: &str) -> Vec<String> {
 }
 
 #[test]
-fn paths_conditions_and_elements() {
+fn paths_conditions_and_unnested_elements() {
     let db = shop();
     assert_eq!(rows(&db, r#"{"key": "who"}"#), ["o1 \"ann\" null", "o2 \"bob\" null", "o3 \"cid\" null"]);
     assert_eq!(
@@ -48,7 +48,7 @@ fn paths_conditions_and_elements() {
 }
 
 #[test]
-fn definitions_are_written_down_listed_and_dropped() {
+fn definitions_are_stored_listed_and_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let db = Database::open(&path).unwrap();
@@ -63,7 +63,7 @@ fn definitions_are_written_down_listed_and_dropped() {
     let db = Database::open(&path).unwrap();
     let names: Vec<_> = db.views().definitions().unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["emails", "shop/count"]);
-    // It guards from the opening on, before anyone has asked for it.
+    // The check applies from opening on, before anyone queried the view.
     assert_eq!(db.insert("two", &json(r#"{"email": "a"}"#)).unwrap_err().kind(), ErrorKind::Conflict);
     assert_eq!(db.views().open("shop/count").unwrap().query().count().unwrap(), 1);
     db.views().remove("emails").unwrap();
@@ -77,12 +77,12 @@ fn definitions_are_written_down_listed_and_dropped() {
 }
 
 #[test]
-fn wrong_definitions_are_refused_and_named() {
+fn malformed_definitions_are_rejected() {
     let db = Database::in_memory();
-    for (definition, told) in [
-        ("[]", "a view is told as an object"),
+    for (definition, message) in [
+        ("[]", "a view is declared as an object"),
         ("{}", "there is no `key`"),
-        (r#"{"key": "a", "filter": {}}"#, "`filter` is nothing"),
+        (r#"{"key": "a", "filter": {}}"#, "`filter` is not a field"),
         (r#"{"key": {"a": "b"}}"#, "`key` is a path"),
         (r#"{"key": "@.a"}"#, "nothing is unnested"),
         (r#"{"key": "a", "reduce": "_mean"}"#, "there is no reduction `_mean`"),
@@ -92,7 +92,7 @@ fn wrong_definitions_are_refused_and_named() {
     ] {
         let refused = db.views().define("v", &json(definition)).err().unwrap();
         assert_eq!(refused.kind(), ErrorKind::Invalid);
-        assert!(refused.message().contains(told), "{definition}: {refused:?}");
+        assert!(refused.message().contains(message), "{definition}: {refused:?}");
     }
     assert_eq!(db.views().define("a/", &json(r#"{"key": "a"}"#)).err().unwrap().kind(), ErrorKind::Invalid);
     db.insert("_design/other", &json(r#"{"language": "javascript", "views": {}}"#)).unwrap();

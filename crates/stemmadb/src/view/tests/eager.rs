@@ -1,4 +1,4 @@
-//! Eager and unique views.
+//! Tests of eager and unique views.
 
 use super::Tags;
 use crate::value::Value;
@@ -14,7 +14,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn an_eager_view_shows_each_write_without_being_brought_up_to_date() {
+fn eager_view_shows_each_write_without_update() {
     let db = Database::in_memory();
     db.insert("before", &json(r#"{"tags": ["a"]}"#)).unwrap();
     let eager = db.view(tags("eager", Refresh::Eager)).unwrap();
@@ -43,7 +43,7 @@ fn an_eager_view_shows_each_write_without_being_brought_up_to_date() {
 }
 
 #[test]
-fn a_unique_view_refuses_a_second_document_with_a_key_and_names_the_first() {
+fn unique_view_rejects_a_duplicate_key_and_names_its_holder() {
     let db = Database::in_memory();
     db.insert("ann", &json(r#"{"tags": ["ann@example.org"]}"#)).unwrap();
     let unique = db.view(tags("emails", Refresh::Unique)).unwrap();
@@ -51,13 +51,13 @@ fn a_unique_view_refuses_a_second_document_with_a_key_and_names_the_first() {
     assert_eq!(refused.kind(), ErrorKind::Conflict);
     assert!(refused.message().starts_with("document `ann` has the key already that `anna`"), "{refused:?}");
     assert!(db.get("anna").unwrap().is_none());
-    // Of two within one transaction neither is written.
+    // If two documents of one transaction share a key, neither is written.
     let both = db.write(|tx| {
         tx.insert("bob", &json(r#"{"tags": ["bob@example.org"]}"#))?;
         tx.insert("bert", &json(r#"{"tags": ["bob@example.org"]}"#))
     });
     assert_eq!(both.unwrap_err().kind(), ErrorKind::Conflict);
-    // A key may move from one document to another within one.
+    // A key may move from one document to another within one transaction.
     db.write(|tx| {
         let ann = tx.get("ann")?.unwrap();
         tx.delete("ann", ann.revision())?;
@@ -70,7 +70,7 @@ fn a_unique_view_refuses_a_second_document_with_a_key_and_names_the_first() {
 }
 
 #[test]
-fn a_unique_view_over_documents_that_share_a_key_is_refused() {
+fn unique_view_over_duplicate_keys_is_rejected() {
     let db = Database::in_memory();
     for id in ["one", "two"] {
         db.insert(id, &json(r#"{"tags": ["same"]}"#)).unwrap();
@@ -84,7 +84,7 @@ fn a_unique_view_over_documents_that_share_a_key_is_refused() {
 }
 
 #[test]
-fn writers_beside_readers_of_an_eager_view() {
+fn concurrent_writers_and_readers_of_an_eager_view() {
     let directory = tempfile::tempdir().unwrap();
     let options = crate::testing::with_small_limits(crate::Options::new(), 1 << 20, 1 << 20, 200);
     let db = Database::open_with(directory.path().join("db"), options).unwrap();
@@ -94,7 +94,7 @@ fn writers_beside_readers_of_an_eager_view() {
             let db = db.clone();
             scope.spawn(move || {
                 for at in 0..1_500 {
-                    // Two rows that together come to nothing, in one transaction.
+                    // Two rows that cancel out, in one transaction.
                     db.with_durability(crate::Durability::None)
                         .write(|tx| {
                             tx.upsert(
@@ -119,9 +119,9 @@ fn writers_beside_readers_of_an_eager_view() {
     assert!(db.maintenance().check().unwrap().is_sound());
 }
 
-/// Replicas must be able to agree: as with a unique index.
+/// Replicas must be able to converge, as with a unique index.
 #[test]
-fn a_unique_view_does_not_refuse_what_was_written_elsewhere() {
+fn unique_view_accepts_replicated_revisions() {
     let db = Database::in_memory();
     let unique = db.view(tags("emails", Refresh::Unique)).unwrap();
     let first = db.insert("ann", &json(r#"{"tags": ["x"]}"#)).unwrap();
@@ -135,7 +135,7 @@ fn a_unique_view_does_not_refuse_what_was_written_elsewhere() {
     };
     db.edit(foreign).unwrap();
     assert_eq!(unique.query().key("x").rows().unwrap().count(), 2);
-    // Each may keep what it has; nobody else gets it.
+    // Each document may keep its key; no other document can get it.
     db.replace("ann", &first, &json(r#"{"tags": ["x"], "amount": 2}"#)).unwrap();
     assert_eq!(db.insert("third", &json(r#"{"tags": ["x"]}"#)).unwrap_err().kind(), ErrorKind::Conflict);
     db.upsert("anna", &json(r#"{"tags": ["y"]}"#)).unwrap();

@@ -1,6 +1,7 @@
-//! Views beside views made from scratch: random edits, deletions, conflicts, versions, crashes and failing disks.
+//! Compares views with views built from scratch, after random edits, deletions, conflicts, version changes, crashes and
+//! disk failures.
 //!
-//! `STEMMA_VIEW_EDITS` says how many edits there are in all, `STEMMA_VIEW_SEED` where to begin.
+//! `STEMMA_VIEW_EDITS` sets the total number of edits, `STEMMA_VIEW_SEED` the first seed.
 
 mod declared;
 mod eager;
@@ -8,7 +9,7 @@ mod partials;
 mod queries;
 mod random;
 mod reducers;
-mod within;
+mod transaction;
 
 use crate::document::Document;
 use crate::index::DocumentNumber;
@@ -18,7 +19,7 @@ use crate::value::collate::key;
 use crate::view::layout::KEY_BYTES_MAX;
 use crate::{Database, Emitter, Reduction, Refresh, Result, Selector, View};
 
-/// A view whose reduction, version and keys are told, to try them all.
+/// A view with configurable reduction, version and keys.
 ///
 /// A document `{"tags": [["a", 1], …], "amount": 5}` emits a row for each tag.
 #[derive(Debug, Clone)]
@@ -70,7 +71,7 @@ impl View for Tags {
         self.reduction
     }
 
-    /// Joins them: associative, and the order shows.
+    /// Joins the values: associative, and the result depends on the order.
     fn reduce(&self, rows: &[(Value, Value)]) -> Result<Value> {
         Ok(rows.iter().map(|(key, value)| format!("{}={};", key.to_json(), value.to_json())).collect::<String>().into())
     }
@@ -85,24 +86,24 @@ impl View for Tags {
     }
 }
 
-/// A row as it should be.
+/// An expected row.
 #[derive(Debug, Clone, PartialEq)]
 struct Expected {
     key_bytes: Vec<u8>,
     key: Value,
     number: DocumentNumber,
-    /// Which it is of the document's rows with this key.
+    /// Its ordinal among the document's rows with this key.
     ordinal: u64,
     id: String,
     value: Value,
 }
 
-/// Every row that the documents of now emit, in order.
+/// Returns the rows that the current documents emit, in order.
 fn from_scratch(db: &Database, view: &Tags) -> Vec<Expected> {
     rows_of(&db.snapshot().unwrap(), view)
 }
 
-/// Every row that the documents of a snapshot emit, in order.
+/// Returns the rows that the documents of a snapshot emit, in order.
 fn rows_of(snapshot: &Snapshot, view: &Tags) -> Vec<Expected> {
     let mut rows = Vec::new();
     for document in snapshot.find(Selector::everything()).documents().unwrap() {
@@ -121,7 +122,7 @@ fn rows_of(snapshot: &Snapshot, view: &Tags) -> Vec<Expected> {
         }
         for (key, value) in emitted {
             let key_bytes = encoded(&key);
-            // As the key comes back: a whole number is an integer.
+            // Decoded keys represent whole numbers as integers.
             let key = key::decode(&key_bytes).unwrap().0;
             rows.push(Expected { key_bytes, key, number, ordinal: 0, id: document.id().to_string(), value });
         }

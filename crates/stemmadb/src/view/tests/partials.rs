@@ -1,4 +1,4 @@
-//! Partial reductions on their own: kept up beside made anew, and what happens when they are not kept up.
+//! Tests of partial reductions alone: incremental updates compared with a rebuild, and detection of missing updates.
 
 use std::collections::BTreeSet;
 
@@ -18,19 +18,19 @@ fn empty() -> Layered {
     Layered::new(tree, layout::slot_prefix(SlotNumber(1)).into(), Overlay::default())
 }
 
-/// Puts the row of a number, or removes it.
+/// Puts or removes the row of a number.
 fn change(rows: &mut Layered, number: u64, value: Option<u64>) -> Vec<u8> {
     let mut key_bytes = Vec::new();
     key::encode(&Value::from(number), &mut key_bytes);
     let row = layout::row_key(&key_bytes, DocumentNumber(number), 0);
-    let document = layout::document_place(DocumentNumber(number));
+    let document = layout::local_back_reference_key(DocumentNumber(number));
     match value {
         Some(value) => {
-            rows.put(&layout::row_place(&row), value.to_string().as_bytes()).unwrap();
+            rows.put(&layout::local_row_key(&row), value.to_string().as_bytes()).unwrap();
             rows.put(&document, &BackReference::Rows(vec![key_bytes]).encode()).unwrap();
         }
         None => {
-            rows.remove(&layout::row_place(&row)).unwrap();
+            rows.remove(&layout::local_row_key(&row)).unwrap();
             rows.remove(&document).unwrap();
         }
     }
@@ -43,7 +43,7 @@ fn problems(rows: &Layered) -> Vec<String> {
 }
 
 #[test]
-fn kept_up_they_are_what_making_them_anew_gives() {
+fn incremental_updates_equal_a_rebuild() {
     let (mut rows, mut random) = (empty(), Random::new(5));
     for round in 0..300 {
         let mut changed = BTreeSet::new();
@@ -62,9 +62,10 @@ fn kept_up_they_are_what_making_them_anew_gives() {
     assert!(boundaries.count() > 5, "higher levels are part of it");
 }
 
-/// A boundary that was all of its group goes: the group before it stays as it is, and yet all above have one row less.
+/// When a boundary that forms a whole group is removed, the group before it does not change, but every level above has
+/// one row less.
 #[test]
-fn a_boundary_that_stands_alone_goes() {
+fn removing_a_single_row_group_updates_higher_levels() {
     let mut rows = empty();
     let all: BTreeSet<_> = (0..2_000).map(|number| change(&mut rows, number, Some(1))).collect();
     partials::refresh(&mut rows, &BuiltIn::Sum, &all).unwrap();
@@ -84,15 +85,15 @@ fn a_boundary_that_stands_alone_goes() {
     }
 }
 
-/// If this fails, the other tests here can see nothing.
+/// Verifies the checker: without it the other tests here would detect nothing.
 #[test]
-fn not_kept_up_they_are_found_out() {
+fn check_detects_outdated_partials() {
     let (mut rows, mut random) = (empty(), Random::new(6));
     let all: BTreeSet<_> = (0..4_000).map(|number| change(&mut rows, number, Some(random.below(1_000)))).collect();
     partials::refresh(&mut rows, &BuiltIn::Sum, &all).unwrap();
     assert_eq!(problems(&rows), Vec::<String>::new());
     let whole = |rows: &Layered| partials::reduce_range(rows, &BuiltIn::Sum, &[], None).unwrap();
-    // A value, a new row, a row less; among them boundaries.
+    // A changed value, a new row, a removed row; boundaries among them.
     for (number, value) in [(17, Some(5_000)), (9_999, Some(1)), (40, None)] {
         let mut wrong = rows.clone();
         change(&mut wrong, number, value);
@@ -101,6 +102,6 @@ fn not_kept_up_they_are_found_out() {
     }
     let boundary = all.iter().find(|row| partials::level_of(row) > 0).unwrap();
     let mut wrong = rows.clone();
-    wrong.remove(&layout::row_place(boundary)).unwrap();
+    wrong.remove(&layout::local_row_key(boundary)).unwrap();
     assert!(problems(&wrong).iter().any(|problem| problem.contains("no boundary")));
 }

@@ -1,4 +1,4 @@
-//! Asking a view: keys, ranges, prefixes, order, groups, documents.
+//! Tests of view queries: keys, ranges, prefixes, order, groups, documents.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ fn reductions_and_groups() {
 }
 
 #[test]
-fn a_view_is_brought_up_to_date_as_asked() {
+fn access_controls_updates() {
     let db = library();
     let sales = db.view(Sales).unwrap();
     let count = |access| sales.query().access(access).rows().unwrap().count();
@@ -123,7 +123,7 @@ fn a_view_is_brought_up_to_date_as_asked() {
 }
 
 #[test]
-fn documents_that_a_value_links_to() {
+fn linked_documents_are_returned() {
     let db = Database::in_memory();
     let put = |id: &str, json: &str| db.insert(id, &Value::parse(json).unwrap()).unwrap();
     put("lem", r#"{"name": "Stanisław Lem"}"#);
@@ -136,7 +136,7 @@ fn documents_that_a_value_links_to() {
 }
 
 #[test]
-fn documents_that_cant_be_mapped_have_no_rows_and_are_told() {
+fn unmappable_documents_have_no_rows_and_are_reported() {
     let db = Database::in_memory();
     let put = |id: &str, json: &str| db.upsert(id, &Value::parse(json).unwrap()).unwrap();
     put("good", r#"{"tags": ["a"]}"#);
@@ -154,7 +154,7 @@ fn documents_that_cant_be_mapped_have_no_rows_and_are_told() {
 }
 
 #[test]
-fn an_older_version_answers_until_the_new_one_is_made() {
+fn previous_version_answers_until_the_new_one_is_built() {
     let db = Database::in_memory();
     for at in 0..2_000 {
         db.bulk(vec![crate::Edit::Insert {
@@ -169,7 +169,7 @@ fn an_older_version_answers_until_the_new_one_is_made() {
     definition.version = 3;
     let after = db.view(definition).unwrap();
     assert_eq!(before.query().reduce().unwrap_err().kind(), ErrorKind::Closed);
-    // Old rows have texts as keys, new ones lists.
+    // Old rows have strings as keys, new rows have arrays.
     let mut rows = after.query().rows().unwrap();
     let first = rows.next().unwrap().unwrap();
     assert_eq!(rows.is_stale(), first.key.as_str().is_some());

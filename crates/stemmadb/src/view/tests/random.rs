@@ -1,4 +1,4 @@
-//! Random edits against views of every reduction.
+//! Random edits compared with views of every reduction built from scratch.
 
 use super::{Expected, Tags, from_scratch};
 use crate::log::{Failure, Random};
@@ -24,7 +24,7 @@ const REDUCTIONS: [Reduction; 9] = [
     Reduction::Custom,
 ];
 
-/// Edits between two looks at a view, at most.
+/// Maximum number of edits between two checks of a view.
 const STEP: u64 = 40;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -60,7 +60,7 @@ fn edit(db: &Database, random: &mut Random, document_count: u64) {
     let edit = match (random.below(10), current) {
         (0 | 1, Some(revision)) => Edit::Delete { id, revision },
         (2, _) => {
-            // A conflict: sometimes it wins, sometimes it does not.
+            // A conflicting revision, which may or may not win.
             let generation = 1 + random.below(4);
             let digest = |random: &mut Random| u128::from(random.number()) << 64 | u128::from(random.number());
             let revisions = (1..=generation).rev().map(|generation| {
@@ -94,25 +94,25 @@ fn bound(random: &mut Random, expected: &[Expected]) -> Vec<u8> {
     match random.below(3) {
         0 => row.key_bytes.clone(),
         1 => layout::row_key(&row.key_bytes, row.number, row.ordinal),
-        _ => layout::end_of(&row.key_bytes).unwrap(),
+        _ => layout::prefix_end(&row.key_bytes).unwrap(),
     }
 }
 
-/// A range of rows, by keys or amid the rows of one.
+/// A random range of rows, between keys or among the rows of one key.
 fn range(random: &mut Random, expected: &[Expected]) -> RowRange {
     let (from, to) = (bound(random, expected), bound(random, expected));
     let to = if random.chance(100) || to.is_empty() { None } else { Some(to) };
     (from, to)
 }
 
-/// Compares everything that the view says with the rows made from scratch.
+/// Compares all results of the view with the rows built from scratch.
 fn compare(db: &Database, view: &OpenView<Tags>, definition: &Tags, random: &mut Random) {
     let expected = from_scratch(db, definition);
     let found: Vec<_> = view.query().rows().unwrap().collect::<crate::Result<_>>().unwrap();
     let found: Vec<_> = found.into_iter().map(|row| (row.id.to_string(), row.key, row.value)).collect();
     let wanted: Vec<_> = expected.iter().map(|row| (row.id.clone(), row.key.clone(), row.value.clone())).collect();
     assert_eq!(found, wanted);
-    let reading = view.views.read(&view.cell, Access::UpdateBefore).unwrap();
+    let reading = view.views.read(&view.materialized, Access::UpdateBefore).unwrap();
     assert!(!reading.is_stale);
     let reducer = reading.reducer.clone();
     let problems = check_rows(&reading.rows, reducer.as_deref(), expected.len() as u64).unwrap();
@@ -136,8 +136,8 @@ fn compare(db: &Database, view: &OpenView<Tags>, definition: &Tags, random: &mut
     }
 }
 
-/// One database's life.
-fn live(seed: u64, edits: u64) {
+/// Runs one database through random edits, reopenings and failures.
+fn run_history(seed: u64, edits: u64) {
     let mut random = Random::new(seed);
     let mut place = TestStorage::new(seed);
     let mut db = place.open(options(&mut random)).unwrap();
@@ -162,11 +162,11 @@ fn live(seed: u64, edits: u64) {
                 db = place.open(options(&mut random)).unwrap();
             }
             4 => {
-                // The disk fails amid a merge, and perhaps the power too.
+                // The disk fails during a merge, possibly followed by a power loss.
                 let view = db.view(definition.clone()).unwrap();
                 place.fail_commit(1 + random.below(6), Failure::Full, true);
                 view.update().ok();
-                view.cell.save().ok();
+                view.materialized.save().ok();
                 let image = place.crash_image(random.number());
                 place.heal();
                 drop(view);
@@ -180,7 +180,7 @@ fn live(seed: u64, edits: u64) {
             6 => {
                 let view = db.view(definition.clone()).unwrap();
                 view.query().access(Access::NoUpdate).rows().unwrap().for_each(|row| drop(row.unwrap()));
-                view.cell.save().ok();
+                view.materialized.save().ok();
             }
             _ => {}
         }
@@ -192,13 +192,13 @@ fn live(seed: u64, edits: u64) {
 }
 
 #[test]
-fn views_say_what_mapping_every_document_anew_would_say() {
+fn views_equal_views_built_from_scratch() {
     let (edits, first) = (setting("STEMMA_VIEW_EDITS", 3_000), setting("STEMMA_VIEW_SEED", 1));
     let mut done = 0;
     for seed in first.. {
         let count = [100, 400, 1500][seed as usize % 3].min(edits - done);
-        let lived = std::panic::catch_unwind(|| live(seed, count));
-        assert!(lived.is_ok(), "wrong with STEMMA_VIEW_SEED={seed}");
+        let result = std::panic::catch_unwind(|| run_history(seed, count));
+        assert!(result.is_ok(), "wrong with STEMMA_VIEW_SEED={seed}");
         done += count;
         if done >= edits {
             break;

@@ -1,24 +1,24 @@
-//! One view of an open database: what it says, and how it is kept up.
+//! One view of an open database: its contents, and how they are kept up to date.
 //!
-//! A state is what the tree held at some position, and over it what was changed since in memory. It is brought forward from
-//! the feed when it is asked for, and merged into the tree when it takes too much memory and at the end.
+//! A state is the tree's contents at some position plus an in-memory overlay of later changes. It is updated from the
+//! changes feed when the view is queried, and merged into the tree when the overlay becomes large and on close.
 //!
-//! Concurrency: `updating` is held by whoever brings it forward or merges; `live` for moments only. A reader takes the tree
-//! and the state under one hold of `live`, so that a merge can't come between; while a merge is running, the state still has all
-//! that is being merged.
+//! Concurrency: `updating` is held while updating or merging, `live` only briefly. A reader takes the tree snapshot and
+//! the state under one lock of `live`, so that no merge happens in between; while a merge is running, the state still
+//! contains everything that is being merged.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use super::commit_hook;
 use super::definition::{Mapping, Refresh};
-use super::guard;
 use super::layered::Layered;
 use super::layout::{self, Phase, SlotNumber, SlotRecord};
-use super::merge::{self, Merge};
+use super::merge::{self, SlotWriter};
 use super::partials;
 use super::reduce::Reducer;
-use super::state::{State, Working};
+use super::state::{ViewState, ViewUpdate};
 use crate::engine::{CommitHook, Progress, Store};
 use crate::read::Snapshot;
 use crate::revision::Sequence;
@@ -26,92 +26,92 @@ use crate::sync::{Mutex, RwLock};
 use crate::tree::TreeSnapshot;
 use crate::{Error, Result};
 
-/// Documents mapped between two looks at the memory they take.
+/// Documents mapped between two checks of the overlay's size.
 const BATCH_COUNT: usize = 512;
 
 /// A view of an open database.
-pub(crate) struct Cell {
+pub(crate) struct MaterializedView {
     pub(super) mapping: Arc<dyn Mapping>,
     pub(super) reducer: Option<Arc<dyn Reducer>>,
     store: Weak<Store>,
     slot: SlotNumber,
     prefix: Arc<[u8]>,
-    /// States that take more memory are merged.
+    /// An overlay larger than this is merged into the tree.
     overlay_bytes_max: usize,
     updating: Mutex<()>,
-    live: RwLock<Live>,
+    live: RwLock<LiveContents>,
     done: AtomicU64,
     total: AtomicU64,
-    /// Whether someone brings it forward in the background.
-    is_kept_busy: AtomicBool,
-    /// Asks it about each write, if it is eager.
-    guard: OnceLock<Arc<dyn CommitHook>>,
+    /// Whether a background thread is updating the view.
+    is_updating_in_background: AtomicBool,
+    /// The precommit check that keeps an eager view up to date.
+    commit_hook: OnceLock<Arc<dyn CommitHook>>,
     /// Whether the database is being closed.
     is_closing: Arc<AtomicBool>,
 }
 
-/// What answers.
-struct Live {
-    /// Oldest first; the last is what is worked on. All but that of an eager view is one.
-    versions: VecDeque<Arc<State>>,
-    /// The record in the tree, if there is anything.
+/// The state that queries read.
+struct LiveContents {
+    /// Oldest first; the last is the newest. Only an eager view has more than one.
+    versions: VecDeque<Arc<ViewState>>,
+    /// The record in the tree, if `is_in_tree`.
     record: SlotRecord,
     is_in_tree: bool,
     is_ready: bool,
-    /// Of another version, to answer until this one is ready.
+    /// The previous version of the view, which answers queries until this one is ready.
     old: Option<(SlotNumber, SlotRecord)>,
-    /// Whether another version has taken its place.
+    /// Whether another version has replaced this one.
     is_replaced: bool,
 }
 
-/// A view at one moment, to be read.
+/// A view's contents at one sequence, for reading.
 #[derive(Clone)]
-pub(super) struct Reading {
+pub(super) struct ViewReading {
     pub(super) snapshot: Snapshot,
     pub(super) rows: Layered,
     pub(super) reducer: Option<Arc<dyn Reducer>>,
-    /// Whether documents were changed since, or it is of an older version.
+    /// Whether documents changed since, or the rows are those of an older version.
     pub(super) is_stale: bool,
-    /// Everything up to here is in the rows.
+    /// Everything up to this sequence is in the rows.
     pub(super) position: Sequence,
 }
 
-/// A state, with the tree beneath it and where it lies there.
-pub(super) struct Newest {
+/// A state, with the tree snapshot beneath it and its key prefix there.
+pub(super) struct NewestState {
     pub(super) tree: Arc<dyn TreeSnapshot>,
     pub(super) prefix: Arc<[u8]>,
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<ViewState>,
 }
 
-/// What is known of a view when it is asked for first.
-pub(super) struct Found {
+/// The slots found for a view when it is opened.
+pub(super) struct SlotAssignment {
     pub(super) slot: SlotNumber,
-    /// Its record, if the tree has one.
+    /// The slot's record, if the tree has one.
     pub(super) record: Option<SlotRecord>,
     pub(super) old: Option<(SlotNumber, SlotRecord)>,
 }
 
-impl Cell {
+impl MaterializedView {
     pub(super) fn new(
         mapping: Arc<dyn Mapping>,
         store: &Arc<Store>,
-        found: Found,
+        found: SlotAssignment,
         overlay_bytes_max: usize,
         is_closing: Arc<AtomicBool>,
     ) -> Self {
-        let Found { slot, record, old } = found;
+        let SlotAssignment { slot, record, old } = found;
         let is_ready = record.as_ref().is_some_and(|record| record.phase == Phase::Ready);
         let is_in_tree = record.is_some();
-        let record = record.unwrap_or_else(|| merge::record(&*mapping, &State::default(), Phase::Unfinished));
-        let state = State {
+        let record = record.unwrap_or_else(|| merge::record(&*mapping, &ViewState::default(), Phase::Unfinished));
+        let state = ViewState {
             position: record.position,
             row_count: record.row_count,
             failed_count: record.failed_count,
-            ..State::default()
+            ..ViewState::default()
         };
         let versions = VecDeque::from([Arc::new(state)]);
-        let live = Live { versions, is_ready, record, is_in_tree, old, is_replaced: false };
-        Cell {
+        let live = LiveContents { versions, is_ready, record, is_in_tree, old, is_replaced: false };
+        MaterializedView {
             reducer: mapping.reducer(),
             mapping,
             store: Arc::downgrade(store),
@@ -122,8 +122,8 @@ impl Cell {
             live: RwLock::new(live),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
-            is_kept_busy: AtomicBool::new(false),
-            guard: OnceLock::new(),
+            is_updating_in_background: AtomicBool::new(false),
+            commit_hook: OnceLock::new(),
             is_closing,
         }
     }
@@ -136,68 +136,69 @@ impl Cell {
         self.store.upgrade().ok_or_else(|| Error::closed("the database is closed"))
     }
 
-    /// Whether its rows were all made once.
+    /// Whether the rows were built completely.
     pub(super) fn is_ready(&self) -> bool {
         self.live.read().is_ready
     }
 
-    /// Whether an older version answers meanwhile.
+    /// Whether an older version answers until this one is ready.
     pub(super) fn has_old(&self) -> bool {
         self.live.read().old.is_some()
     }
 
-    /// The slot of the version that answered until this one was ready, to be removed; once.
+    /// Takes the slot of the version that answered until this one became ready, so that it can be removed. Returns it
+    /// once.
     pub(super) fn take_old(&self) -> Option<(SlotNumber, SlotRecord)> {
         let mut live = self.live.write();
         if live.is_ready { live.old.take() } else { None }
     }
 
-    /// Another version takes its place: it answers no longer, and writes nothing any more. Waits for who brings it forward to
-    /// notice.
+    /// Marks the view as replaced: it no longer answers queries or writes to the tree. Waits for a running update to
+    /// stop.
     pub(super) fn replace(&self) {
         self.live.write().is_replaced = true;
         drop(self.updating.lock());
     }
 
-    /// Whether it is kept in step with every write.
-    pub(super) fn is_guarding(&self) -> bool {
-        self.guard.get().is_some()
+    /// Whether a precommit check keeps the view up to date.
+    pub(super) fn has_commit_hook(&self) -> bool {
+        self.commit_hook.get().is_some()
     }
 
-    /// Keeps the guard alive as long as this is.
-    pub(super) fn keep_guard(&self, guard: Arc<dyn CommitHook>) {
-        self.guard.set(guard).ok();
+    /// Keeps the precommit check alive as long as the view.
+    pub(super) fn set_commit_hook(&self, commit_hook: Arc<dyn CommitHook>) {
+        self.commit_hook.set(commit_hook).ok();
     }
 
-    /// Whether another version has taken its place.
+    /// Whether another version has replaced this one.
     pub(super) fn is_replaced(&self) -> bool {
         self.live.read().is_replaced
     }
 
-    /// Says whether the caller is to bring it forward in the background: false if someone does.
+    /// Claims the background update; returns false if one is already running.
     pub(super) fn begin_background(&self) -> bool {
-        !self.is_kept_busy.swap(true, Ordering::AcqRel)
+        !self.is_updating_in_background.swap(true, Ordering::AcqRel)
     }
 
     pub(super) fn end_background(&self) {
-        self.is_kept_busy.store(false, Ordering::Release);
+        self.is_updating_in_background.store(false, Ordering::Release);
     }
 
-    /// How far the making of its rows has come, in changes; none once they are made.
+    /// Progress of building the rows, in changes; `None` once they are built.
     pub(super) fn progress(&self) -> Option<Progress> {
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
         (!self.is_ready()).then_some(Progress { done, total })
     }
 
-    /// Rows, documents that could not be mapped, and position of the newest state.
+    /// The number of rows, the number of documents that could not be mapped, and the position of the newest state.
     pub(super) fn counts(&self) -> (u64, u64, Sequence) {
         let live = self.live.read();
         let state = live.newest();
         (state.row_count, state.failed_count, state.position)
     }
 
-    /// What it says now, up to date or not.
-    pub(super) fn reading(&self) -> Result<Reading> {
+    /// Returns the current contents, up to date or not.
+    pub(super) fn reading(&self) -> Result<ViewReading> {
         let store = self.store()?;
         let live = self.live.read();
         if live.is_replaced {
@@ -205,7 +206,7 @@ impl Cell {
         }
         let snapshot = store.snapshot()?;
         let tree = snapshot.tree().clone();
-        let reading = |slot_prefix: Arc<[u8]>, state: &State, is_stale| Reading {
+        let reading = |slot_prefix: Arc<[u8]>, state: &ViewState, is_stale| ViewReading {
             rows: Layered::new(tree, slot_prefix, state.overlay.clone()),
             reducer: self.reducer.clone(),
             is_stale,
@@ -218,37 +219,37 @@ impl Cell {
             let state = state.unwrap_or_else(|| live.newest()).clone();
             let mut reading = reading(self.prefix.clone(), &state, state.position < published);
             drop(live);
-            self.leave_out_ended(&state, &mut reading)?;
+            self.hide_expired(&state, &mut reading)?;
             return Ok(reading);
         }
-        // A slot that nothing is ever put in, where there is no older version.
+        // If there is no older version, read a slot number that is never used, so the result is empty.
         let old = live.old.as_ref().map_or(SlotNumber(u64::MAX), |(slot, _)| *slot);
-        Ok(reading(layout::slot_prefix(old).into(), &State::default(), true))
+        Ok(reading(layout::slot_prefix(old).into(), &ViewState::default(), true))
     }
 
-    /// Its newest state; none if its rows were never made.
-    pub(super) fn newest(&self) -> Result<Option<Newest>> {
+    /// Returns the newest state; `None` if the rows were never built.
+    pub(super) fn newest(&self) -> Result<Option<NewestState>> {
         let store = self.store()?;
         let live = self.live.read();
         if live.is_replaced {
             return Err(self.replaced());
         }
         let tree = store.parts.tree.read()?;
-        Ok(live.is_ready.then(|| Newest { tree, prefix: self.prefix.clone(), state: live.newest().clone() }))
+        Ok(live.is_ready.then(|| NewestState { tree, prefix: self.prefix.clone(), state: live.newest().clone() }))
     }
 
-    /// Takes the rows of documents that have ended out of what is read. Nothing of that is kept.
-    fn leave_out_ended(&self, state: &State, reading: &mut Reading) -> Result<()> {
-        let Some(ended) = reading.snapshot.ended()? else { return Ok(()) };
+    /// Hides the rows of expired documents from this reading. The change is not stored.
+    fn hide_expired(&self, state: &ViewState, reading: &mut ViewReading) -> Result<()> {
+        let Some(expired) = reading.snapshot.ended()? else { return Ok(()) };
         let tree = reading.snapshot.tree().clone();
-        let mut working = Working::begin(&*self.mapping, tree, self.prefix.clone(), state);
-        ended.iter().try_for_each(|number| working.apply(number, None))?;
-        working.settle(self.reducer.as_deref())?;
-        reading.rows = working.layered().clone();
+        let mut update = ViewUpdate::begin(&*self.mapping, tree, self.prefix.clone(), state);
+        expired.iter().try_for_each(|number| update.apply(number, None))?;
+        update.refresh_partials(self.reducer.as_deref())?;
+        reading.rows = update.layered().clone();
         Ok(())
     }
 
-    /// Brings it up to everything published.
+    /// Updates the view to the newest published sequence.
     pub(super) fn update(&self) -> Result<()> {
         let store = self.store()?;
         {
@@ -270,14 +271,15 @@ impl Cell {
         .with_hint("ask the database for the view again")
     }
 
-    fn refuse_if_over(&self) -> Result<()> {
+    fn refuse_if_closing(&self) -> Result<()> {
         if self.is_closing.load(Ordering::Acquire) {
             return Err(Error::closed("the database is being closed"));
         }
         if self.is_replaced() { Err(self.replaced()) } else { Ok(()) }
     }
 
-    /// Brings it up to `snapshot`; within a write nothing is merged, since that waits for the disk. Call it with `updating` held.
+    /// Updates the view to `snapshot`. During a write, nothing is merged, because merging waits for the disk. Call with
+    /// `updating` locked.
     fn catch_up(&self, store: &Store, snapshot: &Snapshot, may_merge: bool) -> Result<()> {
         let may_merge = may_merge && !store.parts.options.read_only;
         let bytes_max = if may_merge { self.overlay_bytes_max } else { usize::MAX };
@@ -288,23 +290,23 @@ impl Cell {
         if is_ready && state.position >= snapshot.sequence() {
             return Ok(());
         }
-        self.refuse_if_over()?;
+        self.refuse_if_closing()?;
         self.total.store(snapshot.sequence().get(), Ordering::Relaxed);
         loop {
             let tree = store.parts.tree.read()?;
-            let mut working = Working::begin(&*self.mapping, tree, self.prefix.clone(), &state);
-            while working.position() < snapshot.sequence() && working.byte_count() <= bytes_max {
-                self.refuse_if_over()?;
-                working.follow(snapshot, BATCH_COUNT)?;
-                self.done.store(working.position().get(), Ordering::Relaxed);
+            let mut update = ViewUpdate::begin(&*self.mapping, tree, self.prefix.clone(), &state);
+            while update.position() < snapshot.sequence() && update.byte_count() <= bytes_max {
+                self.refuse_if_closing()?;
+                update.apply_feed_batch(snapshot, BATCH_COUNT)?;
+                self.done.store(update.position().get(), Ordering::Relaxed);
             }
             if is_ready {
-                working.settle(self.reducer.as_deref())?;
+                update.refresh_partials(self.reducer.as_deref())?;
             }
-            let is_done = working.position() >= snapshot.sequence();
-            state = Arc::new(working.finish());
+            let is_done = update.position() >= snapshot.sequence();
+            state = Arc::new(update.finish());
             if is_ready {
-                self.show(state.clone());
+                self.set_state(state.clone());
             }
             if state.overlay.byte_count() > bytes_max {
                 state = self.merge(store, &state, if is_ready { Phase::Ready } else { Phase::Unfinished })?;
@@ -316,8 +318,8 @@ impl Cell {
         if is_ready { Ok(()) } else { self.complete(store, state) }
     }
 
-    /// Makes the partial reductions of rows that are all there, and answers from then on. Call it with `updating` held.
-    fn complete(&self, store: &Store, state: Arc<State>) -> Result<()> {
+    /// Builds the partial reductions once all rows exist, and marks the view ready. Call with `updating` locked.
+    fn complete(&self, store: &Store, state: Arc<ViewState>) -> Result<()> {
         let is_in_tree = self.live.read().is_in_tree;
         let state = if is_in_tree && !store.parts.options.read_only {
             let state = self.merge(store, &state, Phase::Unfinished)?;
@@ -325,15 +327,15 @@ impl Cell {
             let mut after = merge::record(&*self.mapping, &state, Phase::Ready);
             after.row_count = partials::count_rows(&rows, &[], None)?;
             after.failed_count = merge::failures(&rows, usize::MAX)?.len() as u64;
-            Merge::new(store, self.slot).reduce_all(&rows, self.reducer.as_deref(), &after)?;
-            let state = State { row_count: after.row_count, failed_count: after.failed_count, ..(*state).clone() };
+            SlotWriter::new(store, self.slot).reduce_all(&rows, self.reducer.as_deref(), &after)?;
+            let state = ViewState { row_count: after.row_count, failed_count: after.failed_count, ..(*state).clone() };
             self.live.write().record = after;
             Arc::new(state)
         } else {
             let tree = store.parts.tree.read()?;
-            let mut working = Working::begin(&*self.mapping, tree, self.prefix.clone(), &state);
-            working.reduce_all(self.reducer.as_deref())?;
-            Arc::new(working.finish())
+            let mut update = ViewUpdate::begin(&*self.mapping, tree, self.prefix.clone(), &state);
+            update.reduce_all(self.reducer.as_deref())?;
+            Arc::new(update.finish())
         };
         let mut live = self.live.write();
         live.versions = VecDeque::from([state]);
@@ -341,12 +343,13 @@ impl Cell {
         Ok(())
     }
 
-    fn show(&self, state: Arc<State>) {
+    fn set_state(&self, state: Arc<ViewState>) {
         self.live.write().versions = VecDeque::from([state]);
     }
 
-    /// Brings it up to `base`, everything appended, and makes sure that a unique view is. Call it under the writer lock.
-    pub(super) fn begin_guarding(&self, base: &Snapshot) -> Result<()> {
+    /// Updates the view to `base`, the newest appended sequence, and verifies that a unique view has no duplicate keys.
+    /// Call under the writer lock.
+    pub(super) fn enable_commit_hook(&self, base: &Snapshot) -> Result<()> {
         let store = self.store()?;
         {
             let _updating = self.updating.lock();
@@ -358,7 +361,7 @@ impl Cell {
         let live = self.live.read();
         let tree = store.parts.tree.read()?;
         let rows = Layered::new(tree, self.prefix.clone(), live.newest().overlay.clone());
-        match guard::first_shared(&rows, base.ended()?)? {
+        match commit_hook::find_duplicate_key(&rows, base.ended()?)? {
             None => Ok(()),
             Some((one, other)) => Err(Error::conflict(format!(
                 "the unique view `{}` has one key of two documents, `{}` and `{}`",
@@ -370,8 +373,8 @@ impl Cell {
         }
     }
 
-    /// A piece of work upon the newest state, within a write whose base is `base`.
-    pub(super) fn work_within_write(&self, base: &Snapshot) -> Result<Working<'_>> {
+    /// Begins an update of the newest state, within a write based on `base`.
+    pub(super) fn begin_commit_update(&self, base: &Snapshot) -> Result<ViewUpdate<'_>> {
         let store = self.store()?;
         if self.live.read().newest().position < base.sequence() {
             let _updating = self.updating.lock();
@@ -379,11 +382,11 @@ impl Cell {
         }
         let live = self.live.read();
         let tree = store.parts.tree.read()?;
-        Ok(Working::begin(&*self.mapping, tree, self.prefix.clone(), live.newest()).within_write())
+        Ok(ViewUpdate::begin(&*self.mapping, tree, self.prefix.clone(), live.newest()).within_write())
     }
 
-    /// Shows what a write has brought, from when it is published.
-    pub(super) fn push(&self, state: State) {
+    /// Adds the state that a write produced; readers see it once the write is published.
+    pub(super) fn add_version(&self, state: ViewState) {
         let Ok(store) = self.store() else { return };
         let published = store.parts.publisher.published();
         let mut live = self.live.write();
@@ -393,37 +396,37 @@ impl Cell {
         }
     }
 
-    /// Whether what is in memory should be merged.
+    /// Whether the overlay should be merged into the tree.
     pub(super) fn is_large(&self) -> bool {
         self.live.read().newest().overlay.byte_count() > self.overlay_bytes_max
     }
 
-    /// Writes a state into the tree; what is left of it in memory. Call it with `updating` held.
-    fn merge(&self, store: &Store, state: &State, phase: Phase) -> Result<Arc<State>> {
+    /// Writes a state into the tree; returns the state that remains in memory. Call with `updating` locked.
+    fn merge(&self, store: &Store, state: &ViewState, phase: Phase) -> Result<Arc<ViewState>> {
         store.flush()?;
         let after = merge::record(&*self.mapping, state, phase);
         let before = {
             let mut live = self.live.write();
-            // From now on, even if this is cut short.
+            // Set before writing, so that it holds even if the merge is interrupted.
             live.is_in_tree = true;
             live.record.clone()
         };
-        Merge::new(store, self.slot).write(&state.overlay, &before, &after)?;
-        let merged = Arc::new(State { overlay: Default::default(), ..state.clone() });
+        SlotWriter::new(store, self.slot).write(&state.overlay, &before, &after)?;
+        let merged = Arc::new(ViewState { overlay: Default::default(), ..state.clone() });
         let mut live = self.live.write();
         live.record = after;
-        // What a write has brought since stands over what was merged.
+        // States of later writes remain as overlays on top of what was merged.
         let newer: Vec<_> = live.versions.iter().filter(|newer| newer.position > state.position).cloned().collect();
         live.versions = VecDeque::from([merged.clone()]);
         live.versions.extend(
-            newer
-                .iter()
-                .map(|newer| Arc::new(State { overlay: newer.overlay.without(&state.overlay), ..(**newer).clone() })),
+            newer.iter().map(|newer| {
+                Arc::new(ViewState { overlay: newer.overlay.without(&state.overlay), ..(**newer).clone() })
+            }),
         );
         Ok(merged)
     }
 
-    /// Writes what is in memory into the tree, if there is anything and it can be done.
+    /// Merges the overlay into the tree, if there is one and the database is writable.
     pub(super) fn save(&self) -> Result<()> {
         let store = self.store()?;
         let _updating = self.updating.lock();
@@ -439,8 +442,8 @@ impl Cell {
     }
 }
 
-impl Reading {
-    /// The reducer, if there is one.
+impl ViewReading {
+    /// Returns the reducer, or an error if the view has none.
     pub(super) fn reducer(&self) -> Result<&dyn Reducer> {
         self.reducer
             .as_deref()
@@ -448,8 +451,8 @@ impl Reading {
     }
 }
 
-impl Live {
-    fn newest(&self) -> &Arc<State> {
+impl LiveContents {
+    fn newest(&self) -> &Arc<ViewState> {
         self.versions.back().expect("there is always a state")
     }
 }

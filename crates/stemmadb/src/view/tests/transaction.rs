@@ -1,4 +1,4 @@
-//! Views within transactions, beside views made from scratch of what the transaction sees.
+//! Compares views read within transactions with views built from scratch of the documents that the transaction sees.
 
 use super::{Tags, rows_of};
 use crate::log::Random;
@@ -8,7 +8,7 @@ use crate::revision::DocumentId;
 use crate::testing::{self, TestStorage};
 use crate::value::Value;
 use crate::view::check::check_rows;
-use crate::view::{OpenView, ViewSession, within};
+use crate::view::{OpenView, ViewSession, transaction};
 use crate::{Database, Edit, Expiry, Options, Reduction, Refresh};
 
 const BEGINNING: i64 = 1_000_000_000_000;
@@ -40,7 +40,7 @@ fn edit(random: &mut Random, mut current: impl FnMut(&str) -> Option<crate::Revi
     }
 }
 
-/// Asks the view within, and compares all of it.
+/// Queries the view within the session, and compares all results.
 fn compare<S: ViewSession>(view: &OpenView<Tags>, definition: &Tags, session: &mut S, snapshot: &Snapshot) {
     let expected = rows_of(snapshot, definition);
     let found: Vec<_> = view.query().within(session).rows().unwrap().map(|row| row.unwrap()).collect();
@@ -48,7 +48,7 @@ fn compare<S: ViewSession>(view: &OpenView<Tags>, definition: &Tags, session: &m
     let wanted: Vec<_> = expected.iter().map(|row| (row.id.clone(), row.key.clone(), row.value.clone())).collect();
     assert_eq!(found, wanted);
     assert_eq!(view.query().within(session).count().unwrap(), expected.len() as u64);
-    let reading = within::reading(&view.cell, session).unwrap();
+    let reading = transaction::reading(&view.materialized, session).unwrap();
     let problems = check_rows(&reading.rows, reading.reducer.as_deref(), expected.len() as u64).unwrap();
     assert_eq!(problems, Vec::<String>::new());
     if definition.reduction == Reduction::Sum {
@@ -63,7 +63,7 @@ fn compare<S: ViewSession>(view: &OpenView<Tags>, definition: &Tags, session: &m
 }
 
 #[test]
-fn a_view_within_is_what_the_transaction_sees() {
+fn view_within_a_transaction_includes_its_writes() {
     for seed in 0..16 {
         let mut random = Random::new(seed);
         let clock = Clock::standing_at(BEGINNING);
@@ -77,7 +77,7 @@ fn a_view_within_is_what_the_transaction_sees() {
         let edits = |random: &mut Random| {
             for _ in 0..random.below(30) {
                 let one = edit(random, |id| db.get(id).unwrap().map(|document| *document.revision()));
-                // An eager view refuses those that can't be mapped.
+                // An eager view refuses documents that can't be mapped.
                 db.edit(one).ok();
             }
         };
@@ -106,7 +106,7 @@ fn a_view_within_is_what_the_transaction_sees() {
                     let seen = tx.transaction().snapshot()?;
                     compare(&view, &definition, tx, &seen);
                     if runs == 1 {
-                        // Others write meanwhile, and the view gets ahead.
+                        // Other writers proceed, and the view moves ahead of the attempt.
                         edits(&mut random);
                         view.query().count()?;
                         let seen = tx.transaction().snapshot()?;
@@ -124,7 +124,7 @@ fn a_view_within_is_what_the_transaction_sees() {
 }
 
 #[test]
-fn an_attempt_depends_on_documents_with_rows_and_on_no_others() {
+fn attempt_depends_only_on_documents_with_rows() {
     let db = Database::in_memory();
     let view = db.view(Tags::new("tags", Reduction::Sum)).unwrap();
     db.insert("there", &json(r#"{"tags":["a"],"amount":1}"#)).unwrap();
@@ -149,7 +149,7 @@ fn an_attempt_depends_on_documents_with_rows_and_on_no_others() {
 }
 
 #[test]
-fn nothing_is_kept_of_what_was_seen_within() {
+fn reading_within_a_transaction_stores_nothing() {
     let db = Database::in_memory();
     let view = db.view(Tags::new("tags", Reduction::Count)).unwrap();
     let given_up = db.write(|tx| {

@@ -1,44 +1,44 @@
-//! Rows and parts on their way to functions of a program, some at a time.
+//! Passes rows and parts in batches to reduce functions supplied by a program.
 
 use super::{Fold, row_value, stored_value};
 use crate::Result;
 use crate::value::Value;
 
-/// A reducer's two functions.
-pub(in crate::view) trait Functions {
-    /// A row as they get it.
+/// The two functions of a custom reducer.
+pub(in crate::view) trait ReduceFunctions {
+    /// The row type that the functions take.
     type Row;
-    /// Partial reductions begin with it: where nothing else tells them apart from those of no rows, which are empty.
-    const MARK: &'static [u8];
+    /// Prefix of non-empty partial reductions, for reducers that otherwise could not distinguish them from empty ones.
+    const PARTIAL_PREFIX: &'static [u8];
 
-    /// A row: its key in collation form, and its value as it is stored.
+    /// Decodes a row from its key in collation form and its stored value.
     fn row(&self, key: &[u8], value: &[u8]) -> Result<Self::Row>;
 
-    /// What rows come to: at least one, in order.
+    /// Reduces rows in order; there is at least one.
     fn reduce(&self, rows: &[Self::Row]) -> Result<Value>;
 
-    /// What reductions of rows that follow each other come to: at least two, in order.
+    /// Combines reductions of adjacent ranges in order; there are at least two.
     fn rereduce(&self, parts: Vec<Value>) -> Result<Value>;
 }
 
-/// Rows or parts given to a function at once.
+/// Maximum number of rows or parts per call.
 const ROWS_MAX: usize = 1024;
 
-/// A fold by functions.
-pub(in crate::view) struct Called<F: Functions> {
+/// A fold that calls the functions.
+pub(in crate::view) struct FunctionFold<F: ReduceFunctions> {
     functions: F,
     rows: Vec<F::Row>,
     parts: Vec<Value>,
 }
 
-/// What a partial reduction by functions stands for.
-pub(in crate::view) fn called_result<F: Functions>(partial: &[u8]) -> Result<Value> {
-    row_value(partial.get(F::MARK.len()..).unwrap_or_default())
+/// Decodes the result of a partial reduction.
+pub(in crate::view) fn decode_function_result<F: ReduceFunctions>(partial: &[u8]) -> Result<Value> {
+    row_value(partial.get(F::PARTIAL_PREFIX.len()..).unwrap_or_default())
 }
 
-impl<F: Functions> Called<F> {
+impl<F: ReduceFunctions> FunctionFold<F> {
     pub(in crate::view) fn new(functions: F) -> Self {
-        Called { functions, rows: Vec::new(), parts: Vec::new() }
+        FunctionFold { functions, rows: Vec::new(), parts: Vec::new() }
     }
 
     fn fold_rows(&mut self) -> Result<()> {
@@ -55,7 +55,7 @@ impl<F: Functions> Called<F> {
     }
 }
 
-impl<F: Functions> Fold for Called<F> {
+impl<F: ReduceFunctions> Fold for FunctionFold<F> {
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.rows.push(self.functions.row(key, value)?);
         if self.rows.len() >= ROWS_MAX { self.fold_rows() } else { Ok(()) }
@@ -63,7 +63,7 @@ impl<F: Functions> Fold for Called<F> {
 
     fn part(&mut self, partial: &[u8]) -> Result<()> {
         self.fold_rows()?;
-        self.parts.push(called_result::<F>(partial)?);
+        self.parts.push(decode_function_result::<F>(partial)?);
         Ok(())
     }
 
@@ -74,6 +74,6 @@ impl<F: Functions> Fold for Called<F> {
             1 => self.parts.pop().unwrap_or(Value::Null),
             _ => self.functions.rereduce(std::mem::take(&mut self.parts))?,
         };
-        Ok([F::MARK, stored_value(&whole).as_slice()].concat())
+        Ok([F::PARTIAL_PREFIX, stored_value(&whole).as_slice()].concat())
     }
 }

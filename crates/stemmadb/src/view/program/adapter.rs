@@ -1,8 +1,8 @@
-//! A program's view as the engine knows it.
+//! Adapts a [`ViewProgram`] to the engine's [`Mapping`].
 
 use std::sync::Arc;
 
-use super::reduce::Counted;
+use super::reduce::CountingReducer;
 use super::{ViewProgram, keys};
 use crate::document::Document;
 use crate::value::collate::VERSION;
@@ -12,7 +12,7 @@ use crate::view::layout::damaged;
 use crate::view::reduce::{Reducer, row_value, stored_value};
 use crate::{Error, Result};
 
-/// A program's view as a mapping.
+/// A [`ViewProgram`] as a [`Mapping`].
 pub(in crate::view) struct ProgramMapping {
     program: Arc<dyn ViewProgram>,
 }
@@ -57,7 +57,7 @@ impl Mapping for ProgramMapping {
     }
 
     fn reducer(&self) -> Option<Arc<dyn Reducer>> {
-        Some(Arc::new(Counted::new(self.program.clone())))
+        Some(Arc::new(CountingReducer::new(self.program.clone())))
     }
 }
 
@@ -70,15 +70,15 @@ fn stored_row(key: &Value, value: &Value) -> Vec<u8> {
     stored
 }
 
-/// The emitted key of a row, as JSON, and its value, as it is stored.
-pub(super) fn divide(stored: &[u8]) -> Result<(&[u8], &[u8])> {
+/// Splits a stored row into the emitted key as JSON and the stored value.
+pub(super) fn split_row(stored: &[u8]) -> Result<(&[u8], &[u8])> {
     let mut rest = stored;
     let length = varint::read(&mut rest)?;
     rest.split_at_checked(length as usize).ok_or_else(|| damaged("a row"))
 }
 
-/// The emitted key and value of a row.
-pub(super) fn read(stored: &[u8]) -> Result<(Value, Value)> {
-    let (key, value) = divide(stored)?;
+/// Decodes the emitted key and value of a row.
+pub(super) fn decode_row(stored: &[u8]) -> Result<(Value, Value)> {
+    let (key, value) = split_row(stored)?;
     Ok((row_value(key)?, row_value(value)?))
 }
