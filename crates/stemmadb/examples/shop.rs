@@ -1,6 +1,6 @@
-//! A shop: typed collections, a unique index, ratings that a view keeps, and a checkout whose five steps happen together or not at all.
+//! Shop: typed collections, a unique index, average ratings in a view, and a checkout of five steps in one transaction.
 //!
-//! `cargo run --example shop [DIRECTORY]`, in a temporary directory if none is named, prints
+//! `cargo run --example shop [DIRECTORY]` (default: a temporary directory) prints
 //!
 //! ```text
 //! a second Ann: index `email` is unique, and document `customers:ann` has "ann@example.org" already
@@ -55,7 +55,7 @@ struct Review {
     stars: u8,
 }
 
-/// Each collection is the documents of one kind, in a type of ours. Nothing was declared for them.
+/// Each collection contains the documents of one Rust type. Collections need no declaration.
 struct Shop {
     db: Database,
     products: Collection<Product>,
@@ -67,7 +67,7 @@ struct Shop {
 
 impl Shop {
     fn open(db: Database) -> Result<Self> {
-        // Every field is indexed anyway; this one may not have the same value twice.
+        // Every field is indexed automatically; this index adds a unique constraint.
         db.indexes().create(Index::on("email").unique())?;
         Ok(Shop {
             products: db.collection("products")?,
@@ -79,12 +79,12 @@ impl Shop {
         })
     }
 
-    /// Makes an order of a cart. If any step fails, none of them happened; if it returns, all of them are flushed to the disk.
+    /// Turns a cart into an order. If any step fails, none takes effect; when it returns, all are flushed to disk.
     fn checkout(&self, cart: &str) -> Result<u64> {
         self.db.write(|tx| {
-            // 1. What is in the cart?
+            // 1. Read the cart.
             let cart = self.carts.within(tx).get(cart)?.ok_or_else(|| Error::not_found("there is no such cart"))?;
-            // 2. Take it from the shelves.
+            // 2. Take the products from the stock.
             let mut total_cents = 0;
             for Line { product, count } in &cart.content.lines {
                 let taken = self.products.within(tx).modify(product, |product| {
@@ -101,7 +101,7 @@ impl Shop {
                 customer.credit_cents = left.ok_or_else(|| Error::invalid(format!("{} can't pay", customer.name)))?;
                 Ok(())
             })?;
-            // 4. The cart is gone, and 5. there is an order instead.
+            // 4. Delete the cart, and 5. insert an order.
             self.carts.within(tx).delete(&cart)?;
             let Cart { customer, lines } = cart.content;
             self.orders.within(tx).push(&Order { customer, lines, total_cents })?;
@@ -110,7 +110,8 @@ impl Shop {
     }
 }
 
-/// The stars of each product. The view keeps their averages: asking costs the same for ten reviews and for ten million.
+/// The average stars of each product. The view maintains them: a query costs the same for ten reviews and for ten
+/// million.
 struct Ratings;
 
 impl View for Ratings {
@@ -137,8 +138,8 @@ impl View for Ratings {
 
 fn main() -> Result<()> {
     let temporary = tempfile::tempdir()?;
-    let place = std::env::args_os().nth(1).map_or_else(|| temporary.path().join("shop.stemma"), PathBuf::from);
-    let shop = Shop::open(Database::open(place)?)?;
+    let directory = std::env::args_os().nth(1).map_or_else(|| temporary.path().join("shop.stemma"), PathBuf::from);
+    let shop = Shop::open(Database::open(directory)?)?;
     shop.products.upsert("kettle", &Product { name: "Kettle".into(), price_cents: 2_500, stock: 3 })?;
     shop.products.upsert("cup", &Product { name: "Cup".into(), price_cents: 400, stock: 10 })?;
     let ann = Customer { name: "Ann".into(), email: "ann@example.org".into(), credit_cents: 10_000 };
@@ -154,7 +155,7 @@ fn main() -> Result<()> {
             Err(error) => println!("{cart} cart: {error}"),
         }
     }
-    // The second checkout took no cups: it failed as a whole.
+    // The second checkout took no cups either: it failed as a whole.
     for product in shop.products.find(field("stock").gt(0)).sort("price_cents").entries()? {
         println!("{}: {} left", product.content.name, product.content.stock);
     }

@@ -1,6 +1,6 @@
-//! A time series: readings come in bulk; ranges, sums and groups are answered by the index, hours by a view.
+//! Time series: bulk writes of readings; ranges, sums and groups from the index; hourly statistics from a view.
 //!
-//! `cargo run --example time_series [DIRECTORY]`, in a temporary directory if none is named, prints
+//! `cargo run --example time_series [DIRECTORY]` (default: a temporary directory) prints
 //!
 //! ```text
 //! 8640 readings
@@ -25,7 +25,7 @@ use stemmadb::{Collection, Database, Document, Emitter, Reduction, Result, Stats
 const SENSORS: [&str; 3] = ["attic", "cellar", "garden"];
 const DAY_SECONDS: u64 = 86_400;
 const HOUR_SECONDS: u64 = 3_600;
-/// Between two readings of a sensor.
+/// The time between two readings of a sensor.
 const STEP_SECONDS: u64 = 60;
 
 #[derive(Serialize, Deserialize)]
@@ -36,14 +36,14 @@ struct Reading {
     celsius: f64,
 }
 
-/// Made up: warmest at noon, each sensor in its own way.
+/// Generates a reading: warmest at noon, with a different range for each sensor.
 fn measure(number: usize, at: u64) -> Reading {
     let noon = (at % DAY_SECONDS) as f64 / DAY_SECONDS as f64 * std::f64::consts::TAU;
     let celsius = 15.0 + 3.0 * number as f64 - (1.0 + 4.0 * number as f64) * noon.cos();
     Reading { sensor: SENSORS[number].into(), at, celsius: (celsius * 10.0).round() / 10.0 }
 }
 
-/// Appends the readings of all sensors in a span of time: one transaction, one flush of the disk.
+/// Inserts the readings of all sensors in a time range, in one transaction with one flush.
 fn append(db: &Database, readings: &Collection<Reading>, from: u64, to: u64) -> Result<()> {
     db.write(|tx| {
         let mut readings = readings.within(tx);
@@ -57,7 +57,7 @@ fn append(db: &Database, readings: &Collection<Reading>, from: u64, to: u64) -> 
     })
 }
 
-/// Readings by sensor and hour. The view keeps what every range of them comes to.
+/// Statistics of the readings by sensor and hour.
 struct Hours;
 
 impl View for Hours {
@@ -84,15 +84,15 @@ impl View for Hours {
 
 fn main() -> Result<()> {
     let temporary = tempfile::tempdir()?;
-    let place = std::env::args_os().nth(1).map_or_else(|| temporary.path().join("climate.stemma"), PathBuf::from);
-    let db = Database::open(place)?;
+    let directory = std::env::args_os().nth(1).map_or_else(|| temporary.path().join("climate.stemma"), PathBuf::from);
+    let db = Database::open(directory)?;
     let readings = db.collection::<Reading>("readings")?;
     for hour in 0..48 {
         append(&db, &readings, hour * HOUR_SECONDS, (hour + 1) * HOUR_SECONDS)?;
     }
     println!("{} readings", readings.all().count()?);
 
-    // A range of time, and one sensor of it: two look-ups in the index, intersected.
+    // A time range and one sensor: the intersection of two index lookups.
     let morning = field("at").ge(DAY_SECONDS + 6 * HOUR_SECONDS).and(field("at").lt(DAY_SECONDS + 12 * HOUR_SECONDS));
     let in_the_garden = morning.clone().and(field("sensor").eq("garden"));
     println!("garden, second morning: {} readings, the coldest", readings.find(in_the_garden.clone()).count()?);
@@ -100,7 +100,7 @@ fn main() -> Result<()> {
         println!("  {:.1} °C at {}", reading.content.celsius, clock(reading.content.at));
     }
 
-    // Sums, extremes and groups come from the index, without reading a document.
+    // Sums, extremes and groups are computed from the index, without reading documents.
     let warm = readings.find(field("celsius").gt(20)).documents();
     for (sensor, count) in warm.group_by("sensor").counts()? {
         println!("{}: above 20 °C for {} minutes", sensor.as_str().unwrap_or("?"), count * STEP_SECONDS / 60);
@@ -113,7 +113,7 @@ fn main() -> Result<()> {
         );
     }
 
-    // What any range of hours comes to is told at once, however long it is.
+    // The view returns the statistics of any range of hours without a scan, however long the range is.
     let hours = db.view(Hours)?;
     for group in hours.query().range(("garden", 34)..("garden", 37)).group()? {
         let ((sensor, hour), stats) = group?;

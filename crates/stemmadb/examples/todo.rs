@@ -1,6 +1,6 @@
-//! A to-do list with a live query: who watches is told of each step, by what it changes in the answer.
+//! To-do list with a live query, which delivers each transaction as a delta of the query's result.
 //!
-//! `cargo run --example todo [DIRECTORY]`, in a temporary directory if none is named, prints
+//! `cargo run --example todo [DIRECTORY]` (default: a temporary directory) prints
 //!
 //! ```text
 //! open now:
@@ -29,9 +29,9 @@ struct Task {
     done: bool,
 }
 
-/// Prints how the answer changed.
+/// Prints a delta of the result.
 fn show(delta: EntryDelta<Task>) {
-    // A delta is one transaction: all of it, and nothing else.
+    // A delta contains the changes of exactly one transaction.
     println!("{}", if delta.is_first { "open now:" } else { "then:" });
     for event in delta.events {
         match event {
@@ -42,7 +42,7 @@ fn show(delta: EntryDelta<Task>) {
     }
 }
 
-/// Works through the list.
+/// Performs some transactions on the list.
 fn work(db: &Database, tasks: &Collection<Task>) -> Result<()> {
     tasks.upsert("letters", &Task { what: "answer letters".into(), priority: 2, done: false })?;
     // Two steps in one transaction are one delta.
@@ -58,7 +58,7 @@ fn work(db: &Database, tasks: &Collection<Task>) -> Result<()> {
         bills.priority = 1;
         Ok(())
     })?;
-    // What is not part of the answer is not told.
+    // A change outside the result produces no delta.
     tasks.upsert("nap", &Task { what: "have a nap".into(), priority: 1, done: true })?;
     tasks.remove("letters")?;
     Ok(())
@@ -66,13 +66,13 @@ fn work(db: &Database, tasks: &Collection<Task>) -> Result<()> {
 
 fn main() -> Result<()> {
     let temporary = tempfile::tempdir()?;
-    let place = std::env::args_os().nth(1).map_or_else(|| temporary.path().join("todo.stemma"), PathBuf::from);
-    let db = Database::open(place)?;
+    let directory = std::env::args_os().nth(1).map_or_else(|| temporary.path().join("todo.stemma"), PathBuf::from);
+    let db = Database::open(directory)?;
     let tasks = db.collection::<Task>("tasks")?;
     tasks.upsert("tea", &Task { what: "make tea".into(), priority: 1, done: false })?;
     tasks.upsert("bills", &Task { what: "pay bills".into(), priority: 2, done: false })?;
 
-    // The answer as it is, and from there on whatever changes it.
+    // The first delta is the current result; later ones are its changes.
     let mut open = tasks.watch(field("done").eq(false))?;
     if let Some(first) = open.next_delta()? {
         show(first);
@@ -84,7 +84,7 @@ fn main() -> Result<()> {
         Result::Ok(())
     });
     work(&db, &tasks)?;
-    // Closing ends the watch, once it has told everything.
+    // Closing the database ends the live query after it has delivered all deltas.
     db.close()?;
     watching.join().expect("it does not panic")
 }

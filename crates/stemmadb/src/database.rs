@@ -19,7 +19,7 @@ use crate::changes::{Changes, Hub, PathSubscription, Subscription, SuspendedWatc
 use crate::document::Document;
 use crate::engine::directory::{self, OpenedDirectory};
 use crate::engine::{Edit, Info, Progress, Store, Transaction, Upkeeper};
-use crate::keys::{Expiring, Keys};
+use crate::keys::{ExpiringKeys, Keys};
 use crate::log::{DatabaseLock, MemoryVfs, Vfs};
 use crate::options::{Durability, Options};
 use crate::publish::Notifier;
@@ -27,7 +27,7 @@ use crate::query::{Find, Query};
 use crate::read::{Branch, Snapshot};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::sync::Mutex;
-use crate::transact::{self, Attempt, Checking};
+use crate::transact::{self, Attempt, ReadValidation};
 use crate::tree::{MemoryTree, Tree};
 use crate::value::Value;
 use crate::view::{OpenView, View, ViewRegistry};
@@ -73,7 +73,7 @@ struct Handle {
     store: Arc<Store>,
     upkeeper: Mutex<Option<Upkeeper>>,
     hub: Arc<Hub>,
-    expiring: Arc<Expiring>,
+    expiring: Arc<ExpiringKeys>,
     views: Arc<ViewRegistry>,
     path: Option<PathBuf>,
     /// Released after everything else is closed.
@@ -270,7 +270,7 @@ impl Database {
     /// Those of `work`; `Conflict` after a hundred conflicting attempts; `Unavailable` or `Closed` if the log can't be
     /// written.
     pub fn optimistic<T>(&self, work: impl FnMut(&mut Attempt<'_>) -> Result<T>) -> Result<T> {
-        transact::optimistic(self.store(), self.durability, Checking::Reads, work)
+        transact::optimistic(self.store(), self.durability, ReadValidation::Enabled, work)
     }
 
     /// Returns the document `id`, or `None` if it doesn't exist or is deleted.

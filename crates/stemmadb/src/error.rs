@@ -1,4 +1,4 @@
-//! What went wrong, and what should the caller do about it?
+//! The error type of the crate, classified by what the caller should do.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of failure this is: it says what the caller should do.
+/// The kind of an error, which determines what the caller should do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -14,15 +14,16 @@ pub enum ErrorKind {
     Conflict,
     /// Another document has a value that is declared unique: choose another value. Trying again does not help.
     Duplicate,
-    /// There is no such document or revision.
+    /// The document or revision does not exist.
     NotFound,
-    /// The request itself is wrong and will fail again: correct it.
+    /// The request is invalid and will fail again: correct it.
     Invalid,
-    /// The environment refuses (disk full, read-only): mend it, then retry or reopen.
+    /// The environment prevents the operation (disk full, read-only): fix it, then retry or reopen.
     Unavailable,
-    /// It met a limit that was set for it (time, rows, memory), or was cancelled: ask for less, or allow more.
+    /// The operation exceeded a limit that was set for it (time, rows, memory), or was canceled: request less, or raise
+    /// the limit.
     Stopped,
-    /// The database is open elsewhere: try again when it is closed there.
+    /// The database is open in another process or handle: retry when it is closed there.
     Locked,
     /// Stored bytes are damaged: run `check`, then `rebuild` or restore.
     Corrupt,
@@ -32,9 +33,10 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// The one error type of this crate: a kind to act on, a message for people, often a hint, and the source if there is one.
+/// The error type of this crate: a kind for programs, a message for people, often a hint, and the source if there is
+/// one.
 ///
-/// One pointer wide, so that returning it costs nothing on the good path.
+/// It is one pointer wide, so that a `Result` stays small on the success path.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -45,7 +47,7 @@ struct Inner {
 }
 
 impl Error {
-    /// A new error of `kind`; `message` is lower-case and has no full stop.
+    /// A new error of this kind. Messages are lower case and have no full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Error(Box::new(Inner { kind, message: message.into(), hint: None, source: None }))
     }
@@ -100,8 +102,8 @@ impl Error {
         Self::new(ErrorKind::Internal, message)
     }
 
-    /// What went wrong with a file: `doing` names the act and the file, as in `write log/0000000001.log`.
-    pub fn io(doing: impl fmt::Display, source: std::io::Error) -> Self {
+    /// An I/O error. `operation` names the operation and the file, such as `write log/0000000001.log`.
+    pub fn io(operation: impl fmt::Display, source: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
         let hint = match source.kind() {
             Io::StorageFull | Io::QuotaExceeded => {
@@ -111,56 +113,56 @@ impl Error {
             Io::NotFound => Some("check the path"),
             _ => None,
         };
-        let error = Self::unavailable(format!("cannot {doing}: {source}")).with_source(source);
+        let error = Self::unavailable(format!("cannot {operation}: {source}")).with_source(source);
         match hint {
             Some(hint) => error.with_hint(hint),
             None => error,
         }
     }
 
-    /// Why a thread could not be started, and what to do about it.
+    /// The error for a thread that could not be started.
     pub fn no_thread(source: std::io::Error) -> Self {
         Self::io("start a thread", source)
             .with_hint("more threads must be allowed: `ulimit -u`, TasksMax of a unit, or the container's pids limit")
     }
 
-    /// The same error with one line that says what to do.
+    /// Adds a one-line suggestion for resolving the error.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// The same error with what caused it.
+    /// Adds the error that caused this one.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// The same error with `context: ` before its message.
+    /// Prefixes the message with `context: `.
     #[must_use]
     pub fn within(mut self, context: impl fmt::Display) -> Self {
         self.0.message = format!("{context}: {}", self.0.message);
         self
     }
 
-    /// What the caller should do about it.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What happened, for people.
+    /// The message, without kind and hint.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// One line that says what to do, where there is something to do.
+    /// A one-line suggestion for resolving the error, if there is one.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
-    /// The same error again, for each of several callers that wait for one act; the source stays with the first.
+    /// Copies the error without its source, for several callers that wait for the same operation.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         Error(Box::new(Inner {
@@ -172,7 +174,7 @@ impl Error {
     }
 }
 
-/// For code that reads the content of files ([`crate::BlobReader`]) and answers with a [`Result`].
+/// Converts I/O errors of reading file contents ([`crate::BlobReader`]).
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {

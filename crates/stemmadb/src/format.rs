@@ -1,17 +1,18 @@
-//! The examples of docs/format.md are what the code writes. `STEMMA_BLESS=1` writes them anew, for a change of format that is meant.
+//! Test that the examples in docs/format.md match the bytes that the code writes. Run it with `STEMMA_BLESS=1` to
+//! update them after an intended change of the format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::index::{Container, DocumentNumber, Histogram, Index, Numbers, PathNumber, posting_key};
+use crate::index::{Container, DocumentNumber, Histogram, Index, NumberSum, PathNumber, posting_key};
 use crate::log::{Blobs, Level, Log, LogOptions, LogPosition, MemoryVfs, Vfs};
 use crate::revision::{Revision, Sequence};
 use crate::value::collate::key;
 use crate::value::{PackedValue, Shapes, Value, pack};
 
-fn document() -> PathBuf {
+fn format_document() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/format.md")
 }
 
@@ -34,7 +35,7 @@ fn packed(json: &str) -> Vec<u8> {
     bytes
 }
 
-/// Segment 1 of a new log after one frame, and where that frame is.
+/// Segment 1 of a new log with one frame, and the offset of the frame.
 fn segment() -> (Vec<u8>, usize) {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
     let database_id = Some(std::array::from_fn(|at| at as u8));
@@ -47,10 +48,10 @@ fn segment() -> (Vec<u8>, usize) {
     (bytes, appended.payload.offset() as usize - 24)
 }
 
-/// The file of some content, as it lies on the disk.
+/// The bytes of the blob file of this content.
 fn blob(content: &[u8], name: &str) -> Vec<u8> {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new());
-    let _kept = Arc::new(Blobs::new(vfs.clone())).store(&mut &*content).unwrap();
+    let _blob = Arc::new(Blobs::new(vfs.clone())).store(&mut &*content).unwrap();
     let file = vfs.open(name).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_at(&mut bytes, 0).unwrap();
@@ -72,14 +73,14 @@ fn examples() -> BTreeMap<&'static str, String> {
         Container::from_sorted(&members).encode(&mut bytes);
         bytes
     });
-    let (mut histogram, mut numbers) = (Histogram::default(), Numbers::default());
+    let (mut histogram, mut number_sum) = (Histogram::default(), NumberSum::default());
     for json in ["1", "4"] {
         let mut bytes = Vec::new();
         key::encode(&value(json), &mut bytes);
-        numbers.add(&bytes, 1).unwrap();
+        number_sum.add(&bytes, 1).unwrap();
     }
-    let mut summed = Vec::new();
-    numbers.encode(&mut summed);
+    let mut numbers = Vec::new();
+    number_sum.encode(&mut numbers);
     for (json, entry_count) in [("1", 1), ("\"a\"", 2), ("\"b\"", 1)] {
         let mut bytes = Vec::new();
         key::encode(&value(json), &mut bytes);
@@ -103,13 +104,13 @@ fn examples() -> BTreeMap<&'static str, String> {
         ("block", hex(&crate::tree::example_block(&[(b"apple", &[1]), (b"apply", &[2, 3])]))),
         ("ids-row", hex(&row)),
         ("statistics", hex(&statistics)),
-        ("numbers", hex(&summed)),
+        ("numbers", hex(&numbers)),
         ("view-row", hex(&crate::view::example_row_key("a"))),
         ("view-sum", hex(&crate::view::example_sum(5))),
     ])
 }
 
-/// In an index on `status`, then `at` descending.
+/// Keys in an index on `status`, then `at` descending.
 fn declared_keys() -> Vec<Vec<u8>> {
     let definition = Index::on("status").then_descending("at").define(1).unwrap();
     let documents = [r#"{"status": 1, "at": 0}"#, r#"{"status": 1}"#];
@@ -121,11 +122,11 @@ fn declared_keys() -> Vec<Vec<u8>> {
     documents.iter().map(key).collect()
 }
 
-/// The document with every `hex` block replaced by what the code writes.
+/// The document with every `hex` block replaced by the bytes that the code writes.
 fn with_examples(text: &str, examples: &BTreeMap<&str, String>) -> String {
     let mut out = String::new();
     let mut rest = text;
-    let mut seen = 0;
+    let mut block_count = 0;
     while let Some(at) = rest.find("```hex ") {
         let name_end = at + rest[at..].find('\n').unwrap() + 1;
         let name = rest[at + "```hex ".len()..name_end].trim();
@@ -135,18 +136,18 @@ fn with_examples(text: &str, examples: &BTreeMap<&str, String>) -> String {
         rest = &rest[block_end..];
         out.push_str("```");
         rest = &rest["```".len()..];
-        seen += 1;
+        block_count += 1;
     }
-    assert_eq!(seen, examples.len(), "docs/format.md shows every example once");
+    assert_eq!(block_count, examples.len(), "docs/format.md contains every example once");
     out + rest
 }
 
 #[test]
-fn the_examples_of_the_format_document_are_what_the_code_writes() {
-    let text = std::fs::read_to_string(document()).unwrap();
+fn format_document_examples_match_the_code() {
+    let text = std::fs::read_to_string(format_document()).unwrap();
     let expected = with_examples(&text, &examples());
     if std::env::var_os("STEMMA_BLESS").is_some() {
-        std::fs::write(document(), expected).unwrap();
+        std::fs::write(format_document(), expected).unwrap();
     } else {
         assert_eq!(text, expected, "the format changed: raise its version, or run this test with STEMMA_BLESS=1");
     }

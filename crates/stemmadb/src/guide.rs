@@ -1,4 +1,4 @@
-//! The samples of docs/guide, compiled and run as they stand there.
+//! Doctests of the samples in docs/guide.
 
 #[doc = include_str!("../../../docs/guide/documents.md")]
 struct Documents;

@@ -1,4 +1,33 @@
-//! Stemma: an embeddable document database that appends, reduces and streams.
+//! Stemma: an embeddable document database with automatic indexes, live queries, views and replication.
+//!
+//! A [`Database`] stores JSON documents in a directory, without a server process. Every field is indexed from the first
+//! write, so queries use indexes without declaring any.
+//!
+//! ```
+//! use serde_json::json;
+//! use stemmadb::{Database, all_of, field};
+//!
+//! # fn main() -> stemmadb::Result<()> {
+//! let db = Database::in_memory();
+//! db.upsert("solaris", &json!({"title": "Solaris", "year": 1961, "tags": ["novel", "space"]}))?;
+//! db.upsert("emma", &json!({"title": "Emma", "year": 1815, "tags": ["novel"]}))?;
+//! let query = all_of([field("tags").contains("space"), field("year").ge(1960)]);
+//! for book in db.find(query).sort_descending("year").run()? {
+//!     println!("{}", book?.to_json()?);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - Reading and writing: [`Database`], [`Document`], [`Transaction`], [`Collection`] for typed documents.
+//! - Queries: [`field`], [`Query`], [`Find`], [`GroupBy`]; [`Index`] declares unique constraints, orders of several
+//!   paths, and collations of languages.
+//! - Changes: [`Changes`] and [`Subscription`] for the feed, [`Watch`] for live queries.
+//! - Views: [`View`] and its [`Reduction`]s.
+//! - Replication: [`Replication`] between databases and other [`Peer`]s; [`Mirror`] to plain files.
+//! - Maintenance: [`Schema`], [`Expiry`] (TTL), [`CheckReport`], [`SalvageReport`].
+//!
+//! Every fallible call returns an [`Error`], whose [`kind`](Error::kind) determines what the caller should do.
 
 mod cache;
 mod changes;
@@ -30,6 +59,7 @@ pub mod testing;
 mod transact;
 mod tree;
 mod value;
+mod varint;
 mod view;
 
 pub use changes::{
@@ -63,7 +93,7 @@ pub use replicate::{
     ReplicationStats, RunningReplication, Transfer, TransferFile, WriteOutcome,
 };
 pub use revision::{DocumentId, Missing, Revision, Sequence};
-pub use schema::{Foreign, Schema};
+pub use schema::{ForeignPolicy, Schema};
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};
 pub use view::{

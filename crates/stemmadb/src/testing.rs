@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use crate::sync::Mutex;
-use crate::transact::{self, Attempt, Checking};
+use crate::transact::{self, Attempt, ReadValidation};
 use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, TreeTransaction};
 use crate::{Database, Durability, Error, Options, Result};
 
@@ -64,7 +64,7 @@ pub fn with_small_limits(mut options: Options, memory_bytes: usize, segment_byte
 /// # Errors
 /// Errors of `work`.
 pub fn optimistic_unchecked<T>(db: &Database, work: impl FnMut(&mut Attempt<'_>) -> Result<T>) -> Result<T> {
-    transact::optimistic(db.store(), Durability::None, Checking::Nothing, work)
+    transact::optimistic(db.store(), Durability::None, ReadValidation::Disabled, work)
 }
 
 /// Storage for a database with planned failures: its log on a [`FaultVfs`], its tree in memory with failing commits.

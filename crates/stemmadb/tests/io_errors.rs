@@ -91,7 +91,8 @@ fn step(db: &Database, seed: u64, number: usize, in_one: bool) -> StepResult {
             Ok(reached)
         }),
         13 => db
-            .put_local(&format!("_local/{}", random.below(3)), None, &body(&mut random))
+            .local_documents()
+            .put(&format!("_local/{}", random.below(3)), None, &body(&mut random))
             .map(|_| DurabilityReached::Flushed),
         14 => {
             let id = DocumentId::new(format!("document-{}", random.below(12))).expect("a good id");

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use stemmadb::testing::{self, TestStorage};
 use stemmadb::{
-    Database, DocumentId, Durability, Edit, ErrorKind, Foreign, Options, Result, Revision, Schema, Sequence, field,
+    Database, DocumentId, Durability, Edit, ErrorKind, ForeignPolicy, Options, Result, Revision, Schema, Sequence,
+    field,
 };
 
 fn schema() -> Schema {
@@ -116,7 +117,7 @@ fn schema_violated_by_existing_documents_is_rejected() {
 #[test]
 fn foreign_revisions_are_accepted_if_configured() {
     let db = Database::in_memory_with(options()).unwrap();
-    db.schemas().require("books", schema().foreign(Foreign::Accept)).unwrap();
+    db.schemas().require("books", schema().foreign(ForeignPolicy::Accept)).unwrap();
     let bad = json!({"title": ""});
     db.edit(foreign("books:1", "a", false, &bad)).unwrap();
     assert_rejected(db.insert("books:2", &bad));

@@ -4,11 +4,11 @@
 use crate::Result;
 use crate::layout::record::Forgotten;
 use crate::memtable::StoredRevision;
-use crate::revision::{Outcome, Revision, RevisionTree};
+use crate::revision::{MergeOutcome, Revision, RevisionTree};
 
 /// What became of a revision that was added.
 pub(super) struct Added {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: MergeOutcome,
     pub(super) forgotten: Forgotten,
     /// Whether its path tells more than is known now: some of it was forgotten, or not believed; or what other records tell was forgotten.
     pub(super) is_too_much: bool,

@@ -11,7 +11,7 @@ use std::ops::Bound;
 use crate::document::Document;
 use crate::engine::Progress;
 use crate::engine::Store;
-use crate::index::{Declared, DocumentNumber, Histogram, Numbers, PathNumber, Presence};
+use crate::index::{DeclaredIndexes, DocumentNumber, Histogram, NumberSum, PathNumber, Presence};
 use crate::layout::record::{Record, records};
 use crate::layout::{self, FIRST_NUMBER, meta};
 use crate::log::{Digest, LogPosition};
@@ -71,7 +71,7 @@ impl Store {
         let segments = self.parts.log.segments();
         let log_bytes: u64 = segments.iter().map(|segment| segment.used_bytes).sum();
         let total = number_end.0 + log_bytes;
-        let mut declared = Declared::clone(snapshot.declared());
+        let mut declared = DeclaredIndexes::clone(snapshot.declared());
         declared.indexes.retain(|index| index.is_ready);
         let mut check = Check {
             snapshot: &snapshot,
@@ -108,7 +108,7 @@ impl Store {
 struct Check<'a> {
     snapshot: &'a Snapshot,
     /// The declared indexes that are ready: the others hold a part of what they will, or of what they did.
-    declared: Declared,
+    declared: DeclaredIndexes,
     report: CheckReport,
     sums: Sums,
     /// Contents read already.
@@ -366,8 +366,8 @@ impl Check<'_> {
                 same("values and entries", counts(&stored), counts(&counted))
             });
             let summed = meta::numbers(&*tree, path).and_then(|stored| {
-                let Some(stored) = stored.map(Numbers::decode).transpose()? else { return Ok(()) };
-                let sums = |numbers: &Numbers| (numbers.count(), numbers.sum().total());
+                let Some(stored) = stored.map(NumberSum::decode).transpose()? else { return Ok(()) };
+                let sums = |numbers: &NumberSum| (numbers.count(), numbers.sum().total());
                 same("numbers and their sum", sums(&stored), sums(&statistics::summed(&*tree, path)?))
             });
             let compared = compared.and(summed);

@@ -14,7 +14,7 @@ use std::ops::Bound;
 
 use crate::engine::statistics::Counting;
 use crate::engine::{Sealed, Store};
-use crate::index::{self, Container, PathNumber, ordered};
+use crate::index::{self, Container, PathNumber, ordered_bytes};
 use crate::layout::meta::{self, Checkpoint};
 use crate::layout::settings::Settings;
 use crate::layout::{self, DocumentRow, IdRow, LocalRow};
@@ -139,7 +139,7 @@ impl<'a> Slices<'a> {
         if !self.has_chunks || self.counting.is_none() {
             return Ok(false);
         }
-        let term = &row_key[..ordered(u64::from(path.0)).len() + key.len()];
+        let term = &row_key[..ordered_bytes(u64::from(path.0)).len() + key.len()];
         match self.transaction()?.has_neighbor_with_prefix(Table::Postings, row_key, term)? {
             Some(has_others) => Ok(has_others),
             // Nobody else changes the tree, and what this transaction changed of the term is touched.

@@ -20,7 +20,8 @@ use crate::engine::Store;
 use crate::engine::unique;
 use crate::engine::write::Writer;
 use crate::index::{
-    self, Declared, DeclaredKey, Definition, DocumentNumber, Expiry, Index, IndexPath, KeptStep, PathNumber, Rule,
+    self, DeclaredIndexes, DeclaredKey, DocumentNumber, ExpirationRule, Expiry, Index, IndexDefinition, IndexPath,
+    OwnedStep, PathNumber,
 };
 use crate::layout::record::Record;
 use crate::layout::{FIRST_NUMBER, meta};
@@ -85,7 +86,7 @@ pub struct Duplicates {
 }
 
 /// The form of an index's keys: where it is another, they are made again.
-pub(super) fn form_of(definition: &Definition) -> Vec<u8> {
+pub(super) fn form_of(definition: &IndexDefinition) -> Vec<u8> {
     let order = if definition.is_collated() { collate::VERSION } else { "" };
     [b"1 ", order.as_bytes()].concat()
 }
@@ -106,13 +107,13 @@ impl Store {
     }
 
     /// Puts a rule of expiry in force. One that is already is no error.
-    pub(crate) fn expire_by(&self, rule: &Rule, progress: &mut dyn FnMut(Progress)) -> Result<()> {
-        let number = self.define(Definition::of_expiry(rule, 0))?;
+    pub(crate) fn expire_by(&self, rule: &ExpirationRule, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+        let number = self.define(IndexDefinition::for_expiration(rule, 0))?;
         self.build(number, progress)
     }
 
     /// Takes a rule of expiry back. Its rows go in the background.
-    pub(crate) fn drop_expiry(&self, rule: &Rule) -> Result<()> {
+    pub(crate) fn drop_expiry(&self, rule: &ExpirationRule) -> Result<()> {
         let Some(number) = self.parts.declared().expiring(rule).map(|index| index.definition.number) else {
             return Err(Error::not_found(format!("there is no rule `{rule}`")).with_hint("list the rules to see them"));
         };
@@ -122,7 +123,7 @@ impl Store {
     /// The rules of expiry, in the order they were declared.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         let declared = self.parts.declared();
-        declared.indexes.iter().filter_map(|index| index.definition.expiry.as_ref()).map(Expiry::of).collect()
+        declared.indexes.iter().filter_map(|index| index.definition.expiry.as_ref()).map(Expiry::from_rule).collect()
     }
 
     /// Takes an index away. Its rows go in the background.
@@ -167,10 +168,10 @@ impl Store {
     }
 
     /// Puts a definition into the log; its number, or that of the same one which is there already.
-    fn define(&self, mut definition: Definition) -> Result<u32> {
+    fn define(&self, mut definition: IndexDefinition) -> Result<u32> {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
-        let mut declared = Declared::clone(&self.parts.declared());
+        let mut declared = DeclaredIndexes::clone(&self.parts.declared());
         let known = match &definition.expiry {
             Some(rule) => declared.expiring(rule),
             None => declared.named(&definition.name),
@@ -194,7 +195,7 @@ impl Store {
     fn forget(&self, number: u32) -> Result<()> {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
-        let mut declared = Declared::clone(&self.parts.declared());
+        let mut declared = DeclaredIndexes::clone(&self.parts.declared());
         let Some(path) = declared.numbered(number).map(|index| index.path) else { return Ok(()) };
         declared.remove(number);
         self.redefine(&mut writer, declared)?;
@@ -212,7 +213,7 @@ impl Store {
     }
 
     /// Logs these definitions and puts them in force.
-    pub(super) fn redefine(&self, writer: &mut Writer, declared: Declared) -> Result<()> {
+    pub(super) fn redefine(&self, writer: &mut Writer, declared: DeclaredIndexes) -> Result<()> {
         let mut payload = Vec::new();
         let settings = crate::layout::settings::Settings::encode(&self.parts.policy, &declared);
         Record::Settings(&settings).encode(&mut payload);
@@ -285,7 +286,7 @@ impl Store {
     /// The keys of documents as they are now; what changes before they are used is made again.
     fn prepare_batch(
         &self,
-        definition: &Definition,
+        definition: &IndexDefinition,
         from: DocumentNumber,
         to: DocumentNumber,
     ) -> Result<HashMap<DocumentNumber, (Sequence, Option<DeclaredKey>)>> {
@@ -310,7 +311,7 @@ impl Store {
 
     fn refuse_duplicates(
         &self,
-        declared: &Declared,
+        declared: &DeclaredIndexes,
         number: u32,
         snapshot: &crate::read::Snapshot,
         terms: &[(DocumentNumber, DeclaredKey)],
@@ -339,7 +340,7 @@ impl Store {
         meta::put_ready_index(&mut *tree, number, &form)?;
         tree.commit()?;
         let _writer = self.writer.lock();
-        let mut declared = Declared::clone(&self.parts.declared());
+        let mut declared = DeclaredIndexes::clone(&self.parts.declared());
         declared.numbered(number).ok_or_else(dropped)?;
         declared.set_ready(number);
         let _view = self.view.write();
@@ -355,7 +356,7 @@ impl Store {
         let tree = self.parts.tree.read()?;
         let ready = meta::ready_indexes(&*tree)?;
         drop(tree);
-        let mut declared = Declared::clone(&self.parts.declared());
+        let mut declared = DeclaredIndexes::clone(&self.parts.declared());
         let mut outdated = Vec::new();
         for index in declared.indexes.clone() {
             let number = index.definition.number;
@@ -370,7 +371,8 @@ impl Store {
             for index in outdated {
                 declared.remove(index.definition.number);
                 let number = declared.next_number;
-                declared.add(Definition { number, ..Definition::clone(&index.definition) }, &self.parts.paths)?;
+                declared
+                    .add(IndexDefinition { number, ..IndexDefinition::clone(&index.definition) }, &self.parts.paths)?;
             }
             self.redefine(&mut writer, declared)?;
             self.seal(&mut writer);
@@ -384,7 +386,7 @@ impl Store {
         let declared = self.parts.declared();
         let mut garbage = Vec::new();
         for entry in self.parts.paths.entries_since(1) {
-            if let KeptStep::Index(number) = entry.step
+            if let OwnedStep::Index(number) = entry.step
                 && declared.numbered(number).is_none()
             {
                 garbage.push(entry.number);
@@ -469,7 +471,7 @@ impl Store {
 
 impl crate::read::StoreParts {
     /// Refuses an index that does nothing which the index of every path does not do.
-    fn refuse_needless(&self, definition: &Definition) -> Result<()> {
+    fn refuse_needless(&self, definition: &IndexDefinition) -> Result<()> {
         let [path] = definition.paths.as_slice() else { return Ok(()) };
         if definition.is_unique || path.language.is_some() || !self.policy.covers(&path.path) {
             return Ok(());

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use crate::document::attachment::File;
 use crate::log::Blob;
 use crate::memtable::DocumentState;
-use crate::revision::{Content, ContentWriter, DocumentId, Revision};
-use crate::schema::Schemas;
+use crate::revision::{DocumentId, Revision, RevisionContent, RevisionContentWriter};
+use crate::schema::CollectionSchemas;
 use crate::value::{CanonicalSink, Value};
 use crate::{Error, Result};
 
@@ -113,7 +113,7 @@ impl Edit {
     }
 
     /// Whether what it brings meets the schema of its collection. What it only takes away, and files, need not.
-    pub(super) fn check(&self, schemas: &Schemas) -> Result<()> {
+    pub(super) fn check(&self, schemas: &CollectionSchemas) -> Result<()> {
         match self {
             Edit::Foreign { deleted: true, .. } | Edit::Put { deleted: true, .. } => Ok(()),
             Edit::Foreign { id, body, .. } => schemas.check(id.as_str(), body, true),
@@ -134,7 +134,7 @@ impl Edit {
 }
 
 /// A revision is the hash of a body's canonical bytes.
-impl CanonicalSink for ContentWriter {
+impl CanonicalSink for RevisionContentWriter {
     fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer()
     }
@@ -152,7 +152,7 @@ pub(super) struct Planned {
 
 impl Planned {
     /// The revision of the edit, upon its parent as [`parent_of`] has it.
-    pub(super) fn of(edit: &Edit, parent: Option<Revision>, content: &Content) -> Self {
+    pub(super) fn of(edit: &Edit, parent: Option<Revision>, content: &RevisionContent) -> Self {
         if let Edit::Foreign { revisions, deleted, .. } = edit {
             return Planned { path: revisions.as_slice().into(), deleted: *deleted };
         }

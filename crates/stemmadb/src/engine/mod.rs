@@ -35,7 +35,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::document::Document;
-use crate::index::{Declared, DocumentNumber};
+use crate::index::{DeclaredIndexes, DocumentNumber};
 use crate::log::{Level, LogPosition};
 use crate::memtable::Memtable;
 use crate::options::Durability;
@@ -120,7 +120,7 @@ struct Sealed {
     /// Shapes below this number are in the log at or before its end.
     shape_count: usize,
     /// The declared indexes as of that end.
-    declared: Arc<Declared>,
+    declared: Arc<DeclaredIndexes>,
 }
 
 impl Store {

@@ -12,7 +12,7 @@ use crate::engine::checkpoint::Persisted;
 use crate::engine::log_prescan::{self, LogPrescan};
 use crate::engine::write::Writer;
 use crate::engine::{Progress, Store, View, declare, upkeep};
-use crate::index::{Declared, DocumentNumber, DocumentTerms, Paths, Policy, difference};
+use crate::index::{DeclaredIndexes, DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::layout::DocumentRow;
 use crate::layout::record::{Forgotten, Record, RevisionRecord, records};
 use crate::layout::settings::Settings;
@@ -23,7 +23,7 @@ use crate::options::Durability;
 use crate::publish;
 use crate::read::StoreParts;
 use crate::read::snapshot::Snapshot;
-use crate::revision::{DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
+use crate::revision::{DocumentId, Leaf, MergeOutcome, Revision, RevisionTree, Sequence};
 use crate::sync::{Condvar, Mutex, RwLock};
 use crate::tree::Tree;
 use crate::value::{Body, Shapes};
@@ -103,9 +103,9 @@ impl Store {
         let rebuild = must_rebuild || !is_of_today && !options.read_only;
         let mut declared = match settings {
             Some(Settings { definitions, next_index, schemas, .. }) => {
-                Declared { schemas, ..Declared::restore(definitions, next_index, &paths)? }
+                DeclaredIndexes { schemas, ..DeclaredIndexes::restore(definitions, next_index, &paths)? }
             }
-            None => Declared { next_number: 1, ..Declared::default() },
+            None => DeclaredIndexes { next_number: 1, ..DeclaredIndexes::default() },
         };
         declared.lacks_collections = !rebuild && !is_of_today;
         let store = Store::assemble(log, blobs, tree, (paths, shapes), (policy, declared), options);
@@ -137,7 +137,7 @@ impl Store {
         blobs: Arc<Blobs>,
         tree: Box<dyn Tree>,
         (paths, shapes): (Paths, Shapes),
-        (policy, declared): (Policy, Declared),
+        (policy, declared): (Policy, DeclaredIndexes),
         options: crate::options::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
@@ -274,7 +274,7 @@ impl Store {
         let added = ancestry::add(&mut tree, &record.path, record.deleted, stored, revs_limit)?;
         // The newest record of a leaf is the one that is still there.
         let is_leaf = tree.update_payload(&record.path[0], stored);
-        if matches!(added.outcome, Outcome::Known) && !is_leaf {
+        if matches!(added.outcome, MergeOutcome::Unchanged) && !is_leaf {
             return Ok(());
         }
         let old_replay_mode = old.as_ref().map_or(ReplayMode::AnyOrder, |old| old.replay_mode);

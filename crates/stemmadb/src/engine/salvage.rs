@@ -162,7 +162,7 @@ impl Known {
         match record {
             Record::Shape { number, names } => {
                 if let Some(number) = ShapeNumber::new(u64::from(*number)) {
-                    self.shapes.restore_alone(number, names.iter().copied());
+                    self.shapes.restore_sparse(number, names.iter().copied());
                 }
             }
             Record::Leaves { number, leaves } => {

@@ -6,7 +6,7 @@
 use std::ops::Bound;
 
 use crate::engine::Store;
-use crate::index::{Declared, DocumentNumber};
+use crate::index::{DeclaredIndexes, DocumentNumber};
 use crate::log::Level;
 use crate::read::snapshot::Snapshot;
 use crate::revision::{DocumentId, Sequence};
@@ -44,7 +44,7 @@ impl Store {
             self.newest_snapshot()?.look_at_written(seen, collection, &schema, &mut found)?;
             refuse(collection, &found)?;
         }
-        let mut declared = Declared::clone(&self.parts.declared());
+        let mut declared = DeclaredIndexes::clone(&self.parts.declared());
         declared.set_schema(collection, Some(schema));
         self.redefine(&mut writer, declared)?;
         drop(writer);
@@ -55,7 +55,7 @@ impl Store {
     pub(crate) fn drop_schema(&self, collection: &str) -> Result<()> {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
-        let mut declared = Declared::clone(&self.parts.declared());
+        let mut declared = DeclaredIndexes::clone(&self.parts.declared());
         if !declared.set_schema(collection, None) {
             return Err(Error::not_found(format!("`{collection}` has no schema")));
         }

@@ -1,7 +1,7 @@
 //! The histogram of each path and the sum of its numbers, kept by checkpoints with the postings they count.
 
 use crate::Result;
-use crate::index::{Histogram, Numbers, PathNumber};
+use crate::index::{Histogram, NumberSum, PathNumber};
 use crate::layout::meta;
 use crate::read::StoreParts;
 use crate::read::statistics::{counted, each_row, summed};
@@ -14,7 +14,7 @@ const DIVIDED_MAX: usize = 64;
 pub(super) struct Counting {
     path: PathNumber,
     histogram: Histogram,
-    numbers: Numbers,
+    numbers: NumberSum,
     is_changed: bool,
 }
 
@@ -25,7 +25,7 @@ impl Counting {
             Some(Ok(histogram)) => histogram,
             _ => counted(tree, path)?,
         };
-        let numbers = match meta::numbers(tree, path)?.map(Numbers::decode) {
+        let numbers = match meta::numbers(tree, path)?.map(NumberSum::decode) {
             Some(Ok(numbers)) => numbers,
             _ => summed(tree, path)?,
         };
@@ -58,7 +58,7 @@ impl Counting {
                 Some((last, sum)) if last == key => *sum += count,
                 _ => values.push((key.to_vec(), count)),
             })?;
-            self.histogram.divide(&from, values.iter().map(|(key, count)| (key.as_slice(), *count)));
+            self.histogram.split(&from, values.iter().map(|(key, count)| (key.as_slice(), *count)));
             is_divided = true;
         }
         Ok(is_divided)
@@ -79,7 +79,7 @@ impl StoreParts {
     /// Forgets the statistics of a path whose rows go.
     pub(super) fn forget_statistics(&self, tree: &mut dyn TreeTransaction, path: PathNumber) -> Result<()> {
         let nothing = Histogram::default();
-        meta::put_statistics(tree, path, &nothing, &Numbers::default())?;
+        meta::put_statistics(tree, path, &nothing, &NumberSum::default())?;
         self.caches.histograms.note(path, &nothing);
         Ok(())
     }

@@ -7,7 +7,7 @@
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::index::{Declared, DocumentNumber, PathNumber};
+use crate::index::{DeclaredIndexes, DocumentNumber, PathNumber};
 use crate::read::snapshot::Snapshot;
 use crate::value::PackedValue;
 use crate::{Error, Result};
@@ -70,7 +70,7 @@ impl Claims {
 }
 
 /// The error of a document whose value at `path` another one has.
-pub(super) fn taken(declared: &Declared, path: PathNumber, document: PackedValue<'_>, holder: &str) -> Error {
+pub(super) fn taken(declared: &DeclaredIndexes, path: PathNumber, document: PackedValue<'_>, holder: &str) -> Error {
     let Some(index) = declared.indexes.iter().find(|index| index.path == path) else {
         return Error::internal("a value is unique in an index that is not declared");
     };

@@ -22,7 +22,7 @@ use crate::engine::ancestry::{self, Added};
 use crate::engine::commit_hook::OnAppended;
 use crate::engine::edit::{Edit, Planned, parent_of};
 use crate::engine::unique::{self, Claims};
-use crate::index::{self, Declared, DocumentNumber, DocumentTerms, difference};
+use crate::index::{self, DeclaredIndexes, DocumentNumber, DocumentTerms, difference};
 use crate::layout::record::{Forgotten, Record, RevisionRecord};
 use crate::log::{Blob, Level, LogPosition};
 use crate::memtable::{DocumentState, LocalState, Memtable, ReplayMode, StoredRevision};
@@ -30,7 +30,9 @@ use crate::publish::{Published, Written};
 use crate::read::StoreParts;
 use crate::read::read_timestamp::ReadTimestamp;
 use crate::read::snapshot::Snapshot;
-use crate::revision::{Content, ContentWriter, DocumentId, Leaf, Outcome, Revision, RevisionTree, Sequence};
+use crate::revision::{
+    DocumentId, Leaf, MergeOutcome, Revision, RevisionContent, RevisionContentWriter, RevisionTree, Sequence,
+};
 use crate::value::{Body, PackedValue, Value};
 use crate::{Error, Result};
 
@@ -54,7 +56,7 @@ pub(super) struct Writer {
 /// A body made ready outside of the writer lock: packed, and its content and terms worked out.
 pub(crate) struct PreparedBody {
     packed: Body,
-    content: Content,
+    content: RevisionContent,
     terms: DocumentTerms,
     /// The declared indexes that the terms are of.
     generation: u64,
@@ -83,7 +85,7 @@ impl StoreParts {
         Ok(PreparedEdit { edit, body })
     }
 
-    fn prepare_body(&self, declared: &Declared, id: &str, body: &Value) -> Result<PreparedBody> {
+    fn prepare_body(&self, declared: &DeclaredIndexes, id: &str, body: &Value) -> Result<PreparedBody> {
         let Value::Object(fields) = body else {
             return Err(Error::invalid(format!("a document is a JSON object, not {}", body.kind()))
                 .with_hint("wrap the value in an object, for example {\"value\": …}"));
@@ -97,11 +99,11 @@ impl StoreParts {
     }
 
     /// As [`StoreParts::prepare_body`], where names that are reserved may stand.
-    fn pack_body(&self, declared: &Declared, id: &str, body: &Value) -> Result<PreparedBody> {
+    fn pack_body(&self, declared: &DeclaredIndexes, id: &str, body: &Value) -> Result<PreparedBody> {
         body.check(&self.options.limits)?;
         let mut packed = Vec::with_capacity(256);
         crate::value::pack(body, &self.shapes, &mut packed)?;
-        let mut content = ContentWriter::new();
+        let mut content = RevisionContentWriter::new();
         body.canonical(&mut content);
         let terms = self.terms(declared, id, &packed)?;
         Ok(PreparedBody {
@@ -113,7 +115,7 @@ impl StoreParts {
     }
 
     /// The index terms of a packed body.
-    fn terms(&self, declared: &Declared, id: &str, packed: &[u8]) -> Result<DocumentTerms> {
+    fn terms(&self, declared: &DeclaredIndexes, id: &str, packed: &[u8]) -> Result<DocumentTerms> {
         index::document_terms(&self.policy, declared, &self.paths, id, PackedValue::new(packed, &self.shapes)?)
     }
 }
@@ -328,7 +330,7 @@ impl<'a> Transaction<'a> {
 
     /// Deletes the documents that have ended and hold a value that is to be another's alone: a clock that is set back would show both.
     fn bury_holders(&mut self, terms: &DocumentTerms) -> Result<()> {
-        for (path, key) in terms.claims() {
+        for (path, key) in terms.unique_terms() {
             let mut holders = self.base.postings(*path, key)?;
             match self.base.ended()? {
                 Some(ended) => holders.and_with(ended),
@@ -399,7 +401,7 @@ impl<'a> Transaction<'a> {
             return Ok(());
         }
         let claims =
-            |terms: &Option<DocumentTerms>| terms.as_ref().map_or_else(Vec::new, |terms| terms.claims().to_vec());
+            |terms: &Option<DocumentTerms>| terms.as_ref().map_or_else(Vec::new, |terms| terms.unique_terms().to_vec());
         let (old, mut new) = (claims(&staged.old_terms), claims(&staged.new_terms));
         if staged.has_ended(self.base.read_timestamp.as_ref()) {
             new.clear();
@@ -472,7 +474,7 @@ impl<'a> Transaction<'a> {
             let new_terms = (!planned.deleted).then_some(body.terms);
             return Ok(Some(Staged { new_terms, ..Staged::new(state, planned, forgotten, body.packed) }));
         };
-        if matches!(outcome, Outcome::Known) {
+        if matches!(outcome, MergeOutcome::Unchanged) {
             return Ok(None);
         }
         let (planned, body) = self.as_first_told(&old, planned, body)?;
@@ -595,7 +597,7 @@ impl<'a> Transaction<'a> {
             return Err(Error::not_found(format!("there is no local document `{id}`")));
         }
         let empty = Value::Object(Default::default());
-        let body = self.store.parts.prepare_body(&Declared::default(), id, body.unwrap_or(&empty))?;
+        let body = self.store.parts.prepare_body(&DeclaredIndexes::default(), id, body.unwrap_or(&empty))?;
         let generation = current.unwrap_or(0) + 1;
         self.locals.push(StagedLocal { id: id.to_owned(), generation, deleted, body: body.packed });
         Ok(generation)

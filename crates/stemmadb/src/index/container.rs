@@ -1,9 +1,9 @@
-//! A set of 16-bit numbers in whichever form is smallest: a sorted array, a bitmap, or runs.
+//! Roaring container: a set of 16-bit numbers as a sorted array, a bitmap, or runs.
 //!
-//! These are roaring bitmaps' containers. A posting is one of them: the documents of one chunk that have one term.
+//! A posting is one container: the documents of one chunk that have one term.
 //!
-//! **Invariants.** An array is strictly ascending and has at most [`ARRAY_MAX`] members. A bitmap knows its count,
-//! which is above [`ARRAY_MAX`]. Runs are ascending and don't touch, and there are at most [`RUNS_MAX`].
+//! **Invariants.** An array is strictly ascending and has at most [`ARRAY_MAX`] members. A bitmap stores its
+//! cardinality, which is above [`ARRAY_MAX`]. Runs are ascending and not adjacent, and there are at most [`RUNS_MAX`].
 
 mod bitmap;
 mod gather;
@@ -18,22 +18,22 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use bitmap::Bitmap;
-pub(crate) use gather::Gather;
+pub(crate) use gather::ContainerUnion;
 pub(crate) use iter::Iter;
 
-/// The longest array: a longer one would be larger than a bitmap.
+/// The maximum length of an array. A longer one would be larger than a bitmap.
 const ARRAY_MAX: usize = 4096;
-/// The most runs: more would be larger than a bitmap.
+/// The maximum number of runs. More would be larger than a bitmap.
 const RUNS_MAX: usize = 2047;
-/// Sorting this many numbers costs more than walking over a bitmap of them.
+/// From this many numbers on, sorting costs more than marking them in a bitmap and scanning it.
 const BITMAP_SORTS_MIN: usize = 128;
-/// A change of this many members is worth a pass over all of them.
+/// From this many changes on, one pass over all members is cheaper than single changes.
 const BATCH_MIN: usize = 8;
 
 type Array = SmallVec<[u16; 8]>;
 type Runs = SmallVec<[Run; 2]>;
 
-/// All numbers from `first` to `last`.
+/// All numbers from `first` to `last`, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     first: u16,
@@ -46,12 +46,12 @@ impl Run {
     }
 }
 
-/// A set of 16-bit numbers. Cheap to clone: a bitmap is shared until it is changed.
+/// A set of 16-bit numbers. Cheap to clone: a bitmap is shared until it is modified.
 #[derive(Debug, Clone)]
-pub(crate) struct Container(Form);
+pub(crate) struct Container(Repr);
 
 #[derive(Debug, Clone)]
-enum Form {
+enum Repr {
     Array(Array),
     Bitmap(Arc<Bitmap>),
     Runs(Runs),
@@ -59,7 +59,7 @@ enum Form {
 
 impl Default for Container {
     fn default() -> Self {
-        Container(Form::Array(Array::new()))
+        Container(Repr::Array(Array::new()))
     }
 }
 
@@ -69,13 +69,13 @@ impl Container {
     }
 
     pub(crate) fn of_one(value: u16) -> Self {
-        Container(Form::Array(smallvec![value]))
+        Container(Repr::Array(smallvec![value]))
     }
 
-    /// All numbers from `first` to `last`, which must not be less.
+    /// All numbers from `first` to `last`, inclusive. `last` must not be less than `first`.
     pub(crate) fn of_range(first: u16, last: u16) -> Self {
-        debug_assert!(first <= last, "a range has a member");
-        Container(Form::Runs(smallvec![Run { first, last }]))
+        debug_assert!(first <= last, "a run has at least one member");
+        Container(Repr::Runs(smallvec![Run { first, last }]))
     }
 
     /// The set of values in any order.
@@ -87,95 +87,95 @@ impl Container {
         }
         let mut bitmap = Bitmap::new();
         values.iter().for_each(|&value| bitmap.insert(value));
-        settled(Form::Bitmap(Arc::new(bitmap)))
+        normalized(Repr::Bitmap(Arc::new(bitmap)))
     }
 
     /// The set of strictly ascending values.
     pub(crate) fn from_sorted(values: &[u16]) -> Self {
-        debug_assert!(values.is_sorted_by(|a, b| a < b), "strictly ascending");
+        debug_assert!(values.is_sorted_by(|a, b| a < b), "the members of a container are strictly ascending");
         if let [first, _, .., last] = *values
             && usize::from(last - first) + 1 == values.len()
         {
             return Container::of_range(first, last);
         }
         if values.len() <= ARRAY_MAX {
-            return Container(Form::Array(Array::from_slice(values)));
+            return Container(Repr::Array(Array::from_slice(values)));
         }
-        Container(Form::Bitmap(Arc::new(Bitmap::of_sorted(values))))
+        Container(Repr::Bitmap(Arc::new(Bitmap::of_sorted(values))))
     }
 
-    /// How many members. Runs are counted, else immediate.
+    /// The cardinality. Constant time except for runs, which are summed.
     pub(crate) fn len(&self) -> u32 {
         match &self.0 {
-            Form::Array(values) => values.len() as u32,
-            Form::Bitmap(bitmap) => bitmap.len(),
-            Form::Runs(runs) => runs.iter().map(|run| run.len()).sum(),
+            Repr::Array(values) => values.len() as u32,
+            Repr::Bitmap(bitmap) => bitmap.len(),
+            Repr::Runs(runs) => runs.iter().map(|run| run.len()).sum(),
         }
     }
 
-    /// About how many bytes it takes beside itself.
+    /// The approximate heap size in bytes.
     pub(crate) fn byte_count(&self) -> usize {
         match &self.0 {
-            Form::Array(values) => 2 * values.len(),
-            Form::Bitmap(_) => bitmap::BITMAP_BYTES,
-            Form::Runs(runs) => 4 * runs.len(),
+            Repr::Array(values) => 2 * values.len(),
+            Repr::Bitmap(_) => bitmap::BITMAP_BYTES,
+            Repr::Runs(runs) => 4 * runs.len(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         match &self.0 {
-            Form::Array(values) => values.is_empty(),
-            Form::Bitmap(bitmap) => bitmap.len() == 0,
-            Form::Runs(runs) => runs.is_empty(),
+            Repr::Array(values) => values.is_empty(),
+            Repr::Bitmap(bitmap) => bitmap.len() == 0,
+            Repr::Runs(runs) => runs.is_empty(),
         }
     }
 
     #[cfg(test)]
     pub(crate) fn first(&self) -> Option<u16> {
         match &self.0 {
-            Form::Array(values) => values.first().copied(),
-            Form::Bitmap(bitmap) => bitmap.first(),
-            Form::Runs(runs) => runs.first().map(|run| run.first),
+            Repr::Array(values) => values.first().copied(),
+            Repr::Bitmap(bitmap) => bitmap.first(),
+            Repr::Runs(runs) => runs.first().map(|run| run.first),
         }
     }
 
     #[cfg(test)]
     pub(crate) fn last(&self) -> Option<u16> {
         match &self.0 {
-            Form::Array(values) => values.last().copied(),
-            Form::Bitmap(bitmap) => bitmap.last(),
-            Form::Runs(runs) => runs.last().map(|run| run.last),
+            Repr::Array(values) => values.last().copied(),
+            Repr::Bitmap(bitmap) => bitmap.last(),
+            Repr::Runs(runs) => runs.last().map(|run| run.last),
         }
     }
 
     pub(crate) fn contains(&self, value: u16) -> bool {
         match &self.0 {
-            Form::Array(values) => values.binary_search(&value).is_ok(),
-            Form::Bitmap(bitmap) => bitmap.contains(value),
-            Form::Runs(runs) => runs_contain(runs, value),
+            Repr::Array(values) => values.binary_search(&value).is_ok(),
+            Repr::Bitmap(bitmap) => bitmap.contains(value),
+            Repr::Runs(runs) => runs_contain(runs, value),
         }
     }
 
-    /// How many members are less than `value`.
+    /// The number of members less than `value`.
     #[cfg(test)]
     pub(crate) fn rank(&self, value: u16) -> u32 {
         match &self.0 {
-            Form::Array(values) => values.partition_point(|&member| member < value) as u32,
-            Form::Bitmap(bitmap) => bitmap.rank(value),
-            Form::Runs(runs) => {
+            Repr::Array(values) => values.partition_point(|&member| member < value) as u32,
+            Repr::Bitmap(bitmap) => bitmap.rank(value),
+            Repr::Runs(runs) => {
                 let below = runs.iter().take_while(|run| run.first < value);
                 below.map(|run| Run { first: run.first, last: run.last.min(value - 1) }.len()).sum()
             }
         }
     }
 
-    /// The member that has `rank` lesser ones.
+    /// The member with `rank` lesser members.
     #[cfg(test)]
     pub(crate) fn select(&self, rank: u32) -> Option<u16> {
         match &self.0 {
-            Form::Array(values) => values.get(rank as usize).copied(),
-            Form::Bitmap(bitmap) => bitmap.select(rank),
-            Form::Runs(runs) => {
+            Repr::Array(values) => values.get(rank as usize).copied(),
+            Repr::Bitmap(bitmap) => bitmap.select(rank),
+            Repr::Runs(runs) => {
                 let mut rest = rank;
                 for run in runs {
                     if rest < run.len() {
@@ -188,10 +188,10 @@ impl Container {
         }
     }
 
-    /// Adds a member. True if it is new.
+    /// Adds a member. Returns whether it is new.
     pub(crate) fn insert(&mut self, value: u16) -> bool {
         match &mut self.0 {
-            Form::Array(values) => {
+            Repr::Array(values) => {
                 if values.last().is_none_or(|&last| last < value) {
                     values.push(value);
                 } else {
@@ -199,62 +199,64 @@ impl Container {
                     values.insert(at, value);
                 }
             }
-            Form::Bitmap(bitmap) => {
+            Repr::Bitmap(bitmap) => {
                 if bitmap.contains(value) {
                     return false;
                 }
                 Arc::make_mut(bitmap).insert(value);
             }
-            Form::Runs(runs) => {
+            Repr::Runs(runs) => {
                 if !insert_into_runs(runs, value) {
                     return false;
                 }
             }
         }
-        self.settle();
+        self.normalize();
         true
     }
 
-    /// Takes a member out. True if it was one.
+    /// Removes a member. Returns whether it was present.
     pub(crate) fn remove(&mut self, value: u16) -> bool {
         match &mut self.0 {
-            Form::Array(values) => {
+            Repr::Array(values) => {
                 let Ok(at) = values.binary_search(&value) else { return false };
                 values.remove(at);
             }
-            Form::Bitmap(bitmap) => {
+            Repr::Bitmap(bitmap) => {
                 if !bitmap.contains(value) {
                     return false;
                 }
                 Arc::make_mut(bitmap).remove(value);
             }
-            Form::Runs(runs) => {
+            Repr::Runs(runs) => {
                 if !remove_from_runs(runs, value) {
                     return false;
                 }
             }
         }
-        self.settle();
+        self.normalize();
         true
     }
 
-    /// Takes `removes` out, then adds `adds`; both are strictly ascending. One pass.
+    /// Removes `removes`, then adds `adds`, in one pass. Both must be strictly ascending.
     pub(crate) fn apply(&mut self, adds: &[u16], removes: &[u16]) {
+        debug_assert!(adds.is_sorted_by(|a, b| a < b), "added members are strictly ascending");
+        debug_assert!(removes.is_sorted_by(|a, b| a < b), "removed members are strictly ascending");
         if adds.len() + removes.len() < BATCH_MIN {
             removes.iter().for_each(|&value| _ = self.remove(value));
             adds.iter().for_each(|&value| _ = self.insert(value));
             return;
         }
         match &mut self.0 {
-            Form::Array(values) if removes.is_empty() && values.last() < adds.first() => {
+            Repr::Array(values) if removes.is_empty() && values.last() < adds.first() => {
                 values.extend_from_slice(adds);
             }
-            Form::Bitmap(bitmap) => {
+            Repr::Bitmap(bitmap) => {
                 let bitmap = Arc::make_mut(bitmap);
                 removes.iter().for_each(|&value| bitmap.remove(value));
                 adds.iter().for_each(|&value| bitmap.insert(value));
             }
-            Form::Array(_) | Form::Runs(_) => {
+            Repr::Array(_) | Repr::Runs(_) => {
                 if !removes.is_empty() {
                     self.and_not_with(&Container::from_sorted(removes));
                 }
@@ -263,7 +265,7 @@ impl Container {
                 }
             }
         }
-        self.settle();
+        self.normalize();
     }
 
     /// The members in ascending order; reversible.
@@ -276,29 +278,42 @@ impl Container {
         Iter::new(&self.0, lowest, highest)
     }
 
-    /// Restores the invariants after a change: the form fits the count.
-    fn settle(&mut self) {
+    /// Restores the invariants after a change: converts to the representation that fits the cardinality.
+    fn normalize(&mut self) {
         match &self.0 {
-            Form::Array(values) if values.len() > ARRAY_MAX => {
-                self.0 = Form::Bitmap(Arc::new(Bitmap::of_sorted(values)));
+            Repr::Array(values) if values.len() > ARRAY_MAX => {
+                self.0 = Repr::Bitmap(Arc::new(Bitmap::of_sorted(values)));
             }
-            Form::Bitmap(bitmap) if bitmap.len() as usize <= ARRAY_MAX => {
-                self.0 = Form::Array(bitmap.to_array());
+            Repr::Bitmap(bitmap) if bitmap.len() as usize <= ARRAY_MAX => {
+                self.0 = Repr::Array(bitmap.to_array());
             }
-            Form::Runs(runs) if runs.len() > RUNS_MAX => {
-                // So many runs may be no more members than an array holds.
-                *self = settled(Form::Bitmap(Arc::new(Bitmap::of_runs(runs))));
+            Repr::Runs(runs) if runs.len() > RUNS_MAX => {
+                // The runs may have few enough members for an array.
+                *self = normalized(Repr::Bitmap(Arc::new(Bitmap::of_runs(runs))));
             }
-            Form::Runs(runs) if runs.is_empty() => self.0 = Form::Array(Array::new()),
-            Form::Array(_) | Form::Bitmap(_) | Form::Runs(_) => {}
+            Repr::Runs(runs) if runs.is_empty() => self.0 = Repr::Array(Array::new()),
+            Repr::Array(_) | Repr::Bitmap(_) | Repr::Runs(_) => {}
         }
+        debug_assert!(
+            match &self.0 {
+                Repr::Array(values) => values.len() <= ARRAY_MAX,
+                Repr::Bitmap(bitmap) => bitmap.len() as usize > ARRAY_MAX,
+                Repr::Runs(runs) => (1..=RUNS_MAX).contains(&runs.len()),
+            },
+            "the representation of a container fits its cardinality"
+        );
     }
 }
 
-fn settled(form: Form) -> Container {
+fn normalized(form: Repr) -> Container {
     let mut container = Container(form);
-    container.settle();
+    container.normalize();
     container
+}
+
+/// Whether runs are strictly ascending and not adjacent.
+fn are_apart(runs: &[Run]) -> bool {
+    runs.is_sorted_by(|a, b| u32::from(a.last) + 1 < u32::from(b.first))
 }
 
 fn runs_contain(runs: &[Run], value: u16) -> bool {
@@ -307,7 +322,7 @@ fn runs_contain(runs: &[Run], value: u16) -> bool {
 }
 
 fn insert_into_runs(runs: &mut Runs, value: u16) -> bool {
-    // The first run that ends at or after the number before `value`, so may contain or touch it.
+    // The first run that ends at or after the number before `value`, so it may contain `value` or be adjacent to it.
     let at = runs.partition_point(|run| u32::from(run.last) + 1 < u32::from(value));
     let Some(&run) = runs.get(at) else {
         runs.push(Run { first: value, last: value });
@@ -317,8 +332,8 @@ fn insert_into_runs(runs: &mut Runs, value: u16) -> bool {
         return false;
     }
     if run.last < value {
-        let joins_next = runs.get(at + 1).is_some_and(|next| next.first - 1 == value);
-        runs[at].last = if joins_next { runs.remove(at + 1).last } else { value };
+        let reaches_next = runs.get(at + 1).is_some_and(|next| next.first - 1 == value);
+        runs[at].last = if reaches_next { runs.remove(at + 1).last } else { value };
     } else if run.first - 1 == value {
         runs[at].first = value;
     } else {

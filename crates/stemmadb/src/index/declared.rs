@@ -1,50 +1,52 @@
-//! Declared indexes: what a user asks for beyond the index of every path, and the key it gives each document.
+//! Declared indexes: user-defined secondary indexes, and the key of a document in each of them.
 //!
-//! A declared index orders documents by one or more paths. It is a path of its own in the postings, at which every document has exactly
-//! one term: the keys of its values one after the other, turned round bit by bit where the order is descending, a missing value as a
-//! lowest byte. That is the sort key of a row in the order the index declares, cut where it is too long for a key of the tree.
+//! A declared index orders documents by one or more paths. It is represented by an additional path in the postings, at
+//! which every document has exactly one term, a composite key: the concatenated keys of the document's values,
+//! complemented bitwise for a descending path, with [`MISSING`] for a missing value. A composite key sorts in the
+//! declared order; it is cut if it is too long for a key of the tree.
 
 mod definition;
 
 use std::sync::Arc;
 
-use super::expiry::{Rule, end_key};
+use super::expiry::{ExpirationRule, expiration_key};
 use super::number::PathNumber;
 use super::paths::{Paths, Step};
-use crate::schema::{Schema, Schemas};
+use crate::schema::{CollectionSchemas, Schema};
 use crate::value::collate::key;
 use crate::value::{Kind, PackedValue};
 use crate::{Error, Result};
-pub(crate) use definition::Definition;
+pub(crate) use definition::IndexDefinition;
 pub use definition::{Index, IndexPath};
 
-/// So much of a value is shown in an error.
+/// The maximum length of a value in an error message.
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
-/// Stands for the absence of a value: below every value's key.
+/// Represents a missing value in a composite key. Sorts before the key of every value.
 pub(crate) const MISSING: u8 = 0x00;
 
-/// The declared indexes of a database at one moment, and what else is declared with them.
+/// The declared indexes and schemas of a database at one point in time.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Declared {
-    /// Changes with every change here; tells two states of one open database apart.
+pub(crate) struct DeclaredIndexes {
+    /// Incremented with every change, to distinguish the states of one open database.
     pub(crate) generation: u64,
-    /// The number of the next index: none is used twice.
+    /// The number of the next index. Numbers are never reused.
     pub(crate) next_number: u32,
     pub(crate) indexes: Vec<DeclaredIndex>,
-    /// What documents must look like.
-    pub(crate) schemas: Schemas,
-    /// Whether documents have no term of their collection: the tree is older than those, and is only read.
+    /// The schemas of collections.
+    pub(crate) schemas: CollectionSchemas,
+    /// Whether documents lack collection terms: the tree was written before they existed, and the database is
+    /// read-only.
     pub(crate) lacks_collections: bool,
 }
 
 /// One declared index.
 #[derive(Debug, Clone)]
 pub(crate) struct DeclaredIndex {
-    pub(crate) definition: Arc<Definition>,
-    /// Its path in the postings.
+    pub(crate) definition: Arc<IndexDefinition>,
+    /// The path that represents the index in the postings.
     pub(crate) path: PathNumber,
-    /// Whether every document has its term; until then nothing is answered from it.
+    /// Whether every document has its term. Until then queries don't use the index.
     pub(crate) is_ready: bool,
 }
 
@@ -52,19 +54,19 @@ pub(crate) struct DeclaredIndex {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DeclaredKey {
     pub(crate) key: Vec<u8>,
-    /// Whether a value is missing or null: such documents are not asked to be unique.
+    /// Whether a value is missing or null. Such documents are exempt from a unique constraint.
     pub(crate) is_partial: bool,
-    /// Of a rule of expiry: the millisecond from which the document is gone.
+    /// For an expiration rule: the millisecond from which the document is expired.
     pub(crate) end_ms: Option<i64>,
 }
 
-impl Declared {
-    /// These definitions, as they are when a database is opened: none is ready.
+impl DeclaredIndexes {
+    /// Restores the declared indexes of a database that is being opened. None is ready.
     ///
     /// # Errors
-    /// `Unavailable` if the dictionary of paths is full.
-    pub(crate) fn restore(definitions: Vec<Definition>, next_number: u32, paths: &Paths) -> Result<Self> {
-        let mut declared = Declared { next_number: next_number.max(1), ..Declared::default() };
+    /// `Unavailable` if the path dictionary is full.
+    pub(crate) fn restore(definitions: Vec<IndexDefinition>, next_number: u32, paths: &Paths) -> Result<Self> {
+        let mut declared = DeclaredIndexes { next_number: next_number.max(1), ..DeclaredIndexes::default() };
         for definition in definitions {
             declared.add(definition, paths)?;
         }
@@ -74,10 +76,10 @@ impl Declared {
     /// Adds an index that is not ready.
     ///
     /// # Errors
-    /// `Unavailable` if the dictionary of paths is full.
-    pub(crate) fn add(&mut self, definition: Definition, paths: &Paths) -> Result<()> {
+    /// `Unavailable` if the path dictionary is full.
+    pub(crate) fn add(&mut self, definition: IndexDefinition, paths: &Paths) -> Result<()> {
         let path = paths.intern(PathNumber::ROOT, Step::Index(definition.number)).ok_or_else(|| {
-            Error::unavailable("there is no room for another path, which an index needs").with_hint(
+            Error::unavailable("the dictionary of paths is full, and an index needs another path").with_hint(
                 "documents have a million distinct paths: keep names that are data out of them, or exclude them",
             )
         })?;
@@ -87,40 +89,40 @@ impl Declared {
         Ok(())
     }
 
-    /// The index of this name.
+    /// The index with this name.
     pub(crate) fn named(&self, name: &str) -> Option<&DeclaredIndex> {
         self.indexes.iter().find(|index| index.definition.expiry.is_none() && index.definition.name == name)
     }
 
-    /// What keeps this rule of expiry.
-    pub(crate) fn expiring(&self, rule: &Rule) -> Option<&DeclaredIndex> {
+    /// The index that represents this expiration rule.
+    pub(crate) fn expiring(&self, rule: &ExpirationRule) -> Option<&DeclaredIndex> {
         self.indexes.iter().find(|index| index.definition.expiry.as_ref() == Some(rule))
     }
 
-    /// The rules of expiry that are in force, each with its path in the postings.
-    pub(crate) fn expiries(&self) -> impl Iterator<Item = (&Rule, PathNumber)> {
-        let in_force = self.indexes.iter().filter(|index| index.is_ready);
-        in_force.filter_map(|index| Some((index.definition.expiry.as_ref()?, index.path)))
+    /// The active expiration rules, each with its path in the postings.
+    pub(crate) fn expiries(&self) -> impl Iterator<Item = (&ExpirationRule, PathNumber)> {
+        let active = self.indexes.iter().filter(|index| index.is_ready);
+        active.filter_map(|index| Some((index.definition.expiry.as_ref()?, index.path)))
     }
 
-    /// The index of this number.
+    /// The index with this number.
     pub(crate) fn numbered(&self, number: u32) -> Option<&DeclaredIndex> {
         self.indexes.iter().find(|index| index.definition.number == number)
     }
 
-    /// Gives a collection a schema, or takes it away; whether it had another one.
+    /// Sets or removes the schema of a collection. Returns whether it had one before.
     pub(crate) fn set_schema(&mut self, collection: &str, schema: Option<Schema>) -> bool {
         self.generation += 1;
         self.schemas.set(collection, schema)
     }
 
-    /// Takes the index of this number out.
+    /// Removes the index with this number.
     pub(crate) fn remove(&mut self, number: u32) {
         self.indexes.retain(|index| index.definition.number != number);
         self.generation += 1;
     }
 
-    /// Notes that the index of this number is ready.
+    /// Marks the index with this number as ready.
     pub(crate) fn set_ready(&mut self, number: u32) {
         for index in self.indexes.iter_mut().filter(|index| index.definition.number == number) {
             index.is_ready = true;
@@ -128,37 +130,35 @@ impl Declared {
         self.generation += 1;
     }
 
-    /// Those that refuse a value which another document has.
+    /// The indexes with a unique constraint.
     pub(crate) fn unique(&self) -> impl Iterator<Item = &DeclaredIndex> {
         self.indexes.iter().filter(|index| index.definition.is_unique)
     }
 }
 
-impl Definition {
-    /// The key that the document `id` has here; none if it has none, as those have that never end.
+impl IndexDefinition {
+    /// The key of the document `id` in this index; `None` if an expiration rule does not apply to it.
     ///
     /// # Errors
     /// `Corrupt` if the packed bytes are damaged.
     pub(crate) fn key(&self, id: &str, document: PackedValue<'_>) -> Result<Option<DeclaredKey>> {
         if let Some(rule) = &self.expiry {
             let end_ms = rule.end_ms(id, document)?;
-            return Ok(end_ms.map(|end| DeclaredKey { key: end_key(end), is_partial: true, end_ms }));
+            return Ok(end_ms.map(|end| DeclaredKey { key: expiration_key(end), is_partial: true, end_ms }));
         }
         let mut bytes = Vec::new();
         let mut is_partial = false;
         for path in &self.paths {
             let value = document.get(&path.path)?;
             is_partial |= value.is_none_or(|value| value.kind() == Kind::Null);
-            path.append(&mut bytes, value)?;
+            path.append_key(&mut bytes, value)?;
         }
         let mut declared = DeclaredKey { key: Vec::with_capacity(bytes.len() + 8), is_partial, end_ms: None };
-        key::encode_joined(&bytes, &mut declared.key);
+        key::encode_composite(&bytes, &mut declared.key);
         Ok(Some(declared))
     }
-}
 
-impl Definition {
-    /// A document's values here, for people.
+    /// The values of a document at the indexed paths, formatted for an error message.
     ///
     /// # Errors
     /// `Corrupt` if the packed bytes are damaged.
@@ -176,8 +176,8 @@ impl Definition {
 }
 
 impl IndexPath {
-    /// Appends the part of a key that is this path's.
-    fn append(&self, bytes: &mut Vec<u8>, value: Option<PackedValue<'_>>) -> Result<()> {
+    /// Appends the part of a composite key that represents this path.
+    fn append_key(&self, bytes: &mut Vec<u8>, value: Option<PackedValue<'_>>) -> Result<()> {
         let start = bytes.len();
         match (value, &self.language) {
             (None, _) => bytes.push(MISSING),

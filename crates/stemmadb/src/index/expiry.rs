@@ -1,7 +1,7 @@
-//! When does a document end? A rule names the path whose value says so.
+//! Expiration (TTL) rules: a path whose value is the expiration time of a document.
 //!
-//! A rule is kept as a declared index is: a path of its own in the postings, at which each document that ends has one term, the
-//! millisecond from which it is gone. What never ends has none.
+//! A rule is represented like a declared index, by an additional path in the postings. Each document that expires has
+//! one term there, the millisecond from which it is expired; other documents have none.
 
 use std::fmt;
 
@@ -10,10 +10,11 @@ use crate::value::collate::key;
 use crate::value::{Number, Numeric, Object, Packed, PackedValue, Path, Value};
 use crate::{Error, Result};
 
-/// When documents end: at the time that stands at a path of theirs.
+/// An expiration rule (TTL): documents expire at the time that is stored at a path.
 ///
-/// The value is a number, the seconds since the beginning of 1970 in UTC (thousandths count), or a text as RFC 3339 has it, such as
-/// `2031-05-01T12:00:00Z` or `2031-05-01T14:00:00.5+02:00`. A document that has neither there never ends.
+/// The time is a number, seconds since 1970-01-01 UTC with millisecond precision, or a string in RFC 3339 format, such
+/// as `2031-05-01T12:00:00Z` or `2031-05-01T14:00:00.5+02:00`. A document with any other value there, or none, never
+/// expires.
 ///
 /// ```
 /// # use stemmadb::{Database, Expiry};
@@ -27,19 +28,19 @@ use crate::{Error, Result};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Expiry {
-    rule: std::result::Result<Rule, std::sync::Arc<Error>>,
+    rule: std::result::Result<ExpirationRule, std::sync::Arc<Error>>,
 }
 
-/// A rule that was checked.
+/// A validated expiration rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct ExpirationRule {
     pub(crate) path: Path,
-    /// The collection whose members it is for; none for every document.
+    /// The collection to which the rule applies; `None` for all documents.
     pub(crate) collection: Option<Box<str>>,
 }
 
 impl Expiry {
-    /// Documents end at the time that stands at `path`.
+    /// Documents expire at the time that is stored at `path`.
     pub fn at(path: impl AsRef<str>) -> Self {
         let checked = Path::parse(path.as_ref()).and_then(|path| {
             let is_reserved = path.segments().next().is_some_and(|name| name.starts_with('_'));
@@ -49,10 +50,10 @@ impl Expiry {
             }
             Ok(path)
         });
-        Expiry { rule: checked.map(|path| Rule { path, collection: None }).map_err(std::sync::Arc::new) }
+        Expiry { rule: checked.map(|path| ExpirationRule { path, collection: None }).map_err(std::sync::Arc::new) }
     }
 
-    /// Only the members of a collection: documents whose ids begin with `name:`.
+    /// Restricts the rule to the members of a collection: documents whose ids begin with `name:`.
     #[must_use]
     pub fn of_collection(mut self, name: impl AsRef<str>) -> Self {
         let name = name.as_ref();
@@ -64,28 +65,30 @@ impl Expiry {
         self
     }
 
-    /// Where the time stands; none if the path was malformed.
+    /// The path of the expiration time; `None` if it was malformed.
     pub fn path(&self) -> Option<&Path> {
         self.rule.as_ref().ok().map(|rule| &rule.path)
     }
 
-    /// The collection whose members it is for; none for every document.
+    /// The collection to which the rule applies; `None` for all documents.
     pub fn collection(&self) -> Option<&str> {
         self.rule.as_ref().ok()?.collection.as_deref()
     }
 
-    pub(crate) fn of(rule: &Rule) -> Self {
+    pub(crate) fn from_rule(rule: &ExpirationRule) -> Self {
         Expiry { rule: Ok(rule.clone()) }
     }
 
+    /// The validated rule.
+    ///
     /// # Errors
-    /// `Invalid` with what was wrong where the rule was made.
-    pub(crate) fn check(&self) -> Result<&Rule> {
+    /// `Invalid` if the path or the collection is malformed.
+    pub(crate) fn check(&self) -> Result<&ExpirationRule> {
         self.rule.as_ref().map_err(|error| error.duplicate())
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for ExpirationRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "expiry at {}", self.path)?;
         self.collection.as_ref().map_or(Ok(()), |name| write!(f, " of {name}"))
@@ -95,61 +98,61 @@ impl fmt::Display for Rule {
 const FIELD_PATH: &str = "expires_at";
 const FIELD_COLLECTION: &str = "collection";
 
-impl Rule {
-    /// Adds what is stored of it.
-    pub(super) fn store(&self, object: &mut Object) {
+impl ExpirationRule {
+    /// Adds the stored form of the rule to an object.
+    pub(super) fn write_fields(&self, object: &mut Object) {
         object.insert(FIELD_PATH, self.path.to_string());
         if let Some(name) = &self.collection {
             object.insert(FIELD_COLLECTION, &**name);
         }
     }
 
-    /// The rule that was stored so, if one was.
-    pub(super) fn restore(stored: &Value) -> Result<Option<Self>> {
+    /// The rule in a stored object, if there is one.
+    pub(super) fn read_fields(stored: &Value) -> Result<Option<Self>> {
         let Some(path) = stored.get(FIELD_PATH).and_then(Value::as_str) else { return Ok(None) };
         let collection = stored.get(FIELD_COLLECTION).and_then(Value::as_str).map(Into::into);
-        Ok(Some(Rule { path: Path::parse(path)?, collection }))
+        Ok(Some(ExpirationRule { path: Path::parse(path)?, collection }))
     }
 
-    /// Whether it is for the document `id`.
-    pub(crate) fn is_for(&self, id: &str) -> bool {
+    /// Whether the rule applies to the document `id`.
+    pub(crate) fn applies_to(&self, id: &str) -> bool {
         self.collection.as_deref().is_none_or(|name| collection_of(id) == Some(name))
     }
 
-    /// From which millisecond since 1970 on the document is gone; none if it never ends.
+    /// The time in milliseconds since 1970 from which the document is expired; `None` if it never expires.
     ///
     /// # Errors
     /// `Corrupt` if the packed bytes are damaged.
     pub(crate) fn end_ms(&self, id: &str, document: PackedValue<'_>) -> Result<Option<i64>> {
-        if !self.is_for(id) {
+        if !self.applies_to(id) {
             return Ok(None);
         }
         match document.get(&self.path)?.map(PackedValue::read).transpose()? {
-            Some(Packed::Number(seconds)) => Ok(Some(milliseconds_of(seconds))),
-            Some(Packed::String(text)) => Ok(milliseconds_of_text(text)),
+            Some(Packed::Number(seconds)) => Ok(Some(seconds_to_ms(seconds))),
+            Some(Packed::String(text)) => Ok(parse_rfc3339_ms(text)),
             _ => Ok(None),
         }
     }
 }
 
-/// The term of what is gone from this millisecond on.
-pub(crate) fn end_key(end_ms: i64) -> Vec<u8> {
+/// The key of the term of documents that expire at this millisecond.
+pub(crate) fn expiration_key(end_ms: i64) -> Vec<u8> {
     let mut bytes = Vec::new();
     key::encode_number(Number::from(end_ms), &mut bytes);
     bytes
 }
 
-/// The millisecond of a term.
+/// Decodes an expiration key to milliseconds.
 ///
 /// # Errors
-/// `Corrupt` if the bytes are no such term.
-pub(crate) fn end_of_key(bytes: &[u8]) -> Result<i64> {
+/// `Corrupt` if the bytes are not an expiration key.
+pub(crate) fn decode_expiration_key(bytes: &[u8]) -> Result<i64> {
     let (value, _) = key::decode(bytes)?;
-    value.as_i64().ok_or_else(|| Error::corrupt("a term of a rule of expiry is no time"))
+    value.as_i64().ok_or_else(|| Error::corrupt("a term of an expiration rule is not a time"))
 }
 
-/// The nearest millisecond to so many seconds; where that is beyond what can be told, the last or the first one.
-fn milliseconds_of(seconds: Number) -> i64 {
+/// Converts seconds to the nearest millisecond, saturating at the range of `i64`.
+fn seconds_to_ms(seconds: Number) -> i64 {
     match seconds.numeric() {
         Numeric::I64(seconds) => seconds.saturating_mul(1000),
         Numeric::U64(_) => i64::MAX,
@@ -158,13 +161,13 @@ fn milliseconds_of(seconds: Number) -> i64 {
     }
 }
 
-/// The millisecond of the time that RFC 3339 writes so; none if it writes none. What is finer does not count.
-fn milliseconds_of_text(text: &str) -> Option<i64> {
+/// Parses a time in RFC 3339 format to milliseconds; digits beyond milliseconds are ignored. `None` if it is malformed.
+fn parse_rfc3339_ms(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
-    let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+    let [year, month, day] = parse_triple(date, '-', [4, 2, 2])?;
     let (time, rest) = rest.strip_prefix(['T', 't', ' '])?.split_at_checked(8)?;
-    // A leap second has the number 60.
-    let [hour, minute, second] = numbers(time, ':', [2, 2, 2])?;
+    // 60 is a leap second.
+    let [hour, minute, second] = parse_triple(time, ':', [2, 2, 2])?;
     if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
@@ -173,7 +176,7 @@ fn milliseconds_of_text(text: &str) -> Option<i64> {
         Some(rest) => {
             let end = rest.find(|character: char| !character.is_ascii_digit())?;
             let (digits, zone) = rest.split_at(end);
-            (milliseconds_of_fraction(digits)?, zone)
+            (fraction_to_ms(digits)?, zone)
         }
     };
     let days = days_since_1970(year, month, day)?;
@@ -181,27 +184,27 @@ fn milliseconds_of_text(text: &str) -> Option<i64> {
     Some(seconds * 1000 + fraction_ms)
 }
 
-/// Three numbers of so many digits with something between.
-fn numbers(text: &str, between: char, digits: [usize; 3]) -> Option<[i64; 3]> {
-    let mut parts = text.split(between);
-    let mut found = [0; 3];
-    for (number, digits) in found.iter_mut().zip(digits) {
+/// Parses three numbers of fixed digit counts with a separator between them.
+fn parse_triple(text: &str, separator: char, digits: [usize; 3]) -> Option<[i64; 3]> {
+    let mut parts = text.split(separator);
+    let mut parsed = [0; 3];
+    for (number, digits) in parsed.iter_mut().zip(digits) {
         let part =
             parts.next().filter(|part| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit()))?;
         *number = part.parse().ok()?;
     }
-    parts.next().is_none().then_some(found)
+    parts.next().is_none().then_some(parsed)
 }
 
-/// `.25` is 250.
-fn milliseconds_of_fraction(digits: &str) -> Option<i64> {
+/// Milliseconds of the digits after a decimal point: `25` is 250.
+fn fraction_to_ms(digits: &str) -> Option<i64> {
     if digits.is_empty() {
         return None;
     }
     format!("{:0<3}", &digits[..digits.len().min(3)]).parse().ok()
 }
 
-/// `Z`, `+02:00`.
+/// Parses a UTC offset, `Z` or `+02:00`, to seconds.
 fn offset_seconds(zone: &str) -> Option<i64> {
     if matches!(zone, "Z" | "z") {
         return Some(0);
@@ -210,11 +213,11 @@ fn offset_seconds(zone: &str) -> Option<i64> {
         Some(text) => (1, text),
         None => (-1, zone.strip_prefix('-')?),
     };
-    let [hours, minutes, _] = numbers(&format!("{text}:00"), ':', [2, 2, 2])?;
+    let [hours, minutes, _] = parse_triple(&format!("{text}:00"), ':', [2, 2, 2])?;
     (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
 }
 
-/// Days from the first of January 1970 to a day of the Gregorian calendar; none if there is no such day.
+/// Days from 1970-01-01 to a date of the Gregorian calendar; `None` if there is no such date.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let lengths = [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
@@ -222,7 +225,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     if day < 1 || day > *lengths.get(month)? {
         return None;
     }
-    // The leap days of the years before this one; 719,162 days lie before 1970 when years are counted from 1.
+    // The leap days of the years before this one. From 0001-01-01 to 1970-01-01 there are 719,162 days.
     let before = year - 1;
     let leaps = before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
     Some(before * 365 + leaps + lengths[..month].iter().sum::<i64>() + day - 1 - 719_162)
@@ -233,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_what_the_calendar_says() {
+    fn rfc3339_times_are_parsed() {
         for (text, ms) in [
             ("1970-01-01T00:00:00Z", 0),
             ("1969-12-31T23:59:59.999Z", -1),
@@ -247,12 +250,12 @@ mod tests {
             ("0000-01-01T00:00:00Z", -62_167_219_200_000),
             ("9999-12-31T23:59:59Z", 253_402_300_799_000),
         ] {
-            assert_eq!(milliseconds_of_text(text), Some(ms), "{text}");
+            assert_eq!(parse_rfc3339_ms(text), Some(ms), "{text}");
         }
     }
 
     #[test]
-    fn other_texts_are_no_times() {
+    fn malformed_times_are_ignored() {
         for text in [
             "",
             "never",
@@ -273,14 +276,14 @@ mod tests {
             "2001-09-09é1:46:40Z",
             "20010909T014640Z",
         ] {
-            assert_eq!(milliseconds_of_text(text), None, "{text}");
+            assert_eq!(parse_rfc3339_ms(text), None, "{text}");
         }
     }
 
     #[test]
-    fn seconds_become_the_nearest_millisecond() {
+    fn seconds_are_rounded_to_the_nearest_millisecond() {
         let ms = |json: &str| match Value::parse(json.as_bytes()).unwrap() {
-            Value::Number(number) => milliseconds_of(number),
+            Value::Number(number) => seconds_to_ms(number),
             _ => unreachable!("numbers only"),
         };
         assert_eq!(ms("1.5"), 1500);
@@ -293,18 +296,18 @@ mod tests {
         assert_eq!(ms("9223372036854775807"), i64::MAX);
         assert_eq!(ms("18446744073709551615"), i64::MAX);
         for end in [i64::MIN, -1, 0, 1, 1_483_228_800_000, i64::MAX] {
-            assert_eq!(end_of_key(&end_key(end)).unwrap(), end);
+            assert_eq!(decode_expiration_key(&expiration_key(end)).unwrap(), end);
         }
     }
 
     #[test]
-    fn a_rule_is_for_its_collection() {
+    fn a_rule_applies_to_its_collection() {
         let whole = Expiry::at("a.b");
         let books = Expiry::at("a").of_collection("books");
-        assert!(whole.check().unwrap().is_for("x"));
+        assert!(whole.check().unwrap().applies_to("x"));
         let books = books.check().unwrap();
-        assert!(books.is_for("books:1") && books.is_for("books:"));
-        assert!(!books.is_for("books") && !books.is_for("bookshelf:1") && !books.is_for("x"));
+        assert!(books.applies_to("books:1") && books.applies_to("books:"));
+        assert!(!books.applies_to("books") && !books.applies_to("bookshelf:1") && !books.applies_to("x"));
         for wrong in [Expiry::at(""), Expiry::at("_id"), Expiry::at("a").of_collection("b:c")] {
             assert!(wrong.check().is_err());
         }

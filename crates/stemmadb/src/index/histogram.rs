@@ -1,30 +1,34 @@
-//! How are the values of one path spread? So many values and documents in each of a few dozen ranges of keys.
+//! Equi-depth histogram of the values at one path: value and entry counts in up to 64 ranges of keys.
 //!
-//! It is kept, not sampled: whoever changes a term tells it, so its counts are those of the index. Ranges are made so that each has
-//! about as many entries (pairs of a value and a document) as any other; a value that has more than a range should has one of its own.
-//! Values that come in the order of keys, as all do at first and those of clocks always, need no second look. A range that
-//! has grown beyond twice its share is *overfull*, until it is divided by somebody who reads its values.
+//! The histogram is maintained, not sampled: every change of a term updates it, so its counts are exact. Ranges have
+//! about the same number of entries (pairs of a value and a document) each; a value with more entries than a range
+//! should have gets a range of its own. Values that arrive in key order, as in a first build and for timestamps, fill
+//! new ranges without a second pass. A range that has grown beyond twice its share is *overfull* until the caller reads
+//! its values and splits it.
+//!
+//! Invariants: ranges ascend without gaps, there are at most [`BUCKETS_MAX`], and `entry_count` is the sum of theirs.
 
-use crate::value::varint;
+use crate::varint;
 use crate::{Error, Result};
 
-/// The most ranges.
+/// The maximum number of ranges.
 const BUCKETS_MAX: usize = 64;
-/// A range is to have one in so many of all entries: fewer than there may be ranges, so that joining two is no loss.
+/// The target size of a range is this fraction of all entries. It is less than [`BUCKETS_MAX`], so that merging two
+/// ranges does not reduce the resolution below the target.
 const SHARES: u64 = 48;
-/// Smaller ranges than this are not worth having.
+/// The minimum target size of a range.
 const SHARE_MIN: u64 = if cfg!(test) { 4 } else { 64 };
 
-/// The values of one path, in ranges.
+/// The distribution of the values at one path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Histogram {
-    /// In the order of keys, without a gap.
+    /// In key order, without gaps.
     buckets: Vec<Bucket>,
-    /// Not below any key.
+    /// An upper bound of all keys, inclusive.
     top: Vec<u8>,
     entry_count: u64,
-    /// Which range was changed last: mostly it is the next one too.
-    near: usize,
+    /// The range that was changed last, which most often is the next one to change, too.
+    last_changed: usize,
 }
 
 impl PartialEq for Histogram {
@@ -33,7 +37,7 @@ impl PartialEq for Histogram {
     }
 }
 
-/// The values whose keys are not below `from`, and below the `from` of the next.
+/// A range of keys, from `from` up to the `from` of the next range, excluded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bucket {
     from: Vec<u8>,
@@ -41,9 +45,9 @@ struct Bucket {
     entry_count: u64,
 }
 
-/// How much there is of something.
+/// The estimated size of a range of keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Amount {
+pub(crate) struct RangeEstimate {
     /// Distinct values.
     pub(crate) values: f64,
     /// Pairs of a value and a document that has it.
@@ -61,17 +65,17 @@ impl Histogram {
         self.buckets.iter().map(|bucket| bucket.value_count).sum()
     }
 
-    /// Notes that documents gained or lost the value `key`, and whether it is new (1) or gone (-1) with that. Costs a search
-    /// among the ranges.
+    /// Records that documents gained or lost the value `key`; `value_change` is 1 if the value is new and -1 if no
+    /// document has it any longer. Costs a binary search among the ranges.
     pub(crate) fn add(&mut self, key: &[u8], entry_change: i64, value_change: i64) {
         if entry_change == 0 && value_change == 0 {
             return;
         }
-        if !self.is_within(self.near, key) {
-            self.make_room(key, entry_change.unsigned_abs());
-            self.near = self.bucket_of(key);
+        if !self.is_within(self.last_changed, key) {
+            self.extend_to(key, entry_change.unsigned_abs());
+            self.last_changed = self.bucket_of(key);
         }
-        let at = self.near;
+        let at = self.last_changed;
         let Some(bucket) = self.buckets.get_mut(at) else { return };
         self.entry_count -= bucket.entry_count;
         bucket.entry_count = bucket.entry_count.saturating_add_signed(entry_change);
@@ -80,42 +84,48 @@ impl Histogram {
         if self.entry_count == 0 {
             *self = Histogram::default();
         }
+        debug_assert_eq!(
+            self.buckets.iter().fold(0, |sum: u64, bucket| sum.saturating_add(bucket.entry_count)),
+            self.entry_count,
+            "the entry count of a histogram is the sum of those of its ranges"
+        );
     }
 
-    /// Where the first range that is overfull begins, and where it ends: at the next one, if there is one.
+    /// The bounds of the first overfull range; the upper one is `None` for the last range.
     pub(crate) fn overfull(&self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let share = self.share();
         let at = self.buckets.iter().position(|bucket| bucket.entry_count > 2 * share && bucket.value_count > 1)?;
         Some((self.buckets[at].from.clone(), self.buckets.get(at + 1).map(|next| next.from.clone())))
     }
 
-    /// Divides the range that begins at `from` by the values in it: each key with its number of documents, in order.
-    pub(crate) fn divide<'k>(&mut self, from: &[u8], values: impl IntoIterator<Item = (&'k [u8], u64)>) {
+    /// Splits the range that begins at `from`, given the values in it: each key with its number of documents, in key
+    /// order.
+    pub(crate) fn split<'k>(&mut self, from: &[u8], values: impl IntoIterator<Item = (&'k [u8], u64)>) {
         let Some(at) = self.buckets.iter().position(|bucket| bucket.from == from) else { return };
         let share = self.share();
-        let mut pieces = vec![Bucket { from: from.to_vec(), value_count: 0, entry_count: 0 }];
+        let mut parts = vec![Bucket { from: from.to_vec(), value_count: 0, entry_count: 0 }];
         let mut previous: Vec<u8> = Vec::new();
         for (key, entry_count) in values {
-            let Some(piece) = pieces.last_mut() else { return };
-            if piece.entry_count > 0 && piece.entry_count + entry_count > share {
-                pieces.push(Bucket { from: between(&previous, key), value_count: 1, entry_count });
+            let Some(part) = parts.last_mut() else { return };
+            if part.entry_count > 0 && part.entry_count + entry_count > share {
+                parts.push(Bucket { from: shortest_between(&previous, key), value_count: 1, entry_count });
             } else {
-                piece.value_count += 1;
-                piece.entry_count += entry_count;
+                part.value_count += 1;
+                part.entry_count += entry_count;
             }
             previous.clear();
             previous.extend_from_slice(key);
         }
-        self.buckets.splice(at..=at, pieces);
+        self.buckets.splice(at..=at, parts);
         self.entry_count = self.buckets.iter().map(|bucket| bucket.entry_count).sum();
-        self.join_least();
+        self.merge_smallest();
     }
 
-    /// About how much lies from `lower` up to `upper`, itself excluded.
-    pub(crate) fn within(&self, lower: &[u8], upper: &[u8]) -> Amount {
-        let mut amount = Amount::default();
+    /// Estimates the size of the range from `lower` up to `upper`, excluded.
+    pub(crate) fn estimate(&self, lower: &[u8], upper: &[u8]) -> RangeEstimate {
+        let mut estimate = RangeEstimate::default();
         if lower >= upper {
-            return amount;
+            return estimate;
         }
         for (at, bucket) in self.buckets.iter().enumerate() {
             let end = self.buckets.get(at + 1).map_or(self.top.as_slice(), |next| &next.from);
@@ -124,17 +134,17 @@ impl Histogram {
             if is_past || upper <= bucket.from.as_slice() {
                 continue;
             }
-            let first = if lower <= bucket.from.as_slice() { 0.0 } else { place(&bucket.from, end, lower) };
+            let first = if lower <= bucket.from.as_slice() { 0.0 } else { fraction_below(&bucket.from, end, lower) };
             let is_whole = if is_last { upper > end } else { upper >= end };
-            let last = if is_whole { 1.0 } else { place(&bucket.from, end, upper) };
+            let last = if is_whole { 1.0 } else { fraction_below(&bucket.from, end, upper) };
             let share = (last - first).max(0.0);
-            amount.values += share * bucket.value_count as f64;
-            amount.entries += share * bucket.entry_count as f64;
+            estimate.values += share * bucket.value_count as f64;
+            estimate.entries += share * bucket.entry_count as f64;
         }
-        amount
+        estimate
     }
 
-    /// Keys at which to look for typical values between two keys: at most `count`, about equally many entries apart.
+    /// At most `count` sample keys between two keys, with about the same number of entries between each two of them.
     pub(crate) fn samples(&self, lower: &[u8], upper: &[u8], count: usize) -> Vec<&[u8]> {
         let within = self.buckets.iter().map(|bucket| bucket.from.as_slice());
         let within: Vec<&[u8]> = within.filter(|from| lower <= *from && *from < upper).collect();
@@ -142,7 +152,7 @@ impl Histogram {
         within.into_iter().step_by(step).collect()
     }
 
-    /// Appends its bytes.
+    /// Appends the stored form.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         varint::write(self.buckets.len() as u64, out);
         for bucket in &self.buckets {
@@ -154,10 +164,10 @@ impl Histogram {
         out.extend_from_slice(&self.top);
     }
 
-    /// What those bytes stand for.
+    /// Decodes the stored form.
     ///
     /// # Errors
-    /// `Corrupt` if they are not what [`Histogram::encode`] gives.
+    /// `Corrupt` if the bytes are not the output of [`Histogram::encode`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut rest = bytes;
         let count = varint::read(&mut rest)?;
@@ -179,24 +189,25 @@ impl Histogram {
         if is_above && histogram.buckets.len() <= BUCKETS_MAX { Ok(histogram) } else { Err(damaged()) }
     }
 
-    /// How many entries a range is to have.
+    /// The target number of entries of a range.
     fn share(&self) -> u64 {
         (self.entry_count / SHARES).max(SHARE_MIN)
     }
 
-    /// Whether a range that is not the last holds a key.
+    /// Whether the range `at` is not the last and contains a key.
     fn is_within(&self, at: usize, key: &[u8]) -> bool {
         let end = self.buckets.get(at + 1);
         end.is_some_and(|end| key < end.from.as_slice()) && self.buckets[at].from.as_slice() <= key
     }
 
-    /// Which range holds a key; the first, if it is below all.
+    /// The range that contains a key; the first if the key is below all.
     fn bucket_of(&self, key: &[u8]) -> usize {
         self.buckets.partition_point(|bucket| bucket.from.as_slice() <= key).saturating_sub(1)
     }
 
-    /// Sees that `key` lies within the ranges: before the first one, beyond the last, or in a new one if that has its share.
-    fn make_room(&mut self, key: &[u8], entry_count: u64) {
+    /// Extends the ranges to include `key`: the first one downwards, the last one upwards, or by a new range if the
+    /// last one has its share.
+    fn extend_to(&mut self, key: &[u8], entry_count: u64) {
         match self.buckets.first_mut() {
             Some(first) if key < first.from.as_slice() => first.from = key.to_vec(),
             _ => {}
@@ -208,43 +219,46 @@ impl Histogram {
         let is_full =
             self.buckets.last().is_none_or(|last| last.entry_count > 0 && last.entry_count + entry_count > share);
         if is_full {
-            let from = if self.buckets.is_empty() { key.to_vec() } else { between(&self.top, key) };
+            let from = if self.buckets.is_empty() { key.to_vec() } else { shortest_between(&self.top, key) };
+            debug_assert!(self.buckets.last().is_none_or(|last| last.from < from), "the ranges of a histogram ascend");
             self.buckets.push(Bucket { from, value_count: 0, entry_count: 0 });
         }
         self.top.clear();
         self.top.extend_from_slice(key);
-        self.join_least();
+        self.merge_smallest();
     }
 
-    /// Joins neighbours that have least together, until there are few enough ranges. The last is left alone: it may be new.
-    fn join_least(&mut self) {
+    /// Merges the adjacent ranges with the fewest entries until there are few enough. The last range is exempt: it may
+    /// be new.
+    fn merge_smallest(&mut self) {
         while self.buckets.len() > BUCKETS_MAX {
             let pairs = self.buckets[..self.buckets.len() - 1].windows(2).enumerate();
             let least = pairs.min_by_key(|(_, pair)| pair[0].entry_count + pair[1].entry_count);
             let Some((at, _)) = least else { return };
-            let joined = self.buckets.remove(at + 1);
-            self.buckets[at].value_count += joined.value_count;
-            self.buckets[at].entry_count += joined.entry_count;
+            let removed = self.buckets.remove(at + 1);
+            self.buckets[at].value_count += removed.value_count;
+            self.buckets[at].entry_count += removed.entry_count;
         }
+        debug_assert!(self.buckets.len() <= BUCKETS_MAX, "a histogram has at most BUCKETS_MAX ranges");
     }
 }
 
-/// The shortest bytes above `lower` and not above `upper`.
-fn between(lower: &[u8], upper: &[u8]) -> Vec<u8> {
+/// The shortest byte string that is greater than `lower` and not greater than `upper`.
+fn shortest_between(lower: &[u8], upper: &[u8]) -> Vec<u8> {
     let common = lower.iter().zip(upper).take_while(|(a, b)| a == b).count();
     upper[..upper.len().min(common + 1)].to_vec()
 }
 
-/// Which part of the way from `lower` to `upper` lies before `key`, were keys numbers: what they all begin with left out, the
-/// next eight bytes.
-fn place(lower: &[u8], upper: &[u8], key: &[u8]) -> f64 {
+/// The fraction of the distance from `lower` to `upper` that is below `key`, by linear interpolation over the eight
+/// bytes after the common prefix.
+fn fraction_below(lower: &[u8], upper: &[u8], key: &[u8]) -> f64 {
     let common = lower.iter().zip(upper).take_while(|(a, b)| a == b).count();
     if !key.starts_with(&lower[..common]) {
         return if key < lower { 0.0 } else { 1.0 };
     }
     let number = |bytes: &[u8]| {
         let mut eight = [0; 8];
-        bytes.iter().skip(common).zip(&mut eight).for_each(|(byte, place)| *place = *byte);
+        bytes.iter().skip(common).zip(&mut eight).for_each(|(byte, target)| *target = *byte);
         u64::from_be_bytes(eight) as f64
     };
     let (lower, upper, key) = (number(lower), number(upper), number(key));

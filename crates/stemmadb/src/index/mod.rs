@@ -1,11 +1,12 @@
-//! Which terms does a document have, and which documents have a term?
+//! Inverted index: the terms of a document, and the sets of documents that have a term.
 //!
-//! A *term* is a path and a scalar found there. The terms of a document are a pure function of the policy and the
-//! document, so whoever maintains the index and whoever checks it cannot disagree. The documents that have a term are
-//! its *postings*: sets of document numbers, cut into containers of 65,536. A declared index is a path more, at which each document
-//! has one term. So is a rule of expiry. At the root stands the collection that the id names.
+//! A *term* is a path and a scalar at this path. The terms of a document are a pure function of the index policy, the
+//! declared indexes and the document, and index maintenance and `check` call the same function. The *postings* of a
+//! term are the set of numbers of the documents that have it, split into containers of 65,536 numbers. A declared index
+//! is represented by an additional path at which every document has one term; an expiration rule is represented in the
+//! same way. A document whose id names a collection has a term for it at the root path.
 //!
-//! This room reads and writes no files and knows nothing of revisions.
+//! This module does no I/O and does not depend on revisions.
 
 mod collection;
 mod container;
@@ -22,14 +23,14 @@ mod terms;
 
 pub(crate) use collection::collection_key_of_prefix;
 pub(crate) use container::Container;
-pub(crate) use declared::{Declared, DeclaredIndex, DeclaredKey, Definition, MISSING};
+pub(crate) use declared::{DeclaredIndex, DeclaredIndexes, DeclaredKey, IndexDefinition, MISSING};
 pub use declared::{Index, IndexPath};
 pub use expiry::Expiry;
-pub(crate) use expiry::{Rule, end_key, end_of_key};
+pub(crate) use expiry::{ExpirationRule, decode_expiration_key, expiration_key};
 pub(crate) use histogram::Histogram;
-pub(crate) use number::{DocumentNumber, PathNumber, Window, ordered, take_ordered};
-pub(crate) use numbers::Numbers;
-pub(crate) use paths::{KeptStep, PathEntry, Paths, Step};
+pub(crate) use number::{DocumentNumber, PathNumber, Window, ordered_bytes, take_ordered};
+pub(crate) use numbers::NumberSum;
+pub(crate) use paths::{OwnedStep, PathEntry, Paths, Step};
 pub use policy::Policy;
 pub(crate) use posting::{
     PostingKey, Presence, after_postings, after_window, first_of_window, first_posting, posting_key,

@@ -1,34 +1,36 @@
-//! What do the numbers at one path come to? How many documents have one, and their sum.
+//! Count and exact sum of the numbers at one path.
 //!
-//! Kept as a histogram is: whoever changes a term tells it. The sum is exact, so whatever was added can be taken away again, and no order
-//! shows in it.
+//! Maintained like a histogram: every change of a term updates it. The sum is exact, so removing a number undoes its
+//! addition, and the sum does not depend on the order of updates.
 
 use crate::value::collate::key;
-use crate::value::{ExactSum, Kind, Value, varint};
+use crate::value::{ExactSum, Kind, Value};
+use crate::varint;
 use crate::{Error, Result};
 
-/// The numbers of one path: those of a path that enters no array, one a document.
+/// Count and sum of the numbers at one path that does not enter an array, so that a document has at most one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Numbers {
+pub(crate) struct NumberSum {
     count: u64,
     sum: ExactSum,
 }
 
-impl Numbers {
-    /// How many documents have a number.
+impl NumberSum {
+    /// The number of documents that have a number at the path.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their sum.
+    /// The sum of the numbers.
     pub(crate) fn sum(&self) -> &ExactSum {
         &self.sum
     }
 
-    /// Notes that so many documents more (or fewer) have the value `key`; what is no number plays no part.
+    /// Records that `change` more (or fewer) documents have the value `key`. Keys of other values than numbers are
+    /// ignored.
     ///
     /// # Errors
-    /// `Corrupt` if the key is not that of a value, or more documents lost a number than had one.
+    /// `Corrupt` if the key is malformed, or more documents lost a number than had one.
     pub(crate) fn add(&mut self, key: &[u8], change: i64) -> Result<()> {
         if change == 0 || key::kind_of(key) != Some(Kind::Number) {
             return Ok(());
@@ -42,19 +44,19 @@ impl Numbers {
         Ok(())
     }
 
-    /// Appends its bytes: about ten, for small numbers.
+    /// Appends the stored form: about ten bytes for small numbers.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         varint::write(self.count, out);
         self.sum.encode(out);
     }
 
-    /// What those bytes stand for.
+    /// Decodes the stored form.
     ///
     /// # Errors
-    /// `Corrupt` if they are not what [`Numbers::encode`] gives.
+    /// `Corrupt` if the bytes are not the output of [`NumberSum::encode`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut rest = bytes;
-        let mut numbers = Numbers { count: varint::read(&mut rest)?, sum: ExactSum::default() };
+        let mut numbers = NumberSum { count: varint::read(&mut rest)?, sum: ExactSum::default() };
         match numbers.sum.add_encoded(&mut rest) {
             Some(()) if rest.is_empty() => Ok(numbers),
             _ => Err(damaged()),
@@ -89,26 +91,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_added_can_be_taken_away(kept in prop::collection::vec(number(), 0..8), lost in prop::collection::vec(number(), 0..8)) {
-            let (mut numbers, mut expected) = (Numbers::default(), ExactSum::default());
-            for number in kept.iter().chain(&lost) {
+        fn removals_undo_additions(
+            kept in prop::collection::vec(number(), 0..8),
+            removed in prop::collection::vec(number(), 0..8),
+        ) {
+            let (mut numbers, mut expected) = (NumberSum::default(), ExactSum::default());
+            for number in kept.iter().chain(&removed) {
                 numbers.add(&key_of(*number), 1).unwrap();
             }
-            for number in &lost {
+            for number in &removed {
                 numbers.add(&key_of(*number), -1).unwrap();
             }
             kept.iter().for_each(|number| expected.add(*number, 1));
             let mut bytes = Vec::new();
             numbers.encode(&mut bytes);
-            let decoded = Numbers::decode(&bytes).unwrap();
+            let decoded = NumberSum::decode(&bytes).unwrap();
             prop_assert_eq!((decoded.count(), decoded.sum().total()), (kept.len() as u64, expected.total()));
-            prop_assert!(Numbers::decode(&bytes[..bytes.len() - 1]).is_err());
+            prop_assert!(NumberSum::decode(&bytes[..bytes.len() - 1]).is_err());
         }
     }
 
     #[test]
-    fn what_is_no_number_plays_no_part() {
-        let mut numbers = Numbers::default();
+    fn other_values_are_ignored() {
+        let mut numbers = NumberSum::default();
         let mut key = Vec::new();
         key::encode(&Value::from("7"), &mut key);
         numbers.add(&key, 1).unwrap();

@@ -1,4 +1,4 @@
-//! Which paths are indexed, and how much of a document.
+//! Index policy: which paths of a document are indexed, and the limits on its terms.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ const TERMS_MAX_DEFAULT: usize = 10_000;
 const TERMS_MAX_MAX: usize = 1_000_000;
 const TEXT_BYTES_DEFAULT: usize = 128;
 const TEXT_BYTES_MIN: usize = 16;
-/// Escaped to twice as much, with path and chunk, this still fits the tree's keys (511 bytes).
+/// Even if escaping doubles the text, the key with path and chunk fits the key limit of the tree (511 bytes).
 const TEXT_BYTES_MAX: usize = 200;
 
-/// Which paths of a database's documents are indexed. It changes how fast a query is answered, never its answer.
+/// The paths of a database's documents that are indexed. The policy affects the speed of queries, never their results.
 ///
-/// A path covers everything below it, through arrays too: `items` covers `items.price` of each element.
-/// The default indexes everything.
+/// A path covers everything below it, also through arrays: `items` covers `items.price` of each element. The default
+/// policy indexes everything.
 #[derive(Clone, PartialEq)]
 pub struct Policy {
     include: Vec<Path>,
@@ -25,17 +25,17 @@ pub struct Policy {
     identity: u64,
 }
 
-/// What a policy covers of a path.
+/// How a policy covers a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Coverage {
-    /// The path itself.
-    pub(super) here: bool,
-    /// Perhaps something below it.
-    pub(super) below: bool,
+    /// The path itself is indexed.
+    pub(super) covers_self: bool,
+    /// Paths below it may be indexed.
+    pub(super) covers_below: bool,
 }
 
 impl Coverage {
-    const NONE: Coverage = Coverage { here: false, below: false };
+    const NONE: Coverage = Coverage { covers_self: false, covers_below: false };
 }
 
 impl Default for Policy {
@@ -47,12 +47,12 @@ impl Default for Policy {
             text_bytes_max: TEXT_BYTES_DEFAULT,
             identity: 0,
         };
-        policy.identified()
+        policy.with_identity()
     }
 }
 
 impl Policy {
-    /// Indexes these paths (none: all), but not those.
+    /// Indexes the paths in `include` (if empty: all), except those in `exclude`.
     ///
     /// # Errors
     /// `Invalid` if a path is malformed.
@@ -62,73 +62,74 @@ impl Policy {
     ) -> Result<Policy> {
         let include = include.into_iter().map(Path::parse).collect::<Result<_>>()?;
         let exclude = exclude.into_iter().map(Path::parse).collect::<Result<_>>()?;
-        Ok(Policy { include, exclude, ..Policy::default() }.identified())
+        Ok(Policy { include, exclude, ..Policy::default() }.with_identity())
     }
 
-    /// Indexes at most so many terms of one document, 1 to 1,000,000 (default 10,000); what a larger document has
-    /// beyond them is found by reading it.
+    /// Sets the maximum number of indexed terms per document, 1 to 1,000,000 (default 10,000). Queries read a document
+    /// that has more to find the rest.
     ///
     /// # Errors
-    /// `Invalid` beyond these bounds.
+    /// `Invalid` if the count is out of range.
     pub fn with_document_terms_max(mut self, count: usize) -> Result<Policy> {
-        self.document_terms_max = bounded(FIELD_TERMS_MAX, count, 1, TERMS_MAX_MAX)?;
-        Ok(self.identified())
+        self.document_terms_max = check_range(FIELD_TERMS_MAX, count, 1, TERMS_MAX_MAX)?;
+        Ok(self.with_identity())
     }
 
-    /// Indexes the first so many bytes of a string, 16 to 200 (default 128), and a hash of longer ones.
+    /// Sets the number of bytes of a string that are indexed, 16 to 200 (default 128). Of a longer string, its first
+    /// bytes and a hash are indexed.
     ///
     /// # Errors
-    /// `Invalid` beyond these bounds.
+    /// `Invalid` if the count is out of range.
     pub fn with_text_bytes_max(mut self, bytes: usize) -> Result<Policy> {
-        self.text_bytes_max = bounded(FIELD_TEXT_BYTES_MAX, bytes, TEXT_BYTES_MIN, TEXT_BYTES_MAX)?;
-        Ok(self.identified())
+        self.text_bytes_max = check_range(FIELD_TEXT_BYTES_MAX, bytes, TEXT_BYTES_MIN, TEXT_BYTES_MAX)?;
+        Ok(self.with_identity())
     }
 
-    /// How many terms of one document are indexed at most.
+    /// The maximum number of indexed terms per document.
     pub fn document_terms_max(&self) -> usize {
         self.document_terms_max
     }
 
-    /// How many bytes of a string are indexed at most.
+    /// The maximum number of indexed bytes per string.
     pub fn text_bytes_max(&self) -> usize {
         self.text_bytes_max
     }
 
-    /// Whether what is at this path is indexed.
+    /// Whether values at this path are indexed.
     pub fn covers(&self, path: &Path) -> bool {
-        self.coverage(path.segments()).here
+        self.coverage(path.segments()).covers_self
     }
 
-    /// What is covered of the path of these names, arrays left out.
+    /// The coverage of the path with these field names, without array steps.
     pub(super) fn coverage<'a>(&self, names: impl ExactSizeIterator<Item = &'a str> + Clone) -> Coverage {
-        // Which content documents name is asked by the database itself.
+        // The database itself queries which file contents documents refer to.
         if names.clone().next() == Some("_attachments") {
-            return Coverage { here: true, below: true };
+            return Coverage { covers_self: true, covers_below: true };
         }
-        let begins = |pattern: &Path| {
+        let is_prefix = |pattern: &Path| {
             pattern.segments().len() <= names.len() && pattern.segments().zip(names.clone()).all(|(a, b)| a == b)
         };
-        if self.exclude.iter().any(begins) {
+        if self.exclude.iter().any(is_prefix) {
             return Coverage::NONE;
         }
-        let here = self.include.is_empty() || self.include.iter().any(begins);
-        let leads = |pattern: &Path| pattern.segments().zip(names.clone()).all(|(a, b)| a == b);
-        Coverage { here, below: here || self.include.iter().any(leads) }
+        let covers_self = self.include.is_empty() || self.include.iter().any(is_prefix);
+        let is_on_the_way = |pattern: &Path| pattern.segments().zip(names.clone()).all(|(a, b)| a == b);
+        Coverage { covers_self, covers_below: covers_self || self.include.iter().any(is_on_the_way) }
     }
 
-    /// The same for equal policies, and different for others.
+    /// A hash of the policy, equal for equal policies only.
     pub(super) fn identity(&self) -> u64 {
         self.identity
     }
 
-    fn identified(mut self) -> Self {
+    fn with_identity(mut self) -> Self {
         let digest = blake3::hash(self.to_value().to_json().as_bytes());
         let [a, b, c, d, e, f, g, h, ..] = *digest.as_bytes();
         self.identity = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         self
     }
 
-    /// The policy as it is stored and shown.
+    /// The policy as a JSON object, which is also its stored form.
     pub fn to_value(&self) -> Value {
         let paths = |paths: &[Path]| Value::Array(paths.iter().map(|path| Value::String(path.to_string())).collect());
         let mut object = Object::new();
@@ -139,10 +140,10 @@ impl Policy {
         Value::Object(object)
     }
 
-    /// The policy that this object describes; what it leaves out is as in the default.
+    /// Parses a policy from a JSON object. Missing fields have their defaults.
     ///
     /// # Errors
-    /// `Invalid` if it has other fields, or a field has a wrong value.
+    /// `Invalid` if the object has unknown fields, or a field has an invalid value.
     pub fn from_value(value: &Value) -> Result<Policy> {
         let Some(object) = value.as_object() else {
             return Err(Error::invalid("an index policy is an object").with_hint(HINT));
@@ -150,17 +151,17 @@ impl Policy {
         let mut policy = Policy::default();
         for (name, value) in object.iter() {
             policy = match name {
-                FIELD_INCLUDE => Policy { include: paths_of(name, value)?, ..policy },
-                FIELD_EXCLUDE => Policy { exclude: paths_of(name, value)?, ..policy },
-                FIELD_TERMS_MAX => policy.with_document_terms_max(count_of(name, value)?)?,
-                FIELD_TEXT_BYTES_MAX => policy.with_text_bytes_max(count_of(name, value)?)?,
+                FIELD_INCLUDE => Policy { include: parse_paths(name, value)?, ..policy },
+                FIELD_EXCLUDE => Policy { exclude: parse_paths(name, value)?, ..policy },
+                FIELD_TERMS_MAX => policy.with_document_terms_max(parse_count(name, value)?)?,
+                FIELD_TEXT_BYTES_MAX => policy.with_text_bytes_max(parse_count(name, value)?)?,
                 _ => {
                     let message = format!("an index policy has no field `{}`", name.escape_debug());
                     return Err(Error::invalid(message).with_hint(HINT));
                 }
             };
         }
-        Ok(policy.identified())
+        Ok(policy.with_identity())
     }
 }
 
@@ -177,19 +178,19 @@ const FIELD_TEXT_BYTES_MAX: &str = "text_bytes_max";
 const HINT: &str =
     r#"for example {"include": [], "exclude": ["notes"], "document_terms_max": 10000, "text_bytes_max": 128}"#;
 
-fn bounded(name: &str, count: usize, least: usize, most: usize) -> Result<usize> {
+fn check_range(name: &str, count: usize, least: usize, most: usize) -> Result<usize> {
     if (least..=most).contains(&count) {
         return Ok(count);
     }
     Err(Error::invalid(format!("{name} is from {least} to {most}, not {count}")))
 }
 
-fn count_of(name: &str, value: &Value) -> Result<usize> {
+fn parse_count(name: &str, value: &Value) -> Result<usize> {
     let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
     count.ok_or_else(|| Error::invalid(format!("{name} of an index policy is a whole number")).with_hint(HINT))
 }
 
-fn paths_of(name: &str, value: &Value) -> Result<Vec<Path>> {
+fn parse_paths(name: &str, value: &Value) -> Result<Vec<Path>> {
     let wrong = || Error::invalid(format!("{name} of an index policy is a list of paths")).with_hint(HINT);
     let texts = value.as_array().ok_or_else(wrong)?;
     texts.iter().map(|text| Path::parse(text.as_str().ok_or_else(wrong)?)).collect()
@@ -213,24 +214,24 @@ mod tests {
             assert!(!covers(&policy, not_covered), "{not_covered}");
         }
         let coverage = |names: &[&str]| policy.coverage(names.iter().copied());
-        assert_eq!(coverage(&["a"]), Coverage { here: false, below: true });
+        assert_eq!(coverage(&["a"]), Coverage { covers_self: false, covers_below: true });
         assert_eq!(coverage(&["b"]), Coverage::NONE);
-        assert_eq!(coverage(&[]), Coverage { here: false, below: true });
+        assert_eq!(coverage(&[]), Coverage { covers_self: false, covers_below: true });
         assert!(covers(&Policy::default(), "anything.at.all"));
     }
 
     #[test]
-    fn it_is_stored_as_a_value_and_comes_back() {
+    fn policies_round_trip_as_values() {
         let policy = Policy::new([r"a\.b", "c"], ["c.d"]).unwrap();
         let policy = policy.with_document_terms_max(5).unwrap().with_text_bytes_max(16).unwrap();
-        let back = Policy::from_value(&policy.to_value()).unwrap();
-        assert_eq!(back, policy);
+        let parsed = Policy::from_value(&policy.to_value()).unwrap();
+        assert_eq!(parsed, policy);
         assert_eq!(Policy::from_value(&Value::Object(Object::new())).unwrap(), Policy::default());
         assert_ne!(policy.identity(), Policy::default().identity());
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn invalid_policies_are_rejected() {
         for text in [
             "[]",
             r#"{"includes": []}"#,

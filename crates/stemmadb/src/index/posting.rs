@@ -1,29 +1,29 @@
-//! Keys of postings: path, value, chunk, in bytes that sort so.
+//! Keys of postings, which sort by path, value and chunk.
 //!
 //! ```text
 //! 1–5 bytes   path number, ordered integer
-//! …           the value's key (see value/collate): says itself where it ends; or presence: 01, code
+//! …           the value's key (see value/collate), which is self-delimiting; or presence: 01, code
 //! 1–7 bytes   chunk, ordered integer
 //! ```
 //!
-//! The value under such a key is a stored [`Container`](super::Container). All documents of a term are neighbours, all values of a path
-//! are in their order.
+//! The value of such a key is a stored [`Container`](super::Container). The containers of a term are adjacent, and the
+//! terms of a path are in collation order.
 
 use super::number::{PathNumber, Window, put_ordered, take_ordered};
 use crate::value::Kind;
 use crate::value::collate::key;
 use crate::{Error, Result};
 
-/// Begins the key of presence: below every value's tag.
+/// The first byte of a presence key. Sorts before the tag of every value.
 const PRESENCE_TAG: u8 = 0x01;
-/// Above every byte that a value's key or a chunk begins with.
+/// Sorts after every first byte of a value's key or of a chunk.
 const BEYOND: u8 = 0xff;
 
-/// What a document has at a path, arrays not entered.
+/// The type of value that a document has at a path, without entering arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Presence {
-    /// At the root only: not all terms of the document are indexed.
+    /// At the root only: the document has more terms than are indexed.
     Overflow = 0,
     Null = 1,
     Bool = 2,
@@ -44,12 +44,12 @@ impl Presence {
         Presence::Object,
     ];
 
-    /// What stands in a posting key in place of a value's key.
+    /// The bytes that replace a value's key in a posting key.
     pub(crate) const fn key(self) -> [u8; 2] {
         [PRESENCE_TAG, self as u8]
     }
 
-    /// The presence that a posting key names in place of a value, if it does.
+    /// The presence that these bytes of a posting key represent, if they are not a value's key.
     #[cfg(test)]
     pub(crate) fn of_key(key: &[u8]) -> Option<Self> {
         match key {
@@ -72,27 +72,32 @@ impl From<Kind> for Presence {
     }
 }
 
-/// A posting key taken apart.
+/// The parts of a posting key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PostingKey<'a> {
     pub(crate) path: PathNumber,
-    /// The value's key, or that of a [`Presence`].
+    /// The value's key, or [`Presence::key`].
     pub(crate) value: &'a [u8],
     pub(crate) chunk: u64,
 }
 
 impl<'a> PostingKey<'a> {
-    /// Appends its bytes.
+    /// Appends the encoded key.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        debug_assert!(
+            matches!(self.value, [PRESENCE_TAG, _])
+                || key::length(self.value).is_ok_and(|length| length == self.value.len()),
+            "the value of a posting key is self-delimiting"
+        );
         put_ordered(u64::from(self.path.0), out);
         out.extend_from_slice(self.value);
         put_ordered(self.chunk, out);
     }
 
-    /// Takes these bytes apart.
+    /// Decodes a posting key.
     ///
     /// # Errors
-    /// `Corrupt` if they are not a posting key.
+    /// `Corrupt` if the bytes are not a posting key.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self> {
         let mut rest = bytes;
         let path = u32::try_from(take_ordered(&mut rest)?).map_err(|_| damaged())?;
@@ -106,14 +111,15 @@ impl<'a> PostingKey<'a> {
     }
 }
 
-/// The key of the documents of one chunk that have one term.
+/// The key of the container with the documents of one chunk that have one term.
 pub(crate) fn posting_key(path: PathNumber, value: &[u8], chunk: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + 12);
     PostingKey { path, value, chunk }.encode(&mut out);
     out
 }
 
-/// Not after any key of this term, nor of one with a greater value; `value` may be the first bytes of a value's key.
+/// An inclusive lower bound of the keys of this term and of those with greater values. `value` may be a prefix of a
+/// value's key.
 pub(crate) fn first_posting(path: PathNumber, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + 5);
     put_ordered(u64::from(path.0), &mut out);
@@ -121,19 +127,21 @@ pub(crate) fn first_posting(path: PathNumber, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// After every key of this term, before those of greater values. With an empty `value`: after all values of the path.
+/// An upper bound of the keys of this term, below those of greater values. With an empty `value`: an upper bound of all
+/// keys of the path.
 pub(crate) fn after_postings(path: PathNumber, value: &[u8]) -> Vec<u8> {
     let mut out = first_posting(path, value);
     out.push(BEYOND);
     out
 }
 
-/// Not after any key of this term within a window; `value` is whole.
+/// An inclusive lower bound of the keys of this term in a window. `value` is a complete key.
 pub(crate) fn first_of_window(path: PathNumber, value: &[u8], window: Window) -> Vec<u8> {
     if window.start == 0 { first_posting(path, value) } else { posting_key(path, value, window.start) }
 }
 
-/// After every key of this term within a window, and not after the first beyond it; `value` is whole.
+/// An upper bound of the keys of this term in a window, not above the first key after the window. `value` is a complete
+/// key.
 pub(crate) fn after_window(path: PathNumber, value: &[u8], window: Window) -> Vec<u8> {
     if window.end == u64::MAX { after_postings(path, value) } else { posting_key(path, value, window.end) }
 }
@@ -167,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_come_back_and_sort_by_path_value_chunk(
+        fn keys_round_trip_and_sort_by_path_value_and_chunk(
             a in (any::<u32>(), scalar(), 0..1u64 << 48),
             b in (any::<u32>(), scalar(), 0..1u64 << 48),
             same_path: bool,
@@ -179,7 +187,7 @@ mod tests {
             let value = key_of(&a.1);
             let parts = PostingKey { path: PathNumber(a.0), value: &value, chunk: a.2 };
             prop_assert_eq!(PostingKey::decode(&x).unwrap(), parts);
-            // The bounds hold exactly this term's keys.
+            // The bounds contain exactly this term's keys.
             let within = first_posting(parts.path, &value)..after_postings(parts.path, &value);
             prop_assert!(within.contains(&x));
             prop_assert_eq!(within.contains(&y), a.0 == b.0 && compare(&a.1, &b.1).is_eq());
@@ -196,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn presence_sorts_before_values_and_comes_back() {
+    fn presence_keys_sort_before_values_and_round_trip() {
         for presence in Presence::ALL {
             let bytes = posting_key(PathNumber(300), &presence.key(), 7);
             let key = PostingKey::decode(&bytes).unwrap();

@@ -1,6 +1,6 @@
-//! A set of documents, for the algebra of queries: one [`Container`] per 65,536 document numbers.
+//! Sets of document numbers with set algebra, as queries need them: one [`Container`] per chunk of 65,536 numbers.
 //!
-//! **Invariant.** Chunks ascend strictly and none is empty.
+//! **Invariant.** Chunks are strictly ascending and none is empty.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ struct Chunk {
     members: Container,
 }
 
-/// A set of document numbers. A copy shares large chunks until either is changed.
+/// A set of document numbers. A clone shares large chunks until either is modified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DocumentSet {
     chunks: SmallVec<[Chunk; 1]>,
@@ -31,7 +31,7 @@ impl DocumentSet {
         Self::default()
     }
 
-    /// The set of strictly ascending numbers.
+    /// The set of these numbers, which must be strictly ascending.
     pub(crate) fn from_sorted(documents: impl IntoIterator<Item = DocumentNumber>) -> Self {
         let mut set = Self::new();
         let mut lows: Vec<u16> = Vec::new();
@@ -48,9 +48,12 @@ impl DocumentSet {
         set
     }
 
-    /// Adds a chunk after all others; an empty container adds nothing.
+    /// Appends a chunk after all others. An empty container is ignored.
     pub(crate) fn push(&mut self, chunk: u64, members: Container) {
-        debug_assert!(self.chunks.last().is_none_or(|last| last.number < chunk), "chunks ascend");
+        debug_assert!(
+            self.chunks.last().is_none_or(|last| last.number < chunk),
+            "the chunks of a set are strictly ascending"
+        );
         if !members.is_empty() {
             self.chunks.push(Chunk { number: chunk, members });
         }
@@ -61,7 +64,7 @@ impl DocumentSet {
         self.chunks.iter().map(|chunk| (chunk.number, &chunk.members))
     }
 
-    /// How many members; costs a look at each chunk.
+    /// The cardinality. Costs one step per chunk.
     pub(crate) fn len(&self) -> u64 {
         self.chunks.iter().map(|chunk| u64::from(chunk.members.len())).sum()
     }
@@ -86,7 +89,7 @@ impl DocumentSet {
         self.find(document.chunk()).is_ok_and(|at| self.chunks[at].members.contains(document.low()))
     }
 
-    /// Adds a member. True if it is new.
+    /// Adds a member. Returns whether it is new.
     pub(crate) fn insert(&mut self, document: DocumentNumber) -> bool {
         let number = document.chunk();
         match self.find(number) {
@@ -98,7 +101,7 @@ impl DocumentSet {
         }
     }
 
-    /// Takes a member out. True if it was one.
+    /// Removes a member. Returns whether it was present.
     pub(crate) fn remove(&mut self, document: DocumentNumber) -> bool {
         let Ok(at) = self.find(document.chunk()) else { return false };
         let removed = self.chunks[at].members.remove(document.low());
@@ -108,7 +111,7 @@ impl DocumentSet {
         removed
     }
 
-    /// The members of both.
+    /// The intersection.
     pub(crate) fn and(&self, other: &DocumentSet) -> DocumentSet {
         let mut both = Self::new();
         self.for_each_pair(other, |a, b| {
@@ -117,12 +120,12 @@ impl DocumentSet {
         both
     }
 
-    /// About how many bytes it takes; costs a look at each chunk.
+    /// The approximate size in bytes. Costs one step per chunk.
     pub(crate) fn byte_count(&self) -> usize {
         self.chunks.iter().map(|chunk| size_of::<Chunk>() + chunk.members.byte_count()).sum()
     }
 
-    /// How many members both have, without making the set.
+    /// The cardinality of the intersection, without building it.
     pub(crate) fn and_len(&self, other: &DocumentSet) -> u64 {
         let mut len = 0;
         self.for_each_pair(other, |a, b| len += u64::from(a.members.and_len(&b.members)));
@@ -140,7 +143,7 @@ impl DocumentSet {
         });
     }
 
-    /// The members of either.
+    /// The union.
     #[cfg(test)]
     pub(crate) fn or(&self, other: &DocumentSet) -> DocumentSet {
         let mut either = self.clone();
@@ -166,6 +169,10 @@ impl DocumentSet {
         }
         either.extend(added.cloned());
         self.chunks = either;
+        debug_assert!(
+            self.chunks.is_sorted_by(|a, b| a.number < b.number),
+            "the chunks of a set are strictly ascending"
+        );
     }
 
     /// Adds the members of one chunk.
@@ -177,14 +184,14 @@ impl DocumentSet {
         }
     }
 
-    /// The members of this that are not in the other.
+    /// The members of this set that are not in the other.
     pub(crate) fn and_not(&self, other: &DocumentSet) -> DocumentSet {
         let mut rest = self.clone();
         rest.and_not_with(other);
         rest
     }
 
-    /// Takes out the members of `other`.
+    /// Removes the members of `other`.
     pub(crate) fn and_not_with(&mut self, other: &DocumentSet) {
         let mut rest = &other.chunks[..];
         self.chunks.retain(|chunk| {
@@ -196,7 +203,7 @@ impl DocumentSet {
         });
     }
 
-    /// The members within a window; large chunks are shared.
+    /// The members in a window. Large chunks are shared with this set.
     pub(crate) fn within(&self, window: Window) -> DocumentSet {
         DocumentSet { chunks: self.chunks.iter().filter(|chunk| window.has(chunk.number)).cloned().collect() }
     }
@@ -221,7 +228,7 @@ impl DocumentSet {
         })
     }
 
-    /// The first `count` members from `lowest` on.
+    /// The first `count` members that are not less than `lowest`.
     pub(crate) fn first_from(&self, lowest: DocumentNumber, count: usize) -> Vec<DocumentNumber> {
         let mut numbers = Vec::with_capacity(count.min(usize::try_from(self.len()).unwrap_or(usize::MAX)));
         let from = self.chunks.partition_point(|chunk| chunk.number < lowest.chunk());
@@ -256,7 +263,7 @@ impl DocumentSet {
         self.chunks.last().map(|chunk| chunk.number)
     }
 
-    /// Visits the chunks that both have.
+    /// Calls `visit` for each pair of chunks with the same number.
     fn for_each_pair<'a>(&'a self, other: &'a DocumentSet, mut visit: impl FnMut(&'a Chunk, &'a Chunk)) {
         let (mut a, mut b) = (&self.chunks[..], &other.chunks[..]);
         while let ([x, ..], [y, ..]) = (a, b) {
@@ -273,7 +280,7 @@ impl DocumentSet {
 }
 
 impl FromIterator<DocumentNumber> for DocumentSet {
-    /// Any order, duplicates too.
+    /// Collects numbers in any order, with duplicates.
     fn from_iter<I: IntoIterator<Item = DocumentNumber>>(documents: I) -> Self {
         let mut union = Union::new();
         documents.into_iter().for_each(|document| union.add(document));

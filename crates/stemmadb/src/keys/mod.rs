@@ -1,8 +1,10 @@
-//! What is remembered for a while? Values and counters under keys, with times to live, for what is no document: sessions, caches, locks, counts.
+//! Key-value store with TTL on top of `_local` documents, for data that are not documents: sessions, caches, locks,
+//! counters.
 //!
-//! Each key is a `_local` document, `_local/keys/<namespace>/<key>`, with its value and when it ends: durable as other writes, but neither
-//! indexed, nor in the feed, nor replicated. What has ended is gone for every reader at that moment; its space is given
-//! back as other keys are written, two for each, so that nothing piles up and no thread is needed.
+//! Each key is a `_local` document, `_local/keys/<namespace>/<key>`, with its value and expiration time. It is as
+//! durable as other writes, but neither indexed nor in the changes feed nor replicated. Reads ignore an expired key
+//! immediately. Every write removes up to two expired keys, so that they don't accumulate and no background thread is
+//! needed.
 //!
 //! Concurrency: every method may be called from any thread; each is one transaction.
 
@@ -21,14 +23,14 @@ use crate::{Error, Result};
 
 const DIRECTORY: &str = "_local/keys/";
 const NAMESPACE_BYTES_MAX: usize = 100;
-/// With directory and namespace this still is a key of the tree as it stands.
+/// With directory and namespace, such a key still fits a key of the tree.
 const KEY_BYTES_MAX: usize = 250;
 const VALUE: &str = "value";
 const EXPIRES_AT: &str = "expires_at_ms";
-/// How many keys that have ended are removed with each write.
-const REMOVED_EACH: usize = 2;
+/// The number of expired keys that each write removes.
+const REMOVED_PER_WRITE: usize = 2;
 
-/// Values under keys, in a namespace of a database. Cheap to clone.
+/// A key-value store in a namespace of a database, with optional expiration times. Cheap to clone.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,36 +47,36 @@ const REMOVED_EACH: usize = 2;
 #[derive(Clone)]
 pub struct Keys {
     store: Weak<Store>,
-    expiring: Arc<Expiring>,
+    expiring: Arc<ExpiringKeys>,
     durability: Durability,
     prefix: String,
 }
 
-/// The keys of a database that end, by when they do.
+/// The keys of a database that have an expiration time, ordered by it.
 #[derive(Default)]
-pub(crate) struct Expiring(Mutex<Ends>);
+pub(crate) struct ExpiringKeys(Mutex<ExpirationQueue>);
 
 #[derive(Default)]
-struct Ends {
-    /// Whether those that were there when the database was opened are among them.
-    is_read: bool,
+struct ExpirationQueue {
+    /// Whether the keys that were stored before the database was opened have been loaded.
+    is_loaded: bool,
     by_time: BTreeSet<(u64, String)>,
 }
 
-/// A key's value, and when it ends.
-struct Kept {
+/// The value and the expiration time of a key.
+struct KeyEntry {
     value: Value,
     expires_at_ms: Option<u64>,
 }
 
-impl Kept {
-    fn of(body: &Value) -> Option<Kept> {
+impl KeyEntry {
+    fn from_body(body: &Value) -> Option<KeyEntry> {
         let body = body.as_object()?;
         let expires_at_ms = body.get(EXPIRES_AT).and_then(Value::as_u64);
-        Some(Kept { value: body.get(VALUE)?.clone(), expires_at_ms })
+        Some(KeyEntry { value: body.get(VALUE)?.clone(), expires_at_ms })
     }
 
-    fn body(&self) -> Value {
+    fn to_body(&self) -> Value {
         let mut body = Object::new();
         body.insert(VALUE, self.value.clone());
         if let Some(at) = self.expires_at_ms {
@@ -83,7 +85,7 @@ impl Kept {
         Value::Object(body)
     }
 
-    fn is_over(&self, now_ms: u64) -> bool {
+    fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_at_ms.is_some_and(|at| at <= now_ms)
     }
 }
@@ -91,7 +93,7 @@ impl Kept {
 impl Keys {
     pub(crate) fn new(
         store: &Arc<Store>,
-        expiring: &Arc<Expiring>,
+        expiring: &Arc<ExpiringKeys>,
         durability: Durability,
         namespace: &str,
     ) -> Result<Self> {
@@ -103,14 +105,14 @@ impl Keys {
         Ok(Keys { store: Arc::downgrade(store), expiring: expiring.clone(), durability, prefix })
     }
 
-    /// As durable as you say, from here on: a cache may do without the wait for the disk.
+    /// Sets the durability of writes through this handle. A cache may not need to wait for the disk.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// The value of a key; none if it is not there, or has ended.
+    /// The value of a key; `None` if the key does not exist or is expired.
     ///
     /// # Errors
     /// `Invalid` if the value does not fit the type; `Corrupt` if stored bytes are damaged.
@@ -118,54 +120,57 @@ impl Keys {
         let id = self.id(key)?;
         let store = self.store()?;
         let body = store.snapshot()?.local_value(&id)?;
-        let kept = body.and_then(|(_, body)| Kept::of(&body)).filter(|kept| !kept.is_over(now_ms(&store)));
-        kept.map(|kept| kept.value.deserialize_into()).transpose()
+        let entry =
+            body.and_then(|(_, body)| KeyEntry::from_body(&body)).filter(|entry| !entry.is_expired(now_ms(&store)));
+        entry.map(|entry| entry.value.deserialize_into()).transpose()
     }
 
-    /// Gives a key a value, for good.
+    /// Sets the value of a key, without an expiration time.
     ///
     /// # Errors
-    /// `Invalid` for a bad key or value.
+    /// `Invalid` if the key is empty or too long, or the value cannot be represented in JSON.
     pub fn set<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<()> {
         self.put(key, value, None)
     }
 
-    /// Gives a key a value that ends after `time`, which is at least a millisecond.
+    /// Sets the value of a key, which expires after `time`, at least one millisecond.
     ///
     /// # Errors
-    /// `Invalid` for a bad key or value.
+    /// As [`Keys::set`].
     pub fn set_for<T: Serialize + ?Sized>(&self, key: &str, value: &T, time: Duration) -> Result<()> {
-        self.put(key, value, Some(end_after(&*self.store()?, time)))
+        self.put(key, value, Some(expiration_after(&*self.store()?, time)))
     }
 
     fn put<T: Serialize + ?Sized>(&self, key: &str, value: &T, expires_at_ms: Option<u64>) -> Result<()> {
         let value = Value::from_serialize(value)?;
-        self.change(key, |_| Ok((Some(Kept { value, expires_at_ms }), ())))
+        self.change(key, |_| Ok((Some(KeyEntry { value, expires_at_ms }), ())))
     }
 
-    /// Adds to a whole number; returns what it is then. One that is not there, or has ended, was zero; an end stays.
+    /// Adds `by` to an integer and returns the sum. A key that does not exist or is expired counts as zero. An
+    /// expiration time is kept.
     ///
     /// # Errors
-    /// `Invalid` if there is something else, or the sum is beyond 64 bits.
+    /// `Invalid` if the value is not an integer, or the sum exceeds 64 bits.
     pub fn increment(&self, key: &str, by: i64) -> Result<i64> {
-        self.change(key, |kept| {
-            let mut kept = kept.unwrap_or(Kept { value: Value::from(0i64), expires_at_ms: None });
-            let before = kept.value.as_i64().ok_or_else(|| {
+        self.change(key, |entry| {
+            let mut entry = entry.unwrap_or(KeyEntry { value: Value::from(0i64), expires_at_ms: None });
+            let before = entry.value.as_i64().ok_or_else(|| {
                 Error::invalid(format!("`{key}` is no whole number"))
                     .with_hint("only a whole number can be incremented")
             })?;
             let after = before
                 .checked_add(by)
                 .ok_or_else(|| Error::invalid(format!("`{key}` is {before}, and {by} more is beyond 64 bits")))?;
-            kept.value = Value::from(after);
-            Ok((Some(kept), after))
+            entry.value = Value::from(after);
+            Ok((Some(entry), after))
         })
     }
 
-    /// Gives a key another value, or removes it, if its value is `expected` (none: if it is not there); whether it was. An end stays.
+    /// Sets the value of a key, or removes the key if `value` is `None`, if its current value is `expected` (`None`: if
+    /// it does not exist). Returns whether it was. An expiration time is kept.
     ///
     /// # Errors
-    /// `Invalid` for a bad key or value.
+    /// As [`Keys::set`].
     pub fn compare_and_set<T: Serialize + ?Sized>(
         &self,
         key: &str,
@@ -174,37 +179,37 @@ impl Keys {
     ) -> Result<bool> {
         let [expected, value] = [expected, value].map(|value| value.map(Value::from_serialize).transpose());
         let (expected, value) = (expected?, value?);
-        self.change(key, |kept| {
-            if kept.as_ref().map(|kept| &kept.value) != expected.as_ref() {
-                return Ok((kept, false));
+        self.change(key, |entry| {
+            if entry.as_ref().map(|entry| &entry.value) != expected.as_ref() {
+                return Ok((entry, false));
             }
-            let expires_at_ms = kept.and_then(|kept| kept.expires_at_ms);
-            Ok((value.map(|value| Kept { value, expires_at_ms }), true))
+            let expires_at_ms = entry.and_then(|entry| entry.expires_at_ms);
+            Ok((value.map(|value| KeyEntry { value, expires_at_ms }), true))
         })
     }
 
-    /// Lets a key end after `time`, or, with none, never; whether there is such a key.
+    /// Sets the expiration time of a key to `time` from now, or removes it with `None`. Returns whether the key exists.
     ///
     /// # Errors
-    /// `Invalid` for a bad key.
+    /// `Invalid` if the key is empty or too long.
     pub fn expire(&self, key: &str, time: Option<Duration>) -> Result<bool> {
         let store = self.store()?;
-        self.change(key, |kept| {
-            let is_there = kept.is_some();
-            let expires_at_ms = time.map(|time| end_after(&store, time));
-            Ok((kept.map(|kept| Kept { expires_at_ms, ..kept }), is_there))
+        self.change(key, |entry| {
+            let exists = entry.is_some();
+            let expires_at_ms = time.map(|time| expiration_after(&store, time));
+            Ok((entry.map(|entry| KeyEntry { expires_at_ms, ..entry }), exists))
         })
     }
 
-    /// Removes a key; whether there was one.
+    /// Removes a key. Returns whether it existed.
     ///
     /// # Errors
-    /// `Invalid` for a bad key.
+    /// `Invalid` if the key is empty or too long.
     pub fn remove(&self, key: &str) -> Result<bool> {
-        self.change(key, |kept| Ok((None, kept.is_some())))
+        self.change(key, |entry| Ok((None, entry.is_some())))
     }
 
-    /// All keys with their values, in order. Costs memory for all of them.
+    /// All keys with their values, in order, collected in memory.
     ///
     /// # Errors
     /// `Invalid` if a value does not fit the type; `Corrupt` if stored bytes are damaged.
@@ -212,9 +217,9 @@ impl Keys {
         let store = self.store()?;
         let now_ms = now_ms(&store);
         let all = store.snapshot()?.locals(&self.prefix)?;
-        let kept = all.into_iter().filter_map(|(id, body)| Some((id, Kept::of(&body)?)));
-        let there = kept.filter(|(_, kept)| !kept.is_over(now_ms));
-        there.map(|(id, kept)| Ok((id[self.prefix.len()..].to_owned(), kept.value.deserialize_into()?))).collect()
+        let entries = all.into_iter().filter_map(|(id, body)| Some((id, KeyEntry::from_body(&body)?)));
+        let living = entries.filter(|(_, entry)| !entry.is_expired(now_ms));
+        living.map(|(id, entry)| Ok((id[self.prefix.len()..].to_owned(), entry.value.deserialize_into()?))).collect()
     }
 
     fn store(&self) -> Result<Arc<Store>> {
@@ -229,63 +234,70 @@ impl Keys {
         Ok(format!("{}{key}", self.prefix))
     }
 
-    /// Lets `change` say what becomes of a key, and writes that, in one transaction.
-    fn change<R>(&self, key: &str, change: impl FnOnce(Option<Kept>) -> Result<(Option<Kept>, R)>) -> Result<R> {
+    /// Applies `change` to the entry of a key and writes the result, in one transaction.
+    fn change<R>(
+        &self,
+        key: &str,
+        change: impl FnOnce(Option<KeyEntry>) -> Result<(Option<KeyEntry>, R)>,
+    ) -> Result<R> {
         let id = self.id(key)?;
         let store = self.store()?;
         let (due, due_ms) = self.expiring.due(&store)?;
         let (result, expires_at_ms) = store.write(self.durability, |tx| {
             let now_ms = now_ms(&store);
-            let before = tx.local_value(&id)?.as_ref().and_then(Kept::of);
+            let before = tx.local_value(&id)?.as_ref().and_then(KeyEntry::from_body);
             let was_there = before.is_some();
-            let (after, result) = change(before.filter(|kept| !kept.is_over(now_ms)))?;
-            let expires_at_ms = after.as_ref().and_then(|kept| kept.expires_at_ms);
+            let (after, result) = change(before.filter(|entry| !entry.is_expired(now_ms)))?;
+            let expires_at_ms = after.as_ref().and_then(|entry| entry.expires_at_ms);
             match after {
-                Some(kept) => tx.put_local(&id, None, Some(&kept.body()))?,
+                Some(entry) => tx.put_local(&id, None, Some(&entry.to_body()))?,
                 None if was_there => tx.put_local(&id, None, None)?,
                 None => 0,
             };
             for (_, other) in due.iter().filter(|(_, other)| *other != id) {
-                // What was due then goes, whatever the clock says by now: nobody notes it again.
-                remove_if_over(tx, other, due_ms)?;
+                // Compare with the time at which the key was taken from the queue, even if the clock was set back
+                // since: the key is not queued again.
+                remove_if_expired(tx, other, due_ms)?;
             }
             Ok((result, expires_at_ms))
         })?;
-        self.expiring.note(&due, expires_at_ms.map(|at| (at, id)));
+        self.expiring.update(&due, expires_at_ms.map(|at| (at, id)));
         Ok(result)
     }
 }
 
-fn remove_if_over(tx: &mut Transaction<'_>, id: &str, now_ms: u64) -> Result<()> {
-    let is_over = tx.local_value(id)?.as_ref().and_then(Kept::of).is_some_and(|kept| kept.is_over(now_ms));
-    if is_over {
+fn remove_if_expired(tx: &mut Transaction<'_>, id: &str, now_ms: u64) -> Result<()> {
+    let is_expired =
+        tx.local_value(id)?.as_ref().and_then(KeyEntry::from_body).is_some_and(|entry| entry.is_expired(now_ms));
+    if is_expired {
         tx.put_local(id, None, None)?;
     }
     Ok(())
 }
 
-impl Expiring {
-    /// A few keys that have ended, by what is known, and by when; reads once what was there when the database was opened.
+impl ExpiringKeys {
+    /// Up to [`REMOVED_PER_WRITE`] expired keys, and the time at which they were. The first call loads the stored keys.
     fn due(&self, store: &Store) -> Result<(Vec<(u64, String)>, u64)> {
-        let mut ends = self.0.lock();
-        if !ends.is_read {
-            let found = store.snapshot()?.locals(DIRECTORY)?;
-            let with_end = found.iter().filter_map(|(id, body)| Some((Kept::of(body)?.expires_at_ms?, id.clone())));
-            ends.by_time.extend(with_end);
-            ends.is_read = true;
+        let mut queue = self.0.lock();
+        if !queue.is_loaded {
+            let stored = store.snapshot()?.locals(DIRECTORY)?;
+            let expiring =
+                stored.iter().filter_map(|(id, body)| Some((KeyEntry::from_body(body)?.expires_at_ms?, id.clone())));
+            queue.by_time.extend(expiring);
+            queue.is_loaded = true;
         }
         let now_ms = now_ms(store);
-        let due = ends.by_time.iter().take(REMOVED_EACH).take_while(|(at, _)| *at <= now_ms).cloned().collect();
+        let due = queue.by_time.iter().take(REMOVED_PER_WRITE).take_while(|(at, _)| *at <= now_ms).cloned().collect();
         Ok((due, now_ms))
     }
 
-    /// These are gone, or got another end, which was noted; and this one ends now.
-    fn note(&self, gone: &[(u64, String)], new: Option<(u64, String)>) {
-        let mut ends = self.0.lock();
-        for end in gone {
-            ends.by_time.remove(end);
+    /// Removes entries from the queue, whose keys were removed or have a later entry, and adds a new one.
+    fn update(&self, removed: &[(u64, String)], added: Option<(u64, String)>) {
+        let mut queue = self.0.lock();
+        for entry in removed {
+            queue.by_time.remove(entry);
         }
-        ends.by_time.extend(new);
+        queue.by_time.extend(added);
     }
 }
 
@@ -293,7 +305,7 @@ fn now_ms(store: &Store) -> u64 {
     store.parts.options.clock.now_ms().max(0) as u64
 }
 
-fn end_after(store: &Store, time: Duration) -> u64 {
+fn expiration_after(store: &Store, time: Duration) -> u64 {
     store.parts.options.clock.after(time).max(0) as u64
 }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
 use crate::Result;
-use crate::index::{DocumentNumber, Histogram, Numbers, PathEntry, PathNumber, Paths};
+use crate::index::{DocumentNumber, Histogram, NumberSum, PathEntry, PathNumber, Paths};
 use crate::layout;
 use crate::layout::record::{Reader, put_varint};
 use crate::log::LogPosition;
@@ -194,7 +194,7 @@ pub(crate) fn put_statistics(
     tree: &mut dyn TreeTransaction,
     path: PathNumber,
     histogram: &Histogram,
-    numbers: &Numbers,
+    numbers: &NumberSum,
 ) -> Result<()> {
     let [histogram_key, numbers_key] = [STATISTICS, NUMBERS].map(|kind| numbered_key(kind, u64::from(path.0)));
     if histogram.entry_count() == 0 {

@@ -19,7 +19,7 @@ use std::ops::Bound;
 
 use smallvec::SmallVec;
 
-use crate::index::{self, DocumentNumber, PathNumber, ordered, take_ordered};
+use crate::index::{self, DocumentNumber, PathNumber, ordered_bytes, take_ordered};
 use crate::layout::record::{Reader, put_varint};
 use crate::log::LogPosition;
 use crate::memtable::{DocumentState, RecordLocation, ReplayMode, StoredRevision};
@@ -72,7 +72,7 @@ pub(crate) fn id_span<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (&'
 
 /// The key of a document number or a sequence: order-preserving, short for small numbers.
 pub(crate) fn number_key(number: u64) -> SmallVec<[u8; 9]> {
-    ordered(number)
+    ordered_bytes(number)
 }
 
 /// The reverse of [`number_key`].

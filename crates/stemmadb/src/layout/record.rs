@@ -19,7 +19,7 @@ use crate::index::DocumentNumber;
 use crate::log::Frame;
 use crate::memtable::RecordLocation;
 use crate::revision::{Revision, Sequence};
-use crate::value::varint;
+use crate::varint;
 use crate::{Error, Result};
 
 /// A record as read back; borrowed from the frame or the buffer it was read into.

@@ -2,8 +2,8 @@
 //!
 //! The log's newest settings are in force. The tree's are those it was built with as far as its checkpoint position.
 
-use crate::index::{Declared, Definition, Policy};
-use crate::schema::Schemas;
+use crate::index::{DeclaredIndexes, IndexDefinition, Policy};
+use crate::schema::CollectionSchemas;
 use crate::value::Value;
 use crate::{Error, Result};
 
@@ -14,15 +14,15 @@ const FIELD_SCHEMAS: &str = "schemas";
 /// Stored settings, taken apart.
 pub(crate) struct Settings {
     pub(crate) policy: Policy,
-    pub(crate) definitions: Vec<Definition>,
+    pub(crate) definitions: Vec<IndexDefinition>,
     /// The number of the next index.
     pub(crate) next_index: u32,
-    pub(crate) schemas: Schemas,
+    pub(crate) schemas: CollectionSchemas,
 }
 
 impl Settings {
     /// The stored form. Where nothing was ever declared it is that of the policy alone.
-    pub(crate) fn encode(policy: &Policy, declared: &Declared) -> Vec<u8> {
+    pub(crate) fn encode(policy: &Policy, declared: &DeclaredIndexes) -> Vec<u8> {
         let mut value = policy.to_value();
         if let (Some(object), true) = (value.as_object_mut(), declared.next_number > 1) {
             let definitions = declared.indexes.iter().map(|index| index.definition.to_value());
@@ -43,14 +43,17 @@ impl Settings {
         let object = value.as_object_mut().ok_or_else(damaged)?;
         let definitions = match object.remove(FIELD_INDEXES) {
             None => Vec::new(),
-            Some(Value::Array(definitions)) => definitions.iter().map(Definition::from_value).collect::<Result<_>>()?,
+            Some(Value::Array(definitions)) => {
+                definitions.iter().map(IndexDefinition::from_value).collect::<Result<_>>()?
+            }
             Some(_) => return Err(damaged()),
         };
         let next_index = match object.remove(FIELD_NEXT_INDEX) {
             None => 1,
             Some(number) => number.as_u64().and_then(|number| u32::try_from(number).ok()).ok_or_else(damaged)?,
         };
-        let schemas = object.remove(FIELD_SCHEMAS).as_ref().map(Schemas::from_value).transpose()?.unwrap_or_default();
+        let schemas =
+            object.remove(FIELD_SCHEMAS).as_ref().map(CollectionSchemas::from_value).transpose()?.unwrap_or_default();
         Ok(Settings { policy: Policy::from_value(&value)?, definitions, next_index, schemas })
     }
 }

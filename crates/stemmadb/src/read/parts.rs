@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::cache::{Answer, ReadCaches};
 use crate::document::Document;
-use crate::index::{Declared, PathNumber, Paths, Policy};
+use crate::index::{DeclaredIndexes, PathNumber, Paths, Policy};
 use crate::log::{Blobs, Log};
 use crate::options::Options;
 use crate::publish::Publisher;
@@ -25,7 +25,7 @@ pub(crate) struct StoreParts {
     pub(crate) policy: Policy,
     /// The declared indexes. Changed under the writer lock, and while `Store::view` is locked to write: so no snapshot knows of
     /// another state than the one it can see.
-    pub(crate) declared: RwLock<Arc<Declared>>,
+    pub(crate) declared: RwLock<Arc<DeclaredIndexes>>,
     /// Whether there is a rule of expiry in force.
     pub(crate) has_expiries: AtomicBool,
     pub(crate) declared_generation: AtomicU64,
@@ -54,7 +54,7 @@ impl StoreParts {
     }
 
     /// The declared indexes now.
-    pub(crate) fn declared(&self) -> Arc<Declared> {
+    pub(crate) fn declared(&self) -> Arc<DeclaredIndexes> {
         self.declared.read().clone()
     }
 
@@ -64,7 +64,7 @@ impl StoreParts {
     }
 
     /// Puts these in force. But for when a database is opened: under the writer lock, and while `Store::view` is locked to write.
-    pub(crate) fn set_declared(&self, declared: Declared) {
+    pub(crate) fn set_declared(&self, declared: DeclaredIndexes) {
         self.has_expiries.store(declared.expiries().next().is_some(), Ordering::Release);
         self.declared_generation.store(declared.generation, Ordering::Release);
         *self.declared.write() = Arc::new(declared);

@@ -1,7 +1,7 @@
 //! Which paths do documents have, and how many have something there?
 
 use crate::Result;
-use crate::index::{KeptStep, PathNumber, Presence};
+use crate::index::{OwnedStep, PathNumber, Presence};
 use crate::read::snapshot::Snapshot;
 use crate::value::{Kind, collate::key};
 
@@ -29,8 +29,8 @@ impl Snapshot {
         let mut is_within_array = vec![false];
         for entry in self.paths().entries_since(1) {
             let parent = is_within_array.get(entry.parent.0 as usize).copied().unwrap_or_default();
-            is_within_array.push(parent || entry.step == KeptStep::Element);
-            if matches!(entry.step, KeptStep::Index(_)) {
+            is_within_array.push(parent || entry.step == OwnedStep::Element);
+            if matches!(entry.step, OwnedStep::Index(_)) {
                 continue;
             }
             let (document_count, kinds) = match is_within_array.last() {

@@ -8,8 +8,8 @@ use hashbrown::{HashMap, HashSet};
 use crate::Result;
 use crate::cache::columns::Column;
 use crate::index::{
-    self, Container, Declared, DocumentNumber, DocumentSet, PathNumber, Paths, Policy, PostingKey, Presence, Union,
-    Window,
+    self, Container, DeclaredIndexes, DocumentNumber, DocumentSet, PathNumber, Paths, Policy, PostingKey, Presence,
+    Union, Window,
 };
 use crate::layout::{self, IdRow, posting_bounds};
 use crate::memtable::{MemtableTermWalk, PostingOverlay};
@@ -32,7 +32,7 @@ impl Snapshot {
     }
 
     /// The declared indexes.
-    pub(crate) fn declared(&self) -> &Declared {
+    pub(crate) fn declared(&self) -> &DeclaredIndexes {
         &self.declared
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::document::Document;
-use crate::index::{self, Declared, DocumentNumber, DocumentSet};
+use crate::index::{self, DeclaredIndexes, DocumentNumber, DocumentSet};
 use crate::options::clock::Clock;
 use crate::read::snapshot::Snapshot;
 use crate::tree::Direction;
@@ -24,7 +24,7 @@ pub(crate) struct ReadTimestamp {
 
 impl ReadTimestamp {
     /// Now; none if there is no rule of expiry.
-    pub(crate) fn of(declared: &Declared, clock: &Clock) -> Option<Self> {
+    pub(crate) fn of(declared: &DeclaredIndexes, clock: &Clock) -> Option<Self> {
         let has_rules = declared.expiries().next().is_some();
         has_rules.then(|| ReadTimestamp { now_ms: clock.now_ms(), ended: Arc::default() })
     }
@@ -84,8 +84,8 @@ impl Snapshot {
         if first_ms > last_ms {
             return Ok(ending);
         }
-        let lower = index::end_key(first_ms);
-        let upper = index::end_key(last_ms.saturating_add(1));
+        let lower = index::expiration_key(first_ms);
+        let upper = index::expiration_key(last_ms.saturating_add(1));
         for (_, path) in self.declared.expiries() {
             ending.or_with(&self.range(path, &lower, &upper)?);
         }
@@ -100,7 +100,7 @@ impl Snapshot {
             let mut walk = self.walk(path, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
             while found.len() < count
                 && let Some(mut term) = walk.next_term()?
-                && index::end_of_key(term.key)? <= read_timestamp.now_ms
+                && index::decode_expiration_key(term.key)? <= read_timestamp.now_ms
             {
                 found.extend(term.take()?.first_from(DocumentNumber::MIN, count));
             }
@@ -115,12 +115,12 @@ impl Snapshot {
     pub(crate) fn next_end_ms(&self) -> Result<Option<i64>> {
         let Some(read_timestamp) = &self.read_timestamp else { return Ok(None) };
         let mut next: Option<i64> = None;
-        let lower = index::end_key(read_timestamp.now_ms.saturating_add(1));
+        let lower = index::expiration_key(read_timestamp.now_ms.saturating_add(1));
         for (_, path) in self.declared.expiries() {
             let lower = Bound::Included(&*lower);
             let mut walk = self.walk(path, lower, Bound::Unbounded, Direction::Ascending)?;
             if let Some(term) = walk.next_term()? {
-                let end_ms = index::end_of_key(term.key)?;
+                let end_ms = index::decode_expiration_key(term.key)?;
                 next = Some(next.map_or(end_ms, |next| next.min(end_ms)));
             }
         }
@@ -129,7 +129,7 @@ impl Snapshot {
 }
 
 /// Whether a document has ended by one of the rules.
-pub(crate) fn has_ended(declared: &Declared, document: &Document, now_ms: i64) -> Result<bool> {
+pub(crate) fn has_ended(declared: &DeclaredIndexes, document: &Document, now_ms: i64) -> Result<bool> {
     for (rule, _) in declared.expiries() {
         if rule.end_ms(document.id().as_str(), document.packed()?)?.is_some_and(|end_ms| end_ms <= now_ms) {
             return Ok(true);

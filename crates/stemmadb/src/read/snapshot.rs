@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::cache::Answer;
 use crate::cache::columns::Columns;
 use crate::document::Document;
-use crate::index::{Declared, DocumentNumber, PathNumber};
+use crate::index::{DeclaredIndexes, DocumentNumber, PathNumber};
 use crate::layout::record::{Record, RevisionRecord};
 use crate::layout::{self, DocumentRow, IdRow, LocalRow};
 use crate::log::{LogPosition, SegmentSet};
@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub(crate) columns: Arc<Columns>,
     pub(crate) segments: SegmentSet,
     /// The declared indexes, and which of them every document that is seen here is in.
-    pub(crate) declared: Arc<Declared>,
+    pub(crate) declared: Arc<DeclaredIndexes>,
     /// When it was taken, if there are documents that end.
     pub(crate) read_timestamp: Option<ReadTimestamp>,
 }

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::index::{self, Container, Histogram, Numbers, PathNumber, PostingKey, Window};
+use crate::index::{self, Container, Histogram, NumberSum, PathNumber, PostingKey, Window};
 use crate::layout::meta;
 use crate::read::postings::lay_over;
 use crate::read::snapshot::Snapshot;
@@ -34,13 +34,13 @@ impl Snapshot {
 
     /// What the numbers at `path` come to, if no document can have two of them there: of a path that enters no array. None if it does, or
     /// if meeting each number costs less, as where memtables change many. Costs a look-up for each that they change.
-    pub(crate) fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+    pub(crate) fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
         /// So many numbers are met while one that was changed is looked up.
         const CHANGE_COST: u64 = 16;
         if self.parts.paths.enters_array(path) {
             return Ok(None);
         }
-        let Some(Ok(mut numbers)) = meta::numbers(&*self.tree, path)?.map(Numbers::decode) else { return Ok(None) };
+        let Some(Ok(mut numbers)) = meta::numbers(&*self.tree, path)?.map(NumberSum::decode) else { return Ok(None) };
         let (lower, upper) = key::type_range(Kind::Number);
         let changed = self.changed_terms(path, Bound::Included(&lower), Bound::Excluded(&upper));
         if changed.len() as u64 * CHANGE_COST > numbers.count() {
@@ -121,8 +121,8 @@ pub(crate) fn counted(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Histo
 }
 
 /// What the numbers of a path come to, from their rows.
-pub(crate) fn summed(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Numbers> {
-    let (mut numbers, mut added) = (Numbers::default(), Ok(()));
+pub(crate) fn summed(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<NumberSum> {
+    let (mut numbers, mut added) = (NumberSum::default(), Ok(()));
     let (lower, upper) = key::type_range(Kind::Number);
     each_row(tree, path, &lower, Some(&upper), |key, count| {
         if added.is_ok() {

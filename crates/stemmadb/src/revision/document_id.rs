@@ -1,4 +1,4 @@
-//! The name of a document.
+//! Document ids.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -10,31 +10,31 @@ use smol_str::SmolStr;
 
 use crate::{Error, Result};
 
-/// The name of a document, unique in its database: 1 to 1,024 bytes of UTF-8.
+/// The id of a document, unique in its database: 1 to 1,024 bytes of UTF-8.
 ///
-/// Names that begin with `_` are reserved: only `_design/…` and `_local/…` are accepted. Cheap to clone: short ones lie in place,
-/// long ones are shared.
+/// Ids that begin with `_` are reserved: only `_design/…` and `_local/…` are accepted. Cloning is cheap: short ids are
+/// stored inline, long ones are shared.
 #[derive(Clone)]
 pub struct DocumentId(SmolStr);
 
 impl DocumentId {
-    /// The longest id, in bytes.
+    /// The maximum length of an id in bytes.
     pub const BYTES_MAX: usize = 1024;
 
-    /// The id `text`, checked.
+    /// Validates an id.
     ///
     /// # Errors
-    /// `Invalid` if it is empty, too long, or begins with `_` without being a design or local id.
+    /// `Invalid` if the text is empty, too long, or begins with `_` and is neither a design nor a local id.
     pub fn new(text: impl AsRef<str>) -> Result<Self> {
         let text = text.as_ref();
         validate(text)?;
         Ok(DocumentId(text.into()))
     }
 
-    /// The id that is stored as `text`, checked again.
+    /// Validates an id that was read from storage.
     ///
     /// # Errors
-    /// `Corrupt` if it can't be an id.
+    /// `Corrupt` if the text is not a valid id.
     #[inline]
     pub(crate) fn from_stored(text: &str) -> Result<Self> {
         if text.as_bytes().first().is_none_or(|first| *first == b'_') || text.len() > Self::BYTES_MAX {
@@ -49,17 +49,18 @@ impl DocumentId {
         &self.0
     }
 
-    /// Bytes it takes beside itself, shared with its clones.
+    /// The heap bytes of the id, which its clones share.
     pub(crate) fn shared_bytes(&self) -> usize {
         if self.0.is_heap_allocated() { self.0.len() + 2 * size_of::<usize>() } else { 0 }
     }
 
-    /// Whether this names a `_local/…` document: one that is neither indexed, nor in the feed, nor replicated.
+    /// Whether this is the id of a `_local/…` document, which is neither indexed nor in the changes feed nor
+    /// replicated.
     pub fn is_local(&self) -> bool {
         self.as_str().starts_with("_local/")
     }
 
-    /// Whether this names a `_design/…` document.
+    /// Whether this is the id of a `_design/…` document.
     pub fn is_design(&self) -> bool {
         self.as_str().starts_with("_design/")
     }
@@ -102,7 +103,7 @@ impl Ord for DocumentId {
     }
 }
 
-/// As its text, which it can be looked up by.
+/// Hashes the text, as `Borrow<str>` requires.
 impl Hash for DocumentId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_as_small_as_a_string_and_compare_as_one() {
+    fn ids_are_as_small_as_strings_and_compare_like_strings() {
         assert_eq!(size_of::<DocumentId>(), 24);
         let ids = ["a", "ab", &"a".repeat(25), "b"].map(|text| DocumentId::new(text).unwrap());
         let mut sorted = ids.clone();
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn other_ids_are_rejected() {
         for text in ["", "_", "_all_docs", "_design/", "_local/", "_design", &"x".repeat(1025)] {
             assert_eq!(DocumentId::new(text).unwrap_err().kind(), ErrorKind::Invalid, "{text}");
             assert_eq!(DocumentId::from_stored(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");

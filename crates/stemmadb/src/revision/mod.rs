@@ -1,18 +1,17 @@
-//! Which version wins?
+//! Document ids, revisions, sequences and revision trees.
 //!
-//! Documents are edited in many places and meet again by replication. Every edit is a [`Revision`] that names its
-//! parent, so the edits of a document are a tree; whoever holds the same edits sees the same tree and the same winner.
-//! This room knows ids, edits and their descent. It does **not** know what a document contains or where it is kept.
+//! Replicas edit documents independently and exchange the edits by replication. Every edit is a [`Revision`] that names
+//! its parent, so the edits of a document form a tree. Replicas that have the same edits have the same tree and choose
+//! the same winner. This module does not depend on the contents of documents or on where they are stored.
 
 mod document_id;
-mod edit;
+mod revision_id;
 mod sequence;
 mod tree;
-mod varint;
 
 pub use document_id::DocumentId;
-pub use edit::Revision;
-pub(crate) use edit::{Content, ContentWriter};
+pub use revision_id::Revision;
+pub(crate) use revision_id::{RevisionContent, RevisionContentWriter};
 pub use sequence::Sequence;
 pub use tree::Missing;
-pub(crate) use tree::{Leaf, Outcome, RevisionTree};
+pub(crate) use tree::{Leaf, MergeOutcome, RevisionTree};

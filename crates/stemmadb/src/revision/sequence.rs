@@ -1,18 +1,18 @@
-//! The position of a written revision in its database's history.
+//! Sequences: positions in the update history of a database.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{Error, Result};
 
-/// A position in the history of one database: it grows by one with every revision written, and is never reused.
+/// A position in the update history of one database. Every written revision gets the next one; none is ever reused.
 ///
-/// [`Sequence::ZERO`] is before the first; "the changes since `s`" are those after `s`.
+/// [`Sequence::ZERO`] precedes the first revision. "The changes since `s`" are those after `s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Sequence(pub(crate) u64);
 
 impl Sequence {
-    /// Before the first revision.
+    /// The position before the first revision.
     pub const ZERO: Sequence = Sequence(0);
 
     /// The sequence with this number.
@@ -20,12 +20,12 @@ impl Sequence {
         Sequence(number)
     }
 
-    /// Its number.
+    /// The number of the sequence.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The one after it. At a million revisions a second the numbers last half a million years.
+    /// The next sequence. At a million revisions per second the numbers last half a million years.
     #[must_use]
     pub const fn next(self) -> Self {
         Sequence(self.0.saturating_add(1))
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grows_by_one_and_prints_plainly() {
+    fn sequences_increment_and_round_trip_as_text() {
         assert_eq!(Sequence::ZERO.next(), Sequence::new(1));
         assert_eq!(Sequence::new(u64::MAX).next().get(), u64::MAX);
         assert_eq!("17".parse::<Sequence>().unwrap().to_string(), "17");

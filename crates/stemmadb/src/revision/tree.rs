@@ -1,16 +1,16 @@
-//! The revision tree of one document: which edits are known, how they descend, which leaf wins.
+//! Revision tree of one document: the known revisions, their ancestry, and the winning leaf.
 //!
-//! **Layout.** One [`Chain`] per leaf: the leaf with its payload, and the ancestors that no earlier chain holds already,
-//! oldest first, as bare hashes (generations count up by one). A chain that branches off another names its fork point.
-//! Almost every document has one chain, and an edit pushes one hash onto it.
+//! **Layout.** The tree has one [`Chain`] per leaf: the leaf with its payload, and those ancestors that no other chain
+//! has, oldest first, as bare hashes (generations count up by one). A chain that branches off another stores its fork
+//! point. Almost every document has one chain, and an edit pushes one hash onto it.
 //!
-//! **Invariants.** Each revision is in exactly one chain. Chains are sorted, the winner first. A chain's fork point
-//! is an ancestor (never the leaf) in another chain. A chain without one begins at a root: the first
-//! edit of all, or the oldest edit that is known here.
+//! **Invariants.** Each revision is in exactly one chain. Chains are sorted by rank, the winner first. The fork point
+//! of a chain is an ancestor (never the leaf) in another chain. A chain without a fork point begins at a root: the
+//! first edit of the document, or the oldest known one. A chain has fewer ancestors than its leaf has generations.
 //!
-//! **Merging** is the union of what is known, so the order in which paths arrive makes no difference. A
-//! path that claims another parent for a known revision is not believed from there on: no honest
-//! peer can claim that, since a revision's hash depends on its parent.
+//! **Merging** is the union of known paths, so the order in which paths arrive makes no difference. If a path
+//! contradicts the known parent of a revision, the path is ignored from there on: a correct peer never sends one,
+//! because the hash of a revision depends on its parent.
 
 mod stored;
 #[cfg(test)]
@@ -20,10 +20,10 @@ use std::cmp::Reverse;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::edit::{Hash, Revision};
+use super::revision_id::{Hash, Revision};
 use crate::{Error, Result};
 
-/// A revision that nothing descends from, and what is stored for it.
+/// A revision without known descendants, and its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leaf<T> {
     pub(crate) revision: Revision,
@@ -32,7 +32,7 @@ pub(crate) struct Leaf<T> {
 }
 
 impl<T> Leaf<T> {
-    /// What the winner has most of: being alive, then its revision.
+    /// The sort key of leaves: living before deleted, then the greater revision. The greatest rank wins.
     fn rank(&self) -> (bool, Revision) {
         (!self.deleted, self.revision)
     }
@@ -43,48 +43,48 @@ struct Chain<T> {
     leaf: Leaf<T>,
     /// The leaf's ancestors in this chain, oldest first.
     ancestors: Vec<Hash>,
-    /// The hash of the parent of the oldest revision here, if that parent is known; it is in another chain.
+    /// The hash of the fork point: the parent of the oldest revision here, if it is known. It is in another chain.
     fork: Option<Hash>,
 }
 
-/// What a merge did.
+/// The effect of a merge on the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The revision succeeds a leaf, or is the first of its document.
+pub(crate) enum MergeOutcome {
+    /// The revision replaced a leaf, or is the first of its document.
     NewLeaf,
-    /// The revision is a new leaf beside the others.
+    /// The revision is an additional leaf.
     NewBranch,
-    /// The revision was known; what is new is how it descends. There may be fewer leaves now.
-    Joined,
-    /// All of it was known: nothing changed.
-    Known,
+    /// The revision was known, and the path connected it to further ancestors. The tree may have fewer leaves now.
+    Connected,
+    /// The whole path was known: nothing changed.
+    Unchanged,
 }
 
-/// What a merge did, and the payloads that no leaf holds any longer.
+/// The effect of a merge, and the payloads of revisions that are no longer leaves.
 #[derive(Debug, Clone)]
 pub(crate) struct Merged<T> {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: MergeOutcome,
     pub(crate) superseded: SmallVec<[T; 1]>,
 }
 
-/// What a replica lacks of a peer's revisions of a document.
+/// The revisions of a document that a replica lacks, compared with those of a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Missing {
-    /// The revisions that are not known here, in the order asked.
+    /// The unknown revisions, in the order of the request.
     pub missing: Vec<Revision>,
-    /// Leaves here that the missing ones may descend from.
+    /// Known leaves from which the missing revisions may descend.
     pub possible_ancestors: Vec<Revision>,
 }
 
-/// The known edits of one document. `T` is whatever the owner stores for a leaf.
+/// The known revisions of one document. `T` is the payload of a leaf.
 #[derive(Debug, Clone)]
 pub(crate) struct RevisionTree<T> {
     chains: SmallVec<[Chain<T>; 1]>,
 }
 
-/// Where a revision is: which chain, and how many ancestors in that chain are older.
+/// The location of a revision: its chain, and the number of older ancestors in that chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct RevisionLocation {
     chain: usize,
     index: usize,
 }
@@ -101,19 +101,19 @@ impl<T: Clone> RevisionTree<T> {
         Self::default()
     }
 
-    /// The tree of a new document. No allocation.
+    /// The tree of a new document. Does not allocate.
     #[cfg(test)]
     pub(crate) fn of_first(revision: Revision, deleted: bool, payload: T) -> Self {
         let leaf = Leaf { revision, deleted, payload };
         RevisionTree { chains: smallvec![Chain { leaf, ancestors: Vec::new(), fork: None }] }
     }
 
-    /// Adds a revision with its ancestry, `path`, newest first; `deleted` and `payload` belong to the newest.
+    /// Merges a revision with its ancestry `path`, newest first. `deleted` and `payload` belong to the newest revision.
     ///
-    /// An edit of a leaf, `[new, leaf]`, costs one push; else (path × leaves) comparisons.
+    /// An edit of a leaf, `[new, leaf]`, costs one push; other paths cost (path length × leaves) comparisons.
     ///
     /// # Errors
-    /// `Invalid`, and nothing changed, if the path is empty or its generations don't count down by one.
+    /// `Invalid` if the path is empty or its generations don't count down by one. The tree is then unchanged.
     pub(crate) fn merge(&mut self, path: &[Revision], deleted: bool, payload: T) -> Result<Merged<T>> {
         let Some(&newest) = path.first() else {
             return Err(Error::invalid("a revision path must not be empty"));
@@ -124,60 +124,69 @@ impl<T: Clone> RevisionTree<T> {
         let leaf = Leaf { revision: newest, deleted, payload };
         let known = path.iter().enumerate().find_map(|(at, revision)| Some((at, self.locate(revision)?)));
         let mut merged = match known {
-            None => self.begin(leaf, path),
-            Some((0, _)) => Merged { outcome: Outcome::Known, superseded: SmallVec::new() },
-            Some((at, place)) => self.descend(leaf, &path[..at], path[at], place),
+            None => self.add_root_chain(leaf, path),
+            Some((0, _)) => Merged { outcome: MergeOutcome::Unchanged, superseded: SmallVec::new() },
+            Some((at, location)) => self.extend_from(leaf, &path[..at], path[at], location),
         };
         if let Some((at, _)) = known
-            && self.join(&path[at..], &mut merged.superseded)
-            && merged.outcome == Outcome::Known
+            && self.connect_roots(&path[at..], &mut merged.superseded)
+            && merged.outcome == MergeOutcome::Unchanged
         {
-            merged.outcome = Outcome::Joined;
+            merged.outcome = MergeOutcome::Connected;
         }
         if self.chains.len() > 1 {
             self.chains.sort_by_key(|chain| Reverse(chain.leaf.rank()));
         }
+        debug_assert!(
+            self.chains.is_sorted_by(|a, b| a.leaf.rank() > b.leaf.rank()),
+            "leaves are distinct and sorted, the winner first"
+        );
         Ok(merged)
     }
 
-    /// A path that shares nothing with what is known.
-    fn begin(&mut self, leaf: Leaf<T>, path: &[Revision]) -> Merged<T> {
-        let outcome = if self.chains.is_empty() { Outcome::NewLeaf } else { Outcome::NewBranch };
+    /// Adds a path of which no revision is known.
+    fn add_root_chain(&mut self, leaf: Leaf<T>, path: &[Revision]) -> Merged<T> {
+        let outcome = if self.chains.is_empty() { MergeOutcome::NewLeaf } else { MergeOutcome::NewBranch };
         self.chains.push(Chain { leaf, ancestors: hashes(&path[1..]).collect(), fork: None });
         Merged { outcome, superseded: SmallVec::new() }
     }
 
-    /// A path of new revisions, `path`, that descends from the known `parent`.
-    fn descend(&mut self, leaf: Leaf<T>, path: &[Revision], parent: Revision, place: Place) -> Merged<T> {
-        let chain = &mut self.chains[place.chain];
-        if place.index < chain.ancestors.len() {
+    /// Adds a path of new revisions that descends from the known revision `parent`.
+    fn extend_from(
+        &mut self,
+        leaf: Leaf<T>,
+        path: &[Revision],
+        parent: Revision,
+        location: RevisionLocation,
+    ) -> Merged<T> {
+        let chain = &mut self.chains[location.chain];
+        if location.index < chain.ancestors.len() {
             let fork = Some(*parent.hash());
             self.chains.push(Chain { leaf, ancestors: hashes(&path[1..]).collect(), fork });
-            return Merged { outcome: Outcome::NewBranch, superseded: SmallVec::new() };
+            return Merged { outcome: MergeOutcome::NewBranch, superseded: SmallVec::new() };
         }
-        // No more room than that: memtables hold one of these for each version.
+        // Memtables hold one tree per document version, so reserve exactly.
         chain.ancestors.reserve_exact(path.len());
         chain.ancestors.push(*parent.hash());
         chain.ancestors.extend(hashes(&path[1..]));
         let former = std::mem::replace(&mut chain.leaf, leaf);
-        Merged { outcome: Outcome::NewLeaf, superseded: smallvec![former.payload] }
+        Merged { outcome: MergeOutcome::NewLeaf, superseded: smallvec![former.payload] }
     }
 
-    /// Connects known roots to what `path` knows about their parents. True if anything was new.
-    ///
-    /// The first revision of the path is known.
-    fn join(&mut self, path: &[Revision], superseded: &mut SmallVec<[T; 1]>) -> bool {
+    /// Connects known roots to their parents in `path`, whose first revision is known. Returns whether anything was
+    /// new.
+    fn connect_roots(&mut self, path: &[Revision], superseded: &mut SmallVec<[T; 1]>) -> bool {
         let mut changed = false;
         let mut rest = path;
         while let [child, older @ ..] = rest
             && let Some(parent) = older.first()
-            && let Some(place) = self.locate(child)
+            && let Some(location) = self.locate(child)
         {
-            match self.parent_hash(place) {
+            match self.parent_hash(location) {
                 Some(known) if known == *parent.hash() => rest = older,
                 Some(_) => break,
                 None => {
-                    self.attach(place.chain, older, superseded);
+                    self.attach_ancestors(location.chain, older, superseded);
                     changed = true;
                 }
             }
@@ -185,30 +194,37 @@ impl<T: Clone> RevisionTree<T> {
         changed
     }
 
-    /// Gives a chain that begins at a root the parents in `older`, of which the first at least is news to it.
-    fn attach(&mut self, chain: usize, older: &[Revision], superseded: &mut SmallVec<[T; 1]>) {
+    /// Prepends the ancestors `older`, newest first, to a chain that begins at a root.
+    fn attach_ancestors(&mut self, chain: usize, older: &[Revision], superseded: &mut SmallVec<[T; 1]>) {
         let parent = older[0];
+        debug_assert!(self.chains[chain].fork.is_none(), "a chain that begins at a root has no fork point");
+        debug_assert_eq!(
+            parent.generation() + 1,
+            self.chains[chain].first_generation(),
+            "a chain is extended by the parent of its oldest revision"
+        );
         match self.locate(&parent) {
             None => {
                 let unknown = older.iter().take_while(|revision| self.locate(revision).is_none()).count();
                 self.chains[chain].ancestors.splice(0..0, hashes(&older[..unknown]));
             }
-            Some(place) if place.index < self.chains[place.chain].ancestors.len() => {
+            Some(location) if location.index < self.chains[location.chain].ancestors.len() => {
                 self.chains[chain].fork = Some(*parent.hash());
             }
-            Some(place) => {
-                // A leaf turns out to be an ancestor: its chain becomes the beginning of this one.
-                let former = std::mem::take(&mut self.chains[place.chain].ancestors);
-                let fork = self.chains[place.chain].fork;
+            Some(location) => {
+                // The parent was a leaf until now: its chain becomes the beginning of this one.
+                debug_assert_ne!(location.chain, chain, "the parent of a chain's oldest revision is in another chain");
+                let former = std::mem::take(&mut self.chains[location.chain].ancestors);
+                let fork = self.chains[location.chain].fork;
                 let this = &mut self.chains[chain];
                 this.ancestors.splice(0..0, former.into_iter().chain([*parent.hash()]));
                 this.fork = fork;
-                superseded.push(self.chains.remove(place.chain).leaf.payload);
+                superseded.push(self.chains.remove(location.chain).leaf.payload);
             }
         }
     }
 
-    /// The leaf that everybody agrees on: alive if any is, then the highest revision.
+    /// The winning leaf: a living one if there is one, and of those the highest revision. Equal on all replicas.
     pub(crate) fn winner(&self) -> Option<&Leaf<T>> {
         self.chains.first().map(|chain| &chain.leaf)
     }
@@ -218,38 +234,38 @@ impl<T: Clone> RevisionTree<T> {
         self.chains.iter().map(|chain| &chain.leaf)
     }
 
-    /// The living leaves beside the winner, best first.
+    /// The living leaves except the winner, highest rank first.
     #[cfg(test)]
     pub(crate) fn conflicts(&self) -> impl Iterator<Item = &Leaf<T>> {
         self.leaves().skip(1).filter(|leaf| !leaf.deleted)
     }
 
-    /// The leaf of this revision, if it is one.
+    /// The leaf with this revision, if the revision is a leaf.
     pub(crate) fn leaf(&self, revision: &Revision) -> Option<&Leaf<T>> {
         self.leaves().find(|leaf| leaf.revision == *revision)
     }
 
-    /// Whether the revision is known, as leaf or as ancestor.
+    /// Whether the revision is known, as a leaf or as an ancestor.
     pub(crate) fn contains(&self, revision: &Revision) -> bool {
         self.locate(revision).is_some()
     }
 
-    /// How many revisions are known.
+    /// The number of known revisions.
     pub(crate) fn revision_count(&self) -> usize {
         self.chains.iter().map(|chain| chain.ancestors.len() + 1).sum()
     }
 
-    /// The bytes that it takes beside itself.
+    /// The heap bytes of the tree.
     pub(crate) fn heap_bytes(&self) -> usize {
         let chains = if self.chains.spilled() { self.chains.capacity() * size_of::<Chain<T>>() } else { 0 };
         chains + self.chains.iter().map(|chain| chain.ancestors.capacity() * size_of::<Hash>()).sum::<usize>()
     }
 
-    /// The revision and its known ancestors, newest first; empty if it is not known.
+    /// The revision and its known ancestors, newest first; empty if the revision is not known.
     pub(crate) fn ancestry(&self, revision: &Revision) -> Vec<Revision> {
         let mut path = Vec::new();
         let mut next = self.locate(revision);
-        while let Some(Place { chain, index }) = next {
+        while let Some(RevisionLocation { chain, index }) = next {
             let chain = &self.chains[chain];
             path.extend((0..=index).rev().map(|index| chain.revision(index)));
             next = chain.fork_point().and_then(|fork| self.locate(&fork));
@@ -257,12 +273,12 @@ impl<T: Clone> RevisionTree<T> {
         path
     }
 
-    /// Whether all of `path`, newest first, is known to be one line of descent.
+    /// Whether `path`, newest first, is a known line of ancestry.
     pub(crate) fn has_path(&self, path: &[Revision]) -> bool {
         path.first().is_none_or(|revision| self.ancestry(revision).starts_with(path))
     }
 
-    /// Which of a peer's revisions are not known, and which leaves they may descend from.
+    /// The unknown ones of a peer's revisions, and the leaves from which they may descend.
     pub(crate) fn missing(&self, revisions: &[Revision]) -> Missing {
         let missing: Vec<_> = revisions.iter().copied().filter(|revision| !self.contains(revision)).collect();
         let newest = missing.iter().map(Revision::generation).max().unwrap_or(0);
@@ -271,21 +287,22 @@ impl<T: Clone> RevisionTree<T> {
         Missing { missing, possible_ancestors }
     }
 
-    /// Stores another payload for a leaf. False if the revision is not a leaf.
+    /// Replaces the payload of a leaf. Returns false if the revision is not a leaf.
     pub(crate) fn update_payload(&mut self, revision: &Revision, payload: T) -> bool {
         let chain = self.chains.iter_mut().find(|chain| chain.leaf.revision == *revision);
         chain.map(|chain| chain.leaf.payload = payload).is_some()
     }
 
-    /// Whether every line of descent is known from its first edit on. If not, revisions there were are unknown here.
+    /// Whether the ancestry of every leaf is known back to generation 1. If not, older revisions existed and were
+    /// forgotten.
     pub(crate) fn is_complete(&self) -> bool {
         self.chains.iter().all(|chain| chain.fork.is_some() || chain.first_generation() == 1)
     }
 
-    /// Forgets the leaves for which `keeps` is false, and what only they descend from. Does nothing if none would be left, or
-    /// all; returns whether anything was forgotten.
-    pub(crate) fn retain_leaves(&mut self, keeps: impl Fn(&Leaf<T>) -> bool) -> bool {
-        let kept: SmallVec<[&Leaf<T>; 4]> = self.leaves().filter(|leaf| keeps(leaf)).collect();
+    /// Removes the leaves for which `keep` returns false, and the ancestors that only they have. Does nothing if that
+    /// would remove all leaves. Returns whether anything was removed.
+    pub(crate) fn retain_leaves(&mut self, keep: impl Fn(&Leaf<T>) -> bool) -> bool {
+        let kept: SmallVec<[&Leaf<T>; 4]> = self.leaves().filter(|leaf| keep(leaf)).collect();
         if kept.is_empty() || kept.len() == self.chains.len() {
             return false;
         }
@@ -298,8 +315,8 @@ impl<T: Clone> RevisionTree<T> {
         true
     }
 
-    /// Forgets ancestors that are `revs_limit` or more edits older than every leaf that descends from them; returns whether there were
-    /// any. Leaves are never forgotten.
+    /// Removes ancestors that are `revs_limit` or more edits older than every leaf that descends from them. Leaves are
+    /// never removed. Returns whether anything was removed.
     pub(crate) fn prune(&mut self, revs_limit: usize) -> bool {
         let kept = revs_limit.max(1);
         if let [chain] = &mut self.chains[..] {
@@ -321,20 +338,23 @@ impl<T: Clone> RevisionTree<T> {
             let merged = pruned.merge(path, leaf.deleted, leaf.payload.clone());
             debug_assert!(merged.is_ok_and(|merged| merged.superseded.is_empty()), "leaves stay leaves");
         }
-        debug_assert_eq!(pruned.chains.len(), self.chains.len(), "no leaf is forgotten");
+        debug_assert_eq!(pruned.chains.len(), self.chains.len(), "pruning removes no leaf");
         let is_shorter = |(leaf, path): (&Leaf<T>, &Vec<_>)| pruned.ancestry(&leaf.revision).len() < path.len();
         let is_any_shorter = self.leaves().zip(&paths).any(is_shorter);
         *self = pruned;
         is_any_shorter
     }
 
-    fn locate(&self, revision: &Revision) -> Option<Place> {
-        self.chains.iter().enumerate().find_map(|(chain, held)| Some(Place { chain, index: held.index_of(revision)? }))
+    fn locate(&self, revision: &Revision) -> Option<RevisionLocation> {
+        let locate = |(number, chain): (usize, &Chain<T>)| {
+            Some(RevisionLocation { chain: number, index: chain.index_of(revision)? })
+        };
+        self.chains.iter().enumerate().find_map(locate)
     }
 
-    fn parent_hash(&self, place: Place) -> Option<Hash> {
-        let chain = &self.chains[place.chain];
-        match place.index.checked_sub(1) {
+    fn parent_hash(&self, location: RevisionLocation) -> Option<Hash> {
+        let chain = &self.chains[location.chain];
+        match location.index.checked_sub(1) {
             Some(parent) => Some(chain.ancestors[parent]),
             None => chain.fork,
         }
@@ -344,17 +364,20 @@ impl<T: Clone> RevisionTree<T> {
 impl<T> Chain<T> {
     /// The generation of the oldest revision held here.
     fn first_generation(&self) -> u32 {
-        // Paths count down by one to at least 1, so there are never more ancestors than generations.
+        debug_assert!(
+            self.ancestors.len() < self.leaf.revision.generation() as usize,
+            "a chain has fewer ancestors than its leaf has generations"
+        );
         self.leaf.revision.generation().saturating_sub(self.ancestors.len() as u32)
     }
 
     fn index_of(&self, revision: &Revision) -> Option<usize> {
         let index = revision.generation().checked_sub(self.first_generation())? as usize;
-        let known = match self.ancestors.get(index) {
+        let is_here = match self.ancestors.get(index) {
             Some(hash) => hash == revision.hash(),
             None => self.leaf.revision == *revision,
         };
-        known.then_some(index)
+        is_here.then_some(index)
     }
 
     fn revision(&self, index: usize) -> Revision {
@@ -369,7 +392,7 @@ impl<T> Chain<T> {
     }
 }
 
-/// The hashes of a path that is newest first, oldest first.
+/// The hashes of a path, which is newest first, in reverse order.
 fn hashes(path: &[Revision]) -> impl Iterator<Item = Hash> {
     path.iter().rev().map(|revision| *revision.hash())
 }

@@ -1,17 +1,19 @@
-//! Of which collection is a document? Its id says so, up to the first colon.
+//! Collection membership: the part of a document id before the first colon names its collection.
 
 use crate::{Error, Result};
 
-/// What divides the name of a collection from the rest of an id.
+/// Separates the name of a collection from the rest of an id.
 pub(crate) const COLLECTION_END: char = ':';
 
-/// The collection that the document `id` is in, if its id names one.
+/// The collection of the document `id`, if its id names one.
 pub(crate) fn collection_of(id: &str) -> Option<&str> {
     id.split_once(COLLECTION_END).map(|(name, _)| name)
 }
 
+/// Validates the name of a collection.
+///
 /// # Errors
-/// `Invalid` if no collection can have this name.
+/// `Invalid` if the name is empty, begins with `_`, or contains a colon.
 pub(crate) fn check_collection_name(name: &str) -> Result<()> {
     if name.is_empty() || name.starts_with('_') || name.contains(COLLECTION_END) {
         return Err(Error::invalid(format!("`{}` can't be the name of a collection", name.escape_debug()))

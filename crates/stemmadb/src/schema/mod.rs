@@ -1,8 +1,8 @@
-//! What must a document look like? JSON Schemas, one for each collection that wants one.
+//! JSON Schemas of collections, and validation of documents against them.
 //!
-//! Invariants: nothing is ever fetched from a file or the network; a pattern takes linear time, whatever it is.
+//! Invariants: references are never fetched from a file or the network; every pattern matches in linear time.
 //!
-//! It knows neither revisions nor files: what is asked to meet a schema, and when, is the store's to say.
+//! This module does not depend on revisions or files. The store decides what is validated, and when.
 
 mod member;
 
@@ -16,12 +16,13 @@ use crate::value::{Object, Value};
 use crate::{Error, Result};
 pub(crate) use member::{COLLECTION_END, check_collection_name, collection_of};
 
-/// How large a schema may be, in bytes of JSON.
+/// The maximum size of a schema, in bytes of JSON.
 const BYTES_MAX: usize = 1 << 20;
-/// So much is shown of what is wrong with a document.
+/// The maximum length of a violation in an error message.
 const SHOWN_BYTES_MAX: usize = 300;
 
-/// What the documents of a collection must look like: a JSON Schema, and what becomes of those that break it.
+/// A JSON Schema that the documents of a collection must match, and the policy for replicated revisions that violate
+/// it.
 ///
 /// ```
 /// # use stemmadb::{Database, ErrorKind, Schema};
@@ -31,118 +32,133 @@ const SHOWN_BYTES_MAX: usize = 300;
 /// db.schemas().require("books", Schema::new(&schema)?)?;
 /// let refused = db.insert("books:1", &serde_json::json!({"title": "Solaris", "year": "1961"})).unwrap_err();
 /// assert_eq!(refused.kind(), ErrorKind::Invalid);
-/// assert_eq!(refused.message(), "document `books:1` does not meet the schema of `books`: at /year: value is not of type \"integer\"");
+/// assert_eq!(
+///     refused.message(),
+///     "document `books:1` does not meet the schema of `books`: at /year: value is not of type \"integer\""
+/// );
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
 pub struct Schema {
     json: Value,
-    foreign: Foreign,
+    foreign: ForeignPolicy,
     is_for_new_writes: bool,
-    /// None if it was stored by a version that understood more of it.
+    /// `None` if the schema was stored by a version that supports keywords this one rejects.
     validator: Option<Arc<Validator>>,
 }
 
-/// What becomes of a revision that was written elsewhere and breaks a schema.
+/// The policy for a revision that another replica wrote and that violates a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Foreign {
-    /// It is refused, as a write here would be: this database never has such a document, though others do.
+pub enum ForeignPolicy {
+    /// Reject it, like a local write. This database never has such a document, though other replicas may.
     #[default]
     Refuse,
-    /// It is taken, so that replicas agree. [`Schemas::violations`](crate::Schemas::violations) finds it.
+    /// Accept it, so that replicas agree. [`Schemas::violations`](crate::Schemas::violations) finds it.
     Accept,
 }
 
-/// The schemas of a database, by collection, in the order of names.
+/// The schemas of a database, sorted by collection name; each collection has at most one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Schemas(Vec<(Box<str>, Schema)>);
+pub(crate) struct CollectionSchemas(Vec<(Box<str>, Schema)>);
 
 impl Schema {
-    /// A JSON Schema: of draft 4, 6, 7, 2019-09 or 2020-12, as its `$schema` says, without one the last. References are to within it.
+    /// Compiles a JSON Schema of draft 4, 6, 7, 2019-09 or 2020-12. `$schema` selects the draft; the default is
+    /// 2020-12. References must stay within the schema.
     ///
     /// # Errors
-    /// `Invalid` if it is no schema, refers to something outside of it, or has more than 1 MiB.
+    /// `Invalid` if it is not a schema, has external references, or is larger than 1 MiB.
     pub fn new<S: Serialize + ?Sized>(schema: &S) -> Result<Self> {
-        Self::of(Value::from_serialize(schema)?)
+        Self::compile(Value::from_serialize(schema)?)
     }
 
-    /// What becomes of revisions that were written elsewhere ([`Edit::Foreign`](crate::Edit::Foreign)) and break it. Default: refused.
+    /// Sets the policy for revisions that another replica wrote ([`Edit::Foreign`](crate::Edit::Foreign)) and that
+    /// violate the schema. Default: [`ForeignPolicy::Refuse`].
     #[must_use]
-    pub fn foreign(mut self, foreign: Foreign) -> Self {
+    pub fn foreign(mut self, foreign: ForeignPolicy) -> Self {
         self.foreign = foreign;
         self
     }
 
-    /// Lets documents be that break it already, until they are written again. Default: it is not declared then.
+    /// Applies the schema to future writes only: existing documents may violate it until they are written again. By
+    /// default, declaring a schema fails if an existing document violates it.
     #[must_use]
     pub fn for_new_writes(mut self) -> Self {
         self.is_for_new_writes = true;
         self
     }
 
-    /// The schema itself.
+    /// The schema as JSON.
     pub fn json(&self) -> &Value {
         &self.json
     }
 
-    /// What becomes of revisions that were written elsewhere and break it.
-    pub fn foreign_policy(&self) -> Foreign {
+    /// The policy for revisions that another replica wrote and that violate the schema.
+    pub fn foreign_policy(&self) -> ForeignPolicy {
         self.foreign
     }
 
-    fn of(json: Value) -> Result<Self> {
+    fn compile(json: Value) -> Result<Self> {
         let text = json.to_json();
         if text.len() > BYTES_MAX {
             return Err(Error::invalid(format!("a schema of {} bytes is too large", text.len()))
                 .with_hint(format!("a schema has at most {BYTES_MAX} bytes")));
         }
         let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
-        let validator = options.should_validate_formats(true).build(&peer(&json)?).map_err(|error| {
-            let place = error.instance_path().to_string();
-            Error::invalid(format!("this is no JSON Schema: {}{}", at(&place), shown(&error.to_string()))).with_hint(
-                "references must lie within the schema, and patterns have neither look-around nor back-references",
+        let validator = options.should_validate_formats(true).build(&to_serde_json(&json)?).map_err(|error| {
+            let location = error.instance_path().to_string();
+            let message = format!("{}{}", location_prefix(&location), truncate(&error.to_string()));
+            Error::invalid(format!("not a valid JSON Schema: {message}")).with_hint(
+                "references must stay within the schema, and patterns have neither look-around nor back-references",
             )
         })?;
-        Ok(Schema { json, foreign: Foreign::Refuse, is_for_new_writes: false, validator: Some(Arc::new(validator)) })
+        Ok(Schema {
+            json,
+            foreign: ForeignPolicy::Refuse,
+            is_for_new_writes: false,
+            validator: Some(Arc::new(validator)),
+        })
     }
 
     pub(crate) fn is_for_new_writes(&self) -> bool {
         self.is_for_new_writes
     }
 
-    /// What is wrong with a document by this schema; none if it meets it.
+    /// Describes how a document violates the schema; `None` if it is valid.
     pub(crate) fn violation(&self, body: &Value) -> Result<Option<String>> {
         let Some(validator) = &self.validator else {
-            return Err(Error::unavailable("the schema was declared by another version, which can read it")
-                .with_hint("declare it anew, or drop it"));
+            return Err(Error::unavailable(
+                "the schema was declared by another version, and this version can't read it",
+            )
+            .with_hint("declare it again, or drop it"));
         };
-        let body = peer(body)?;
+        let body = to_serde_json(body)?;
         if validator.is_valid(&body) {
             return Ok(None);
         }
         let mut errors = validator.iter_errors(&body);
         let Some(first) = errors.next() else { return Ok(None) };
-        let what = format!("{}{}", at(&first.instance_path().to_string()), shown(&first.masked().to_string()));
+        let location = location_prefix(&first.instance_path().to_string());
+        let violation = format!("{location}{}", truncate(&first.masked().to_string()));
         Ok(Some(match errors.count() {
-            0 => what,
-            more => format!("{what}, and {more} more"),
+            0 => violation,
+            more => format!("{violation}, and {more} more"),
         }))
     }
 }
 
-/// The value as the validator takes it.
-fn peer(value: &Value) -> Result<serde_json::Value> {
+/// Converts a value to the type that the validator takes.
+fn to_serde_json(value: &Value) -> Result<serde_json::Value> {
     serde_json::to_value(value)
-        .map_err(|error| Error::internal(format!("a value that serde_json does not take: {error}")))
+        .map_err(|error| Error::internal(format!("cannot convert a value to serde_json: {error}")))
 }
 
-/// The place of what is wrong: nothing for the document itself.
-fn at(pointer: &str) -> String {
-    if pointer.is_empty() { String::new() } else { format!("at {}: ", shown(pointer)) }
+/// The JSON pointer of a violation as a prefix of its message; empty for the document itself.
+fn location_prefix(pointer: &str) -> String {
+    if pointer.is_empty() { String::new() } else { format!("at {}: ", truncate(pointer)) }
 }
 
-fn shown(text: &str) -> String {
+fn truncate(text: &str) -> String {
     match text.char_indices().nth(SHOWN_BYTES_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -153,7 +169,7 @@ const FIELD_COLLECTION: &str = "collection";
 const FIELD_SCHEMA: &str = "schema";
 const FIELD_ACCEPTS_FOREIGN: &str = "accepts_foreign";
 
-impl Schemas {
+impl CollectionSchemas {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -164,44 +180,53 @@ impl Schemas {
 
     /// The schema of a collection.
     pub(crate) fn of_collection(&self, name: &str) -> Option<&Schema> {
-        self.iter().find(|(known, _)| *known == name).map(|(_, schema)| schema)
+        self.iter().find(|(collection, _)| *collection == name).map(|(_, schema)| schema)
     }
 
-    /// Gives a collection a schema, or takes it away; whether it had another one.
+    /// Sets or removes the schema of a collection. Returns whether it had one before.
     pub(crate) fn set(&mut self, name: &str, schema: Option<Schema>) -> bool {
         let before = self.0.len();
-        self.0.retain(|(known, _)| **known != *name);
+        self.0.retain(|(collection, _)| **collection != *name);
         let had_one = self.0.len() < before;
         if let Some(schema) = schema {
             self.0.push((name.into(), schema));
             self.0.sort_by(|a, b| a.0.cmp(&b.0));
         }
+        debug_assert!(
+            self.0.is_sorted_by(|a, b| a.0 < b.0),
+            "a collection has one schema, and they are sorted by name"
+        );
         had_one
     }
 
+    /// Validates the document `id` against the schema of its collection, if it has one.
+    ///
     /// # Errors
-    /// `Invalid` if the document `id` breaks the schema of its collection, and is not to be taken all the same.
+    /// `Invalid` if the document violates the schema and is not exempt by [`ForeignPolicy::Accept`]. `Unavailable` if
+    /// this version can't read the schema.
     pub(crate) fn check(&self, id: &str, body: &Value, is_foreign: bool) -> Result<()> {
         let Some(name) = collection_of(id).filter(|_| !self.is_empty()) else { return Ok(()) };
         let Some(schema) = self.of_collection(name) else { return Ok(()) };
-        if is_foreign && schema.foreign == Foreign::Accept {
+        if is_foreign && schema.foreign == ForeignPolicy::Accept {
             return Ok(());
         }
         let context = |error: Error| error.within(format!("collection `{name}`"));
         match schema.violation(body).map_err(context)? {
             None => Ok(()),
-            Some(what) => Err(Error::invalid(format!("document `{id}` does not meet the schema of `{name}`: {what}"))
-                .with_hint("correct the document, or declare another schema")),
+            Some(violation) => {
+                Err(Error::invalid(format!("document `{id}` does not meet the schema of `{name}`: {violation}"))
+                    .with_hint("correct the document, or declare another schema"))
+            }
         }
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub(crate) fn to_value(&self) -> Value {
         let stored = self.iter().map(|(name, schema)| {
             let mut object = Object::new();
             object.insert(FIELD_COLLECTION, name);
             object.insert(FIELD_SCHEMA, schema.json.clone());
-            if schema.foreign == Foreign::Accept {
+            if schema.foreign == ForeignPolicy::Accept {
                 object.insert(FIELD_ACCEPTS_FOREIGN, true);
             }
             Value::Object(object)
@@ -209,24 +234,26 @@ impl Schemas {
         Value::Array(stored.collect())
     }
 
-    /// Those that were stored so. One that can't be understood refuses what is written to its collection, not the database.
+    /// Decodes the stored form. A schema that does not compile rejects writes to its collection; the database still
+    /// opens.
     ///
     /// # Errors
-    /// `Corrupt` if none were.
+    /// `Corrupt` if the value is not a list of schemas.
     pub(crate) fn from_value(value: &Value) -> Result<Self> {
         let damaged = || Error::corrupt("the stored schemas are damaged");
-        let mut schemas = Schemas::default();
+        let mut schemas = CollectionSchemas::default();
         for stored in value.as_array().ok_or_else(damaged)? {
             let name = stored.get(FIELD_COLLECTION).and_then(Value::as_str).ok_or_else(damaged)?;
             let json = stored.get(FIELD_SCHEMA).ok_or_else(damaged)?.clone();
             let accepts = stored.get(FIELD_ACCEPTS_FOREIGN).and_then(Value::as_bool).unwrap_or(false);
-            let schema = Schema::of(json.clone()).unwrap_or(Schema {
+            let schema = Schema::compile(json.clone()).unwrap_or(Schema {
                 json,
-                foreign: Foreign::Refuse,
+                foreign: ForeignPolicy::Refuse,
                 is_for_new_writes: false,
                 validator: None,
             });
-            schemas.set(name, Some(schema.foreign(if accepts { Foreign::Accept } else { Foreign::Refuse })));
+            schemas
+                .set(name, Some(schema.foreign(if accepts { ForeignPolicy::Accept } else { ForeignPolicy::Refuse })));
         }
         Ok(schemas)
     }
@@ -251,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn violations_name_their_location() {
         let schema = r##"{"type": "object", "required": ["a"], "properties": {"list": {"items": {"$ref": "#/$defs/n"}}},
             "$defs": {"n": {"type": "integer", "maximum": 9}}}"##;
         assert_eq!(violation(schema, r#"{"a": 1, "list": [1, 2.0]}"#), None);
@@ -268,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_is_refused() {
+    fn invalid_schemas_are_rejected() {
         for wrong in [
             r#"{"type": "thing"}"#,
             "5",
@@ -282,27 +309,28 @@ mod tests {
         }
         let deep = format!("{}true{}", r#"{"not":"#.repeat(100), "}".repeat(100));
         assert!(Schema::new(&json(&deep)).is_ok());
-        // It ends, though its references go round.
-        let round = r##"{"properties": {"next": {"$ref": "#"}}, "allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"type": "object"}}}"##;
-        assert_eq!(violation(round, r#"{"next": {"next": {}}}"#), None);
-        assert!(violation(round, r#"{"next": {"next": 5}}"#).is_some());
-        for itself in [r##"{"$ref": "#"}"##, r##"{"allOf": [{"$ref": "#"}]}"##, r##"{"not": {"$ref": "#"}}"##] {
-            let made = Schema::new(&json(itself));
-            // Whatever it says, it says it.
-            made.map(|schema| schema.violation(&json("{}")).ok()).ok();
+        // Validation with recursive references terminates.
+        let recursive = r##"{"properties": {"next": {"$ref": "#"}}, "allOf": [{"$ref": "#/$defs/a"}],
+            "$defs": {"a": {"type": "object"}}}"##;
+        assert_eq!(violation(recursive, r#"{"next": {"next": {}}}"#), None);
+        assert!(violation(recursive, r#"{"next": {"next": 5}}"#).is_some());
+        // Any result will do for schemas that refer to themselves, as long as there is one.
+        for circular in [r##"{"$ref": "#"}"##, r##"{"allOf": [{"$ref": "#"}]}"##, r##"{"not": {"$ref": "#"}}"##] {
+            Schema::new(&json(circular)).map(|schema| schema.violation(&json("{}")).ok()).ok();
         }
     }
 
     #[test]
-    fn they_are_stored_as_they_are() {
-        let mut schemas = Schemas::default();
-        schemas.set("b", Some(Schema::new(&json(r#"{"type": "object"}"#)).unwrap().foreign(Foreign::Accept)));
+    fn schemas_round_trip_through_their_stored_form() {
+        let mut schemas = CollectionSchemas::default();
+        schemas.set("b", Some(Schema::new(&json(r#"{"type": "object"}"#)).unwrap().foreign(ForeignPolicy::Accept)));
         schemas.set("a", Some(Schema::new(&json("false")).unwrap()));
-        let again = Schemas::from_value(&schemas.to_value()).unwrap();
+        let again = CollectionSchemas::from_value(&schemas.to_value()).unwrap();
         assert_eq!(again.to_value(), schemas.to_value());
         assert!(again.check("a:1", &json("{}"), true).is_err() && again.check("a", &json("{}"), false).is_ok());
         assert!(again.check("b:1", &json("{}"), false).is_ok());
-        let unreadable = Schemas::from_value(&json(r#"[{"collection": "c", "schema": {"type": "thing"}}]"#)).unwrap();
+        let unreadable =
+            CollectionSchemas::from_value(&json(r#"[{"collection": "c", "schema": {"type": "thing"}}]"#)).unwrap();
         assert_eq!(unreadable.check("c:1", &json("{}"), false).unwrap_err().kind(), crate::ErrorKind::Unavailable);
     }
 }

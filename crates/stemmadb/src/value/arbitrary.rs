@@ -1,10 +1,10 @@
-//! Values at random, for the property tests of this room and those that use it.
+//! Proptest strategies that generate values, for this module and the modules that use it.
 
 use proptest::prelude::*;
 
 use super::{Number, Object, Value};
 
-/// Numbers, most of them near where something changes.
+/// Numbers, most of them near boundaries of encodings.
 pub(crate) fn number() -> BoxedStrategy<Number> {
     let near = |middle: i128| (-3i128..=3).prop_map(move |offset| middle + offset);
     let integer = prop_oneof![
@@ -32,7 +32,7 @@ pub(crate) fn number() -> BoxedStrategy<Number> {
     prop_oneof![integer, double.prop_filter_map("finite", Number::from_f64)].boxed()
 }
 
-/// Strings, many of them alike, with zeros, quotes, controls and characters of every length.
+/// Strings, many of them similar, with zeros, quotes, control characters and UTF-8 sequences of every length.
 pub(crate) fn text() -> BoxedStrategy<String> {
     prop_oneof![
         "[ab]{0,3}",
@@ -43,7 +43,7 @@ pub(crate) fn text() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Values of every kind, nested a little.
+/// Values of every kind with moderate nesting.
 pub(crate) fn value() -> BoxedStrategy<Value> {
     let scalar = prop_oneof![
         Just(Value::Null),
@@ -62,7 +62,7 @@ pub(crate) fn value() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// Documents: objects whose fields are such values, sometimes of more fields than are searched directly.
+/// Documents: objects whose fields are such values, sometimes with more fields than are searched linearly.
 pub(crate) fn document() -> BoxedStrategy<Value> {
     let fields = prop::collection::vec((text(), value()), 0..40);
     fields.prop_map(|fields| Value::Object(fields.into_iter().collect::<Object>())).boxed()

@@ -1,4 +1,4 @@
-//! A packed document body that owns its bytes, or shares those of the record it was read with.
+//! A packed document body, which owns its bytes or shares the buffer of the record it was read with.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// The packed bytes as they are.
+    /// A body of these packed bytes.
     pub(crate) fn new(packed: impl Into<Arc<[u8]>>) -> Self {
         Body { bytes: packed.into(), start: 0 }
     }
 
-    /// The packed bytes from `start` to the end of a record's bytes.
+    /// A body of the packed bytes from `start` to the end of a record's buffer.
     pub(crate) fn within(record: Arc<[u8]>, start: usize) -> Self {
-        assert!(start <= record.len(), "a body lies within its record");
+        assert!(start <= record.len(), "a body starts inside its record");
+        assert!(u32::try_from(start).is_ok(), "the offset of a body fits 32 bits");
         Body { bytes: record, start: start as u32 }
     }
 
@@ -26,7 +27,7 @@ impl Body {
         &self.bytes[self.start as usize..]
     }
 
-    /// How many bytes it keeps alive.
+    /// The size of the buffer that this body keeps alive.
     pub(crate) fn byte_count(&self) -> usize {
         self.bytes.len()
     }

@@ -1,17 +1,21 @@
-//! The bytes a revision is the hash of: every value in exactly one way, no two values alike.
+//! Canonical encoding of values, over which revision hashes are computed. Two values have the same bytes only if they
+//! are equal.
 //!
-//! Layout: one tag byte, then for a number 8 bytes big-endian (an integer its two's complement, a double its bits), for a
-//! string its length as a varint and its UTF-8, for an array the count and the elements, for an object the count and
-//! each name (length, UTF-8) with its value. Order is the document's.
+//! Layout: one tag byte, then
+//! - number: 8 bytes big-endian (an integer in two's complement, the bits of a double);
+//! - string: its length as a varint and its UTF-8;
+//! - array: the count as a varint and the elements;
+//! - object: the count as a varint and each name (as a string without its tag) with its value, in the document's order.
 
 #[cfg(any(test, fuzzing))]
 use super::PackedValue;
 #[cfg(any(test, fuzzing))]
-use super::source::Bounded;
-use super::source::{Look, Source, certain};
-use super::{Number, Numeric, Value, varint};
+use super::traverse::DepthLimited;
+use super::traverse::{Node, ValueTree, into_ok};
+use super::{Number, Numeric, Value};
 #[cfg(any(test, fuzzing))]
 use crate::Result;
+use crate::varint;
 
 const NULL: u8 = 0;
 const FALSE: u8 = 1;
@@ -23,11 +27,11 @@ const STRING: u8 = 6;
 const ARRAY: u8 = 7;
 const OBJECT: u8 = 8;
 
-/// Where canonical bytes are written to.
+/// A destination of canonical bytes.
 pub(crate) trait CanonicalSink {
-    /// Where the next few bytes are pushed to.
+    /// The buffer that short writes are pushed to.
     fn buffer(&mut self) -> &mut Vec<u8>;
-    /// Writes bytes, however many.
+    /// Writes any number of bytes.
     fn extend(&mut self, bytes: &[u8]);
 }
 
@@ -43,40 +47,40 @@ impl CanonicalSink for Vec<u8> {
 }
 
 impl Value {
-    /// Writes the canonical bytes of this value: two values have the same bytes exactly if they are `==`.
+    /// Writes the canonical bytes of this value. Two values have the same bytes if and only if they are `==`.
     pub(crate) fn canonical(&self, out: &mut impl CanonicalSink) {
-        certain(write(self, out));
+        into_ok(write(self, out));
     }
 }
 
 #[cfg(any(test, fuzzing))]
 impl PackedValue<'_> {
-    /// Appends the canonical bytes: the same as of the unpacked value.
+    /// Appends the canonical bytes, which equal those of the unpacked value.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the packed bytes are damaged; `out` then ends in part of them.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the packed bytes are damaged; `out` then ends in a partial encoding.
     pub(crate) fn canonical(self, out: &mut Vec<u8>) -> Result<()> {
-        write(Bounded::from(self), out)
+        write(DepthLimited::from(self), out)
     }
 }
 
-fn write<'v, S: Source<'v>>(value: S, out: &mut impl CanonicalSink) -> Result<(), S::Error> {
-    match value.look()? {
-        Look::Null => out.buffer().push(NULL),
-        Look::Bool(truth) => out.buffer().push(if truth { TRUE } else { FALSE }),
-        Look::Number(number) => write_number(number, out),
-        Look::String(text) => {
+fn write<'v, S: ValueTree<'v>>(value: S, out: &mut impl CanonicalSink) -> Result<(), S::Error> {
+    match value.node()? {
+        Node::Null => out.buffer().push(NULL),
+        Node::Bool(truth) => out.buffer().push(if truth { TRUE } else { FALSE }),
+        Node::Number(number) => write_number(number, out),
+        Node::String(text) => {
             out.buffer().push(STRING);
             write_text(text, out);
         }
-        Look::Array(count, elements) => {
+        Node::Array(count, elements) => {
             out.buffer().push(ARRAY);
             varint::write(count as u64, out.buffer());
             for element in elements {
                 write(element?, out)?;
             }
         }
-        Look::Object(count, fields) => {
+        Node::Object(count, fields) => {
             out.buffer().push(OBJECT);
             varint::write(count as u64, out.buffer());
             for field in fields {

@@ -1,4 +1,4 @@
-//! Values from the types a program has at hand.
+//! `From` conversions from Rust types to values.
 
 use super::{Number, Object, Value};
 

@@ -1,4 +1,4 @@
-//! The types of a program from values, packed or not, and values from any format, through serde.
+//! Deserialization through serde: plain and packed values to Rust types, and any format to values.
 //!
 //! The inverse of [`serialize`](super::serialize). A packed value is read in place, and its strings can be borrowed.
 
@@ -10,28 +10,28 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::source::{Bounded, Look, Source};
+use super::traverse::{DepthLimited, Node, ValueTree};
 use super::{DEPTH_MAX, Number, Numeric, Object, PackedValue, Value};
 use crate::{Error, Result};
 
 impl Value {
-    /// A `T` made of this value; strings may be borrowed from it.
+    /// Deserializes this value into a `T`, which may borrow strings from it.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid), naming the field, if the value isn't one of a `T`.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the value doesn't fit `T`; the message names the field.
     pub fn deserialize_into<'de, T: Deserialize<'de>>(&'de self) -> Result<T> {
-        T::deserialize(Reader { source: self })
+        T::deserialize(ValueDeserializer { source: self })
     }
 }
 
 impl<'a> PackedValue<'a> {
-    /// A `T` made of this value, without unpacking it; strings may be borrowed from it.
+    /// Deserializes this value into a `T`, which may borrow strings from it, without unpacking it.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid), naming the field, if the value isn't one of a `T`;
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the value doesn't fit `T`; the message names the field.
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged.
     pub(crate) fn deserialize_into<T: Deserialize<'a>>(self) -> Result<T> {
-        T::deserialize(Reader { source: Bounded::from(self) })
+        T::deserialize(ValueDeserializer { source: DepthLimited::from(self) })
     }
 }
 
@@ -41,39 +41,39 @@ impl de::Error for Error {
     }
 }
 
-/// Gives serde what `source` holds.
-struct Reader<S> {
+/// Deserializer of a plain or packed value.
+struct ValueDeserializer<S> {
     source: S,
 }
 
-impl<'de, S: Source<'de>> Deserializer<'de> for Reader<S>
+impl<'de, S: ValueTree<'de>> Deserializer<'de> for ValueDeserializer<S>
 where
     Error: From<S::Error>,
 {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        match self.source.look()? {
-            Look::Null => visitor.visit_unit(),
-            Look::Bool(truth) => visitor.visit_bool(truth),
-            Look::Number(number) => match number.numeric() {
+        match self.source.node()? {
+            Node::Null => visitor.visit_unit(),
+            Node::Bool(truth) => visitor.visit_bool(truth),
+            Node::Number(number) => match number.numeric() {
                 Numeric::I64(signed) => visitor.visit_i64(signed),
                 Numeric::U64(unsigned) => visitor.visit_u64(unsigned),
                 Numeric::F64(double) => visitor.visit_f64(double),
             },
-            Look::String(text) => visitor.visit_borrowed_str(text),
-            Look::Array(count, elements) => {
-                let mut elements = Elements::<S> { elements, count, position: 0 };
-                let made = visitor.visit_seq(&mut elements)?;
-                elements.end(made)
+            Node::String(text) => visitor.visit_borrowed_str(text),
+            Node::Array(count, elements) => {
+                let mut elements = ArrayAccess::<S> { elements, count, position: 0 };
+                let deserialized = visitor.visit_seq(&mut elements)?;
+                elements.finish(deserialized)
             }
-            Look::Object(_, fields) => visitor.visit_map(Fields::<S> { fields, field: None }),
+            Node::Object(_, fields) => visitor.visit_map(ObjectAccess::<S> { fields, field: None }),
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        match self.source.look()? {
-            Look::Null => visitor.visit_none(),
+        match self.source.node()? {
+            Node::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
@@ -90,20 +90,20 @@ where
     ) -> Result<V::Value> {
         let wrong =
             |found| Err(<Error as de::Error>::invalid_type(found, &"a variant's name, or an object of one field"));
-        match self.source.look()? {
-            Look::String(variant) => visitor.visit_enum(Variant::<S> { variant, held: None }),
-            Look::Object(1, mut fields) => match fields.next().transpose()? {
-                Some((variant, held)) => {
-                    let made = visitor.visit_enum(Variant { variant, held: Some(held) });
-                    made.map_err(|error| in_field(error, variant))
+        match self.source.node()? {
+            Node::String(variant) => visitor.visit_enum(EnumVariant::<S> { variant, data: None }),
+            Node::Object(1, mut fields) => match fields.next().transpose()? {
+                Some((variant, data)) => {
+                    let deserialized = visitor.visit_enum(EnumVariant { variant, data: Some(data) });
+                    deserialized.map_err(|error| in_field(error, variant))
                 }
                 None => wrong(Unexpected::Map),
             },
-            Look::Object(..) => wrong(Unexpected::Map),
-            Look::Null => wrong(Unexpected::Unit),
-            Look::Bool(truth) => wrong(Unexpected::Bool(truth)),
-            Look::Number(number) => wrong(Unexpected::Other(&format!("number {number}"))),
-            Look::Array(..) => wrong(Unexpected::Seq),
+            Node::Object(..) => wrong(Unexpected::Map),
+            Node::Null => wrong(Unexpected::Unit),
+            Node::Bool(truth) => wrong(Unexpected::Bool(truth)),
+            Node::Number(number) => wrong(Unexpected::Other(&format!("number {number}"))),
+            Node::Array(..) => wrong(Unexpected::Seq),
         }
     }
 
@@ -121,24 +121,25 @@ fn in_field(error: Error, name: &str) -> Error {
     error.within(format_args!("field {name:?}"))
 }
 
-struct Elements<'de, S: Source<'de>> {
+struct ArrayAccess<'de, S: ValueTree<'de>> {
     elements: S::Elements,
     count: usize,
     position: usize,
 }
 
-impl<'de, S: Source<'de>> Elements<'de, S> {
-    /// What was made of all elements; an error if some are left, which a tuple has no place for.
-    fn end<T>(self, made: T) -> Result<T> {
+impl<'de, S: ValueTree<'de>> ArrayAccess<'de, S> {
+    /// Returns the deserialized array, or an error if the visitor left elements unread, as that of a shorter tuple
+    /// does.
+    fn finish<T>(self, deserialized: T) -> Result<T> {
         if self.position == self.count {
-            return Ok(made);
+            return Ok(deserialized);
         }
         let expected = format!("an array of {} elements", self.position);
         Err(de::Error::invalid_length(self.count, &expected.as_str()))
     }
 }
 
-impl<'de, S: Source<'de>> SeqAccess<'de> for &mut Elements<'de, S>
+impl<'de, S: ValueTree<'de>> SeqAccess<'de> for &mut ArrayAccess<'de, S>
 where
     Error: From<S::Error>,
 {
@@ -148,17 +149,17 @@ where
         let Some(source) = self.elements.next().transpose()? else { return Ok(None) };
         let position = self.position;
         self.position += 1;
-        let made = seed.deserialize(Reader { source });
-        made.map(Some).map_err(|error| error.within(format_args!("element {position}")))
+        let deserialized = seed.deserialize(ValueDeserializer { source });
+        deserialized.map(Some).map_err(|error| error.within(format_args!("element {position}")))
     }
 }
 
-struct Fields<'de, S: Source<'de>> {
+struct ObjectAccess<'de, S: ValueTree<'de>> {
     fields: S::Fields,
     field: Option<(&'de str, S)>,
 }
 
-impl<'de, S: Source<'de>> MapAccess<'de> for Fields<'de, S>
+impl<'de, S: ValueTree<'de>> MapAccess<'de> for ObjectAccess<'de, S>
 where
     Error: From<S::Error>,
 {
@@ -166,31 +167,31 @@ where
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
         self.field = self.fields.next().transpose()?;
-        self.field.map(|(name, _)| seed.deserialize(FromName(name))).transpose()
+        self.field.map(|(name, _)| seed.deserialize(KeyDeserializer(name))).transpose()
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value> {
         let Some((name, source)) = self.field.take() else {
-            return Err(Error::invalid("a value was asked for before its field's name"));
+            return Err(Error::invalid("a field's value was requested before its name"));
         };
-        seed.deserialize(Reader { source }).map_err(|error| in_field(error, name))
+        seed.deserialize(ValueDeserializer { source }).map_err(|error| in_field(error, name))
     }
 }
 
-/// An enum's variant, and what it holds if it holds something.
-struct Variant<'de, S> {
+/// An enum variant: its name, and its data if it has any.
+struct EnumVariant<'de, S> {
     variant: &'de str,
-    held: Option<S>,
+    data: Option<S>,
 }
 
-impl<'de, S: Source<'de>> Variant<'de, S> {
-    fn held(self, expected: &'static str) -> Result<Reader<S>> {
+impl<'de, S: ValueTree<'de>> EnumVariant<'de, S> {
+    fn data(self, expected: &'static str) -> Result<ValueDeserializer<S>> {
         let missing = || <Error as de::Error>::invalid_type(Unexpected::UnitVariant, &expected);
-        Ok(Reader { source: self.held.ok_or_else(missing)? })
+        Ok(ValueDeserializer { source: self.data.ok_or_else(missing)? })
     }
 }
 
-impl<'de, S: Source<'de>> EnumAccess<'de> for Variant<'de, S>
+impl<'de, S: ValueTree<'de>> EnumAccess<'de> for EnumVariant<'de, S>
 where
     Error: From<S::Error>,
 {
@@ -204,40 +205,40 @@ where
     }
 }
 
-impl<'de, S: Source<'de>> VariantAccess<'de> for Variant<'de, S>
+impl<'de, S: ValueTree<'de>> VariantAccess<'de> for EnumVariant<'de, S>
 where
     Error: From<S::Error>,
 {
     type Error = Error;
 
     fn unit_variant(self) -> Result<()> {
-        match self.held {
-            Some(source) => <()>::deserialize(Reader { source }),
+        match self.data {
+            Some(source) => <()>::deserialize(ValueDeserializer { source }),
             None => Ok(()),
         }
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value> {
-        seed.deserialize(self.held("a variant that holds a value")?)
+        seed.deserialize(self.data("a variant that holds a value")?)
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, count: usize, visitor: V) -> Result<V::Value> {
-        self.held("a variant that holds an array")?.deserialize_tuple(count, visitor)
+        self.data("a variant that holds an array")?.deserialize_tuple(count, visitor)
     }
 
     fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value> {
-        self.held("a variant that holds an object")?.deserialize_struct("", fields, visitor)
+        self.data("a variant that holds an object")?.deserialize_struct("", fields, visitor)
     }
 }
 
-/// Gives serde a field's name: as a string, or as the integer or truth value that a map's key is to be.
-struct FromName<'de>(&'de str);
+/// Deserializer of a field name: as a string, or as the integer or boolean that a map's key type requires.
+struct KeyDeserializer<'de>(&'de str);
 
-macro_rules! parsed_names {
+macro_rules! parsed_keys {
     ($($method:ident $visit:ident $key:ty)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
             match self.0.parse::<$key>() {
-                // Only the one way to write it, so that two names never become one key.
+                // Accept only the canonical spelling, so that two names never become the same key.
                 Ok(key) if key.to_string() == self.0 => visitor.$visit(key),
                 _ => visitor.visit_borrowed_str(self.0),
             }
@@ -245,7 +246,7 @@ macro_rules! parsed_names {
     )*};
 }
 
-impl<'de> Deserializer<'de> for FromName<'de> {
+impl<'de> Deserializer<'de> for KeyDeserializer<'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
@@ -269,7 +270,7 @@ impl<'de> Deserializer<'de> for FromName<'de> {
         visitor.visit_enum(self.0.into_deserializer())
     }
 
-    parsed_names! {
+    parsed_keys! {
         deserialize_bool visit_bool bool
         deserialize_i8 visit_i8 i8
         deserialize_i16 visit_i16 i16
@@ -290,7 +291,7 @@ impl<'de> Deserializer<'de> for FromName<'de> {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        AnyValue { depth: DEPTH_MAX }.deserialize(deserializer)
+        ValueVisitor { depth: DEPTH_MAX }.deserialize(deserializer)
     }
 }
 
@@ -312,20 +313,20 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Makes a value of whatever a format holds, at most `depth` containers deep, as strictly as our parser.
+/// Visitor that builds a value of at most `depth` nested containers from any format, as strictly as [`Value::parse`].
 #[derive(Clone, Copy)]
-struct AnyValue {
+struct ValueVisitor {
     depth: usize,
 }
 
-impl AnyValue {
+impl ValueVisitor {
     fn deeper<E: de::Error>(self) -> Result<Self, E> {
         let too_deep = || E::custom(format_args!("more than {DEPTH_MAX} arrays and objects within each other"));
-        Ok(AnyValue { depth: self.depth.checked_sub(1).ok_or_else(too_deep)? })
+        Ok(ValueVisitor { depth: self.depth.checked_sub(1).ok_or_else(too_deep)? })
     }
 }
 
-impl<'de> DeserializeSeed<'de> for AnyValue {
+impl<'de> DeserializeSeed<'de> for ValueVisitor {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -333,7 +334,7 @@ impl<'de> DeserializeSeed<'de> for AnyValue {
     }
 }
 
-impl<'de> Visitor<'de> for AnyValue {
+impl<'de> Visitor<'de> for ValueVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -353,13 +354,13 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_f64<E: de::Error>(self, double: f64) -> Result<Value, E> {
-        let not_finite = || E::custom(format_args!("{double} has no place in JSON"));
+        let not_finite = || E::custom(format_args!("{double} can't be written in JSON"));
         Number::from_f64(double).map(Value::Number).ok_or_else(not_finite)
     }
 
     fn visit_i128<E: de::Error>(self, integer: i128) -> Result<Value, E> {
-        let beyond = || E::custom("an integer outside -2^63 to 2^64 - 1");
-        Number::from_i128(integer).map(Value::Number).ok_or_else(beyond)
+        let out_of_range = || E::custom("an integer outside -2^63 to 2^64 - 1");
+        Number::from_i128(integer).map(Value::Number).ok_or_else(out_of_range)
     }
 
     fn visit_u128<E: de::Error>(self, integer: u128) -> Result<Value, E> {
@@ -391,22 +392,22 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
-        let within = self.deeper()?;
+        let nested = self.deeper()?;
         let mut elements = Vec::with_capacity(sequence.size_hint().unwrap_or(0).min(4096));
-        while let Some(element) = sequence.next_element_seed(within)? {
+        while let Some(element) = sequence.next_element_seed(nested)? {
             elements.push(element);
         }
         Ok(Value::Array(elements))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let within = self.deeper()?;
+        let nested = self.deeper()?;
         let mut object = Object::with_capacity(map.size_hint().unwrap_or(0).min(4096));
         while let Some(name) = map.next_key::<String>()? {
             if object.contains(&name) {
                 return Err(de::Error::custom(format_args!("the field {name:?} is given twice in one object")));
             }
-            object.insert(name, map.next_value_seed(within)?);
+            object.insert(name, map.next_value_seed(nested)?);
         }
         Ok(Value::Object(object))
     }

@@ -1,20 +1,22 @@
-//! A sum of numbers that loses nothing on the way, whatever their order: each bit has its place.
+//! Exact summation of numbers in a fixed-point accumulator wide enough for every double.
+//!
+//! Additions lose nothing, so the sum does not depend on their order, and subtracting a number undoes its addition.
 
 use std::fmt;
 
 use super::{Number, Numeric};
 
-/// The value of the lowest bit is 2 to the power of minus this: the least double.
+/// The lowest bit has the value 2^-1074, the least positive double.
 const LOWEST: i32 = 1074;
 /// Enough for the largest double times 2^64, in limbs of 32 bits.
 const LIMBS: usize = (LOWEST as usize + 1024 + 128) / 32 + 1;
-/// So many additions can't overflow a limb.
+/// The number of additions after which limbs are carried, so that no limb overflows.
 const ADDITIONS_MAX: u32 = 1 << 28;
 
-/// An exact sum.
+/// An exact sum of numbers.
 #[derive(Clone)]
 pub(crate) struct ExactSum {
-    /// Little-endian, in base 2^32, each with its own sign; carried from time to time.
+    /// Little-endian, in base 2^32, each limb with its own sign; carried after [`ADDITIONS_MAX`] additions.
     limbs: Box<[i64; LIMBS]>,
     additions: u32,
 }
@@ -37,7 +39,7 @@ impl ExactSum {
         self.change(number, count, false);
     }
 
-    /// Takes a number away `count` times.
+    /// Subtracts a number `count` times.
     pub(crate) fn subtract(&mut self, number: Number, count: u64) {
         self.change(number, count, true);
     }
@@ -46,16 +48,17 @@ impl ExactSum {
         let (is_negative, mantissa, exponent) = match number.numeric() {
             Numeric::I64(signed) => (signed < 0, signed.unsigned_abs(), 0),
             Numeric::U64(unsigned) => (false, unsigned, 0),
-            Numeric::F64(double) => parts(double),
+            Numeric::F64(double) => decompose(double),
         };
-        let place = (exponent + LOWEST) as usize;
+        debug_assert!(exponent + LOWEST >= 0, "no double has a bit below the lowest bit of the sum");
+        let bit = (exponent + LOWEST) as usize;
         let mut rest = u128::from(mantissa) * u128::from(count);
-        let (mut limb, shift) = (place / 32, place % 32);
+        let (mut limb, shift) = (bit / 32, bit % 32);
         let mut add = |limb: usize, bits: u64| {
             let bits = bits as i64;
             self.limbs[limb] += if is_negative != is_subtracted { -bits } else { bits };
         };
-        // The first limb takes what is left of it above the shift.
+        // The first limb takes the bits that fit above the shift.
         let first = rest & (u128::from(u32::MAX) >> shift);
         add(limb, (first as u64) << shift);
         rest >>= 32 - shift;
@@ -75,7 +78,7 @@ impl ExactSum {
         }
     }
 
-    /// The sum without its sign, carried; and whether it is negative.
+    /// The carried limbs of the absolute value, and whether the sum is negative.
     fn magnitude(&self) -> ([i64; LIMBS], bool) {
         let mut limbs = *self.limbs;
         carry(&mut limbs);
@@ -87,52 +90,52 @@ impl ExactSum {
         (limbs, is_negative)
     }
 
-    /// Appends the exact sum: its sign, how many limbs there are, where they begin, the limbs. About ten bytes for small numbers.
+    /// Appends the stored form: sign, limb count, index of the first limb, limbs. About ten bytes for small numbers.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let (limbs, is_negative) = self.magnitude();
         let first = limbs.iter().position(|limb| *limb != 0).unwrap_or(0);
         let end = limbs.iter().rposition(|limb| *limb != 0).map_or(0, |last| last + 1);
-        // The last limb is bounded by what 2^64 doubles can come to, so every one fits 32 bits.
+        // Every limb fits 32 bits: the accumulator holds the sum of 2^64 doubles.
         out.extend_from_slice(&[u8::from(is_negative), (end - first) as u8, first as u8]);
         limbs[first..end].iter().for_each(|limb| out.extend_from_slice(&(*limb as u32).to_le_bytes()));
     }
 
-    /// Adds the sum that [`ExactSum::encode`] wrote at the front of `input`, and takes it off; none if there is none.
+    /// Adds a sum in the stored form from the front of `input` and advances it; `None` if the bytes are malformed.
     pub(crate) fn add_encoded(&mut self, input: &mut &[u8]) -> Option<()> {
         let (&[sign, count, first], rest) = input.split_first_chunk::<3>()?;
         let (limbs, rest) = rest.split_at_checked(4 * usize::from(count))?;
-        let places = self.limbs.get_mut(usize::from(first)..)?.get_mut(..usize::from(count))?;
-        for (place, limb) in places.iter_mut().zip(limbs.as_chunks::<4>().0) {
+        let targets = self.limbs.get_mut(usize::from(first)..)?.get_mut(..usize::from(count))?;
+        for (target, limb) in targets.iter_mut().zip(limbs.as_chunks::<4>().0) {
             let limb = i64::from(u32::from_le_bytes(*limb));
-            *place += if sign == 1 { -limb } else { limb };
+            *target += if sign == 1 { -limb } else { limb };
         }
         *input = rest;
         self.count_addition();
         Some(())
     }
 
-    /// The sum: an integer if it is a whole number that fits 64 bits, else the nearest double; none if that is infinite.
+    /// The sum: an integer if it is a whole number that fits 64 bits, else the nearest double; `None` if that is
+    /// infinite.
     pub(crate) fn total(&self) -> Option<Number> {
         let (limbs, is_negative) = self.magnitude();
         let Some(top) = limbs.iter().rposition(|limb| *limb != 0) else { return Some(Number::from(0)) };
         let highest = top * 32 + 31 - (limbs[top] as u32).leading_zeros() as usize;
-        let bit = |place: usize| limbs[place / 32] >> (place % 32) & 1 == 1;
+        let bit = |at: usize| limbs[at / 32] >> (at % 32) & 1 == 1;
         let one = LOWEST as usize;
-        if highest < one + 64 && (0..one).all(|place| !bit(place)) {
-            let integer = (one..=highest).filter(|place| bit(*place)).map(|place| 1i128 << (place - one)).sum::<i128>();
+        if highest < one + 64 && (0..one).all(|at| !bit(at)) {
+            let integer = (one..=highest).filter(|at| bit(*at)).map(|at| 1i128 << (at - one)).sum::<i128>();
             if let Some(number) = Number::from_i128(if is_negative { -integer } else { integer }) {
                 return Some(number);
             }
         }
-        // 53 bits from the highest, or down to the lowest there is; then to the nearest, ties to even.
+        // Take the highest 53 bits, or fewer for a subnormal; then round to nearest, ties to even.
         let lowest = highest.saturating_sub(52);
-        let mut mantissa =
-            (lowest..=highest).filter(|place| bit(*place)).map(|place| 1u64 << (place - lowest)).sum::<u64>();
+        let mut mantissa = (lowest..=highest).filter(|at| bit(*at)).map(|at| 1u64 << (at - lowest)).sum::<u64>();
         if lowest > 0 && bit(lowest - 1) {
             let is_above_half = (0..lowest - 1).any(bit);
             mantissa += u64::from(is_above_half || mantissa & 1 == 1);
         }
-        // Both factors are exact, and so is the product unless it overflows.
+        // Both factors are exact, and the product is exact unless it overflows.
         let exponent = lowest as i32 - LOWEST;
         let scaled = if exponent < -1000 {
             mantissa as f64 * 2f64.powi(exponent + 1000) * 2f64.powi(-1000)
@@ -143,18 +146,18 @@ impl ExactSum {
     }
 }
 
-/// A double as sign, mantissa and power of two.
-fn parts(double: f64) -> (bool, u64, i32) {
+/// Splits a double into sign, mantissa and exponent of two.
+fn decompose(double: f64) -> (bool, u64, i32) {
     let bits = double.to_bits();
     let (fraction, exponent) = (bits & ((1 << 52) - 1), (bits >> 52 & 0x7ff) as i32);
     let (mantissa, exponent) = if exponent == 0 { (fraction, 1) } else { (fraction | 1 << 52, exponent) };
     (double.is_sign_negative(), mantissa, exponent - 1075)
 }
 
-/// Brings every limb but the last within 0 to 2^32 - 1.
+/// Normalizes every limb but the last to the range 0 to 2^32 - 1.
 fn carry(limbs: &mut [i64; LIMBS]) {
     let mut carried = 0;
-    let (last, others) = limbs.split_last_mut().expect("there are limbs");
+    let (last, others) = limbs.split_last_mut().expect("LIMBS is not zero");
     for limb in others {
         let sum = *limb + carried;
         carried = sum >> 32;
@@ -202,7 +205,7 @@ mod tests {
         ) {
             let (mut exact, mut wide) = (ExactSum::default(), 0i128);
             for (integer, power, count) in numbers {
-                // Twenty bits of fraction at most, in an exact double.
+                // A double of at most twenty bits of fraction is exact.
                 let integer = integer >> 12;
                 exact.add(double(integer as f64 / f64::from(1u32 << power)), count);
                 wide += (i128::from(integer) * i128::from(count)) << (20 - power);
@@ -215,12 +218,12 @@ mod tests {
         }
 
         #[test]
-        fn parts_that_were_stored_add_up(
+        fn stored_partial_sums_add_up(
             doubles in prop::collection::vec(any::<f64>().prop_filter("finite", |double| double.is_finite()), 0..20),
             at in 0usize..20,
         ) {
             let numbers: Vec<Number> = doubles.into_iter().map(double).collect();
-            let (mut stored, mut joined) = (Vec::new(), ExactSum::default());
+            let (mut stored, mut combined) = (Vec::new(), ExactSum::default());
             let (left, right) = numbers.split_at(at.min(numbers.len()));
             for part in [left, right] {
                 let mut sum = ExactSum::default();
@@ -229,14 +232,14 @@ mod tests {
             }
             let mut rest = stored.as_slice();
             while !rest.is_empty() {
-                prop_assert!(joined.add_encoded(&mut rest).is_some());
+                prop_assert!(combined.add_encoded(&mut rest).is_some());
             }
-            prop_assert_eq!(joined.total(), sum(&numbers));
-            prop_assert!(joined.add_encoded(&mut &stored[..2]).is_none());
+            prop_assert_eq!(combined.total(), sum(&numbers));
+            prop_assert!(combined.add_encoded(&mut &stored[..2]).is_none());
         }
 
         #[test]
-        fn the_order_does_not_matter(
+        fn sum_does_not_depend_on_order(
             doubles in prop::collection::vec(any::<f64>().prop_filter("finite", |double| double.is_finite()), 1..20),
         ) {
             let numbers: Vec<Number> = doubles.into_iter().map(double).collect();

@@ -1,48 +1,48 @@
-//! How large a value may be, counted the same way for text and for values a program builds.
+//! Size limits of values, applied in the same way to JSON text and to values built by a program.
 
 use super::Value;
 use crate::{Error, Result};
 
-/// The depth no value exceeds, whatever [`Limits`] say: what recursion over values relies on.
+/// The greatest depth of a value, whatever [`Limits`] allow. Recursive functions over values rely on it.
 pub const DEPTH_MAX: usize = 128;
 
-/// How large a document may be.
+/// Size limits of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of JSON text; of a value built by a program, the bytes of its names, strings and punctuation.
+    /// Bytes of JSON text. For a value built by a program: the bytes of its names, strings and punctuation.
     pub bytes: usize,
-    /// Values within it, itself included.
+    /// Values in the document, itself included.
     pub nodes: usize,
-    /// Arrays and objects within each other; at most [`DEPTH_MAX`].
+    /// Nesting of arrays and objects; at most [`DEPTH_MAX`].
     pub depth: usize,
 }
 
 impl Default for Limits {
-    /// CouchDB's size of 8,000,000 bytes, a million nodes, and a depth of 128.
+    /// CouchDB's limit of 8,000,000 bytes, a million nodes, and a depth of 128.
     fn default() -> Self {
         Limits { bytes: 8_000_000, nodes: 1_000_000, depth: DEPTH_MAX }
     }
 }
 
 impl Limits {
-    /// The depth in force.
+    /// The effective depth limit.
     pub(crate) fn depth(&self) -> usize {
         self.depth.min(DEPTH_MAX)
     }
 }
 
 impl Value {
-    /// Refuses a value beyond `limits`, as the parser refuses its text. Costs a walk over the value.
+    /// Checks the value against `limits`, as the parser checks text. Costs a traversal of the value.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid), naming the limit.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the value exceeds a limit; the message names it.
     pub fn check(&self, limits: &Limits) -> Result<()> {
-        let mut left = Left { bytes: limits.bytes, nodes: limits.nodes };
-        match left.take(self, limits.depth()) {
+        let mut remaining = RemainingLimits { bytes: limits.bytes, nodes: limits.nodes };
+        match remaining.charge(self, limits.depth()) {
             Ok(()) => Ok(()),
-            Err(Beyond::Bytes) => Err(too_many_bytes(limits)),
-            Err(Beyond::Nodes) => Err(Error::invalid(too_many_nodes(limits))),
-            Err(Beyond::Depth) => Err(Error::invalid(too_deep(limits))),
+            Err(ExceededLimit::Bytes) => Err(too_many_bytes(limits)),
+            Err(ExceededLimit::Nodes) => Err(Error::invalid(too_many_nodes(limits))),
+            Err(ExceededLimit::Depth) => Err(Error::invalid(too_deep(limits))),
         }
     }
 }
@@ -60,41 +60,42 @@ pub(crate) fn too_deep(limits: &Limits) -> String {
     format!("more than {} arrays and objects within each other", limits.depth())
 }
 
-enum Beyond {
+enum ExceededLimit {
     Bytes,
     Nodes,
     Depth,
 }
 
-struct Left {
+/// The bytes and nodes that may still be used.
+struct RemainingLimits {
     bytes: usize,
     nodes: usize,
 }
 
-impl Left {
-    fn take(&mut self, value: &Value, depth: usize) -> Result<(), Beyond> {
-        self.nodes = self.nodes.checked_sub(1).ok_or(Beyond::Nodes)?;
+impl RemainingLimits {
+    fn charge(&mut self, value: &Value, depth: usize) -> Result<(), ExceededLimit> {
+        self.nodes = self.nodes.checked_sub(1).ok_or(ExceededLimit::Nodes)?;
         match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => self.take_bytes(1),
-            Value::String(text) => self.take_bytes(text.len() + 2),
+            Value::Null | Value::Bool(_) | Value::Number(_) => self.charge_bytes(1),
+            Value::String(text) => self.charge_bytes(text.len() + 2),
             Value::Array(elements) => {
-                let depth = depth.checked_sub(1).ok_or(Beyond::Depth)?;
-                self.take_bytes(elements.len() + 1)?;
-                elements.iter().try_for_each(|element| self.take(element, depth))
+                let depth = depth.checked_sub(1).ok_or(ExceededLimit::Depth)?;
+                self.charge_bytes(elements.len() + 1)?;
+                elements.iter().try_for_each(|element| self.charge(element, depth))
             }
             Value::Object(object) => {
-                let depth = depth.checked_sub(1).ok_or(Beyond::Depth)?;
-                self.take_bytes(object.len() + 1)?;
+                let depth = depth.checked_sub(1).ok_or(ExceededLimit::Depth)?;
+                self.charge_bytes(object.len() + 1)?;
                 object.iter().try_for_each(|(name, value)| {
-                    self.take_bytes(name.len() + 3)?;
-                    self.take(value, depth)
+                    self.charge_bytes(name.len() + 3)?;
+                    self.charge(value, depth)
                 })
             }
         }
     }
 
-    fn take_bytes(&mut self, count: usize) -> Result<(), Beyond> {
-        self.bytes = self.bytes.checked_sub(count).ok_or(Beyond::Bytes)?;
+    fn charge_bytes(&mut self, count: usize) -> Result<(), ExceededLimit> {
+        self.bytes = self.bytes.checked_sub(count).ok_or(ExceededLimit::Bytes)?;
         Ok(())
     }
 }
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_allows_more_than_the_depth_recursion_is_safe_at() {
+    fn limits_cannot_raise_the_maximum_depth() {
         let limits = Limits { depth: usize::MAX, ..Limits::default() };
         assert!(nested(DEPTH_MAX).check(&limits).is_ok());
         assert!(nested(DEPTH_MAX + 1).check(&limits).is_err());

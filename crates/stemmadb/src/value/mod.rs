@@ -1,14 +1,17 @@
-//! What is a document? JSON values that survive a round trip exactly, their one order, and their packed form.
+//! JSON values: parsing, printing, collation order, and the packed binary form that documents are stored in.
 //!
-//! - [`parse`]: the one JSON parser, strict and bounded; [`print`](mod@print): its inverse.
-//! - [`collate`]: the order of values, and keys whose bytes have the same order.
-//! - [`pack`](mod@pack), [`packed`], [`shapes`]: records in which one field is read without decoding the rest.
-//! - [`canonical`](mod@canonical): the bytes a revision is the hash of.
-//! - [`path`]: where in a value; [`serialize`], [`deserialize`]: from and to the types of a program.
+//! - [`parse`]: the JSON parser, strict and bounded; [`print`](mod@print): the JSON printer. A round trip loses
+//!   nothing.
+//! - [`collate`]: the collation order of values, and keys whose byte order equals it.
+//! - [`pack`](mod@pack), [`packed`], [`shapes`]: the packed form, in which one field is read without decoding the rest.
+//! - [`canonical`](mod@canonical): the canonical bytes that a revision hash is computed over.
+//! - [`path`]: paths to fields; [`serialize`], [`deserialize`]: conversion from and to Rust types through serde.
 //!
-//! Invariants: whatever bytes come in, nothing here panics, recurses deeper than [`DEPTH_MAX`] or uses more memory than a
-//! small multiple of them. A value that a program builds may be deeper; [`Value::check`] and packing refuse it.
-//! **This room knows nothing of ids, revisions, files or other documents.**
+//! Invariants: for any input bytes, no function here panics, recurses deeper than [`DEPTH_MAX`], or uses more memory
+//! than a small multiple of the input. A value built by a program may be deeper; [`Value::check`] and packing reject
+//! it.
+//!
+//! This module does not depend on ids, revisions, files or other documents.
 
 mod body;
 mod canonical;
@@ -26,8 +29,7 @@ mod path;
 mod print;
 mod serialize;
 mod shapes;
-mod source;
-pub(crate) mod varint;
+mod traverse;
 
 #[cfg(test)]
 pub(crate) mod arbitrary;
@@ -51,8 +53,8 @@ pub(crate) use shapes::{Shape, ShapeNumber, Shapes};
 
 /// A JSON value.
 ///
-/// `==` is exact: numbers are equal if they are held alike (`1` is not `1.0`), objects if their fields have the same
-/// order. Queries compare by value instead.
+/// `==` is exact: numbers are equal only if they have the same representation (`1` is not `1.0`), and objects only if
+/// their fields have the same order. Queries compare by collation order instead, in which `1` equals `1.0`.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub enum Value {
     /// `null`.
@@ -70,7 +72,7 @@ pub enum Value {
     Object(Object),
 }
 
-/// The type of a value, in the order of values.
+/// The type of a value. The variants are in collation order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// `null`.
@@ -88,10 +90,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of values.
+    /// All kinds, in collation order.
     pub const ALL: [Kind; 6] = [Kind::Null, Kind::Bool, Kind::Number, Kind::String, Kind::Array, Kind::Object];
 
-    /// Its name as CouchDB's `$type` operator has it.
+    /// The name of the type, as CouchDB's `$type` operator spells it.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Null => "null",
@@ -111,7 +113,7 @@ impl std::fmt::Display for Kind {
 }
 
 impl Value {
-    /// Its type.
+    /// The type of the value.
     pub fn kind(&self) -> Kind {
         match self {
             Value::Null => Kind::Null,
@@ -123,12 +125,12 @@ impl Value {
         }
     }
 
-    /// Whether it is `null`.
+    /// Whether the value is `null`.
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }
 
-    /// The truth value, if it is one.
+    /// The boolean, if the value is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Value::Bool(truth) => Some(*truth),
@@ -136,7 +138,7 @@ impl Value {
         }
     }
 
-    /// The number, if it is one.
+    /// The number, if the value is one.
     pub fn as_number(&self) -> Option<Number> {
         match self {
             Value::Number(number) => Some(*number),
@@ -144,22 +146,22 @@ impl Value {
         }
     }
 
-    /// The integer, if it is a number held as one that fits.
+    /// The integer, if the value is a number stored as an integer that fits `i64`.
     pub fn as_i64(&self) -> Option<i64> {
         self.as_number().and_then(Number::as_i64)
     }
 
-    /// The integer, if it is a number held as one that fits.
+    /// The integer, if the value is a number stored as an integer that fits `u64`.
     pub fn as_u64(&self) -> Option<u64> {
         self.as_number().and_then(Number::as_u64)
     }
 
-    /// The nearest double, if it is a number.
+    /// The nearest double, if the value is a number.
     pub fn as_f64(&self) -> Option<f64> {
         self.as_number().map(Number::as_f64)
     }
 
-    /// The text, if it is a string.
+    /// The text, if the value is a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),
@@ -167,7 +169,7 @@ impl Value {
         }
     }
 
-    /// The elements, if it is an array.
+    /// The elements, if the value is an array.
     pub fn as_array(&self) -> Option<&[Value]> {
         match self {
             Value::Array(elements) => Some(elements),
@@ -175,7 +177,7 @@ impl Value {
         }
     }
 
-    /// The object, if it is one.
+    /// The object, if the value is one.
     pub fn as_object(&self) -> Option<&Object> {
         match self {
             Value::Object(object) => Some(object),
@@ -183,7 +185,7 @@ impl Value {
         }
     }
 
-    /// The object, if it is one, to change it.
+    /// A mutable reference to the object, if the value is one.
     pub fn as_object_mut(&mut self) -> Option<&mut Object> {
         match self {
             Value::Object(object) => Some(object),
@@ -191,21 +193,21 @@ impl Value {
         }
     }
 
-    /// The value of the field `name`, if it is an object that has one.
+    /// The value of the field `name`, if the value is an object that has this field.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.as_object().and_then(|object| object.get(name))
     }
 }
 
 impl std::fmt::Debug for Value {
-    /// As JSON: what a failed assertion shows.
+    /// Prints compact JSON, so that failed assertions are readable.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.to_json())
     }
 }
 
 impl std::fmt::Display for Value {
-    /// As compact JSON; with `{:#}` indented.
+    /// Prints compact JSON; `{:#}` prints indented JSON.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&if f.alternate() { self.to_json_pretty() } else { self.to_json() })
     }

@@ -1,23 +1,23 @@
-//! A JSON number kept exactly: an integer of 64 bits, signed or unsigned, or a finite double.
+//! A JSON number, stored exactly: a signed or unsigned 64-bit integer, or a finite double.
 //!
-//! Invariants: an integer that fits an `i64` is held as one; a double is finite. Both follow from the constructors, so
-//! nothing after them has to think of `NaN`.
+//! Invariants: an integer that fits an `i64` is stored as `i64`; a double is finite. The constructors guarantee both,
+//! so other code need not handle `NaN`.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A JSON number: an integer from -2^63 to 2^64 - 1, or a finite double; never rounded from one to the other.
+/// A JSON number: an integer from -2^63 to 2^64 - 1, or a finite double. Neither is ever rounded to the other.
 ///
-/// `==` is exact, as a round trip is: `1` and `1.0` differ, `0.0` and `-0.0` too.
-/// The order of values, in which `1` equals `1.0`, is that of queries.
+/// `==` is exact: `1` and `1.0` differ, and so do `0.0` and `-0.0`. Queries compare by collation order, in which `1`
+/// equals `1.0`.
 #[derive(Clone, Copy)]
 pub struct Number(Numeric);
 
-/// The three ways to hold a number, for code that treats them apart.
+/// The three representations of a number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Numeric {
-    /// Every integer that fits.
+    /// Every integer that fits an `i64`.
     I64(i64),
     /// An integer above `i64::MAX`.
     U64(u64),
@@ -26,12 +26,12 @@ pub(crate) enum Numeric {
 }
 
 impl Number {
-    /// The number of this double; none for `NaN` and the infinities, which JSON doesn't have.
+    /// The number of this double; `None` for `NaN` and the infinities, which JSON doesn't have.
     pub fn from_f64(double: f64) -> Option<Self> {
         double.is_finite().then_some(Number(Numeric::F64(double)))
     }
 
-    /// The number of this integer; none outside -2^63 to 2^64 - 1.
+    /// The number of this integer; `None` outside -2^63 to 2^64 - 1.
     pub fn from_i128(integer: i128) -> Option<Self> {
         match (i64::try_from(integer), u64::try_from(integer)) {
             (Ok(signed), _) => Some(Self::from(signed)),
@@ -40,12 +40,12 @@ impl Number {
         }
     }
 
-    /// Whether it is held as an integer (`1`, not `1.0`).
+    /// Whether the number is stored as an integer (`1`, not `1.0`).
     pub fn is_integer(self) -> bool {
         !matches!(self.0, Numeric::F64(_))
     }
 
-    /// The integer, if it is held as one that fits.
+    /// The integer, if the number is stored as an integer that fits `i64`.
     pub fn as_i64(self) -> Option<i64> {
         match self.0 {
             Numeric::I64(signed) => Some(signed),
@@ -53,7 +53,7 @@ impl Number {
         }
     }
 
-    /// The integer, if it is held as one that fits.
+    /// The integer, if the number is stored as an integer that fits `u64`.
     pub fn as_u64(self) -> Option<u64> {
         match self.0 {
             Numeric::I64(signed) => u64::try_from(signed).ok(),
@@ -71,23 +71,31 @@ impl Number {
         }
     }
 
-    /// The integer it is equal to, whether held as one (`3`) or as a double without a fraction (`3.0`).
+    /// The integer that the number equals, stored as an integer (`3`) or as a double without a fraction (`3.0`).
     pub(crate) fn to_integer(self) -> Option<i128> {
         match self.0 {
             Numeric::I64(signed) => Some(signed.into()),
             Numeric::U64(unsigned) => Some(unsigned.into()),
-            // Beyond 2^126 the cast would saturate; such a double is an integer, but not one that anyone counts with.
+            // The bound keeps the cast from saturating. Larger doubles are integers too, but no caller needs them.
             Numeric::F64(double) if double.fract() == 0.0 && double.abs() < 2f64.powi(126) => Some(double as i128),
             Numeric::F64(_) => None,
         }
     }
 
-    /// How it is held.
+    /// The representation of the number.
     pub(crate) fn numeric(self) -> Numeric {
+        debug_assert!(
+            match self.0 {
+                Numeric::I64(_) => true,
+                Numeric::U64(unsigned) => i64::try_from(unsigned).is_err(),
+                Numeric::F64(double) => double.is_finite(),
+            },
+            "an integer that fits i64 is stored as i64, and a double is finite"
+        );
         self.0
     }
 
-    /// The order of numbers, exact across integers and doubles (2^53 + 1 is above the double 2^53).
+    /// Compares numerically, exact across integers and doubles (2^53 + 1 is above the double 2^53).
     pub(crate) fn compare(self, other: Self) -> Ordering {
         match (self.0, other.0) {
             (Numeric::I64(a), Numeric::I64(b)) => a.cmp(&b),
@@ -98,10 +106,10 @@ impl Number {
         }
     }
 
-    /// The place of this number among all numbers: equal for equal numbers, however they are held.
+    /// The sort key of the number: equal for numerically equal numbers, whatever their representation.
     ///
-    /// The first part is the greatest double not above the number, as an integer that grows with it; the second what
-    /// an integer beyond 2^53 exceeds that double by, less than 2^11.
+    /// The first part is the greatest double not above the number, mapped to an integer that increases with it. The
+    /// second part, less than 2^11, is the amount by which an integer beyond 2^53 exceeds that double.
     pub(crate) fn order(self) -> (u64, u16) {
         match self.0 {
             Numeric::F64(double) => (order_of_double(double), 0),
@@ -110,7 +118,7 @@ impl Number {
         }
     }
 
-    /// The number at this place, as an integer if it is one in range; none if no number has this place.
+    /// The number with this sort key, as an integer if it is one in range; `None` if no number has this key.
     pub(crate) fn from_order(order: u64, excess: u16) -> Option<Self> {
         let double = double_of_order(order)?;
         let number = match double.fract() == 0.0 && double.abs() <= 2f64.powi(64) {
@@ -124,7 +132,7 @@ impl Number {
 /// The bits of a double without its sign.
 const MAGNITUDE: u64 = u64::MAX >> 1;
 
-/// Where zero stands: magnitudes of positive doubles are added to it, those of negative ones subtracted.
+/// The order of zero: magnitudes of positive doubles are added to it, those of negative ones subtracted.
 const MIDDLE: u64 = 1 << 63;
 
 fn order_of_double(double: f64) -> u64 {
@@ -141,7 +149,7 @@ fn double_of_order(order: u64) -> Option<f64> {
 fn order_of_integer(nearest: f64, integer: i128) -> (u64, u16) {
     let floor = if nearest as i128 > integer { nearest.next_down() } else { nearest };
     let excess = integer - floor as i128;
-    debug_assert!((0..2048).contains(&excess), "doubles below 2^64 are at most 2^11 apart");
+    debug_assert!((0..2048).contains(&excess), "doubles up to 2^64 are at most 2^11 apart");
     (order_of_double(floor), excess as u16)
 }
 
@@ -169,7 +177,7 @@ impl Hash for Number {
 }
 
 impl fmt::Display for Number {
-    /// As in JSON: a double without a fraction keeps its `.0`, so that it reads back as a double.
+    /// Prints JSON: a double without a fraction keeps its `.0`, so that it parses as a double again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Numeric::I64(signed) => f.write_str(itoa::Buffer::new().format(signed)),
@@ -227,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_one_order() {
+    fn compare_and_order_agree() {
         let two53 = 1i64 << 53;
         let ascending = [
             double(f64::MIN),
@@ -261,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_numbers_share_a_place_but_not_an_identity() {
+    fn equal_numbers_share_an_order_but_are_not_identical() {
         for integer in [0i64, 1, -1, 1 << 53, i64::MIN] {
             assert_eq!(Number::from(integer).order(), double(integer as f64).order());
             assert_ne!(Number::from(integer), double(integer as f64));
@@ -271,11 +279,11 @@ mod tests {
     }
 
     #[test]
-    fn places_of_no_number_are_refused() {
+    fn from_order_rejects_keys_of_no_number() {
         assert_eq!(Number::from_order(0, 0), None);
         assert_eq!(Number::from_order(u64::MAX, 0), None);
         let (one, _) = Number::from(1i64).order();
-        assert_eq!(Number::from_order(one, 1), None, "2 has its own place");
+        assert_eq!(Number::from_order(one, 1), None, "2 has its own order");
         assert_eq!(Number::from_order(double(0.5).order().0, 1), None);
     }
 }

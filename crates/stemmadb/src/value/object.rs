@@ -1,7 +1,8 @@
-//! A JSON object: fields in the order they were written, each name once.
+//! A JSON object: fields in insertion order with unique names.
 //!
-//! Invariants: names are unique; the index, which only objects of more than [`INDEX_FROM`] fields have, maps exactly the
-//! names held. Small objects are searched directly, which is faster than hashing at that size.
+//! Invariants: names are unique. An object of more than [`INDEX_FROM`] fields has a hash index, and the index maps
+//! exactly the names of its fields to their positions. Smaller objects are searched linearly, which is faster at that
+//! size.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -14,12 +15,12 @@ use super::Value;
 /// Objects of this many fields or fewer have no index.
 pub(crate) const INDEX_FROM: usize = 24;
 
-/// A field's name: short ones, which most are, lie within.
+/// A field name. Short names, which most are, are stored inline.
 pub(crate) type Name = CompactString;
 
-/// A JSON object: fields in the order they were written, each name once.
+/// A JSON object: fields in insertion order with unique names.
 ///
-/// `==` is exact, as a round trip is: the same fields in another order are another object.
+/// `==` is exact: objects with the same fields in a different order are not equal.
 #[derive(Default)]
 pub struct Object {
     fields: Vec<(Name, Value)>,
@@ -32,17 +33,17 @@ impl Object {
         Self::default()
     }
 
-    /// An object without fields and with room for `count`.
+    /// An object without fields and with capacity for `count`.
     pub fn with_capacity(count: usize) -> Self {
         Object { fields: Vec::with_capacity(count), index: None }
     }
 
-    /// How many fields it has.
+    /// The number of fields.
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
-    /// Whether it has no fields.
+    /// Whether the object has no fields.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
@@ -52,17 +53,17 @@ impl Object {
         self.position(name).map(|at| &self.fields[at].1)
     }
 
-    /// The value of the field `name`, to change it.
+    /// A mutable reference to the value of the field `name`.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
         self.position(name).map(|at| &mut self.fields[at].1)
     }
 
-    /// Whether there is a field `name`.
+    /// Whether the object has a field `name`.
     pub fn contains(&self, name: &str) -> bool {
         self.position(name).is_some()
     }
 
-    /// Sets the field `name`: in its place if it exists, else as the last. Returns the value it had.
+    /// Sets the field `name` and returns its previous value. An existing field keeps its position; a new one goes last.
     pub fn insert(&mut self, name: impl AsRef<str>, value: impl Into<Value>) -> Option<Value> {
         let (name, value) = (name.as_ref(), value.into());
         if let Some(at) = self.position(name) {
@@ -72,7 +73,8 @@ impl Object {
         None
     }
 
-    /// Takes the field `name` out, keeping the order of the others. Costs a move of the fields after it.
+    /// Removes the field `name` and returns its value, keeping the order of the others. Costs a move of the later
+    /// fields.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         let at = self.position(name)?;
         let (_, value) = self.fields.remove(at);
@@ -80,7 +82,7 @@ impl Object {
         Some(value)
     }
 
-    /// Keeps only the fields of which `keep` is true.
+    /// Keeps only the fields for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Value) -> bool) {
         self.fields.retain_mut(|(name, value)| keep(name, value));
         self.reindex();
@@ -101,21 +103,25 @@ impl Object {
         self.fields.iter().map(|(_, value)| value)
     }
 
-    /// The values in order, to change them.
+    /// Mutable references to the values in order.
     pub fn values_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Value> {
         self.fields.iter_mut().map(|(_, value)| value)
     }
 
-    /// An object of fields whose names are known to differ, with their index if they need one.
+    /// An object of fields whose names are known to be unique, with their index if they need one.
     pub(crate) fn from_unique(fields: Vec<(Name, Value)>, index: Option<Box<NameIndex>>) -> Self {
-        debug_assert_eq!(index.is_some(), fields.len() > INDEX_FROM, "only large objects have an index");
+        debug_assert_eq!(index.is_some(), fields.len() > INDEX_FROM, "exactly the large objects have an index");
+        debug_assert!(
+            index.as_ref().is_none_or(|index| index.slots.len() == fields.len()),
+            "the index of an object has one slot for each field"
+        );
         Object { fields, index }
     }
 
     fn position(&self, name: &str) -> Option<usize> {
         match &self.index {
             Some(index) => index.position(name, &self.fields),
-            None => self.fields.iter().position(|(known, _)| known == name),
+            None => self.fields.iter().position(|(field, _)| field == name),
         }
     }
 
@@ -128,62 +134,66 @@ impl Object {
     }
 
     fn reindex(&mut self) {
-        self.index = (self.fields.len() > INDEX_FROM).then(|| Box::new(NameIndex::of(&self.fields)));
+        self.index = (self.fields.len() > INDEX_FROM).then(|| Box::new(NameIndex::build(&self.fields)));
     }
 }
 
-/// Where each name stands among the fields of a large object. Its hash is keyed, so no input can make it slow.
+/// Hash index from the names of a large object to their positions. The hash is keyed, so hostile input cannot force
+/// collisions.
 #[derive(Clone)]
 pub(crate) struct NameIndex {
-    places: HashTable<Place>,
+    slots: HashTable<NameSlot>,
     hasher: RandomState,
 }
 
-/// A position, and part of its name's hash, which saves looking at the name when the table grows or another name is near.
+/// The position of a field and part of its name's hash, so that growing the table and skipping other names in a probe
+/// sequence do not touch the names.
 #[derive(Clone, Copy)]
-struct Place {
+struct NameSlot {
     hash: u32,
     position: u32,
 }
 
-impl Place {
-    /// The hash for the table, which looks at the top bits as well as the low ones.
-    fn spread(&self) -> u64 {
+impl NameSlot {
+    /// Spreads the 32 bits over 64, because the table uses both the top and the low bits.
+    fn table_hash(&self) -> u64 {
         u64::from(self.hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
 impl NameIndex {
-    /// The index of `fields`, whose names differ.
-    pub(crate) fn of(fields: &[(Name, Value)]) -> Self {
-        let places = HashTable::with_capacity(fields.len() + 1);
-        let mut index = NameIndex { places, hasher: RandomState::new() };
+    /// The index of `fields`, whose names are unique.
+    pub(crate) fn build(fields: &[(Name, Value)]) -> Self {
+        let slots = HashTable::with_capacity(fields.len() + 1);
+        let mut index = NameIndex { slots, hasher: RandomState::new() };
         for count in 1..=fields.len() {
             index.add_last(&fields[..count]);
         }
         index
     }
 
-    /// Adds the last of `fields`, the others being known.
+    /// Adds the last of `fields`. The index already has the others.
     pub(crate) fn add_last(&mut self, fields: &[(Name, Value)]) {
         let [others @ .., (name, _)] = fields else { return };
-        let place = self.place(name, others.len());
-        self.places.insert_unique(place.spread(), place, Place::spread);
+        debug_assert_eq!(self.slots.len(), others.len(), "the index of an object has one slot for each field");
+        debug_assert!(self.position(name, others).is_none(), "the names of an object are unique");
+        let slot = self.slot(name, others.len());
+        self.slots.insert_unique(slot.table_hash(), slot, NameSlot::table_hash);
     }
 
     /// The position of `name`.
     pub(crate) fn position(&self, name: &str, fields: &[(Name, Value)]) -> Option<usize> {
-        let wanted = self.place(name, 0);
-        let same = |place: &Place| place.hash == wanted.hash && fields[place.position as usize].0 == name;
-        self.places.find(wanted.spread(), same).map(|place| place.position as usize)
+        let probe = self.slot(name, 0);
+        let matches = |slot: &NameSlot| slot.hash == probe.hash && fields[slot.position as usize].0 == name;
+        self.slots.find(probe.table_hash(), matches).map(|slot| slot.position as usize)
     }
 
-    fn place(&self, name: &str, position: usize) -> Place {
-        Place { hash: self.hasher.hash_one(name) as u32, position: position as u32 }
+    fn slot(&self, name: &str, position: usize) -> NameSlot {
+        NameSlot { hash: self.hasher.hash_one(name) as u32, position: position as u32 }
     }
 }
 
-/// The fields of an [`Object`] in order.
+/// Iterator over the fields of an [`Object`] in order.
 #[derive(Clone)]
 pub struct Fields<'a>(std::slice::Iter<'a, (Name, Value)>);
 
@@ -225,7 +235,7 @@ impl IntoIterator for Object {
     }
 }
 
-/// The fields of an [`Object`] that is taken apart, in order.
+/// Owning iterator over the fields of an [`Object`] in order.
 pub struct IntoFields(std::vec::IntoIter<(Name, Value)>);
 
 impl Iterator for IntoFields {
@@ -257,7 +267,7 @@ impl<N: AsRef<str>, V: Into<Value>> Extend<(N, V)> for Object {
 }
 
 impl<N: AsRef<str>, V: Into<Value>> FromIterator<(N, V)> for Object {
-    /// Of fields with the same name, the last value stays, at the place of the first.
+    /// Of several fields with the same name, the last value is kept, at the position of the first.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(fields: I) -> Self {
         let mut object = Object::new();
         object.extend(fields);
@@ -296,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_is_kept_and_names_are_unique() {
+    fn insert_and_remove_keep_order_and_uniqueness() {
         for count in [0, 1, INDEX_FROM, INDEX_FROM + 1, 1000] {
             let mut object: Object = (0..count).map(|i| (format!("f{i}"), i as i64)).collect();
             assert_eq!(object.len(), count);
@@ -318,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn equality_is_of_fields_in_order() {
+    fn equality_depends_on_field_order() {
         let ab: Object = [("a", 1), ("b", 2)].into_iter().collect();
         let ba: Object = [("b", 2), ("a", 1)].into_iter().collect();
         assert_ne!(ab, ba);

@@ -1,19 +1,22 @@
-//! Packing: a value into the bytes that [`packed`](super::packed) describes and reads.
+//! Packing: encodes a value into the packed form that [`packed`](super::packed) describes and reads.
 
 use smallvec::SmallVec;
 
 use super::packed::layout::{self, Tag};
-use super::{DEPTH_MAX, Number, Numeric, Object, Shapes, Value, varint};
+use super::{DEPTH_MAX, Number, Numeric, Object, Shapes, Value};
+use crate::varint;
 use crate::{Error, Result};
 
-/// Appends the packed form of `value`, whose shapes become known to `shapes`.
+/// Appends the packed form of `value` and adds its shapes to the dictionary `shapes`.
 ///
 /// # Errors
-/// [`Invalid`](crate::ErrorKind::Invalid) if the value is deeper than [`DEPTH_MAX`] or takes 4 GiB; `out` is then as it was.
+/// [`Invalid`](crate::ErrorKind::Invalid) if the value is deeper than [`DEPTH_MAX`] or takes 4 GiB; `out` is then as it
+/// was.
 pub(crate) fn pack(value: &Value, shapes: &Shapes, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     let mut packer = Packer { shapes, ends: SmallVec::new(), out };
     let packed = packer.value(value, DEPTH_MAX);
+    debug_assert!(packed.is_err() || packer.ends.is_empty(), "a packed value has no open container");
     if packed.is_err() {
         out.truncate(start);
     }
@@ -22,13 +25,13 @@ pub(crate) fn pack(value: &Value, shapes: &Shapes, out: &mut Vec<u8>) -> Result<
 
 struct Packer<'a> {
     shapes: &'a Shapes,
-    /// Where the children of the open containers end, from where the first begins.
+    /// End offsets of the children of all open containers, each relative to its container's first child.
     ends: SmallVec<[u32; 64]>,
     out: &'a mut Vec<u8>,
 }
 
 /// A container whose children are being written.
-struct Open {
+struct OpenContainer {
     tag_at: usize,
     children_at: usize,
     first_end: usize,
@@ -45,8 +48,8 @@ impl Packer<'_> {
                 self.out.push(Tag::STRING);
                 self.out.extend_from_slice(text.as_bytes());
             }
-            Value::Array(elements) => return self.array(elements, deeper(depth)?),
-            Value::Object(object) => return self.object(object, deeper(depth)?),
+            Value::Array(elements) => return self.array(elements, child_depth(depth)?),
+            Value::Object(object) => return self.object(object, child_depth(depth)?),
         }
         Ok(())
     }
@@ -84,23 +87,27 @@ impl Packer<'_> {
         Ok(())
     }
 
-    fn open(&mut self, head: u64) -> Open {
+    fn open(&mut self, head: u64) -> OpenContainer {
         let tag_at = self.out.len();
         self.out.push(0);
         varint::write(head, self.out);
-        Open { tag_at, children_at: self.out.len(), first_end: self.ends.len() }
+        OpenContainer { tag_at, children_at: self.out.len(), first_end: self.ends.len() }
     }
 
-    fn end_child(&mut self, open: &Open) -> Result<()> {
+    fn end_child(&mut self, open: &OpenContainer) -> Result<()> {
         let end = u32::try_from(self.out.len() - open.children_at).map_err(|_| too_large())?;
         self.ends.push(end);
         Ok(())
     }
 
-    fn close(&mut self, open: Open, tag: u8) {
-        // The last child ends where the table begins, which the reader knows.
+    fn close(&mut self, open: OpenContainer, tag: u8) {
+        // The end of the last child is not stored: it ends where the table begins.
         let stored = &self.ends[open.first_end..self.ends.len().max(open.first_end + 1) - 1];
-        let width = layout::width_of(stored.last().copied().unwrap_or(0));
+        debug_assert!(
+            stored.is_sorted_by(|a, b| a < b),
+            "child offsets strictly ascend: a child has at least one byte"
+        );
+        let width = layout::entry_width(stored.last().copied().unwrap_or(0));
         match width {
             1 => self.out.extend(stored.iter().map(|&end| end as u8)),
             _ => stored.iter().for_each(|end| self.out.extend_from_slice(&end.to_be_bytes()[4 - width..])),
@@ -110,7 +117,8 @@ impl Packer<'_> {
     }
 }
 
-fn deeper(depth: usize) -> Result<usize> {
+/// The depth left for the children of a container.
+fn child_depth(depth: usize) -> Result<usize> {
     depth.checked_sub(1).ok_or_else(|| {
         Error::invalid(format!("the document has more than {DEPTH_MAX} arrays and objects within each other"))
     })
@@ -133,7 +141,7 @@ fn push_number(number: Number, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a tag and the bytes of `word` from its first that is not zero.
+/// Appends a tag and the big-endian bytes of `word` without its leading zero bytes.
 fn push_word(tag: u8, word: u64, out: &mut Vec<u8>) {
     let skipped = word.leading_zeros() as usize / 8;
     let mut bytes = [0; 9];
@@ -145,11 +153,16 @@ fn push_word(tag: u8, word: u64, out: &mut Vec<u8>) {
 fn push_double(double: f64, out: &mut Vec<u8>) {
     let bits = double.to_bits();
     let bytes_needed = 8 - bits.trailing_zeros().min(64) as usize / 8;
-    // A fraction in binary rarely ends; most that people write are short in decimal.
+    // Most fractions that people write are short in decimal and long in binary.
     if bytes_needed > 3
-        && let Some((mantissa, places)) = layout::decimal_of(double)
-        && layout::bytes_of(mantissa) < bytes_needed
+        && let Some((mantissa, places)) = layout::to_decimal(double)
+        && layout::byte_width(mantissa) < bytes_needed
     {
+        debug_assert_eq!(
+            layout::from_decimal(mantissa, places),
+            Some(double.abs()),
+            "a double stored as a decimal reads back as the same double"
+        );
         let tag = if double < 0.0 { Tag::NEGATIVE_DECIMAL } else { Tag::DECIMAL };
         return push_word(tag + (places - 1) as u8, mantissa, out);
     }

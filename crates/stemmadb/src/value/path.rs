@@ -1,7 +1,8 @@
-//! Where in a value: the names of fields, one within the other, separated by dots.
+//! Path to a value inside a document: nested field names separated by dots.
 //!
-//! `\.` is a dot within a name and `\\` a backslash; a backslash before anything else is dropped, as CouchDB does.
-//! Empty names can be stored but not addressed, as in CouchDB. In an array a decimal name is a position from 0.
+//! `\.` is a dot in a name and `\\` is a backslash; a backslash before any other character is dropped, as in CouchDB.
+//! Empty names can be stored but not addressed, as in CouchDB. In an array, a decimal name is a position counted from
+//! 0.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,17 +10,17 @@ use std::str::FromStr;
 use super::Value;
 use crate::{Error, Result};
 
-/// The way to a value within a document: `address.city`, `tags.0`, `dotted\.name`.
+/// The path to a value inside a document: `address.city`, `tags.0`, `dotted\.name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
     segments: Box<[Box<str>]>,
 }
 
 impl Path {
-    /// The path that `text` writes.
+    /// Parses a path.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for an empty name or a backslash at the end.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if a name is empty or the text ends in a backslash.
     pub fn parse(text: &str) -> Result<Path> {
         let mut segments = Vec::new();
         let mut segment = String::new();
@@ -35,10 +36,10 @@ impl Path {
         Path::new(segments).map_err(|error| error.within(format!("in the path {text:?}")))
     }
 
-    /// The path of these names, unescaped, the outermost first.
+    /// The path of these unescaped names, outermost first.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for no names or an empty one.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if there are no names or a name is empty.
     pub fn new<S: Into<Box<str>>>(names: impl IntoIterator<Item = S>) -> Result<Path> {
         let segments: Box<[Box<str>]> = names.into_iter().map(Into::into).collect();
         match segments.is_empty() || segments.iter().any(|name| name.is_empty()) {
@@ -47,20 +48,20 @@ impl Path {
         }
     }
 
-    /// The names, unescaped, the outermost first; at least one.
+    /// The unescaped names, outermost first; at least one.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator + Clone {
         self.segments.iter().map(|segment| &**segment)
     }
 
-    /// The path of the field `name` within the value at this path.
+    /// The path of the field `name` of the value at this path.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for an empty name.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the name is empty.
     pub fn child(&self, name: &str) -> Result<Path> {
         Path::new(self.segments().chain([name]))
     }
 
-    /// The value at this path of `value`; none if any step is missing.
+    /// The value at this path in `value`; `None` if any step is missing.
     pub fn get<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         self.segments().try_fold(value, |value, segment| match value {
             Value::Object(object) => object.get(segment),
@@ -70,7 +71,7 @@ impl Path {
     }
 }
 
-/// The position that a name means in an array: decimal, without sign or leading zeros.
+/// The array position that a path segment denotes: decimal digits without sign or leading zeros.
 pub(crate) fn array_position(segment: &str) -> Option<usize> {
     let plain = segment.bytes().all(|byte| byte.is_ascii_digit()) && (segment == "0" || !segment.starts_with('0'));
     if plain { segment.parse().ok() } else { None }
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_go_through_objects_and_arrays() {
+    fn get_follows_objects_and_arrays() {
         let value = Value::parse(r#"{"a": [{"b": 1}, 2], "c.d": {"0": 3}, "e": null}"#).expect("good JSON");
         let get = |path: &str| Path::parse(path).expect("a good path").get(&value).cloned();
         assert_eq!(get("a.0.b"), Some(1.into()));

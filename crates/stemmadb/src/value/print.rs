@@ -1,19 +1,19 @@
-//! JSON text of a value, such that parsing it gives the same value.
+//! JSON printer. Parsing the printed text gives the same value.
 //!
-//! Doubles take the fewest digits that read back as the same double, and keep a `.0` or an exponent, so that they don't
-//! read back as integers. Only what must be escaped is: quotes, backslashes and control characters.
+//! Doubles are printed with the fewest digits that parse as the same double, and always with a `.0` or an exponent, so
+//! that they don't parse as integers. Only quotes, backslashes and control characters are escaped.
 
 use super::{Number, Numeric, Value};
 
 impl Value {
-    /// Compact JSON.
+    /// Returns compact JSON.
     pub fn to_json(&self) -> String {
         let mut out = Vec::with_capacity(128);
         self.write_json(&mut out);
         into_text(out)
     }
 
-    /// JSON indented by two blanks a level.
+    /// Returns JSON indented by two spaces per level.
     pub fn to_json_pretty(&self) -> String {
         let mut out = Vec::with_capacity(256);
         write_pretty(self, 0, &mut out);
@@ -53,7 +53,7 @@ fn write(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Ends a container: `before` is still the opening bracket if nothing was written.
+/// Closes a container. `before` is still the opening bracket if no child was written.
 fn close(before: u8, brackets: [u8; 2], out: &mut Vec<u8>) {
     match before == brackets[0] {
         true => out.extend_from_slice(&brackets),
@@ -74,7 +74,7 @@ pub(super) fn write_json_string(text: &str, out: &mut Vec<u8>) {
     write_string_bytes(text.as_bytes(), out);
 }
 
-/// Appends the text in `bytes` as a JSON string. If it is not UTF-8, what is written is not, either.
+/// Appends the text in `bytes` as a JSON string. If the text is not UTF-8, the output is not, either.
 #[inline]
 pub(super) fn write_string_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.reserve(bytes.len() + 2);
@@ -90,8 +90,8 @@ pub(super) fn write_string_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// How many bytes at the front of `bytes` stand for themselves in a JSON string: up to a quote, a backslash or a control
-/// character. Looks at eight at a time.
+/// The number of bytes at the front of `bytes` that need no escape in a JSON string: those before the first quote,
+/// backslash or control character. Examines eight bytes at a time.
 #[inline]
 pub(super) fn plain_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
@@ -106,7 +106,8 @@ pub(super) fn plain_bytes(bytes: &[u8]) -> usize {
     at + rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < b' ').unwrap_or(rest.len())
 }
 
-/// The top bit of each byte that is a quote, a backslash or a control character; right up to the lowest such byte.
+/// Sets the top bit of each byte that is a quote, a backslash or a control character. Bits above the lowest such byte
+/// may be wrong.
 #[inline]
 fn special_bytes(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 255;
@@ -170,5 +171,5 @@ fn break_line(level: usize, out: &mut Vec<u8>) {
 }
 
 fn into_text(json: Vec<u8>) -> String {
-    String::from_utf8(json).expect("JSON is made of UTF-8 pieces, cut only at ASCII")
+    String::from_utf8(json).expect("JSON is built from UTF-8 text, cut only at ASCII characters")
 }

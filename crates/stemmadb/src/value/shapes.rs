@@ -1,13 +1,17 @@
-//! The dictionary of shapes: which field names, in which order, the objects of a database have. A record names its shape
-//! instead of its fields.
+//! Dictionary of shapes: the ordered lists of field names that the objects of a database have.
 //!
-//! Invariants: a shape never changes and is never removed; numbers are dense from 0; no two shapes have the same names; the
-//! names of a shape differ.
-//! Bounds: [`SHAPES_MAX`] shapes of [`NAMES_MAX`] names, and [`TEXT_BYTES_MAX`] of names in all. While few shapes are known
-//! any new one is taken; after that only one that is met twice, so objects used as maps, whose names never repeat, don't
-//! use the numbers up. An object whose shape is not taken is stored with its names.
-//! Concurrency: reading a shape takes no lock and counts no reference; finding one by its names takes a read lock; only a
-//! new one takes the write lock.
+//! A packed object stores the number of its shape instead of its field names.
+//!
+//! **Invariants.** A shape never changes and is never removed. Shape numbers are dense from 0. No two shapes have the
+//! same names in the same order. The names of a shape are unique.
+//!
+//! **Limits.** [`SHAPES_MAX`] shapes of [`NAMES_MAX`] names each, and [`TEXT_BYTES_MAX`] bytes of names in total. The
+//! first [`EAGER_SHAPES`] shapes are added when first seen; later ones only when seen a second time, so that objects
+//! used as maps, whose names never repeat, do not exhaust the numbers. An object whose shape is not added is stored
+//! with its names.
+//!
+//! **Concurrency.** Looking a shape up by number takes no lock and counts no reference. Looking it up by its names
+//! takes a read lock. Adding one takes the write lock.
 
 use std::hash::BuildHasher;
 use std::sync::OnceLock;
@@ -19,23 +23,23 @@ use super::print::write_json_string;
 use crate::sync::RwLock;
 use crate::{Error, Result};
 
-/// How many shapes there can be.
+/// The most shapes of a database.
 pub(crate) const SHAPES_MAX: usize = 16_384;
-/// How many names a shape can have.
+/// The most names of a shape.
 pub(crate) const NAMES_MAX: usize = 1_024;
-/// How many bytes the names of all shapes can have.
+/// The most bytes of names of all shapes.
 const TEXT_BYTES_MAX: usize = 16 << 20;
-/// How many shapes are taken at first sight.
-const TAKEN_AT_SIGHT: usize = 4_096;
-/// How many refused shapes are remembered, at least roughly, to take them when they come again.
-const REMEMBERED: usize = 8_192;
-/// Shapes of this many names or fewer are searched directly.
-const SEARCHED_DIRECTLY: usize = 3;
+/// The number of shapes that are added when first seen.
+const EAGER_SHAPES: usize = 4_096;
+/// The slots for hashes of rejected shapes, which are added when seen again. A collision forgets the older one.
+const REJECTED_SLOTS: usize = 8_192;
+/// Shapes of this many names or fewer are searched linearly.
+const LINEAR_SEARCH_MAX: usize = 3;
 
-/// How many shapes a page holds.
+/// The number of shapes on a page.
 const PAGE: usize = 256;
 
-/// Shapes by the low part of their numbers; a page comes to be with its first shape.
+/// Shapes by the low part of their numbers. A page is allocated with its first shape.
 type Page = Box<[OnceLock<Shape>]>;
 
 /// The number of a shape within its database.
@@ -43,28 +47,29 @@ type Page = Box<[OnceLock<Shape>]>;
 pub(crate) struct ShapeNumber(u16);
 
 impl ShapeNumber {
-    /// The shape number `number`, if shapes can have it.
+    /// The shape number `number`, if it is in range.
     pub(crate) fn new(number: u64) -> Option<Self> {
         u16::try_from(number).ok().filter(|&number| usize::from(number) < SHAPES_MAX).map(ShapeNumber)
     }
 
-    /// The number itself, counted from 0 without gaps.
+    /// The number itself, dense from 0.
     pub(crate) fn get(self) -> usize {
         self.0.into()
     }
 }
 
-/// The names of an object's fields in order.
+/// The field names of an object, in order.
 #[derive(Debug)]
 pub(crate) struct Shape {
     number: ShapeNumber,
     text: Box<str>,
-    /// Where in `text` each name ends.
+    /// The end of each name in `text`.
     ends: Box<[u32]>,
-    /// The names as they stand in JSON: a comma, the name quoted and escaped, a colon; and where each ends.
+    /// Each name as JSON text: a comma, the name quoted and escaped, a colon.
     json: Box<[u8]>,
+    /// The end of each name in `json`.
     json_ends: Box<[u32]>,
-    /// Open addressing by [`quick_hash`]: position + 1, or 0; empty if the names are few.
+    /// Hash table with open addressing by [`quick_hash`]: position + 1, or 0 for a free slot. Empty for linear search.
     slots: Box<[u16]>,
 }
 
@@ -87,16 +92,16 @@ impl Shape {
             ends: ends.into(),
             json: json.into(),
             json_ends: json_ends.into(),
-            slots: slots(names),
+            slots: build_slots(names),
         }
     }
 
-    /// Its number.
+    /// The number of the shape.
     pub(crate) fn number(&self) -> ShapeNumber {
         self.number
     }
 
-    /// How many fields.
+    /// The number of fields.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -109,7 +114,7 @@ impl Shape {
         self.text.get(start..end)
     }
 
-    /// The name of the field at `position` as it stands in JSON, with a comma before it and a colon after it.
+    /// The name of the field at `position` as JSON text, with a comma before it and a colon after it.
     #[inline]
     pub(super) fn json_name(&self, position: usize) -> &[u8] {
         let Some(end) = self.json_ends.get(position) else { return b",\"\":" };
@@ -126,7 +131,7 @@ impl Shape {
     #[inline]
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         if self.slots.is_empty() {
-            return self.names().position(|known| known == name);
+            return self.names().position(|field| field == name);
         }
         let mask = self.slots.len() - 1;
         let mut slot = quick_hash(name) as usize & mask;
@@ -140,10 +145,11 @@ impl Shape {
     }
 }
 
-fn slots<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> Box<[u16]> {
-    if names.len() <= SEARCHED_DIRECTLY {
+fn build_slots<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> Box<[u16]> {
+    if names.len() <= LINEAR_SEARCH_MAX {
         return Box::default();
     }
+    debug_assert!(names.len() <= NAMES_MAX, "the position of a name fits a 16-bit slot");
     let mut slots = vec![0u16; (2 * names.len()).next_power_of_two()];
     let mask = slots.len() - 1;
     for (position, name) in names.enumerate() {
@@ -156,7 +162,8 @@ fn slots<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> Box<[u16]> {
     slots.into()
 }
 
-/// A hash of a name's ends: a few instructions. Names made to collide cost a search of one shape, at most [`NAMES_MAX`] steps.
+/// A hash of the first and last 8 bytes and the length of a name, in a few instructions. Names chosen to collide cost a
+/// linear search of one shape, at most [`NAMES_MAX`] steps.
 #[inline]
 fn quick_hash(name: &str) -> u32 {
     let bytes = name.as_bytes();
@@ -171,20 +178,21 @@ fn quick_hash(name: &str) -> u32 {
     (mixed >> 32) as u32
 }
 
-/// All shapes of a database.
+/// The shape dictionary of a database.
 pub(crate) struct Shapes {
     pages: Box<[OnceLock<Page>]>,
     count: AtomicUsize,
-    register: RwLock<Register>,
+    index: RwLock<ShapeIndex>,
     hasher: DefaultHashBuilder,
 }
 
+/// Index of the shapes by their names.
 #[derive(Default)]
-struct Register {
+struct ShapeIndex {
     by_names: HashTable<u16>,
     text_bytes: usize,
-    /// Hashes of shapes that were met once and not taken, each in the slot its hash says.
-    met_once: Vec<u64>,
+    /// Hashes of shapes that were seen and not added, a direct-mapped cache.
+    rejected: Vec<u64>,
 }
 
 impl Default for Shapes {
@@ -205,28 +213,28 @@ impl Shapes {
         Shapes {
             pages: (0..SHAPES_MAX / PAGE).map(|_| OnceLock::new()).collect(),
             count: AtomicUsize::new(0),
-            register: RwLock::default(),
+            index: RwLock::default(),
             hasher: DefaultHashBuilder::default(),
         }
     }
 
-    /// How many shapes are known: their numbers are 0 up to this.
+    /// The number of shapes; their numbers are 0 up to this, excluded.
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// How many bytes all their names have.
+    /// The bytes of the names of all shapes.
     pub(crate) fn text_bytes(&self) -> usize {
-        self.register.read().text_bytes
+        self.index.read().text_bytes
     }
 
-    /// The shape of this number, if it is known. Takes no lock.
+    /// The shape with this number, if there is one. Takes no lock.
     #[inline]
     pub(crate) fn get(&self, number: ShapeNumber) -> Option<&Shape> {
         self.pages.get(number.get() / PAGE)?.get()?.get(number.get() % PAGE)?.get()
     }
 
-    /// The shapes numbered `from` and above, in order: what is not yet written down.
+    /// The shapes numbered `from` and above, in order: those that are not yet persisted.
     pub(crate) fn since(&self, from: usize) -> impl Iterator<Item = (ShapeNumber, &Shape)> {
         (from..self.len()).filter_map(|number| {
             let number = ShapeNumber::new(number as u64)?;
@@ -234,7 +242,8 @@ impl Shapes {
         })
     }
 
-    /// The number of the shape with these names, which is new if need be; none if it is not taken (see the module's bounds).
+    /// The number of the shape with these names, which is added if needed; `None` if it is rejected (see the module's
+    /// limits).
     pub(crate) fn intern<'n, N>(&self, names: N) -> Option<ShapeNumber>
     where
         N: IntoIterator<Item = &'n str, IntoIter: ExactSizeIterator + Clone>,
@@ -244,55 +253,58 @@ impl Shapes {
             return None;
         }
         let hash = self.hash(names.clone());
-        if let Some(number) = self.find(&self.register.read(), hash, names.clone()) {
+        if let Some(number) = self.find(&self.index.read(), hash, names.clone()) {
             return Some(number);
         }
-        let mut register = self.register.write();
-        if let Some(number) = self.find(&register, hash, names.clone()) {
+        let mut index = self.index.write();
+        // Another thread may have added it between the two locks.
+        if let Some(number) = self.find(&index, hash, names.clone()) {
             return Some(number);
         }
         let text_bytes: usize = names.clone().map(str::len).sum();
         let number = ShapeNumber::new(self.len() as u64)?;
-        let takes = register.text_bytes + text_bytes <= TEXT_BYTES_MAX
-            && (number.get() < TAKEN_AT_SIGHT || register.met_before(hash))
-            && all_differ(names.clone());
-        takes.then(|| {
-            self.add(&mut register, hash, Shape::new(number, names));
+        let is_accepted = index.text_bytes + text_bytes <= TEXT_BYTES_MAX
+            && (number.get() < EAGER_SHAPES || index.was_rejected_before(hash))
+            && are_unique(names.clone());
+        is_accepted.then(|| {
+            self.add(&mut index, hash, Shape::new(number, names));
             number
         })
     }
 
-    /// Makes the shape of `number` known again, in the order of numbers, as it was written down.
+    /// Restores a persisted shape. Shapes are restored in ascending order of their numbers; restoring one twice is a
+    /// no-op.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if another shape has that number, these names have another number, a number
-    /// before it is missing, or a name is given twice.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if another shape has that number, these names have another number, a
+    /// smaller number is missing, or a name occurs twice.
     pub(crate) fn restore<'n, N>(&self, number: ShapeNumber, names: N) -> Result<()>
     where
         N: IntoIterator<Item = &'n str, IntoIter: ExactSizeIterator + Clone>,
     {
         let names = names.into_iter();
-        let mut register = self.register.write();
+        let mut index = self.index.write();
         let hash = self.hash(names.clone());
-        let known = self.len();
-        match self.find(&register, hash, names.clone()) {
+        let count = self.len();
+        match self.find(&index, hash, names.clone()) {
             Some(same) if same == number => Ok(()),
-            None if number.get() == known && names.len() <= NAMES_MAX && all_differ(names.clone()) => {
-                self.add(&mut register, hash, Shape::new(number, names));
+            None if number.get() == count && names.len() <= NAMES_MAX && are_unique(names.clone()) => {
+                self.add(&mut index, hash, Shape::new(number, names));
                 Ok(())
             }
-            _ => Err(Error::corrupt(format!("shape {} contradicts the {known} shapes known", number.get()))),
+            _ => Err(Error::corrupt(format!("shape {} contradicts the {count} shapes known", number.get()))),
         }
     }
 
-    /// Makes the shape of `number` known where others before it may be lost. What is so restored is only read.
-    pub(crate) fn restore_alone<'n, N>(&self, number: ShapeNumber, names: N)
+    /// Restores a shape during a salvage, in which shapes with smaller numbers may be lost. A dictionary filled this
+    /// way must only be read: its numbers may have gaps, and its shapes cannot be found by their names.
+    pub(crate) fn restore_sparse<'n, N>(&self, number: ShapeNumber, names: N)
     where
         N: IntoIterator<Item = &'n str, IntoIter: ExactSizeIterator + Clone>,
     {
         let names = names.into_iter();
-        if names.len() <= NAMES_MAX && all_differ(names.clone()) {
-            // The first is as good as the second: both are of the log.
+        if names.len() <= NAMES_MAX && are_unique(names.clone()) {
+            // If the number is set already, the first shape is kept: both come from the log.
             self.slot(number).set(Shape::new(number, names)).ok();
         }
     }
@@ -311,40 +323,43 @@ impl Shapes {
 
     fn find<'n>(
         &self,
-        register: &Register,
+        index: &ShapeIndex,
         hash: u64,
         names: impl ExactSizeIterator<Item = &'n str> + Clone,
     ) -> Option<ShapeNumber> {
-        let same = |&number: &u16| {
+        let matches = |&number: &u16| {
             self.get(ShapeNumber(number))
                 .is_some_and(|shape| shape.len() == names.len() && shape.names().eq(names.clone()))
         };
-        register.by_names.find(hash, same).map(|&number| ShapeNumber(number))
+        index.by_names.find(hash, matches).map(|&number| ShapeNumber(number))
     }
 
-    fn add(&self, register: &mut Register, hash: u64, shape: Shape) {
+    fn add(&self, index: &mut ShapeIndex, hash: u64, shape: Shape) {
         let number = shape.number;
-        debug_assert_eq!(number.get(), self.len(), "numbers are dense");
-        register.text_bytes += shape.text.len();
-        let fresh = self.slot(number).set(shape).is_ok();
-        debug_assert!(fresh, "a shape is set once, under the write lock");
-        let rehash = |&known: &u16| self.get(ShapeNumber(known)).map_or(0, |shape| self.hash(shape.names()));
-        register.by_names.insert_unique(hash, number.0, rehash);
+        assert_eq!(number.get(), self.len(), "shape numbers are dense");
+        debug_assert!(are_unique(shape.names()), "the names of a shape are unique");
+        debug_assert!(self.find(index, hash, shape.names()).is_none(), "no two shapes have the same names");
+        index.text_bytes += shape.text.len();
+        let is_new = self.slot(number).set(shape).is_ok();
+        assert!(is_new, "a shape never changes");
+        let rehash = |&number: &u16| self.get(ShapeNumber(number)).map_or(0, |shape| self.hash(shape.names()));
+        index.by_names.insert_unique(hash, number.0, rehash);
         self.count.store(number.get() + 1, Ordering::Release);
     }
 }
 
-impl Register {
-    fn met_before(&mut self, hash: u64) -> bool {
-        if self.met_once.is_empty() {
-            self.met_once = vec![0; REMEMBERED];
+impl ShapeIndex {
+    /// Whether a shape with this hash was rejected before; remembers the hash.
+    fn was_rejected_before(&mut self, hash: u64) -> bool {
+        if self.rejected.is_empty() {
+            self.rejected = vec![0; REJECTED_SLOTS];
         }
-        let slot = &mut self.met_once[hash as usize % REMEMBERED];
+        let slot = &mut self.rejected[hash as usize % REJECTED_SLOTS];
         std::mem::replace(slot, hash) == hash
     }
 }
 
-fn all_differ<'n>(names: impl Iterator<Item = &'n str>) -> bool {
+fn are_unique<'n>(names: impl Iterator<Item = &'n str>) -> bool {
     let mut seen = hashbrown::HashSet::new();
     names.into_iter().all(|name| seen.insert(name))
 }
@@ -354,11 +369,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shape_keeps_its_number_and_its_names() {
+    fn interning_is_idempotent_and_names_are_found() {
         let shapes = Shapes::new();
         let names: Vec<String> = (0..100).map(|i| format!("field{i}")).collect();
         for count in 0..100 {
-            let number = shapes.intern(names[..count].iter().map(String::as_str)).expect("room for it");
+            let number = shapes.intern(names[..count].iter().map(String::as_str)).expect("the dictionary is not full");
             assert_eq!(number.get(), count);
             assert_eq!(shapes.intern(names[..count].iter().map(String::as_str)), Some(number));
             let shape = shapes.get(number).expect("just interned");
@@ -372,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken() {
+    fn duplicate_or_too_many_names_are_rejected() {
         let shapes = Shapes::new();
         assert_eq!(shapes.intern(["a", "b", "a"]), None, "a name twice");
         let names: Vec<String> = (0..=NAMES_MAX).map(|i| i.to_string()).collect();
@@ -382,14 +397,14 @@ mod tests {
     }
 
     #[test]
-    fn maps_do_not_use_the_numbers_up() {
+    fn objects_used_as_maps_do_not_exhaust_the_numbers() {
         let shapes = Shapes::new();
         for i in 0..2 * SHAPES_MAX {
             shapes.intern([i.to_string().as_str()]);
         }
-        assert_eq!(shapes.len(), TAKEN_AT_SIGHT);
-        assert_eq!(shapes.intern(["name", "year"]), None, "at first sight");
-        assert!(shapes.intern(["name", "year"]).is_some(), "when it comes again");
+        assert_eq!(shapes.len(), EAGER_SHAPES);
+        assert_eq!(shapes.intern(["name", "year"]), None, "seen once");
+        assert!(shapes.intern(["name", "year"]).is_some(), "seen twice");
         for i in 0..2 * SHAPES_MAX {
             shapes.intern(["again", i.to_string().as_str()]);
             shapes.intern(["again", i.to_string().as_str()]);
@@ -400,14 +415,14 @@ mod tests {
     }
 
     #[test]
-    fn restoring_is_idempotent_and_finds_contradictions() {
+    fn restoring_is_idempotent_and_rejects_contradictions() {
         let (old, new) = (Shapes::new(), Shapes::new());
         for i in 0..300 {
             old.intern(["x", i.to_string().as_str()]);
         }
         for _ in 0..2 {
             for (number, shape) in old.since(0) {
-                new.restore(number, shape.names()).expect("as written down");
+                new.restore(number, shape.names()).expect("as persisted");
             }
         }
         assert_eq!(new.len(), 300);
@@ -421,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_agree() {
+    fn concurrent_threads_get_the_same_numbers() {
         let shapes = Shapes::new();
         let numbers: Vec<Vec<_>> = std::thread::scope(|scope| {
             let intern = || (0..500).map(|i| shapes.intern([format!("{}", i % 97).as_str()])).collect();
@@ -429,6 +444,6 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
         });
         assert_eq!(shapes.len(), 97);
-        assert!(numbers.iter().all(|of_thread| *of_thread == numbers[0]));
+        assert!(numbers.iter().all(|thread_numbers| *thread_numbers == numbers[0]));
     }
 }

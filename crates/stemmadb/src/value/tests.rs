@@ -1,4 +1,4 @@
-//! What holds of all values: nothing is lost by any of the ways they are written.
+//! Round-trip property tests over all kinds of values.
 
 use proptest::prelude::*;
 
@@ -7,13 +7,13 @@ use super::*;
 
 proptest! {
     #[test]
-    fn text_round_trips(value in document()) {
+    fn json_text_round_trips(value in document()) {
         prop_assert_eq!(&Value::parse(value.to_json()).expect("printed by us"), &value);
         prop_assert_eq!(&Value::parse(value.to_json_pretty()).expect("printed by us"), &value);
     }
 
     #[test]
-    fn canonical_bytes_are_equal_exactly_for_equal_values(a in value(), b in value()) {
+    fn canonical_bytes_are_equal_only_for_equal_values(a in value(), b in value()) {
         let bytes = |value: &Value| {
             let mut bytes = Vec::new();
             value.canonical(&mut bytes);
@@ -24,9 +24,9 @@ proptest! {
     }
 
     #[test]
-    fn serde_json_reads_what_we_print(value in document()) {
-        let theirs: serde_json::Value = serde_json::from_str(&value.to_json()).expect("it is JSON");
-        prop_assert_eq!(theirs.as_object().map(serde_json::Map::len), value.as_object().map(Object::len));
+    fn serde_json_parses_printed_values(value in document()) {
+        let parsed: serde_json::Value = serde_json::from_str(&value.to_json()).expect("printed JSON is valid");
+        prop_assert_eq!(parsed.as_object().map(serde_json::Map::len), value.as_object().map(Object::len));
     }
 }
 

@@ -8,12 +8,12 @@
 //! | `01`, slot, `03`, level, key of a row | the partial reduction from that row to the next one of that level |
 //!
 //! A slot holds one version of one view; its number is not reused while any of its rows remain. Keys are encoded by
-//! `value/collate`, numbers by `index::ordered`; both are self-delimiting.
+//! `value/collate`, numbers by `index::ordered_bytes`; both are self-delimiting.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::index::{DocumentNumber, ordered, take_ordered};
+use crate::index::{DocumentNumber, ordered_bytes, take_ordered};
 use crate::revision::Sequence;
 use crate::value::collate::key;
 use crate::value::{Object, Value};
@@ -41,7 +41,7 @@ pub(super) fn damaged(what: &str) -> Error {
 
 /// The tree key of a slot's record.
 pub(super) fn slot_record_key(slot: SlotNumber) -> Vec<u8> {
-    [&[SLOTS], ordered(slot.0).as_slice()].concat()
+    [&[SLOTS], ordered_bytes(slot.0).as_slice()].concat()
 }
 
 /// The range of the slots' records: from the first key, inclusive, to the second, exclusive.
@@ -55,7 +55,7 @@ pub(super) fn slot_of_record_key(key: &[u8]) -> Result<SlotNumber> {
 
 /// The prefix of all tree keys of a slot's contents.
 pub(super) fn slot_prefix(slot: SlotNumber) -> Vec<u8> {
-    [&[CONTENTS], ordered(slot.0).as_slice()].concat()
+    [&[CONTENTS], ordered_bytes(slot.0).as_slice()].concat()
 }
 
 /// The smallest byte string greater than all keys with this prefix; `None` if there is none.
@@ -92,7 +92,7 @@ pub(super) fn is_back_reference(local_key: &[u8]) -> bool {
 
 /// A row key: emitted key, document, and ordinal among the document's rows with that key.
 pub(super) fn row_key(key: &[u8], document: DocumentNumber, ordinal: u64) -> Vec<u8> {
-    [key, &ordered(document.0), &ordered(ordinal)].concat()
+    [key, &ordered_bytes(document.0), &ordered_bytes(ordinal)].concat()
 }
 
 /// A decoded row key.
@@ -114,7 +114,7 @@ impl<'a> RowKey<'a> {
 
 /// The key of a document's back reference within its slot.
 pub(super) fn local_back_reference_key(document: DocumentNumber) -> Vec<u8> {
-    [&[BACK_REFERENCES], ordered(document.0).as_slice()].concat()
+    [&[BACK_REFERENCES], ordered_bytes(document.0).as_slice()].concat()
 }
 
 /// Decodes the document from the key of its back reference.

@@ -15,7 +15,7 @@ use crate::document::Document;
 use crate::engine::Transaction;
 use crate::read::Snapshot;
 use crate::revision::Sequence;
-use crate::transact::{Attempt, Test};
+use crate::transact::{Attempt, ReadPredicate};
 
 /// Documents mapped per batch.
 const BATCH_COUNT: usize = 512;
@@ -29,7 +29,7 @@ pub trait ViewSession: sealed::Sealed {
 
     /// Records a read dependency on every document for which `is_read` returns true.
     #[doc(hidden)]
-    fn depend(&mut self, is_read: Test);
+    fn depend(&mut self, is_read: ReadPredicate);
 }
 
 impl ViewSession for Transaction<'_> {
@@ -37,7 +37,7 @@ impl ViewSession for Transaction<'_> {
         self
     }
 
-    fn depend(&mut self, _: Test) {}
+    fn depend(&mut self, _: ReadPredicate) {}
 }
 
 impl ViewSession for Attempt<'_> {
@@ -45,7 +45,7 @@ impl ViewSession for Attempt<'_> {
         Attempt::transaction(self)
     }
 
-    fn depend(&mut self, is_read: Test) {
+    fn depend(&mut self, is_read: ReadPredicate) {
         Attempt::depend(self, is_read);
     }
 }

@@ -264,7 +264,7 @@ fn a_dropped_index_leaves_nothing_and_its_name_is_free() {
         assert_eq!(db.indexes().list(), []);
         let snapshot = db.snapshot().unwrap();
         for entry in snapshot.paths().entries_since(1) {
-            if let crate::index::KeptStep::Index(_) = entry.step {
+            if let crate::index::OwnedStep::Index(_) = entry.step {
                 let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
                 let mut walk = snapshot.walk(entry.number, all.0, all.1, crate::tree::Direction::Ascending).unwrap();
                 assert!(walk.next_term().unwrap().is_none(), "rows of a dropped index are left");

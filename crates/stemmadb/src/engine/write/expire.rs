@@ -15,7 +15,7 @@ impl Transaction<'_> {
     /// As there.
     pub fn expire(&mut self, id: &str, time: Option<Duration>) -> Result<Option<Revision>> {
         let declared = self.base().declared();
-        let rule = declared.expiries().map(|(rule, _)| rule).find(|rule| rule.is_for(id));
+        let rule = declared.expiries().map(|(rule, _)| rule).find(|rule| rule.applies_to(id));
         let Some(path) = rule.map(|rule| rule.path.clone()) else {
             return Err(Error::invalid(format!("no expiration rule applies to document `{id}`"))
                 .with_hint("add one first: `expiration().add_rule` with the path of the time"));

@@ -1,9 +1,9 @@
-//! 65,536 bits and how many of them are set.
+//! Bitmap of 65,536 bits with its cardinality.
 
-use super::{Array, Form, Run, Runs};
+use super::{Array, Repr, Run, Runs, are_apart};
 
 pub(super) const WORDS: usize = 1024;
-/// As many bytes as the bits take.
+/// The size of the bits in bytes.
 pub(super) const BITMAP_BYTES: usize = WORDS * 8;
 
 #[derive(Clone)]
@@ -25,12 +25,14 @@ impl Bitmap {
         Bitmap { words: Box::new([0; WORDS]), len: 0 }
     }
 
-    /// The bits of ascending values.
+    /// The bitmap of strictly ascending values.
     pub(super) fn of_sorted(values: &[u16]) -> Self {
+        debug_assert!(values.is_sorted_by(|a, b| a < b), "the members of a container are strictly ascending");
         let mut bitmap = Self::new();
         let (mut at, mut word) = (0, 0);
         for &value in values {
-            // The word is kept in a register and stored each time, never read: neighbours don't wait for each other.
+            // The current word stays in a register and is stored every time but never loaded, so that consecutive
+            // iterations don't depend on each other through memory.
             let next = word_of(value);
             word = if next == at { word } else { 0 } | bit_of(value);
             at = next;
@@ -41,6 +43,7 @@ impl Bitmap {
     }
 
     pub(super) fn of_runs(runs: &[Run]) -> Self {
+        debug_assert!(are_apart(runs), "runs are ascending and not adjacent");
         let mut bitmap = Self::new();
         for run in runs {
             let (first, last) = (word_of(run.first), word_of(run.last));
@@ -57,7 +60,7 @@ impl Bitmap {
         bitmap
     }
 
-    /// The bits of these bytes: number `n` is bit `n % 8` of byte `n / 8`. Bytes beyond the bitmap are ignored.
+    /// Decodes a bitmap in which number `n` is bit `n % 8` of byte `n / 8`. Bytes beyond the bitmap are ignored.
     pub(super) fn of_bytes(bytes: &[u8]) -> Self {
         let mut bitmap = Self::new();
         let (whole, rest) = bytes.as_chunks::<8>();
@@ -73,7 +76,7 @@ impl Bitmap {
         bitmap
     }
 
-    /// What `operation` makes of two bitmaps, word by word.
+    /// Combines two bitmaps word by word.
     pub(super) fn combined(a: &Bitmap, b: &Bitmap, operation: impl Fn(u64, u64) -> u64) -> Self {
         let mut bitmap = Self::new();
         for (word, (a, b)) in bitmap.words.iter_mut().zip(a.words.iter().zip(b.words.iter())) {
@@ -83,13 +86,13 @@ impl Bitmap {
         bitmap
     }
 
-    /// Sets a bit; the count is wrong until [`Bitmap::count`].
+    /// Sets a bit without updating the cardinality, which is wrong until [`Bitmap::count`] is called.
     #[inline]
     pub(super) fn mark(&mut self, value: u16) {
         self.words[word_of(value)] |= bit_of(value);
     }
 
-    /// As [`Bitmap::mark`], all bits that are set in bytes laid out as for [`Bitmap::of_bytes`].
+    /// As [`Bitmap::mark`], for all bits that are set in bytes in the layout of [`Bitmap::of_bytes`].
     pub(super) fn mark_bytes(&mut self, bytes: &[u8]) {
         let (whole, rest) = bytes.as_chunks::<8>();
         for (word, bytes) in self.words.iter_mut().zip(whole) {
@@ -102,18 +105,18 @@ impl Bitmap {
         }
     }
 
-    /// As [`Bitmap::mark`], all members of another container.
-    pub(super) fn mark_all(&mut self, form: &Form) {
-        match form {
-            Form::Array(values) => values.iter().for_each(|&value| self.mark(value)),
-            Form::Bitmap(other) => {
+    /// As [`Bitmap::mark`], for all members of another container.
+    pub(super) fn mark_all(&mut self, members: &Repr) {
+        match members {
+            Repr::Array(values) => values.iter().for_each(|&value| self.mark(value)),
+            Repr::Bitmap(other) => {
                 self.words.iter_mut().zip(other.words.iter()).for_each(|(word, other)| *word |= other)
             }
-            Form::Runs(runs) => runs.iter().for_each(|&run| self.insert_run(run)),
+            Repr::Runs(runs) => runs.iter().for_each(|&run| self.insert_run(run)),
         }
     }
 
-    /// Counts the bits that are set.
+    /// Recomputes the cardinality.
     pub(super) fn count(&mut self) {
         self.len = self.words.iter().map(|word| word.count_ones()).sum();
     }
@@ -162,7 +165,7 @@ impl Bitmap {
         }
     }
 
-    /// Combines this with another bitmap, word by word.
+    /// Combines this bitmap with another one word by word, in place.
     pub(super) fn combine(&mut self, other: &Bitmap, operation: impl Fn(u64, u64) -> u64) {
         for (word, other) in self.words.iter_mut().zip(other.words.iter()) {
             *word = operation(*word, *other);
@@ -206,7 +209,7 @@ impl Bitmap {
         None
     }
 
-    /// How many runs its members form.
+    /// The number of runs that the members form.
     pub(super) fn run_count(&self) -> usize {
         let mut before = 0;
         let mut count = 0;
@@ -227,7 +230,7 @@ impl Bitmap {
         runs
     }
 
-    /// The first place at or after `at` whose bit is set in what `select` makes of its word.
+    /// The first position from `at` on whose bit is set after `select` is applied to its word.
     fn next_where(&self, at: u32, select: impl Fn(u64) -> u64) -> Option<u32> {
         let start = (at / 64) as usize;
         let first = select(*self.words.get(start)?) & u64::MAX << (at % 64);
@@ -239,14 +242,19 @@ impl Bitmap {
     }
 
     pub(super) fn to_array(&self) -> Array {
+        debug_assert_eq!(
+            self.words.iter().map(|word| word.count_ones()).sum::<u32>(),
+            self.len,
+            "a bitmap stores its cardinality"
+        );
         let mut values = Array::from_elem(0, self.len as usize);
-        let mut places = values.iter_mut();
+        let mut targets = values.iter_mut();
         for (at, &word) in self.words.iter().enumerate() {
             let mut word = word;
             while word != 0
-                && let Some(place) = places.next()
+                && let Some(target) = targets.next()
             {
-                *place = (at * 64) as u16 + word.trailing_zeros() as u16;
+                *target = (at * 64) as u16 + word.trailing_zeros() as u16;
                 word &= word - 1;
             }
         }

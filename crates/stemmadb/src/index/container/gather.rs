@@ -1,32 +1,32 @@
-//! One container of the members of many, which come in no order: what a range of values needs, in which a document may be twice.
+//! Union of many containers in any order, as a range query needs it. Members may occur several times.
 //!
-//! What comes is marked in a bitmap and counted once, at the end. Two cases are spared that: one container alone, which is kept
-//! as it came, and few members.
+//! Members are marked in a bitmap, which is counted once at the end. Two cases avoid the bitmap: a single container,
+//! which is returned unchanged, and a small number of members.
 
 use std::sync::Arc;
 
 use super::bitmap::Bitmap;
-use super::stored::{self, Stored};
-use super::{Container, Form, settled};
+use super::stored::{self, StoredRepr};
+use super::{Container, Repr, normalized};
 use crate::Result;
 
-/// So many members are collected before they are marked.
+/// The number of members that are buffered before they are marked in the bitmap.
 const PENDING_MAX: usize = 4096;
-/// A container of so few members is collected, not marked.
-const FEW: usize = 32;
+/// The members of a container of at most this size are buffered, not marked.
+const SMALL_MAX: usize = 32;
 
-/// Containers on their way into one.
+/// Accumulates the union of containers.
 #[derive(Default)]
-pub(crate) struct Gather {
-    /// The first container of many members, while there is no other.
+pub(crate) struct ContainerUnion {
+    /// The first large container, as long as it is the only one.
     first: Container,
     /// Members that are not in the bitmap yet.
     pending: Vec<u16>,
-    /// Its count is not kept.
+    /// The bitmap, whose cardinality is not maintained.
     marked: Option<Box<Bitmap>>,
 }
 
-impl Gather {
+impl ContainerUnion {
     /// Adds a member.
     pub(crate) fn add(&mut self, value: u16) {
         self.pending.push(value);
@@ -42,9 +42,9 @@ impl Gather {
     /// Adds the members of a container.
     pub(crate) fn add_container(&mut self, members: &Container) {
         match &members.0 {
-            Form::Array(values) if values.len() <= FEW => values.iter().for_each(|&value| self.add(value)),
+            Repr::Array(values) if values.len() <= SMALL_MAX => values.iter().for_each(|&value| self.add(value)),
             _ if self.is_first() => self.first = members.clone(),
-            form => self.bitmap().mark_all(form),
+            members => self.bitmap().mark_all(members),
         }
     }
 
@@ -53,16 +53,18 @@ impl Gather {
     /// # Errors
     /// `Corrupt` if these bytes are not one.
     pub(crate) fn add_stored(&mut self, bytes: &[u8]) -> Result<()> {
-        match stored::look(bytes)? {
-            Stored::One(value) => self.add(value),
-            Stored::Array(pairs) if pairs.len() <= FEW => stored::values(pairs).for_each(|value| self.add(value)),
+        match stored::parse(bytes)? {
+            StoredRepr::One(value) => self.add(value),
+            StoredRepr::Array(pairs) if pairs.len() <= SMALL_MAX => {
+                stored::values(pairs).for_each(|value| self.add(value))
+            }
             _ if self.is_first() => self.first = Container::decode(bytes)?,
-            Stored::Array(pairs) => {
+            StoredRepr::Array(pairs) => {
                 let bitmap = self.bitmap();
                 stored::values(pairs).for_each(|value| bitmap.mark(value));
             }
-            Stored::Bits(bits) => self.bitmap().mark_bytes(bits),
-            Stored::Runs => {
+            StoredRepr::Bits(bits) => self.bitmap().mark_bytes(bits),
+            StoredRepr::Runs => {
                 let runs = Container::decode(bytes)?;
                 self.bitmap().mark_all(&runs.0);
             }
@@ -70,7 +72,7 @@ impl Gather {
         Ok(())
     }
 
-    /// What was added.
+    /// Returns the union.
     pub(crate) fn finish(mut self) -> Container {
         let Some(mut bitmap) = self.marked else {
             self.first.or_with(&Container::from_unsorted(&mut self.pending));
@@ -78,7 +80,7 @@ impl Gather {
         };
         self.pending.iter().for_each(|&value| bitmap.mark(value));
         bitmap.count();
-        settled(Form::Bitmap(Arc::from(bitmap)))
+        normalized(Repr::Bitmap(Arc::from(bitmap)))
     }
 
     fn is_first(&self) -> bool {
@@ -106,8 +108,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_gathered_is_the_union(parts in prop::collection::vec((sets(), any::<bool>()), 0..8), singles: Vec<u16>) {
-            let mut gather = Gather::default();
+        fn result_is_the_union(parts in prop::collection::vec((sets(), any::<bool>()), 0..8), singles: Vec<u16>) {
+            let mut union = ContainerUnion::default();
             let mut expected: BTreeSet<u16> = singles.iter().copied().collect();
             for (members, is_stored) in parts {
                 let values: Vec<u16> = members.iter().copied().collect();
@@ -115,27 +117,27 @@ mod tests {
                 if is_stored && !values.is_empty() {
                     let mut bytes = Vec::new();
                     container.encode(&mut bytes);
-                    gather.add_stored(&bytes).unwrap();
+                    union.add_stored(&bytes).unwrap();
                 } else {
-                    gather.add_container(&container);
+                    union.add_container(&container);
                 }
                 expected.extend(members);
             }
-            singles.iter().for_each(|single| gather.add(*single));
-            let found = gather.finish();
+            singles.iter().for_each(|single| union.add(*single));
+            let found = union.finish();
             prop_assert_eq!(found.len() as usize, expected.len());
             prop_assert!(found.iter().eq(expected));
         }
     }
 
     #[test]
-    fn damaged_containers_are_refused() {
-        let mut gather = Gather::default();
+    fn damaged_containers_are_corrupt() {
+        let mut union = ContainerUnion::default();
         for _ in 0..3 {
             for damaged in [&[][..], &[1], &[1, 0, 2, 0, 1], &[1, 0, 2, 0], &[2, 0, 1, 0], &[3, 0, 0, 0], &[9, 9, 9]] {
-                assert!(gather.add_stored(damaged).is_err(), "{damaged:?}");
+                assert!(union.add_stored(damaged).is_err(), "{damaged:?}");
             }
-            gather.add_container(&Container::of_range(1, 900));
+            union.add_container(&Container::of_range(1, 900));
         }
     }
 }

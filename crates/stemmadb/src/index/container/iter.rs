@@ -1,33 +1,33 @@
-//! The members of a container in order, from both ends.
+//! Double-ended iterator over the members of a container.
 
 use std::ops::Range;
 use std::slice;
 
 use super::bitmap::WORDS;
-use super::{Form, Run};
+use super::{Repr, Run};
 
 /// Iterates over the members in ascending order; `rev()` descends.
 #[derive(Debug, Clone)]
-pub(crate) struct Iter<'a>(Members<'a>);
+pub(crate) struct Iter<'a>(ReprIter<'a>);
 
 #[derive(Debug, Clone)]
-enum Members<'a> {
+enum ReprIter<'a> {
     Array(slice::Iter<'a, u16>),
-    Bitmap(Bits<'a>),
-    Runs(Spans<'a>),
+    Bitmap(BitIter<'a>),
+    Runs(RunIter<'a>),
 }
 
 impl<'a> Iter<'a> {
-    pub(super) fn new(form: &'a Form, lowest: u16, highest: u16) -> Self {
-        Iter(match form {
-            Form::Array(values) => {
+    pub(super) fn new(members: &'a Repr, lowest: u16, highest: u16) -> Self {
+        Iter(match members {
+            Repr::Array(values) => {
                 let from = if lowest == 0 { 0 } else { values.partition_point(|&value| value < lowest) };
                 let to =
                     if highest == u16::MAX { values.len() } else { values.partition_point(|&value| value <= highest) };
-                Members::Array(values.get(from..to).unwrap_or_default().iter())
+                ReprIter::Array(values.get(from..to).unwrap_or_default().iter())
             }
-            Form::Bitmap(bitmap) => Members::Bitmap(Bits::new(bitmap.words(), lowest, highest)),
-            Form::Runs(runs) => Members::Runs(Spans::new(runs, lowest, highest)),
+            Repr::Bitmap(bitmap) => ReprIter::Bitmap(BitIter::new(bitmap.words(), lowest, highest)),
+            Repr::Runs(runs) => ReprIter::Runs(RunIter::new(runs, lowest, highest)),
         })
     }
 }
@@ -37,23 +37,23 @@ impl Iterator for Iter<'_> {
 
     fn next(&mut self) -> Option<u16> {
         match &mut self.0 {
-            Members::Array(values) => values.next().copied(),
-            Members::Bitmap(bits) => bits.next(),
-            Members::Runs(spans) => spans.next(),
+            ReprIter::Array(values) => values.next().copied(),
+            ReprIter::Bitmap(bits) => bits.next(),
+            ReprIter::Runs(spans) => spans.next(),
         }
     }
 
     fn fold<B, F: FnMut(B, u16) -> B>(self, start: B, mut step: F) -> B {
         match self.0 {
-            Members::Array(values) => values.fold(start, |folded, &value| step(folded, value)),
-            Members::Bitmap(mut bits) => {
+            ReprIter::Array(values) => values.fold(start, |folded, &value| step(folded, value)),
+            ReprIter::Bitmap(mut bits) => {
                 let mut folded = start;
                 while let Some(value) = bits.next() {
                     folded = step(folded, value);
                 }
                 folded
             }
-            Members::Runs(mut spans) => {
+            ReprIter::Runs(mut spans) => {
                 let mut folded = start;
                 while let Some(value) = spans.next() {
                     folded = step(folded, value);
@@ -67,17 +67,17 @@ impl Iterator for Iter<'_> {
 impl DoubleEndedIterator for Iter<'_> {
     fn next_back(&mut self) -> Option<u16> {
         match &mut self.0 {
-            Members::Array(values) => values.next_back().copied(),
-            Members::Bitmap(bits) => bits.next_back(),
-            Members::Runs(spans) => spans.next_back(),
+            ReprIter::Array(values) => values.next_back().copied(),
+            ReprIter::Bitmap(bits) => bits.next_back(),
+            ReprIter::Runs(spans) => spans.next_back(),
         }
     }
 }
 
-/// The set bits of a bitmap. While `front < back` both words hold what is left of theirs; when they are
-/// equal, `front_word` alone counts.
+/// Iterator over the set bits of a bitmap. While `front < back`, both words hold their remaining bits; when they are
+/// equal, only `front_word` counts.
 #[derive(Clone)]
-struct Bits<'a> {
+struct BitIter<'a> {
     words: &'a [u64; WORDS],
     front: usize,
     front_word: u64,
@@ -85,24 +85,24 @@ struct Bits<'a> {
     back_word: u64,
 }
 
-impl std::fmt::Debug for Bits<'_> {
+impl std::fmt::Debug for BitIter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "words {} to {}", self.front, self.back)
     }
 }
 
-impl<'a> Bits<'a> {
+impl<'a> BitIter<'a> {
     fn new(words: &'a [u64; WORDS], lowest: u16, highest: u16) -> Self {
         let (front, back) = (usize::from(lowest >> 6), usize::from(highest >> 6));
         if lowest > highest {
-            return Bits { words, front: 0, front_word: 0, back: 0, back_word: 0 };
+            return BitIter { words, front: 0, front_word: 0, back: 0, back_word: 0 };
         }
         let from = u64::MAX << (lowest & 63);
         let to = u64::MAX >> (63 - (highest & 63));
         if front == back {
-            return Bits { words, front, front_word: words[front] & from & to, back, back_word: 0 };
+            return BitIter { words, front, front_word: words[front] & from & to, back, back_word: 0 };
         }
-        Bits { words, front, front_word: words[front] & from, back, back_word: words[back] & to }
+        BitIter { words, front, front_word: words[front] & from, back, back_word: words[back] & to }
     }
 
     fn next(&mut self) -> Option<u16> {
@@ -137,9 +137,9 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// The members of runs: the rest of the first run, the runs between, the rest of the last.
+/// Iterator over the members of runs: the rest of the first run, the runs in between, and the rest of the last.
 #[derive(Debug, Clone)]
-struct Spans<'a> {
+struct RunIter<'a> {
     front: Range<u32>,
     between: slice::Iter<'a, Run>,
     back: Range<u32>,
@@ -149,14 +149,14 @@ fn span(run: &Run, lowest: u16, highest: u16) -> Range<u32> {
     u32::from(run.first.max(lowest))..u32::from(run.last.min(highest)) + 1
 }
 
-impl<'a> Spans<'a> {
+impl<'a> RunIter<'a> {
     fn new(runs: &'a [Run], lowest: u16, highest: u16) -> Self {
         let from = runs.partition_point(|run| run.last < lowest);
         let to = runs.partition_point(|run| run.first <= highest);
         match runs.get(from..to).unwrap_or_default() {
-            [] => Spans { front: 0..0, between: [].iter(), back: 0..0 },
-            [one] => Spans { front: span(one, lowest, highest), between: [].iter(), back: 0..0 },
-            [first, between @ .., last] => Spans {
+            [] => RunIter { front: 0..0, between: [].iter(), back: 0..0 },
+            [one] => RunIter { front: span(one, lowest, highest), between: [].iter(), back: 0..0 },
+            [first, between @ .., last] => RunIter {
                 front: span(first, lowest, highest),
                 between: between.iter(),
                 back: span(last, lowest, highest),

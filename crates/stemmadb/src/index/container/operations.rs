@@ -1,50 +1,53 @@
-//! And, or, and-not of two containers.
+//! Intersection, union and difference of two containers.
 //!
-//! Two arrays are merged, or searched if one is far shorter; an array and anything else is filtered where the result
-//! is within the array; a bitmap and anything else is combined word by word; runs and arrays are swept as intervals.
+//! Two arrays are merged, or searched if one is far shorter. An array and another representation are filtered if the
+//! result is a subset of the array. A bitmap and another representation are combined word by word. Runs and arrays are
+//! swept as sorted intervals.
 
 use std::sync::Arc;
 
 use super::bitmap::Bitmap;
-use super::{ARRAY_MAX, Array, Container, Form, RUNS_MAX, Run, Runs, runs_contain, settled};
+use super::{ARRAY_MAX, Array, Container, RUNS_MAX, Repr, Run, Runs, are_apart, normalized, runs_contain};
 
-/// An array this many times shorter than another is looked up in it, member by member.
+/// The members of an array this many times shorter than another one are found in it by binary search.
 const SEARCH_RATIO: usize = 32;
-/// An array this many times shorter is looked up in blocks of the other.
+/// The members of an array this many times shorter than another one are found in it block by block.
 const BLOCK_RATIO: usize = 4;
 const BLOCK: usize = 16;
-/// Longer arrays are not merged but marked in a bitmap.
+/// Longer arrays are marked in a bitmap instead of merged.
 const MERGED_MAX: usize = 512;
-/// A longer array is not swept as intervals but set bit by bit.
+/// The bits of a longer array are set one by one instead of swept as intervals.
 const SWEPT_MAX: usize = 256;
 
 impl Container {
-    /// The members of both.
+    /// The intersection.
     pub(crate) fn and(&self, other: &Container) -> Container {
         match (&self.0, &other.0) {
-            (Form::Array(a), Form::Array(b)) => Container(Form::Array(and_arrays(a, b))),
-            (Form::Array(a), Form::Bitmap(b)) | (Form::Bitmap(b), Form::Array(a)) => {
-                Container(Form::Array(filter(a, |value| b.contains(value))))
+            (Repr::Array(a), Repr::Array(b)) => Container(Repr::Array(and_arrays(a, b))),
+            (Repr::Array(a), Repr::Bitmap(b)) | (Repr::Bitmap(b), Repr::Array(a)) => {
+                Container(Repr::Array(filter(a, |value| b.contains(value))))
             }
-            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) if b.len() > a.len() => {
-                Container(Form::Array(filter(a, |value| runs_contain(b, value))))
+            (Repr::Array(a), Repr::Runs(b)) | (Repr::Runs(b), Repr::Array(a)) if b.len() > a.len() => {
+                Container(Repr::Array(filter(a, |value| runs_contain(b, value))))
             }
-            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) => {
+            (Repr::Array(a), Repr::Runs(b)) | (Repr::Runs(b), Repr::Array(a)) => {
                 let mut both = Array::new();
                 b.iter().for_each(|run| both.extend_from_slice(within(a, *run)));
-                Container(Form::Array(both))
+                Container(Repr::Array(both))
             }
-            (Form::Runs(a), Form::Runs(b)) => swept(a.iter().copied(), b.iter().copied(), |a, b| a && b),
-            (Form::Bitmap(a), Form::Bitmap(b)) => settled(Form::Bitmap(Arc::new(Bitmap::combined(a, b, |a, b| a & b)))),
-            (Form::Bitmap(a), Form::Runs(b)) | (Form::Runs(b), Form::Bitmap(a)) => {
+            (Repr::Runs(a), Repr::Runs(b)) => swept(a.iter().copied(), b.iter().copied(), |a, b| a && b),
+            (Repr::Bitmap(a), Repr::Bitmap(b)) => {
+                normalized(Repr::Bitmap(Arc::new(Bitmap::combined(a, b, |a, b| a & b))))
+            }
+            (Repr::Bitmap(a), Repr::Runs(b)) | (Repr::Runs(b), Repr::Bitmap(a)) => {
                 let mut bitmap = Arc::clone(a);
                 gaps(b).for_each(|gap| Arc::make_mut(&mut bitmap).remove_run(gap));
-                settled(Form::Bitmap(bitmap))
+                normalized(Repr::Bitmap(bitmap))
             }
         }
     }
 
-    /// The members of either.
+    /// The union.
     #[cfg(test)]
     pub(crate) fn or(&self, other: &Container) -> Container {
         let mut either = self.clone();
@@ -52,7 +55,7 @@ impl Container {
         either
     }
 
-    /// The members of this that are not in the other.
+    /// The members of this container that are not in the other.
     #[cfg(test)]
     pub(crate) fn and_not(&self, other: &Container) -> Container {
         let mut rest = self.clone();
@@ -62,57 +65,57 @@ impl Container {
 
     /// Adds the members of `other`.
     pub(crate) fn or_with(&mut self, other: &Container) {
-        let whole = match (&mut self.0, &other.0) {
-            (_, Form::Array(b)) if b.is_empty() => return,
-            (Form::Array(a), _) if a.is_empty() => other.0.clone(),
-            (Form::Array(a), Form::Array(b)) => or_arrays(a, b),
-            (Form::Bitmap(a), _) => {
+        let union = match (&mut self.0, &other.0) {
+            (_, Repr::Array(b)) if b.is_empty() => return,
+            (Repr::Array(a), _) if a.is_empty() => other.0.clone(),
+            (Repr::Array(a), Repr::Array(b)) => or_arrays(a, b),
+            (Repr::Bitmap(a), _) => {
                 or_into(Arc::make_mut(a), &other.0);
                 return;
             }
-            (a, Form::Bitmap(b)) => {
+            (a, Repr::Bitmap(b)) => {
                 let mut bitmap = Bitmap::clone(b);
                 or_into(&mut bitmap, a);
-                Form::Bitmap(Arc::new(bitmap))
+                Repr::Bitmap(Arc::new(bitmap))
             }
-            (Form::Array(a), Form::Runs(b)) => or_array_and_runs(a, b),
-            (Form::Runs(a), Form::Array(b)) => or_array_and_runs(b, a),
-            (Form::Runs(a), Form::Runs(b)) => sweep(a.iter().copied(), b.iter().copied(), |a, b| a || b),
+            (Repr::Array(a), Repr::Runs(b)) => or_array_and_runs(a, b),
+            (Repr::Runs(a), Repr::Array(b)) => or_array_and_runs(b, a),
+            (Repr::Runs(a), Repr::Runs(b)) => sweep(a.iter().copied(), b.iter().copied(), |a, b| a || b),
         };
-        self.0 = whole;
-        self.settle();
+        self.0 = union;
+        self.normalize();
     }
 
-    /// Takes out the members of `other`.
+    /// Removes the members of `other`.
     pub(crate) fn and_not_with(&mut self, other: &Container) {
         match (&mut self.0, &other.0) {
-            (_, Form::Array(b)) if b.is_empty() => return,
-            (Form::Array(a), Form::Array(b)) => *a = and_not_arrays(a, b),
-            (Form::Array(a), Form::Bitmap(b)) => *a = filter(a, |value| !b.contains(value)),
-            (Form::Array(a), Form::Runs(b)) => *a = filter(a, |value| !runs_contain(b, value)),
-            (Form::Bitmap(a), Form::Bitmap(b)) => match Arc::get_mut(a) {
+            (_, Repr::Array(b)) if b.is_empty() => return,
+            (Repr::Array(a), Repr::Array(b)) => *a = and_not_arrays(a, b),
+            (Repr::Array(a), Repr::Bitmap(b)) => *a = filter(a, |value| !b.contains(value)),
+            (Repr::Array(a), Repr::Runs(b)) => *a = filter(a, |value| !runs_contain(b, value)),
+            (Repr::Bitmap(a), Repr::Bitmap(b)) => match Arc::get_mut(a) {
                 Some(a) => a.combine(b, |a, b| a & !b),
                 None => *a = Arc::new(Bitmap::combined(a, b, |a, b| a & !b)),
             },
-            (Form::Bitmap(a), Form::Array(b)) => {
+            (Repr::Bitmap(a), Repr::Array(b)) => {
                 let bitmap = Arc::make_mut(a);
                 b.iter().for_each(|&value| bitmap.remove(value));
             }
-            (Form::Bitmap(a), Form::Runs(b)) => {
+            (Repr::Bitmap(a), Repr::Runs(b)) => {
                 let bitmap = Arc::make_mut(a);
                 b.iter().for_each(|&run| bitmap.remove_run(run));
             }
-            (Form::Runs(a), Form::Array(b)) if b.len() > SWEPT_MAX => {
+            (Repr::Runs(a), Repr::Array(b)) if b.len() > SWEPT_MAX => {
                 let (a, b) = (Bitmap::of_runs(a), Bitmap::of_sorted(b));
-                self.0 = Form::Bitmap(Arc::new(Bitmap::combined(&a, &b, |a, b| a & !b)));
+                self.0 = Repr::Bitmap(Arc::new(Bitmap::combined(&a, &b, |a, b| a & !b)));
             }
-            (Form::Runs(a), Form::Array(b)) => self.0 = sweep(a.iter().copied(), units(b), |a, b| a && !b),
-            (Form::Runs(a), Form::Runs(b)) => self.0 = sweep(a.iter().copied(), b.iter().copied(), |a, b| a && !b),
-            (Form::Runs(a), Form::Bitmap(b)) => {
-                self.0 = Form::Bitmap(Arc::new(Bitmap::combined(&Bitmap::of_runs(a), b, |a, b| a & !b)));
+            (Repr::Runs(a), Repr::Array(b)) => self.0 = sweep(a.iter().copied(), units(b), |a, b| a && !b),
+            (Repr::Runs(a), Repr::Runs(b)) => self.0 = sweep(a.iter().copied(), b.iter().copied(), |a, b| a && !b),
+            (Repr::Runs(a), Repr::Bitmap(b)) => {
+                self.0 = Repr::Bitmap(Arc::new(Bitmap::combined(&Bitmap::of_runs(a), b, |a, b| a & !b)));
             }
         }
-        self.settle();
+        self.normalize();
     }
 
     /// Keeps only the members of `other`.
@@ -120,21 +123,21 @@ impl Container {
         *self = self.and(other);
     }
 
-    /// How many members both have, without making the set.
+    /// The cardinality of the intersection, without building it.
     pub(crate) fn and_len(&self, other: &Container) -> u32 {
         match (&self.0, &other.0) {
-            (Form::Bitmap(a), Form::Bitmap(b)) => a.and_len(b),
-            (Form::Array(a), Form::Array(b)) if a.len() > MERGED_MAX && b.len() > MERGED_MAX => {
+            (Repr::Bitmap(a), Repr::Bitmap(b)) => a.and_len(b),
+            (Repr::Array(a), Repr::Array(b)) if a.len() > MERGED_MAX && b.len() > MERGED_MAX => {
                 let bits = Bitmap::of_sorted(b);
                 a.iter().map(|&value| u32::from(bits.contains(value))).sum()
             }
-            (Form::Array(a), Form::Bitmap(b)) | (Form::Bitmap(b), Form::Array(a)) => {
+            (Repr::Array(a), Repr::Bitmap(b)) | (Repr::Bitmap(b), Repr::Array(a)) => {
                 a.iter().map(|&value| u32::from(b.contains(value))).sum()
             }
-            (Form::Array(a), Form::Runs(b)) | (Form::Runs(b), Form::Array(a)) if b.len() <= a.len() => {
+            (Repr::Array(a), Repr::Runs(b)) | (Repr::Runs(b), Repr::Array(a)) if b.len() <= a.len() => {
                 b.iter().map(|run| within(a, *run).len() as u32).sum()
             }
-            (Form::Bitmap(a), Form::Runs(b)) | (Form::Runs(b), Form::Bitmap(a)) if b.len() <= 8 => {
+            (Repr::Bitmap(a), Repr::Runs(b)) | (Repr::Runs(b), Repr::Bitmap(a)) if b.len() <= 8 => {
                 b.iter().map(|run| a.rank(run.last) + u32::from(a.contains(run.last)) - a.rank(run.first)).sum()
             }
             _ => self.and(other).len(),
@@ -142,28 +145,29 @@ impl Container {
     }
 }
 
-/// The members of an array that lie in a run.
+/// The members of an array that are in a run.
 fn within(array: &[u16], run: Run) -> &[u16] {
     let first = array.partition_point(|value| *value < run.first);
     let count = array[first..].partition_point(|value| *value <= run.last);
     &array[first..first + count]
 }
 
-fn or_into(bitmap: &mut Bitmap, form: &Form) {
-    match form {
-        Form::Array(values) => values.iter().for_each(|&value| bitmap.insert(value)),
-        Form::Bitmap(other) => bitmap.combine(other, |a, b| a | b),
-        Form::Runs(runs) => runs.iter().for_each(|&run| bitmap.insert_run(run)),
+fn or_into(bitmap: &mut Bitmap, members: &Repr) {
+    match members {
+        Repr::Array(values) => values.iter().for_each(|&value| bitmap.insert(value)),
+        Repr::Bitmap(other) => bitmap.combine(other, |a, b| a | b),
+        Repr::Runs(runs) => runs.iter().for_each(|&run| bitmap.insert_run(run)),
     }
 }
 
-/// Written always, counted if kept: no branch to mispredict.
+/// Keeps the values for which `keep` returns true. Every value is written, and the position advances only if it is
+/// kept, so that there is no branch to mispredict.
 fn filter(values: &[u16], mut keep: impl FnMut(u16) -> bool) -> Array {
     let mut kept = Array::from_elem(0, values.len());
-    let places = &mut kept[..];
+    let targets = &mut kept[..];
     let mut count = 0;
     for &value in values {
-        places[count] = value;
+        targets[count] = value;
         count += usize::from(keep(value));
     }
     kept.truncate(count);
@@ -185,7 +189,7 @@ fn and_arrays(a: &[u16], b: &[u16]) -> Array {
             while rest.get(BLOCK - 1).is_some_and(|last| *last < value) {
                 rest = &rest[BLOCK..];
             }
-            // All of them, so that they are compared at once.
+            // Compare without early exit, so that the loop is vectorized.
             rest[..rest.len().min(BLOCK)].iter().fold(false, |found, member| found | (*member == value))
         });
     }
@@ -224,10 +228,10 @@ fn and_not_arrays(a: &[u16], b: &[u16]) -> Array {
     })
 }
 
-fn or_arrays(a: &[u16], b: &[u16]) -> Form {
+fn or_arrays(a: &[u16], b: &[u16]) -> Repr {
     if a.len() + b.len() > 2 * MERGED_MAX {
         let bits = Bitmap::combined(&Bitmap::of_sorted(a), &Bitmap::of_sorted(b), |a, b| a | b);
-        return Form::Bitmap(Arc::new(bits));
+        return Repr::Bitmap(Arc::new(bits));
     }
     let mut either = Array::with_capacity(a.len() + b.len());
     let (mut i, mut j) = (0, 0);
@@ -238,22 +242,22 @@ fn or_arrays(a: &[u16], b: &[u16]) -> Form {
     }
     either.extend_from_slice(&a[i..]);
     either.extend_from_slice(&b[j..]);
-    Form::Array(either)
+    Repr::Array(either)
 }
 
-fn or_array_and_runs(a: &[u16], b: &[Run]) -> Form {
+fn or_array_and_runs(a: &[u16], b: &[Run]) -> Repr {
     if a.len() <= SWEPT_MAX {
         return sweep(units(a), b.iter().copied(), |a, b| a || b);
     }
     let bits = Bitmap::combined(&Bitmap::of_sorted(a), &Bitmap::of_runs(b), |a, b| a | b);
-    Form::Bitmap(Arc::new(bits))
+    Repr::Bitmap(Arc::new(bits))
 }
 
 fn units(values: &[u16]) -> impl Iterator<Item = Run> {
     values.iter().map(|&value| Run { first: value, last: value })
 }
 
-/// The runs of what is not in `runs`.
+/// The complement of `runs`.
 fn gaps(runs: &[Run]) -> impl Iterator<Item = Run> {
     let starts = std::iter::once(0).chain(runs.iter().map(|run| u32::from(run.last) + 1));
     let ends = runs.iter().map(|run| u32::from(run.first)).chain([1 << 16]);
@@ -264,12 +268,12 @@ fn gaps(runs: &[Run]) -> impl Iterator<Item = Run> {
 }
 
 fn swept(a: impl Iterator<Item = Run>, b: impl Iterator<Item = Run>, keep: impl Fn(bool, bool) -> bool) -> Container {
-    settled(sweep(a, b, keep))
+    normalized(sweep(a, b, keep))
 }
 
-/// Walks two lists of ascending intervals and keeps the stretches where `keep` says so of (in a, in b).
-fn sweep(a: impl Iterator<Item = Run>, b: impl Iterator<Item = Run>, keep: impl Fn(bool, bool) -> bool) -> Form {
-    let (mut a, mut b) = (Edges::of(a), Edges::of(b));
+/// Sweeps two lists of ascending intervals and keeps the stretches for which `keep(in a, in b)` returns true.
+fn sweep(a: impl Iterator<Item = Run>, b: impl Iterator<Item = Run>, keep: impl Fn(bool, bool) -> bool) -> Repr {
+    let (mut a, mut b) = (IntervalEdges::new(a), IntervalEdges::new(b));
     let mut kept = Runs::new();
     let mut at = 0;
     while at <= u32::from(u16::MAX) {
@@ -284,19 +288,19 @@ fn sweep(a: impl Iterator<Item = Run>, b: impl Iterator<Item = Run>, keep: impl 
     smallest(kept)
 }
 
-/// Where one list of intervals begins or ends next.
-struct Edges<I> {
+/// Iterates over the starts and ends of a list of intervals.
+struct IntervalEdges<I> {
     runs: I,
     inside: bool,
     next: u32,
     end: u32,
 }
 
-impl<I: Iterator<Item = Run>> Edges<I> {
+impl<I: Iterator<Item = Run>> IntervalEdges<I> {
     const BEYOND: u32 = 1 << 16;
 
-    fn of(runs: I) -> Self {
-        let mut edges = Edges { runs, inside: false, next: Self::BEYOND, end: Self::BEYOND };
+    fn new(runs: I) -> Self {
+        let mut edges = IntervalEdges { runs, inside: false, next: Self::BEYOND, end: Self::BEYOND };
         edges.find_next();
         edges
     }
@@ -308,7 +312,7 @@ impl<I: Iterator<Item = Run>> Edges<I> {
         }
     }
 
-    /// Crosses the edges at `at`: neighbouring intervals may end and begin in the same place.
+    /// Crosses the edges at `at`: one interval may end where the next begins.
     fn pass(&mut self, at: u32) {
         while self.next == at && at < Self::BEYOND {
             if self.inside {
@@ -329,11 +333,12 @@ fn push_run(runs: &mut Runs, first: u32, last: u32) {
     }
 }
 
-/// Runs, or the array of their members if that is smaller.
-fn smallest(runs: Runs) -> Form {
+/// The smallest representation of runs.
+fn smallest(runs: Runs) -> Repr {
+    debug_assert!(are_apart(&runs), "runs are ascending and not adjacent");
     let count: usize = runs.iter().map(|run| run.len() as usize).sum();
     if count <= ARRAY_MAX && count <= 2 * runs.len() {
-        return Form::Array(runs.iter().flat_map(|run| run.first..=run.last).collect());
+        return Repr::Array(runs.iter().flat_map(|run| run.first..=run.last).collect());
     }
-    if runs.len() > RUNS_MAX { Form::Bitmap(Arc::new(Bitmap::of_runs(&runs))) } else { Form::Runs(runs) }
+    if runs.len() > RUNS_MAX { Repr::Bitmap(Arc::new(Bitmap::of_runs(&runs))) } else { Repr::Runs(runs) }
 }

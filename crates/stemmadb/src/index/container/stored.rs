@@ -1,4 +1,4 @@
-//! The stored form of a container: the smallest of four.
+//! Stored form of a container: the smallest of four encodings.
 //!
 //! ```text
 //! 2 bytes            the one member, big-endian
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::bitmap::{BITMAP_BYTES, Bitmap};
-use super::{ARRAY_MAX, Array, Container, Form, Run, Runs, settled};
+use super::{ARRAY_MAX, Array, Container, Repr, Run, Runs, are_apart, normalized};
 use crate::{Error, Result};
 
 const ARRAY: u8 = 1;
@@ -18,33 +18,33 @@ const RUNS: u8 = 2;
 const BITS: u8 = 3;
 const BITS_BYTES_MIN: usize = 2;
 
-/// A stored container, checked as far as its form has rules.
-pub(super) enum Stored<'a> {
+/// A stored container whose encoding was validated, except for runs.
+pub(super) enum StoredRepr<'a> {
     One(u16),
     Array(&'a [[u8; 2]]),
     Bits(&'a [u8]),
-    /// Checked when they are decoded.
+    /// Runs, which are validated when they are decoded.
     Runs,
 }
 
-/// What these bytes are.
-pub(super) fn look(bytes: &[u8]) -> Result<Stored<'_>> {
+/// Validates a stored container and returns its encoding.
+pub(super) fn parse(bytes: &[u8]) -> Result<StoredRepr<'_>> {
     match bytes {
-        &[high, low] => Ok(Stored::One(u16::from_be_bytes([high, low]))),
+        &[high, low] => Ok(StoredRepr::One(u16::from_be_bytes([high, low]))),
         [ARRAY, rest @ ..] => {
             let (pairs, []) = rest.as_chunks::<2>() else { return Err(damaged()) };
-            // Without early exit, so that the compiler compares many at once.
+            // Compare without early exit, so that the loop is vectorized.
             let ascends = |(a, b): (&[u8; 2], &[u8; 2])| u16::from_be_bytes(*a) < u16::from_be_bytes(*b);
             let is_ascending = || pairs.iter().zip(&pairs[1..]).fold(true, |sorted, pair| sorted & ascends(pair));
             if pairs.is_empty() || pairs.len() > ARRAY_MAX || !is_ascending() {
                 return Err(damaged());
             }
-            Ok(Stored::Array(pairs))
+            Ok(StoredRepr::Array(pairs))
         }
-        [RUNS, ..] => Ok(Stored::Runs),
+        [RUNS, ..] => Ok(StoredRepr::Runs),
         [BITS, rest @ ..] => {
             check_bits(rest)?;
-            Ok(Stored::Bits(rest))
+            Ok(StoredRepr::Bits(rest))
         }
         _ => Err(damaged()),
     }
@@ -56,37 +56,43 @@ pub(super) fn values(pairs: &[[u8; 2]]) -> impl Iterator<Item = u16> {
 }
 
 impl Container {
-    /// Appends the stored form. The container must not be empty: what has no members is not stored.
+    /// Appends the stored form. The container must not be empty: empty containers are not stored.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         debug_assert!(!self.is_empty(), "an empty container is not stored");
+        let start = out.len();
         match &self.0 {
-            Form::Array(values) => encode_sorted(values, out),
-            Form::Bitmap(bitmap) => encode_bitmap(bitmap, out),
-            Form::Runs(runs) => encode_runs(runs, out),
+            Repr::Array(values) => encode_sorted(values, out),
+            Repr::Bitmap(bitmap) => encode_bitmap(bitmap, out),
+            Repr::Runs(runs) => encode_runs(runs, out),
         }
+        debug_assert_eq!(
+            Container::stored_len(&out[start..]).ok(),
+            Some(self.len()),
+            "the stored form of a container has its cardinality"
+        );
     }
 
-    /// The container in its stored form.
+    /// Decodes the stored form.
     ///
     /// # Errors
-    /// `Corrupt` if these bytes are not one.
+    /// `Corrupt` if the bytes are not a container.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Container> {
-        Ok(match look(bytes)? {
-            Stored::One(value) => Container::of_one(value),
-            Stored::Array(pairs) => {
+        Ok(match parse(bytes)? {
+            StoredRepr::One(value) => Container::of_one(value),
+            StoredRepr::Array(pairs) => {
                 let mut array = Array::from_elem(0, pairs.len());
-                array.iter_mut().zip(values(pairs)).for_each(|(place, value)| *place = value);
-                Container(Form::Array(array))
+                array.iter_mut().zip(values(pairs)).for_each(|(target, value)| *target = value);
+                Container(Repr::Array(array))
             }
-            Stored::Runs => settled(Form::Runs(take_runs(&bytes[1..])?)),
-            Stored::Bits(bits) => settled(Form::Bitmap(Arc::new(Bitmap::of_bytes(bits)))),
+            StoredRepr::Runs => normalized(Repr::Runs(take_runs(&bytes[1..])?)),
+            StoredRepr::Bits(bits) => normalized(Repr::Bitmap(Arc::new(Bitmap::of_bytes(bits)))),
         })
     }
 
-    /// How many members a stored container has, without making it.
+    /// The cardinality of a stored container, without decoding it.
     ///
     /// # Errors
-    /// `Corrupt` if these bytes can't be a container.
+    /// `Corrupt` if the bytes can't be a container.
     pub(crate) fn stored_len(bytes: &[u8]) -> Result<u32> {
         match bytes {
             [_, _] => Ok(1),
@@ -102,8 +108,9 @@ impl Container {
         }
     }
 
-    /// Appends to `out` the stored container `stored` (none: empty) without `removes` and with `adds`, both strictly
-    /// ascending, and returns how many members it has. Appends nothing if that is 0.
+    /// Removes `removes` from and adds `adds` to the stored container `stored` (`None`: empty), appends the stored form
+    /// of the result to `out`, and returns its cardinality. Appends nothing if that is 0. Both lists must be strictly
+    /// ascending.
     ///
     /// # Errors
     /// `Corrupt` if `stored` is not a container.
@@ -139,14 +146,13 @@ fn take_runs(bytes: &[u8]) -> Result<Runs> {
     let (quads, []) = bytes.as_chunks::<4>() else { return Err(damaged()) };
     let run = |&[a, b, c, d]: &[u8; 4]| Run { first: u16::from_be_bytes([a, b]), last: u16::from_be_bytes([c, d]) };
     let runs: Runs = quads.iter().map(run).collect();
-    let apart = |a: &Run, b: &Run| u32::from(a.last) + 1 < u32::from(b.first);
-    let is_sound = !runs.is_empty() && runs.iter().all(|run| run.first <= run.last) && runs.is_sorted_by(apart);
-    if is_sound { Ok(runs) } else { Err(damaged()) }
+    let is_valid = !runs.is_empty() && runs.iter().all(|run| run.first <= run.last) && are_apart(&runs);
+    if is_valid { Ok(runs) } else { Err(damaged()) }
 }
 
 fn check_bits(bytes: &[u8]) -> Result<()> {
-    let is_sound = (BITS_BYTES_MIN..=BITMAP_BYTES).contains(&bytes.len()) && bytes.iter().any(|&byte| byte != 0);
-    if is_sound { Ok(()) } else { Err(damaged()) }
+    let is_valid = (BITS_BYTES_MIN..=BITMAP_BYTES).contains(&bytes.len()) && bytes.iter().any(|&byte| byte != 0);
+    if is_valid { Ok(()) } else { Err(damaged()) }
 }
 
 fn bits_bytes(last: u16) -> usize {
@@ -155,7 +161,9 @@ fn bits_bytes(last: u16) -> usize {
 
 /// Appends the stored form of strictly ascending values, at least one and at most [`ARRAY_MAX`].
 fn encode_sorted(values: &[u16], out: &mut Vec<u8>) {
-    let [first, .., last] = *values else {
+    debug_assert!((1..=ARRAY_MAX).contains(&values.len()), "a stored array has 1 to ARRAY_MAX members");
+    debug_assert!(values.is_sorted_by(|a, b| a < b), "the members of a stored container are strictly ascending");
+    let [_, .., last] = *values else {
         values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
         return;
     };
@@ -174,7 +182,6 @@ fn encode_sorted(values: &[u16], out: &mut Vec<u8>) {
         }
         return;
     }
-    debug_assert!(first < last, "strictly ascending");
     out.push(ARRAY);
     let start = out.len();
     out.resize(start + 2 * values.len(), 0);
@@ -194,7 +201,7 @@ fn put_run(run: Run, out: &mut Vec<u8>) {
 
 fn encode_bitmap(bitmap: &Bitmap, out: &mut Vec<u8>) {
     let Some(last) = bitmap.last() else { return };
-    // A bitmap has too many members for an array.
+    // The caller excludes the array encoding: it would be larger than this one.
     if 4 * bitmap.run_count() < bits_bytes(last) {
         out.push(RUNS);
         return bitmap.to_runs().into_iter().for_each(|run| put_run(run, out));

@@ -1,4 +1,4 @@
-//! Containers against `BTreeSet<u16>`.
+//! Model tests of containers against `BTreeSet<u16>`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::*;
 
 type Model = BTreeSet<u16>;
 
-/// Sets of every form: scattered, dense, in runs, near the ends.
+/// Sets that lead to every representation: scattered, dense, in runs, near the ends.
 pub(crate) fn sets() -> impl Strategy<Value = Model> {
     let scattered = prop::collection::btree_set(any::<u16>(), 0..40);
     let near = prop::collection::btree_set(0..64u16, 0..40);
@@ -26,20 +26,20 @@ fn of(model: &Model) -> Container {
     Container::from_sorted(&values)
 }
 
-/// The same set in every form that its stored form can lead to.
-fn forms(model: &Model) -> Vec<Container> {
+/// The same set in every representation that storing it can lead to.
+fn representations(model: &Model) -> Vec<Container> {
     let container = of(model);
-    let mut forms = vec![container.clone()];
+    let mut all = vec![container.clone()];
     if !model.is_empty() {
-        forms.push(stored(&container));
+        all.push(stored(&container));
         let values: Vec<u16> = model.iter().copied().collect();
         let runs: Runs =
             values.chunk_by(|a, b| b - a == 1).map(|run| Run { first: run[0], last: run[run.len() - 1] }).collect();
         if runs.len() <= RUNS_MAX {
-            forms.push(Container(Form::Runs(runs)));
+            all.push(Container(Repr::Runs(runs)));
         }
     }
-    forms
+    all
 }
 
 fn stored(container: &Container) -> Container {
@@ -53,14 +53,14 @@ fn check(container: &Container, model: &Model) {
     assert_eq!(container.len() as usize, model.len());
     assert!(container.iter().eq(model.iter().copied()), "{container:?}");
     match &container.0 {
-        Form::Array(values) => assert!(values.len() <= ARRAY_MAX),
-        Form::Bitmap(bitmap) => assert!(bitmap.len() as usize > ARRAY_MAX),
-        Form::Runs(runs) => assert!((1..=RUNS_MAX).contains(&runs.len())),
+        Repr::Array(values) => assert!(values.len() <= ARRAY_MAX),
+        Repr::Bitmap(bitmap) => assert!(bitmap.len() as usize > ARRAY_MAX),
+        Repr::Runs(runs) => assert!((1..=RUNS_MAX).contains(&runs.len())),
     }
 }
 
 #[test]
-fn the_smallest_form_is_stored() {
+fn the_smallest_encoding_is_stored() {
     let size = |container: &Container| {
         let mut out = Vec::new();
         container.encode(&mut out);
@@ -78,7 +78,7 @@ fn the_smallest_form_is_stored() {
 }
 
 #[test]
-fn damaged_bytes_are_refused() {
+fn damaged_bytes_are_corrupt() {
     let bad: [&[u8]; 12] = [
         &[],
         &[1],
@@ -100,10 +100,10 @@ fn damaged_bytes_are_refused() {
 
 proptest! {
     #[test]
-    fn algebra_is_the_model_s(a in sets(), b in sets()) {
-        for x in forms(&a) {
+    fn set_operations_match_the_model(a in sets(), b in sets()) {
+        for x in representations(&a) {
             check(&stored_or_empty(&x), &a);
-            for y in forms(&b) {
+            for y in representations(&b) {
                 check(&x.and(&y), &(&a & &b));
                 check(&x.or(&y), &(&a | &b));
                 check(&x.and_not(&y), &(&a - &b));
@@ -117,11 +117,14 @@ proptest! {
     }
 
     #[test]
-    fn changes_are_the_model_s(a in sets(), changes in prop::collection::vec((any::<bool>(), any::<u16>()), 0..60)) {
-        for mut container in forms(&a) {
+    fn single_changes_match_the_model(
+        a in sets(),
+        changes in prop::collection::vec((any::<bool>(), any::<u16>()), 0..60),
+    ) {
+        for mut container in representations(&a) {
             let mut model = a.clone();
             for &(adds, value) in &changes {
-                // Half of the changes are beside a member, where runs touch.
+                // Half of the changes are next to a member, where runs grow and merge.
                 let near = model.range(value..).next().map_or(value, |member| member.wrapping_sub(1 - (value & 1)));
                 for value in [value, near] {
                     if adds {
@@ -136,11 +139,11 @@ proptest! {
     }
 
     #[test]
-    fn batches_are_the_model_s(a in sets(), adds in sets(), removes in sets()) {
+    fn batches_match_the_model(a in sets(), adds in sets(), removes in sets()) {
         let expected = &(&a - &removes) | &adds;
         let sorted = |model: &Model| model.iter().copied().collect::<Vec<_>>();
         let (adds, removes) = (sorted(&adds), sorted(&removes));
-        for container in forms(&a) {
+        for container in representations(&a) {
             let mut out = Vec::new();
             if !container.is_empty() {
                 container.encode(&mut out);
@@ -159,9 +162,9 @@ proptest! {
     }
 
     #[test]
-    fn walks_are_the_model_s(a in sets(), from: u16, to: u16, turns: Vec<bool>) {
+    fn iterators_match_the_model(a in sets(), from: u16, to: u16, turns: Vec<bool>) {
         let (from, to) = (from.min(to), from.max(to));
-        for container in forms(&a) {
+        for container in representations(&a) {
             prop_assert!(container.range(from, to).eq(a.range(from..=to).copied()));
             prop_assert!(container.range(from, to).rev().eq(a.range(from..=to).rev().copied()));
             prop_assert_eq!(container.range(to, from).count() as u16, u16::from(from == to && a.contains(&from)));

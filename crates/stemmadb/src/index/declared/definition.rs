@@ -1,21 +1,22 @@
-//! What an index is declared to be.
+//! Definitions of declared indexes: the public builder, validation, and the stored form.
 
 use std::fmt;
 
-use super::super::expiry::Rule;
+use super::super::expiry::ExpirationRule;
 use crate::value::collate::Language;
 use crate::value::{Object, Path, Value};
 use crate::{Error, Result};
 
-/// How many paths an index may have.
+/// The maximum number of paths of an index.
 const PATHS_MAX: usize = 16;
-/// How long a name may be, in bytes.
+/// The maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// An index to declare: on one path or several, each ascending or descending.
+/// A secondary index to declare, on one or more paths, each ascending or descending.
 ///
-/// Every path is indexed already, for equality, ranges, membership and order. An index is declared to make values *unique*, to have rows
-/// in an order of *several paths* without sorting them, or in the order of a *language*.
+/// Every path is indexed without declaration, for equality, ranges, membership and order. Declare an index for a
+/// *unique* constraint, to read rows in the order of *several paths* without sorting, or for the collation of a
+/// *language*.
 ///
 /// ```
 /// # use stemmadb::{Database, Index};
@@ -32,8 +33,8 @@ pub struct Index {
     paths: Vec<IndexPath>,
     name: Option<String>,
     is_unique: bool,
-    /// What was wrong where the index was described; told when it is used.
-    problem: Option<std::sync::Arc<Error>>,
+    /// The first error of the builder, returned when the index is declared.
+    error: Option<std::sync::Arc<Error>>,
 }
 
 /// One path of an index.
@@ -44,90 +45,93 @@ pub struct IndexPath {
     pub(crate) language: Option<Language>,
 }
 
-/// An index as it was declared, with a number that no other index of the database ever has.
+/// A validated index definition, with a number that no other index of the database ever has.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Definition {
+pub(crate) struct IndexDefinition {
     pub(crate) number: u32,
     pub(crate) name: String,
     pub(crate) paths: Vec<IndexPath>,
     pub(crate) is_unique: bool,
-    /// What it is, if it is no index that a user declared: it has no paths then, and orders nothing.
-    pub(crate) expiry: Option<Rule>,
+    /// The expiration rule that this definition represents instead of a user's index. It then has no paths.
+    pub(crate) expiry: Option<ExpirationRule>,
 }
 
 impl Index {
     /// An index on the value at `path`, ascending.
     pub fn on(path: impl AsRef<str>) -> Self {
-        let index = Index { paths: Vec::new(), name: None, is_unique: false, problem: None };
-        index.with(path.as_ref(), false)
+        let index = Index { paths: Vec::new(), name: None, is_unique: false, error: None };
+        index.add_path(path.as_ref(), false)
     }
 
     /// An index on the value at `path`, descending.
     pub fn on_descending(path: impl AsRef<str>) -> Self {
-        let index = Index { paths: Vec::new(), name: None, is_unique: false, problem: None };
-        index.with(path.as_ref(), true)
+        let index = Index { paths: Vec::new(), name: None, is_unique: false, error: None };
+        index.add_path(path.as_ref(), true)
     }
 
-    /// Orders what earlier paths leave equal by the value at `path`, ascending.
+    /// Adds a path, ascending, that orders documents with equal values at the earlier paths.
     #[must_use]
     pub fn then(self, path: impl AsRef<str>) -> Self {
-        self.with(path.as_ref(), false)
+        self.add_path(path.as_ref(), false)
     }
 
-    /// Orders what earlier paths leave equal by the value at `path`, descending.
+    /// Adds a path, descending, that orders documents with equal values at the earlier paths.
     #[must_use]
     pub fn then_descending(self, path: impl AsRef<str>) -> Self {
-        self.with(path.as_ref(), true)
+        self.add_path(path.as_ref(), true)
     }
 
-    /// Orders the strings at the path named last as people of a language do: a BCP 47 tag such as `de`, or `und` for the order of no
-    /// particular language. Other values stay where they are.
+    /// Orders the strings at the last added path by the collation of a language: a BCP 47 tag such as `de`, or `und`
+    /// for the language-independent root collation. The order of other values is unchanged.
     #[must_use]
     pub fn collated(mut self, language: impl AsRef<str>) -> Self {
         match (Language::new(language.as_ref()), self.paths.last_mut()) {
             (Ok(language), Some(path)) => path.language = Some(language),
-            (Err(error), _) => self.note(error),
+            (Err(error), _) => self.record_error(error),
             (Ok(_), None) => {}
         }
         self
     }
 
-    /// Refuses a document whose values another document has. A value that is missing or null is none, so any number of documents may
-    /// lack it; of several paths, one that lacks it is enough.
+    /// Adds a unique constraint: a write fails if another document has the same values. A document with a missing or
+    /// null value at any of the paths is exempt.
     #[must_use]
     pub fn unique(mut self) -> Self {
         self.is_unique = true;
         self
     }
 
-    /// Its name; without one, its paths with commas between, a minus before descending ones.
+    /// Sets the name. Default: the paths separated by commas, with a minus before descending ones.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Its name.
+    /// The name of the index.
     pub fn name(&self) -> String {
-        self.name.clone().unwrap_or_else(|| name_of(&self.paths))
+        self.name.clone().unwrap_or_else(|| default_name(&self.paths))
     }
 
-    fn with(mut self, path: &str, descending: bool) -> Self {
+    fn add_path(mut self, path: &str, descending: bool) -> Self {
         match Path::parse(path) {
             Ok(path) => self.paths.push(IndexPath { path, descending, language: None }),
-            Err(error) => self.note(error),
+            Err(error) => self.record_error(error),
         }
         self
     }
 
-    fn note(&mut self, error: Error) {
-        self.problem.get_or_insert(std::sync::Arc::new(error));
+    fn record_error(&mut self, error: Error) {
+        self.error.get_or_insert(std::sync::Arc::new(error));
     }
 
-    /// Checks it and gives it a number.
-    pub(crate) fn define(&self, number: u32) -> Result<Definition> {
-        if let Some(problem) = &self.problem {
-            return Err(problem.duplicate());
+    /// Validates the index and assigns it a number.
+    ///
+    /// # Errors
+    /// `Invalid` if a path, the language or the name is malformed, or there are too many paths.
+    pub(crate) fn define(&self, number: u32) -> Result<IndexDefinition> {
+        if let Some(error) = &self.error {
+            return Err(error.duplicate());
         }
         check_paths(&self.paths)?;
         let name = self.name();
@@ -138,7 +142,7 @@ impl Index {
             ))
             .with_hint(format!("a name has 1 to {NAME_BYTES_MAX} bytes and no control characters")));
         }
-        Ok(Definition { number, name, paths: self.paths.clone(), is_unique: self.is_unique, expiry: None })
+        Ok(IndexDefinition { number, name, paths: self.paths.clone(), is_unique: self.is_unique, expiry: None })
     }
 }
 
@@ -158,23 +162,23 @@ fn check_paths(paths: &[IndexPath]) -> Result<()> {
     Ok(())
 }
 
-fn name_of(paths: &[IndexPath]) -> String {
+fn default_name(paths: &[IndexPath]) -> String {
     let name = |path: &IndexPath| format!("{}{}", if path.descending { "-" } else { "" }, path.path);
     paths.iter().map(name).collect::<Vec<_>>().join(",")
 }
 
 impl IndexPath {
-    /// Where the value is.
+    /// The path of the indexed value.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether greater values come first.
+    /// Whether the order is descending.
     pub fn is_descending(&self) -> bool {
         self.descending
     }
 
-    /// The tag of the language in whose order strings are, if one was asked for.
+    /// The tag of the language whose collation orders strings, if one was set.
     pub fn language(&self) -> Option<&str> {
         self.language.as_ref().map(Language::tag)
     }
@@ -201,26 +205,32 @@ const FIELD_PATH: &str = "path";
 const FIELD_DESCENDING: &str = "descending";
 const FIELD_COLLATION: &str = "collation";
 
-impl Definition {
-    /// What keeps a rule of expiry.
-    pub(crate) fn of_expiry(rule: &Rule, number: u32) -> Self {
-        Definition { number, name: rule.to_string(), paths: Vec::new(), is_unique: false, expiry: Some(rule.clone()) }
+impl IndexDefinition {
+    /// The definition that represents an expiration rule.
+    pub(crate) fn for_expiration(rule: &ExpirationRule, number: u32) -> Self {
+        IndexDefinition {
+            number,
+            name: rule.to_string(),
+            paths: Vec::new(),
+            is_unique: false,
+            expiry: Some(rule.clone()),
+        }
     }
 
-    /// Whether it asks for the same, whatever its number.
-    pub(crate) fn is_same(&self, other: &Definition) -> bool {
+    /// Whether two definitions are equal except for their numbers.
+    pub(crate) fn is_same(&self, other: &IndexDefinition) -> bool {
         self.name == other.name
             && self.paths == other.paths
             && self.is_unique == other.is_unique
             && self.expiry == other.expiry
     }
 
-    /// Whether strings are in the order of a language anywhere in it.
+    /// Whether any path uses the collation of a language.
     pub(crate) fn is_collated(&self) -> bool {
         self.paths.iter().any(|path| path.language.is_some())
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub(crate) fn to_value(&self) -> Value {
         let path = |path: &IndexPath| {
             let mut object = Object::new();
@@ -241,15 +251,15 @@ impl Definition {
             object.insert(FIELD_UNIQUE, true);
         }
         if let Some(rule) = &self.expiry {
-            rule.store(&mut object);
+            rule.write_fields(&mut object);
         }
         Value::Object(object)
     }
 
-    /// The definition that was stored so.
+    /// Decodes the stored form.
     ///
     /// # Errors
-    /// `Corrupt` if none was.
+    /// `Corrupt` if the value is not a definition.
     pub(crate) fn from_value(value: &Value) -> Result<Self> {
         let damaged = || Error::corrupt("the stored definition of an index is damaged");
         let flag = |value: &Value, name: &str| value.get(name).and_then(Value::as_bool).unwrap_or(false);
@@ -262,11 +272,11 @@ impl Definition {
         let name = value.get(FIELD_NAME).and_then(Value::as_str).ok_or_else(damaged)?.to_owned();
         let paths = value.get(FIELD_PATHS).and_then(Value::as_array).ok_or_else(damaged)?;
         let paths = paths.iter().map(path).collect::<Result<Vec<_>>>()?;
-        let expiry = Rule::restore(value)?;
+        let expiry = ExpirationRule::read_fields(value)?;
         if expiry.is_none() {
             check_paths(&paths).map_err(|_| damaged())?;
         }
-        Ok(Definition {
+        Ok(IndexDefinition {
             number: number.ok_or_else(damaged)?,
             name,
             paths,

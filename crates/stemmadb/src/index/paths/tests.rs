@@ -1,4 +1,4 @@
-//! The dictionary of paths: numbers, names, limits and what is persisted.
+//! Tests of the path dictionary: numbers, names, limits and the stored form.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn intern(paths: &Paths, text: &str) -> PathNumber {
 }
 
 #[test]
-fn paths_get_dense_numbers_and_print() {
+fn paths_get_dense_numbers_and_print_as_text() {
     let paths = Paths::new();
     let price = intern(&paths, "items.[].price");
     assert_eq!((price, paths.len()), (PathNumber(3), 4));
@@ -58,12 +58,12 @@ fn entries_restore_the_dictionary() {
 }
 
 #[test]
-fn contradicting_entries_are_refused() {
+fn contradicting_entries_are_corrupt() {
     let paths = Paths::new();
     let entry = |number, parent, name: Option<&str>| PathEntry {
         number: PathNumber(number),
         parent: PathNumber(parent),
-        step: name.map_or(KeptStep::Element, |name| KeptStep::Field(name.into())),
+        step: name.map_or(OwnedStep::Element, |name| OwnedStep::Field(name.into())),
     };
     for bad in [entry(0, 0, None), entry(2, 0, None), entry(1, 1, None), entry(1, 7, Some("a"))] {
         assert_eq!(paths.restore(&bad).unwrap_err().kind(), crate::ErrorKind::Corrupt);
@@ -86,7 +86,7 @@ fn contradicting_entries_are_refused() {
 }
 
 #[test]
-fn a_full_dictionary_adds_nothing_and_keeps_answering() {
+fn a_full_dictionary_adds_nothing_and_still_finds_paths() {
     let paths = Paths::new();
     let long = "x".repeat(TEXT_BYTES_MAX / 2);
     let first = paths.intern(PathNumber::ROOT, Step::Field(&long)).unwrap();
@@ -96,7 +96,7 @@ fn a_full_dictionary_adds_nothing_and_keeps_answering() {
 }
 
 #[test]
-fn threads_agree_on_numbers() {
+fn concurrent_threads_get_the_same_numbers() {
     let paths = Paths::new();
     let names: Vec<String> = (0..500).map(|at| format!("field{at}")).collect();
     let numbers: Vec<Vec<_>> = std::thread::scope(|scope| {

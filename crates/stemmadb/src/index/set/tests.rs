@@ -1,4 +1,4 @@
-//! Sets of documents against `BTreeSet<u64>`.
+//! Model tests of document sets against `BTreeSet<u64>`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::*;
 
 type Model = BTreeSet<u64>;
 
-/// Members in few chunks, some far away; scattered and in stretches.
+/// Sets with members in few, partly distant chunks, scattered and in stretches.
 fn sets() -> impl Strategy<Value = Model> {
     let chunk = || prop_oneof![0..6u64, Just(1 << 40), Just(u64::MAX >> 16)];
     let stretch = (chunk(), any::<u16>(), 0..9000u64, 1..9u64).prop_map(|(chunk, low, len, step)| {
@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn algebra_is_the_model_s(a in sets(), b in sets()) {
+    fn set_operations_match_the_model(a in sets(), b in sets()) {
         let (x, y) = (of(&a), of(&b));
         check(&x, &a);
         check(&x.and(&y), &(&a & &b));
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn unions_are_the_model_s(parts in prop::collection::vec(sets(), 0..6), singles: Vec<u64>) {
+    fn unions_match_the_model(parts in prop::collection::vec(sets(), 0..6), singles: Vec<u64>) {
         let mut union = Union::new();
         let mut model: Model = singles.iter().copied().collect();
         singles.iter().for_each(|&single| union.add(DocumentNumber(single)));
@@ -74,7 +74,12 @@ proptest! {
     }
 
     #[test]
-    fn changes_and_ranges_are_the_model_s(a in sets(), changes: Vec<(bool, u16, u8)>, from: prop::sample::Index, to: prop::sample::Index) {
+    fn changes_and_ranges_match_the_model(
+        a in sets(),
+        changes: Vec<(bool, u16, u8)>,
+        from: prop::sample::Index,
+        to: prop::sample::Index,
+    ) {
         let (mut set, mut model) = (of(&a), a.clone());
         for (adds, low, chunk) in changes {
             let number = u64::from(chunk % 8) << 16 | u64::from(low);
@@ -90,13 +95,14 @@ proptest! {
         let members: Vec<u64> = model.iter().copied().chain([0, u64::MAX]).collect();
         let (from, to) = (*from.get(&members), *to.get(&members));
         let (from, to) = (from.min(to), from.max(to).saturating_add(1));
-        let found: Vec<u64> = set.range(DocumentNumber(from), DocumentNumber(to)).rev().map(|document| document.0).collect();
+        let (first, last) = (DocumentNumber(from), DocumentNumber(to));
+        let found: Vec<u64> = set.range(first, last).rev().map(|document| document.0).collect();
         prop_assert!(found.into_iter().eq(model.range(from..=to).rev().copied()));
-        prop_assert_eq!(set.range(DocumentNumber(to), DocumentNumber(from)).count(), usize::from(from == to && model.contains(&from)));
+        prop_assert_eq!(set.range(last, first).count(), usize::from(from == to && model.contains(&from)));
     }
 }
 
 #[test]
-fn a_stored_container_that_is_damaged_is_refused() {
+fn damaged_containers_are_corrupt() {
     assert!(Union::new().add_stored(0, &[9, 9, 9]).is_err());
 }

@@ -1,15 +1,15 @@
-//! The union of many postings, as a range query needs it: thousands of small containers, in no order.
+//! Union of many postings in any order, as a range query needs it: thousands of small containers.
 
 use super::{Container, DocumentSet};
 use crate::Result;
-use crate::index::container::Gather;
+use crate::index::container::ContainerUnion;
 use crate::index::number::DocumentNumber;
 
-/// Collects postings and makes one set of them. A posting of one document costs a push.
+/// Accumulates the union of postings. A posting of one document costs a push.
 #[derive(Default)]
 pub(crate) struct Union {
-    /// Ascending.
-    chunks: Vec<(u64, Gather)>,
+    /// Strictly ascending by chunk number.
+    chunks: Vec<(u64, ContainerUnion)>,
 }
 
 impl Union {
@@ -29,7 +29,7 @@ impl Union {
         set.chunks().for_each(|(chunk, members)| self.add_container(chunk, members));
     }
 
-    /// Adds documents in no order.
+    /// Adds documents in any order.
     pub(crate) fn add_listed(&mut self, documents: &[u32]) {
         for run in documents.chunk_by(|a, b| a >> 16 == b >> 16) {
             let members = self.at(u64::from(run[0] >> 16));
@@ -40,23 +40,23 @@ impl Union {
     /// Adds a stored container.
     ///
     /// # Errors
-    /// `Corrupt` if these bytes are not one.
+    /// `Corrupt` if the bytes are not a container.
     pub(crate) fn add_stored(&mut self, chunk: u64, stored: &[u8]) -> Result<()> {
         self.at(chunk).add_stored(stored)
     }
 
     pub(crate) fn finish(self) -> DocumentSet {
         let mut set = DocumentSet::new();
-        for (chunk, gathered) in self.chunks {
-            set.push(chunk, gathered.finish());
+        for (chunk, members) in self.chunks {
+            set.push(chunk, members.finish());
         }
         set
     }
 
-    fn at(&mut self, chunk: u64) -> &mut Gather {
-        let at = self.chunks.partition_point(|(known, _)| *known < chunk);
-        if self.chunks.get(at).is_none_or(|(known, _)| *known != chunk) {
-            self.chunks.insert(at, (chunk, Gather::default()));
+    fn at(&mut self, chunk: u64) -> &mut ContainerUnion {
+        let at = self.chunks.partition_point(|(number, _)| *number < chunk);
+        if self.chunks.get(at).is_none_or(|(number, _)| *number != chunk) {
+            self.chunks.insert(at, (chunk, ContainerUnion::default()));
         }
         &mut self.chunks[at].1
     }

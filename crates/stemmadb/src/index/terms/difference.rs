@@ -1,4 +1,4 @@
-//! What an edit changes in the index: the terms that only one of two versions has.
+//! Index changes of an edit: the terms that only one of two versions of a document has.
 
 use std::cmp::Ordering;
 
@@ -6,14 +6,14 @@ use super::{DocumentTerms, Term};
 use crate::index::number::PathNumber;
 use crate::index::posting::Presence;
 
-/// The difference between two versions of a document; either may be missing.
+/// The difference between the terms of two versions of a document, either of which may be missing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TermDifference<'a> {
     old: Option<&'a DocumentTerms>,
     new: Option<&'a DocumentTerms>,
 }
 
-/// What changes in the index when `old` becomes `new`.
+/// The index changes when `old` is replaced by `new`.
 pub(crate) fn difference<'a>(old: Option<&'a DocumentTerms>, new: Option<&'a DocumentTerms>) -> TermDifference<'a> {
     TermDifference { old, new }
 }
@@ -29,34 +29,34 @@ impl<'a> TermDifference<'a> {
         without(terms(self.new), terms(self.old))
     }
 
-    /// What only the old version has at a path, in order.
+    /// The presence terms that only the old version has, in order.
     pub(crate) fn removed_presence(self) -> impl Iterator<Item = (PathNumber, Presence)> {
         without(presence(self.old), presence(self.new))
     }
 
-    /// What only the new version has at a path, in order.
+    /// The presence terms that only the new version has, in order.
     pub(crate) fn added_presence(self) -> impl Iterator<Item = (PathNumber, Presence)> {
         without(presence(self.new), presence(self.old))
     }
 }
 
-fn terms(of: Option<&DocumentTerms>) -> impl Iterator<Item = Term<'_>> {
-    of.into_iter().flat_map(DocumentTerms::terms)
+fn terms(version: Option<&DocumentTerms>) -> impl Iterator<Item = Term<'_>> {
+    version.into_iter().flat_map(DocumentTerms::terms)
 }
 
-fn presence(of: Option<&DocumentTerms>) -> impl Iterator<Item = (PathNumber, Presence)> {
-    of.into_iter().flat_map(|terms| terms.presence().iter().copied())
+fn presence(version: Option<&DocumentTerms>) -> impl Iterator<Item = (PathNumber, Presence)> {
+    version.into_iter().flat_map(|terms| terms.presence().iter().copied())
 }
 
-/// The items of one sorted sequence that are not in another.
-fn without<T: Ord>(these: impl Iterator<Item = T>, mut those: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
-    let mut other = those.next();
-    these.filter(move |item| {
-        while let Some(known) = &other {
-            match known.cmp(item) {
-                Ordering::Less => other = those.next(),
+/// The items of one strictly ascending sequence that are not in another.
+fn without<T: Ord>(items: impl Iterator<Item = T>, mut excluded: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let mut next = excluded.next();
+    items.filter(move |item| {
+        while let Some(other) = &next {
+            match other.cmp(item) {
+                Ordering::Less => next = excluded.next(),
                 Ordering::Equal => {
-                    other = those.next();
+                    next = excluded.next();
                     return false;
                 }
                 Ordering::Greater => break,

@@ -1,4 +1,4 @@
-//! Terms against a naive walk over the value.
+//! Term extraction compared with a naive traversal of the value.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,17 @@ use super::*;
 use crate::value::{Shapes, Value, arbitrary, pack};
 
 /// Terms and presence by the text of their path.
-type Naive = (BTreeSet<(String, Vec<u8>)>, BTreeSet<(String, Presence)>);
+type NaiveTerms = (BTreeSet<(String, Vec<u8>)>, BTreeSet<(String, Presence)>);
 
-struct Setting {
+struct Fixture {
     policy: Policy,
     paths: Paths,
     shapes: Shapes,
 }
 
-impl Setting {
-    fn of(policy: Policy) -> Self {
-        Setting { policy, paths: Paths::new(), shapes: Shapes::new() }
+impl Fixture {
+    fn new(policy: Policy) -> Self {
+        Fixture { policy, paths: Paths::new(), shapes: Shapes::new() }
     }
 
     fn packed(&self, value: &Value) -> Vec<u8> {
@@ -31,7 +31,7 @@ impl Setting {
         let bytes = self.packed(value);
         document_terms(
             &self.policy,
-            &Declared::default(),
+            &DeclaredIndexes::default(),
             &self.paths,
             "x",
             PackedValue::new(&bytes, &self.shapes).unwrap(),
@@ -43,22 +43,22 @@ impl Setting {
         self.terms(&Value::parse(text.as_bytes()).unwrap())
     }
 
-    fn texts(&self, terms: &DocumentTerms) -> Naive {
+    fn texts(&self, terms: &DocumentTerms) -> NaiveTerms {
         let text = |path| self.paths.text(path).unwrap();
         let presence = terms.presence().iter().map(|(path, presence)| (text(*path), *presence)).collect();
         (terms.terms().map(|term| (text(term.path), term.key.to_vec())).collect(), presence)
     }
 }
 
-fn naive(policy: &Policy, value: &Value) -> Naive {
-    let mut found = Naive::default();
+fn naive(policy: &Policy, value: &Value) -> NaiveTerms {
+    let mut found = NaiveTerms::default();
     found.1.insert((String::new(), value.kind().into()));
     walk(policy, value, "", &[], false, &mut found);
     found
 }
 
-fn walk(policy: &Policy, value: &Value, at: &str, names: &[&str], within_array: bool, found: &mut Naive) {
-    let is_covered = policy.coverage(names.iter().copied()).here;
+fn walk(policy: &Policy, value: &Value, at: &str, names: &[&str], within_array: bool, found: &mut NaiveTerms) {
+    let is_covered = policy.coverage(names.iter().copied()).covers_self;
     if is_covered && !within_array {
         found.1.insert((at.to_owned(), value.kind().into()));
     }
@@ -87,13 +87,13 @@ fn walk(policy: &Policy, value: &Value, at: &str, names: &[&str], within_array: 
 }
 
 #[test]
-fn every_scalar_is_a_term_and_every_node_is_present() {
-    let setting = Setting::of(Policy::default());
-    let terms = setting.json(
+fn every_scalar_is_a_term_and_every_node_has_presence() {
+    let fixture = Fixture::new(Policy::default());
+    let terms = fixture.json(
         r#"{"a": {"b": 1}, "tags": ["x", "y", "x", [true]], "items": [{"p": 2}, {"p": 2.0}], "n": null, "e": []}"#,
     );
     let text = |(path, key): (String, Vec<u8>)| format!("{path}={}", key::decode(&key).unwrap().0);
-    let found = setting.texts(&terms);
+    let found = fixture.texts(&terms);
     let mut shown: Vec<_> = found.0.into_iter().map(text).collect();
     shown.sort();
     assert_eq!(shown, ["a.b=1", "items[].p=2", "n=null", r#"tags[]="x""#, r#"tags[]="y""#, "tags[][]=true"]);
@@ -103,35 +103,35 @@ fn every_scalar_is_a_term_and_every_node_is_present() {
 }
 
 #[test]
-fn an_excluded_path_leaves_no_trace() {
-    let setting = Setting::of(Policy::new(["a.b", "c"], ["c.d"]).unwrap());
-    let terms = setting.json(r#"{"a": {"b": [1], "x": 2}, "c": {"d": {"deep": 1}, "e": 3}, "z": 4}"#);
-    let (found, present) = setting.texts(&terms);
+fn excluded_paths_have_no_terms_and_no_numbers() {
+    let fixture = Fixture::new(Policy::new(["a.b", "c"], ["c.d"]).unwrap());
+    let terms = fixture.json(r#"{"a": {"b": [1], "x": 2}, "c": {"d": {"deep": 1}, "e": 3}, "z": 4}"#);
+    let (found, present) = fixture.texts(&terms);
     assert_eq!(found.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), ["a.b[]", "c.e"]);
     let present: Vec<_> = present.into_iter().map(|(path, _)| path).collect();
     assert_eq!(present, ["", "a.b", "c", "c.e"]);
-    assert!(setting.paths.lookup([Step::Field("z")]).is_none(), "not even a number");
+    assert!(fixture.paths.lookup([Step::Field("z")]).is_none(), "an excluded path has no number");
 }
 
 #[test]
 fn a_document_with_too_many_terms_overflows() {
     let policy = Policy::default().with_document_terms_max(3).unwrap();
-    let setting = Setting::of(policy);
-    assert!(!setting.json(r#"{"a": [1, 2, 3]}"#).overflow());
-    let terms = setting.json(r#"{"a": [1, 2, 3, 4], "b": 1}"#);
+    let fixture = Fixture::new(policy);
+    assert!(!fixture.json(r#"{"a": [1, 2, 3]}"#).overflow());
+    let terms = fixture.json(r#"{"a": [1, 2, 3, 4], "b": 1}"#);
     assert_eq!((terms.overflow(), terms.terms().len()), (true, 3));
     assert_eq!(terms.presence()[..2], [(PathNumber::ROOT, Presence::Overflow), (PathNumber::ROOT, Presence::Object)]);
-    assert!(setting.json(r#"{"a": {}, "b": {}, "c": {}}"#).overflow(), "what is present counts too");
+    assert!(fixture.json(r#"{"a": {}, "b": {}, "c": {}}"#).overflow(), "presence terms count, too");
 }
 
 #[test]
-fn a_change_of_policy_changes_what_was_planned() {
-    let mut setting = Setting::of(Policy::default());
-    assert_eq!(setting.json(r#"{"a": 1, "b": 2}"#).terms().len(), 2);
-    setting.policy = Policy::new([], ["a"]).unwrap();
-    assert_eq!(setting.json(r#"{"a": 1, "b": 2}"#).terms().len(), 1);
-    setting.policy = Policy::default();
-    assert_eq!(setting.json(r#"{"a": 1, "b": 2}"#).terms().len(), 2);
+fn a_policy_change_invalidates_cached_plans() {
+    let mut fixture = Fixture::new(Policy::default());
+    assert_eq!(fixture.json(r#"{"a": 1, "b": 2}"#).terms().len(), 2);
+    fixture.policy = Policy::new([], ["a"]).unwrap();
+    assert_eq!(fixture.json(r#"{"a": 1, "b": 2}"#).terms().len(), 1);
+    fixture.policy = Policy::default();
+    assert_eq!(fixture.json(r#"{"a": 1, "b": 2}"#).terms().len(), 2);
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
@@ -149,31 +149,40 @@ fn owned(term: Term<'_>) -> (PathNumber, Vec<u8>) {
 
 proptest! {
     #[test]
-    fn terms_are_the_naive_walk_s(policy in policies(), documents in prop::collection::vec(arbitrary::document(), 1..4)) {
-        let setting = Setting::of(policy);
+    fn terms_match_the_naive_traversal(
+        policy in policies(),
+        documents in prop::collection::vec(arbitrary::document(), 1..4),
+    ) {
+        let fixture = Fixture::new(policy);
         let mut reused = DocumentTerms::default();
         for document in documents {
-            let terms = setting.terms(&document);
+            let terms = fixture.terms(&document);
             prop_assert!(terms.terms().is_sorted_by(|a, b| a < b));
             prop_assert!(terms.presence().is_sorted_by(|a, b| a < b));
-            prop_assert_eq!(setting.texts(&terms), naive(&setting.policy, &document));
-            let bytes = setting.packed(&document);
-            let packed = PackedValue::new(&bytes, &setting.shapes).unwrap();
-            reused.collect(&setting.policy, &Declared::default(), &setting.paths, "x", packed).unwrap();
+            prop_assert_eq!(fixture.texts(&terms), naive(&fixture.policy, &document));
+            let bytes = fixture.packed(&document);
+            let packed = PackedValue::new(&bytes, &fixture.shapes).unwrap();
+            reused.collect(&fixture.policy, &DeclaredIndexes::default(), &fixture.paths, "x", packed).unwrap();
             prop_assert!(reused.terms().eq(terms.terms()));
         }
     }
 
     #[test]
-    fn differences_are_those_of_sets(a in arbitrary::document(), b in arbitrary::document(), shared in arbitrary::value()) {
-        let setting = Setting::of(Policy::default());
+    fn differences_match_set_differences(
+        a in arbitrary::document(),
+        b in arbitrary::document(),
+        shared in arbitrary::value(),
+    ) {
+        let fixture = Fixture::new(Policy::default());
         let with = |document: &Value| {
             let mut document = document.clone();
             document.as_object_mut().unwrap().insert("shared", shared.clone());
-            setting.terms(&document)
+            fixture.terms(&document)
         };
         let (a, b) = (with(&a), with(&b));
-        for (old, new) in [(Some(&a), Some(&b)), (None, Some(&b)), (Some(&a), None), (Some(&a), Some(&a)), (None, None)] {
+        let versions =
+            [(Some(&a), Some(&b)), (None, Some(&b)), (Some(&a), None), (Some(&a), Some(&a)), (None, None)];
+        for (old, new) in versions {
             let of = |version: Option<&DocumentTerms>| match version {
                 Some(terms) => (terms.terms().map(owned).collect(), terms.presence().iter().copied().collect()),
                 None => (BTreeSet::new(), BTreeSet::new()),
@@ -189,12 +198,12 @@ proptest! {
 
     #[test]
     fn damaged_documents_never_panic(document in arbitrary::document(), at: prop::sample::Index, byte: u8) {
-        let setting = Setting::of(Policy::default());
-        let mut bytes = setting.packed(&document);
+        let fixture = Fixture::new(Policy::default());
+        let mut bytes = fixture.packed(&document);
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        if let Ok(packed) = PackedValue::new(&bytes, &setting.shapes) {
-            let _outcome = document_terms(&setting.policy, &Declared::default(), &setting.paths, "x", packed);
+        if let Ok(packed) = PackedValue::new(&bytes, &fixture.shapes) {
+            let _outcome = document_terms(&fixture.policy, &DeclaredIndexes::default(), &fixture.paths, "x", packed);
         }
     }
 }

@@ -90,7 +90,7 @@ pub(in crate::query) fn expected(node: &Node, source: &impl Source) -> Option<Ex
         }
         _ => return None,
     };
-    let amount = source.histogram(path)?.within(&range.lower, &range.upper);
+    let amount = source.histogram(path)?.estimate(&range.lower, &range.upper);
     let is_tested = matches!(node, Node::Matching { .. });
     Some(Expected { values: amount.values as u64, documents: amount.entries as u64, is_tested })
 }
@@ -143,7 +143,7 @@ fn of_range(source: &impl Source, path: PathNumber, range: &KeyRange, test: Opti
             all += met.all;
         }
     }
-    let unseen = histogram.within(&between.lower, &between.upper).entries * growth(source, path, &histogram)?;
+    let unseen = histogram.estimate(&between.lower, &between.upper).entries * growth(source, path, &histogram)?;
     Ok(found + (unseen * share(passing, all)).round() as u64)
 }
 

@@ -55,7 +55,7 @@ impl IndexWalk {
         let mut left = walk.range.clone();
         if let Some(after) = &after {
             // Its beginning is enough to start near it.
-            let beginning = key::joined_beginning(&[&walk.lead, &*turned(&after.key, walk.is_reversed)].concat());
+            let beginning = key::composite_prefix(&[&walk.lead, &*turned(&after.key, walk.is_reversed)].concat());
             match walk.is_reversed {
                 false => left.lower = left.lower.max(beginning),
                 true => left.upper = left.upper.min(successor(&beginning)),
@@ -122,7 +122,7 @@ impl IndexWalk {
     }
 
     fn group_of(&self, index_key: &[u8], members: DocumentSet) -> Result<Group> {
-        let text = key::decode_joined(index_key)?;
+        let text = key::decode_composite(index_key)?;
         if text.cut {
             return Ok(Group { keys: cut_region(index_key), sort_key: None, members });
         }

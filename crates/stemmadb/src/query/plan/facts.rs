@@ -1,6 +1,6 @@
 //! What the planner may know: which paths there are, which of them are indexed, and which indexes are declared. No I/O.
 
-use crate::index::{Declared, PathNumber, Paths, Policy, Step};
+use crate::index::{DeclaredIndexes, PathNumber, Paths, Policy, Step};
 use crate::query::source::Source;
 use crate::value::Path;
 
@@ -9,7 +9,7 @@ use crate::value::Path;
 pub(crate) struct Facts<'a> {
     pub(crate) paths: &'a Paths,
     pub(crate) policy: &'a Policy,
-    pub(crate) declared: &'a Declared,
+    pub(crate) declared: &'a DeclaredIndexes,
 }
 
 /// Which state of them facts are; a plan holds while it is the same. The policy of an index is that of its dictionary.

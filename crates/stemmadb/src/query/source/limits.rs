@@ -12,7 +12,7 @@ use super::{Source, VisitValue};
 use crate::cache::{Answer, Column};
 use crate::document::Document;
 use crate::index::{
-    Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Window,
+    DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Window,
 };
 use crate::query::language::interval::KeyRange;
 use crate::revision::DocumentId;
@@ -146,7 +146,7 @@ impl<S: Source> Source for Guarded<S> {
         self.inner.policy()
     }
 
-    fn declared(&self) -> &Declared {
+    fn declared(&self) -> &DeclaredIndexes {
         self.inner.declared()
     }
 
@@ -277,7 +277,7 @@ impl<S: Source> Source for Guarded<S> {
         self.inner.keep_answer(path, key, answer);
     }
 
-    fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+    fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
         self.inner.numbers(path)
     }
 

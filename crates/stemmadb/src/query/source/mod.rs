@@ -14,7 +14,8 @@ use crate::Result;
 use crate::cache::{Answer, Column};
 use crate::document::Document;
 use crate::index::{
-    Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Union, Window,
+    DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Union,
+    Window,
 };
 use crate::revision::DocumentId;
 use crate::tree::Direction;
@@ -66,7 +67,7 @@ pub(crate) trait Source {
     fn policy(&self) -> &Policy;
 
     /// The declared indexes.
-    fn declared(&self) -> &Declared;
+    fn declared(&self) -> &DeclaredIndexes;
 
     /// The documents of a window with this term.
     fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet>;
@@ -197,7 +198,7 @@ pub(crate) trait Source {
     }
 
     /// What the numbers of a path come to, where no document can have two of them and it costs less than meeting each.
-    fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+    fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
         let _ = path;
         Ok(None)
     }
@@ -244,7 +245,7 @@ impl<T: Source> Source for &T {
         (**self).policy()
     }
 
-    fn declared(&self) -> &Declared {
+    fn declared(&self) -> &DeclaredIndexes {
         (**self).declared()
     }
 
@@ -341,7 +342,7 @@ impl<T: Source> Source for &T {
         (**self).keep_answer(path, key, answer);
     }
 
-    fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+    fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
         (**self).numbers(path)
     }
 

@@ -10,7 +10,8 @@ use crate::Result;
 use crate::cache::{Answer, Column};
 use crate::document::Document;
 use crate::index::{
-    Declared, DocumentNumber, DocumentSet, Histogram, Numbers, PathNumber, Paths, Policy, Presence, Union, Window,
+    DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Union,
+    Window,
 };
 use crate::query::language::interval::KeyRange;
 use crate::read::{Snapshot, Term, TermWalk};
@@ -26,7 +27,7 @@ impl Source for Snapshot {
         Snapshot::policy(self)
     }
 
-    fn declared(&self) -> &Declared {
+    fn declared(&self) -> &DeclaredIndexes {
         Snapshot::declared(self)
     }
 
@@ -119,7 +120,7 @@ impl Source for Snapshot {
         Snapshot::histogram(self, path)
     }
 
-    fn numbers(&self, path: PathNumber) -> Result<Option<Numbers>> {
+    fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
         match self.ended()? {
             None => Snapshot::numbers(self, path),
             Some(_) => Ok(None),

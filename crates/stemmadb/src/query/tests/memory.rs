@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::source::{Source, VisitValue};
 use crate::document::Document;
 use crate::index::{
-    Declared, DocumentNumber, DocumentSet, Histogram, Index, PathNumber, Paths, Policy, Presence, Union, Window,
+    DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, Index, PathNumber, Paths, Policy, Presence, Union, Window,
     document_terms,
 };
 use crate::query::language::interval::KeyRange;
@@ -30,7 +30,7 @@ pub(crate) struct Stored {
 pub(crate) struct MemorySource {
     paths: Paths,
     policy: Policy,
-    declared: Declared,
+    declared: DeclaredIndexes,
     shapes: Arc<Shapes>,
     pub(crate) documents: BTreeMap<DocumentNumber, Stored>,
     terms: Postings<Vec<u8>>,
@@ -44,7 +44,7 @@ impl MemorySource {
         MemorySource {
             paths: Paths::new(),
             policy,
-            declared: Declared::default(),
+            declared: DeclaredIndexes::default(),
             shapes: Arc::new(Shapes::new()),
             documents: BTreeMap::new(),
             terms: BTreeMap::new(),
@@ -116,7 +116,7 @@ impl Source for MemorySource {
         &self.policy
     }
 
-    fn declared(&self) -> &Declared {
+    fn declared(&self) -> &DeclaredIndexes {
         &self.declared
     }
 

@@ -1,4 +1,4 @@
-//! The stored form of a revision tree.
+//! Stored form of a revision tree.
 //!
 //! ```text
 //! varint       number of chains
@@ -16,8 +16,8 @@
 use smallvec::SmallVec;
 
 use super::{Chain, Leaf, RevisionTree};
-use crate::revision::edit::{HASH_BYTES, Hash, Revision};
-use crate::revision::varint;
+use crate::revision::revision_id::{HASH_BYTES, Hash, Revision};
+use crate::varint;
 use crate::{Error, Result};
 
 const CHAIN_BYTES_MIN: usize = 2 + HASH_BYTES;
@@ -27,11 +27,11 @@ const FORK: u64 = 2;
 impl<T: Clone> RevisionTree<T> {
     /// Appends the stored form; `put_payload` appends a payload.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, mut put_payload: impl FnMut(&T, &mut Vec<u8>)) {
-        varint::put(self.chains.len() as u64, out);
+        varint::write(self.chains.len() as u64, out);
         for Chain { leaf, ancestors, fork } in &self.chains {
             let flags = if leaf.deleted { DELETED } else { 0 } | if fork.is_some() { FORK } else { 0 };
-            varint::put((ancestors.len() as u64) << 2 | flags, out);
-            varint::put(u64::from(leaf.revision.generation()), out);
+            varint::write((ancestors.len() as u64) << 2 | flags, out);
+            varint::write(u64::from(leaf.revision.generation()), out);
             out.extend_from_slice(leaf.revision.hash());
             if let Some(fork) = fork {
                 out.extend_from_slice(fork);
@@ -41,15 +41,16 @@ impl<T: Clone> RevisionTree<T> {
         }
     }
 
-    /// Takes a tree off the front of `input`; `take_payload` takes a payload.
+    /// Decodes a tree from the front of `input` and advances it; `take_payload` decodes a payload. Allocates no more
+    /// than a small multiple of the input.
     ///
     /// # Errors
-    /// `Corrupt` if these bytes are not a tree. Allocates no more than the input holds.
+    /// `Corrupt` if the bytes are not a tree.
     pub(crate) fn decode(
         input: &mut &[u8],
         mut take_payload: impl FnMut(&mut &[u8]) -> Result<T>,
     ) -> Result<RevisionTree<T>> {
-        let count = varint::take(input)?;
+        let count = varint::read(input)?;
         if count > (input.len() / CHAIN_BYTES_MIN) as u64 {
             return Err(damaged("has more leaves than bytes"));
         }
@@ -62,7 +63,7 @@ impl<T: Clone> RevisionTree<T> {
         Ok(tree)
     }
 
-    /// Checks what all rely on: that there is a winner, which comes first, and that fork points are known.
+    /// Checks that there is a winner, that leaves are sorted, and that fork points are ancestors in other chains.
     fn verify(&self) -> Result<()> {
         if self.chains.is_empty() {
             return Err(damaged("has no leaves"));
@@ -70,8 +71,8 @@ impl<T: Clone> RevisionTree<T> {
         if !self.chains.is_sorted_by(|a, b| a.leaf.rank() > b.leaf.rank()) {
             return Err(damaged("has its leaves out of order"));
         }
-        let known = |fork| self.locate(&fork).is_some_and(|at| at.index < self.chains[at.chain].ancestors.len());
-        if !self.chains.iter().filter_map(Chain::fork_point).all(known) {
+        let is_ancestor = |fork| self.locate(&fork).is_some_and(|at| at.index < self.chains[at.chain].ancestors.len());
+        if !self.chains.iter().filter_map(Chain::fork_point).all(is_ancestor) {
             return Err(damaged("branches off an unknown revision"));
         }
         Ok(())
@@ -79,8 +80,8 @@ impl<T: Clone> RevisionTree<T> {
 }
 
 fn take_chain<T>(input: &mut &[u8], take_payload: &mut impl FnMut(&mut &[u8]) -> Result<T>) -> Result<Chain<T>> {
-    let head = varint::take(input)?;
-    let generation = u32::try_from(varint::take(input)?).map_err(|_| damaged("has an impossible generation"))?;
+    let head = varint::read(input)?;
+    let generation = u32::try_from(varint::read(input)?).map_err(|_| damaged("has an impossible generation"))?;
     let hash = take_hash(input)?;
     let fork = if head & FORK != 0 { Some(take_hash(input)?) } else { None };
     let count = head >> 2;

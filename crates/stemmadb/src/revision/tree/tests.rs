@@ -1,4 +1,4 @@
-//! The tree against a naive model: a map from revision to parent.
+//! Model tests of the revision tree against a map from revision to parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,9 +39,9 @@ fn ancestry(tree: &RevisionTree<String>, of: &str) -> String {
 fn linear_edits_stay_one_chain() {
     let mut tree = RevisionTree::of_first(revision("1-a"), false, 1);
     let merged = tree.merge(&path("2-b 1-a"), false, 2).unwrap();
-    assert_eq!((merged.outcome, &merged.superseded[..]), (Outcome::NewLeaf, &[1][..]));
+    assert_eq!((merged.outcome, &merged.superseded[..]), (MergeOutcome::NewLeaf, &[1][..]));
     let merged = tree.merge(&path("3-c 2-b"), true, 3).unwrap();
-    assert_eq!((merged.outcome, &merged.superseded[..]), (Outcome::NewLeaf, &[2][..]));
+    assert_eq!((merged.outcome, &merged.superseded[..]), (MergeOutcome::NewLeaf, &[2][..]));
     assert_eq!(tree.chains.len(), 1);
     assert_eq!(tree.ancestry(&revision("3-c")), path("3-c 2-b 1-a"));
     assert_eq!(tree.ancestry(&revision("2-b")), path("2-b 1-a"));
@@ -52,7 +52,7 @@ fn linear_edits_stay_one_chain() {
 }
 
 #[test]
-fn the_winner_is_alive_then_longest_then_greatest() {
+fn the_winner_is_living_then_longest_then_greatest() {
     assert_eq!(leaves(&tree_of(&["1-a", "2-c 1-a", "2-b 1-a"])), ["2-c", "2-b"]);
     assert_eq!(leaves(&tree_of(&["1-a", "2-c 1-a!", "2-b 1-a"])), ["2-b", "2-c"]);
     assert_eq!(leaves(&tree_of(&["2-z 1-z", "3-a 2-a 1-a"])), ["3-a", "2-z"]);
@@ -64,19 +64,19 @@ fn the_winner_is_alive_then_longest_then_greatest() {
 }
 
 #[test]
-fn fragments_join_when_their_connection_is_known() {
+fn fragments_connect_when_a_path_links_them() {
     let mut tree = tree_of(&["3-c", "2-b", "1-a"]);
     assert_eq!(leaves(&tree), ["3-c", "2-b", "1-a"]);
     let merged = tree.merge(&path("3-c 2-b 1-a"), false, String::new()).unwrap();
-    assert_eq!(merged.outcome, Outcome::Joined);
+    assert_eq!(merged.outcome, MergeOutcome::Connected);
     assert_eq!(&merged.superseded[..], ["2-b", "1-a"]);
     assert_eq!((leaves(&tree), ancestry(&tree, "3-c")), (vec!["3-c".into()], "3-c 2-b 1-a".into()));
     let merged = tree.merge(&path("3-c 2-b 1-a"), false, String::new()).unwrap();
-    assert_eq!((merged.outcome, merged.superseded.len()), (Outcome::Known, 0));
+    assert_eq!((merged.outcome, merged.superseded.len()), (MergeOutcome::Unchanged, 0));
     let merged = tree.merge(&path("2-b"), false, String::new()).unwrap();
-    assert_eq!(merged.outcome, Outcome::Known);
+    assert_eq!(merged.outcome, MergeOutcome::Unchanged);
 
-    // A stem that forks below what is known so far.
+    // Two branches whose common ancestors arrive later.
     let tree = tree_of(&["4-d 3-c", "4-e 3-x", "3-c 2-b 1-a", "3-x 2-b"]);
     assert_eq!(ancestry(&tree, "4-d"), "4-d 3-c 2-b 1-a");
     assert_eq!(ancestry(&tree, "4-e"), "4-e 3-x 2-b 1-a");
@@ -84,18 +84,18 @@ fn fragments_join_when_their_connection_is_known() {
 }
 
 #[test]
-fn impossible_paths_are_refused_and_contradictions_not_believed() {
+fn malformed_paths_are_rejected_and_contradictions_ignored() {
     let mut tree = tree_of(&["2-b 1-a"]);
     for bad in ["", "3-c 1-a", "2-c 3-d", "2-c 2-d"] {
         assert!(tree.merge(&path(bad), false, String::new()).is_err(), "{bad}");
     }
-    assert_eq!(tree.merge(&path("2-b 1-x"), false, String::new()).unwrap().outcome, Outcome::Known);
-    assert_eq!(tree.merge(&path("3-c 2-b 1-x"), false, "3-c".into()).unwrap().outcome, Outcome::NewLeaf);
+    assert_eq!(tree.merge(&path("2-b 1-x"), false, String::new()).unwrap().outcome, MergeOutcome::Unchanged);
+    assert_eq!(tree.merge(&path("3-c 2-b 1-x"), false, "3-c".into()).unwrap().outcome, MergeOutcome::NewLeaf);
     assert_eq!((ancestry(&tree, "3-c"), tree.contains(&revision("1-x"))), ("3-c 2-b 1-a".into(), false));
 }
 
 #[test]
-fn missing_names_what_is_unknown_and_where_it_may_come_from() {
+fn missing_lists_unknown_revisions_and_possible_ancestors() {
     let tree = tree_of(&["3-c 2-b 1-a", "2-x 1-a"]);
     let missing = tree.missing(&path("3-c 2-b 3-z 1-a"));
     assert_eq!((missing.missing, missing.possible_ancestors), (path("3-z"), path("2-x")));
@@ -104,7 +104,7 @@ fn missing_names_what_is_unknown_and_where_it_may_come_from() {
 }
 
 #[test]
-fn pruning_keeps_what_any_leaf_is_near_to() {
+fn pruning_keeps_recent_ancestors_of_every_leaf() {
     let mut tree = tree_of(&["5-e 4-d 3-c 2-b 1-a"]);
     tree.prune(2);
     assert_eq!(ancestry(&tree, "5-e"), "5-e 4-d");
@@ -126,7 +126,7 @@ fn a_new_document_takes_19_bytes() {
     assert_eq!(out.len(), 19);
 }
 
-/// The model: every revision's parent, every body ever merged.
+/// The reference model: the parent of every revision, and the deleted flag of every merged one.
 #[derive(Default)]
 struct Model {
     parents: BTreeMap<Revision, Option<Revision>>,
@@ -155,7 +155,7 @@ impl Model {
     }
 }
 
-/// A history of edits, each of an earlier one or of nothing, and fragments of it: (edit, how much of its ancestry).
+/// A history of edits, each of an earlier one or of none, and fragments of it: an edit with part of its ancestry.
 fn histories() -> impl Strategy<Value = (Vec<(Vec<Revision>, bool)>, Vec<usize>)> {
     let edits = prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), 0..10u8), 1..24);
     let fragments = prop::collection::vec((any::<prop::sample::Index>(), 1..8usize), 1..40);
@@ -205,13 +205,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn any_order_of_merges_gives_the_model_s_tree((merges, order) in histories()) {
+    fn merges_in_any_order_match_the_model((merges, order) in histories()) {
         let mut model = Model::default();
         let mut tree = RevisionTree::new();
         for (path, deleted) in &merges {
             let before = encoded(&tree);
             let merged = tree.merge(path, *deleted, path[0]).unwrap();
-            prop_assert_eq!(merged.outcome == Outcome::Known, before == encoded(&tree));
+            prop_assert_eq!(merged.outcome == MergeOutcome::Unchanged, before == encoded(&tree));
             model.merge(path, *deleted);
             check(&tree, &model);
         }
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn pruning_keeps_leaves_and_what_is_near((merges, _) in histories(), limit in 1..6usize) {
+    fn pruning_keeps_leaves_and_recent_ancestors((merges, _) in histories(), limit in 1..6usize) {
         let mut tree = RevisionTree::new();
         for (path, deleted) in &merges {
             tree.merge(path, *deleted, path[0]).unwrap();
@@ -244,7 +244,12 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_never_panic((merges, _) in histories(), at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+    fn damaged_bytes_never_panic(
+        (merges, _) in histories(),
+        at: prop::sample::Index,
+        byte: u8,
+        cut: prop::sample::Index,
+    ) {
         let mut tree = RevisionTree::new();
         for (path, deleted) in &merges {
             tree.merge(path, *deleted, path[0]).unwrap();
@@ -270,6 +275,6 @@ proptest! {
 
 #[test]
 fn a_stored_tree_has_leaves() {
-    let told = decoded(&[0]).unwrap_err().to_string();
-    assert!(told.contains("has no leaves"), "{told}");
+    let message = decoded(&[0]).unwrap_err().to_string();
+    assert!(message.contains("has no leaves"), "{message}");
 }

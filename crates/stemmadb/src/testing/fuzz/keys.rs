@@ -65,5 +65,5 @@ fn check_raw_bytes(data: &[u8]) {
     }
     key::length(data).ok();
     key::decode_string(data).ok();
-    key::decode_joined(data).ok();
+    key::decode_composite(data).ok();
 }

@@ -8,7 +8,7 @@ use arbitrary::Unstructured;
 use crate::log::{Log, LogOptions, MemoryVfs, Vfs};
 use crate::revision::Sequence;
 use crate::tree::MemoryTree;
-use crate::value::varint;
+use crate::varint;
 use crate::{Database, Durability, Options, Result};
 
 /// Id of the fuzzed databases: fixed, so that bytes mean the same in every run.

@@ -1,17 +1,20 @@
-//! Keys: bytes whose order is the order of values, each of which says itself where it ends.
+//! Order-preserving keys: self-delimiting byte strings whose order is the collation order of the values.
 //!
 //! Layout: one tag byte ([`Tag`]), then
-//! - number: its place among numbers ([`Number::order`]), 64 bits and 11 bits of excess, cut into groups of seven; a byte
-//!   is a group shifted left, its low bit set if any later group is not zero. Small integers take two or three bytes.
-//! - string: UTF-8 with `00` as `00 FF`, ended by `00 00`. A string cut at a bound ends in `00 01` and 16 bytes of its
-//!   BLAKE3 hash: equal strings have equal keys, and the order against every string within the bound is right.
-//! - array: the elements' keys, ended by `00`.
-//! - object: for each field the key of its name (a string) and of its value, ended by `00`.
-//! - joined: the keys of several values one after the other, each perhaps turned round bit by bit; escaped, ended and cut as a string.
+//! - number: its sort key ([`Number::order`]), 64 bits of order and 11 bits of excess, split into groups of seven bits.
+//!   A byte is a group shifted left by one, with the low bit set if any later group is not zero. Small integers take
+//!   two or three bytes.
+//! - string: UTF-8 with `00` escaped as `00 FF`, terminated by `00 00`. A string cut at a length limit is terminated by
+//!   `00 01` and 16 bytes of its BLAKE3 hash, so that equal strings have equal keys and the order relative to every
+//!   string within the limit is correct.
+//! - array: the keys of its elements, terminated by `00`.
+//! - object: for each field the key of its name (a string) and the key of its value, terminated by `00`.
+//! - composite: the concatenated keys of several values, each possibly complemented bitwise for descending order;
+//!   escaped, terminated and cut as a string.
 //!
-//! Tags below [`Tag::Null`] and the gaps between tags are free for keys that are not of values.
+//! Tags below [`Tag::Null`] and between the tags are free for keys of other things than values.
 
-use crate::value::source::{Bounded, Look, Source, certain};
+use crate::value::traverse::{DepthLimited, Node, ValueTree, into_ok};
 use crate::value::{DEPTH_MAX, Kind, Number, Object, PackedValue, Value};
 use crate::{Error, Result};
 
@@ -19,11 +22,11 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Tag {
-    /// `null`, complete.
+    /// The complete key of `null`.
     Null = 0x10,
-    /// `false`, complete.
+    /// The complete key of `false`.
     False = 0x20,
-    /// `true`, complete.
+    /// The complete key of `true`.
     True = 0x21,
     /// A number follows.
     Number = 0x30,
@@ -33,8 +36,8 @@ pub(crate) enum Tag {
     Array = 0x50,
     /// Fields follow.
     Object = 0x60,
-    /// Several keys, or what stands in their place, follow as bytes.
-    Joined = 0x70,
+    /// The bytes of several concatenated keys, or of a sort key, follow.
+    Composite = 0x70,
 }
 
 const END: u8 = 0x00;
@@ -42,42 +45,45 @@ const ESCAPED_ZERO: u8 = 0xFF;
 const CUT: u8 = 0x01;
 const HASH_BYTES: usize = 16;
 
-/// Groups of seven bits that hold 64 bits of order and 11 of excess, and the bits left over.
+/// The number of seven-bit groups that hold 64 bits of order and 11 bits of excess, and the unused bits of the last
+/// group.
 const NUMBER_GROUPS: u32 = 11;
 const NUMBER_SPARE_BITS: u32 = 7 * NUMBER_GROUPS - 64 - 11;
 
 /// Appends the key of any value.
 pub(crate) fn encode(value: &Value, out: &mut Vec<u8>) {
-    certain(encode_source(value, out));
+    let start = out.len();
+    into_ok(encode_tree(value, out));
+    debug_assert_eq!(length(&out[start..]).ok(), Some(out.len() - start), "a key is self-delimiting");
 }
 
-/// Appends the key of a packed value: the same bytes as of the value itself.
+/// Appends the key of a packed value, which equals the key of the unpacked value.
 ///
 /// # Errors
-/// [`Corrupt`](crate::ErrorKind::Corrupt) if the packed bytes are damaged; `out` then ends in part of a key.
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if the packed bytes are damaged; `out` then ends in a partial key.
 pub(crate) fn encode_packed(value: PackedValue<'_>, out: &mut Vec<u8>) -> Result<()> {
-    encode_source(Bounded::from(value), out)
+    encode_tree(DepthLimited::from(value), out)
 }
 
-fn encode_source<'v, S: Source<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S::Error> {
-    match value.look()? {
-        Look::Null => encode_null(out),
-        Look::Bool(truth) => encode_bool(truth, out),
-        Look::Number(number) => encode_number(number, out),
-        Look::String(text) => encode_string(text, out),
-        Look::Array(_, elements) => {
+fn encode_tree<'v, S: ValueTree<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S::Error> {
+    match value.node()? {
+        Node::Null => encode_null(out),
+        Node::Bool(truth) => encode_bool(truth, out),
+        Node::Number(number) => encode_number(number, out),
+        Node::String(text) => encode_string(text, out),
+        Node::Array(_, elements) => {
             out.push(Tag::Array as u8);
             for element in elements {
-                encode_source(element?, out)?;
+                encode_tree(element?, out)?;
             }
             out.push(END);
         }
-        Look::Object(_, fields) => {
+        Node::Object(_, fields) => {
             out.push(Tag::Object as u8);
             for field in fields {
                 let (name, value) = field?;
                 encode_string(name, out);
-                encode_source(value, out)?;
+                encode_tree(value, out)?;
             }
             out.push(END);
         }
@@ -85,14 +91,14 @@ fn encode_source<'v, S: Source<'v>>(value: S, out: &mut Vec<u8>) -> Result<(), S
     Ok(())
 }
 
-/// Appends the key of an array whose elements' keys `elements` appends.
+/// Appends the key of an array. `elements` appends the keys of its elements.
 pub(crate) fn encode_array(out: &mut Vec<u8>, elements: impl FnOnce(&mut Vec<u8>)) {
     out.push(Tag::Array as u8);
     elements(out);
     out.push(END);
 }
 
-/// Appends the key of an object of which `fields` appends the keys of each name and value.
+/// Appends the key of an object. `fields` appends the keys of each name and value.
 pub(crate) fn encode_object(out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
     out.push(Tag::Object as u8);
     fields(out);
@@ -104,14 +110,15 @@ pub(crate) fn encode_null(out: &mut Vec<u8>) {
     out.push(Tag::Null as u8);
 }
 
-/// Appends the key of a truth value.
+/// Appends the key of a boolean.
 pub(crate) fn encode_bool(truth: bool, out: &mut Vec<u8>) {
     out.push(if truth { Tag::True } else { Tag::False } as u8);
 }
 
-/// Appends the key of a number: the same for `1` and `1.0`.
+/// Appends the key of a number. `1` and `1.0` have the same key.
 pub(crate) fn encode_number(number: Number, out: &mut Vec<u8>) {
     let (order, excess) = number.order();
+    debug_assert!(excess < 1 << 11, "the excess of a number's order fits 11 bits");
     let mut bits = (u128::from(order) << 11 | u128::from(excess)) << (128 - 75);
     let mut bytes = [0; NUMBER_GROUPS as usize];
     let mut count = 0;
@@ -135,10 +142,11 @@ pub(crate) fn encode_string(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&[END, END]);
 }
 
-/// Appends the key of a string, cut after `bytes_max` bytes (at any byte, so that the order is right); returns whether it was cut.
+/// Appends the key of a string, cut after `bytes_max` bytes, possibly inside a character. Returns whether it was cut.
 ///
-/// The key orders rightly against the key of every string of at most `bytes_max` bytes. Two cut keys are equal exactly
-/// if the strings are; if the strings agree in their first `bytes_max` bytes, the order of the keys says nothing else.
+/// The order relative to the key of every string of at most `bytes_max` bytes is correct. Two cut keys are equal if and
+/// only if the strings are equal; if the strings agree in their first `bytes_max` bytes, the order of their keys is
+/// otherwise arbitrary.
 pub(crate) fn encode_string_bounded(text: &str, bytes_max: usize, out: &mut Vec<u8>) -> bool {
     if text.len() <= bytes_max {
         encode_string(text, out);
@@ -151,101 +159,101 @@ pub(crate) fn encode_string_bounded(text: &str, bytes_max: usize, out: &mut Vec<
     true
 }
 
-/// The longest joined key, but for what marks its end: less than the tree allows, with path and chunk. Short in tests, so that they
-/// meet cut ones.
-const JOINED_BYTES_MAX: usize = if cfg!(test) { 24 } else { 420 };
+/// The length limit of a composite key without its terminator. With path and chunk it stays below the key limit of the
+/// tree. Short in unit tests, so that they exercise cut keys.
+const COMPOSITE_BYTES_MAX: usize = if cfg!(test) { 24 } else { 420 };
 
-/// Appends bytes as one key, in their order; cut with a hash where they are too many. Returns whether they were cut.
+/// Appends the composite key of these bytes, cut with a hash if it is too long. Returns whether it was cut.
 ///
-/// What holds of bounded strings holds of these: equal keys exactly for equal bytes, and cut keys order rightly against others
-/// but those that share all that is left of them.
-pub(crate) fn encode_joined(bytes: &[u8], out: &mut Vec<u8>) -> bool {
-    encode_joined_within(bytes, JOINED_BYTES_MAX, out)
+/// The guarantees are those of [`encode_string_bounded`]: keys are equal if and only if the bytes are equal, and a cut
+/// key sorts correctly relative to all keys except those that agree in the part before the cut.
+pub(crate) fn encode_composite(bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    encode_composite_bounded(bytes, COMPOSITE_BYTES_MAX, out)
 }
 
-/// As [`encode_joined`], cut where it takes more than `bytes_max`.
-pub(crate) fn encode_joined_within(bytes: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> bool {
+/// As [`encode_composite`] with the length limit `bytes_max`.
+pub(crate) fn encode_composite_bounded(bytes: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
-    push_joined(bytes, out);
+    push_composite(bytes, out);
     if out.len() - start <= bytes_max {
         out.extend_from_slice(&[END, END]);
         return false;
     }
     out.truncate(start);
-    // So many bytes that no escape is divided.
-    let mut escaped_bytes = 1;
-    let kept = bytes.iter().take_while(|&&byte| {
-        escaped_bytes += if byte == 0 { 2 } else { 1 };
-        escaped_bytes <= bytes_max
-    });
-    let kept = kept.count();
-    push_joined(&bytes[..kept], out);
+    push_composite(&bytes[..unescaped_length_within(bytes, bytes_max)], out);
+    debug_assert!(out.len() - start <= bytes_max.max(1), "a cut composite key stays within its length limit");
     out.extend_from_slice(&[END, CUT]);
     out.extend_from_slice(&blake3::hash(bytes).as_bytes()[..HASH_BYTES]);
     true
 }
 
-fn push_joined(bytes: &[u8], out: &mut Vec<u8>) {
-    out.push(Tag::Joined as u8);
-    push_escaped(bytes, out);
-}
-
-/// The bound between the joined keys whose bytes come before `bytes` and the others, cut ones too. None if that is more than a key
-/// holds.
-pub(crate) fn joined_bound(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut bound = Vec::new();
-    push_joined(bytes, &mut bound);
-    (bound.len() <= JOINED_BYTES_MAX).then_some(bound)
-}
-
-/// What every joined key of at most `bytes_max` begins with whose bytes begin as these do, as far as such a key holds them.
-pub(crate) fn joined_beginning_within(bytes: &[u8], bytes_max: usize) -> Vec<u8> {
+/// How many of `bytes` fit a composite key of at most `bytes_max` bytes without splitting an escape sequence.
+fn unescaped_length_within(bytes: &[u8], bytes_max: usize) -> usize {
+    // The tag.
     let mut escaped_bytes = 1;
-    let held = bytes.iter().take_while(|&&byte| {
+    let fitting = bytes.iter().take_while(|&&byte| {
         escaped_bytes += if byte == 0 { 2 } else { 1 };
         escaped_bytes <= bytes_max
     });
-    let mut beginning = Vec::new();
-    push_joined(&bytes[..held.count()], &mut beginning);
-    beginning
+    fitting.count()
 }
 
-/// What every joined key begins with whose bytes begin as these do, as far as a key holds them.
-pub(crate) fn joined_beginning(bytes: &[u8]) -> Vec<u8> {
-    let mut beginning = Vec::new();
-    push_joined(&bytes[..bytes.len().min(JOINED_BYTES_MAX / 2 - 1)], &mut beginning);
-    beginning
+fn push_composite(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(Tag::Composite as u8);
+    push_escaped(bytes, out);
 }
 
-/// The bytes that a joined key is of, and whether they were cut.
+/// The lower bound of the composite keys whose bytes do not sort before `bytes`, cut keys included. `None` if the bound
+/// is longer than a composite key.
+pub(crate) fn composite_bound(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut bound = Vec::new();
+    push_composite(bytes, &mut bound);
+    (bound.len() <= COMPOSITE_BYTES_MAX).then_some(bound)
+}
+
+/// The common prefix of the composite keys, limited to `bytes_max`, of all bytes that begin with these.
+pub(crate) fn composite_prefix_bounded(bytes: &[u8], bytes_max: usize) -> Vec<u8> {
+    let mut prefix = Vec::new();
+    push_composite(&bytes[..unescaped_length_within(bytes, bytes_max)], &mut prefix);
+    prefix
+}
+
+/// A common prefix of the composite keys of all bytes that begin with these.
+pub(crate) fn composite_prefix(bytes: &[u8]) -> Vec<u8> {
+    let mut prefix = Vec::new();
+    push_composite(&bytes[..bytes.len().min(COMPOSITE_BYTES_MAX / 2 - 1)], &mut prefix);
+    prefix
+}
+
+/// The bytes of a composite key, and whether they were cut.
 ///
 /// # Errors
-/// [`Corrupt`](crate::ErrorKind::Corrupt) if `key` is not a joined one.
-pub(crate) fn decode_joined(key: &[u8]) -> Result<Text> {
-    decode_tagged(&mut &*key, Tag::Joined)
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if `key` is not a composite key.
+pub(crate) fn decode_composite(key: &[u8]) -> Result<DecodedText> {
+    decode_tagged(&mut &*key, Tag::Composite)
 }
 
-/// Appends the key of a string as a language orders it: `order` are the bytes of its place among strings.
-pub(crate) fn encode_collated(order: &[u8], out: &mut Vec<u8>) {
+/// Appends the key of a string that is ordered by a language, given its sort key in that language.
+pub(crate) fn encode_sort_key(sort_key: &[u8], out: &mut Vec<u8>) {
     out.push(Tag::String as u8);
-    push_escaped(order, out);
+    push_escaped(sort_key, out);
     out.extend_from_slice(&[END, END]);
 }
 
 fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    // As nearly all are; and many bytes are compared at once.
+    // Nearly all strings are free of zeros, and this check is vectorized.
     if !bytes.contains(&0) {
         return out.extend_from_slice(bytes);
     }
-    for (at, piece) in bytes.split(|&byte| byte == 0).enumerate() {
+    for (at, part) in bytes.split(|&byte| byte == 0).enumerate() {
         if at > 0 {
             out.extend_from_slice(&[0, ESCAPED_ZERO]);
         }
-        out.extend_from_slice(piece);
+        out.extend_from_slice(part);
     }
 }
 
-/// The keys of a kind of value: from the first, inclusive, to the second, exclusive.
+/// The half-open range of the keys of a kind of value.
 pub(crate) fn type_range(kind: Kind) -> (Vec<u8>, Vec<u8>) {
     let (first, last) = match kind {
         Kind::Null => (Tag::Null, Tag::Null),
@@ -258,9 +266,9 @@ pub(crate) fn type_range(kind: Kind) -> (Vec<u8>, Vec<u8>) {
     (vec![first as u8], vec![last as u8 + 1])
 }
 
-/// The keys of all strings that begin with `prefix`: from the first, inclusive, to the second, exclusive.
+/// The half-open range of the keys of all strings that begin with `prefix`.
 ///
-/// Of keys cut at a bound, all are found if `prefix` is no longer than the bound.
+/// The range contains cut keys, too, if `prefix` is no longer than their length limit.
 pub(crate) fn prefix_range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
     let mut lower = vec![Tag::String as u8];
     push_escaped(prefix.as_bytes(), &mut lower);
@@ -269,10 +277,11 @@ pub(crate) fn prefix_range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
     if let Some(last) = upper.last_mut() {
         *last += 1;
     }
+    debug_assert!(lower < upper, "the range of a prefix contains the prefix itself");
     (lower, upper)
 }
 
-/// Whether a key is one of a string that was cut.
+/// Whether a key is that of a cut string.
 pub(crate) fn is_cut(value_key: &[u8]) -> bool {
     if let [_, text @ .., END, END] = value_key
         && !text.contains(&END)
@@ -282,19 +291,20 @@ pub(crate) fn is_cut(value_key: &[u8]) -> bool {
     value_key.first() == Some(&(Tag::String as u8)) && decode_string(value_key).is_ok_and(|(text, _)| text.cut)
 }
 
-/// Reads the value off the front of `key`, and the number of bytes it takes.
+/// Decodes the value at the front of `key` and returns it with the number of bytes it takes.
 ///
-/// A number comes back as an integer if it is one in range, since `1` and `1.0` have one key.
+/// A number is returned as an integer if it equals one in range, since `1` and `1.0` have the same key.
 ///
 /// # Errors
-/// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are no key of a value, or a string was cut at a bound (see [`decode_string`]).
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are not the key of a value, or a string was cut (see
+/// [`decode_string`]).
 pub(crate) fn decode(key: &[u8]) -> Result<(Value, usize)> {
     let mut rest = key;
     let value = decode_within(&mut rest, DEPTH_MAX)?;
     Ok((value, key.len() - rest.len()))
 }
 
-/// The kind of value that `key` is of, from its first byte.
+/// The kind of value that a key encodes, from its first byte.
 pub(crate) fn kind_of(key: &[u8]) -> Option<Kind> {
     const TAGS: [(Tag, Kind); 7] = [
         (Tag::Null, Kind::Null),
@@ -313,8 +323,8 @@ fn decode_within(rest: &mut &[u8], depth: usize) -> Result<Value> {
     let first = rest.first().copied();
     match kind_of(rest).ok_or_else(malformed)? {
         Kind::String => match decode_text(rest)? {
-            Text { bytes, cut: false } => Ok(Value::String(String::from_utf8(bytes).map_err(|_| malformed())?)),
-            Text { cut: true, .. } => Err(Error::corrupt("a key that should be whole was cut at a bound")),
+            DecodedText { bytes, cut: false } => Ok(Value::String(String::from_utf8(bytes).map_err(|_| malformed())?)),
+            DecodedText { cut: true, .. } => Err(Error::corrupt("a key that must be complete was cut")),
         },
         kind => {
             *rest = &rest[1..];
@@ -368,32 +378,32 @@ fn decode_object(rest: &mut &[u8], depth: usize) -> Result<Value> {
     Ok(Value::Object(object))
 }
 
-/// What a string's key holds.
+/// The decoded key of a string or a composite.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Text {
-    /// The string's bytes; of a cut one the first, perhaps ending inside a character.
+pub(crate) struct DecodedText {
+    /// The bytes; for a cut string the part before the cut, possibly ending inside a character.
     pub(crate) bytes: Vec<u8>,
-    /// Whether the string was cut at a bound.
+    /// Whether the string was cut at its length limit.
     pub(crate) cut: bool,
 }
 
-/// Reads the string off the front of `key`, cut or not, and the number of bytes it takes.
+/// Decodes the string at the front of `key`, cut or not, and returns it with the number of bytes it takes.
 ///
 /// # Errors
-/// [`Corrupt`](crate::ErrorKind::Corrupt) if `key` is not one of a string.
-pub(crate) fn decode_string(key: &[u8]) -> Result<(Text, usize)> {
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if `key` is not the key of a string.
+pub(crate) fn decode_string(key: &[u8]) -> Result<(DecodedText, usize)> {
     let mut rest = key;
     let text = decode_text(&mut rest)?;
     Ok((text, key.len() - rest.len()))
 }
 
-fn decode_text(rest: &mut &[u8]) -> Result<Text> {
+fn decode_text(rest: &mut &[u8]) -> Result<DecodedText> {
     decode_tagged(rest, Tag::String)
 }
 
-fn decode_tagged(rest: &mut &[u8], wanted: Tag) -> Result<Text> {
+fn decode_tagged(rest: &mut &[u8], expected: Tag) -> Result<DecodedText> {
     let [tag, text @ ..] = *rest else { return Err(malformed()) };
-    if *tag != wanted as u8 {
+    if *tag != expected as u8 {
         return Err(malformed());
     }
     let mut bytes = Vec::new();
@@ -407,11 +417,11 @@ fn decode_tagged(rest: &mut &[u8], wanted: Tag) -> Result<Text> {
             ESCAPED_ZERO => bytes.push(0),
             END => {
                 *rest = text;
-                return Ok(Text { bytes, cut: false });
+                return Ok(DecodedText { bytes, cut: false });
             }
             CUT => {
                 *rest = text.get(HASH_BYTES..).ok_or_else(malformed)?;
-                return Ok(Text { bytes, cut: true });
+                return Ok(DecodedText { bytes, cut: true });
             }
             _ => return Err(malformed()),
         }
@@ -421,7 +431,7 @@ fn decode_tagged(rest: &mut &[u8], wanted: Tag) -> Result<Text> {
 /// The length of the key at the front of `bytes`, without decoding it.
 ///
 /// # Errors
-/// [`Corrupt`](crate::ErrorKind::Corrupt) if there is none.
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes don't begin with a key.
 pub(crate) fn length(bytes: &[u8]) -> Result<usize> {
     let mut at = 0;
     let mut open = 0usize;
@@ -438,7 +448,7 @@ pub(crate) fn length(bytes: &[u8]) -> Result<usize> {
                 at += 1;
                 open += 1;
             }
-            None if open == 0 && rest.first() == Some(&(Tag::Joined as u8)) => at += string_length(rest)?,
+            None if open == 0 && rest.first() == Some(&(Tag::Composite as u8)) => at += string_length(rest)?,
             None if open > 0 && rest.first() == Some(&END) => {
                 at += 1;
                 open -= 1;

@@ -1,6 +1,7 @@
-//! Strings in the order of a language, by the Unicode collation algorithm with ICU's data.
+//! String collation by language, using the Unicode collation algorithm with ICU's data.
 //!
-//! A string's place is a sort key: bytes that compare as the strings do. Two strings that the language does not tell apart have one.
+//! A string is represented by its sort key: bytes whose order is that of the strings. Strings that the language does
+//! not distinguish have the same sort key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use super::key;
 use crate::value::{Packed, PackedValue, Value};
 use crate::{Error, Result};
 
-/// The version of the algorithm and its data: sort keys of another version may be others. `Cargo.lock` has the same.
+/// The version of the algorithm and its data. Sort keys of different versions may differ. Must match `Cargo.lock`.
 pub(crate) const VERSION: &str = "icu4x 2.4";
 
-/// The order of strings in one language.
+/// The collation of strings in one language.
 #[derive(Clone)]
 pub(crate) struct Language {
     tag: Arc<str>,
@@ -24,10 +25,11 @@ pub(crate) struct Language {
 }
 
 impl Language {
-    /// The order of the language with this BCP 47 tag, as `de` or `de-u-co-phonebk`; `und` is the order of no particular language.
+    /// The collation of the language with this BCP 47 tag, such as `de` or `de-u-co-phonebk`; `und` is the
+    /// language-independent root collation.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) if it is no such tag.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the tag is not a valid language tag.
     pub(crate) fn new(tag: &str) -> Result<Self> {
         let shown = || tag.chars().take(64).collect::<String>();
         let invalid = |error: &dyn fmt::Display| {
@@ -41,12 +43,12 @@ impl Language {
         Ok(Language { tag: locale.to_string().into(), collator: Arc::new(collator) })
     }
 
-    /// Its tag, in the canonical form.
+    /// The language tag in canonical form.
     pub(crate) fn tag(&self) -> &str {
         &self.tag
     }
 
-    /// Appends the key of a value: of a string that of its place in this language, of anything else the usual one.
+    /// Appends the key of a value: for a string its sort key in this language, for any other value the usual key.
     pub(crate) fn encode(&self, value: &Value, out: &mut Vec<u8>) {
         match value {
             Value::String(text) => self.encode_string(text, out),
@@ -68,17 +70,18 @@ impl Language {
         }
     }
 
-    /// Appends the key of a value whose strings, names and what lies within others too, are ordered as this language has them.
-    pub(crate) fn encode_within(&self, value: &Value, out: &mut Vec<u8>) {
+    /// Appends the key of a value in which all strings, including field names and nested strings, are ordered by this
+    /// language.
+    pub(crate) fn encode_nested(&self, value: &Value, out: &mut Vec<u8>) {
         match value {
             Value::String(text) => self.encode_string(text, out),
             Value::Array(elements) => key::encode_array(out, |out| {
-                elements.iter().for_each(|element| self.encode_within(element, out));
+                elements.iter().for_each(|element| self.encode_nested(element, out));
             }),
             Value::Object(fields) => key::encode_object(out, |out| {
                 for (name, value) in fields.iter() {
                     self.encode_string(name, out);
-                    self.encode_within(value, out);
+                    self.encode_nested(value, out);
                 }
             }),
             other => key::encode(other, out),
@@ -86,9 +89,9 @@ impl Language {
     }
 
     fn encode_string(&self, text: &str, out: &mut Vec<u8>) {
-        let mut order = Vec::with_capacity(2 * text.len() + 8);
-        let Ok(()) = self.collator.write_sort_key_to(text, &mut order);
-        key::encode_collated(&order, out);
+        let mut sort_key = Vec::with_capacity(2 * text.len() + 8);
+        let Ok(()) = self.collator.write_sort_key_to(text, &mut sort_key);
+        key::encode_sort_key(&sort_key, out);
     }
 }
 
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn languages_order_as_their_people_do() {
+    fn strings_sort_by_the_rules_of_the_language() {
         let words = ["Zebra", "zoo", "Öl", "ofen", "Apfel", "äpfel", "apfel"];
         assert_eq!(sorted("de", &words), ["apfel", "Apfel", "äpfel", "ofen", "Öl", "Zebra", "zoo"]);
         assert_eq!(sorted("sv", &["ö", "z", "a", "å"]), ["a", "z", "å", "ö"]);
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_keep_their_place_among_other_values() {
+    fn collated_strings_sort_between_numbers_and_arrays() {
         let language = Language::new("und").unwrap();
         let values = Value::parse(r#"[null, true, 7, "", "\u0000", "a", "Z", [], {}]"#).unwrap();
         let keys: Vec<Vec<u8>> = values
@@ -146,17 +149,17 @@ mod tests {
         assert!(keys.is_sorted(), "{keys:?}");
     }
 
-    /// As CouchDB's documentation has it, and what ICU says of punctuation.
+    /// The order in CouchDB's documentation, with ICU's order of punctuation.
     #[test]
-    fn whole_values_are_ordered_as_in_couchdb() {
-        let ascending = r#"[null, false, true, -1, 0, 1, 2, 3.0, 4, "", "_a", "-a", "a", "A", "aa", "b", "B", "ba", "bb", [], ["a"], ["A"], ["b"],
-            ["b", "c"], ["b", "c", "a"], ["b", "d"], ["b", "d", "e"], [["a"], 1], {}, {"a": 1}, {"a": 2}, {"A": 1}, {"b": 1}, {"b": 2},
-            {"b": 2, "a": 1}, {"b": 2, "c": 2}]"#;
+    fn nested_values_sort_as_in_couchdb() {
+        let ascending = r#"[null, false, true, -1, 0, 1, 2, 3.0, 4, "", "_a", "-a", "a", "A", "aa", "b", "B", "ba",
+            "bb", [], ["a"], ["A"], ["b"], ["b", "c"], ["b", "c", "a"], ["b", "d"], ["b", "d", "e"], [["a"], 1], {},
+            {"a": 1}, {"a": 2}, {"A": 1}, {"b": 1}, {"b": 2}, {"b": 2, "a": 1}, {"b": 2, "c": 2}]"#;
         let language = Language::new("und").unwrap();
         let values = Value::parse(ascending).unwrap();
         let encoded = |value: &Value| {
             let mut out = Vec::new();
-            language.encode_within(value, &mut out);
+            language.encode_nested(value, &mut out);
             assert_eq!(key::length(&out).unwrap(), out.len());
             out
         };
@@ -167,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_language_is_refused() {
+    fn invalid_language_tags_are_rejected() {
         for tag in ["", "x y", "zz-zzzzzzzzzzzz", "…"] {
             assert_eq!(Language::new(tag).unwrap_err().kind(), crate::ErrorKind::Invalid, "{tag}");
         }
     }
 
     #[test]
-    fn the_version_is_that_of_the_data() {
+    fn version_matches_the_locked_collation_data() {
         let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
         let Ok(lock) = std::fs::read_to_string(lock) else { return };
         for name in ["icu_collator", "icu_collator_data", "icu_normalizer_data"] {
@@ -182,7 +185,7 @@ mod tests {
             let minor = VERSION.strip_prefix("icu4x ").unwrap();
             assert!(
                 after.starts_with(&format!("{minor}.")),
-                "{name} changed: change VERSION, so that indexes are built again"
+                "{name} changed: change VERSION, so that indexes are rebuilt"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The order of values, and that keys have it.
+//! Tests of the collation order, and of keys having the same order.
 
 use proptest::prelude::*;
 
@@ -18,11 +18,12 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn the_order_of_types_and_values() {
-    let ascending = r#"[null, false, true, -1e300, -9223372036854775808, -1.5, -1, 0, 0.5, 1, 2, 127, 128, 1e10, 9007199254740992,
-        9007199254740993, 9223372036854775807, 18446744073709551615, 1e300, "", "\u0000", "\u0000\u0000", "\u0000a", "\u0001", "A", "B", "a",
-        "a\u0000", "a\u0000b", "a\u0001", "aa", "b", "é", "€", "😀", [], [null], [null, null], [1], [1, null], [[]], {}, {"a": 1}, {"a": 1, "b": 0},
-        {"a": 2}, {"a": 2, "a\u0000": 1}, {"b": 0}]"#;
+fn types_and_values_are_ordered() {
+    let ascending = r#"[null, false, true, -1e300, -9223372036854775808, -1.5, -1, 0, 0.5, 1, 2, 127, 128, 1e10,
+        9007199254740992, 9007199254740993, 9223372036854775807, 18446744073709551615, 1e300, "", "\u0000",
+        "\u0000\u0000", "\u0000a", "\u0001", "A", "B", "a", "a\u0000", "a\u0000b", "a\u0001", "aa", "b", "é", "€", "😀",
+        [], [null], [null, null], [1], [1, null], [[]], {}, {"a": 1}, {"a": 1, "b": 0}, {"a": 2},
+        {"a": 2, "a\u0000": 1}, {"b": 0}]"#;
     let ascending = json(ascending);
     let ascending = ascending.as_array().expect("an array");
     for (i, a) in ascending.iter().enumerate() {
@@ -42,7 +43,7 @@ fn small_integers_have_short_keys() {
 }
 
 #[test]
-fn kinds_have_ranges() {
+fn type_ranges_contain_exactly_their_kind() {
     let values = json(r#"[null, false, true, -1e300, 1e300, "", "\uffff", [], [[{}]], {}, {"z": {}}]"#);
     for value in values.as_array().expect("an array") {
         for kind in Kind::ALL {
@@ -74,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_decode_to_an_equal_value_and_say_where_they_end(value in value(), after in prop::collection::vec(any::<u8>(), 0..4)) {
+    fn keys_round_trip_and_are_self_delimiting(value in value(), after in prop::collection::vec(any::<u8>(), 0..4)) {
         let mut bytes = key(&value);
         let length = bytes.len();
         bytes.extend(after);
@@ -102,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn bounded_strings_order_rightly_against_short_ones(a in text(), b in text(), bound in 0usize..8) {
+    fn cut_strings_sort_correctly_against_short_ones(a in text(), b in text(), bound in 0usize..8) {
         let bounded = |text: &str| {
             let mut key = Vec::new();
             let cut = encode_string_bounded(text, bound, &mut key);
@@ -124,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn prefixes_have_ranges(text in text(), prefix in text(), cut in 0usize..70) {
+    fn prefix_ranges_contain_exactly_the_strings_with_the_prefix(text in text(), prefix in text(), cut in 0usize..70) {
         let (lower, upper) = prefix_range(&prefix);
         let key = key(&Value::from(&text));
         prop_assert_eq!(lower <= key && key < upper, text.starts_with(&prefix));
@@ -137,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_decoding_panic(bytes in prop::collection::vec(any::<u8>(), 0..40), tag in 0u8..0x70) {
+    fn decoding_random_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..40), tag in 0u8..0x70) {
         for bytes in [&bytes[..], &[&[tag], &bytes[..]].concat()] {
             match decode(bytes) {
                 Ok((value, length)) => prop_assert_eq!(key(&value), &bytes[..length], "keys are unique"),
@@ -151,7 +152,7 @@ proptest! {
 }
 
 #[test]
-fn deep_keys_are_refused_not_followed() {
+fn too_deep_keys_are_rejected() {
     assert!(decode(&[Tag::Array as u8; 100_000]).is_err());
     assert!(super::key::length(&[Tag::Array as u8; 100_000]).is_err());
     let deepest = (0..Limits::default().depth).fold(Value::Null, |inner, _| Value::Array(vec![inner]));

@@ -1,9 +1,9 @@
-//! Packed values, unpacked or only checked.
+//! Unpacking and validation of packed values.
 
 use super::{PackedValue, damaged};
 use crate::Result;
 use crate::value::object::{INDEX_FROM, Name, NameIndex};
-use crate::value::source::{Bounded, Look, Source};
+use crate::value::traverse::{DepthLimited, Node, ValueTree};
 use crate::value::{Object, Value};
 
 impl PackedValue<'_> {
@@ -15,7 +15,7 @@ impl PackedValue<'_> {
         unpack(self.into())
     }
 
-    /// Refuses a value with damage anywhere within it. Costs a walk over all of it, and no memory.
+    /// Validates the whole value. Costs a traversal and no memory.
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged.
@@ -24,46 +24,46 @@ impl PackedValue<'_> {
     }
 }
 
-fn unpack(value: Bounded<'_>) -> Result<Value> {
-    Ok(match value.look()? {
-        Look::Null => Value::Null,
-        Look::Bool(truth) => Value::Bool(truth),
-        Look::Number(number) => Value::Number(number),
-        Look::String(text) => Value::String(text.to_owned()),
-        Look::Array(count, children) => {
+fn unpack(value: DepthLimited<'_>) -> Result<Value> {
+    Ok(match value.node()? {
+        Node::Null => Value::Null,
+        Node::Bool(truth) => Value::Bool(truth),
+        Node::Number(number) => Value::Number(number),
+        Node::String(text) => Value::String(text.to_owned()),
+        Node::Array(count, children) => {
             let mut elements = Vec::with_capacity(count);
             for element in children {
                 elements.push(unpack(element?)?);
             }
             Value::Array(elements)
         }
-        Look::Object(count, children) => {
+        Node::Object(count, children) => {
             let mut fields = Vec::with_capacity(count);
-            let names_differ = children.names_differ();
+            let has_unique_names = children.has_unique_names();
             for field in children {
                 let (name, value) = field?;
                 fields.push((name.into(), unpack(value)?));
             }
-            Value::Object(object_of(fields, names_differ)?)
+            Value::Object(build_object(fields, has_unique_names)?)
         }
     })
 }
 
-/// The object of `fields`; the names of a shape are known to differ, names from the bytes are not.
-fn object_of(fields: Vec<(Name, Value)>, names_differ: bool) -> Result<Object> {
+/// Builds an object of `fields`. The names of a shape are known to be unique; names from the bytes are checked.
+fn build_object(fields: Vec<(Name, Value)>, has_unique_names: bool) -> Result<Object> {
     let count = fields.len();
-    if names_differ {
-        let index = (count > INDEX_FROM).then(|| Box::new(NameIndex::of(&fields)));
+    if has_unique_names {
+        let index = (count > INDEX_FROM).then(|| Box::new(NameIndex::build(&fields)));
         return Ok(Object::from_unique(fields, index));
     }
     let object: Object = fields.into_iter().collect();
     if object.len() == count { Ok(object) } else { Err(damaged("a field is given twice")) }
 }
 
-fn check(value: Bounded<'_>) -> Result<()> {
-    match value.look()? {
-        Look::Array(_, mut elements) => elements.try_for_each(|element| check(element?)),
-        Look::Object(_, mut fields) => fields.try_for_each(|field| check(field?.1)),
+fn check(value: DepthLimited<'_>) -> Result<()> {
+    match value.node()? {
+        Node::Array(_, mut elements) => elements.try_for_each(|element| check(element?)),
+        Node::Object(_, mut fields) => fields.try_for_each(|field| check(field?.1)),
         _ => Ok(()),
     }
 }

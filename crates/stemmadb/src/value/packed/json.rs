@@ -1,16 +1,17 @@
-//! A packed value to JSON text, straight from its bytes: names as their shape keeps them, strings as they lie, nothing in between.
+//! JSON text of a packed value, written directly from its bytes without unpacking.
 //!
-//! Writes what [`Value::to_json`](crate::Value::to_json) writes of the unpacked value. Whether strings are UTF-8 is looked at once, in
-//! the whole text: what stands between them is ASCII, so two damaged strings can't make a sound one.
+//! The output equals that of [`Value::to_json`](crate::Value::to_json) on the unpacked value. Field names are copied in
+//! the escaped form that their shape stores. UTF-8 is validated once, over the whole output: the bytes between strings
+//! are ASCII, so two invalid strings cannot combine into a valid one.
 
 use super::layout::Tag;
-use super::{Children, Packed, PackedValue, Walk, damaged, read_number, split_name};
+use super::{ChildIter, Children, Packed, PackedValue, damaged, read_number, split_name};
 use crate::Result;
 use crate::value::print::{write_json_string, write_number, write_string_bytes};
 use crate::value::{DEPTH_MAX, Shapes};
 
 impl PackedValue<'_> {
-    /// Compact JSON.
+    /// Returns compact JSON.
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged.
@@ -22,16 +23,17 @@ impl PackedValue<'_> {
 }
 
 impl PackedValue<'_> {
-    /// Appends the fields of an object as compact JSON, but for the field `without`: `"a":1,"b":2`. Whether any was written.
+    /// Appends the fields of an object except `without` as compact JSON without braces: `"a":1,"b":2`. Returns whether
+    /// any field was written.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged, or it is no object.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged or the value is not an object.
     pub(crate) fn write_json_fields(self, without: &str, out: &mut Vec<u8>) -> Result<bool> {
-        let Packed::Object(object) = self.read()? else { return Err(damaged("a body is no object")) };
+        let Packed::Object(object) = self.read()? else { return Err(damaged("a body is not an object")) };
         let start = out.len();
-        let mut walk = Walk::new(object.children);
+        let mut children = ChildIter::new(object.children);
         for position in 0..object.children.count {
-            let Some(bytes) = walk.next() else { break };
+            let Some(bytes) = children.next() else { break };
             let bytes = match object.shape {
                 Some(shape) if shape.name(position) == Some(without) => continue,
                 Some(shape) => {
@@ -69,7 +71,7 @@ fn write(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> 
         Tag::SMALL_INTEGER.. if rest.is_empty() => {
             out.extend_from_slice(itoa::Buffer::new().format(tag & 0x7F).as_bytes());
         }
-        Tag::ARRAY..Tag::CONTAINERS_END => write_container(value, below(depth)?, out)?,
+        Tag::ARRAY..Tag::CONTAINERS_END => write_container(value, child_depth(depth)?, out)?,
         Tag::NULL if rest.is_empty() => out.extend_from_slice(b"null"),
         Tag::FALSE if rest.is_empty() => out.extend_from_slice(b"false"),
         Tag::TRUE if rest.is_empty() => out.extend_from_slice(b"true"),
@@ -78,17 +80,17 @@ fn write(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> 
     Ok(())
 }
 
-fn below(depth: usize) -> Result<usize> {
+fn child_depth(depth: usize) -> Result<usize> {
     depth.checked_sub(1).ok_or_else(|| damaged("it is nested too deeply"))
 }
 
 fn write_container(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     let shapes = value.shapes;
-    // Every child begins with a comma, which for the first one becomes the bracket.
+    // Every child is written with a leading comma; the first comma is then replaced by the opening bracket.
     let start = out.len();
     let brackets = match value.read()? {
         Packed::Array(array) => {
-            each(
+            write_children(
                 array.children,
                 shapes,
                 out,
@@ -102,7 +104,7 @@ fn write_container(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> R
         }
         Packed::Object(object) => {
             match object.shape {
-                Some(shape) => each(
+                Some(shape) => write_children(
                     object.children,
                     shapes,
                     out,
@@ -112,7 +114,7 @@ fn write_container(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> R
                     },
                     depth,
                 )?,
-                None => each(
+                None => write_children(
                     object.children,
                     shapes,
                     out,
@@ -128,7 +130,7 @@ fn write_container(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> R
             }
             *b"{}"
         }
-        _ => return Err(damaged("a container is none")),
+        _ => return Err(damaged("a container tag has no container")),
     };
     match out.get_mut(start) {
         Some(first) => *first = brackets[0],
@@ -138,18 +140,18 @@ fn write_container(value: PackedValue<'_>, depth: usize, out: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// Writes each child, after what `begin` writes before it and leaves of its bytes.
+/// Writes every child. `begin` writes what precedes the child and returns the bytes of its value.
 #[inline(always)]
-fn each<'a>(
+fn write_children<'a>(
     children: Children<'a>,
     shapes: &'a Shapes,
     out: &mut Vec<u8>,
     begin: impl Fn(usize, &'a [u8], &mut Vec<u8>) -> Result<&'a [u8]>,
     depth: usize,
 ) -> Result<()> {
-    let mut walk = Walk::new(children);
+    let mut iter = ChildIter::new(children);
     for position in 0..children.count {
-        let Some(bytes) = walk.next() else { break };
+        let Some(bytes) = iter.next() else { break };
         let bytes = begin(position, bytes?, out)?;
         write(PackedValue::new(bytes, shapes)?, depth, out)?;
     }

@@ -1,22 +1,23 @@
-//! Packed values: read in place, one field without the others, without allocation.
+//! Packed values: the binary form of JSON values, read in place, one field at a time, without allocation.
 //!
-//! Layout: a value is a tag byte ([`layout::Tag`]) and what follows up to the end of its extent; scalars have no length of
-//! their own. A container is
+//! Layout: a value is a tag byte ([`layout::Tag`]) and a payload up to the end of the value. A scalar does not store
+//! its length; its container does. A container is
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 1 | tag: array, object or object with names; plus width - 1 |
 //! | 1–10 | varint: count of children, or the number of the object's [`Shape`], which has the count |
 //! | … | the children one after the other; in an object with names, each after its name's length (varint) and UTF-8 |
-//! | (count - 1) × width | where each child but the last ends, counted from the first child, big-endian |
+//! | (count - 1) × width | offset table: the end of each child but the last, relative to the first child, big-endian |
 //!
-//! The table stands last, so packing writes every byte once and in order.
+//! The offset table comes last, so packing writes every byte once and in order.
 //!
-//! Invariants: every read checks its bounds; damaged bytes give [`Corrupt`](crate::ErrorKind::Corrupt), never a panic, nor
-//! work or memory beyond a small multiple of the bytes.
+//! Invariants: every read checks its bounds. Damaged bytes return [`Corrupt`](crate::ErrorKind::Corrupt); they never
+//! cause a panic, nor work or memory beyond a small multiple of their length.
 //!
-//! Speed: what runs once a field is `inline(always)`. Handed back through memory, a result of several words stalls whoever
-//! reads it at once; measured on objects of 15 fields, walking over them took up to three times as long.
+//! Performance: functions that run once per field are `inline(always)`. Returning a result of several words through
+//! memory stalls a caller that reads it immediately; iterating over objects of 15 fields took up to three times as long
+//! without.
 
 pub(crate) mod layout;
 
@@ -26,18 +27,19 @@ mod json;
 use std::str;
 
 use super::path::array_position;
-use super::{Kind, Number, Path, Shape, ShapeNumber, Shapes, varint};
+use super::{Kind, Number, Path, Shape, ShapeNumber, Shapes};
+use crate::varint;
 use crate::{Error, Result};
 use layout::Tag;
 
-/// A packed value, read where it lies. Copying it copies two references.
+/// A packed value, read in place. Copying it copies two references.
 #[derive(Clone, Copy)]
 pub(crate) struct PackedValue<'a> {
     bytes: &'a [u8],
     shapes: &'a Shapes,
 }
 
-/// What a packed value is, one level deep.
+/// One level of a packed value.
 #[derive(Clone, Copy)]
 pub(crate) enum Packed<'a> {
     /// `null`.
@@ -55,10 +57,10 @@ pub(crate) enum Packed<'a> {
 }
 
 impl<'a> PackedValue<'a> {
-    /// The value that all of `bytes` are. Looks at the first byte only.
+    /// Wraps the packed form of a value. Checks only the first byte.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if there is no such value.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if `bytes` is empty or its tag is unknown.
     #[inline(always)]
     pub(crate) fn new(bytes: &'a [u8], shapes: &'a Shapes) -> Result<Self> {
         match bytes.first() {
@@ -70,7 +72,7 @@ impl<'a> PackedValue<'a> {
     /// The type of the value.
     #[inline]
     pub(crate) fn kind(self) -> Kind {
-        KINDS[usize::from(self.bytes[0])].expect("checked when it was made")
+        KINDS[usize::from(self.bytes[0])].expect("`PackedValue::new` checked the tag")
     }
 
     /// The packed bytes.
@@ -78,7 +80,7 @@ impl<'a> PackedValue<'a> {
         self.bytes
     }
 
-    /// The value, one level deep.
+    /// Decodes one level of the value.
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged.
@@ -97,7 +99,7 @@ impl<'a> PackedValue<'a> {
         }
     }
 
-    /// The object, if it is one.
+    /// The object, if the value is one.
     ///
     /// # Errors
     /// As [`PackedValue::read`].
@@ -109,7 +111,7 @@ impl<'a> PackedValue<'a> {
         }
     }
 
-    /// The value at `path` within this one; none if any step is missing.
+    /// The value at `path` inside this one; `None` if any step is missing.
     ///
     /// # Errors
     /// As [`PackedValue::read`].
@@ -128,7 +130,7 @@ impl<'a> PackedValue<'a> {
         Ok(Some(value))
     }
 
-    /// The field or, in an array, the element that one segment of a [`Path`] names.
+    /// The field of an object or the element of an array that one segment of a [`Path`] names.
     ///
     /// # Errors
     /// As [`PackedValue::read`].
@@ -163,7 +165,7 @@ impl<'a> PackedValue<'a> {
     }
 }
 
-/// The kind of value each tag begins.
+/// The kind of value that each tag denotes.
 const KINDS: [Option<Kind>; 256] = {
     let mut kinds = [None; 256];
     let mut tag = 0;
@@ -201,10 +203,10 @@ fn read_number(tag: u8, rest: &[u8]) -> Result<Number> {
     let word = rest.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
     let number = match tag {
         Tag::INTEGER => Some(Number::from(word)),
-        Tag::NEGATIVE_INTEGER => i64::try_from(word).ok().map(|turned| Number::from(!turned)),
+        Tag::NEGATIVE_INTEGER => i64::try_from(word).ok().map(|complement| Number::from(!complement)),
         Tag::DECIMAL..Tag::ARRAY => {
             let places = usize::from(tag % 8) + 1;
-            let magnitude = layout::double_of(word, places);
+            let magnitude = layout::from_decimal(word, places);
             magnitude.and_then(|double| Number::from_f64(if tag < Tag::NEGATIVE_DECIMAL { double } else { -double }))
         }
         _ => None,
@@ -212,7 +214,7 @@ fn read_number(tag: u8, rest: &[u8]) -> Result<Number> {
     number.ok_or_else(|| damaged("a number is malformed"))
 }
 
-/// The children of a container: their bytes, and the table that tells where each ends.
+/// The children of a container: their bytes, and the offset table of their ends.
 #[derive(Clone, Copy)]
 struct Children<'a> {
     bytes: &'a [u8],
@@ -225,7 +227,7 @@ impl<'a> Children<'a> {
     #[inline(always)]
     fn new(rest: &'a [u8], count: u64, width_code: u8) -> Result<Self> {
         let width = usize::from(width_code) + 1;
-        // A child takes at least a byte, which bounds the count before anything is computed from it.
+        // A child has at least one byte, so a damaged count is rejected before it is used in a computation.
         if count > rest.len() as u64 || count == 0 && !rest.is_empty() {
             return Err(damaged("a container's count and length disagree"));
         }
@@ -238,7 +240,7 @@ impl<'a> Children<'a> {
         Ok(Children { bytes, table, width, count })
     }
 
-    /// Where child `position` ends, counted from the first child.
+    /// The end of child `position`, relative to the first child.
     #[inline]
     fn end(&self, position: usize) -> usize {
         let at = position * self.width;
@@ -250,7 +252,7 @@ impl<'a> Children<'a> {
     }
 
     #[inline]
-    fn extent(&self, start: usize, end: usize) -> Result<&'a [u8]> {
+    fn slice(&self, start: usize, end: usize) -> Result<&'a [u8]> {
         self.bytes.get(start..end).ok_or_else(|| damaged("a child is outside its container"))
     }
 
@@ -260,21 +262,21 @@ impl<'a> Children<'a> {
             return Ok(None);
         }
         let start = if position == 0 { 0 } else { self.end(position - 1) };
-        self.extent(start, self.end(position)).map(Some)
+        self.slice(start, self.end(position)).map(Some)
     }
 }
 
-/// Walks over children in order; stops after the first damaged one.
+/// Iterates over the children of a container in order; stops after the first damaged one.
 #[derive(Clone)]
-struct Walk<'a> {
+struct ChildIter<'a> {
     children: Children<'a>,
     position: usize,
     start: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ChildIter<'a> {
     fn new(children: Children<'a>) -> Self {
-        Walk { children, position: 0, start: 0 }
+        ChildIter { children, position: 0, start: 0 }
     }
 
     #[inline(always)]
@@ -283,15 +285,15 @@ impl<'a> Walk<'a> {
             return None;
         }
         let end = self.children.end(self.position);
-        let extent = self.children.extent(self.start, end);
+        let child = self.children.slice(self.start, end);
         (self.position, self.start) = (self.position + 1, end);
-        if extent.is_err() {
+        if child.is_err() {
             self.position = self.children.count;
         }
-        Some(extent)
+        Some(child)
     }
 
-    fn left(&self) -> usize {
+    fn remaining(&self) -> usize {
         self.children.count - self.position
     }
 }
@@ -304,7 +306,7 @@ pub(crate) struct PackedArray<'a> {
 }
 
 impl<'a> PackedArray<'a> {
-    /// How many elements.
+    /// The number of elements.
     pub(crate) fn len(self) -> usize {
         self.children.count
     }
@@ -317,17 +319,17 @@ impl<'a> PackedArray<'a> {
         self.children.get(position)?.map(|bytes| PackedValue::new(bytes, self.shapes)).transpose()
     }
 
-    /// The elements in order; the first damaged one is the last.
+    /// The elements in order. The iterator ends after the first error.
     pub(crate) fn iter(self) -> PackedElements<'a> {
-        PackedElements { shapes: self.shapes, walk: Walk::new(self.children) }
+        PackedElements { shapes: self.shapes, children: ChildIter::new(self.children) }
     }
 }
 
-/// The elements of a [`PackedArray`].
+/// Iterator over the elements of a [`PackedArray`].
 #[derive(Clone)]
 pub(crate) struct PackedElements<'a> {
     shapes: &'a Shapes,
-    walk: Walk<'a>,
+    children: ChildIter<'a>,
 }
 
 impl<'a> Iterator for PackedElements<'a> {
@@ -335,11 +337,11 @@ impl<'a> Iterator for PackedElements<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.walk.next()?.and_then(|bytes| PackedValue::new(bytes, self.shapes)))
+        Some(self.children.next()?.and_then(|bytes| PackedValue::new(bytes, self.shapes)))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.walk.left()))
+        (0, Some(self.children.remaining()))
     }
 }
 
@@ -357,27 +359,27 @@ impl<'a> IntoIterator for PackedArray<'a> {
 pub(crate) struct PackedObject<'a> {
     shapes: &'a Shapes,
     children: Children<'a>,
-    /// What has its names; none if they stand before the values.
+    /// The shape with its field names; `None` if the names are stored before the values.
     shape: Option<&'a Shape>,
 }
 
 impl<'a> PackedObject<'a> {
-    /// How many fields.
+    /// The number of fields.
     pub(crate) fn len(self) -> usize {
         self.children.count
     }
 
-    /// The number of its shape, for work that is the same for all objects of a shape; none if it carries its names.
+    /// The number of its shape, a cache key for work common to all objects of a shape; `None` if it stores its names.
     pub(crate) fn shape_number(self) -> Option<ShapeNumber> {
         self.shape.map(Shape::number)
     }
 
-    /// Its shape; none if it carries its names.
+    /// Its shape; `None` if it stores its names.
     pub(crate) fn shape(self) -> Option<&'a Shape> {
         self.shape
     }
 
-    /// The value of the field `name`. Costs a hash of the name; a search in an object that carries its names.
+    /// The value of the field `name`. Costs a hash of the name, or a linear search in an object that stores its names.
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are damaged.
@@ -403,15 +405,15 @@ impl<'a> PackedObject<'a> {
         PackedValue::new(bytes, self.shapes).map(Some)
     }
 
-    /// The fields in order; the first damaged one is the last.
+    /// The fields in order. The iterator ends after the first error.
     pub(crate) fn iter(self) -> PackedFields<'a> {
-        PackedFields { shapes: self.shapes, shape: self.shape, walk: Walk::new(self.children) }
+        PackedFields { shapes: self.shapes, shape: self.shape, children: ChildIter::new(self.children) }
     }
 
     fn search(self, name: &str) -> Result<Option<PackedValue<'a>>> {
         for field in self.iter() {
-            let (known, value) = field?;
-            if known == name {
+            let (field_name, value) = field?;
+            if field_name == name {
                 return Ok(Some(value));
             }
         }
@@ -419,17 +421,17 @@ impl<'a> PackedObject<'a> {
     }
 }
 
-/// The fields of a [`PackedObject`].
+/// Iterator over the fields of a [`PackedObject`].
 #[derive(Clone)]
 pub(crate) struct PackedFields<'a> {
     shapes: &'a Shapes,
     shape: Option<&'a Shape>,
-    walk: Walk<'a>,
+    children: ChildIter<'a>,
 }
 
 impl PackedFields<'_> {
     /// Whether the names are those of a shape.
-    pub(crate) fn have_shape(&self) -> bool {
+    pub(crate) fn has_shape(&self) -> bool {
         self.shape.is_some()
     }
 }
@@ -439,8 +441,8 @@ impl<'a> Iterator for PackedFields<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let position = self.walk.position;
-        let bytes = self.walk.next()?;
+        let position = self.children.position;
+        let bytes = self.children.next()?;
         let field = bytes.and_then(|bytes| match self.shape {
             Some(shape) => Ok((shape.name(position).unwrap_or_default(), bytes)),
             None => split_name(bytes),
@@ -449,7 +451,7 @@ impl<'a> Iterator for PackedFields<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.walk.left()))
+        (0, Some(self.children.remaining()))
     }
 }
 
@@ -462,7 +464,7 @@ impl<'a> IntoIterator for PackedObject<'a> {
     }
 }
 
-/// The name and the value of a field that carries its name.
+/// Splits a field that stores its name into name and value.
 fn split_name(mut bytes: &[u8]) -> Result<(&str, &[u8])> {
     let name_bytes = varint::read(&mut bytes)?;
     let split = usize::try_from(name_bytes).ok().and_then(|name_bytes| bytes.split_at_checked(name_bytes));

@@ -1,4 +1,4 @@
-//! Packing loses nothing, single fields are found, and damage is found out.
+//! Round trips, field lookups and damage detection of packed values.
 
 use proptest::prelude::*;
 
@@ -16,8 +16,8 @@ fn json(text: &str) -> Value {
     Value::parse(text).expect("good JSON")
 }
 
-/// A dictionary that takes no more shapes, so that objects carry their names.
-fn full() -> Shapes {
+/// A dictionary that accepts no more shapes, so that objects store their names.
+fn full_dictionary() -> Shapes {
     let shapes = Shapes::new();
     for i in 0..5_000 {
         shapes.intern([format!("full {i}").as_str()]);
@@ -55,15 +55,16 @@ fn scalars_take_few_bytes() {
 }
 
 #[test]
-fn a_document_is_much_smaller_than_its_text() {
-    let text = r#"{"name":"river stone 4711","group":"blue","kind":"g7","size":"s3","state":"open","city":"city 512","street":"street 77",
-        "year":1987,"price":129.95,"count":523,"a":"k3jf83hf93kd93jd","b":"p0d8f7g6h5j4k3l2","c":8123456789,"d":0.7312345,"e":true}"#;
+fn a_packed_document_is_much_smaller_than_its_text() {
+    let text = r#"{"name":"river stone 4711","group":"blue","kind":"g7","size":"s3","state":"open","city":"city 512",
+        "street":"street 77","year":1987,"price":129.95,"count":523,"a":"k3jf83hf93kd93jd","b":"p0d8f7g6h5j4k3l2",
+        "c":8123456789,"d":0.7312345,"e":true}"#;
     let bytes = packed(&json(text), &Shapes::new());
     assert!(bytes.len() <= 160, "{} bytes of {}", bytes.len(), text.len());
 }
 
 #[test]
-fn widths_of_tables_follow_the_extent() {
+fn offset_tables_have_the_least_width() {
     let shapes = Shapes::new();
     for bytes_each in [1, 100, 255, 256, 300, 65_535, 65_536, 70_000] {
         let value: Value = (0..5).map(|i| format!("{i}{}", "x".repeat(bytes_each))).collect();
@@ -73,15 +74,15 @@ fn widths_of_tables_follow_the_extent() {
             _ => panic!("an array was packed"),
         };
         for i in 0..5 {
-            let element = array.get(i).expect("whole").expect("there").to_value().expect("whole");
+            let element = array.get(i).expect("intact").expect("present").to_value().expect("intact");
             assert_eq!(Some(&element), value.as_array().and_then(|elements| elements.get(i)));
         }
-        assert!(array.get(5).expect("whole").is_none());
+        assert!(array.get(5).expect("intact").is_none());
     }
 }
 
 #[test]
-fn paths_lead_to_fields() {
+fn paths_address_the_same_fields_as_in_plain_values() {
     let shapes = Shapes::new();
     let value = json(r#"{"a": [{"b": 1}, 2], "c.d": {"0": 3}, "e": null}"#);
     let bytes = packed(&value, &shapes);
@@ -90,34 +91,35 @@ fn paths_lead_to_fields() {
         ["a", "a.0.b", "a.1", r"c\.d.0", "e", "a.2", "a.00", "a.b", "e.x", "a.1.x", "z", "a.999999999999999999999"]
     {
         let path = Path::parse(path).expect("a good path");
-        let found = packed.get(&path).expect("whole").map(|value| value.to_value().expect("whole"));
+        let found = packed.get(&path).expect("intact").map(|value| value.to_value().expect("intact"));
         assert_eq!(found.as_ref(), path.get(&value), "{path}");
     }
 }
 
 #[test]
-fn objects_without_a_shape_carry_their_names() {
-    let shapes = full();
+fn objects_without_a_shape_store_their_names() {
+    let shapes = full_dictionary();
     let before = shapes.len();
     let value = json(r#"{"first": 1, "": "empty", "third": {"x": [true]}}"#);
     let bytes = packed(&value, &shapes);
     assert_eq!(shapes.len(), before);
-    let object = PackedValue::new(&bytes, &shapes).and_then(PackedValue::as_object).expect("whole").expect("an object");
+    let object =
+        PackedValue::new(&bytes, &shapes).and_then(PackedValue::as_object).expect("intact").expect("an object");
     assert_eq!(object.shape_number(), None);
-    assert_eq!(object.get("").expect("whole").expect("there").to_value().expect("whole"), "empty".into());
-    assert!(object.get("x").expect("whole").is_none());
-    assert_eq!(PackedValue::new(&bytes, &shapes).and_then(PackedValue::to_value).expect("whole"), value);
+    assert_eq!(object.get("").expect("intact").expect("present").to_value().expect("intact"), "empty".into());
+    assert!(object.get("x").expect("intact").is_none());
+    assert_eq!(PackedValue::new(&bytes, &shapes).and_then(PackedValue::to_value).expect("intact"), value);
 }
 
 #[test]
-fn too_deep_a_value_is_refused() {
+fn too_deep_values_are_rejected() {
     let shapes = Shapes::new();
     let nested = |depth: usize| (0..depth).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
     let mut out = vec![7];
     assert!(pack(&nested(DEPTH_MAX + 1), &shapes, &mut out).is_err());
     assert_eq!(out, [7]);
     let bytes = packed(&nested(DEPTH_MAX), &shapes);
-    assert_eq!(PackedValue::new(&bytes, &shapes).and_then(PackedValue::to_value).expect("whole"), nested(DEPTH_MAX));
+    assert_eq!(PackedValue::new(&bytes, &shapes).and_then(PackedValue::to_value).expect("intact"), nested(DEPTH_MAX));
     let deeper = (0..100_000).fold(vec![Tag::NULL], |inner, _| [&[Tag::ARRAY, 1], &inner[..1]].concat());
     let deeper: Vec<u8> = std::iter::repeat_n([Tag::ARRAY, 1], 100_000).flatten().chain(deeper).collect();
     let deeper = PackedValue::new(&deeper, &shapes).expect("an array");
@@ -127,7 +129,7 @@ fn too_deep_a_value_is_refused() {
 }
 
 #[test]
-fn damage_is_named() {
+fn damaged_bytes_are_corrupt() {
     let shapes = Shapes::new();
     shapes.intern(["a", "b"]);
     let damaged: [&[u8]; 14] = [
@@ -152,15 +154,15 @@ fn damage_is_named() {
     }
 }
 
-/// Every way to read gives the same answer as the value, or says the bytes are damaged.
-fn read_all_ways(bytes: &[u8], shapes: &Shapes) {
+/// Asserts that every way of reading agrees with the unpacked value or returns an error.
+fn check_all_readers(bytes: &[u8], shapes: &Shapes) {
     let Ok(value) = PackedValue::new(bytes, shapes) else { return };
     let (unpacked, text, mut canonical) = (value.to_value(), value.to_json(), Vec::new());
     assert_eq!(text.is_ok(), value.check().is_ok());
     assert_eq!(value.canonical(&mut canonical).is_ok(), value.check().is_ok());
     if let Ok(unpacked) = &unpacked {
         assert!(value.check().is_ok());
-        assert_eq!(text.expect("whole"), unpacked.to_json());
+        assert_eq!(text.expect("intact"), unpacked.to_json());
         let mut expected = Vec::new();
         unpacked.canonical(&mut expected);
         assert_eq!(canonical, expected);
@@ -169,7 +171,10 @@ fn read_all_ways(bytes: &[u8], shapes: &Shapes) {
         for name in ["", "a", "b", "ab"] {
             let found = object.get(name);
             if let (Ok(Value::Object(unpacked)), Ok(found)) = (&unpacked, found) {
-                assert_eq!(found.map(|found| found.to_value().expect("part of a whole")).as_ref(), unpacked.get(name));
+                assert_eq!(
+                    found.map(|found| found.to_value().expect("part of an intact value")).as_ref(),
+                    unpacked.get(name)
+                );
             }
         }
     }
@@ -180,19 +185,19 @@ proptest! {
 
     #[test]
     fn packing_round_trips(value in document(), without_shapes in any::<bool>()) {
-        let shapes = if without_shapes { full() } else { Shapes::new() };
+        let shapes = if without_shapes { full_dictionary() } else { Shapes::new() };
         let bytes = packed(&value, &shapes);
         let read = PackedValue::new(&bytes, &shapes).expect("packed by us");
         prop_assert_eq!(&read.to_value().expect("packed by us"), &value);
         prop_assert_eq!(read.kind(), value.kind());
-        read_all_ways(&bytes, &shapes);
+        check_all_readers(&bytes, &shapes);
         let object: Object = match value { Value::Object(object) => object, _ => Object::new() };
-        let packed_object = read.as_object().expect("whole").expect("an object");
+        let packed_object = read.as_object().expect("intact").expect("an object");
         prop_assert_eq!(packed_object.len(), object.len());
         for (position, (name, field)) in object.iter().enumerate() {
-            let by_name = packed_object.get(name).expect("whole").expect("there");
-            prop_assert_eq!(&by_name.to_value().expect("whole"), field);
-            let by_position = packed_object.value(position).expect("whole").expect("there");
+            let by_name = packed_object.get(name).expect("intact").expect("present");
+            prop_assert_eq!(&by_name.to_value().expect("intact"), field);
+            let by_position = packed_object.value(position).expect("intact").expect("present");
             prop_assert_eq!(by_position.bytes(), by_name.bytes());
         }
     }
@@ -207,26 +212,29 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), tag in 0u8..0x30) {
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), tag in 0u8..0x30) {
         let shapes = Shapes::new();
         shapes.intern(["a", "b"]);
         shapes.intern(["a", "", "c", "ab", "e"]);
-        read_all_ways(&bytes, &shapes);
-        read_all_ways(&[&[tag], &bytes[..]].concat(), &shapes);
-        read_all_ways(&[&[tag, tag % 4], &bytes[..]].concat(), &shapes);
+        check_all_readers(&bytes, &shapes);
+        check_all_readers(&[&[tag], &bytes[..]].concat(), &shapes);
+        check_all_readers(&[&[tag, tag % 4], &bytes[..]].concat(), &shapes);
     }
 
     #[test]
-    fn damage_never_makes_reading_panic(value in value(), flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+    fn damaged_bytes_never_panic(
+        value in value(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
         let shapes = Shapes::new();
         let mut bytes = packed(&value, &shapes);
-        for (at, byte) in flips {
+        for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        read_all_ways(&bytes, &shapes);
+        check_all_readers(&bytes, &shapes);
         for cut in 0..bytes.len() {
-            read_all_ways(&bytes[..cut], &shapes);
+            check_all_readers(&bytes[..cut], &shapes);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! The one JSON parser: strict RFC 8259, bounded in bytes, nodes and depth, in one pass.
+//! Single-pass JSON parser: strict RFC 8259, bounded in bytes, nodes and depth.
 //!
-//! Beyond the grammar it refuses what would not survive a round trip or means different things to different readers:
-//! a name given twice in one object (escapes resolved), invalid UTF-8, a byte order mark, lone surrogates, numbers too
-//! large for a double (`1e400`), and integers outside -2^63 to 2^64 - 1 whose digits a double would lose. Such an
-//! integer is taken as a double if it is exactly one, or is how JavaScript prints one (`100000000000000000000`). `-0` is
-//! the double `-0.0`. A fraction is the nearest double, as everywhere.
+//! Beyond the grammar it rejects input that would not survive a round trip or that parsers interpret differently:
+//! duplicate names in one object (escapes resolved), invalid UTF-8, a byte order mark, lone surrogates, numbers too
+//! large for a double (`1e400`), and integers outside -2^63 to 2^64 - 1 that would lose digits as a double. Such an
+//! integer is parsed as a double if it equals one exactly, or if JavaScript prints a double that way
+//! (`100000000000000000000`). `-0` is the double `-0.0`. A fraction becomes the nearest double.
 //!
-//! Memory: about 32 bytes per element, 56 per field, and the text of names and strings once; the limit on nodes bounds it.
+//! Memory: about 32 bytes per element, 56 per field, and the text of names and strings once; the node limit bounds it.
 
 mod number;
 mod text;
@@ -19,37 +19,38 @@ use super::object::{INDEX_FROM, Name, NameIndex};
 use super::{Limits, Object, Value};
 use crate::{Error, Result};
 
-/// Why a text is not one JSON value we accept, and where.
+/// The reason why a text is not an acceptable JSON value, and the position of the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     position: usize,
     message: Cow<'static, str>,
     hint: Option<&'static str>,
-    ended: bool,
+    is_incomplete: bool,
 }
 
 impl ParseError {
-    /// The byte, counted from 0, at which the text is wrong; its length if it ends too early.
+    /// The byte offset of the error; the length of the text if it ends too early.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// What is wrong, without the position.
+    /// The description of the error, without the position.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// One line that says what to do, where there is something to do.
+    /// A one-line suggestion for fixing the error, if there is one.
     pub fn hint(&self) -> Option<&str> {
         self.hint
     }
 
     /// Whether the text ended too early, so that more text could complete it.
     pub fn is_incomplete(&self) -> bool {
-        self.ended
+        self.is_incomplete
     }
 
-    /// Line and column, both counted from 1, of the position in `text`, which was parsed. The column counts characters.
+    /// Line and column of the error in `text`, the text that was parsed. Both count from 1; the column counts
+    /// characters.
     pub fn line_and_column(&self, text: &[u8]) -> (usize, usize) {
         let before = &text[..self.position.min(text.len())];
         let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -58,7 +59,7 @@ impl ParseError {
         (line, column)
     }
 
-    /// The parse error that `error` was made of, if it was.
+    /// The parse error that caused `error`, if one did.
     pub fn of(error: &Error) -> Option<&ParseError> {
         std::error::Error::source(error)?.downcast_ref()
     }
@@ -84,15 +85,16 @@ impl From<ParseError> for Error {
 }
 
 impl Value {
-    /// The value of a JSON text, within the default [`Limits`].
+    /// Parses a JSON text, within the default [`Limits`].
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) with the byte position; [`ParseError::of`] gives it as a number.
+    /// [`Invalid`](crate::ErrorKind::Invalid) with the byte position in its message; [`ParseError::of`] returns it as a
+    /// number.
     pub fn parse(text: impl AsRef<[u8]>) -> Result<Value> {
         Self::parse_with(text, &Limits::default())
     }
 
-    /// The value of a JSON text, within `limits`.
+    /// Parses a JSON text, within `limits`.
     ///
     /// # Errors
     /// As [`Value::parse`].
@@ -100,38 +102,39 @@ impl Value {
         Ok(parse_whole(text.as_ref(), limits).map_err(|error| *error)?)
     }
 
-    /// The value at the beginning of `text`, and the number of bytes it takes: for texts of several values.
+    /// Parses the value at the beginning of `text` and returns it with its length in bytes: for texts of several
+    /// values.
     ///
-    /// A number that reaches to the end of `text` is taken as complete. The cost is that of the value, however long the
-    /// text behind it.
+    /// A number that extends to the end of `text` is taken as complete. The cost depends on the value only, not on the
+    /// text after it.
     ///
     /// # Errors
-    /// As [`Value::parse`]; [`ParseError::is_incomplete`] tells whether more text might help.
+    /// As [`Value::parse`]; [`ParseError::is_incomplete`] returns whether more text could complete the value.
     pub fn parse_prefix(text: impl AsRef<[u8]>, limits: &Limits) -> Result<(Value, usize)> {
         Ok(parse_first(text.as_ref(), limits).map_err(|error| *error)?)
     }
 }
 
-/// How much of a text with several values is looked at for the first; four times as much if the value is longer.
-const FIRST_LOOK_BYTES: usize = 4096;
+/// The length of the prefix that is tried first for the first value of a text; it is quadrupled if the value is longer.
+const FIRST_PREFIX_BYTES: usize = 4096;
 
 fn parse_first(text: &[u8], limits: &Limits) -> Parsed<(Value, usize)> {
     let most = text.len().min(limits.bytes);
-    let mut look = FIRST_LOOK_BYTES.min(most);
+    let mut length = FIRST_PREFIX_BYTES.min(most);
     loop {
-        match parse_at_front(&text[..look], limits) {
-            Ok((_, end)) if end == look && look < most => {}
-            Err(error) if error.ended && look < most => {}
-            Err(error) if error.ended && most < text.len() => return Err(too_many_bytes(limits)),
+        match parse_at_front(&text[..length], limits) {
+            Ok((_, end)) if end == length && length < most => {}
+            Err(error) if error.is_incomplete && length < most => {}
+            Err(error) if error.is_incomplete && most < text.len() => return Err(too_many_bytes(limits)),
             result => return result,
         }
-        look = look.saturating_mul(4).min(most);
+        length = length.saturating_mul(4).min(most);
     }
 }
 
-/// The value at the front of `text`, which may be cut anywhere.
+/// Parses the value at the front of `text`, which may be cut anywhere.
 fn parse_at_front(text: &[u8], limits: &Limits) -> Parsed<(Value, usize)> {
-    let (text, broken) = match std::str::from_utf8(text) {
+    let (text, has_invalid_utf8) = match std::str::from_utf8(text) {
         Ok(text) => (text, false),
         Err(error) => {
             (std::str::from_utf8(&text[..error.valid_up_to()]).unwrap_or_default(), error.error_len().is_some())
@@ -140,7 +143,7 @@ fn parse_at_front(text: &[u8], limits: &Limits) -> Parsed<(Value, usize)> {
     let mut parser = Parser::new(text, limits)?;
     match parser.value(limits.depth()) {
         Ok(value) => Ok((value, parser.at)),
-        Err(error) if error.ended && broken => Err(fail(text.len(), "invalid UTF-8", None)),
+        Err(error) if error.is_incomplete && has_invalid_utf8 => Err(fail(text.len(), "invalid UTF-8", None)),
         Err(error) => Err(error),
     }
 }
@@ -149,10 +152,10 @@ fn parse_whole(text: &[u8], limits: &Limits) -> Parsed<Value> {
     if text.len() > limits.bytes {
         return Err(too_many_bytes(limits));
     }
-    // With the whole text known to be UTF-8, the rest looks at bytes and slices at boundaries.
+    // The whole text is validated as UTF-8 here, so the parser may work on bytes and slice at character boundaries.
     let text = std::str::from_utf8(text).map_err(|error| {
         let mut failure = fail(error.valid_up_to(), "invalid UTF-8", None);
-        failure.ended = error.error_len().is_none();
+        failure.is_incomplete = error.error_len().is_none();
         failure
     })?;
     let mut parser = Parser::new(text, limits)?;
@@ -168,11 +171,11 @@ type Parsed<T> = Result<T, Box<ParseError>>;
 
 #[cold]
 fn fail(position: usize, message: impl Into<Cow<'static, str>>, hint: Option<&'static str>) -> Box<ParseError> {
-    Box::new(ParseError { position, message: message.into(), hint, ended: false })
+    Box::new(ParseError { position, message: message.into(), hint, is_incomplete: false })
 }
 
-/// One pass over a text. Elements and fields of all open containers share two stacks, so a finished container is
-/// allocated once and at its size.
+/// Parser state. Elements and fields of all open containers share two stacks, so that a finished container is allocated
+/// once, at its exact size.
 struct Parser<'a> {
     text: &'a str,
     bytes: &'a [u8],
@@ -212,7 +215,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The next byte that is not blank, not yet consumed.
+    /// Skips blanks and returns the next byte without consuming it.
     #[inline]
     fn next_token(&mut self) -> Option<u8> {
         match self.peek() {
@@ -228,7 +231,7 @@ impl<'a> Parser<'a> {
         let Some(byte) = self.next_token() else { return Err(self.unexpected("a value")) };
         match self.nodes_left.checked_sub(1) {
             Some(left) => self.nodes_left = left,
-            None => return Err(self.beyond(too_many_nodes(self.limits))),
+            None => return Err(self.limit_exceeded(too_many_nodes(self.limits))),
         }
         match byte {
             b'"' => Ok(Value::String(self.string()?)),
@@ -254,7 +257,9 @@ impl<'a> Parser<'a> {
     }
 
     fn array(&mut self, depth_left: usize) -> Parsed<Value> {
-        let Some(depth_left) = depth_left.checked_sub(1) else { return Err(self.beyond(too_deep(self.limits))) };
+        let Some(depth_left) = depth_left.checked_sub(1) else {
+            return Err(self.limit_exceeded(too_deep(self.limits)));
+        };
         self.at += 1;
         let first = self.elements.len();
         if self.next_token() == Some(b']') {
@@ -264,7 +269,7 @@ impl<'a> Parser<'a> {
         loop {
             let element = self.value(depth_left)?;
             if self.elements.len() == self.elements.capacity() {
-                make_room(&mut self.elements, self.at, self.bytes.len(), self.nodes_left);
+                grow_stack(&mut self.elements, self.at, self.bytes.len(), self.nodes_left);
             }
             self.elements.push(element);
             match self.next_token() {
@@ -278,17 +283,19 @@ impl<'a> Parser<'a> {
     }
 
     fn object(&mut self, depth_left: usize) -> Parsed<Value> {
-        let Some(depth_left) = depth_left.checked_sub(1) else { return Err(self.beyond(too_deep(self.limits))) };
+        let Some(depth_left) = depth_left.checked_sub(1) else {
+            return Err(self.limit_exceeded(too_deep(self.limits)));
+        };
         self.at += 1;
         if self.next_token() == Some(b'}') {
             self.at += 1;
             return Ok(Value::Object(Object::new()));
         }
-        let mut names = Names { first: self.fields.len(), seen: 0, index: None };
+        let mut names = ObjectNames { first: self.fields.len(), filter: 0, index: None };
         loop {
             let field = self.field(&names, depth_left)?;
             if self.fields.len() == self.fields.capacity() {
-                make_room(&mut self.fields, self.at, self.bytes.len(), self.nodes_left);
+                grow_stack(&mut self.fields, self.at, self.bytes.len(), self.nodes_left);
             }
             self.fields.push(field);
             names.add_last(&self.fields);
@@ -302,7 +309,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Object(Object::from_unique(take_from(&mut self.fields, names.first), names.index)))
     }
 
-    fn field(&mut self, names: &Names, depth_left: usize) -> Parsed<(Name, Value)> {
+    fn field(&mut self, names: &ObjectNames, depth_left: usize) -> Parsed<(Name, Value)> {
         if self.next_token() != Some(b'"') {
             return Err(self.unexpected("a field's name in double quotes"));
         }
@@ -320,19 +327,19 @@ impl<'a> Parser<'a> {
     }
 
     #[cold]
-    fn beyond(&self, message: String) -> Box<ParseError> {
+    fn limit_exceeded(&self, message: String) -> Box<ParseError> {
         fail(self.at, message, Some("split the document, or raise the limit"))
     }
 
     #[cold]
-    fn unexpected(&self, wanted: &str) -> Box<ParseError> {
+    fn unexpected(&self, expected: &str) -> Box<ParseError> {
         let message = match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
-            None => format!("expected {wanted}, found the end of the text"),
-            Some(found) if found.is_control() => format!("expected {wanted}, found U+{:04X}", found as u32),
-            Some(found) => format!("expected {wanted}, found `{found}`"),
+            None => format!("expected {expected}, found the end of the text"),
+            Some(found) if found.is_control() => format!("expected {expected}, found U+{:04X}", found as u32),
+            Some(found) => format!("expected {expected}, found `{found}`"),
         };
         let mut failure = fail(self.at, message, None);
-        failure.ended = self.at >= self.bytes.len();
+        failure.is_incomplete = self.at >= self.bytes.len();
         failure
     }
 }
@@ -349,13 +356,13 @@ fn duplicate(at: usize, name: &str) -> Box<ParseError> {
     fail(at, format!("the field {shown:?} is given twice in one object"), Some("keep one of the two"))
 }
 
-/// Stacks of so many, and vectors taken of them, are large: there is no memory for them twice.
+/// Stacks with at least this many entries are large: growing or copying them must not double their memory.
 const LARGE_COUNT: usize = 4096;
 
-/// Makes room in a stack that is full. A large one gets what the rest of the text needs if it goes on as it began: doubled again and again it
-/// would leave as much behind as it has.
+/// Grows a full stack. A large stack grows once, to the size that the rest of the text needs at the density seen so
+/// far, because repeated doubling would waste up to as much memory as the stack holds.
 #[cold]
-fn make_room<T>(stack: &mut Vec<T>, at: usize, length: usize, nodes_left: usize) {
+fn grow_stack<T>(stack: &mut Vec<T>, at: usize, length: usize, nodes_left: usize) {
     let count = stack.len();
     if count < LARGE_COUNT {
         return stack.reserve(1);
@@ -365,8 +372,9 @@ fn make_room<T>(stack: &mut Vec<T>, at: usize, length: usize, nodes_left: usize)
     stack.reserve_exact(more.min(nodes_left.saturating_add(1)));
 }
 
-/// The elements of `stack` from `first` on, in a vector of their size.
+/// Moves the elements of `stack` from `first` on into a vector of exact size.
 fn take_from<T>(stack: &mut Vec<T>, first: usize) -> Vec<T> {
+    debug_assert!(first <= stack.len(), "an inner container leaves the entries of outer ones on the stack");
     if first > 0 && stack.len() - first < LARGE_COUNT.max(first) {
         return stack.drain(first..).collect();
     }
@@ -377,19 +385,19 @@ fn take_from<T>(stack: &mut Vec<T>, first: usize) -> Vec<T> {
 }
 
 /// The names of the object being parsed: the fields from `first` on.
-struct Names {
+struct ObjectNames {
     first: usize,
-    /// A bit per coarse hash of a name: most names are seen to be new without a comparison.
-    seen: u64,
+    /// A Bloom filter of one hash function: most new names are recognized without a comparison.
+    filter: u64,
     index: Option<Box<NameIndex>>,
 }
 
-impl Names {
+impl ObjectNames {
     fn contains(&self, name: &str, fields: &[(Name, Value)]) -> bool {
         let fields = &fields[self.first..];
         match &self.index {
             Some(index) => index.position(name, fields).is_some(),
-            None => self.seen & coarse(name) != 0 && fields.iter().any(|(known, _)| known == name),
+            None => self.filter & filter_bit(name) != 0 && fields.iter().any(|(field, _)| field == name),
         }
     }
 
@@ -397,13 +405,14 @@ impl Names {
         let fields = &fields[self.first..];
         match (&mut self.index, fields) {
             (Some(index), _) => index.add_last(fields),
-            (None, [.., (name, _)]) if fields.len() <= INDEX_FROM => self.seen |= coarse(name),
-            (None, _) => self.index = Some(Box::new(NameIndex::of(fields))),
+            (None, [.., (name, _)]) if fields.len() <= INDEX_FROM => self.filter |= filter_bit(name),
+            (None, _) => self.index = Some(Box::new(NameIndex::build(fields))),
         }
     }
 }
 
-fn coarse(name: &str) -> u64 {
+/// The bit of a name in the Bloom filter of [`ObjectNames`].
+fn filter_bit(name: &str) -> u64 {
     let hash = match name.as_bytes() {
         [] => 0,
         [first, .., last] => usize::from(*first) + 5 * usize::from(*last) + 11 * name.len(),

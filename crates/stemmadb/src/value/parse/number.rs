@@ -1,10 +1,10 @@
-//! Numbers of the JSON grammar: integers stay integers, fractions become the nearest double.
+//! Parser of JSON numbers: integers stay integers, fractions become the nearest double.
 
 use super::{ParseError, Parsed, Parser, fail};
 use crate::value::Number;
 
 impl Parser<'_> {
-    /// The number whose first byte, a digit or `-`, is the next one.
+    /// Parses a number. The next byte is a digit or `-`.
     #[inline]
     pub(super) fn number(&mut self) -> Parsed<Number> {
         let start = self.at;
@@ -25,7 +25,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Passes over the digits before a fraction; their number, unless it needs more than 64 bits.
+    /// Consumes the digits before a fraction and returns their value, unless it exceeds 64 bits.
     #[inline]
     fn integer_digits(&mut self) -> Parsed<Option<u64>> {
         let start = self.at;
@@ -34,8 +34,8 @@ impl Parser<'_> {
             let digit = u64::from(digit - b'0');
             // 18 digits can't overflow; only longer numbers pay for the check.
             magnitude = match magnitude {
-                Some(known) if self.at - start < 18 => Some(known * 10 + digit),
-                Some(known) => known.checked_mul(10).and_then(|tens| tens.checked_add(digit)),
+                Some(value) if self.at - start < 18 => Some(value * 10 + digit),
+                Some(value) => value.checked_mul(10).and_then(|tens| tens.checked_add(digit)),
                 None => None,
             };
             self.at += 1;
@@ -52,19 +52,20 @@ impl Parser<'_> {
     fn double(&mut self, start: usize) -> Parsed<Number> {
         if self.peek() == Some(b'.') {
             self.at += 1;
-            self.some_digits()?;
+            self.skip_digits()?;
         }
         if let Some(b'e' | b'E') = self.peek() {
             self.at += 1;
             if let Some(b'+' | b'-') = self.peek() {
                 self.at += 1;
             }
-            self.some_digits()?;
+            self.skip_digits()?;
         }
         self.text[start..self.at].parse().ok().and_then(Number::from_f64).ok_or_else(|| too_large(start))
     }
 
-    fn some_digits(&mut self) -> Parsed<()> {
+    /// Consumes one or more digits.
+    fn skip_digits(&mut self) -> Parsed<()> {
         let start = self.at;
         while let Some(b'0'..=b'9') = self.peek() {
             self.at += 1;
@@ -72,7 +73,7 @@ impl Parser<'_> {
         if self.at == start { Err(self.unexpected("a digit")) } else { Ok(()) }
     }
 
-    /// An integer beyond 64 bits, or `-0`: a double if no digit is lost by it.
+    /// Parses an integer beyond 64 bits, or `-0`, as a double, unless that loses digits.
     #[cold]
     fn large_integer(&self, start: usize, digits_at: usize) -> Parsed<Number> {
         let digits = &self.text[digits_at..self.at];
@@ -80,10 +81,11 @@ impl Parser<'_> {
             return Err(too_large(start));
         };
         let exact = digits.parse() == Ok(double.abs() as u128) && double.abs() < 2f64.powi(127);
-        // How JavaScript prints a double below 1e21, and `{}` any double: its shortest digits, then zeros.
-        let printed = || format!("{}", double.abs()) == digits;
+        // JavaScript prints a double below 1e21 as its shortest digits followed by zeros; Rust's `{}` does so for all
+        // doubles.
+        let is_printed_form = || format!("{}", double.abs()) == digits;
         match Number::from_f64(double) {
-            Some(number) if exact || printed() => Ok(number),
+            Some(number) if exact || is_printed_form() => Ok(number),
             _ => Err(lossy(start)),
         }
     }

@@ -1,86 +1,86 @@
-//! What the parser takes, what it refuses and where, and that nothing makes it panic.
+//! Tests of the parser: accepted values, error positions and messages, limits, and arbitrary input.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::value::DEPTH_MAX;
 
-fn refusal(text: &[u8]) -> ParseError {
+fn parse_error(text: &[u8]) -> ParseError {
     let error = Value::parse(text).expect_err(&String::from_utf8_lossy(text));
-    ParseError::of(&error).expect("made of a parse error").clone()
+    ParseError::of(&error).expect("caused by a parse error").clone()
 }
 
 #[track_caller]
-fn refused(text: impl AsRef<[u8]>, position: usize, message: &str) {
-    let error = refusal(text.as_ref());
+fn assert_rejected(text: impl AsRef<[u8]>, position: usize, message: &str) {
+    let error = parse_error(text.as_ref());
     assert_eq!((error.position(), error.message()), (position, message));
 }
 
 #[track_caller]
-fn same(text: &str, value: impl Into<Value>) {
+fn assert_parses(text: &str, value: impl Into<Value>) {
     assert_eq!(Value::parse(text).expect(text), value.into());
 }
 
 #[test]
-fn numbers_keep_their_digits_or_are_refused() {
-    same("0", 0);
-    same("-9223372036854775808", i64::MIN);
-    same("9223372036854775807", i64::MAX);
-    same("9223372036854775808", i64::MAX as u64 + 1);
-    same("18446744073709551615", u64::MAX);
-    same("9007199254740993", (1i64 << 53) + 1);
-    same("1.0", 1.0);
-    same("-0", -0.0);
-    same("1E+2", 100.0);
-    same("1e-400", 0.0);
-    same("18446744073709551616", 18446744073709551616.0);
-    same("18446744073709552000", 18446744073709551616.0);
-    same("100000000000000000000", 1e20);
-    same("-100000000000000000000", -1e20);
-    same(&format!("1{}", "0".repeat(308)), 1e308);
+fn numbers_keep_their_digits_or_are_rejected() {
+    assert_parses("0", 0);
+    assert_parses("-9223372036854775808", i64::MIN);
+    assert_parses("9223372036854775807", i64::MAX);
+    assert_parses("9223372036854775808", i64::MAX as u64 + 1);
+    assert_parses("18446744073709551615", u64::MAX);
+    assert_parses("9007199254740993", (1i64 << 53) + 1);
+    assert_parses("1.0", 1.0);
+    assert_parses("-0", -0.0);
+    assert_parses("1E+2", 100.0);
+    assert_parses("1e-400", 0.0);
+    assert_parses("18446744073709551616", 18446744073709551616.0);
+    assert_parses("18446744073709552000", 18446744073709551616.0);
+    assert_parses("100000000000000000000", 1e20);
+    assert_parses("-100000000000000000000", -1e20);
+    assert_parses(&format!("1{}", "0".repeat(308)), 1e308);
     for lossy in ["18446744073709551617", "-9223372036854775809", "123456789012345678901234567890"] {
-        refused(lossy, 0, "an integer outside -2^63 to 2^64 - 1, which would lose digits");
+        assert_rejected(lossy, 0, "an integer outside -2^63 to 2^64 - 1, which would lose digits");
     }
     for large in ["1e400", "-1e309", &format!("1{}", "0".repeat(400))] {
-        refused(large, 0, "a number too large for a double");
+        assert_rejected(large, 0, "a number too large for a double");
     }
-    refused("01", 0, "a number with a leading zero");
-    refused("[-00]", 2, "a number with a leading zero");
-    refused("-", 1, "expected a digit, found the end of the text");
-    refused("1.", 2, "expected a digit, found the end of the text");
-    refused("1.e1", 2, "expected a digit, found `e`");
-    refused("1e", 2, "expected a digit, found the end of the text");
-    refused("+1", 0, "expected a value, found `+`");
-    refused(".5", 0, "expected a value, found `.`");
-    refused("NaN", 0, "expected a value, found `N`");
-    refused("0x10", 1, "expected the end of the text after one value, found `x`");
+    assert_rejected("01", 0, "a number with a leading zero");
+    assert_rejected("[-00]", 2, "a number with a leading zero");
+    assert_rejected("-", 1, "expected a digit, found the end of the text");
+    assert_rejected("1.", 2, "expected a digit, found the end of the text");
+    assert_rejected("1.e1", 2, "expected a digit, found `e`");
+    assert_rejected("1e", 2, "expected a digit, found the end of the text");
+    assert_rejected("+1", 0, "expected a value, found `+`");
+    assert_rejected(".5", 0, "expected a value, found `.`");
+    assert_rejected("NaN", 0, "expected a value, found `N`");
+    assert_rejected("0x10", 1, "expected the end of the text after one value, found `x`");
 }
 
 #[test]
 fn strings_are_unescaped_and_checked() {
-    same(r#""""#, "");
-    same(r#""\u0000\u00e9\ud83d\ude00\uFFFF""#, "\u{0}é😀\u{FFFF}");
-    same(r#""12345678\"90123456\\""#, "12345678\"90123456\\");
-    same("\"\u{7f}\u{80}é€😀\"", "\u{7f}\u{80}é€😀");
-    refused(r#""\ud83d""#, 1, "half of a surrogate pair in a string");
-    refused(r#""\ud83d\n""#, 1, "half of a surrogate pair in a string");
-    refused(r#""\ud83d\u0041""#, 1, "half of a surrogate pair in a string");
-    refused(r#""\ude00""#, 1, "half of a surrogate pair in a string");
-    refused(r#""\u12g4""#, 5, "expected four hexadecimal digits after `\\u`, found `g`");
-    refused(r#""\x""#, 2, "expected one of `\"\\/bfnrtu` after `\\`, found `x`");
-    refused("\"a\nb\"", 2, "the control character U+000A inside a string");
-    refused("\"abc", 4, "expected `\"` at the end of the string, found the end of the text");
-    refused(b"\"\xFF\"", 1, "invalid UTF-8");
-    refused(b"\"\xC0\x80\"", 1, "invalid UTF-8");
-    refused(b"\"\xED\xA0\x80\"", 1, "invalid UTF-8");
-    refused("\u{FEFF}1", 0, "a byte order mark before the value");
+    assert_parses(r#""""#, "");
+    assert_parses(r#""\u0000\u00e9\ud83d\ude00\uFFFF""#, "\u{0}é😀\u{FFFF}");
+    assert_parses(r#""12345678\"90123456\\""#, "12345678\"90123456\\");
+    assert_parses("\"\u{7f}\u{80}é€😀\"", "\u{7f}\u{80}é€😀");
+    assert_rejected(r#""\ud83d""#, 1, "half of a surrogate pair in a string");
+    assert_rejected(r#""\ud83d\n""#, 1, "half of a surrogate pair in a string");
+    assert_rejected(r#""\ud83d\u0041""#, 1, "half of a surrogate pair in a string");
+    assert_rejected(r#""\ude00""#, 1, "half of a surrogate pair in a string");
+    assert_rejected(r#""\u12g4""#, 5, "expected four hexadecimal digits after `\\u`, found `g`");
+    assert_rejected(r#""\x""#, 2, "expected one of `\"\\/bfnrtu` after `\\`, found `x`");
+    assert_rejected("\"a\nb\"", 2, "the control character U+000A inside a string");
+    assert_rejected("\"abc", 4, "expected `\"` at the end of the string, found the end of the text");
+    assert_rejected(b"\"\xFF\"", 1, "invalid UTF-8");
+    assert_rejected(b"\"\xC0\x80\"", 1, "invalid UTF-8");
+    assert_rejected(b"\"\xED\xA0\x80\"", 1, "invalid UTF-8");
+    assert_rejected("\u{FEFF}1", 0, "a byte order mark before the value");
 }
 
 #[test]
-fn a_name_is_given_once() {
-    refused(r#"{"role":1,"ro\u006ce":2}"#, 10, "the field \"role\" is given twice in one object");
-    refused(r#"[{"":1,"":2}]"#, 7, "the field \"\" is given twice in one object");
-    same(
+fn duplicate_names_are_rejected() {
+    assert_rejected(r#"{"role":1,"ro\u006ce":2}"#, 10, "the field \"role\" is given twice in one object");
+    assert_rejected(r#"[{"":1,"":2}]"#, 7, "the field \"\" is given twice in one object");
+    assert_parses(
         r#"[{"a":{"a":1}},{"a":1}]"#,
         Value::from([Value::parse(r#"{"a":{"a":1}}"#).unwrap(), Value::parse(r#"{"a":1}"#).unwrap()]),
     );
@@ -89,40 +89,41 @@ fn a_name_is_given_once() {
         let unique = format!("{{{}}}", fields.join(","));
         let value = Value::parse(&unique).expect("names differ");
         assert_eq!(value.get(&format!("field{}", count - 1)), Some(&Value::from(count - 1)));
-        for again in [0, count / 2, count - 1] {
-            let twice = format!("{},\"field{again}\":0}}", &unique[..unique.len() - 1]);
-            refused(twice, unique.len(), &format!("the field \"field{again}\" is given twice in one object"));
+        for repeated in [0, count / 2, count - 1] {
+            let duplicate = format!("{},\"field{repeated}\":0}}", &unique[..unique.len() - 1]);
+            let message = format!("the field \"field{repeated}\" is given twice in one object");
+            assert_rejected(duplicate, unique.len(), &message);
         }
     }
 }
 
 #[test]
 fn structure_is_strict() {
-    refused("", 0, "expected a value, found the end of the text");
-    refused(" \t\r\n", 4, "expected a value, found the end of the text");
-    refused("1 2", 2, "expected the end of the text after one value, found `2`");
-    refused("[1,]", 3, "expected a value, found `]`");
-    refused("[1 2]", 3, "expected `,` or `]`, found `2`");
-    refused("{\"a\":1,}", 7, "expected a field's name in double quotes, found `}`");
-    refused("{a:1}", 1, "expected a field's name in double quotes, found `a`");
-    refused("{\"a\" 1}", 5, "expected `:` after the field's name, found `1`");
-    refused("{\"a\":1", 6, "expected `,` or `}`, found the end of the text");
-    refused("nul", 3, "expected `null`, found the end of the text");
-    refused("trve", 2, "expected `true`, found `v`");
-    refused("[1}", 2, "expected `,` or `]`, found `}`");
-    refused("'a'", 0, "expected a value, found `'`");
-    refused("/* */1", 0, "expected a value, found `/`");
-    refused("\u{a0}1", 0, "expected a value, found `\u{a0}`");
-    refused("\u{c}1", 0, "expected a value, found U+000C");
+    assert_rejected("", 0, "expected a value, found the end of the text");
+    assert_rejected(" \t\r\n", 4, "expected a value, found the end of the text");
+    assert_rejected("1 2", 2, "expected the end of the text after one value, found `2`");
+    assert_rejected("[1,]", 3, "expected a value, found `]`");
+    assert_rejected("[1 2]", 3, "expected `,` or `]`, found `2`");
+    assert_rejected("{\"a\":1,}", 7, "expected a field's name in double quotes, found `}`");
+    assert_rejected("{a:1}", 1, "expected a field's name in double quotes, found `a`");
+    assert_rejected("{\"a\" 1}", 5, "expected `:` after the field's name, found `1`");
+    assert_rejected("{\"a\":1", 6, "expected `,` or `}`, found the end of the text");
+    assert_rejected("nul", 3, "expected `null`, found the end of the text");
+    assert_rejected("trve", 2, "expected `true`, found `v`");
+    assert_rejected("[1}", 2, "expected `,` or `]`, found `}`");
+    assert_rejected("'a'", 0, "expected a value, found `'`");
+    assert_rejected("/* */1", 0, "expected a value, found `/`");
+    assert_rejected("\u{a0}1", 0, "expected a value, found `\u{a0}`");
+    assert_rejected("\u{c}1", 0, "expected a value, found U+000C");
 }
 
 #[test]
 fn limits_are_exact() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(Value::parse(nested(DEPTH_MAX)).is_ok());
-    refused(nested(DEPTH_MAX + 1), DEPTH_MAX, "more than 128 arrays and objects within each other");
-    refused("[".repeat(1_000_000), DEPTH_MAX, "more than 128 arrays and objects within each other");
-    refused("{\"a\":".repeat(1_000_000), 5 * DEPTH_MAX, "more than 128 arrays and objects within each other");
+    assert_rejected(nested(DEPTH_MAX + 1), DEPTH_MAX, "more than 128 arrays and objects within each other");
+    assert_rejected("[".repeat(1_000_000), DEPTH_MAX, "more than 128 arrays and objects within each other");
+    assert_rejected("{\"a\":".repeat(1_000_000), 5 * DEPTH_MAX, "more than 128 arrays and objects within each other");
     let limits = Limits { bytes: 20, nodes: 4, depth: 2 };
     let parse = |text: &str| Value::parse_with(text, &limits).map_err(|error| error.to_string());
     assert!(parse("[1,2,3]").is_ok());
@@ -133,11 +134,11 @@ fn limits_are_exact() {
 }
 
 #[test]
-fn a_value_at_the_beginning_of_a_text() {
+fn parse_prefix_reads_only_the_first_value() {
     let parse = |text: &str| Value::parse_prefix(text, &Limits::default());
     assert_eq!(parse(" [1] , 2").expect("a value first"), (Value::from([1]), 4));
     assert_eq!(parse("12").expect("a value first"), (Value::from(12), 2));
-    for bytes in [FIRST_LOOK_BYTES - 5, FIRST_LOOK_BYTES, 20 * FIRST_LOOK_BYTES] {
+    for bytes in [FIRST_PREFIX_BYTES - 5, FIRST_PREFIX_BYTES, 20 * FIRST_PREFIX_BYTES] {
         for (long, end) in [("9".repeat(8), 0), ("é".repeat(4), 1), ("\\\"\\\"".into(), 1)] {
             let text = format!("{}{}{long}{}\u{e9}]", " ".repeat(bytes), &"\""[1 - end..], &"\""[1 - end..]);
             let (_, consumed) = parse(&text).expect("a value first");
@@ -165,30 +166,30 @@ fn a_value_at_the_beginning_of_a_text() {
 }
 
 #[test]
-fn errors_say_line_and_column() {
+fn errors_have_line_and_column() {
     let text = "{\n  \"é\": nul\n}".as_bytes();
-    let error = refusal(text);
+    let error = parse_error(text);
     assert_eq!(error.to_string(), "expected `null`, found U+000A at byte 13");
     assert_eq!(error.line_and_column(text), (2, 11));
     assert_eq!(error.line_and_column(b""), (1, 1));
 }
 
 #[test]
-fn large_stacks_grow_once_by_what_the_text_goes_on_with() {
+fn large_stacks_grow_once_to_the_expected_size() {
     let grown = |count: usize, at, length, nodes_left| {
         let mut stack = vec![0_u8; count];
         stack.shrink_to_fit();
-        make_room(&mut stack, at, length, nodes_left);
+        grow_stack(&mut stack, at, length, nodes_left);
         stack.capacity()
     };
     assert_eq!(grown(5_000, 10_000, 1_010_000, usize::MAX), 5_000 + 562_500);
-    assert_eq!(grown(5_000, 10_000, 1_010_000, 99_999), 105_000, "no more than may come");
-    assert_eq!(grown(5_000, 10_000, 10_001, 99_999), 10_000, "never by less than it has");
-    assert!(grown(100, 200, 1_000_000, usize::MAX) < 1_000, "small ones double");
+    assert_eq!(grown(5_000, 10_000, 1_010_000, 99_999), 105_000, "at most the nodes that are left");
+    assert_eq!(grown(5_000, 10_000, 10_001, 99_999), 10_000, "at least doubled");
+    assert!(grown(100, 200, 1_000_000, usize::MAX) < 1_000, "small stacks double");
 }
 
 #[test]
-fn large_containers_are_whole_wherever_they_stand() {
+fn large_containers_parse_at_any_nesting() {
     let list = |count: usize| format!("[{}0]", "1,".repeat(count));
     let object =
         |count: usize| format!("{{{}\"z\":0}}", (0..count).map(|n| format!("\"{n}\":{n},")).collect::<String>());
@@ -205,16 +206,16 @@ fn large_containers_are_whole_wherever_they_stand() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         Value::parse(&bytes).ok();
     }
 
     #[test]
-    fn no_json_like_text_makes_it_panic(text in "[\\[\\]{}\",:\\\\0-9eE.+a-fnulrtsu \n-]{0,40}") {
-        let ours = Value::parse(&text);
-        let theirs = serde_json::from_str::<serde_json::Value>(&text);
-        // We refuse more than the grammar does, but never take less strict texts.
-        prop_assert!(theirs.is_ok() || ours.is_err(), "{}", text);
+    fn random_json_like_text_never_panics(text in "[\\[\\]{}\",:\\\\0-9eE.+a-fnulrtsu \n-]{0,40}") {
+        let parsed = Value::parse(&text);
+        let reference = serde_json::from_str::<serde_json::Value>(&text);
+        // This parser rejects more than the grammar does, and accepts nothing that serde_json rejects.
+        prop_assert!(reference.is_ok() || parsed.is_err(), "{}", text);
     }
 
     #[test]
@@ -230,7 +231,11 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_never_makes_it_panic(value in crate::value::arbitrary::value(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn damaged_text_never_panics(
+        value in crate::value::arbitrary::value(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
         let mut text = value.to_json().into_bytes();
         let at = at.index(text.len());
         text[at] = byte;

@@ -1,10 +1,10 @@
-//! Strings of the JSON grammar: found eight bytes at a time, copied as they are unless they hold an escape.
+//! Parser of JSON strings: scans eight bytes at a time and copies strings without escapes in one piece.
 
 use super::{ParseError, Parsed, Parser, fail};
 use crate::value::print::plain_bytes;
 
 impl<'a> Parser<'a> {
-    /// The string whose opening quote is the next byte.
+    /// Parses a string. The next byte is its opening quote.
     #[inline]
     pub(super) fn string<T: for<'t> From<&'t str> + From<String>>(&mut self) -> Parsed<T> {
         let start = self.at + 1;
@@ -19,7 +19,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Where the plain text from `from` ends: at a quote, a backslash, a control character, or the end of the text.
+    /// The end of the plain text from `from` on: a quote, a backslash, a control character, or the end of the text.
     #[inline]
     fn plain_end(&self, from: usize) -> usize {
         from + plain_bytes(self.bytes.get(from..).unwrap_or_default())
@@ -44,7 +44,7 @@ impl<'a> Parser<'a> {
         Ok(text)
     }
 
-    /// The character of the escape whose backslash is the next byte.
+    /// Parses an escape. The next byte is its backslash.
     fn escape(&mut self) -> Parsed<char> {
         let start = self.at;
         self.at += 1;
@@ -89,7 +89,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The four hexadecimal digits after the `u` that is the next byte.
+    /// Parses the four hexadecimal digits of a `\u` escape. The next byte is the `u`.
     fn hex_unit(&mut self) -> Parsed<u32> {
         self.at += 1;
         let mut unit = 0;

@@ -1,9 +1,9 @@
-//! Values from the types of a program, and values to any format, through serde.
+//! Serialization through serde: Rust types to values, and values to any format.
 //!
-//! A type becomes what JSON has for it: structs and maps objects, sequences, tuples and bytes arrays, `None` and unit null,
-//! an enum its variant's name, or an object of one field if the variant holds something. Integers and doubles stay exact.
-//! Refused, because nothing in JSON means them: `NaN` and infinities, integers beyond 64 bits, the same name twice, map
-//! keys other than strings, integers, truth values and plain enum variants.
+//! Structs and maps become objects; sequences, tuples and bytes become arrays; `None` and unit become null; an enum
+//! becomes its variant's name, or an object of one field if the variant has data. Integers and doubles stay exact.
+//! Types without a JSON equivalent are rejected: `NaN` and infinities, integers beyond 64 bits, duplicate names, and
+//! map keys other than strings, integers, booleans and unit variants.
 
 use std::fmt::Display;
 
@@ -45,12 +45,13 @@ impl Serialize for Object {
 }
 
 impl Value {
-    /// The value of anything serde can serialize: a struct, a map, what `json!` makes.
+    /// Converts anything that serde can serialize: a struct, a map, the result of `serde_json::json!`.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid), naming the field, if it has no meaning in JSON or is deeper than [`DEPTH_MAX`].
-    pub fn from_serialize<T: Serialize + ?Sized>(thing: &T) -> Result<Value> {
-        thing.serialize(ToValue { depth: DEPTH_MAX })
+    /// [`Invalid`](crate::ErrorKind::Invalid) if it has no JSON equivalent or is deeper than [`DEPTH_MAX`]; the message
+    /// names the field.
+    pub fn from_serialize<T: Serialize + ?Sized>(source: &T) -> Result<Value> {
+        source.serialize(ValueSerializer { depth: DEPTH_MAX })
     }
 }
 
@@ -60,36 +61,36 @@ impl serde::ser::Error for Error {
     }
 }
 
-/// Makes a value of what it is given, at most `depth` containers deep.
+/// Serializer that builds a value of at most `depth` nested containers.
 #[derive(Clone, Copy)]
-struct ToValue {
+struct ValueSerializer {
     depth: usize,
 }
 
-impl ToValue {
+impl ValueSerializer {
     fn deeper(self) -> Result<Self> {
         let depth = self
             .depth
             .checked_sub(1)
             .ok_or_else(|| Error::invalid(format!("more than {DEPTH_MAX} arrays and objects within each other")))?;
-        Ok(ToValue { depth })
+        Ok(ValueSerializer { depth })
     }
 
-    fn elements(self, variant: Option<&'static str>, count: Option<usize>) -> Result<Elements> {
-        let within = self.deeper()?;
-        let within = if variant.is_some() { within.deeper()? } else { within };
-        Ok(Elements { elements: Vec::with_capacity(count.unwrap_or(0).min(4096)), within, variant })
+    fn elements(self, variant: Option<&'static str>, count: Option<usize>) -> Result<ArrayBuilder> {
+        let nested = self.deeper()?;
+        let nested = if variant.is_some() { nested.deeper()? } else { nested };
+        Ok(ArrayBuilder { elements: Vec::with_capacity(count.unwrap_or(0).min(4096)), nested, variant })
     }
 
-    fn fields(self, variant: Option<&'static str>, count: Option<usize>) -> Result<Fields> {
-        let within = self.deeper()?;
-        let within = if variant.is_some() { within.deeper()? } else { within };
-        Ok(Fields { object: Object::with_capacity(count.unwrap_or(0).min(4096)), name: None, within, variant })
+    fn fields(self, variant: Option<&'static str>, count: Option<usize>) -> Result<ObjectBuilder> {
+        let nested = self.deeper()?;
+        let nested = if variant.is_some() { nested.deeper()? } else { nested };
+        Ok(ObjectBuilder { object: Object::with_capacity(count.unwrap_or(0).min(4096)), name: None, nested, variant })
     }
 }
 
-/// `value`, or if it is what a variant holds, the object that says so.
-fn of_variant(variant: Option<&'static str>, value: Value) -> Value {
+/// Wraps the data of an enum variant in an object of one field; other values are returned unchanged.
+fn wrap_variant(variant: Option<&'static str>, value: Value) -> Value {
     match variant {
         Some(variant) => Value::Object([(variant, value)].into_iter().collect()),
         None => value,
@@ -97,20 +98,20 @@ fn of_variant(variant: Option<&'static str>, value: Value) -> Value {
 }
 
 fn wide_integer(integer: Option<Number>) -> Result<Value> {
-    let beyond = || Error::invalid("an integer outside -2^63 to 2^64 - 1").with_hint("store it as a string");
-    integer.map(Value::Number).ok_or_else(beyond)
+    let out_of_range = || Error::invalid("an integer outside -2^63 to 2^64 - 1").with_hint("store it as a string");
+    integer.map(Value::Number).ok_or_else(out_of_range)
 }
 
-impl Serializer for ToValue {
+impl Serializer for ValueSerializer {
     type Ok = Value;
     type Error = Error;
-    type SerializeSeq = Elements;
-    type SerializeTuple = Elements;
-    type SerializeTupleStruct = Elements;
-    type SerializeTupleVariant = Elements;
-    type SerializeMap = Fields;
-    type SerializeStruct = Fields;
-    type SerializeStructVariant = Fields;
+    type SerializeSeq = ArrayBuilder;
+    type SerializeTuple = ArrayBuilder;
+    type SerializeTupleStruct = ArrayBuilder;
+    type SerializeTupleVariant = ArrayBuilder;
+    type SerializeMap = ObjectBuilder;
+    type SerializeStruct = ObjectBuilder;
+    type SerializeStructVariant = ObjectBuilder;
 
     fn serialize_bool(self, truth: bool) -> Result<Value> {
         Ok(Value::Bool(truth))
@@ -161,8 +162,9 @@ impl Serializer for ToValue {
     }
 
     fn serialize_f64(self, double: f64) -> Result<Value> {
-        let not_finite =
-            || Error::invalid(format!("{double} has no place in JSON")).with_hint("store null, or leave the field out");
+        let not_finite = || {
+            Error::invalid(format!("{double} can't be written in JSON")).with_hint("store null, or leave the field out")
+        };
         Number::from_f64(double).map(Value::Number).ok_or_else(not_finite)
     }
 
@@ -183,8 +185,8 @@ impl Serializer for ToValue {
         Ok(Value::Null)
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, thing: &T) -> Result<Value> {
-        thing.serialize(self)
+    fn serialize_some<T: Serialize + ?Sized>(self, source: &T) -> Result<Value> {
+        source.serialize(self)
     }
 
     fn serialize_unit(self) -> Result<Value> {
@@ -199,8 +201,8 @@ impl Serializer for ToValue {
         Ok(variant.into())
     }
 
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, thing: &T) -> Result<Value> {
-        thing.serialize(self)
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, source: &T) -> Result<Value> {
+        source.serialize(self)
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -208,68 +210,81 @@ impl Serializer for ToValue {
         _: &'static str,
         _: u32,
         variant: &'static str,
-        thing: &T,
+        source: &T,
     ) -> Result<Value> {
-        Ok(of_variant(Some(variant), thing.serialize(self.deeper()?)?))
+        Ok(wrap_variant(Some(variant), source.serialize(self.deeper()?)?))
     }
 
-    fn serialize_seq(self, count: Option<usize>) -> Result<Elements> {
+    fn serialize_seq(self, count: Option<usize>) -> Result<ArrayBuilder> {
         self.elements(None, count)
     }
 
-    fn serialize_tuple(self, count: usize) -> Result<Elements> {
+    fn serialize_tuple(self, count: usize) -> Result<ArrayBuilder> {
         self.elements(None, Some(count))
     }
 
-    fn serialize_tuple_struct(self, _: &'static str, count: usize) -> Result<Elements> {
+    fn serialize_tuple_struct(self, _: &'static str, count: usize) -> Result<ArrayBuilder> {
         self.elements(None, Some(count))
     }
 
-    fn serialize_tuple_variant(self, _: &'static str, _: u32, variant: &'static str, count: usize) -> Result<Elements> {
+    fn serialize_tuple_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        variant: &'static str,
+        count: usize,
+    ) -> Result<ArrayBuilder> {
         self.elements(Some(variant), Some(count))
     }
 
-    fn serialize_map(self, count: Option<usize>) -> Result<Fields> {
+    fn serialize_map(self, count: Option<usize>) -> Result<ObjectBuilder> {
         self.fields(None, count)
     }
 
-    fn serialize_struct(self, _: &'static str, count: usize) -> Result<Fields> {
+    fn serialize_struct(self, _: &'static str, count: usize) -> Result<ObjectBuilder> {
         self.fields(None, Some(count))
     }
 
-    fn serialize_struct_variant(self, _: &'static str, _: u32, variant: &'static str, count: usize) -> Result<Fields> {
+    fn serialize_struct_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        variant: &'static str,
+        count: usize,
+    ) -> Result<ObjectBuilder> {
         self.fields(Some(variant), Some(count))
     }
 }
 
-/// An array in the making.
-struct Elements {
+/// Builds an array from its serialized elements.
+struct ArrayBuilder {
     elements: Vec<Value>,
-    within: ToValue,
+    nested: ValueSerializer,
     variant: Option<&'static str>,
 }
 
-impl Elements {
-    fn push<T: Serialize + ?Sized>(&mut self, thing: &T) -> Result<()> {
+impl ArrayBuilder {
+    fn push<T: Serialize + ?Sized>(&mut self, source: &T) -> Result<()> {
         let position = self.elements.len();
-        let element = thing.serialize(self.within).map_err(|error| error.within(format_args!("element {position}")))?;
+        let element =
+            source.serialize(self.nested).map_err(|error| error.within(format_args!("element {position}")))?;
         self.elements.push(element);
         Ok(())
     }
 
     fn finish(self) -> Result<Value> {
-        Ok(of_variant(self.variant, Value::Array(self.elements)))
+        Ok(wrap_variant(self.variant, Value::Array(self.elements)))
     }
 }
 
 macro_rules! elements {
     ($($kind:ident $push:ident)*) => {$(
-        impl $kind for Elements {
+        impl $kind for ArrayBuilder {
             type Ok = Value;
             type Error = Error;
 
-            fn $push<T: Serialize + ?Sized>(&mut self, thing: &T) -> Result<()> {
-                self.push(thing)
+            fn $push<T: Serialize + ?Sized>(&mut self, source: &T) -> Result<()> {
+                self.push(source)
             }
 
             fn end(self) -> Result<Value> {
@@ -286,17 +301,17 @@ elements! {
     SerializeTupleVariant serialize_field
 }
 
-/// An object in the making.
-struct Fields {
+/// Builds an object from its serialized fields.
+struct ObjectBuilder {
     object: Object,
     name: Option<String>,
-    within: ToValue,
+    nested: ValueSerializer,
     variant: Option<&'static str>,
 }
 
-impl Fields {
-    fn push<T: Serialize + ?Sized>(&mut self, name: String, thing: &T) -> Result<()> {
-        let value = thing.serialize(self.within).map_err(|error| error.within(format_args!("field {name:?}")))?;
+impl ObjectBuilder {
+    fn push<T: Serialize + ?Sized>(&mut self, name: String, source: &T) -> Result<()> {
+        let value = source.serialize(self.nested).map_err(|error| error.within(format_args!("field {name:?}")))?;
         if self.object.contains(&name) {
             return Err(Error::invalid(format!("the field {name:?} is given twice in one object")));
         }
@@ -305,18 +320,18 @@ impl Fields {
     }
 
     fn finish(self) -> Result<Value> {
-        Ok(of_variant(self.variant, Value::Object(self.object)))
+        Ok(wrap_variant(self.variant, Value::Object(self.object)))
     }
 }
 
 macro_rules! fields {
     ($($kind:ident)*) => {$(
-        impl $kind for Fields {
+        impl $kind for ObjectBuilder {
             type Ok = Value;
             type Error = Error;
 
-            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, thing: &T) -> Result<()> {
-                self.push(name.to_owned(), thing)
+            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, source: &T) -> Result<()> {
+                self.push(name.to_owned(), source)
             }
 
             fn end(self) -> Result<Value> {
@@ -328,18 +343,18 @@ macro_rules! fields {
 
 fields! { SerializeStruct SerializeStructVariant }
 
-impl SerializeMap for Fields {
+impl SerializeMap for ObjectBuilder {
     type Ok = Value;
     type Error = Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<()> {
-        self.name = Some(key.serialize(ToName)?);
+        self.name = Some(key.serialize(KeySerializer)?);
         Ok(())
     }
 
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, thing: &T) -> Result<()> {
-        let name = self.name.take().ok_or_else(|| Error::invalid("a map gave a value before its key"))?;
-        self.push(name, thing)
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, source: &T) -> Result<()> {
+        let name = self.name.take().ok_or_else(|| Error::invalid("a map serialized a value before its key"))?;
+        self.push(name, source)
     }
 
     fn end(self) -> Result<Value> {
@@ -347,15 +362,15 @@ impl SerializeMap for Fields {
     }
 }
 
-/// Makes a field's name of a map's key.
-struct ToName;
+/// Serializer that converts a map key to a field name.
+struct KeySerializer;
 
 #[cold]
-fn no_name() -> Error {
-    Error::invalid("a map's key is neither a string nor an integer, a truth value or a plain enum variant")
+fn unsupported_key() -> Error {
+    Error::invalid("a map's key is neither a string nor an integer, a boolean or a unit variant")
 }
 
-macro_rules! names {
+macro_rules! supported_keys {
     ($($method:ident $key:ty)*) => {$(
         fn $method(self, key: $key) -> Result<String> {
             Ok(key.to_string())
@@ -363,17 +378,17 @@ macro_rules! names {
     )*};
 }
 
-macro_rules! no_names {
+macro_rules! unsupported_keys {
     ($($method:ident($($argument:ty),*) -> $ok:ty;)*) => {$(
         fn $method(self, $(_: $argument),*) -> Result<$ok> {
-            Err(no_name())
+            Err(unsupported_key())
         }
     )*};
 }
 
 type Never = Impossible<String, Error>;
 
-impl Serializer for ToName {
+impl Serializer for KeySerializer {
     type Ok = String;
     type Error = Error;
     type SerializeSeq = Never;
@@ -384,7 +399,7 @@ impl Serializer for ToName {
     type SerializeStruct = Never;
     type SerializeStructVariant = Never;
 
-    names! {
+    supported_keys! {
         serialize_bool bool
         serialize_i8 i8
         serialize_i16 i16
@@ -400,7 +415,7 @@ impl Serializer for ToName {
         serialize_str &str
     }
 
-    no_names! {
+    unsupported_keys! {
         serialize_f32(f32) -> String;
         serialize_f64(f64) -> String;
         serialize_bytes(&[u8]) -> String;
@@ -435,7 +450,7 @@ impl Serializer for ToName {
         _: &'static str,
         _: &T,
     ) -> Result<String> {
-        Err(no_name())
+        Err(unsupported_key())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Types of a program become values and come back, from values and from packed ones.
+//! Round trips of Rust types through plain and packed values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -56,10 +56,14 @@ fn book() -> Book {
     }
 }
 
-const BOOK: &str = r#"{"title":"Lachmann","year":null,"authors":[{"name":"Karl","born":-1}],"price":12.5,"state":{"sold":{"to":"you","on":7}},"pair":[-3,"é"],"notes":{"-1":"new","2":{"lent":"x"},"3":{"moved":[1,2]}},"unit":null,"id":18446744073709551615}"#;
+const BOOK: &str = concat!(
+    r#"{"title":"Lachmann","year":null,"authors":[{"name":"Karl","born":-1}],"price":12.5,"#,
+    r#""state":{"sold":{"to":"you","on":7}},"pair":[-3,"é"],"#,
+    r#""notes":{"-1":"new","2":{"lent":"x"},"3":{"moved":[1,2]}},"unit":null,"id":18446744073709551615}"#
+);
 
-/// Made of the value and of its packed form, which must agree.
-fn made<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+/// Deserializes the value and its packed form, whose results must agree.
+fn deserialized<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
     let shapes = Shapes::new();
     let mut bytes = Vec::new();
     pack(value, &shapes, &mut bytes).expect("small");
@@ -74,16 +78,16 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn a_struct_becomes_a_value_and_comes_back() {
-    let value = Value::from_serialize(&book()).expect("it has a meaning in JSON");
+fn structs_round_trip() {
+    let value = Value::from_serialize(&book()).expect("it has a JSON equivalent");
     assert_eq!(value, json(BOOK));
-    assert_eq!(made::<Book>(&value), Ok(book()));
+    assert_eq!(deserialized::<Book>(&value), Ok(book()));
     assert_eq!(serde_json::from_str::<Value>(BOOK).expect("good JSON"), value);
     assert_eq!(serde_json::to_string(&value).expect("plain"), BOOK);
 }
 
 #[test]
-fn what_json_macros_make_is_taken() {
+fn serde_json_values_are_accepted() {
     let value = Value::from_serialize(&serde_json::json!({"a": [1, -1, 1.5, u64::MAX, null], "b": {"c": "d"}}));
     assert_eq!(value.expect("it is JSON"), json(r#"{"a":[1,-1,1.5,18446744073709551615,null],"b":{"c":"d"}}"#));
 }
@@ -100,15 +104,15 @@ fn strings_are_borrowed() {
 }
 
 #[test]
-fn what_has_no_meaning_in_json_is_refused() {
-    let refusal = |error: crate::Error| error.to_string();
+fn types_without_a_json_equivalent_are_rejected() {
+    let message = |error: crate::Error| error.to_string();
     let floats = BTreeMap::from([("a", vec![1.0, f64::NAN])]);
     assert_eq!(
-        Value::from_serialize(&floats).map_err(refusal),
-        Err("field \"a\": element 1: NaN has no place in JSON".into())
+        Value::from_serialize(&floats).map_err(message),
+        Err("field \"a\": element 1: NaN can't be written in JSON".into())
     );
     assert!(Value::from_serialize(&u128::MAX).is_err());
-    assert_eq!(Value::from_serialize(&i128::from(i64::MIN)).map_err(refusal), Ok(i64::MIN.into()));
+    assert_eq!(Value::from_serialize(&i128::from(i64::MIN)).map_err(message), Ok(i64::MIN.into()));
     assert!(Value::from_serialize(&i128::MIN).is_err());
     assert!(Value::from_serialize(&HashMap::from([((1, 2), 3)])).is_err());
     assert!(Value::from_serialize(&HashMap::from([(Some(1), 3)])).is_ok());
@@ -116,14 +120,14 @@ fn what_has_no_meaning_in_json_is_refused() {
     assert!(Value::from_serialize(&HashMap::from([(State::Lent("x".into()), 3)])).is_err());
 
     #[derive(Serialize)]
-    struct Twice {
+    struct DuplicateName {
         a: u8,
         #[serde(flatten)]
         rest: BTreeMap<&'static str, u8>,
     }
-    let twice = Twice { a: 1, rest: BTreeMap::from([("a", 2)]) };
+    let duplicate = DuplicateName { a: 1, rest: BTreeMap::from([("a", 2)]) };
     assert_eq!(
-        Value::from_serialize(&twice).map_err(refusal),
+        Value::from_serialize(&duplicate).map_err(message),
         Err("the field \"a\" is given twice in one object".into())
     );
     assert!(serde_json::from_str::<Value>(r#"{"a":1,"a":2}"#).is_err());
@@ -146,7 +150,7 @@ fn depth_is_bounded() {
 
 #[test]
 fn errors_name_the_field() {
-    let error = |text: &str| made::<Book>(&json(text)).expect_err(text);
+    let error = |text: &str| deserialized::<Book>(&json(text)).expect_err(text);
     let with = |from: &str, to: &str| error(&BOOK.replace(from, to));
     assert_eq!(
         with("\"born\":-1", "\"born\":\"x\""),
@@ -170,9 +174,9 @@ proptest! {
     #[test]
     fn values_pass_through_serde_unchanged(value in document()) {
         prop_assert_eq!(&Value::from_serialize(&value).expect("a value"), &value);
-        prop_assert_eq!(&made::<Value>(&value).expect("a value"), &value);
-        let theirs = Value::from_serialize(&serde_json::from_str::<serde_json::Value>(&value.to_json()).expect("JSON"));
-        let theirs = theirs.expect("a value");
-        prop_assert_eq!(theirs.as_object().map(|object| object.len()), value.as_object().map(|object| object.len()));
+        prop_assert_eq!(&deserialized::<Value>(&value).expect("a value"), &value);
+        let parsed = serde_json::from_str::<serde_json::Value>(&value.to_json()).expect("JSON");
+        let converted = Value::from_serialize(&parsed).expect("a value");
+        prop_assert_eq!(converted.as_object().map(|object| object.len()), value.as_object().map(|object| object.len()));
     }
 }

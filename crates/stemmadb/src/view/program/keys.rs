@@ -22,7 +22,7 @@ fn root() -> &'static Language {
 /// Encodes a value in ICU collation order without a length limit. Values that compare equal have equal bytes.
 pub(super) fn collation_key(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
-    root().encode_within(value, &mut bytes);
+    root().encode_nested(value, &mut bytes);
     bytes
 }
 
@@ -40,13 +40,13 @@ pub(super) fn key_bytes(emitted: &Value) -> Vec<u8> {
 /// Builds the key of a row from [`key_bytes`] and the document's id.
 pub(super) fn row_key(key_bytes: &[u8], id: &str) -> Vec<u8> {
     let mut row = Vec::new();
-    key::encode_joined_within(&[key_bytes, id.as_bytes()].concat(), ROW_BYTES_MAX, &mut row);
+    key::encode_composite_bounded(&[key_bytes, id.as_bytes()].concat(), ROW_BYTES_MAX, &mut row);
     row
 }
 
 /// The common prefix of all row keys with this emitted key.
 pub(super) fn row_prefix(key_bytes: &[u8]) -> Vec<u8> {
-    key::joined_beginning_within(key_bytes, ROW_BYTES_MAX)
+    key::composite_prefix_bounded(key_bytes, ROW_BYTES_MAX)
 }
 
 /// The common prefix of the row keys of this document and of documents whose id starts with this id.
@@ -72,7 +72,7 @@ pub(super) fn row_prefix_for_elements(elements: &[Value]) -> Vec<u8> {
 
 /// The document id within a row key; empty if the key was truncated.
 pub(super) fn id_of(row: &[u8], emitted: &Value) -> String {
-    let joined = key::decode_joined(row).ok().filter(|joined| !joined.cut);
+    let joined = key::decode_composite(row).ok().filter(|joined| !joined.cut);
     let id = joined.and_then(|joined| joined.bytes.get(key_bytes(emitted).len()..).map(<[u8]>::to_vec));
     id.and_then(|id| String::from_utf8(id).ok()).unwrap_or_default()
 }

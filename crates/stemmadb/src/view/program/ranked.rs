@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use super::keys;
 use crate::Result;
-use crate::value::{Value, varint};
+use crate::value::Value;
+use crate::varint;
 use crate::view::layout::damaged;
 use crate::view::reduce::{Fold, row_value, stored_value};
 

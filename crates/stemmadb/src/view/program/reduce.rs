@@ -9,7 +9,8 @@ use super::stats::StatsFold;
 use super::sum::SumFold;
 use super::{ProgramReducer, ProgramRow, ViewProgram, keys};
 use crate::Result;
-use crate::value::{Object, Value, varint};
+use crate::value::{Object, Value};
+use crate::varint;
 use crate::view::reduce::{
     BuiltIn, Fold, FunctionFold, ReduceFunctions, Reducer, Sketch, decode_function_result, row_value,
 };

@@ -5,7 +5,8 @@
 
 use super::sum::{decode_text, encode_text};
 use crate::value::collate::key;
-use crate::value::{ExactSum, Number, Object, Value, varint};
+use crate::value::{ExactSum, Number, Object, Value};
+use crate::varint;
 use crate::view::layout::damaged;
 use crate::view::reduce::{Fold, add_square, row_value};
 use crate::{Error, Result};

@@ -3,7 +3,8 @@
 //! Layout of a partial reduction: a kind byte; then an exact sum; or the number of elements and each sum; or the number
 //! of fields and of each its name (length and bytes) and its sum; or an error message.
 
-use crate::value::{ExactSum, Number, Object, Value, varint};
+use crate::value::{ExactSum, Number, Object, Value};
+use crate::varint;
 use crate::view::layout::damaged;
 use crate::view::reduce::{Fold, row_value};
 use crate::{Error, Result};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::distinct::Sketch;
 use super::{Fold, Reducer, damaged, row_value};
-use crate::index::{ordered, take_ordered};
+use crate::index::{ordered_bytes, take_ordered};
 use crate::value::collate::{self, key};
 use crate::value::{ExactSum, Number, Numeric, Object, Value};
 use crate::{Error, Result};
@@ -103,7 +103,7 @@ fn number(value: &[u8]) -> Result<Option<Number>> {
 }
 
 fn put_count(count: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(&ordered(count));
+    out.extend_from_slice(&ordered_bytes(count));
 }
 
 fn take_count(input: &mut &[u8]) -> Result<u64> {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::index::{DocumentNumber, DocumentSet, Numbers, PathNumber, Presence};
+use crate::index::{DocumentNumber, DocumentSet, NumberSum, PathNumber, Presence};
 use crate::query::execute::collect;
 use crate::query::execute::cursor::{Filtered, Hit, Known};
 use crate::query::execute::evaluate::READ_COST;
@@ -94,7 +94,7 @@ impl<S: Source> Scan<S> {
     }
 
     /// What the numbers at the path come to, if everything matches and the index keeps that; and where they are.
-    pub(super) fn all_numbers(&self) -> Result<Option<(PathNumber, Numbers)>> {
+    pub(super) fn all_numbers(&self) -> Result<Option<(PathNumber, NumberSum)>> {
         let is_everything = matches!(self.filtered.known, Known::Everything) && self.filtered.overflow().is_empty();
         let Some(Walk { path: Some(path) }) = self.walk.as_ref().filter(|_| is_everything) else { return Ok(None) };
         Ok(self.filtered.source.numbers(*path)?.map(|numbers| (*path, numbers)))

@@ -47,7 +47,7 @@ fn walk(index: &DeclaredIndex, keys: &[SortPath], questions: &[Question<'_>], no
     }
     let range = match within {
         Some(range) => range,
-        None => KeyRange { lower: key::joined_bound(&lead)?, upper: successor(&key::joined_bound(&lead)?) },
+        None => KeyRange { lower: key::composite_bound(&lead)?, upper: successor(&key::composite_bound(&lead)?) },
     };
     let rest = nodes.iter().enumerate().filter(|(at, _)| !met.contains(at)).map(|(_, node)| node.clone());
     Some(DeclaredWalk {
@@ -89,7 +89,7 @@ fn append(bytes: &mut Vec<u8>, encoded: &[u8], descending: bool) {
 
 /// The keys that begin with `lead` and go on with one of a range.
 fn range_of(lead: &[u8], range: &KeyRange, descending: bool) -> Option<KeyRange> {
-    let bound = |bytes: &[u8]| key::joined_bound(&[lead, bytes].concat());
+    let bound = |bytes: &[u8]| key::composite_bound(&[lead, bytes].concat());
     if !descending {
         return Some(KeyRange { lower: bound(&range.lower)?, upper: bound(&range.upper)? });
     }

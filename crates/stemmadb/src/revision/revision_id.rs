@@ -1,10 +1,10 @@
-//! One edit of a document, named by how many edits led to it and by a hash of what it says.
+//! Revision ids: the generation of an edit and a hash of its content.
 //!
-//! A hash has 16 bytes, written as 32 hexadecimal digits. Other databases accept any text there, and test suites use it
-//! (`1-a`), so a text of 1 to 12 printable ASCII bytes is kept as these bytes followed by zeros. This
-//! is also the order in which CouchDB compares the two kinds. The few hexadecimal hashes that would read as such a
-//! text (one in 10¹⁴ at random) are refused when parsed and avoided when made, so every text has exactly one revision
-//! and comes back as it was.
+//! A hash has 16 bytes, printed as 32 hexadecimal digits. CouchDB accepts any text in place of the digits, and test
+//! suites use that (`1-a`), so a text of 1 to 12 printable ASCII characters is stored as its bytes padded with zeros.
+//! The byte order of the two kinds is the order in which CouchDB compares them. The few hexadecimal hashes that equal
+//! such a padded text (one in 10¹⁴ at random) are rejected by the parser and never generated, so every text denotes
+//! exactly one revision and prints unchanged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,44 +13,44 @@ use crate::{Error, Result};
 
 pub(super) const HASH_BYTES: usize = 16;
 const TEXT_BYTES_MAX: usize = 12;
-/// Generations beyond this are not accepted from outside, so that an edit of what was accepted always has a number.
+/// Larger generations are rejected in input, so that an edit of an accepted revision always has a generation.
 const GENERATION_MAX: u32 = u32::MAX / 2;
 const EDIT_CONTEXT: &[u8; 11] = b"stemma edit";
-/// Of a longer content the BLAKE3 hash stands for it: so nobody keeps it until its parent is known, nor hashes it while others wait.
+/// Longer content is replaced by its BLAKE3 hash, so that it need not be buffered until its parent is known, nor hashed
+/// under the writer lock.
 const CONTENT_BYTES_MAX: usize = 16 << 10;
 
 pub(super) type Hash = [u8; HASH_BYTES];
 
-/// One edit of a document, as in `2-7051cbe5c8faecd085a3fa619e6e6337`: its generation, then its hash.
+/// The id of one edit of a document, such as `2-7051cbe5c8faecd085a3fa619e6e6337`: its generation, then its hash.
 ///
-/// Revisions are ordered by generation, then hash: of two edits of the same parent, everybody takes the same one
-/// for the greater.
+/// Revisions are ordered by generation, then hash, so that all replicas order two edits of the same parent alike.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
     generation: u32,
     hash: Hash,
 }
 
-/// What a document says, as its revision is the hash of: all of it, or its hash if that is much.
+/// The canonical bytes of a document over which its revision is hashed, or their hash if they are long.
 #[derive(Debug)]
-pub(crate) struct Content {
+pub(crate) struct RevisionContent {
     bytes: Vec<u8>,
     is_digest: bool,
 }
 
-/// Writes a [`Content`] down, in bounded memory.
-pub(crate) struct ContentWriter {
-    /// What is not hashed yet.
+/// Builds a [`RevisionContent`] in bounded memory.
+pub(crate) struct RevisionContentWriter {
+    /// The bytes that are not hashed yet.
     bytes: Vec<u8>,
     hasher: Option<Box<blake3::Hasher>>,
 }
 
-impl ContentWriter {
+impl RevisionContentWriter {
     pub(crate) fn new() -> Self {
-        ContentWriter { bytes: Vec::with_capacity(512), hasher: None }
+        RevisionContentWriter { bytes: Vec::with_capacity(512), hasher: None }
     }
 
-    /// Where the next few bytes are pushed to.
+    /// The buffer that short writes are pushed to.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         if self.bytes.len() > CONTENT_BYTES_MAX {
             self.hash();
@@ -58,7 +58,7 @@ impl ContentWriter {
         &mut self.bytes
     }
 
-    /// Writes bytes, however many.
+    /// Writes any number of bytes.
     pub(crate) fn extend(&mut self, bytes: &[u8]) {
         match bytes.len() <= CONTENT_BYTES_MAX {
             true => self.buffer().extend_from_slice(bytes),
@@ -66,7 +66,7 @@ impl ContentWriter {
         }
     }
 
-    /// Hashes what is there already.
+    /// Hashes and clears the buffered bytes.
     fn hash(&mut self) -> &mut blake3::Hasher {
         let hasher = self.hasher.get_or_insert_default();
         hasher.update(&self.bytes);
@@ -74,22 +74,22 @@ impl ContentWriter {
         hasher
     }
 
-    pub(crate) fn finish(mut self) -> Content {
+    pub(crate) fn finish(mut self) -> RevisionContent {
         if self.hasher.is_none() && self.bytes.len() <= CONTENT_BYTES_MAX {
-            return Content { bytes: self.bytes, is_digest: false };
+            return RevisionContent { bytes: self.bytes, is_digest: false };
         }
-        Content { bytes: self.hash().finalize().as_bytes().to_vec(), is_digest: true }
+        RevisionContent { bytes: self.hash().finalize().as_bytes().to_vec(), is_digest: true }
     }
 }
 
 impl Revision {
-    /// How many bytes a revision takes.
+    /// The size of a stored revision in bytes.
     pub(crate) const STORED_BYTES: usize = 4 + HASH_BYTES;
 
-    /// The revision of an edit: of `parent` (none for a new document), to a deleted or a living document with this
-    /// `content`. The same edit has the same revision, wherever it is made.
+    /// The revision of an edit of `parent` (`None` for a new document) with this `content`; `deleted` marks a deletion.
+    /// The same edit has the same revision on every replica.
     ///
-    /// Costs one pass of BLAKE3 over the content, no allocation.
+    /// Costs one pass of BLAKE3 over the content and no allocation.
     pub fn of_edit(parent: Option<&Revision>, deleted: bool, content: &[u8]) -> Revision {
         match content.len() <= CONTENT_BYTES_MAX {
             true => Self::hashed(parent, deleted, content, false),
@@ -97,8 +97,8 @@ impl Revision {
         }
     }
 
-    /// The same of a content that was written down before.
-    pub(crate) fn of_content(parent: Option<&Revision>, deleted: bool, content: &Content) -> Revision {
+    /// As [`Revision::of_edit`], for content that was written by a [`RevisionContentWriter`].
+    pub(crate) fn of_content(parent: Option<&Revision>, deleted: bool, content: &RevisionContent) -> Revision {
         Self::hashed(parent, deleted, &content.bytes, content.is_digest)
     }
 
@@ -107,7 +107,7 @@ impl Revision {
             Some(parent) => (parent.generation.saturating_add(1), parent.hash),
             None => (1, [0; HASH_BYTES]),
         };
-        // What an edit is apart from its content goes into the key, so nothing is copied together.
+        // Everything but the content goes into the hash key, so that the input need not be concatenated.
         let mut key = [0u8; 32];
         key[0..4].copy_from_slice(&generation.to_be_bytes());
         key[4] = u8::from(deleted) | u8::from(is_digest) << 1;
@@ -122,25 +122,26 @@ impl Revision {
         Revision { generation, hash }
     }
 
-    /// How many edits led to it, this one included; at least 1.
+    /// The number of edits that led to this revision, itself included; at least 1.
     pub const fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Its hash.
+    /// The hash of the revision.
     pub const fn hash(&self) -> &[u8; 16] {
         &self.hash
     }
 
-    /// A revision with a hash that was checked when it was stored.
+    /// A revision with a generation and a hash that are known to be valid.
     pub(super) const fn from_parts(generation: u32, hash: Hash) -> Self {
+        debug_assert!(generation > 0, "the generation of a revision is at least 1");
         Revision { generation, hash }
     }
 
-    /// The revision of a generation and a hash that were stored.
+    /// The revision with a stored generation and hash.
     ///
     /// # Errors
-    /// `Corrupt` if no revision has them.
+    /// `Corrupt` if the generation is zero.
     pub(crate) fn from_stored(generation: u32, hash: Hash) -> Result<Self> {
         let mut bytes = [0; Self::STORED_BYTES];
         bytes[..4].copy_from_slice(&generation.to_be_bytes());
@@ -148,7 +149,7 @@ impl Revision {
         Self::from_bytes(&bytes)
     }
 
-    /// Its fixed-size stored form: the generation, big-endian, then the hash. Ordered as revisions are.
+    /// The fixed-size stored form: the generation, big-endian, then the hash. Its byte order is the order of revisions.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn to_bytes(self) -> [u8; Self::STORED_BYTES] {
         let mut bytes = [0; Self::STORED_BYTES];
@@ -157,7 +158,7 @@ impl Revision {
         bytes
     }
 
-    /// The revision in its stored form.
+    /// Decodes the stored form.
     ///
     /// # Errors
     /// `Corrupt` if the generation is zero.
@@ -170,7 +171,7 @@ impl Revision {
     }
 }
 
-/// The text that these bytes stand for, if it is a short text and not a hash.
+/// The text that is stored in place of a hash, if these bytes are a padded text.
 fn short_text(hash: &Hash) -> Option<&str> {
     let length = hash.iter().position(|&byte| byte == 0)?;
     let (text, padding) = hash.split_at(length);
@@ -213,20 +214,20 @@ impl FromStr for Revision {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let refuse = |what: &str| {
+        let reject = |reason: &str| {
             let shown: String = text.chars().take(80).collect();
-            Err(Error::invalid(format!("`{}` is not a revision: {what}", shown.escape_debug()))
+            Err(Error::invalid(format!("`{}` is not a revision: {reason}", shown.escape_debug()))
                 .with_hint("a revision looks like 2-7051cbe5c8faecd085a3fa619e6e6337"))
         };
         let Some((generation, hash)) = text.split_once('-') else {
-            return refuse("it has no `-`");
+            return reject("it has no `-`");
         };
         let Some(generation) = parse_generation(generation) else {
-            return refuse("it does not begin with a generation from 1 to 2147483647");
+            return reject("it does not begin with a generation from 1 to 2147483647");
         };
         match parse_hash(hash) {
             Some(hash) => Ok(Revision { generation, hash }),
-            None => refuse("its hash is neither 32 hexadecimal digits nor 1 to 12 printable ASCII characters"),
+            None => reject("its hash is neither 32 hexadecimal digits nor 1 to 12 printable ASCII characters"),
         }
     }
 }
@@ -276,9 +277,9 @@ mod tests {
         assert!(others.iter().all(|other| other.hash() != first.hash() && other.hash() != second.hash()));
     }
 
-    /// These are in documents and logs that already exist: a change here is a change of format.
+    /// Existing documents and logs contain these revisions: changing them changes the format.
     #[test]
-    fn revisions_stay_what_they_were() {
+    fn revision_hashes_are_stable() {
         let first = Revision::of_edit(None, false, b"content");
         assert_eq!(first.to_string(), "1-786a27ab2d0f90430cf78863d193f6f6");
         assert_eq!(Revision::of_edit(Some(&first), true, b"").to_string(), "2-2986e44c16f2cbb88df4338ff3a58221");
@@ -287,19 +288,19 @@ mod tests {
     }
 
     #[test]
-    fn content_written_in_pieces_is_the_content() {
+    fn content_hash_does_not_depend_on_write_sizes() {
         let max = CONTENT_BYTES_MAX;
-        let piece_lengths =
+        let write_lengths =
             [&[0][..], &[max], &[max + 1], &[1, max], &[max, 1], &[max - 1, 1], &[7; 6_000], &[3 * max, 5, 2 * max]];
-        for lengths in piece_lengths {
-            let (mut writer, mut whole) = (ContentWriter::new(), Vec::new());
+        for lengths in write_lengths {
+            let (mut writer, mut whole) = (RevisionContentWriter::new(), Vec::new());
             for (number, length) in lengths.iter().enumerate() {
-                let piece = vec![number as u8; *length];
+                let bytes = vec![number as u8; *length];
                 match number % 2 {
-                    0 => writer.extend(&piece),
-                    _ => writer.buffer().extend_from_slice(&piece),
+                    0 => writer.extend(&bytes),
+                    _ => writer.buffer().extend_from_slice(&bytes),
                 }
-                whole.extend(piece);
+                whole.extend(bytes);
             }
             let content = writer.finish();
             assert_eq!(
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_is_no_other_ones_hash() {
+    fn long_content_differs_from_content_that_is_its_hash() {
         let long = [b'x'; CONTENT_BYTES_MAX + 1];
         assert_ne!(
             Revision::of_edit(None, false, &long),
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_generation_then_hash_as_couchdb_has_it() {
+    fn revisions_order_by_generation_then_hash_as_in_couchdb() {
         let ordered =
             ["1-a", "1-ab", "1-b", "2-00000000000000000000000000000000", "2-a", "2-ffffffffffffffffffffffffffffffff"];
         assert!(ordered.iter().map(|text| revision(text)).is_sorted());
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_revision_is_refused() {
+    fn malformed_revisions_are_rejected() {
         let long = format!("1-{}", "a".repeat(40));
         for text in [
             "",
@@ -359,7 +360,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_and_bytes_come_back(generation in 1..=GENERATION_MAX, hash: [u8; 16], text in "[!-~]{1,12}") {
+        fn text_and_bytes_round_trip(generation in 1..=GENERATION_MAX, hash: [u8; 16], text in "[!-~]{1,12}") {
             for text in [format!("{generation}-{text}"), Revision { generation, hash }.to_string()] {
                 let parsed = revision(&text);
                 prop_assert_eq!(parsed.to_string(), text);
@@ -368,7 +369,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in ".{0,40}") {
+        fn random_text_never_panics(text in ".{0,40}") {
             let _outcome = text.parse::<Revision>();
         }
     }

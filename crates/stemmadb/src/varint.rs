@@ -1,8 +1,11 @@
-//! Unsigned integers in as few bytes as they need: seven bits a byte, the lowest first, the top bit set on all but the last.
+//! Variable-length encoding of unsigned integers (LEB128): seven bits per byte, lowest first, the top bit set on all
+//! but the last byte.
+//!
+//! Invariant: every integer has exactly one encoding, the shortest; longer ones are rejected.
 
 use crate::{Error, Result};
 
-/// Appends `number`, in 1 to 10 bytes.
+/// Appends `number` in 1 to 10 bytes.
 pub(crate) fn write(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -11,10 +14,11 @@ pub(crate) fn write(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Reads a number off the front of `bytes`.
+/// Reads a number from the front of `bytes` and advances it.
 ///
 /// # Errors
-/// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes end early, or the number is longer than it needs to be or than 64 bits.
+/// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes end early, the encoding is not the shortest, or the number
+/// exceeds 64 bits.
 #[inline]
 pub(crate) fn read(bytes: &mut &[u8]) -> Result<u64> {
     match **bytes {
@@ -50,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_round_trip_and_take_few_bytes() {
+    fn numbers_round_trip_in_the_fewest_bytes() {
         let edges = (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1u64 << bit]).chain([u64::MAX]);
         for number in edges {
             let mut bytes = Vec::new();
@@ -67,8 +71,10 @@ mod tests {
     }
 
     #[test]
-    fn longer_forms_are_refused() {
+    fn malformed_encodings_are_rejected() {
+        assert!(read(&mut &[][..]).is_err());
         assert!(read(&mut &[0x80, 0x00][..]).is_err());
+        assert!(read(&mut &[0xFF; 10][..]).is_err());
         assert!(read(&mut &[0xFF; 11][..]).is_err());
         assert!(read(&mut &[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x02][..]).is_err());
     }
