@@ -1,6 +1,6 @@
-//! What may be written after `stemma`? The verbs, their arguments, and the help that teaches them.
+//! Command-line definitions: subcommands, arguments, and their help.
 
-mod files;
+mod attachments;
 mod mirror;
 mod salvage;
 mod serve;
@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::read::Format;
-pub(crate) use files::{Attach, Detach, Fetch, Files, Range};
+use crate::input::InputFormat;
+pub(crate) use attachments::{Attach, ByteRange, Detach, Fetch, Files};
 pub(crate) use mirror::Mirror;
 pub(crate) use salvage::Salvage;
 pub(crate) use serve::Serve;
@@ -22,142 +22,149 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// A document database in a directory: every field indexed, nothing acknowledged lost
+/// Stemma, an embedded document database: every field is indexed, and writes are durable
 #[derive(Debug, Parser)]
 #[command(
     name = "stemma",
     version,
     styles = STYLES,
     max_term_width = 100,
-    subcommand_value_name = "VERB",
-    subcommand_help_heading = "Verbs",
-    override_usage = "stemma <VERB> <DATABASE> [ARGUMENTS]",
-    after_help = "The first minute:\n  \
+    subcommand_value_name = "COMMAND",
+    subcommand_help_heading = "Commands",
+    override_usage = "stemma <COMMAND> <DATABASE> [ARGUMENTS]",
+    after_help = "Examples:\n  \
         stemma import library.stemma books.jsonl\n  \
         stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n\
-        `stemma VERB --help` teaches a verb with examples.",
-    after_long_help = "The first minute:\n\n  \
+        `stemma COMMAND --help` describes a command, with examples.",
+    after_long_help = "Examples:\n\n  \
         stemma import library.stemma books.jsonl --id-field isbn\n  \
         stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n  \
         stemma changes library.stemma --follow\n\n\
-        Output is JSON Lines in a pipe and a table on a terminal; --json, --pretty and --table decide otherwise. Only \
-        data goes to standard output.\n\n\
-        Exit status: 0 done, 1 not found or conflict, 2 wrong usage or input, 3 damaged data, 4 the environment refuses \
-        (full, read-only), 5 a bug in Stemma, 6 open in another process.\n\n\
-        `stemma VERB --help` teaches a verb with examples."
+        Output is a table on a terminal and JSON Lines otherwise; --json, --pretty and --table select a format. \
+        Messages go to standard error.\n\n\
+        Exit status: 0 success, 1 not found or conflict, 2 invalid usage or input, 3 damaged data, 4 refused by the \
+        system (disk full, read-only), 5 bug in Stemma, 6 open in another process.\n\n\
+        `stemma COMMAND --help` describes a command, with examples."
 )]
 pub(crate) struct Arguments {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) command: Command,
 }
 
-/// What the command can do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
-    /// Put a file of documents in: JSON Lines, a JSON array or CSV
+pub(crate) enum Command {
+    /// Import documents from JSON Lines, a JSON array or CSV
     ///
-    /// A new database is made where there is none.
+    /// Creates the database if it does not exist.
     Import(Import),
-    /// Write every document out as JSON Lines
+    /// Export all documents as JSON Lines
     ///
-    /// One JSON object a line, in the order of the latest changes, with `_id` and `_rev` first: `stemma import` takes it back.
+    /// Writes one JSON object per line, in the order of the latest changes, with `_id` and `_rev` first.
+    /// `stemma import` reads this format.
     Export(Export),
-    /// Write one document
+    /// Insert or replace a document
     ///
-    /// Without --rev the document must be new: nobody's change is overwritten by accident. A new database is made where there
-    /// is none.
+    /// Without --rev or --upsert the document must not exist yet, so that no change is overwritten by accident. Creates
+    /// the database if it does not exist.
     Put(Put),
-    /// Read one document
+    /// Print a document
     ///
-    /// The document is printed with `_id` and `_rev` first; exit status 1 says that there is none.
+    /// `_id` and `_rev` are the first fields. The exit status is 1 if the document does not exist.
     Get(Get),
-    /// Delete one document
+    /// Delete a document
     ///
-    /// The deletion itself stays in the changes feed, so that followers and replicas learn of it.
+    /// The deletion remains in the changes feed, so that followers and replicas receive it.
     Delete(Delete),
-    /// List the files of a document
+    /// List the attachments of a document
     ///
-    /// Each with what it is, how long, and the SHA-256 of its content.
+    /// Prints the name, media type, length and SHA-256 of each attachment.
     Files(Files),
-    /// Give a document a file
+    /// Attach a file to a document
     ///
-    /// Without --rev the current revision gets it. Acknowledged when its content is flushed to the disk and the document names it.
+    /// Without --rev it is attached to the current revision. The command returns once the content and the document are
+    /// flushed to disk.
     Attach(Attach),
-    /// Get a file out of a document
+    /// Read an attachment
     ///
-    /// Exit status 1 says that there is no such document or file.
+    /// The exit status is 1 if the document or the attachment does not exist.
     Fetch(Fetch),
-    /// Take a file away from a document
+    /// Remove an attachment from a document
     ///
-    /// Its content is removed once nothing names it any more.
+    /// Its content is deleted once no document refers to it.
     Detach(Detach),
-    /// Find documents by any field
+    /// Find documents with a query
     ///
-    /// Every field is indexed: nothing needs to be declared.
+    /// Every field is indexed; no index needs to be declared.
     Find(Find),
-    /// Show how a query would be answered
+    /// Show the plan of a query
     ///
-    /// The plan with estimated rows; with --analyze the query runs, and the plan shows actual rows and time too. Text for
-    /// people, also in a pipe; --json for programs.
+    /// Prints the plan with estimated rows. With --analyze, also runs the query and prints actual rows and time. The
+    /// output is text, also to a pipe; use --json for programs.
     Explain(Explain),
-    /// Count the documents that match
+    /// Count the documents that match a query
     ///
-    /// Where the index can tell, no document is read.
+    /// Reads no documents if the indexes are sufficient.
     Count(Count),
-    /// Show what changed since a sequence, or follow it
+    /// Print the changes feed, or follow it
     ///
-    /// The latest change of each document, in order, without gaps.
+    /// Prints the latest change of each document, in sequence order and without gaps.
     Changes(Changes),
-    /// Show what matches, and then what changes in that
+    /// Run a live query
     ///
-    /// A live query: the documents that match, then each that comes to match, changes, or no longer matches.
+    /// Prints the documents that match, then an event whenever a document starts to match, changes, or stops matching.
     Watch(Watch),
-    /// Keep a copy in plain files, for ls, cat, grep and git
+    /// Mirror documents to plain JSON files
     ///
-    /// A JSON file for each document, and links to it by the values you choose; of a database here or on a server, kept in step with it.
+    /// Writes one JSON file per document, and links that group documents by the values of chosen fields, for use with
+    /// ls, cat, grep and git. Mirrors a local or remote database, once or continuously.
     Mirror(Mirror),
-    /// Keep a summary of documents, and ask it: rows by key, sums of any range
+    /// Define, query, list or drop views
     ///
-    /// Without a name, the views there are; with one, its rows or what they come to.
+    /// Without a name, lists the views. With a name, prints the rows of the view or their reduced values.
     View(View),
-    /// Show sizes, counts and the durability in force
+    /// Show sizes, counts and settings
     ///
-    /// What the database holds and how it is set.
+    /// Prints the number of documents, the sizes of the files, and the durability in effect.
     Info(Info),
-    /// Declare an index, list those declared, or drop one
+    /// Create, list or drop indexes
     ///
-    /// Every field is indexed already. An index is declared to make values unique, to have an order of several fields without
-    /// sorting, or the order of a language.
+    /// Every single field is indexed already. Declare an index for unique values, for sorting by several fields, or for
+    /// sorting text by the rules of a language.
     Index(Index),
-    /// List the paths that documents have
+    /// List field paths and their value types
     ///
-    /// Each with how many documents have something there, of which kinds, and how many distinct scalars; [] stands for the elements of an array.
+    /// Prints for each path the number of documents that have it, the number per value type, and the number of distinct
+    /// scalars. [] stands for the elements of an array.
     Paths(Paths),
-    /// Verify every stored byte and every index entry
+    /// Verify the log and all indexes
     ///
-    /// Reads everything: each record against its checksum, each index entry against its document and back. Exit status 3 says
-    /// that something is damaged.
+    /// Reads the whole database: verifies the checksum of each record and compares each index entry with its document,
+    /// in both directions. The exit status is 3 if anything is damaged.
     Check(Check),
-    /// Build the index anew from the log
+    /// Rebuild the indexes from the log
     ///
-    /// The log holds the documents; everything else is made from it again.
+    /// The log contains the documents; all other data is derived from it.
     Rebuild(Rebuild),
-    /// Save what can be read of a damaged database, as JSON Lines
+    /// Recover readable data from a damaged database
     ///
-    /// Every record of the log whose checksum is right, past whatever is damaged: `stemma import --revisions` takes it back.
+    /// Writes every log record with a valid checksum as JSON Lines and skips damaged ones. `stemma import --revisions`
+    /// reads this format.
     Salvage(Salvage),
-    /// Give back the space of old versions now
+    /// Reclaim disk space now
     ///
-    /// Nobody has to: a database gives back space by itself, a segment at a time. This does all of it at once.
+    /// Not required: a database reclaims space in the background, one segment at a time. This command reclaims all of
+    /// it.
     Compact(Compact),
-    /// Serve every database in a directory over HTTP, as CouchDB does
+    /// Serve the databases in a directory over HTTP
     ///
-    /// For PouchDB and every other client of CouchDB's protocol. Runs until interrupted.
+    /// Implements the CouchDB protocol, for PouchDB and other CouchDB clients. Runs until interrupted.
     Serve(Serve),
-    /// Type verbs at a prompt, with history and completion
+    /// Start an interactive shell
     ///
-    /// The same verbs, without the database's name. A new database is made where there is none.
+    /// Accepts the same commands without the database argument, with history and completion. Creates the database if it
+    /// does not exist.
     Shell(Shell),
 }
 
@@ -168,74 +175,76 @@ pub(crate) enum Verb {
         stemma import library.stemma books.csv --on-conflict skip\n  \
         curl -s https://example.org/books.json | stemma import library.stemma -\n  \
         cargo metadata --format-version 1 | stemma import crates.stemma - --at packages --id-field id\n\n\
-        A document's id is its `_id`, else the field named by --id-field, else a new one that sorts by time. A `_rev` in \
-        it is passed over: what export wrote can be imported again.\n\n\
-        In CSV the first row names the fields; 12 is an integer, 1.5 a float, true and false are booleans, an empty cell \
-        is no field, and anything a number would change (007, +1) stays text; --text=zip keeps a whole column.\n\n\
-        What was imported before an error stays; each batch is one acknowledged write.")]
+        A document's id is its `_id`, or the field named by --id-field, or a generated id that sorts by time. `_rev` \
+        is ignored, so that exported documents can be imported again.\n\n\
+        In CSV the first row has the field names. 12 is an integer, 1.5 a float, true and false are booleans, an empty \
+        cell is no field, and a cell that a number would not preserve (007, +1) is text; --text=zip reads a whole \
+        column as text.\n\n\
+        Each batch is acknowledged as a whole. Documents imported before an error are kept.")]
 pub(crate) struct Import {
-    /// The database's directory, by custom NAME.stemma
+    /// The database directory, conventionally NAME.stemma
     pub(crate) database: PathBuf,
     /// The file to read, or - for standard input
     #[arg(default_value = "-", hide_default_value = true)]
     pub(crate) file: PathBuf,
-    /// The field that holds each document's id
+    /// The field with the document's id
     #[arg(long, value_name = "FIELD")]
     pub(crate) id_field: Option<String>,
-    /// When a document with the same id is there
-    #[arg(long, value_name = "WHAT", default_value = "fail")]
+    /// What to do if a document with the same id exists
+    #[arg(long, value_name = "ACTION", default_value = "fail")]
     pub(crate) on_conflict: OnConflict,
-    /// Read it so, instead of guessing from the name and the first byte
+    /// The input format; detected from the file name and the first byte by default
     #[arg(long)]
-    pub(crate) format: Option<Format>,
-    /// The documents are the array at this field of an outer object (a.b goes two deep)
+    pub(crate) format: Option<InputFormat>,
+    /// Read the documents from the array at this field of an outer object; a.b for a nested field
     #[arg(long, value_name = "FIELD", conflicts_with_all = ["format", "delimiter", "text"])]
     pub(crate) at: Option<String>,
-    /// What separates the cells of a table
+    /// The delimiter of CSV cells
     #[arg(long, value_name = "CHARACTER")]
     pub(crate) delimiter: Option<char>,
-    /// Keep the cells of these columns of a table as text, or of all
+    /// Read these CSV columns as text, or all columns
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
     pub(crate) text: Option<Vec<String>>,
-    /// Documents acknowledged together
+    /// Number of documents per acknowledged batch
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) batch: u32,
-    /// Take each revision as it is, with `_rev`, `_revisions` and `_deleted`: what `stemma salvage` wrote
+    /// Import revisions with their `_rev`, `_revisions` and `_deleted`, as written by `stemma salvage`
     #[arg(long, conflicts_with_all = ["id_field", "on_conflict"])]
     pub(crate) revisions: bool,
-    /// Where the content of documents' files is, each named by its SHA-256
+    /// The directory with the contents of attachments, each named by its SHA-256
     #[arg(long, value_name = "DIRECTORY", requires = "revisions")]
     pub(crate) files: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) durability: DurabilityArgument,
 }
 
-/// What to do with a document whose id is taken.
+/// What to do with a document whose id exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnConflict {
-    /// Stop and say so
+    /// Stop with an error
     Fail,
-    /// Keep the document that is there
+    /// Keep the existing document
     Skip,
-    /// Replace it by the imported one
+    /// Replace it with the imported document
     Replace,
 }
 
 /// How durable a write is when it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityChoice {
-    /// Flushed to the disk: survives a power cut
+    /// Flushed to disk: survives a power failure
     Sync,
-    /// Flushed within a second
+    /// Flushed within one second
     Interval,
-    /// Left to the operating system: survives the process only
+    /// Not flushed: survives a crash of the process, but not of the system
     None,
 }
 
-/// The choice of durability, where a verb writes.
+/// The durability option of commands that write.
 #[derive(Debug, Args)]
 pub(crate) struct DurabilityArgument {
-    /// When a write is acknowledged: flushed to the disk (sync), at most a second before (interval), any time (none)
+    /// When writes are flushed to disk: before acknowledgment (sync), within a second (interval), or by the system
+    /// (none)
     #[arg(long, value_name = "WHEN", default_value = "sync", hide_possible_values = true)]
     pub(crate) durability: DurabilityChoice,
 }
@@ -247,12 +256,12 @@ pub(crate) struct DurabilityArgument {
     stemma export library.stemma books.jsonl\n  \
     stemma export library.stemma | zstd > books.jsonl.zst")]
 pub(crate) struct Export {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
-    /// The file to write, or - for standard output; a file that exists is not overwritten
+    /// The file to write, or - for standard output; an existing file is not overwritten
     #[arg(default_value = "-", hide_default_value = true)]
     pub(crate) file: PathBuf,
-    /// Overwrite the file
+    /// Overwrite an existing file
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -261,27 +270,27 @@ pub(crate) struct Export {
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma put library.stemma emma '{\"title\": \"Emma\", \"year\": 1815}'\n  \
-    stemma put library.stemma '{\"title\": \"Emma\"}'          # an id is made\n  \
+    stemma put library.stemma '{\"title\": \"Emma\"}'          # generates an id\n  \
     stemma put library.stemma emma < emma.json\n  \
     stemma put library.stemma emma --rev 1-5f1e… '{\"title\": \"Emma\", \"year\": 1816}'\n\n\
-    A `_rev` in the document counts as --rev, so what `get` printed can be edited and put back.")]
+    A `_rev` in the document has the effect of --rev, so the output of `stemma get` can be edited and written back.")]
 pub(crate) struct Put {
-    /// The database's directory, by custom NAME.stemma
+    /// The database directory, conventionally NAME.stemma
     pub(crate) database: PathBuf,
-    /// The document's id; left out, it is the document's `_id` or a new one
+    /// The document's id; by default its `_id`, or a generated id
     pub(crate) id: Option<String>,
-    /// The document, a JSON object; left out or -, it is read from standard input
+    /// The document, a JSON object; by default, or with -, read from standard input
     pub(crate) document: Option<String>,
-    /// The revision this write replaces
+    /// The revision to replace
     #[arg(long, value_name = "REVISION")]
     pub(crate) rev: Option<String>,
-    /// Replace whatever is there, or insert
+    /// Insert the document, or replace any current revision
     #[arg(long, conflicts_with = "rev")]
     pub(crate) upsert: bool,
     #[command(flatten)]
     pub(crate) durability: DurabilityArgument,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma get`.
@@ -291,67 +300,67 @@ pub(crate) struct Put {
     stemma get library.stemma emma --conflicts\n  \
     stemma get library.stemma emma --rev 1-5f1e…")]
 pub(crate) struct Get {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
     /// The document's id
     pub(crate) id: String,
-    /// This revision instead of the winning one
+    /// Print this revision instead of the winning one
     #[arg(long, value_name = "REVISION")]
     pub(crate) rev: Option<String>,
-    /// Add the revisions this one descends from, as `_revisions`
+    /// Add the revision's ancestors as `_revisions`
     #[arg(long)]
     pub(crate) revs: bool,
-    /// Add the other current revisions, as `_conflicts`
+    /// Add the conflicting leaf revisions as `_conflicts`
     #[arg(long)]
     pub(crate) conflicts: bool,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma delete`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
     stemma delete library.stemma emma\n  \
-    stemma delete library.stemma emma --rev 2-9c0a…   # only if nobody changed it since")]
+    stemma delete library.stemma emma --rev 2-9c0a…   # only if this is the current revision")]
 pub(crate) struct Delete {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
     /// The document's id
     pub(crate) id: String,
-    /// The revision to delete; left out, it is the current one
+    /// The revision to delete; by default the current one
     #[arg(long, value_name = "REVISION")]
     pub(crate) rev: Option<String>,
     #[command(flatten)]
     pub(crate) durability: DurabilityArgument,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
-/// What is asked for.
+/// A query.
 #[derive(Debug, Args)]
 pub(crate) struct Query {
-    /// A selector, a JSON object; left out, every document
+    /// The selector, a JSON object; by default it matches every document
     #[arg(default_value = "{}", hide_default_value = true)]
     pub(crate) selector: String,
-    /// Order by these fields; -FIELD is descending
+    /// Sort by these fields; -FIELD for descending order
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) sort: Vec<String>,
-    /// Order text as people of this language do: de, sv, und for none in particular
+    /// Sort text by the rules of this language: a BCP 47 tag such as de or sv, or und for the default
     #[arg(long, value_name = "LANGUAGE", requires = "sort")]
     pub(crate) collation: Option<String>,
-    /// At most this many documents
+    /// Maximum number of documents
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// Pass over this many first
+    /// Number of results to skip
     #[arg(long, value_name = "N")]
     pub(crate) skip: Option<u64>,
-    /// Only these fields
+    /// Print only these fields
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "ids")]
     pub(crate) fields: Vec<String>,
-    /// Only the ids, which need no document to be read
+    /// Print only ids, without reading the documents
     #[arg(long)]
     pub(crate) ids: bool,
-    /// Go on where an earlier page ended
+    /// Continue after the page that printed this token
     #[arg(long, value_name = "TOKEN")]
     pub(crate) page: Option<String>,
 }
@@ -366,18 +375,18 @@ pub(crate) struct Query {
         stemma find library.stemma '{\"year\": {\"$gte\": 1960}}' --sort year --limit 10\n  \
         stemma find library.stemma '{\"$or\": [{\"tags\": {\"$all\": [\"sea\"]}}, {\"year\": 1851}]}' --sort -year\n  \
         stemma find library.stemma '{\"publisher.city\": {\"$beginsWith\": \"Lon\"}}' --fields title,year\n\n\
-        Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists $type $beginsWith $and $or $not $nor $all $elemMatch $size \
-        $regex $mod. A dot leads into an object: publisher.city; \\. is a dot in a name.\n\n\
-        With --limit, a token for the next page is printed to standard error while there is more: --page TOKEN goes on \
-        there, every document once, also after a restart."
+        Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists $type $beginsWith $and $or $not $nor $all $elemMatch \
+        $size $regex $mod. A dot separates nested fields: publisher.city; \\. is a dot in a name.\n\n\
+        With --limit, a continuation token is printed to standard error if more documents match. --page TOKEN \
+        continues there; the pages contain every document exactly once, also after a restart."
 )]
 pub(crate) struct Find {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
     #[command(flatten)]
     pub(crate) query: Query,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma explain`.
@@ -386,15 +395,15 @@ pub(crate) struct Find {
     stemma explain library.stemma '{\"year\": {\"$gte\": 1960}, \"author\": {\"$ne\": \"Anonymous\"}}'\n  \
     stemma explain library.stemma '{\"title\": {\"$regex\": \"^The\"}}' --sort year --limit 10 --analyze")]
 pub(crate) struct Explain {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
     #[command(flatten)]
     pub(crate) query: Query,
-    /// Run it, and show actual rows and time
+    /// Run the query and show actual rows and time
     #[arg(long)]
     pub(crate) analyze: bool,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma count`.
@@ -403,9 +412,9 @@ pub(crate) struct Explain {
     stemma count library.stemma\n  \
     stemma count library.stemma '{\"year\": {\"$lt\": 1900}}'")]
 pub(crate) struct Count {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
-    /// A selector, a JSON object; left out, every document
+    /// The selector, a JSON object; by default it matches every document
     #[arg(default_value = "{}", hide_default_value = true)]
     pub(crate) selector: String,
 }
@@ -416,32 +425,32 @@ pub(crate) struct Count {
     stemma changes library.stemma\n  \
     stemma changes library.stemma --since 1200 --docs\n  \
     stemma changes library.stemma --follow --selector '{\"type\": \"order\"}'\n\n\
-    The `seq` of the last line read is the --since of the next call.\n\n\
-    A database in a directory belongs to one process at a time: with --follow it is let go between readings, so that others \
-    can write, and read again when its log changes.")]
+    To continue later, pass the `seq` of the last line as --since.\n\n\
+    Only one process at a time can have a database open. With --follow, it is closed between polls so that other \
+    processes can write, and reopened when its log changes.")]
 pub(crate) struct Changes {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
-    /// Only what came after this sequence
+    /// Only changes after this sequence
     #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
     pub(crate) since: u64,
-    /// Wait for more, until interrupted
+    /// Wait for further changes until interrupted
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// With the documents
+    /// Include the documents
     #[arg(long)]
     pub(crate) docs: bool,
-    /// Only of these documents
+    /// Only changes of these documents
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     pub(crate) ids: Vec<String>,
-    /// Only of documents that match
+    /// Only changes of documents that match this selector
     #[arg(long, value_name = "JSON")]
     pub(crate) selector: Option<String>,
-    /// At most this many
+    /// Maximum number of changes
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma watch`.
@@ -449,33 +458,33 @@ pub(crate) struct Changes {
 #[command(after_long_help = "Examples:\n\n  \
     stemma watch library.stemma '{\"year\": {\"$gte\": 1960}}'\n  \
     stemma watch orders.stemma '{\"state\": \"open\"}' --docs\n\n\
-    Each line is an `event`: `added`, `changed`, or `removed` (also `deleted`, if it was). Lines of one `seq` belong together: \
-    after the last of them, what was told is what matches.\n\n\
-    A database in a directory belongs to one process at a time: it is let go between readings, so that others can write, and \
-    read again when its log changes. What happened in between is one step.")]
+    Each line has an `event`: `added`, `changed` or `removed`, with `deleted` if the document was deleted. Lines with \
+    the same `seq` form one update: after the last of them, the events describe the current result.\n\n\
+    Only one process at a time can have a database open. It is closed between polls so that other processes can write, \
+    and reopened when its log changes. All changes between two polls form one update.")]
 pub(crate) struct Watch {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
-    /// A selector, a JSON object; left out, every document
+    /// The selector, a JSON object; by default it matches every document
     #[arg(default_value = "{}", hide_default_value = true)]
     pub(crate) selector: String,
-    /// With the documents
+    /// Include the documents
     #[arg(long)]
     pub(crate) docs: bool,
-    /// At most this many lines
+    /// Maximum number of lines
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma info`.
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma index`.
@@ -486,58 +495,59 @@ pub(crate) struct Info {
     stemma index library.stemma create title --collation de --name titles\n  \
     stemma index library.stemma list\n  \
     stemma index library.stemma drop titles\n\n\
-    Others may not write meanwhile, as a database in a directory belongs to one process at a time; within a program that has it \
-    open, building an index holds up neither reads nor writes. One that was interrupted goes on when the database is next opened.")]
+    Only one process at a time can have a database open, so other processes cannot write while the index is built. \
+    Within the process that has it open, building blocks neither reads nor writes. An interrupted build resumes when \
+    the database is next opened.")]
 pub(crate) struct Index {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
-    /// What to do
+    /// The operation
     #[command(subcommand)]
-    pub(crate) act: IndexAct,
+    pub(crate) command: IndexCommand,
 }
 
-/// What can be done with declared indexes.
+/// The operations of `stemma index`.
 #[derive(Debug, Subcommand)]
 #[command(disable_help_subcommand = true)]
-pub(crate) enum IndexAct {
-    /// Declare an index and build it
+pub(crate) enum IndexCommand {
+    /// Create and build an index
     Create(CreateIndex),
-    /// List the declared indexes, and whether they are ready
+    /// List the declared indexes and their states
     List(ListIndexes),
-    /// Take an index away
+    /// Drop an index
     Drop(DropIndex),
 }
 
 /// The arguments of `stemma index … create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateIndex {
-    /// The fields it orders by; -FIELD is descending
+    /// The fields to index; -FIELD for descending order
     #[arg(value_name = "FIELD,…", allow_hyphen_values = true)]
     pub(crate) paths: String,
-    /// Refuse a document whose values another one has
+    /// Refuse documents with values that another document has
     #[arg(long)]
     pub(crate) unique: bool,
-    /// Order text as people of this language do: de, sv, und for none in particular
+    /// Sort text by the rules of this language: a BCP 47 tag such as de or sv, or und for the default
     #[arg(long, value_name = "LANGUAGE")]
     pub(crate) collation: Option<String>,
-    /// Its name; left out, its fields
+    /// The name of the index; by default its fields
     #[arg(long)]
     pub(crate) name: Option<String>,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma index … list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListIndexes {
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma index … drop`.
 #[derive(Debug, Args)]
 pub(crate) struct DropIndex {
-    /// Its name
+    /// The name of the index
     #[arg(allow_hyphen_values = true)]
     pub(crate) name: String,
 }
@@ -545,37 +555,37 @@ pub(crate) struct DropIndex {
 /// The arguments of `stemma paths`.
 #[derive(Debug, Args)]
 pub(crate) struct Paths {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma check`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma rebuild`.
 #[derive(Debug, Args)]
 pub(crate) struct Rebuild {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma compact`.
 #[derive(Debug, Args)]
 pub(crate) struct Compact {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
 /// The arguments of `stemma shell`.
@@ -585,93 +595,94 @@ pub(crate) struct Compact {
     library> find {\"year\": {\"$gte\": 1960}} --sort year --limit 3\n  \
     library> put emma {\"title\": \"Emma\"}\n  \
     library> help find\n\n\
-    JSON needs no quotes around it there. Tab completes verbs, ids and field names.")]
+    JSON needs no shell quoting there. Tab completes commands, ids and field names.")]
 pub(crate) struct Shell {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
 }
 
 /// The arguments of `stemma view`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n\n  \
-    stemma view shop.stemma sales --define '{\"unnest\": \"lines\", \"key\": [\"@.product\", \"day\"], \"value\": \"@.price\", \"reduce\": \"_sum\"}'\n  \
-    stemma view shop.stemma                             # the views there are\n  \
+    stemma view shop.stemma sales --define '{\"unnest\": \"lines\", \"key\": [\"@.product\", \"day\"], \
+      \"value\": \"@.price\", \"reduce\": \"_sum\"}'\n  \
+    stemma view shop.stemma                             # list the views\n  \
     stemma view shop.stemma sales --limit 10            # rows\n  \
     stemma view shop.stemma sales --prefix '[\"tea\"]' --reduce\n  \
     stemma view shop.stemma sales --from '[\"tea\", 20]' --to '[\"tea\", 30]' --reduce\n  \
     stemma view shop.stemma sales --group-level 1\n  \
     stemma view shop.stemma sales --drop\n\n\
-    A definition has a `key` (a path, or a list of paths), and may have a `value` (a path, a list or an object of paths), `where` (a \
-    selector), `unnest` (a path to a list: each element, @, makes a row), `reduce` (_count _sum _stats _min _max _avg \
-    _approx_count_distinct) and `refresh` (lazy, eager or unique: then no two documents may have one key). It is kept in the \
-    document _design/NAME. Keys are JSON.")]
+    A definition has a `key` (a path or an array of paths) and optionally a `value` (a path, or an array or object of \
+    paths), `where` (a selector), `unnest` (a path to an array: each element, written as @, becomes a row), `reduce` \
+    (_count _sum _stats _min _max _avg _approx_count_distinct) and `refresh` (lazy, eager, or unique, which permits \
+    each key only once). It is stored in the document _design/NAME. Keys are JSON.")]
 pub(crate) struct View {
-    /// The database's directory
+    /// The database directory
     pub(crate) database: PathBuf,
-    /// The view's name; left out, all of them are listed
+    /// The name of the view; by default all views are listed
     pub(crate) name: Option<String>,
-    /// Define the view, or define it anew
-    #[arg(long, value_name = "DEFINITION", requires = "name", conflicts_with_all = ["drop", "question"])]
+    /// Define the view, or replace its definition
+    #[arg(long, value_name = "DEFINITION", requires = "name", conflicts_with_all = ["drop", "query"])]
     pub(crate) define: Option<String>,
-    /// Forget the view, and its definition
-    #[arg(long, requires = "name", conflicts_with = "question")]
+    /// Drop the view and its definition
+    #[arg(long, requires = "name", conflicts_with = "query")]
     pub(crate) drop: bool,
     #[command(flatten)]
-    pub(crate) question: Rows,
+    pub(crate) query: ViewQuery,
     #[command(flatten)]
-    pub(crate) form: Form,
+    pub(crate) output: OutputOptions,
 }
 
-/// Which rows of a view, and what to make of them.
+/// A view query.
 #[derive(Debug, Args)]
-#[group(id = "question", multiple = true)]
-pub(crate) struct Rows {
-    /// Only rows with this key
+#[group(id = "query", multiple = true)]
+pub(crate) struct ViewQuery {
+    /// Only rows with this key; may be repeated
     #[arg(long, value_name = "JSON", conflicts_with_all = ["from", "to", "prefix"])]
     pub(crate) key: Vec<String>,
-    /// Only rows from this key on
+    /// Only rows with this key or a later one
     #[arg(long, value_name = "JSON", conflicts_with = "prefix")]
     pub(crate) from: Option<String>,
-    /// Only rows up to this key, and with it
+    /// Only rows with this key or an earlier one
     #[arg(long, value_name = "JSON", conflicts_with = "prefix")]
     pub(crate) to: Option<String>,
-    /// Only rows whose key begins with this text, or with these elements
+    /// Only rows whose key begins with this string, or with these array elements
     #[arg(long, value_name = "JSON")]
     pub(crate) prefix: Option<String>,
-    /// From the last key to the first
+    /// Return rows in descending key order
     #[arg(long)]
     pub(crate) descending: bool,
-    /// At most this many rows or groups
+    /// Maximum number of rows or groups
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// Pass over this many first
+    /// Number of results to skip
     #[arg(long, value_name = "N")]
     pub(crate) skip: Option<u64>,
-    /// What the rows come to
+    /// Return one reduced value for all rows
     #[arg(long, conflicts_with_all = ["group", "group_level", "documents"])]
     pub(crate) reduce: bool,
-    /// What the rows of each key come to
+    /// Return one reduced value for each key
     #[arg(long, conflicts_with_all = ["group_level", "documents"])]
     pub(crate) group: bool,
-    /// What the rows come to whose keys begin with the same N elements
+    /// Return one reduced value for each group of keys with the same first N elements
     #[arg(long, value_name = "N", conflicts_with = "documents")]
     pub(crate) group_level: Option<usize>,
-    /// With the documents, or those that values link to
+    /// Include the documents, or the ones that values link to
     #[arg(long)]
     pub(crate) documents: bool,
 }
 
-/// How the output looks.
+/// Options that select the output format.
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[group(multiple = false)]
-pub(crate) struct Form {
-    /// JSON Lines, as in a pipe
+pub(crate) struct OutputOptions {
+    /// Print JSON Lines, the default for a pipe
     #[arg(long)]
     pub(crate) json: bool,
-    /// JSON spread over lines
+    /// Print indented JSON
     #[arg(long)]
     pub(crate) pretty: bool,
-    /// A table, as on a terminal
+    /// Print a table, the default on a terminal
     #[arg(long)]
     pub(crate) table: bool,
 }
@@ -683,7 +694,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definitions_are_consistent() {
+    fn definitions_are_consistent() {
         Arguments::command().debug_assert();
     }
 
@@ -692,16 +703,16 @@ mod tests {
         let mut command = Arguments::command().term_width(100);
         command.build();
         assert!(command.render_help().to_string().lines().count() <= 40);
-        for verb in command.get_subcommands_mut() {
-            let help = verb.render_help().to_string();
+        for subcommand in command.get_subcommands_mut() {
+            let help = subcommand.render_help().to_string();
             assert!(help.lines().count() <= 40, "{help}");
         }
     }
 
     #[test]
-    fn a_descending_sort_is_no_option() {
+    fn descending_sort_key_is_not_parsed_as_an_option() {
         let arguments = Arguments::try_parse_from(["stemma", "find", "x", "--sort", "-year,title"]).unwrap();
-        let Verb::Find(find) = arguments.verb else { panic!("another verb") };
+        let Command::Find(find) = arguments.command else { panic!("another command") };
         assert_eq!(find.query.sort, ["-year", "title"]);
         assert_eq!(find.query.selector, "{}");
     }

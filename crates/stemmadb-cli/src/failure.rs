@@ -1,27 +1,27 @@
-//! What does the user read, and which exit status does a script see, when something goes wrong?
+//! Errors of the command: messages for the user and exit statuses for scripts.
 //!
-//! One `error: …` line and any number of `hint: …` lines on standard error; the exit status says what kind it was.
+//! An error is an `error: …` line and any number of `hint: …` lines on standard error. The exit status is its kind.
 
 use std::fmt;
 use std::io::Write as _;
 
 use stemmadb::ErrorKind;
 
-/// The result of everything in this crate that can fail.
+/// Result type of this crate.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// The exit status of the process: part of the command's interface.
+/// Exit status of the process. The values are part of the command's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Everything asked for was done.
+    /// Success.
     Done = 0,
-    /// There is no such document, or it changed meanwhile, or another one has its unique value.
+    /// A document was not found, a revision was not current, or a unique value already exists.
     NotFound = 1,
-    /// The command line or the input is wrong.
+    /// Invalid command line or input.
     Usage = 2,
-    /// Stored bytes are damaged.
+    /// Stored data is damaged.
     Corrupt = 3,
-    /// The environment refuses: full, read-only.
+    /// The system refused an operation: disk full, read-only file system, unreachable server.
     Unavailable = 4,
     /// A bug in Stemma.
     Internal = 5,
@@ -29,40 +29,40 @@ pub(crate) enum Exit {
     Locked = 6,
 }
 
-/// Why a command stopped.
+/// An error with its exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
     message: String,
     hints: Vec<String>,
-    /// Nobody reads our output any more: say nothing.
+    /// Print nothing.
     quiet: bool,
-    /// The disk takes no writes.
+    /// The file system is read-only or permission was denied.
     read_only: bool,
 }
 
 impl Failure {
-    /// A failure of the given kind; `message` is lower-case and has no full stop.
+    /// Creates a failure; `message` begins in lower case and has no full stop.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Failure { exit, message: message.into(), hints: Vec::new(), quiet: false, read_only: false }
     }
 
-    /// The command line or the input is wrong.
+    /// Invalid command line or input.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// There is no such document.
+    /// A document or attachment was not found.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(Exit::NotFound, message)
     }
 
-    /// Everything needed was already said; only the exit status is left to give.
+    /// A failure that prints nothing and only sets the exit status.
     pub(crate) fn silent(exit: Exit) -> Self {
         Failure { exit, message: String::new(), hints: Vec::new(), quiet: true, read_only: false }
     }
 
-    /// What happened when standard output was written: a closed pipe is no failure, the reader has seen enough.
+    /// An error writing to standard output. A closed pipe counts as success: the reader needs no more data.
     pub(crate) fn output(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Self::silent(Exit::Done);
@@ -70,45 +70,45 @@ impl Failure {
         Self::new(Exit::Unavailable, format!("cannot write the output: {error}"))
     }
 
-    /// The same failure with one more line that says what to do.
+    /// Adds a `hint:` line, which says what the user can do.
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
     }
 
-    /// The same failure with `context: ` before its message.
+    /// Prefixes the message with `context: `.
     #[must_use]
-    pub(crate) fn within(mut self, context: impl fmt::Display) -> Self {
+    pub(crate) fn with_context(mut self, context: impl fmt::Display) -> Self {
         self.message = format!("{context}: {}", self.message);
         self
     }
 
-    /// The same failure, of another kind.
+    /// Replaces the exit status.
     #[must_use]
-    pub(crate) fn of_kind(mut self, exit: Exit) -> Self {
+    pub(crate) fn with_exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// Whether the disk, or the rights on it, let nobody write.
+    /// Whether the cause is a read-only file system or missing write permission.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// The exit status this failure asks for.
+    /// The exit status.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
     }
 
-    /// Writes the failure to standard error.
+    /// Prints the failure to standard error.
     pub(crate) fn print(&self) {
         if self.quiet {
             return;
         }
         let (red, cyan, reset) = ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m");
         let mut stderr = anstream::stderr().lock();
-        // Where standard error is closed there is nobody left to tell.
+        // If standard error is closed, the message cannot be delivered.
         writeln!(stderr, "{red}error:{reset} {}", self.message).ok();
         for hint in &self.hints {
             writeln!(stderr, "{cyan}hint:{reset} {hint}").ok();
@@ -144,8 +144,8 @@ impl From<stemmadb::Error> for Failure {
     }
 }
 
-/// What clap says of a wrong command line, in our form: one message, the rest as hints.
-pub(crate) fn of_usage(text: &str) -> Failure {
+/// Converts an error message of clap: its first paragraph becomes the message, tips and usage become hints.
+pub(crate) fn from_clap(text: &str) -> Failure {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut message = lines.next().unwrap_or("wrong usage").trim_start_matches("error: ").to_owned();
     let mut hints = Vec::new();
@@ -162,13 +162,13 @@ pub(crate) fn of_usage(text: &str) -> Failure {
     hints.into_iter().fold(Failure::usage(message), Failure::with_hint)
 }
 
-/// Writes a line to standard error, for what is worth knowing but is no data.
-pub(crate) fn remark(text: impl fmt::Display) {
+/// Prints a line to standard error: information that is not data.
+pub(crate) fn notice(text: impl fmt::Display) {
     let mut stderr = anstream::stderr().lock();
     writeln!(stderr, "{text}").ok();
 }
 
-/// Writes a `hint: …` line to standard error, for what is worth knowing though nothing went wrong.
+/// Prints a `hint: …` line to standard error without failing.
 pub(crate) fn hint(text: impl fmt::Display) {
     let mut stderr = anstream::stderr().lock();
     writeln!(stderr, "\x1b[1;36mhint:\x1b[0m {text}").ok();
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_error_has_its_exit_status() {
+    fn error_kinds_map_to_exit_statuses() {
         let exit = |error: stemmadb::Error| Failure::from(error).exit();
         assert_eq!(exit(stemmadb::Error::not_found("x")), Exit::NotFound);
         assert_eq!(exit(stemmadb::Error::conflict("x")), Exit::NotFound);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_no_failure() {
+    fn closed_pipe_is_success() {
         let failure = Failure::output(std::io::ErrorKind::BrokenPipe.into());
         assert_eq!(failure.exit(), Exit::Done);
         assert!(failure.quiet);

@@ -1,21 +1,20 @@
-//! The `stemma` command: parse, run one verb, report.
+//! The `stemma` command-line program.
 //!
 //! ```text
-//! arguments   what may be written
-//! verbs       what each verb does          face     the only module that knows the library
-//! read        documents coming in          show     data going out
-//! failure     error and hint lines, exit   progress bars on standard error
-//! shell       the same verbs at a prompt
+//! arguments   command line definitions and help    commands   one module for each group of subcommands
+//! database    facade over the `stemmadb` library   shell      interactive prompt for the same subcommands
+//! input       document readers: JSON and CSV       output     JSON Lines, indented JSON and tables
+//! failure     error messages and exit statuses     progress   progress bars on standard error
 //! ```
 
 mod arguments;
-mod face;
+mod commands;
+mod database;
 mod failure;
+mod input;
+mod output;
 mod progress;
-mod read;
 mod shell;
-mod show;
-mod verbs;
 
 use std::process::ExitCode;
 
@@ -26,25 +25,26 @@ use stemmadb_server::script;
 use arguments::Arguments;
 use failure::{Exit, Failure};
 
-/// For C's libraries too.
+/// Used by Rust code and, since it also replaces `malloc`, by C libraries.
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What jemalloc reads when it starts. Memory goes back to the system soon after it is freed, that of large pieces at once: else what a request
-/// took for a while stands beside what it takes next.
+/// Options that jemalloc reads at startup. Freed memory is returned to the system within a second, and that of large
+/// allocations immediately: otherwise the memory of finished requests would add to that of current ones.
 #[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the name under which a C library looks for its settings")]
+#[expect(unsafe_code, reason = "jemalloc reads its options from the symbol of this name")]
 #[unsafe(export_name = "malloc_conf")]
 static ALLOCATOR_SETTINGS: &[u8; 63] = b"dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_threshold:262144\0";
 
 fn main() -> ExitCode {
-    // What the server starts itself again for: no verb for people, so it is not among them.
+    // The server starts this program again as a script worker, with a hidden subcommand.
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some(script::WORKER_VERB) {
         return script::run_worker(&arguments.collect::<Vec<_>>());
     }
-    let outcome = Arguments::try_parse().map_err(refusal).and_then(|arguments| verbs::run(&arguments.verb, None));
+    let outcome =
+        Arguments::try_parse().map_err(clap_failure).and_then(|arguments| commands::run(&arguments.command, None));
     let exit = match outcome {
         Ok(()) => Exit::Done,
         Err(failure) => {
@@ -55,8 +55,8 @@ fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// What is wrong with the command line, in our form; help that was asked for is printed right away.
-fn refusal(error: clap::Error) -> Failure {
+/// Converts an error of the command-line parser. Help and version requests are printed here and exit successfully.
+fn clap_failure(error: clap::Error) -> Failure {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
             Ok(()) => Failure::silent(Exit::Done),
@@ -67,5 +67,5 @@ fn refusal(error: clap::Error) -> Failure {
         eprint!("{error}");
         return Failure::silent(Exit::Usage);
     }
-    failure::of_usage(&error.to_string())
+    failure::from_clap(&error.to_string())
 }

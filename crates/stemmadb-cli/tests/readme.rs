@@ -1,5 +1,5 @@
-//! The README's commands, run in its order against the built command, answer what the README prints. `STEMMA_BLESS=1` writes down what
-//! was answered.
+//! Runs the commands of the README in order and compares their output with the README. `STEMMA_BLESS=1` updates the
+//! README.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn workspace() -> PathBuf {
 }
 
 #[test]
-fn the_commands_of_the_readme_answer_as_printed() {
+fn readme_commands_print_what_the_readme_shows() {
     let readme = workspace().join("README.md");
     let text = std::fs::read_to_string(&readme).unwrap();
     let start = text.find(OPEN).expect("the README has a block of commands") + OPEN.len();
@@ -23,18 +23,18 @@ fn the_commands_of_the_readme_answer_as_printed() {
     std::fs::create_dir_all(directory.path().join(books).parent().unwrap()).unwrap();
     std::fs::copy(workspace().join(books), directory.path().join(books)).unwrap();
 
-    let mut played = String::new();
+    let mut actual = String::new();
     for command in text[start..end].lines().filter_map(|line| line.strip_prefix("$ ")) {
-        writeln!(played, "$ {command}\n{}", run(command, directory.path()).trim_end()).unwrap();
+        writeln!(actual, "$ {command}\n{}", run(command, directory.path()).trim_end()).unwrap();
     }
     if std::env::var_os("STEMMA_BLESS").is_some() {
-        std::fs::write(&readme, [&text[..start], &played, &text[end..]].concat()).unwrap();
+        std::fs::write(&readme, [&text[..start], &actual, &text[end..]].concat()).unwrap();
     } else {
-        assert_eq!(without_times(&text[start..end]), without_times(&played), "STEMMA_BLESS=1 accepts this");
+        assert_eq!(without_times(&text[start..end]), without_times(&actual), "STEMMA_BLESS=1 accepts this");
     }
 }
 
-/// What the command prints, on standard output and standard error.
+/// Runs a command; returns its standard output and standard error.
 fn run(command: &str, directory: &Path) -> String {
     let binary = Path::new(env!("CARGO_BIN_EXE_stemma"));
     let mut search = vec![binary.parent().unwrap().to_path_buf()];
@@ -54,10 +54,10 @@ fn run(command: &str, directory: &Path) -> String {
     printed
 }
 
-/// The text with how long something took left out.
+/// Removes durations from the text.
 fn without_times(text: &str) -> String {
     text.lines()
-        .map(|line| line.split_once(" documents in ").map_or(line, |(said, _)| said))
+        .map(|line| line.split_once(" documents in ").map_or(line, |(before, _)| before))
         .collect::<Vec<_>>()
         .join("\n")
 }

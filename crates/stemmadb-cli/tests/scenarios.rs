@@ -1,18 +1,18 @@
-//! Plays the transcripts in `scenarios/` against the built command and compares every byte it answers.
+//! Runs the transcripts in `scenarios/` with the built command and compares its output byte by byte.
 //!
-//! A transcript reads as a terminal would show it:
+//! A transcript has the form of a terminal session:
 //!
 //! ```text
-//! # A line that begins with a hash explains.
-//! $ stemma get library.stemma nobody
-//! ! error: there is no document "nobody"
+//! # A line that begins with a hash is a comment.
+//! $ stemma get library.stemma missing
+//! ! error: there is no document "missing"
 //! ? 1
 //! ```
 //!
 //! `$` is a command for `sh` (`>` lines continue it), plain lines are its standard output, `!` lines its standard
-//! error, `?` its exit status where that is not 0. Each file is played in an empty directory of its own. `[..]` in an
-//! expected line stands for anything. Run with `STEMMA_BLESS=1` to write down what was answered; lines with `[..]` that
-//! still match are kept. A file that begins with `# Needs mounts` is passed over where `unshare -rm` may not mount.
+//! error, and `?` its exit status if that is not 0. Each file runs in its own empty directory. `[..]` in an expected
+//! line matches any text. `STEMMA_BLESS=1` rewrites the transcripts with the actual output; lines with `[..]` that
+//! still match are kept. A file that begins with `# Needs mounts` is skipped if `unshare -rm` may not mount.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,20 +30,20 @@ fn scenarios() {
     assert!(!files.is_empty());
     let bless = std::env::var_os("STEMMA_BLESS").is_some();
     let differences: Vec<String> = std::thread::scope(|scope| {
-        let played: Vec<_> = files.iter().map(|file| scope.spawn(move || compare(file, bless))).collect();
-        played.into_iter().filter_map(|played| played.join().unwrap()).collect()
+        let threads: Vec<_> = files.iter().map(|file| scope.spawn(move || compare(file, bless))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
     });
     assert!(differences.is_empty(), "\n{}\nSTEMMA_BLESS=1 accepts this", differences.join("\n"));
 }
 
-/// Plays one transcript; says how it differs from what was expected, or writes down what it is now.
+/// Runs one transcript; returns the differences from the expected output, or rewrites the file if `bless` is set.
 fn compare(file: &Path, bless: bool) -> Option<String> {
     let expected = std::fs::read_to_string(file).unwrap();
     if expected.starts_with("# Needs mounts") && !can_mount() {
-        println!("{} is passed over: nothing can be mounted here", file.display());
+        println!("{} is skipped: mounting is not permitted", file.display());
         return None;
     }
-    let actual = play(&expected);
+    let actual = run_transcript(&expected);
     if actual == expected {
         return None;
     }
@@ -55,50 +55,50 @@ fn compare(file: &Path, bless: bool) -> Option<String> {
     Some(format!("--- {name}\n{}", difference(&expected, &actual)))
 }
 
-/// Whether a process may mount what it likes in a world of its own.
+/// Whether a process may mount file systems in its own mount namespace.
 fn can_mount() -> bool {
     let mount = Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "tmpfs", "/tmp"]).output();
     mount.is_ok_and(|output| output.status.success())
 }
 
-/// One line of a transcript, or one command with all that belongs to it.
+/// A comment line of a transcript, or a command with its output.
 enum Part<'a> {
-    Prose(&'a str),
-    Exchange { command: Vec<&'a str>, answer: Vec<&'a str> },
+    Comment(&'a str),
+    Command { lines: Vec<&'a str>, output: Vec<&'a str> },
 }
 
 fn parts(transcript: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     for line in transcript.lines() {
-        let prose = line.is_empty() || line.starts_with('#');
+        let is_comment = line.is_empty() || line.starts_with('#');
         match parts.last_mut() {
-            _ if line.starts_with("$ ") => parts.push(Part::Exchange { command: vec![&line[2..]], answer: Vec::new() }),
-            _ if prose => parts.push(Part::Prose(line)),
-            Some(Part::Exchange { command, answer }) if answer.is_empty() && line.starts_with('>') => {
-                command.push(line.strip_prefix("> ").unwrap_or(""));
+            _ if line.starts_with("$ ") => parts.push(Part::Command { lines: vec![&line[2..]], output: Vec::new() }),
+            _ if is_comment => parts.push(Part::Comment(line)),
+            Some(Part::Command { lines, output }) if output.is_empty() && line.starts_with('>') => {
+                lines.push(line.strip_prefix("> ").unwrap_or(""));
             }
-            Some(Part::Exchange { answer, .. }) => answer.push(line),
-            _ => panic!("a line belongs to no command: {line:?}"),
+            Some(Part::Command { output, .. }) => output.push(line),
+            _ => panic!("a line before the first command: {line:?}"),
         }
     }
     parts
 }
 
-/// Runs every command of the transcript; returns the transcript as it should have read.
-fn play(transcript: &str) -> String {
+/// Runs every command of the transcript; returns the transcript with the actual output.
+fn run_transcript(transcript: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
-    let mut played = String::new();
+    let mut actual_transcript = String::new();
     for part in parts(transcript) {
         match part {
-            Part::Prose(line) => writeln!(played, "{line}").unwrap(),
-            Part::Exchange { command, answer } => {
-                writeln!(played, "$ {}", command.join("\n> ")).unwrap();
-                let actual = run(&command.join("\n"), directory.path());
-                played.push_str(&keep_wildcards(&answer, &actual));
+            Part::Comment(line) => writeln!(actual_transcript, "{line}").unwrap(),
+            Part::Command { lines, output } => {
+                writeln!(actual_transcript, "$ {}", lines.join("\n> ")).unwrap();
+                let actual = run(&lines.join("\n"), directory.path());
+                actual_transcript.push_str(&keep_wildcards(&output, &actual));
             }
         }
     }
-    played
+    actual_transcript
 }
 
 fn run(command: &str, directory: &Path) -> Vec<String> {
@@ -119,7 +119,7 @@ fn run(command: &str, directory: &Path) -> Vec<String> {
         .output()
         .unwrap();
     let clean = |bytes: &[u8]| hide_ids(&String::from_utf8_lossy(bytes).replace(&*directory.to_string_lossy(), "DIR"));
-    let mut lines: Vec<String> = clean(&output.stdout).lines().map(quote_plain).collect();
+    let mut lines: Vec<String> = clean(&output.stdout).lines().map(escape_output).collect();
     lines.extend(clean(&output.stderr).lines().map(|line| format!("! {line}").trim_end().to_owned()));
     match output.status.code() {
         Some(0) => {}
@@ -129,8 +129,8 @@ fn run(command: &str, directory: &Path) -> Vec<String> {
     lines
 }
 
-/// Standard output as it may stand in a transcript: an empty line or one that looks like a mark is indented by a bar.
-fn quote_plain(line: &str) -> String {
+/// Escapes a line of standard output: an empty line, or one that begins with a marker, is prefixed with a bar.
+fn escape_output(line: &str) -> String {
     let line = line.trim_end();
     if line.is_empty() || line.starts_with(['$', '#', '!', '?', '>', '|']) {
         format!("| {line}")
@@ -139,7 +139,7 @@ fn quote_plain(line: &str) -> String {
     }
 }
 
-/// Made ids differ from run to run: `018f…` in the form of a UUID becomes `UUID`.
+/// Replaces generated ids, which differ between runs, with `UUID`.
 fn hide_ids(text: &str) -> String {
     let is_id = |candidate: &[u8]| {
         candidate.iter().enumerate().all(|(at, byte)| match at {
@@ -161,20 +161,20 @@ fn hide_ids(text: &str) -> String {
     hidden
 }
 
-/// The actual lines, but with each expected line in its place that matches by its wildcards.
+/// The actual lines, with each replaced by the expected line that matches it.
 fn keep_wildcards(expected: &[&str], actual: &[String]) -> String {
     let mut text = String::new();
     for (at, line) in actual.iter().enumerate() {
-        let kept = match expected.get(at) {
+        let line = match expected.get(at) {
             Some(pattern) if matches(pattern, line) => pattern,
             _ => line.as_str(),
         };
-        writeln!(text, "{kept}").unwrap();
+        writeln!(text, "{line}").unwrap();
     }
     text
 }
 
-/// Whether `line` is `pattern`, where `[..]` stands for anything.
+/// Whether `line` matches `pattern`, in which `[..]` matches any text.
 fn matches(pattern: &str, line: &str) -> bool {
     let mut pieces = pattern.split("[..]");
     let Some(mut rest) = pieces.next().and_then(|first| line.strip_prefix(first)) else { return false };
@@ -189,20 +189,20 @@ fn matches(pattern: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The lines that differ, each with the command it answers.
+/// Formats the commands whose output differs, with expected and actual lines.
 fn difference(expected: &str, actual: &str) -> String {
     let (expected, actual) = (parts(expected), parts(actual));
     let mut text = String::new();
     for pair in expected.iter().zip(&actual) {
-        let (Part::Exchange { command, answer }, Part::Exchange { answer: played, .. }) = pair else { continue };
-        if answer == played {
+        let (Part::Command { lines, output }, Part::Command { output: actual_output, .. }) = pair else { continue };
+        if output == actual_output {
             continue;
         }
-        writeln!(text, "$ {}", command.join("\n> ")).unwrap();
-        for line in answer {
+        writeln!(text, "$ {}", lines.join("\n> ")).unwrap();
+        for line in output {
             writeln!(text, "  expected  {line}").unwrap();
         }
-        for line in played {
+        for line in actual_output {
             writeln!(text, "  actual    {line}").unwrap();
         }
     }

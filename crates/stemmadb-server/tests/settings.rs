@@ -60,7 +60,7 @@ fn flags_override_variables_override_file() {
     assert_eq!((config.cache_bytes, config.session_timeout), (2 << 20, Duration::from_secs(60)));
     assert_eq!(config.limits.body_bytes, stemmadb_server::Limits::default().body_bytes);
     let message: Vec<_> =
-        gathered.message().lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        gathered.told().lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let message = message.join("\n");
     for line in [
         "durability = \"interval:100ms\" # from --durability",
@@ -134,7 +134,7 @@ fn printed_settings_round_trip() {
     let directory =
         SettingsDirectory::new("hosts = [\"db.example\"]\n[limits]\nbody_bytes = \"1MiB\"\nconnection_count = 10\n");
     let gathered = directory.gather(&[("cors.origins", "https://a.example,https://b.example")], &[]).unwrap();
-    let again = SettingsDirectory::new(&gathered.message());
+    let again = SettingsDirectory::new(&gathered.told());
     assert_eq!(
         format_without_sources(again.gather(&[], &[]).unwrap()),
         format_without_sources(gathered)
@@ -151,9 +151,7 @@ fn password_comes_from_file_or_variable_and_is_never_printed() {
         (password(&gathered).as_str(), gathered.config.administrator.as_ref().unwrap().name.as_str()),
         ("in the file", "ada")
     );
-    assert!(
-        !gathered.message().contains("in the file") && gathered.message().contains("# password is set, and not shown")
-    );
+    assert!(!gathered.told().contains("in the file") && gathered.told().contains("# password is set, and not shown"));
     assert!(!format!("{gathered:?}").contains("password: \"in the file\""), "{:?}", gathered.config);
     std::fs::write(directory.path("password"), "of its own\r\n").unwrap();
     let file = directory.path("password").display().to_string();

@@ -1,4 +1,4 @@
-//! What may be written after `stemma serve`? Its settings are those of the server's table.
+//! Arguments of `stemma serve`, including one flag for each setting of the server.
 
 use std::path::PathBuf;
 
@@ -11,24 +11,25 @@ use stemmadb_server::settings::{Kind, Setting, settings};
     stemma serve databases\n  \
     STEMMA_ADMIN_PASSWORD=secret stemma serve databases --listen 0.0.0.0:5984\n  \
     stemma serve databases --config server.toml --print-config\n\n\
-    The directory holds databases (NAME.stemma, or those made over HTTP); each belongs to the server as long as it runs. Without \
-    a password for the administrator one is made up and printed, and only this machine is listened to.\n\n\
-    Each setting is a flag, a variable (--listen is STEMMA_LISTEN) and a key of a TOML file; a flag counts before a variable, and \
-    that before the file. Lists have commas between their values.")]
+    The directory contains databases: NAME.stemma, or created over HTTP. While the server runs, no other process can \
+    open them. Without an administrator password, one is generated and printed, and the server accepts local \
+    connections only.\n\n\
+    Each setting is a flag, an environment variable (STEMMA_LISTEN for --listen) and a key of a TOML file. Flags take \
+    precedence over variables, and variables over the file. Lists are separated by commas.")]
 pub(crate) struct Serve {
-    /// The directory of the databases, made if there is none
+    /// The directory of the databases; created if it does not exist
     pub(crate) directory: PathBuf,
-    /// A file of settings, instead of DIRECTORY/stemma.toml
+    /// The configuration file, by default DIRECTORY/stemma.toml
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Print what is set and from where, as such a file without secrets, and end
+    /// Print the effective settings and their sources as a configuration file without secrets, and exit
     #[arg(long)]
     pub(crate) print_config: bool,
     #[command(flatten)]
     pub(crate) settings: SettingArguments,
 }
 
-/// The flags of settings: names of settings, with the values given.
+/// Flags for settings: the name of each given setting with its values.
 #[derive(Debug, Default)]
 pub(crate) struct SettingArguments(pub(crate) Vec<(String, Vec<String>)>);
 
@@ -59,11 +60,11 @@ impl FromArgMatches for SettingArguments {
     }
 }
 
-/// The flag of a setting. The short help has those of no section only.
+/// Defines the flag of a setting. Short help lists only settings without a section.
 fn argument(setting: &Setting) -> Option<Arg> {
     let flag = setting.flag()?;
-    let default = Some(setting.default_told()).filter(|told| !told.is_empty());
-    let default = default.map(|told| format!(" [default: {told}]")).unwrap_or_default();
+    let default = Some(setting.default_told()).filter(|default| !default.is_empty());
+    let default = default.map(|default| format!(" [default: {default}]")).unwrap_or_default();
     let argument = Arg::new(setting.name)
         .long(flag)
         .value_name(setting.kind.placeholder())
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_that_help_names_is_the_one_that_is_read() {
+    fn help_names_the_default_configuration_file() {
         let help = Serve::augment_args(Command::new("serve")).render_long_help().to_string();
         assert!(help.contains(&format!("DIRECTORY/{FILE}")), "{help}");
     }

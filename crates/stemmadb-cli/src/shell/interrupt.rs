@@ -1,4 +1,4 @@
-//! Has the user had enough? Within the shell, Ctrl-C ends what is running, not the shell.
+//! Interrupts (Ctrl-C): in the shell they cancel the running command, not the shell.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,23 +6,23 @@ use crate::failure::{Exit, Failure, Result};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on an interrupt is remembered instead of ending the process.
+/// Installs a handler: from now on an interrupt sets a flag instead of ending the process.
 pub(crate) fn catch() {
-    // Where no handler can be set, an interrupt ends the process as it does everywhere: nothing acknowledged is lost.
+    // If no handler can be installed, an interrupt ends the process; acknowledged writes are not lost.
     ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed)).ok();
 }
 
-/// Forgets an interrupt that came before.
+/// Clears the flag.
 pub(crate) fn clear() {
     INTERRUPTED.store(false, Ordering::Relaxed);
 }
 
-/// Whether an interrupt came.
+/// Whether an interrupt was received.
 pub(crate) fn happened() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Stops, without a word, if an interrupt came.
+/// Fails silently if an interrupt was received.
 pub(crate) fn check() -> Result<()> {
     if happened() { Err(Failure::silent(Exit::Done)) } else { Ok(()) }
 }

@@ -1,9 +1,9 @@
-//! A prompt at which the same verbs are typed, without the database's name.
+//! Interactive shell: the subcommands of `stemma` without the database argument.
 //!
-//! Lines come from the terminal with history and completion, or from a pipe: then the exit status is that of the first
-//! line that failed. Ctrl-C ends what is running, Ctrl-D the shell.
+//! On a terminal it has history and completion; Ctrl-C cancels the running command and Ctrl-D exits. Input from a pipe
+//! is run as a script; the exit status is that of the first command that failed.
 
-mod complete;
+mod completion;
 pub(crate) mod interrupt;
 mod words;
 
@@ -18,18 +18,18 @@ use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor};
 
-use crate::arguments::{Arguments, Verb};
-use crate::face::Database;
+use crate::arguments::{Arguments, Command};
+use crate::commands;
+use crate::database::Database;
 use crate::failure::{self, Exit, Failure, Result};
-use crate::verbs;
 
-/// So many lines are remembered.
+/// Maximum number of lines in the history file.
 const HISTORY_LINES: usize = 10_000;
 
-/// Reads lines and does what they say, until they end.
+/// Runs commands from standard input until it ends.
 pub(crate) fn run(database: &Database, path: &Path) -> Result<()> {
     let shell = Shell { database, path };
-    if std::io::stdin().is_terminal() { shell.converse() } else { shell.obey() }
+    if std::io::stdin().is_terminal() { shell.run_interactive() } else { shell.run_script() }
 }
 
 struct Shell<'a> {
@@ -38,32 +38,32 @@ struct Shell<'a> {
 }
 
 impl Shell<'_> {
-    /// Lines from a person.
-    fn converse(&self) -> Result<()> {
+    /// Reads lines from a terminal.
+    fn run_interactive(&self) -> Result<()> {
         interrupt::catch();
         let config = Config::builder().completion_type(CompletionType::List).auto_add_history(true);
-        let config = config.max_history_size(HISTORY_LINES).map_err(unusable)?.build();
-        let mut editor: Editor<Helper<'_>, FileHistory> = Editor::with_config(config).map_err(unusable)?;
+        let config = config.max_history_size(HISTORY_LINES).map_err(terminal_failure)?.build();
+        let mut editor: Editor<Helper<'_>, FileHistory> = Editor::with_config(config).map_err(terminal_failure)?;
         editor.set_helper(Some(Helper { database: self.database }));
         let history = history_file();
         if let Some(file) = &history {
-            // No history yet is no fault.
+            // The history file does not exist before the first session.
             editor.load_history(file).ok();
         }
         let name = self.path.file_stem().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned();
-        eprintln!("stemma {}: `help` lists the verbs, Tab completes, Ctrl-D leaves", env!("CARGO_PKG_VERSION"));
+        eprintln!("stemma {}: `help` lists the commands, Tab completes, Ctrl-D exits", env!("CARGO_PKG_VERSION"));
         loop {
             match editor.readline(&format!("{name}> ")) {
                 Ok(line) if matches!(line.trim(), "exit" | "quit") => break,
                 Ok(line) => {
                     interrupt::clear();
-                    if let Err(failure) = self.line(&line) {
+                    if let Err(failure) = self.run_line(&line) {
                         failure.print();
                     }
                 }
                 Err(ReadlineError::Interrupted) => {}
                 Err(ReadlineError::Eof) => break,
-                Err(error) => return Err(unusable(error)),
+                Err(error) => return Err(terminal_failure(error)),
             }
         }
         if let Some(file) = &history {
@@ -72,9 +72,9 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// Lines from a program.
-    fn obey(&self) -> Result<()> {
-        let mut first = None;
+    /// Reads lines from a pipe or file.
+    fn run_script(&self) -> Result<()> {
+        let mut first_failure = None;
         let mut text = String::new();
         for line in std::io::stdin().lock().lines() {
             let line = line.map_err(|error| Failure::usage(format!("cannot read standard input: {error}")))?;
@@ -87,98 +87,104 @@ impl Shell<'_> {
                 text.clear();
                 break;
             }
-            if let Err(failure) = self.line(&std::mem::take(&mut text)) {
+            if let Err(failure) = self.run_line(&std::mem::take(&mut text)) {
                 failure.print();
-                first = first.or(Some(failure.exit()).filter(|exit| *exit != Exit::Done));
+                first_failure = first_failure.or(Some(failure.exit()).filter(|exit| *exit != Exit::Done));
             }
         }
         if !text.trim().is_empty() {
-            Failure::usage("the input ends within a quote or a bracket").print();
-            first = first.or(Some(Exit::Usage));
+            Failure::usage("the input ends within a quote or bracket").print();
+            first_failure = first_failure.or(Some(Exit::Usage));
         }
-        match first {
+        match first_failure {
             None => Ok(()),
             Some(exit) => Err(Failure::silent(exit)),
         }
     }
 
-    /// Does what one line says.
-    fn line(&self, line: &str) -> Result<()> {
+    /// Runs one line.
+    fn run_line(&self, line: &str) -> Result<()> {
         let words = match words::split(line) {
             Ok(words) => words,
-            Err(words::Open::Quote) => return Err(Failure::usage("a quote is not closed")),
-            Err(words::Open::Bracket) => return Err(Failure::usage("a bracket is not closed")),
+            Err(words::Unclosed::Quote) => return Err(Failure::usage("a quote is not closed")),
+            Err(words::Unclosed::Bracket) => return Err(Failure::usage("a bracket is not closed")),
         };
         let mut words = words.into_iter().map(|word| word.text);
-        let Some(verb) = words.next() else { return Ok(()) };
-        if verb.starts_with('#') {
+        let Some(name) = words.next() else { return Ok(()) };
+        if name.starts_with('#') {
             return Ok(());
         }
-        if verb == "help" {
+        if name == "help" {
             return help(words.next().as_deref());
         }
-        let mut argv = vec!["stemma".into(), verb.into(), self.path.as_os_str().to_owned()];
+        let mut argv = vec!["stemma".into(), name.into(), self.path.as_os_str().to_owned()];
         argv.extend(words.map(Into::into));
-        let matches = command().try_get_matches_from(argv);
-        let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches)).map_err(refusal)?;
-        match arguments.verb {
-            Verb::Shell(_) => Err(Failure::usage("this is the shell already")),
-            verb => verbs::run(&verb, Some(self.database)),
+        let matches = clap_command().try_get_matches_from(argv);
+        let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches)).map_err(clap_failure)?;
+        match arguments.command {
+            Command::Shell(_) => Err(Failure::usage("already in the shell")),
+            command => commands::run(&command, Some(self.database)),
         }
     }
 }
 
-/// The same verbs, the database's name being no argument to speak of.
-fn command() -> clap::Command {
+/// The command-line definition with the database argument hidden from help.
+fn clap_command() -> clap::Command {
     let hide = |argument: clap::Arg| if argument.get_id() == "database" { argument.hide(true) } else { argument };
-    let verbs = complete::verbs();
-    verbs.iter().fold(Arguments::command(), |command, verb| match command.find_subcommand(verb) {
-        Some(_) => command.mut_subcommand(verb, |verb| verb.mut_args(hide)),
+    let names = completion::command_names();
+    names.iter().fold(Arguments::command(), |command, name| match command.find_subcommand(name) {
+        Some(_) => command.mut_subcommand(name, |subcommand| subcommand.mut_args(hide)),
         None => command,
     })
 }
 
-fn help(verb: Option<&str>) -> Result<()> {
-    let mut command = command();
+/// Prints the list of commands, or the help of the one called `name`.
+fn help(name: Option<&str>) -> Result<()> {
+    let mut command = clap_command();
     command.build();
-    let text = match verb {
+    let text = match name {
         None => {
-            let verbs = command.get_subcommands().filter(|verb| !matches!(verb.get_name(), "shell" | "help"));
-            let about = |verb: &clap::Command| verb.get_about().map(ToString::to_string).unwrap_or_default();
-            let lines: Vec<String> = verbs.map(|verb| format!("  {:8} {}", verb.get_name(), about(verb))).collect();
-            format!("{}\n  {:8} Teach a verb\n  {:8} Leave", lines.join("\n"), "help", "exit")
+            let listed =
+                command.get_subcommands().filter(|subcommand| !matches!(subcommand.get_name(), "shell" | "help"));
+            let line = |subcommand: &clap::Command| {
+                let about = subcommand.get_about().map(ToString::to_string).unwrap_or_default();
+                format!("  {:8} {about}", subcommand.get_name())
+            };
+            let lines: Vec<String> = listed.map(line).collect();
+            format!("{}\n  {:8} Print help for a command\n  {:8} Exit the shell", lines.join("\n"), "help", "exit")
         }
         Some(name) => match command.find_subcommand_mut(name) {
-            Some(verb) => without_database(&verb.render_long_help().to_string()),
-            None => return Err(Failure::usage(format!("there is no verb {name:?}")).with_hint("`help` lists them")),
+            Some(subcommand) => without_database(&subcommand.render_long_help().to_string()),
+            None => return Err(Failure::usage(format!("there is no command {name:?}")).with_hint("`help` lists them")),
         },
     };
     println!("{}", text.trim_end());
     Ok(())
 }
 
-/// What clap says, said of the shell.
-fn refusal(error: clap::Error) -> Failure {
+/// Converts an error of the command-line parser; help requests are printed here.
+fn clap_failure(error: clap::Error) -> Failure {
     if error.kind() == ErrorKind::DisplayHelp {
         println!("{}", without_database(&error.to_string()).trim_end());
         return Failure::silent(Exit::Done);
     }
-    let failure = failure::of_usage(&without_database(&error.to_string()));
+    let failure = failure::from_clap(&without_database(&error.to_string()));
     match error.kind() {
-        ErrorKind::InvalidSubcommand => failure.with_hint("`help` lists the verbs"),
+        ErrorKind::InvalidSubcommand => failure.with_hint("`help` lists the commands"),
         _ => failure,
     }
 }
 
+/// Removes the program name and the database argument from help and error texts.
 fn without_database(text: &str) -> String {
     text.replace(" library.stemma", "").replace("stemma ", "").replace(" <DATABASE>", "")
 }
 
-fn unusable(error: ReadlineError) -> Failure {
+fn terminal_failure(error: ReadlineError) -> Failure {
     Failure::new(Exit::Unavailable, format!("cannot use the terminal: {error}"))
 }
 
-/// Where lines are remembered between sessions: in the user's directory for state.
+/// The history file, in the XDG state directory of the user.
 fn history_file() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = set("XDG_STATE_HOME").filter(|path| path.is_absolute());
@@ -197,12 +203,12 @@ fn save_history(editor: &mut Editor<Helper<'_>, FileHistory>, file: &Path) {
     }
 }
 
-/// Completion and, over several lines, the wait for closing brackets.
+/// Completion, and continuation lines until quotes and brackets are closed.
 struct Helper<'a> {
     database: &'a Database,
 }
 
-impl complete::Known for Helper<'_> {
+impl completion::CompletionSource for Helper<'_> {
     fn ids(&self, prefix: &str, limit: usize) -> Vec<String> {
         self.database.ids(prefix, limit).unwrap_or_default()
     }
@@ -216,7 +222,7 @@ impl Completer for Helper<'_> {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, cursor: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let (start, candidates) = complete::candidates(line, cursor, self);
+        let (start, candidates) = completion::candidates(line, cursor, self);
         let pair = |text: String| Pair { display: text.trim_end_matches("\": ").to_owned(), replacement: text };
         Ok((start, candidates.into_iter().map(pair).collect()))
     }

@@ -1,9 +1,9 @@
-//! How does a typed line fall into words?
+//! Splits a command line into words, as a POSIX shell does.
 //!
-//! As in a shell, with one difference: what begins with `{` or `[` reaches to its closing bracket, white space and
-//! quotes included, so that JSON can be typed as it is.
+//! One addition: a word that begins with `{` or `[` extends to its closing bracket, including whitespace and quotes, so
+//! that JSON needs no quoting.
 
-/// A word and where it stands in the line.
+/// A word and its position in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word {
     /// Without quotes and backslashes.
@@ -12,25 +12,28 @@ pub(crate) struct Word {
     pub(crate) start: usize,
 }
 
-/// Why a line does not fall into words yet.
+/// Why a line is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Open {
-    /// A quote waits for its end.
+pub(crate) enum Unclosed {
+    /// A quote is not closed.
     Quote,
-    /// A bracket waits for its end.
+    /// A bracket is not closed.
     Bracket,
 }
 
-/// The words of `line`; `Err` says what is still open at its end.
-pub(crate) fn split(line: &str) -> Result<Vec<Word>, Open> {
-    match so_far(line) {
+/// Splits `line` into words.
+///
+/// # Errors
+/// What is not closed at the end of the line.
+pub(crate) fn split(line: &str) -> Result<Vec<Word>, Unclosed> {
+    match split_partial(line) {
         (words, None) => Ok(words),
         (_, Some(open)) => Err(open),
     }
 }
 
-/// The words of a line that is still being typed, and what is open at its end; then the last word is a beginning.
-pub(crate) fn so_far(line: &str) -> (Vec<Word>, Option<Open>) {
+/// Splits an incomplete line; if something is not closed, the last word is a prefix.
+pub(crate) fn split_partial(line: &str) -> (Vec<Word>, Option<Unclosed>) {
     let mut words = Vec::new();
     let mut rest = line;
     loop {
@@ -52,8 +55,8 @@ pub(crate) fn so_far(line: &str) -> (Vec<Word>, Option<Open>) {
     }
 }
 
-/// The JSON text at the start, and its length.
-fn json(text: &str) -> Result<(String, usize), Open> {
+/// Reads the JSON text at the start; returns it with its length.
+fn json(text: &str) -> Result<(String, usize), Unclosed> {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -71,11 +74,11 @@ fn json(text: &str) -> Result<(String, usize), Open> {
             _ => {}
         }
     }
-    Err(Open::Bracket)
+    Err(Unclosed::Bracket)
 }
 
-/// The shell word at the start, and its length.
-fn word(text: &str) -> Result<(String, usize), Open> {
+/// Reads the shell word at the start; returns it with its length in the line.
+fn word(text: &str) -> Result<(String, usize), Unclosed> {
     let mut word = String::new();
     let mut quote = None;
     let mut characters = text.char_indices();
@@ -88,14 +91,14 @@ fn word(text: &str) -> Result<(String, usize), Open> {
             (Some('"'), '\\') => match characters.next() {
                 Some((_, next @ ('"' | '\\'))) => word.push(next),
                 Some((_, next)) => word.extend(['\\', next]),
-                None => return Err(Open::Quote),
+                None => return Err(Unclosed::Quote),
             },
             _ => word.push(character),
         }
     }
     match quote {
         None => Ok((word, text.len())),
-        Some(_) => Err(Open::Quote),
+        Some(_) => Err(Unclosed::Quote),
     }
 }
 
@@ -123,23 +126,23 @@ mod tests {
     }
 
     #[test]
-    fn open_ends_are_told() {
-        assert_eq!(split("find {\"a\": "), Err(Open::Bracket));
-        assert_eq!(split("find {\"a\": \"}"), Err(Open::Bracket));
-        assert_eq!(split("get 'a b"), Err(Open::Quote));
-        assert_eq!(split("get \"a\\"), Err(Open::Quote));
+    fn unclosed_quotes_and_brackets_are_errors() {
+        assert_eq!(split("find {\"a\": "), Err(Unclosed::Bracket));
+        assert_eq!(split("find {\"a\": \"}"), Err(Unclosed::Bracket));
+        assert_eq!(split("get 'a b"), Err(Unclosed::Quote));
+        assert_eq!(split("get \"a\\"), Err(Unclosed::Quote));
     }
 
     #[test]
-    fn an_open_word_is_a_beginning() {
-        let (words, open) = so_far("find {\"a");
-        assert_eq!((words[1].text.as_str(), words[1].start, open), ("{\"a", 5, Some(Open::Bracket)));
-        let (words, open) = so_far("get 'a b");
-        assert_eq!((words[1].text.as_str(), words[1].start, open), ("a b", 4, Some(Open::Quote)));
+    fn unclosed_word_is_a_prefix() {
+        let (words, open) = split_partial("find {\"a");
+        assert_eq!((words[1].text.as_str(), words[1].start, open), ("{\"a", 5, Some(Unclosed::Bracket)));
+        let (words, open) = split_partial("get 'a b");
+        assert_eq!((words[1].text.as_str(), words[1].start, open), ("a b", 4, Some(Unclosed::Quote)));
     }
 
     #[test]
-    fn words_know_where_they_stand() {
+    fn words_have_byte_offsets() {
         assert_eq!(split("é  {}").unwrap()[1].start, 4);
     }
 }

@@ -1,4 +1,4 @@
-//! A client as small as can be, which tells what it does not know: whether a request whose connection broke was done.
+//! Minimal HTTP client that reports whether a failed request may have been executed.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,87 +11,87 @@ use serde_json::Value;
 /// The administrator's password.
 pub(crate) const PASSWORD: &str = "secret";
 
-/// An administrator's connection, made when it is needed and again after it broke.
+/// A client authenticated as the administrator. Connects on demand, and again after a failure.
 pub(crate) struct Client {
     address: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
     stream: Option<BufReader<TcpStream>>,
 }
 
-/// What came back.
+/// An HTTP response.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     /// # Panics
     /// If it is not JSON.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {}", self.shown()))
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {}", self.summary()))
     }
 
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         format!("{} {}", self.status, String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(2000)]))
     }
 
-    pub(crate) fn is_good(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 }
 
-/// Why there is no answer.
+/// Why a request has no response.
 #[derive(Debug)]
-#[expect(dead_code, reason = "why it broke is read where a test fails")]
-pub(crate) enum Broken {
-    /// Nobody was reached: nothing was done.
-    Unsent(io::Error),
-    /// It may have been done.
+#[expect(dead_code, reason = "the cause is printed when a test fails")]
+pub(crate) enum RequestError {
+    /// The connection failed: the request was not executed.
+    NotSent(io::Error),
+    /// The connection broke later: the request may have been executed.
     Unknown(io::Error),
 }
 
 impl Client {
     pub(crate) fn new(address: SocketAddr) -> Self {
-        // By far longer than a server that works needs, on a machine that has little time for it.
-        Client { address, patience: Duration::from_secs(300), stream: None }
+        // Far longer than a working server needs, even on an overloaded machine.
+        Client { address, timeout: Duration::from_secs(300), stream: None }
     }
 
-    /// Waits at most so long for each piece of an answer.
-    pub(crate) fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    /// Sets the timeout of each read and write.
+    pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
-    /// Asks, with JSON if there is a body.
-    pub(crate) fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer, Broken> {
+    /// Sends a request, with a JSON body if one is given.
+    pub(crate) fn request(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Response, RequestError> {
         let text = body.map(Value::to_string).unwrap_or_default();
         self.send(method, path, body.map(|_| "application/json"), text.as_bytes())
     }
 
-    /// Asks; the answer is there.
+    /// Sends a request and returns the response.
     ///
     /// # Panics
     /// If the connection breaks.
-    pub(crate) fn must(&mut self, method: &str, path: &str, body: Option<&Value>) -> Answer {
-        self.ask(method, path, body).unwrap_or_else(|broken| panic!("{method} {path}: {broken:?}"))
+    pub(crate) fn expect_response(&mut self, method: &str, path: &str, body: Option<&Value>) -> Response {
+        self.request(method, path, body).unwrap_or_else(|broken| panic!("{method} {path}: {broken:?}"))
     }
 
-    /// The JSON that a request is answered with, which must be done.
+    /// Sends a request and returns the JSON body of the response.
     ///
     /// # Panics
-    /// If it is refused, or the connection breaks.
-    pub(crate) fn good(&mut self, method: &str, path: &str, body: Option<&Value>) -> Value {
-        let answer = self.must(method, path, body);
-        assert!(answer.is_good(), "{method} {path}: {}", answer.shown());
+    /// If the request fails or the connection breaks.
+    pub(crate) fn expect_success(&mut self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let answer = self.expect_response(method, path, body);
+        assert!(answer.is_success(), "{method} {path}: {}", answer.summary());
         answer.json()
     }
 
-    /// Asks for what may have no end, hears its beginning, and hangs up.
-    pub(crate) fn hear(self, method: &str, path: &str, body: Option<&Value>) -> io::Result<()> {
+    /// Sends a request whose response may be endless, reads the response head, and disconnects.
+    pub(crate) fn open_stream(self, method: &str, path: &str, body: Option<&Value>) -> io::Result<()> {
         let text = body.map(Value::to_string).unwrap_or_default();
         let stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(self.patience))?;
+        stream.set_read_timeout(Some(self.timeout))?;
         let mut stream = BufReader::new(stream);
         write_request(&mut stream, method, path, body.map(|_| "application/json"), text.as_bytes())?;
         let head = read_head(&mut stream)?;
@@ -101,27 +101,32 @@ impl Client {
         }
     }
 
-    /// Sends bytes.
-    pub(crate) fn send(&mut self, method: &str, path: &str, kind: Option<&str>, body: &[u8]) -> Result<Answer, Broken> {
+    /// Sends a request with a body of any content type.
+    pub(crate) fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        kind: Option<&str>,
+        body: &[u8],
+    ) -> Result<Response, RequestError> {
         if self.stream.is_none() {
-            let stream = TcpStream::connect_timeout(&self.address, self.patience).map_err(Broken::Unsent)?;
-            stream.set_nodelay(true).map_err(Broken::Unsent)?;
-            stream.set_read_timeout(Some(self.patience)).map_err(Broken::Unsent)?;
-            stream.set_write_timeout(Some(self.patience)).map_err(Broken::Unsent)?;
+            let stream = TcpStream::connect_timeout(&self.address, self.timeout).map_err(RequestError::NotSent)?;
+            stream.set_nodelay(true).map_err(RequestError::NotSent)?;
+            stream.set_read_timeout(Some(self.timeout)).map_err(RequestError::NotSent)?;
+            stream.set_write_timeout(Some(self.timeout)).map_err(RequestError::NotSent)?;
             self.stream = Some(BufReader::new(stream));
         }
-        let stream = self.stream.as_mut().expect("it was made above");
-        let answered = exchange(stream, method, path, kind, body);
-        match answered {
-            Ok((answer, goes_on)) => {
-                if !goes_on {
+        let stream = self.stream.as_mut().expect("connected above");
+        match exchange(stream, method, path, kind, body) {
+            Ok((answer, keeps_alive)) => {
+                if !keeps_alive {
                     self.stream = None;
                 }
                 Ok(answer)
             }
             Err(error) => {
                 self.stream = None;
-                Err(Broken::Unknown(error))
+                Err(RequestError::Unknown(error))
             }
         }
     }
@@ -149,17 +154,17 @@ fn exchange(
     path: &str,
     kind: Option<&str>,
     body: &[u8],
-) -> io::Result<(Answer, bool)> {
+) -> io::Result<(Response, bool)> {
     write_request(stream, method, path, kind, body)?;
     let head = read_head(stream)?;
     let status = head.first().and_then(|line| line.split(' ').nth(1)).and_then(|word| word.parse().ok());
-    let status = status.ok_or_else(|| io::Error::other(format!("no answer of HTTP: {head:?}")))?;
+    let status = status.ok_or_else(|| io::Error::other(format!("not an HTTP response: {head:?}")))?;
     let bytes = if method == "HEAD" || status == 304 { Vec::new() } else { read_body(stream, &head)? };
-    let goes_on = !header(&head, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-    Ok((Answer { status, bytes }, goes_on))
+    let keeps_alive = !header(&head, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+    Ok((Response { status, bytes }, keeps_alive))
 }
 
-/// The lines of a head, without the empty one after it.
+/// Reads the lines of a request or response head, without the empty line after it.
 pub(crate) fn read_head(stream: &mut impl BufRead) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     loop {
@@ -178,10 +183,10 @@ pub(crate) fn read_head(stream: &mut impl BufRead) -> io::Result<Vec<String>> {
 /// The value of a header.
 pub(crate) fn header<'a>(head: &'a [String], name: &str) -> Option<&'a str> {
     let fields = head.iter().skip(1).filter_map(|line| line.split_once(':'));
-    fields.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    fields.into_iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
-/// A body, by its length or in chunks.
+/// Reads a body with a content length or in chunks.
 pub(crate) fn read_body(stream: &mut impl BufRead, head: &[String]) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     if !header(head, "transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
@@ -194,17 +199,17 @@ pub(crate) fn read_body(stream: &mut impl BufRead, head: &[String]) -> io::Resul
         let mut line = String::new();
         stream.read_line(&mut line)?;
         let length = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
-        let begun = body.len();
-        body.resize(begun + length + 2, 0);
-        stream.read_exact(&mut body[begun..])?;
-        body.truncate(begun + length);
+        let offset = body.len();
+        body.resize(offset + length + 2, 0);
+        stream.read_exact(&mut body[offset..])?;
+        body.truncate(offset + length);
         if length == 0 {
             return Ok(body);
         }
     }
 }
 
-/// A revision's place in a path's query.
+/// The query string that names a revision.
 pub(crate) fn rev(revision: &str) -> String {
     format!("?rev={revision}")
 }

@@ -1,4 +1,5 @@
-//! A server that may open 64 descriptors, asked by 500 connections for 50 databases, refuses clearly, loses nothing, and recovers.
+//! A server limited to 64 file descriptors, with 500 connections and 50 databases, returns clear errors, loses nothing,
+//! and recovers.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -9,19 +10,20 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::random::{Random, seed};
-use crate::server::{Server, Taken, until};
+use crate::server::{ResourceUsage, Server, wait_until};
 
 const DATABASES: usize = 50;
 const CONNECTIONS: usize = 500;
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Connections that say the beginning of a request, and wait. The kernel keeps some until they are accepted, and no more of them.
-fn hold(server: &Server, count: usize) -> Vec<TcpStream> {
-    let patience = Duration::from_millis(10);
-    let streams = (0..count).filter_map(|_| TcpStream::connect_timeout(&server.address(), patience).ok());
+/// Opens connections that send the beginning of a request and wait. The kernel queues only some of them until they are
+/// accepted.
+fn open_idle_connections(server: &Server, count: usize) -> Vec<TcpStream> {
+    let timeout = Duration::from_millis(10);
+    let streams = (0..count).filter_map(|_| TcpStream::connect_timeout(&server.address(), timeout).ok());
     streams
         .map(|mut stream| {
-            // One that was closed already is one that was refused.
+            // A failed write means that the server refused the connection.
             stream.write_all(b"GET /_up HTTP/1.1\r\n").ok();
             stream
         })
@@ -29,18 +31,18 @@ fn hold(server: &Server, count: usize) -> Vec<TcpStream> {
 }
 
 #[test]
-fn without_descriptors_it_refuses_clearly_and_recovers() {
+fn descriptor_exhaustion_returns_errors_and_recovers() {
     let mut random = Random::new(seed("descriptors"));
-    let place = tempfile::tempdir().unwrap();
-    let server = Server::start_within(place.path(), &["--limits-head-timeout", "2s"], "ulimit -n 64;");
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start_with_prefix(directory.path(), &["--limits-head-timeout", "2s"], "ulimit -n 64;");
     let mut acknowledged = BTreeSet::new();
     let mut refusals = Vec::new();
-    // Each database takes some descriptors: soon there are none.
+    // Each database uses some descriptors; they run out soon.
     let mut client = server.client();
     for number in 0..DATABASES {
         for (path, body) in [(format!("/d{number}"), None), (format!("/d{number}/doc"), Some(json!({"n": number})))] {
-            match client.ask("PUT", &path, body.as_ref()) {
-                Ok(answer) if answer.is_good() => {
+            match client.request("PUT", &path, body.as_ref()) {
+                Ok(answer) if answer.is_success() => {
                     acknowledged.insert(path);
                 }
                 Ok(answer) => refusals.push(answer),
@@ -48,30 +50,30 @@ fn without_descriptors_it_refuses_clearly_and_recovers() {
             }
         }
     }
-    let held = hold(&server, CONNECTIONS);
+    let connections = open_idle_connections(&server, CONNECTIONS);
     for _ in 0..20 {
         let path = format!("/d0/r{}", random.next());
-        let mut another = Client::new(server.address()).patience(Duration::from_millis(200));
-        if another.ask("PUT", &path, Some(&json!({}))).is_ok_and(|answer| answer.is_good()) {
+        let mut other = Client::new(server.address()).timeout(Duration::from_millis(200));
+        if other.request("PUT", &path, Some(&json!({}))).is_ok_and(|answer| answer.is_success()) {
             acknowledged.insert(path);
         }
     }
-    let taken = Taken::of(server.pid());
-    assert!(taken.descriptor_count > 50 && !refusals.is_empty(), "there were enough: {taken:?}");
+    let usage = ResourceUsage::of(server.pid());
+    assert!(usage.descriptor_count > 50 && !refusals.is_empty(), "descriptors did not run out: {usage:?}");
     for refused in &refusals {
-        assert!(matches!(refused.status, 404 | 500 | 503), "{}", refused.shown());
-        assert!(refused.json()["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{}", refused.shown());
+        assert!(matches!(refused.status, 404 | 500 | 503), "{}", refused.summary());
+        assert!(refused.json()["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{}", refused.summary());
     }
     println!(
         "descriptors: {} acknowledged, {} refused: {:?}",
         acknowledged.len(),
         refusals.len(),
-        refusals.first().map(crate::client::Answer::shown)
+        refusals.first().map(crate::client::Response::summary)
     );
-    drop(held);
-    until("it answers again", PATIENCE, || {
-        let asked = Client::new(server.address()).patience(Duration::from_secs(2)).ask("GET", "/_up", None);
-        asked.is_ok_and(|answer| answer.is_good())
+    drop(connections);
+    wait_until("the server answers again", TIMEOUT, || {
+        let response = Client::new(server.address()).timeout(Duration::from_secs(2)).request("GET", "/_up", None);
+        response.is_ok_and(|answer| answer.is_success())
     });
     assert!(acknowledged.len() > 10, "nothing was acknowledged");
     server.assert_recovers(&acknowledged, DATABASES);

@@ -1,12 +1,11 @@
-//! Servers as they are run, each a process of its own, under kill -9, cut connections, hostile peers and long load.
+//! Tests with server processes: kill -9, network partitions, hostile peers, resource limits and sustained load.
 //!
-//! Every test prints its seed; `STEMMA_NETWORK_SEED` sets it, `STEMMA_NETWORK_COMMAND` another `stemma` than the one that is
-//! built with the tests. The long forms are verbs of the justfile.
+//! Every test prints its seed; `STEMMA_NETWORK_SEED` sets it. `STEMMA_NETWORK_COMMAND` selects another `stemma` binary
+//! than the one built with the tests. The recipes of the justfile run the long forms.
 
 mod bombs;
 mod checkpoints;
 mod client;
-mod crowd;
 mod descriptors;
 mod flood;
 mod history;
@@ -17,5 +16,6 @@ mod partition;
 mod proxy;
 mod random;
 mod server;
+mod slow_clients;
 mod soak;
 mod threads;

@@ -1,4 +1,5 @@
-//! A wire between two servers that fails as wires do: it refuses, swallows, passes one direction only, is slow, breaks within a message.
+//! Proxy between two servers that injects network faults: refused connections, lost data, one-way traffic, delays, and
+//! connections cut within a message.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,41 +11,41 @@ use std::time::Duration;
 
 use crate::random::Random;
 
-/// How a wire is.
+/// State of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wire {
-    Whole,
-    /// Whoever connects is sent away, and what was connected is cut.
+pub(crate) enum LinkState {
+    Healthy,
+    /// New connections are refused and existing ones are cut.
     Refusing,
-    /// Nothing passes, and nobody is told.
-    Swallowing,
-    /// Requests pass, answers don't.
-    Mute,
-    /// Answers pass, requests don't.
-    Deaf,
-    /// Each piece takes so many milliseconds.
+    /// No data passes; connections stay open.
+    Withholding,
+    /// Requests pass, responses do not.
+    NoResponses,
+    /// Responses pass, requests do not.
+    NoRequests,
+    /// Each chunk is delayed by this number of milliseconds.
     Slow(u64),
-    /// Each connection is cut after so many bytes of its answers.
-    Breaking(u64),
+    /// Each connection is cut after this number of response bytes.
+    Truncating(u64),
 }
 
-impl Wire {
-    /// A broken one.
+impl LinkState {
+    /// A random faulty state.
     pub(crate) fn at_random(random: &mut Random) -> Self {
         match random.below(7) {
-            0 => Wire::Refusing,
-            1 => Wire::Swallowing,
-            2 => Wire::Mute,
-            3 => Wire::Deaf,
-            4 => Wire::Slow(1 + random.below(10)),
-            // Within a head, and within a body.
-            5 => Wire::Breaking(1 + random.below(300)),
-            _ => Wire::Breaking(1 + random.below(8000)),
+            0 => LinkState::Refusing,
+            1 => LinkState::Withholding,
+            2 => LinkState::NoResponses,
+            3 => LinkState::NoRequests,
+            4 => LinkState::Slow(1 + random.below(10)),
+            // Within the head, or within the body.
+            5 => LinkState::Truncating(1 + random.below(300)),
+            _ => LinkState::Truncating(1 + random.below(8000)),
         }
     }
 }
 
-/// A wire to a server, which others reach by its own address. Its threads end with the process.
+/// A proxy to a server, with its own address. Its threads end with the process.
 pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -52,30 +53,30 @@ pub(crate) struct Proxy {
 
 struct Shared {
     target: SocketAddr,
-    wire: Mutex<Wire>,
-    /// Connections of an older cut are to end.
+    state: Mutex<LinkState>,
+    /// Incremented to cut all existing connections.
     cut: AtomicU64,
 }
 
-/// Which way bytes go.
+/// Direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Flow {
     Request,
-    Answer,
+    Response,
 }
 
-const BEAT: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Proxy {
     pub(crate) fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { target, wire: Mutex::new(Wire::Whole), cut: AtomicU64::new(0) });
+        let shared = Arc::new(Shared { target, state: Mutex::new(LinkState::Healthy), cut: AtomicU64::new(0) });
         let accepting = shared.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = accepting.clone();
-                // Without a thread there is no connection, as with a wire that is cut.
+                // If no thread can be started, the connection is dropped, as by a cut.
                 drop(thread::Builder::new().spawn(move || connect(&stream, &shared)));
             }
         });
@@ -86,70 +87,71 @@ impl Proxy {
         self.address
     }
 
-    /// Makes the wire another. One that refuses cuts what there is; a whole one too, if `cuts`, else what was swallowed passes then.
-    pub(crate) fn set(&self, wire: Wire, cuts: bool) {
-        *self.shared.wire.lock().unwrap_or_else(PoisonError::into_inner) = wire;
-        if cuts || wire == Wire::Refusing {
+    /// Sets the state of the network. `Refusing`, or `cuts`, cuts existing connections; otherwise withheld data passes
+    /// when the state permits it.
+    pub(crate) fn set(&self, state: LinkState, cuts: bool) {
+        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        if cuts || state == LinkState::Refusing {
             self.shared.cut.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
 
 impl Shared {
-    fn wire(&self) -> Wire {
-        *self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> LinkState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn connect(client: &TcpStream, shared: &Arc<Shared>) {
     let cut = shared.cut.load(Ordering::SeqCst);
-    let mut wire = shared.wire();
-    while matches!(wire, Wire::Swallowing | Wire::Deaf) && cut == shared.cut.load(Ordering::SeqCst) {
-        thread::sleep(BEAT);
-        wire = shared.wire();
+    let mut state = shared.state();
+    while matches!(state, LinkState::Withholding | LinkState::NoRequests) && cut == shared.cut.load(Ordering::SeqCst) {
+        thread::sleep(POLL_INTERVAL);
+        state = shared.state();
     }
-    if wire == Wire::Refusing || cut != shared.cut.load(Ordering::SeqCst) {
+    if state == LinkState::Refusing || cut != shared.cut.load(Ordering::SeqCst) {
         return;
     }
     let Ok(server) = TcpStream::connect_timeout(&shared.target, Duration::from_secs(5)) else { return };
     thread::scope(|scope| {
-        scope.spawn(|| pass(client, &server, Way::Request, cut, shared));
-        pass(&server, client, Way::Answer, cut, shared);
+        scope.spawn(|| forward(client, &server, Flow::Request, cut, shared));
+        forward(&server, client, Flow::Response, cut, shared);
     });
 }
 
-/// Passes bytes on, one way, until either side ends or the wire is cut; then both ways are at their end.
-fn pass(mut from: &TcpStream, mut to: &TcpStream, way: Way, cut: u64, shared: &Shared) {
-    let mut piece = [0; 4096];
+/// Forwards data in one direction until either side closes or the connections are cut; then closes both directions.
+fn forward(mut from: &TcpStream, mut to: &TcpStream, flow: Flow, cut: u64, shared: &Shared) {
+    let mut buffer = [0; 4096];
     let mut passed = 0;
-    from.set_read_timeout(Some(BEAT)).ok();
+    from.set_read_timeout(Some(POLL_INTERVAL)).ok();
     to.set_nodelay(true).ok();
     while cut == shared.cut.load(Ordering::SeqCst) {
-        let wire = shared.wire();
-        if is_held(wire, way) {
-            thread::sleep(BEAT);
+        let state = shared.state();
+        if is_withheld(state, flow) {
+            thread::sleep(POLL_INTERVAL);
             continue;
         }
-        let count = match from.read(&mut piece) {
+        let count = match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => count,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
             Err(_) => break,
         };
-        // What was read while the wire broke waits with it.
-        while is_held(shared.wire(), way) && cut == shared.cut.load(Ordering::SeqCst) {
-            thread::sleep(BEAT);
+        // Data read before the state changed is withheld too.
+        while is_withheld(shared.state(), flow) && cut == shared.cut.load(Ordering::SeqCst) {
+            thread::sleep(POLL_INTERVAL);
         }
         let mut passing = count;
-        match shared.wire() {
-            Wire::Slow(milliseconds) => thread::sleep(Duration::from_millis(milliseconds)),
-            Wire::Breaking(after) if way == Way::Answer => {
+        match shared.state() {
+            LinkState::Slow(milliseconds) => thread::sleep(Duration::from_millis(milliseconds)),
+            LinkState::Truncating(after) if flow == Flow::Response => {
                 passing = count.min(usize::try_from(after.saturating_sub(passed)).unwrap_or(usize::MAX));
             }
             _ => {}
         }
         passed += passing as u64;
-        if to.write_all(&piece[..passing]).is_err() || passing < count {
+        if to.write_all(&buffer[..passing]).is_err() || passing < count {
             break;
         }
     }
@@ -157,11 +159,11 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, way: Way, cut: u64, shared: &S
     to.shutdown(Shutdown::Both).ok();
 }
 
-fn is_held(wire: Wire, way: Way) -> bool {
-    match wire {
-        Wire::Swallowing => true,
-        Wire::Mute => way == Way::Answer,
-        Wire::Deaf => way == Way::Request,
+fn is_withheld(state: LinkState, flow: Flow) -> bool {
+    match state {
+        LinkState::Withholding => true,
+        LinkState::NoResponses => flow == Flow::Response,
+        LinkState::NoRequests => flow == Flow::Request,
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers at random from a seed: the same for ever, on every machine.
+//! Seeded pseudorandom numbers, identical on every machine and in every version.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5DEE_CE66_D1CE_4E5B)
     }
 
-    /// Another one, which goes its own way.
+    /// Returns an independent generator.
     pub(crate) fn fork(&mut self) -> Self {
         Random(self.next())
     }
@@ -24,30 +24,30 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// True so many times of a hundred.
+    /// Returns true with a probability of `percent` in 100.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Milliseconds from `least`, below `most`.
-    pub(crate) fn milliseconds(&mut self, least: u64, most: u64) -> Duration {
-        Duration::from_millis(least + self.below(most - least))
+    /// Returns a duration of at least `min` and less than `max` milliseconds.
+    pub(crate) fn milliseconds(&mut self, min: u64, max: u64) -> Duration {
+        Duration::from_millis(min + self.below(max - min))
     }
 }
 
-/// A number that a variable of the environment sets.
-pub(crate) fn setting(name: &str, default: u64) -> u64 {
+/// Reads a number from an environment variable.
+pub(crate) fn env_u64(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// The seed of a test, told at once so that it is known when the test fails.
+/// Returns the seed of a test and prints it, so that a failure can be reproduced.
 pub(crate) fn seed(test: &str) -> u64 {
-    let seed = setting("STEMMA_NETWORK_SEED", 1);
+    let seed = env_u64("STEMMA_NETWORK_SEED", 1);
     println!("{test}: STEMMA_NETWORK_SEED={seed}");
     seed
 }

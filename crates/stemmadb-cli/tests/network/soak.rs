@@ -1,8 +1,8 @@
-//! A server under mixed load for long takes up no more than it did after it had warmed up.
+//! Soak test: resource usage of a server does not grow under sustained mixed load.
 //!
-//! Writers, readers, queries, views, feeds and live queries that are opened and closed, files, a replication, compaction in between; what the process takes
-//! up is read from `/proc`. `STEMMA_SOAK_SECONDS` says how long (short: 8, without a verdict on trends), `STEMMA_SOAK_TABLE` where to
-//! write the samples.
+//! The load has writes, reads, queries, views, feeds and live queries that are opened and closed, attachments, a
+//! replication, and compactions. Resource usage is read from `/proc`. `STEMMA_SOAK_SECONDS` sets the duration (default
+//! 8, too short to check trends), `STEMMA_SOAK_TABLE` the file for the samples.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,34 +12,34 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::client::{Client, rev};
-use crate::random::{Random, seed, setting};
-use crate::server::{Server, Taken, text, until};
+use crate::random::{Random, env_u64, seed};
+use crate::server::{ResourceUsage, Server, str_at, wait_until};
 
-/// Documents that are there at once, about.
+/// Approximate number of documents.
 const DOCUMENTS: u64 = 3000;
 const WORKERS: usize = 4;
-/// Ancestors that are known of each document: as many are soon there, and from then on forgotten.
+/// Revision limit of each document: reached early, so that histories stop growing.
 const REVS_LIMIT: u64 = 100;
-/// From here on a trend is told from warming up.
-const LONG: Duration = Duration::from_secs(300);
+/// Minimum duration for checking trends; a shorter run is mostly warm-up.
+const TREND_DURATION_MIN: Duration = Duration::from_secs(300);
 
-/// What a server takes up at a moment.
+/// Resource usage of the server at one time.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     at: Duration,
-    taken: Taken,
+    usage: ResourceUsage,
     file_bytes: u64,
     requests: u64,
 }
 
-/// The bytes of all files below a directory, as they are on the disk.
+/// Disk usage of all files below a directory, in bytes.
 fn bytes_below(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = directory.read_dir() else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
-        Ok(found) if found.is_dir() => bytes_below(&entry.path()),
-        Ok(found) => found.blocks() * 512,
-        // It was removed meanwhile.
+        Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        // Removed in the meantime.
         Err(_) => 0,
     });
     sizes.sum()
@@ -53,15 +53,15 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn run(&mut self, over: &AtomicBool, pause: Duration) {
-        while !over.load(Ordering::Relaxed) {
+    fn run(&mut self, stop: &AtomicBool, pause: Duration) {
+        while !stop.load(Ordering::Relaxed) {
             self.step();
             self.requests.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(pause);
         }
     }
 
-    /// A document of a skewed choice: some are written often.
+    /// A random id; a tenth of the documents is chosen more often.
     fn id(&mut self) -> String {
         let bound = if self.random.percent(50) { DOCUMENTS / 10 } else { DOCUMENTS };
         format!("d{:05}", self.random.below(bound))
@@ -79,35 +79,35 @@ impl Worker<'_> {
             83..86 => self.read("/db/_all_docs?limit=50&include_docs=true&startkey=%22d01%22"),
             86..89 => self.read("/db/_changes?limit=100&descending=true"),
             89..92 => self.read("/db/_changes?feed=longpoll&timeout=50&since=now"),
-            92..95 => self.begin("/db/_changes?feed=continuous&since=now&heartbeat=1000"),
-            95..97 => self.begin("/db/_changes?feed=eventsource&since=now"),
+            92..95 => self.open_stream("/db/_changes?feed=continuous&since=now&heartbeat=1000"),
+            95..97 => self.open_stream("/db/_changes?feed=eventsource&since=now"),
             97..99 => self.watch(),
             _ => self.read("/copy/_all_docs?limit=20"),
         }
     }
 
     fn write(&mut self, id: &str) {
-        let read = self.client.must("GET", &format!("/db/{id}"), None);
-        let query = if read.status == 200 { rev(text(&read.json(), "/_rev")) } else { String::new() };
+        let read = self.client.expect_response("GET", &format!("/db/{id}"), None);
+        let query = if read.status == 200 { rev(str_at(&read.json(), "/_rev")) } else { String::new() };
         let length = self.random.below(if self.random.clone().percent(2) { 60_000 } else { 1200 }) as usize;
         let body =
             json!({"kind": self.random.below(20), "price": self.random.below(10_000), "text": "x".repeat(length)});
-        let answer = self.client.must("PUT", &format!("/db/{id}{query}"), Some(&body));
-        assert!(matches!(answer.status, 201 | 409), "{}", answer.shown());
+        let answer = self.client.expect_response("PUT", &format!("/db/{id}{query}"), Some(&body));
+        assert!(matches!(answer.status, 201 | 409), "{}", answer.summary());
     }
 
     fn delete(&mut self, id: &str) {
-        let read = self.client.must("GET", &format!("/db/{id}"), None);
+        let read = self.client.expect_response("GET", &format!("/db/{id}"), None);
         if read.status == 200 {
-            let query = rev(text(&read.json(), "/_rev"));
-            let answer = self.client.must("DELETE", &format!("/db/{id}{query}"), None);
-            assert!(matches!(answer.status, 200 | 404 | 409), "{}", answer.shown());
+            let query = rev(str_at(&read.json(), "/_rev"));
+            let answer = self.client.expect_response("DELETE", &format!("/db/{id}{query}"), None);
+            assert!(matches!(answer.status, 200 | 404 | 409), "{}", answer.summary());
         }
     }
 
     fn attach(&mut self, id: &str) {
-        let read = self.client.must("GET", &format!("/db/{id}"), None);
-        let query = if read.status == 200 { rev(text(&read.json(), "/_rev")) } else { String::new() };
+        let read = self.client.expect_response("GET", &format!("/db/{id}"), None);
+        let query = if read.status == 200 { rev(str_at(&read.json(), "/_rev")) } else { String::new() };
         let (length, mut random) = (self.random.below(100_000), self.random.fork());
         let bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
         let answer = self.client.send("PUT", &format!("/db/{id}/file{query}"), Some("image/png"), &bytes);
@@ -115,81 +115,85 @@ impl Worker<'_> {
     }
 
     fn read(&mut self, path: &str) {
-        let answer = self.client.must("GET", path, None);
-        assert!(matches!(answer.status, 200 | 404), "{path}: {}", answer.shown());
+        let answer = self.client.expect_response("GET", path, None);
+        assert!(matches!(answer.status, 200 | 404), "{path}: {}", answer.summary());
     }
 
     fn find(&mut self) {
         let least = self.random.below(9000);
         let selector = json!({"kind": self.random.below(20), "price": {"$gte": least, "$lt": least + 500}});
-        self.client.good(
+        self.client.expect_success(
             "POST",
             "/db/_find",
             Some(&json!({"selector": selector, "sort": [{"price": "asc"}], "limit": 25})),
         );
     }
 
-    /// Begins something that would go on for ever, hears its beginning, and hangs up.
-    fn begin(&mut self, path: &str) {
-        self.server.client().hear("GET", path, None).expect("the server runs");
+    /// Opens an endless response and disconnects after its head.
+    fn open_stream(&mut self, path: &str) {
+        self.server.client().open_stream("GET", path, None).expect("the server runs");
     }
 
     fn watch(&mut self) {
         let query = json!({"selector": {"kind": self.random.below(20)}, "limit": 10});
-        self.server.client().hear("POST", "/db/_watch", Some(&query)).expect("the server runs");
+        self.server.client().open_stream("POST", "/db/_watch", Some(&query)).expect("the server runs");
     }
 }
 
-/// What stays as it is meanwhile: databases, a view, an index, a replication.
+/// Creates databases, a view, an index and a replication.
 fn prepare(server: &Server) {
     let mut client = server.client();
     for name in ["db", "copy", "_replicator"] {
-        client.good("PUT", &format!("/{name}"), None);
+        client.expect_success("PUT", &format!("/{name}"), None);
     }
-    // With 1,000, which is what there is without this, histories grow for longer than an hour.
+    // With the default of 1,000, histories would grow for more than an hour.
     for name in ["db", "copy"] {
-        client.good("PUT", &format!("/{name}/_revs_limit"), Some(&json!(REVS_LIMIT)));
+        client.expect_success("PUT", &format!("/{name}/_revs_limit"), Some(&json!(REVS_LIMIT)));
     }
     let views =
         json!({"views": {"by_kind": {"map": "function (doc) { emit(doc.kind, doc.price) }", "reduce": "_stats"}}});
-    client.good("PUT", "/db/_design/views", Some(&views));
-    client.good("POST", "/db/_index", Some(&json!({"index": {"fields": ["kind", "price"]}})));
-    client.good("PUT", "/_replicator/copy", Some(&json!({"source": "db", "target": "copy", "continuous": true})));
+    client.expect_success("PUT", "/db/_design/views", Some(&views));
+    client.expect_success("POST", "/db/_index", Some(&json!({"index": {"fields": ["kind", "price"]}})));
+    client.expect_success(
+        "PUT",
+        "/_replicator/copy",
+        Some(&json!({"source": "db", "target": "copy", "continuous": true})),
+    );
 }
 
-fn sample(server: &Server, begun: Instant, requests: &AtomicU64) -> Sample {
+fn sample(server: &Server, started: Instant, requests: &AtomicU64) -> Sample {
     Sample {
-        at: begun.elapsed(),
-        taken: Taken::of(server.pid()),
+        at: started.elapsed(),
+        usage: ResourceUsage::of(server.pid()),
         file_bytes: bytes_below(&server.databases()),
         requests: requests.load(Ordering::Relaxed),
     }
 }
 
-/// Samples while the load goes on; both databases are compacted in between.
+/// Runs the load, takes samples, and compacts both databases periodically.
 fn load(server: &Server, seconds: u64, random: &mut Random) -> Vec<Sample> {
-    let (requests, over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let pause = Duration::from_millis(setting("STEMMA_SOAK_PAUSE_MS", 4));
+    let (requests, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let pause = Duration::from_millis(env_u64("STEMMA_SOAK_PAUSE_MS", 4));
     let workers: Vec<Random> = (0..WORKERS).map(|_| random.fork()).collect();
     std::thread::scope(|scope| {
         for random in workers {
-            let (requests, over) = (&requests, &over);
-            scope.spawn(move || Worker { server, client: server.client(), random, requests }.run(over, pause));
+            let (requests, stop) = (&requests, &stop);
+            scope.spawn(move || Worker { server, client: server.client(), random, requests }.run(stop, pause));
         }
-        let (begun, mut samples) = (Instant::now(), Vec::new());
-        let every = Duration::from_secs((seconds / 120).max(1));
-        while begun.elapsed() < Duration::from_secs(seconds) {
-            std::thread::sleep(every);
-            samples.push(sample(server, begun, &requests));
+        let (started, mut samples) = (Instant::now(), Vec::new());
+        let interval = Duration::from_secs((seconds / 120).max(1));
+        while started.elapsed() < Duration::from_secs(seconds) {
+            std::thread::sleep(interval);
+            samples.push(sample(server, started, &requests));
             print!("{}", rows(&samples[samples.len() - 1..]));
             if samples.len() % 6 == 0 {
                 for name in ["db", "copy"] {
-                    // By a connection of its own: the last one was idle for too long.
-                    server.client().good("POST", &format!("/{name}/_compact"), Some(&json!({})));
+                    // Use a new connection: an idle one would have been closed.
+                    server.client().expect_success("POST", &format!("/{name}/_compact"), Some(&json!({})));
                 }
             }
         }
-        over.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         samples
     })
 }
@@ -201,8 +205,8 @@ fn table(samples: &[Sample]) -> String {
 
 fn rows(samples: &[Sample]) -> String {
     let mut text = String::new();
-    for Sample { at, taken, file_bytes, requests } in samples {
-        let Taken { resident_bytes, descriptor_count, thread_count, .. } = taken;
+    for Sample { at, usage, file_bytes, requests } in samples {
+        let ResourceUsage { resident_bytes, descriptor_count, thread_count, .. } = usage;
         let (resident, files) = (resident_bytes >> 20, file_bytes >> 20);
         let row =
             format!("| {} | {requests} | {resident} | {descriptor_count} | {thread_count} | {files} |", at.as_secs());
@@ -211,107 +215,113 @@ fn rows(samples: &[Sample]) -> String {
     text
 }
 
-/// The most of something in the second half is near the most of the first.
+/// Asserts that the maximum in the second half exceeds that in the first by at most a fifth and `constant`.
 fn assert_no_trend(what: &str, samples: &[Sample], constant: u64, of: impl Fn(&Sample) -> u64) {
-    // What comes first is warming up.
+    // Ignore the warm-up.
     let settled = &samples[samples.len() / 6..];
     let (first, second) = settled.split_at(settled.len() / 2);
-    let most = |some: &[Sample]| some.iter().map(&of).max().expect("samples");
-    let (before, after) = (most(first), most(second));
+    let max = |half: &[Sample]| half.iter().map(&of).max().expect("samples");
+    let (before, after) = (max(first), max(second));
     println!("soak: {what}: at most {before}, then {after}");
     assert!(after <= before + before / 5 + constant, "{what} grew from {before} to {after}:\n{}", table(samples));
 }
 
-/// Both databases have the same documents, as soon as the replication came to its end.
+/// Asserts that both databases have the same documents once the replication has caught up.
 fn assert_replicated(server: &Server) {
-    let (mut client, begun) = (server.client(), Instant::now());
+    let (mut client, started) = (server.client(), Instant::now());
     loop {
-        let [source, copy] = ["db", "copy"].map(|name| client.good("GET", &format!("/{name}/_all_docs"), None));
+        let [source, copy] =
+            ["db", "copy"].map(|name| client.expect_success("GET", &format!("/{name}/_all_docs"), None));
         let rows = |listed: &Value| listed["rows"].as_array().cloned().unwrap_or_default();
         let (source, copy) = (rows(&source), rows(&copy));
         if source == copy {
             return;
         }
-        if begun.elapsed() > Duration::from_secs(600) {
-            let only = |these: &[Value], those: &[Value]| -> Vec<Value> {
-                these.iter().filter(|row| !those.contains(row)).take(5).cloned().collect()
+        if started.elapsed() > Duration::from_secs(600) {
+            let missing = |rows: &[Value], other: &[Value]| -> Vec<Value> {
+                rows.iter().filter(|row| !other.contains(row)).take(5).cloned().collect()
             };
-            let job = client.good("GET", "/_scheduler/docs", None);
-            panic!("source {:?}\ncopy {:?}\n{job:#}\n{}", only(&source, &copy), only(&copy, &source), server.said());
+            let job = client.expect_success("GET", "/_scheduler/docs", None);
+            panic!(
+                "source {:?}\ncopy {:?}\n{job:#}\n{}",
+                missing(&source, &copy),
+                missing(&copy, &source),
+                server.stderr()
+            );
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn a_server_under_load_takes_up_no_more_than_before() {
+fn resource_usage_does_not_grow_under_load() {
     let mut random = Random::new(seed("soak"));
-    let seconds = setting("STEMMA_SOAK_SECONDS", 8);
-    let place = tempfile::tempdir().unwrap();
-    let mut server = Server::start(place.path(), &["--log-level", "warn"]);
+    let seconds = env_u64("STEMMA_SOAK_SECONDS", 8);
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path(), &["--log-level", "warn"]);
     prepare(&server);
-    let before = Taken::of(server.pid());
+    let before = ResourceUsage::of(server.pid());
     let samples = load(&server, seconds, &mut random);
     if let Ok(path) = std::env::var("STEMMA_SOAK_TABLE") {
         std::fs::write(path, table(&samples)).unwrap();
     }
-    // Descriptors return: some for what was opened since, segments and script workers.
-    until("connections are closed", Duration::from_secs(300), || {
-        Taken::of(server.pid()).descriptor_count <= before.descriptor_count + 60
+    // Connections are closed. Some descriptors remain: for new segments and script workers.
+    wait_until("connections are closed", Duration::from_secs(300), || {
+        ResourceUsage::of(server.pid()).descriptor_count <= before.descriptor_count + 60
     });
     assert_replicated(&server);
-    if Duration::from_secs(seconds) >= LONG {
-        assert_no_trend("resident bytes", &samples, 32 << 20, |sample| sample.taken.resident_bytes);
-        assert_no_trend("descriptors", &samples, 20, |sample| sample.taken.descriptor_count);
-        assert_no_trend("threads", &samples, 8, |sample| sample.taken.thread_count);
+    if Duration::from_secs(seconds) >= TREND_DURATION_MIN {
+        assert_no_trend("resident bytes", &samples, 32 << 20, |sample| sample.usage.resident_bytes);
+        assert_no_trend("descriptors", &samples, 20, |sample| sample.usage.descriptor_count);
+        assert_no_trend("threads", &samples, 8, |sample| sample.usage.thread_count);
         assert_no_trend("bytes of files", &samples, 64 << 20, |sample| sample.file_bytes);
     }
     let last = samples.last().expect("samples");
     println!(
         "soak: {seconds} s, {} requests, {} MiB resident at most, {} descriptors before and {} after",
         last.requests,
-        last.taken.resident_bytes_most >> 20,
+        last.usage.peak_resident_bytes >> 20,
         before.descriptor_count,
-        Taken::of(server.pid()).descriptor_count
+        ResourceUsage::of(server.pid()).descriptor_count
     );
-    assert!(last.requests > seconds * 20, "the load was none: {} requests", last.requests);
-    server.assert_calm();
+    assert!(last.requests > seconds * 20, "too little load: {} requests", last.requests);
+    server.assert_no_panic();
     server.stop();
     server.check();
 }
 
-/// What finds nothing wrong where something is, is no test.
-mod teeth {
+/// Tests of the trend check.
+mod self_tests {
     use super::*;
 
     fn samples(resident: impl Fn(u64) -> u64) -> Vec<Sample> {
         let sample = |at| {
             let resident_bytes = resident(at);
-            let taken = Taken {
+            let usage = ResourceUsage {
                 resident_bytes,
-                resident_bytes_most: resident_bytes,
+                peak_resident_bytes: resident_bytes,
                 anonymous_bytes: resident_bytes,
                 thread_count: 9,
                 descriptor_count: 9,
             };
-            Sample { at: Duration::from_secs(at), taken, file_bytes: 0, requests: at }
+            Sample { at: Duration::from_secs(at), usage, file_bytes: 0, requests: at }
         };
         (0..100).map(sample).collect()
     }
 
     fn verify(samples: &[Sample]) {
-        assert_no_trend("resident bytes", samples, 1 << 20, |sample| sample.taken.resident_bytes);
+        assert_no_trend("resident bytes", samples, 1 << 20, |sample| sample.usage.resident_bytes);
     }
 
     #[test]
-    fn what_rises_and_falls_or_warms_up_is_accepted() {
+    fn fluctuation_and_warm_up_are_accepted() {
         verify(&samples(|at| (100 + at % 7) << 20));
         verify(&samples(|at| at.min(10) << 20));
     }
 
     #[test]
     #[should_panic(expected = "resident bytes grew")]
-    fn what_grows_for_ever_is_found() {
+    fn steady_growth_is_detected() {
         verify(&samples(|at| (50 + at) << 20));
     }
 }

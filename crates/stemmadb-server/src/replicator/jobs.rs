@@ -284,7 +284,7 @@ fn attempt(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) -> stemmadb::Re
         let caught_up = running.catch_up().map(|_| ());
         {
             let mut outcome = job.outcome.lock();
-            outcome.done = running.done().clone();
+            outcome.done = running.stats().clone();
             if caught_up.is_ok() {
                 outcome.error = None;
             }

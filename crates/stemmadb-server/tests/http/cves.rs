@@ -111,14 +111,14 @@ fn cve_2010_3854_names_as_scripts() {
     let server = TestServer::new();
     server.database("db", &[json!({"_id": "<script>alert(1)</script>"})]);
     for path in [
-        format!("/{SCRIPT}"),
-        format!("/db/{SCRIPT}"),
-        format!("/db/_design/{SCRIPT}/_view/{SCRIPT}"),
-        format!("/db/_all_docs?startkey={SCRIPT}"),
-        format!("/db/_all_docs?limit={SCRIPT}"),
-        format!("/_utils/{SCRIPT}"),
-        format!("/_uuids?count={SCRIPT}"),
-        format!("/_session?next={SCRIPT}"),
+        format!("/{ENCODED_SCRIPT}"),
+        format!("/db/{ENCODED_SCRIPT}"),
+        format!("/db/_design/{ENCODED_SCRIPT}/_view/{ENCODED_SCRIPT}"),
+        format!("/db/_all_docs?startkey={ENCODED_SCRIPT}"),
+        format!("/db/_all_docs?limit={ENCODED_SCRIPT}"),
+        format!("/_utils/{ENCODED_SCRIPT}"),
+        format!("/_uuids?count={ENCODED_SCRIPT}"),
+        format!("/_session?next={ENCODED_SCRIPT}"),
     ] {
         let answer = server.send_as_admin("GET", &path, &[("Accept", "text/html")], b"");
         assert_eq!(answer.header("content-type"), Some("application/json"), "{path}: {answer:?}");

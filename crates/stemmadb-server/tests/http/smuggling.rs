@@ -106,7 +106,7 @@ fn speaks_http1_only(address: SocketAddr) -> bool {
     let known = raw_response(address, PRIOR_KNOWLEDGE.as_bytes());
     let closing = "GET /_up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     (known.is_empty() || known.starts_with("HTTP/1.1 400 "))
-        && answers(address, &format!("{ASKING}{closing}")) == (2, Some(200))
+        && answers(address, &format!("{UPGRADE_REQUEST}{closing}")) == (2, Some(200))
 }
 
 /// The server speaks HTTP/1 only, so HTTP/2 floods (resets, continuations, settings) do not apply.

@@ -1,0 +1,124 @@
+//! The subcommands of `stemma`, one module for each group.
+
+mod attachment;
+mod changes;
+mod document;
+mod export;
+mod follow;
+mod import;
+mod index;
+mod maintenance;
+mod mirror;
+mod query;
+mod salvage;
+mod serve;
+mod view;
+mod watch;
+
+use std::path::Path;
+
+use stemmadb::{Object, Value};
+
+use crate::arguments::Command;
+use crate::database::Database;
+use crate::failure::{Failure, Result};
+use crate::input::{self, DocumentOrigin, TextPosition};
+use crate::shell;
+
+/// Runs a command on the database that is already `open`, or on the one it names.
+pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
+    let session = Session { open };
+    match command {
+        Command::Import(import) => import::run(import, session),
+        Command::Export(export) => export::run(export, session),
+        Command::Put(put) => document::put(put, session),
+        Command::Get(get) => document::get(get, session),
+        Command::Delete(delete) => document::delete(delete, session),
+        Command::Files(files) => attachment::list(files, session),
+        Command::Attach(attach) => attachment::attach(attach, session),
+        Command::Fetch(fetch) => attachment::fetch(fetch, session),
+        Command::Detach(detach) => attachment::detach(detach, session),
+        Command::Find(find) => query::find(find, session),
+        Command::Explain(explain) => query::explain(explain, session),
+        Command::Count(count) => query::count(count, session),
+        Command::Changes(changes) => changes::run(changes, session),
+        Command::Watch(watch) => watch::run(watch, session),
+        Command::Mirror(mirror) => mirror::run(mirror, session),
+        Command::View(view) => view::run(view, session),
+        Command::Info(info) => maintenance::info(info, session),
+        Command::Index(index) => index::run(index, session),
+        Command::Paths(paths) => maintenance::paths(paths, session),
+        Command::Check(check) => maintenance::check(check, session),
+        Command::Rebuild(rebuild) => maintenance::rebuild(rebuild, session),
+        Command::Salvage(salvage) => salvage::run(salvage, session),
+        Command::Compact(compact) => maintenance::compact(compact, session),
+        Command::Serve(serve) => serve::run(serve, session),
+        Command::Shell(shell) => session.with_new(&shell.database, |db| shell::run(db, &shell.database)),
+    }
+}
+
+/// Source of the database a command works on: the shell has one open, otherwise the command opens it.
+#[derive(Clone, Copy)]
+struct Session<'a> {
+    open: Option<&'a Database>,
+}
+
+impl Session<'_> {
+    /// Runs `act` on the existing database at `path`.
+    fn with<T>(self, path: &Path, act: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        refuse_url(path)?;
+        match self.open {
+            Some(database) => act(database),
+            None => run_and_close(Database::open_existing(path)?, act),
+        }
+    }
+
+    /// Runs `act` on the database at `path`, creating it if it does not exist.
+    fn with_new<T>(self, path: &Path, act: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        refuse_url(path)?;
+        match self.open {
+            Some(database) => act(database),
+            None => run_and_close(Database::open_or_create(path)?, act),
+        }
+    }
+}
+
+/// Runs `act` and closes the database in any case. A failure of `act` takes precedence over one of closing.
+fn run_and_close<T>(database: Database, act: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+    let outcome = act(&database);
+    let closed = database.close();
+    let outcome = outcome?;
+    closed?;
+    Ok(outcome)
+}
+
+fn refuse_url(path: &Path) -> Result<()> {
+    let path = path.to_string_lossy();
+    if path.contains("://") {
+        return Err(Failure::usage(format!("{path} is a URL: this command works on local databases only"))
+            .with_hint("name the directory of a database on this machine"));
+    }
+    Ok(())
+}
+
+/// Parses a JSON argument; error messages begin with `what`.
+fn argument(what: &str, text: &str) -> Result<Value> {
+    let origin = DocumentOrigin { position: TextPosition::START, is_verbatim: true };
+    input::parse(text.as_bytes(), origin).map_err(|failure| failure.with_context(what))
+}
+
+/// Parses a selector argument, which must be an object.
+fn selector(text: &str) -> Result<Value> {
+    let selector = argument("selector", text)?;
+    if selector.as_object().is_none() {
+        return Err(
+            Failure::usage("a selector is a JSON object").with_hint("for example '{\"year\": {\"$gte\": 1960}}'")
+        );
+    }
+    Ok(selector)
+}
+
+/// The output of a write: the document's id and new revision.
+fn write_result(id: &str, revision: &str) -> Object {
+    [("id", Value::from(id)), ("rev", Value::from(revision))].into_iter().collect()
+}

@@ -1,0 +1,97 @@
+//! `stemma serve`: serves the databases in a directory over HTTP until interrupted.
+
+use std::io::Write as _;
+
+use stemmadb_server::settings::{Gathered, Sources, Wrong};
+use stemmadb_server::{Config, Format, Server};
+
+use super::Session;
+use crate::arguments::Serve;
+use crate::failure::{Exit, Failure, Result, notice};
+
+pub(super) fn run(serve: &Serve, session: Session<'_>) -> Result<()> {
+    if session.open.is_some() {
+        return Err(Failure::usage("a server can't be run from the shell").with_hint("leave the shell first"));
+    }
+    let gathered = gather(serve)?;
+    gathered.remarks.iter().for_each(|remark| notice(format_args!("{remark}")));
+    if serve.print_config {
+        return write!(std::io::stdout().lock(), "{}", gathered.told()).map_err(Failure::output);
+    }
+    // The runtime panics if it cannot start its threads, so check first.
+    let runtime = check_thread_limit().and_then(|()| tokio::runtime::Builder::new_multi_thread().enable_all().build());
+    runtime.map_err(stemmadb::Error::no_thread)?.block_on(serve_until_interrupted(gathered.config))
+}
+
+/// Threads needed besides the runtime's workers: for logging, blocking calls and two open databases.
+const EXTRA_THREAD_COUNT: usize = 8;
+
+/// Starts and joins as many threads as a server needs at startup; fails if the system refuses one.
+fn check_thread_limit() -> std::io::Result<()> {
+    let worker_count = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut threads = Vec::new();
+    let mut outcome = Ok(());
+    while outcome.is_ok() && threads.len() < worker_count + EXTRA_THREAD_COUNT {
+        outcome = std::thread::Builder::new().spawn(std::thread::park).map(|thread| threads.push(thread));
+    }
+    for thread in threads {
+        thread.thread().unpark();
+        thread.join().ok();
+    }
+    outcome
+}
+
+/// Merges the settings from the command line, the environment and the configuration file.
+fn gather(serve: &Serve) -> Result<Gathered> {
+    let sources = Sources {
+        directory: serve.directory.clone(),
+        file: serve.config.clone(),
+        flags: serve.settings.0.clone(),
+        environment: std::env::vars_os()
+            .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
+            .collect(),
+    };
+    sources.gather().map_err(|Wrong { message, hint }| {
+        let failure = Failure::usage(message);
+        match hint {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        }
+    })
+}
+
+async fn serve_until_interrupted(config: Config) -> Result<()> {
+    let (log, durability, scheme) =
+        (config.log, config.durability, if config.tls.is_some() { "https" } else { "http" });
+    let _logging = log.install(std::io::stderr()).map_err(|failure| Failure::new(Exit::Internal, failure.reason()))?;
+    let server = Server::start(config).await.map_err(|failure| Failure::new(Exit::Unavailable, failure.reason()))?;
+    let address = server.address();
+    match log.format {
+        Format::Text => notice(format_args!("listening on {scheme}://{address} (durability: {durability})")),
+        Format::Json => tracing::info!(target: "stemma", scheme, %address, %durability, "listening"),
+    }
+    if let Some(password) = server.generated_password() {
+        notice(format_args!(
+            "administrator: admin, password {password} (generated, shown only once; \
+             set STEMMA_ADMIN_PASSWORD to choose one)"
+        ));
+    }
+    let received = wait_for_shutdown_signal().await;
+    received.map_err(|error| Failure::new(Exit::Unavailable, format!("cannot wait for signals: {error}")))?;
+    server.stop().await;
+    Ok(())
+}
+
+/// Waits for SIGINT (Ctrl-C) or SIGTERM.
+pub(super) async fn wait_for_shutdown_signal() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => interrupted,
+            _ = terminated.recv() => Ok(()),
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
+}

@@ -1,0 +1,53 @@
+//! `stemma view`: defines, lists, queries and drops views.
+
+use stemmadb::{Object, Value};
+
+use super::{Session, argument};
+use crate::arguments::{View, ViewQuery};
+use crate::database::{Database, ViewKeys, ViewOutput, ViewRequest};
+use crate::failure::Result;
+use crate::output::{OutputFormat, Printer};
+use crate::shell::interrupt;
+
+/// Defines, queries or drops a view; without a name, lists the views.
+pub(super) fn run(view: &View, session: Session<'_>) -> Result<()> {
+    let mut printer = Printer::new(OutputFormat::choose(view.output, OutputFormat::Table));
+    let Some(name) = view.name.as_deref() else {
+        session.with(&view.database, |db| db.views()?.into_iter().try_for_each(|view| printer.row(view)))?;
+        return printer.flush();
+    };
+    if let Some(definition) = &view.define {
+        let definition = argument("definition", definition)?;
+        return session.with_new(&view.database, |db| db.define_view(name, &definition));
+    }
+    if view.drop {
+        return session.with(&view.database, |db| db.drop_view(name));
+    }
+    let request = request(&view.query)?;
+    session.with(&view.database, |db| print_view(db, name, &request, &mut printer))?;
+    printer.flush()
+}
+
+fn print_view(db: &Database, name: &str, request: &ViewRequest, printer: &mut Printer) -> Result<()> {
+    let mut print_row = |row: Object| {
+        printer.row(row)?;
+        interrupt::check()
+    };
+    db.query_view(name, request, &mut print_row)
+}
+
+fn request(query: &ViewQuery) -> Result<ViewRequest> {
+    let json = |what: &str, text: &Option<String>| text.as_ref().map(|text| argument(what, text)).transpose();
+    let keys = match (query.key.as_slice(), json("--prefix", &query.prefix)?) {
+        ([], Some(prefix)) => ViewKeys::Prefix(prefix),
+        ([], None) => ViewKeys::Range(json("--from", &query.from)?, json("--to", &query.to)?),
+        (keys, _) => ViewKeys::Exact(keys.iter().map(|key| argument("--key", key)).collect::<Result<Vec<Value>>>()?),
+    };
+    let output = match (query.reduce, query.group, query.group_level) {
+        (true, ..) => ViewOutput::Reduced,
+        (_, true, _) => ViewOutput::Groups(None),
+        (.., Some(level)) => ViewOutput::Groups(Some(level)),
+        _ => ViewOutput::Rows { documents: query.documents },
+    };
+    Ok(ViewRequest { keys, descending: query.descending, limit: query.limit, skip: query.skip.unwrap_or(0), output })
+}

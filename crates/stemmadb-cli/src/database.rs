@@ -1,0 +1,813 @@
+//! Facade over the `stemmadb` library: the only module that opens databases and accesses their contents.
+//!
+//! Commands pass ids and revisions as text and documents as JSON objects, and get [`Failure`]s with exit statuses.
+
+mod attachments;
+mod indexes;
+mod mirror;
+mod salvage;
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use stemmadb::{
+    Document, DocumentId, Durability, Edit, ErrorKind, Explanation, Find, Found, Object, Options, Revision, Selector,
+    Sequence, Value, field,
+};
+
+use crate::arguments::DurabilityChoice;
+use crate::failure::{Exit, Failure, Result};
+use crate::output::Printable;
+use crate::progress::Progress;
+pub(crate) use attachments::AttachmentReader;
+pub(crate) use indexes::NewIndex;
+pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};
+pub(crate) use salvage::{RevisionHistory, SalvagedItem, parse_salvaged_line, salvage};
+
+/// How long a command retries when another process holds the database lock. Most commands hold it only briefly.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Maximum time between acknowledging and flushing a write with `--durability interval`.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// An open database.
+pub(crate) struct Database {
+    inner: stemmadb::Database,
+}
+
+/// A document to write.
+pub(crate) struct DocumentWrite {
+    pub(crate) id: String,
+    pub(crate) body: Object,
+    pub(crate) mode: WriteMode,
+}
+
+/// How a write treats an existing document with the same id.
+pub(crate) enum WriteMode {
+    /// Fails if the document exists.
+    Insert,
+    /// Replaces this revision; fails if another one is current.
+    Replace(String),
+    /// Inserts the document, or replaces whichever revision is current.
+    Upsert,
+    /// Stores a replicated revision with its ancestors, without a conflict check.
+    WithHistory(RevisionHistory),
+}
+
+/// Options of [`Database::get`].
+#[derive(Clone, Copy)]
+pub(crate) struct GetOptions<'a> {
+    /// Read this revision instead of the winning one.
+    pub(crate) revision: Option<&'a str>,
+    /// Add `_revisions`, the revision's ancestors.
+    pub(crate) with_ancestors: bool,
+    /// Add `_conflicts`, the other leaf revisions that are not deleted.
+    pub(crate) with_conflicts: bool,
+}
+
+/// A query with its output options.
+pub(crate) struct FindRequest {
+    pub(crate) selector: Value,
+    pub(crate) sort: Vec<SortKey>,
+    /// BCP 47 tag of the language whose collation sorts text.
+    pub(crate) collation: Option<String>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) skip: u64,
+    pub(crate) fields: Vec<String>,
+    pub(crate) ids: bool,
+    /// Continuation token of the previous page.
+    pub(crate) page: Option<String>,
+}
+
+/// One sort key.
+pub(crate) struct SortKey {
+    pub(crate) path: String,
+    pub(crate) descending: bool,
+}
+
+/// Filter and bounds of a changes feed request.
+pub(crate) struct ChangesRequest {
+    pub(crate) since: u64,
+    pub(crate) documents: bool,
+    pub(crate) ids: Vec<String>,
+    pub(crate) selector: Option<Value>,
+    pub(crate) limit: Option<u64>,
+}
+
+/// Opening and closing.
+impl Database {
+    /// Opens the existing database at `path`; read-only if the file system does not permit writes.
+    pub(crate) fn open_existing(path: &Path) -> Result<Self> {
+        let refused = match Self::open(path, Options::new().create(false)) {
+            Err(failure) if failure.is_read_only() => failure,
+            opened => return opened,
+        };
+        // If the read-only open fails too, report the original error: it names the cause.
+        Self::open(path, Options::new().create(false).read_only(true)).map_err(|_| refused)
+    }
+
+    /// Opens the database at `path`, creating it if it does not exist.
+    pub(crate) fn open_or_create(path: &Path) -> Result<Self> {
+        Self::open(path, Options::new())
+    }
+
+    /// Opens the database at `path`; returns `None` if another process has it open.
+    pub(crate) fn open_if_unlocked(path: &Path) -> Result<Option<Self>> {
+        match stemmadb::Database::open_with(path, Options::new().create(false)) {
+            Ok(inner) => Ok(Some(Database { inner })),
+            Err(error) if is_locked(&error) => Ok(None),
+            Err(error) => Err(open_failure(error)),
+        }
+    }
+
+    fn open(path: &Path, options: Options) -> Result<Self> {
+        let start = Instant::now();
+        loop {
+            match stemmadb::Database::open_with(path, options.clone()) {
+                Err(error) if is_locked(&error) && start.elapsed() < LOCK_TIMEOUT => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                opened => return Ok(Database { inner: opened.map_err(open_failure)? }),
+            }
+        }
+    }
+
+    /// Rebuilds all derived data of the database at `path` from its log, and opens it.
+    pub(crate) fn rebuild(path: &Path, progress: &Progress) -> Result<Self> {
+        let show = |step: stemmadb::Progress| progress.set_position_and_length(step.done, step.total);
+        let inner = stemmadb::Database::rebuild(path, Options::new().create(false), show).map_err(open_failure)?;
+        Ok(Database { inner })
+    }
+
+    /// Flushes all writes and closes the database.
+    pub(crate) fn close(self) -> Result<()> {
+        Ok(self.inner.close()?)
+    }
+}
+
+/// Whether opening failed because the database is open in this or another process.
+fn is_locked(error: &stemmadb::Error) -> bool {
+    error.kind() == ErrorKind::Locked
+}
+
+/// Reports a missing database as wrong usage, to distinguish it from a missing document.
+fn open_failure(error: stemmadb::Error) -> Failure {
+    let missing = error.kind() == ErrorKind::NotFound;
+    let failure = Failure::from(error);
+    if missing { failure.with_exit(Exit::Usage) } else { failure }
+}
+
+/// Documents.
+impl Database {
+    /// Writes one document; returns its revision.
+    pub(crate) fn put(&self, write: DocumentWrite, durability: DurabilityChoice) -> Result<String> {
+        let is_new = matches!(write.mode, WriteMode::Insert);
+        let id = write.id.clone();
+        let Some(edit) = self.edit_of(write)? else { return Ok(String::new()) };
+        match self.inner.with_durability(durability_of(durability)).edit(edit) {
+            Ok(revision) => Ok(revision.to_string()),
+            // The conflict may also come from a unique view, when no document with this id exists.
+            Err(error) if is_new && error.kind() == ErrorKind::Conflict && self.inner.get(&id)?.is_some() => {
+                Err(Failure::new(Exit::NotFound, error.message())
+                    .with_hint("--rev REVISION replaces that revision, --upsert replaces any revision"))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a batch of documents with one acknowledgment. Each write succeeds or fails on its own; results are in
+    /// input order.
+    pub(crate) fn bulk(&self, writes: Vec<DocumentWrite>, durability: DurabilityChoice) -> Result<Vec<Result<()>>> {
+        let mut settled = Vec::new();
+        let mut valid = Vec::with_capacity(writes.len());
+        for (at, write) in writes.into_iter().enumerate() {
+            match self.edit_of(write) {
+                Ok(Some(edit)) => valid.push(edit),
+                Ok(None) => settled.push((at, Ok(()))),
+                Err(failure) => settled.push((at, Err(failure))),
+            }
+        }
+        let written = self.inner.with_durability(durability_of(durability)).bulk(valid)?;
+        let mut outcomes: Vec<Result<()>> =
+            written.into_iter().map(|outcome| outcome.map(|_| ()).map_err(Failure::from)).collect();
+        for (at, outcome) in settled {
+            outcomes.insert(at, outcome);
+        }
+        Ok(outcomes)
+    }
+
+    /// Converts a write to an edit; `None` if the write has already been done.
+    fn edit_of(&self, write: DocumentWrite) -> Result<Option<Edit>> {
+        if let WriteMode::WithHistory(history) = write.mode {
+            return self.edit_with_history(&write.id, write.body, history);
+        }
+        let id = DocumentId::new(&write.id)?;
+        let body = Value::Object(write.body);
+        Ok(Some(match write.mode {
+            WriteMode::Replace(revision) => Edit::Replace { id, revision: revision.parse()?, body },
+            WriteMode::Upsert => Edit::Upsert { id, body },
+            WriteMode::Insert | WriteMode::WithHistory(_) => Edit::Insert { id, body },
+        }))
+    }
+
+    /// Deletes `revision` of a document, or its current revision; returns the revision of the deletion.
+    pub(crate) fn delete(&self, id: &str, revision: Option<&str>, durability: DurabilityChoice) -> Result<String> {
+        let revision = self.revision_or_current(id, revision)?;
+        let edit = Edit::Delete { id: DocumentId::new(id)?, revision };
+        Ok(self.inner.with_durability(durability_of(durability)).edit(edit)?.to_string())
+    }
+
+    /// Parses `revision`, or returns the current revision of the document if it is `None`.
+    fn revision_or_current(&self, id: &str, revision: Option<&str>) -> Result<Revision> {
+        match revision {
+            Some(revision) => Ok(revision.parse()?),
+            None => Ok(*self.inner.get(id)?.ok_or_else(|| document_not_found(id))?.revision()),
+        }
+    }
+
+    /// Reads one document; `_id` and `_rev` are its first fields.
+    pub(crate) fn get(&self, id: &str, options: GetOptions<'_>) -> Result<Object> {
+        let id = DocumentId::new(id)?;
+        let revision: Option<Revision> = options.revision.map(str::parse).transpose()?;
+        let found = match &revision {
+            None => self.inner.get(id.as_str())?,
+            Some(revision) => self.inner.get_revision(id.as_str(), revision)?,
+        };
+        let document = found.ok_or_else(|| match revision {
+            None => document_not_found(id.as_str()),
+            Some(revision) => {
+                Failure::not_found(format!("there is no revision {revision} of document {:?}", id.as_str())).with_hint(
+                    "bodies of replaced revisions are not kept; --conflicts lists the current leaf revisions",
+                )
+            }
+        })?;
+        let mut object = document_object(&document)?;
+        if !options.with_ancestors && !options.with_conflicts {
+            return Ok(object);
+        }
+        let branches = self.inner.revisions(id.as_str())?;
+        if options.with_ancestors {
+            let ancestors = branches.iter().find_map(|branch| {
+                let at = branch.revisions.iter().position(|revision| revision == document.revision())?;
+                Some(&branch.revisions[at..])
+            });
+            let names: Vec<Value> =
+                ancestors.unwrap_or_default().iter().map(|revision| revision.to_string().into()).collect();
+            object.insert("_revisions", Value::Array(names));
+        }
+        if options.with_conflicts {
+            let others = branches.iter().filter(|branch| !branch.deleted);
+            let others =
+                others.filter_map(|branch| branch.revisions.first()).filter(|leaf| *leaf != document.revision());
+            object.insert("_conflicts", Value::Array(others.map(|leaf| leaf.to_string().into()).collect()));
+        }
+        Ok(object)
+    }
+
+    /// The number of documents, without deleted ones.
+    pub(crate) fn document_count(&self) -> Result<u64> {
+        Ok(self.inner.info()?.document_count)
+    }
+
+    /// Iterates over all documents in the order of their latest changes. A damaged document yields an error, and
+    /// iteration continues with the next one.
+    pub(crate) fn all_documents(&self) -> AllDocuments<'_> {
+        AllDocuments { database: self, last_sequence: Sequence::ZERO, changes: None, reads_singly: false }
+    }
+}
+
+/// Iterator over all documents; see [`Database::all_documents`].
+pub(crate) struct AllDocuments<'a> {
+    database: &'a Database,
+    last_sequence: Sequence,
+    changes: Option<Box<dyn Iterator<Item = stemmadb::Result<stemmadb::Change>>>>,
+    /// Set after the first damaged document: the feed is then read without documents, and each document is read singly.
+    reads_singly: bool,
+}
+
+impl AllDocuments<'_> {
+    fn next_row(&mut self) -> Result<Option<ResultRow>> {
+        loop {
+            let changes = match &mut self.changes {
+                Some(changes) => changes,
+                none => {
+                    let changes = self.database.inner.changes(self.last_sequence)?.documents(!self.reads_singly);
+                    none.insert(Box::new(changes.run()))
+                }
+            };
+            let change = match changes.next() {
+                None => return Ok(None),
+                Some(Ok(change)) => change,
+                Some(Err(error)) if error.kind() == ErrorKind::Corrupt && !self.reads_singly => {
+                    self.reads_singly = true;
+                    self.changes = None;
+                    continue;
+                }
+                Some(Err(error)) => {
+                    // The feed itself cannot be read: stop after this error.
+                    self.changes = Some(Box::new(std::iter::empty()));
+                    return Err(error.into());
+                }
+            };
+            self.last_sequence = change.sequence;
+            if change.deleted {
+                continue;
+            }
+            let document = match change.document {
+                Some(document) => Some(document),
+                None => self.database.inner.get(change.id.as_str()).map_err(|error| {
+                    Failure::from(error).with_context(format_args!("document {:?}", change.id.as_str()))
+                })?,
+            };
+            if let Some(document) = document {
+                return Ok(Some(ResultRow::Document(document)));
+            }
+        }
+    }
+}
+
+impl Iterator for AllDocuments<'_> {
+    type Item = Result<ResultRow>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_row().transpose()
+    }
+}
+
+fn durability_of(choice: DurabilityChoice) -> Durability {
+    match choice {
+        DurabilityChoice::Sync => Durability::Sync,
+        DurabilityChoice::Interval => Durability::Interval(FLUSH_INTERVAL),
+        DurabilityChoice::None => Durability::None,
+    }
+}
+
+/// Appends the JSON text of [`document_object`] to `out`, without decoding the body.
+fn write_document(document: &Document, out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(b"{\"_id\":");
+    Value::from(document.id().as_str()).write_json(out);
+    out.extend_from_slice(b",\"_rev\":\"");
+    out.extend_from_slice(document.revision().to_string().as_bytes());
+    out.extend_from_slice(if document.is_deleted() { b"\",\"_deleted\":true" } else { b"\"" });
+    let body = document.to_json()?;
+    match body.strip_prefix('{') {
+        Some("}") => {}
+        Some(fields) => {
+            out.push(b',');
+            out.extend_from_slice(&fields.as_bytes()[..fields.len() - 1]);
+        }
+        None => debug_assert!(false, "a body is an object"),
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn document_object(document: &Document) -> Result<Object> {
+    let mut object = Object::with_capacity(16);
+    object.insert("_id", document.id().as_str());
+    object.insert("_rev", document.revision().to_string());
+    if document.is_deleted() {
+        object.insert("_deleted", true);
+    }
+    if let Value::Object(body) = document.value()? {
+        object.extend(body);
+    }
+    Ok(object)
+}
+
+fn document_not_found(id: &str) -> Failure {
+    Failure::not_found(format!("there is no document {id:?}"))
+}
+
+/// Queries.
+impl Database {
+    /// Runs a query.
+    pub(crate) fn find(&self, request: &FindRequest) -> Result<FindResults> {
+        let mut find = self.build_find(request)?;
+        if let Some(limit) = request.limit {
+            // One extra row shows whether another page exists.
+            find = find.limit(limit.saturating_add(1));
+        }
+        let rows = match request {
+            FindRequest { ids: true, .. } => ResultRows::Ids(find.ids()?),
+            FindRequest { fields, .. } if !fields.is_empty() => ResultRows::Fields(find.fields(fields).values()?),
+            _ => ResultRows::Documents(find.run()?),
+        };
+        Ok(FindResults { rows, remaining: request.limit })
+    }
+
+    /// Returns the query plan; with `analyze`, also runs the query and reports actual rows and time.
+    pub(crate) fn explain(&self, request: &FindRequest, analyze: bool) -> Result<Explanation> {
+        let find = self.build_find(request)?;
+        Ok(if analyze { find.explain_analyze()? } else { find.explain()? })
+    }
+
+    /// Counts the documents that match.
+    pub(crate) fn count(&self, selector: &Value) -> Result<u64> {
+        Ok(self.inner.find(Selector::parse(selector)?).count()?)
+    }
+
+    /// Returns up to `limit` ids that begin with `prefix`, in order.
+    pub(crate) fn ids(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        let ids = self.inner.find(field("_id").begins_with(prefix)).sort("_id").limit(limit as u64).ids()?;
+        ids.map(|id| Ok(id?.as_str().to_owned())).collect()
+    }
+
+    /// Returns the dotted field paths of the first [`SAMPLE_COUNT`] documents.
+    pub(crate) fn fields(&self) -> Result<Vec<String>> {
+        let mut paths = BTreeSet::new();
+        for document in self.inner.find(Selector::everything()).limit(SAMPLE_COUNT).run()? {
+            collect_paths("", &document?.value()?, &mut paths);
+        }
+        Ok(paths.into_iter().collect())
+    }
+
+    fn build_find(&self, request: &FindRequest) -> Result<Find> {
+        let mut find = self.inner.find(Selector::parse(&request.selector)?).skip(request.skip);
+        for SortKey { path, descending } in &request.sort {
+            find = match (&request.collation, *descending) {
+                (None, false) => find.sort(path),
+                (None, true) => find.sort_descending(path),
+                (Some(language), false) => find.sort_collated(path, language),
+                (Some(language), true) => find.sort_collated_descending(path, language),
+            };
+        }
+        if let Some(limit) = request.limit {
+            find = find.limit(limit);
+        }
+        if let Some(token) = &request.page {
+            find = find.after(token);
+        }
+        Ok(find)
+    }
+}
+
+/// A view query.
+pub(crate) struct ViewRequest {
+    pub(crate) keys: ViewKeys,
+    pub(crate) descending: bool,
+    pub(crate) limit: Option<u64>,
+    pub(crate) skip: u64,
+    pub(crate) output: ViewOutput,
+}
+
+/// The keys a view query selects.
+pub(crate) enum ViewKeys {
+    Exact(Vec<Value>),
+    /// Both bounds are inclusive.
+    Range(Option<Value>, Option<Value>),
+    Prefix(Value),
+}
+
+/// What a view query returns.
+pub(crate) enum ViewOutput {
+    Rows {
+        documents: bool,
+    },
+    /// One reduced value for each group of keys with the same first N elements, or for each key.
+    Groups(Option<usize>),
+    /// One reduced value for all rows.
+    Reduced,
+}
+
+/// Views.
+impl Database {
+    /// Lists the views: the name and definition of each.
+    pub(crate) fn views(&self) -> Result<Vec<Object>> {
+        let views = self.inner.views().definitions()?.into_iter();
+        Ok(views
+            .map(|(name, definition)| [("name", Value::from(name)), ("definition", definition)].into_iter().collect())
+            .collect())
+    }
+
+    pub(crate) fn define_view(&self, name: &str, definition: &Value) -> Result<()> {
+        self.inner.views().define(name, definition)?.update()?;
+        Ok(())
+    }
+
+    pub(crate) fn drop_view(&self, name: &str) -> Result<()> {
+        Ok(self.inner.views().remove(name)?)
+    }
+
+    /// Runs a view query and calls `visit` with each result row.
+    pub(crate) fn query_view(
+        &self,
+        name: &str,
+        request: &ViewRequest,
+        visit: &mut dyn FnMut(Object) -> Result<()>,
+    ) -> Result<()> {
+        let view = self.inner.views().open(name)?;
+        view.update()?;
+        let query = view.query().skip(request.skip).limit(request.limit.unwrap_or(u64::MAX));
+        let query = if request.descending { query.descending() } else { query };
+        let query = match &request.keys {
+            ViewKeys::Exact(keys) => query.keys(keys),
+            ViewKeys::Prefix(prefix) => query.prefix(prefix),
+            ViewKeys::Range(from, to) => {
+                let bound = |key: &Option<Value>| key.clone().map_or(Bound::Unbounded, Bound::Included);
+                query.range((bound(from), bound(to)))
+            }
+        };
+        let pair = |key: Value, value: Value| [("key", key), ("value", value)].into_iter().collect::<Object>();
+        match request.output {
+            ViewOutput::Reduced => visit([("value", query.reduce()?.unwrap_or(Value::Null))].into_iter().collect()),
+            ViewOutput::Groups(None) => {
+                query.group()?.try_for_each(|group| group.map(|(key, value)| visit(pair(key, value)))?)
+            }
+            ViewOutput::Groups(Some(level)) => {
+                query.group_level(level)?.try_for_each(|group| group.map(|(key, value)| visit(pair(key, value)))?)
+            }
+            ViewOutput::Rows { documents } => {
+                let query = if documents { query.with_documents() } else { query };
+                query.rows()?.try_for_each(|row| {
+                    let row = row?;
+                    let mut object: Object = [("id", Value::from(row.id.as_str()))].into_iter().collect();
+                    object.extend(pair(row.key, row.value));
+                    if documents {
+                        let document = row.document.map(|document| document_object(&document)).transpose()?;
+                        object.insert("doc", document.map_or(Value::Null, Value::from));
+                    }
+                    visit(object)
+                })
+            }
+        }
+    }
+}
+
+/// Number of documents that [`Database::fields`] reads.
+const SAMPLE_COUNT: u64 = 200;
+
+/// Adds the paths of all fields within `value`, which is located at `path`.
+fn collect_paths(path: &str, value: &Value, paths: &mut BTreeSet<String>) {
+    let Value::Object(object) = value else { return };
+    for (name, field) in object {
+        let name = name.replace('\\', "\\\\").replace('.', "\\.");
+        let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+        collect_paths(&path, field, paths);
+        paths.insert(path);
+    }
+}
+
+/// Result rows of a query, up to its limit.
+pub(crate) struct FindResults {
+    rows: ResultRows,
+    remaining: Option<u64>,
+}
+
+impl FindResults {
+    /// Returns the next row.
+    pub(crate) fn next(&mut self) -> Result<Option<ResultRow>> {
+        if let Some(remaining) = &mut self.remaining {
+            let Some(rest) = remaining.checked_sub(1) else { return Ok(None) };
+            *remaining = rest;
+        }
+        self.rows.next()
+    }
+
+    /// Returns the continuation token if more rows follow. Reads one extra row to find out.
+    pub(crate) fn next_page_token(&mut self) -> Result<Option<String>> {
+        if self.remaining != Some(0) {
+            return Ok(None);
+        }
+        let token = self.rows.token()?;
+        // A row that cannot be read also counts as a further row.
+        Ok(token.filter(|_| !matches!(self.rows.next(), Ok(None))))
+    }
+}
+
+enum ResultRows {
+    Documents(Found<Document>),
+    Fields(Found<Value>),
+    Ids(Found<DocumentId>),
+}
+
+impl ResultRows {
+    fn next(&mut self) -> Result<Option<ResultRow>> {
+        Ok(match self {
+            ResultRows::Documents(found) => found.next().transpose()?.map(ResultRow::Document),
+            ResultRows::Fields(found) => {
+                found.next().transpose()?.map(|value| ResultRow::Object(object_or_empty(value)))
+            }
+            ResultRows::Ids(found) => {
+                found.next().transpose()?.map(|id| ResultRow::Object([("_id", id.as_str())].into_iter().collect()))
+            }
+        })
+    }
+
+    /// The continuation token of the last row returned.
+    fn token(&self) -> Result<Option<String>> {
+        Ok(match self {
+            ResultRows::Documents(found) => found.token()?,
+            ResultRows::Fields(found) => found.token()?,
+            ResultRows::Ids(found) => found.token()?,
+        })
+    }
+}
+
+/// One result row.
+pub(crate) enum ResultRow {
+    /// A stored document, whose JSON is written without decoding it.
+    Document(Document),
+    /// A projection of a document.
+    Object(Object),
+}
+
+impl Printable for ResultRow {
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            ResultRow::Document(document) => write_document(document, out),
+            ResultRow::Object(object) => object.write_json(out),
+        }
+    }
+
+    fn into_object(self) -> Result<Object> {
+        match self {
+            ResultRow::Document(document) => document_object(&document),
+            ResultRow::Object(object) => Ok(object),
+        }
+    }
+}
+
+fn object_or_empty(value: Value) -> Object {
+    match value {
+        Value::Object(object) => object,
+        _ => Object::new(),
+    }
+}
+
+/// Changes feed.
+impl Database {
+    /// Reads the changes feed.
+    pub(crate) fn changes(&self, feed: &ChangesRequest) -> Result<impl Iterator<Item = Result<ChangeRow>> + use<>> {
+        let mut changes = self.inner.changes(Sequence::new(feed.since))?.documents(feed.documents);
+        if !feed.ids.is_empty() {
+            changes = changes.ids(feed.ids.iter().cloned());
+        }
+        if let Some(selector) = &feed.selector {
+            changes = changes.selector(&Selector::parse(selector)?)?;
+        }
+        if let Some(limit) = feed.limit {
+            changes = changes.limit(usize::try_from(limit).unwrap_or(usize::MAX));
+        }
+        Ok(changes.run().map(|change| ChangeRow::from_change(change?)))
+    }
+
+    /// The newest sequence.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.inner.sequence().get()
+    }
+}
+
+/// A live query that closes the database between polls.
+pub(crate) struct LiveQuery {
+    selector: Value,
+    documents: bool,
+    /// State of the query after the last poll.
+    suspended: Option<stemmadb::SuspendedWatch>,
+}
+
+impl LiveQuery {
+    pub(crate) fn new(selector: Value, documents: bool) -> Self {
+        LiveQuery { selector, documents, suspended: None }
+    }
+
+    /// Calls `visit` with each new event: first one for each document in the initial result, later the changes to it.
+    pub(crate) fn poll(&mut self, db: &Database, mut visit: impl FnMut(Object) -> Result<()>) -> Result<()> {
+        let mut watch = match self.suspended.take() {
+            Some(suspended) => db.inner.resume(suspended)?,
+            None => db.inner.watch(Selector::parse(&self.selector)?)?,
+        };
+        while let Some(delta) = watch.next_within(Duration::ZERO)? {
+            for event in delta.events() {
+                visit(self.event_object(delta.sequence(), event?)?)?;
+            }
+        }
+        self.suspended = Some(watch.suspend()?);
+        Ok(())
+    }
+
+    fn event_object(&self, sequence: Sequence, event: stemmadb::DeltaEvent) -> Result<Object> {
+        let (name, document) = match &event {
+            stemmadb::DeltaEvent::Added(document) => ("added", Some(document)),
+            stemmadb::DeltaEvent::Changed(document) => ("changed", Some(document)),
+            stemmadb::DeltaEvent::Removed { .. } => ("removed", None),
+        };
+        let mut object = Object::with_capacity(5);
+        object.insert("seq", sequence.get());
+        object.insert("event", name);
+        object.insert("id", event.id().as_str());
+        if let Some(document) = document {
+            object.insert("rev", document.revision().to_string());
+            if self.documents {
+                object.insert("doc", document_object(document)?);
+            }
+        }
+        if matches!(event, stemmadb::DeltaEvent::Removed { deleted: true, .. }) {
+            object.insert("deleted", true);
+        }
+        Ok(object)
+    }
+}
+
+/// A row of the changes feed: a document's latest change.
+pub(crate) struct ChangeRow {
+    pub(crate) sequence: u64,
+    /// The row as printed.
+    pub(crate) object: Object,
+}
+
+impl ChangeRow {
+    fn from_change(change: stemmadb::Change) -> Result<Self> {
+        let sequence = change.sequence.get();
+        let mut object = Object::with_capacity(5);
+        object.insert("seq", sequence);
+        object.insert("id", change.id.as_str());
+        object.insert("rev", change.revision.to_string());
+        if change.deleted {
+            object.insert("deleted", true);
+        }
+        if let Some(document) = &change.document {
+            object.insert("doc", document_object(document)?);
+        }
+        Ok(ChangeRow { sequence, object })
+    }
+}
+
+/// Maintenance.
+impl Database {
+    /// Returns sizes, counts and settings.
+    pub(crate) fn info(&self) -> Result<Object> {
+        let info = self.inner.info()?;
+        let directory = self.inner.path().map(|path| path.display().to_string());
+        let fields: [(&str, Value); 13] = [
+            ("directory", directory.map_or(Value::Null, Value::from)),
+            ("document_count", info.document_count.into()),
+            ("deleted_count", info.deleted_count.into()),
+            ("sequence", info.sequence.get().into()),
+            ("durability", info.durability.to_string().into()),
+            ("log_bytes", info.log_bytes.into()),
+            ("log_live_bytes", info.live_bytes.into()),
+            ("tree_bytes", info.tree_bytes.into()),
+            ("memtable_bytes", info.memory_bytes.into()),
+            ("segment_count", info.segment_count.into()),
+            ("path_count", info.path_count.into()),
+            ("shape_count", info.shape_count.into()),
+            ("format_version", info.format_version.into()),
+        ];
+        Ok(fields.into_iter().collect())
+    }
+
+    /// Verifies the log, all index entries and all attachments.
+    pub(crate) fn check(&self, progress: &Progress) -> Result<CheckResult> {
+        let report = self
+            .inner
+            .maintenance()
+            .check_with_progress(|step| progress.set_position_and_length(step.done, step.total))?;
+        let fields: [(&str, Value); 6] = [
+            ("document_count", report.document_count.into()),
+            ("index_entry_count", report.term_count.into()),
+            ("log_record_count", report.record_count.into()),
+            ("change_count", report.event_count.into()),
+            ("attachment_count", report.file_count.into()),
+            ("errors", report.damages.iter().map(|damage| damage.what.as_str()).collect::<Vec<_>>().into()),
+        ];
+        let rebuild_helps = report.damages.iter().all(|damage| damage.rebuild_helps);
+        let errors = report.damages.into_iter().map(|damage| damage.what).collect();
+        Ok(CheckResult { report: fields.into_iter().collect(), errors, rebuild_helps })
+    }
+
+    /// Compacts the log; returns the number of bytes freed.
+    pub(crate) fn compact(&self, progress: &Progress) -> Result<u64> {
+        Ok(self
+            .inner
+            .maintenance()
+            .compact_with_progress(|step| progress.set_position_and_length(step.done, step.total))?)
+    }
+
+    /// Lists the field paths, each with the number of documents that have it, the count per value type, and the number
+    /// of distinct scalars.
+    pub(crate) fn paths(&self) -> Result<impl Iterator<Item = Object> + use<>> {
+        let paths = self.inner.indexes().paths()?;
+        Ok(paths.into_iter().map(|info| {
+            let mut object = Object::with_capacity(4);
+            object.insert("path", info.path);
+            object.insert("documents", info.document_count);
+            let kinds = info.kinds.into_iter().map(|(kind, count)| (kind.to_string(), Value::from(count)));
+            object.insert("kinds", Value::Object(kinds.collect()));
+            object.insert("values", info.value_count);
+            object
+        }))
+    }
+}
+
+/// Result of [`Database::check`].
+pub(crate) struct CheckResult {
+    /// The report as printed.
+    pub(crate) report: Object,
+    /// Descriptions of what is damaged.
+    pub(crate) errors: Vec<String>,
+    /// Whether a rebuild repairs all of them.
+    pub(crate) rebuild_helps: bool,
+}

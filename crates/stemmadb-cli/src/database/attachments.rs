@@ -1,0 +1,87 @@
+//! Attachments: list, read, attach and detach.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use stemmadb::{BlobReader, Object};
+
+use super::{Database, document_not_found};
+use crate::arguments::ByteRange;
+use crate::failure::{Exit, Failure, Result};
+
+/// Reads an attachment, or a byte range of it.
+pub(crate) struct AttachmentReader {
+    reader: std::io::Take<BlobReader>,
+}
+
+impl AttachmentReader {
+    /// The number of bytes left to read.
+    pub(crate) fn byte_count(&self) -> u64 {
+        self.reader.limit()
+    }
+
+    /// Reads into `buffer`; returns the number of bytes read, 0 at the end.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        self.reader.read(buffer).map_err(|error| stemmadb::Error::from(error).into())
+    }
+}
+
+impl Database {
+    /// Lists the attachments of a document, one row each.
+    pub(crate) fn files(&self, id: &str) -> Result<Vec<Object>> {
+        let document = self.inner.get(id)?.ok_or_else(|| document_not_found(id))?;
+        let row = |file: stemmadb::Attachment| {
+            let mut row = Object::new();
+            row.insert("name", file.name);
+            row.insert("content_type", file.content_type);
+            row.insert("length", file.length);
+            row.insert("digest", file.digest.to_string());
+            row
+        };
+        Ok(document.attachments()?.into_iter().map(row).collect())
+    }
+
+    /// Attaches a file to a document; returns the document's new revision.
+    pub(crate) fn attach(
+        &self,
+        id: &str,
+        revision: Option<&str>,
+        name: &str,
+        content_type: &str,
+        content: impl Read,
+    ) -> Result<String> {
+        let revision = self.revision_or_current(id, revision)?;
+        Ok(self.inner.files().attach(id, &revision, name, content_type, content)?.to_string())
+    }
+
+    /// Removes an attachment from a document; returns the document's new revision.
+    pub(crate) fn detach(&self, id: &str, revision: Option<&str>, name: &str) -> Result<String> {
+        let revision = self.revision_or_current(id, revision)?;
+        Ok(self.inner.files().detach(id, &revision, name)?.to_string())
+    }
+
+    /// Opens an attachment, or a byte range of it.
+    pub(crate) fn fetch(&self, id: &str, name: &str, range: Option<ByteRange>) -> Result<AttachmentReader> {
+        let snapshot = self.inner.snapshot()?;
+        let document = snapshot.get(id)?.ok_or_else(|| document_not_found(id))?;
+        let file = snapshot.open_attachment(&document, name)?.ok_or_else(|| {
+            Failure::not_found(format!("document {id:?} has no file {name:?}")).with_hint("`stemma files` lists them")
+        })?;
+        read_range(file, range)
+    }
+}
+
+fn read_range(mut reader: BlobReader, range: Option<ByteRange>) -> Result<AttachmentReader> {
+    let length = reader.length();
+    let (from, end) = match range {
+        None => (0, length),
+        Some(ByteRange::Suffix(count)) => (length.saturating_sub(count), length),
+        Some(ByteRange::FromTo(from, _)) if from > 0 && from >= length => {
+            return Err(Failure::new(Exit::Usage, format!("the file has {length} bytes")));
+        }
+        Some(ByteRange::FromTo(from, to)) => (from, to.map_or(length, |last| last.saturating_add(1).min(length))),
+    };
+    if from > 0 {
+        reader.seek(SeekFrom::Start(from)).map_err(stemmadb::Error::from)?;
+    }
+    Ok(AttachmentReader { reader: reader.take(end - from) })
+}
