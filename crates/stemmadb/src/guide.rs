@@ -1,5 +1,8 @@
 //! Doctests of the samples in docs/guide.
 
+#[doc = include_str!("../../../docs/tutorial.md")]
+struct Tutorial;
+
 #[doc = include_str!("../../../docs/guide/documents.md")]
 struct Documents;
 
@@ -24,8 +27,8 @@ struct Durability;
 #[doc = include_str!("../../../docs/guide/operating.md")]
 struct Operating;
 
-#[doc = include_str!("../../../docs/guide/expiry.md")]
-struct Expiry;
+#[doc = include_str!("../../../docs/guide/expiration.md")]
+struct Expiration;
 
 #[doc = include_str!("../../../docs/guide/schemas.md")]
 struct Schemas;
@@ -41,6 +44,9 @@ struct Views;
 
 #[doc = include_str!("../../../docs/guide/files.md")]
 struct Files;
+
+#[doc = include_str!("../../../docs/guide/replication.md")]
+struct Replication;
 
 #[doc = include_str!("../../../docs/guide/mirror.md")]
 struct Mirror;

@@ -48,3 +48,8 @@ fn todo() {
 fn time_series() {
     check_output("time_series");
 }
+
+#[test]
+fn graph() {
+    check_output("graph");
+}

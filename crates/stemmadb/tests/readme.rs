@@ -1,6 +1,7 @@
 //! The README's program equals `examples/first.rs` and prints what the README shows. `STEMMA_BLESS=1` updates both in
 //! the README.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -42,5 +43,47 @@ fn readme_program_runs_and_prints_the_shown_output() {
     } else {
         assert_eq!(shown_source, source, "STEMMA_BLESS=1 copies examples/first.rs into the README");
         assert_eq!(shown_output, printed, "STEMMA_BLESS=1 copies what it prints into the README");
+    }
+}
+
+#[test]
+fn readme_has_at_most_700_words() {
+    let text = std::fs::read_to_string(manifest().join("../../README.md")).unwrap();
+    let word_count = text.split_whitespace().count();
+    assert!(word_count <= 700, "the README has {word_count} words");
+}
+
+#[test]
+fn documentation_index_reaches_every_page() {
+    let docs = manifest().join("../../docs").canonicalize().unwrap();
+    let mut reached = BTreeSet::new();
+    let mut unread = vec![docs.join("README.md")];
+    while let Some(page) = unread.pop() {
+        if page.starts_with(&docs) && page.extension() == Some("md".as_ref()) && reached.insert(page.clone()) {
+            let text = std::fs::read_to_string(&page).unwrap();
+            let directory = page.parent().unwrap();
+            unread.extend(local_links(&text).filter_map(|link| directory.join(link).canonicalize().ok()));
+        }
+    }
+    let mut pages = BTreeSet::new();
+    pages_below(&docs, &mut pages);
+    let unreachable: Vec<_> = pages.difference(&reached).collect();
+    assert!(unreachable.is_empty(), "docs/README.md leads to none of {unreachable:#?}");
+}
+
+/// The targets of links to files, without fragments.
+fn local_links(page: &str) -> impl Iterator<Item = &str> {
+    let targets = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    targets.filter(|target| !target.is_empty() && !target.contains("://"))
+}
+
+fn pages_below(directory: &Path, pages: &mut BTreeSet<PathBuf>) {
+    for entry in directory.read_dir().unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            pages_below(&path, pages);
+        } else if path.extension() == Some("md".as_ref()) {
+            pages.insert(path);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the commands in the guide's HTTP page and compares their output.
+//! Runs the `curl` commands of the HTTP guide and the tutorial and compares their output.
 
 use crate::client::{Response, TestServer};
 
@@ -41,9 +41,19 @@ fn matches_pattern(expected: &str, reported: &str) -> bool {
 
 #[test]
 fn guide_commands_return_documented_responses() {
+    check_page(include_str!("../../../../docs/guide/http.md"), 13);
+}
+
+#[test]
+fn tutorial_commands_return_documented_responses() {
+    check_page(include_str!("../../../../docs/tutorial.md"), 5);
+}
+
+/// Runs all commands of the page, at least `count_min`, against one server.
+fn check_page(page: &str, count_min: usize) {
     let server = TestServer::new();
-    let commands = commands(include_str!("../../../../docs/guide/http.md"));
-    assert!(commands.len() > 12);
+    let commands = commands(page);
+    assert!(commands.len() >= count_min);
     let mut handle = String::new();
     for (command, expected) in commands {
         let answer = run(&server, &command.replace("$handle", &handle));
