@@ -1,4 +1,4 @@
-//! How many connections are there, of all and of one address?
+//! Counts of connections, in all and by client address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::auth::site;
+use crate::http::client_network;
 
 /// Connections by the address they come from.
 #[derive(Default)]
@@ -20,21 +21,21 @@ pub(crate) struct Connections {
 /// One connection, for as long as it lasts.
 pub(crate) struct Connected {
     connections: Arc<Connections>,
-    site: IpAddr,
+    network: IpAddr,
 }
 
 impl Connections {
     /// Counts a connection; none if its address has so many already.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, count_max: usize) -> Option<Connected> {
-        let site = site(address);
+        let network = client_network(address);
         let mut counts = self.counts.lock();
-        let count = counts.entry(site).or_insert(0);
+        let count = counts.entry(network).or_insert(0);
         if *count >= count_max {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         *count += 1;
-        Some(Connected { connections: self.clone(), site })
+        Some(Connected { connections: self.clone(), network })
     }
 
     /// How many were refused.
@@ -48,13 +49,19 @@ impl Connections {
     }
 }
 
+/// What a connection occupies until it is over. A WebSocket that the connection becomes keeps it.
+pub(crate) struct ConnectionSlot {
+    pub(crate) _permit: OwnedSemaphorePermit,
+    pub(crate) _counted: Connected,
+}
+
 impl Drop for Connected {
     fn drop(&mut self) {
         let mut counts = self.connections.counts.lock();
-        if let Some(count) = counts.get_mut(&self.site) {
+        if let Some(count) = counts.get_mut(&self.network) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&self.site);
+                counts.remove(&self.network);
             }
         }
     }

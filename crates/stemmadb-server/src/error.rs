@@ -23,7 +23,7 @@ pub struct Failure {
 
 /// The body of a refusal.
 #[derive(Serialize)]
-pub(crate) struct Told<'a> {
+pub(crate) struct ErrorBody<'a> {
     pub(crate) error: &'a str,
     pub(crate) reason: &'a str,
 }
@@ -132,8 +132,8 @@ impl Failure {
         self.header.as_ref()
     }
 
-    pub(crate) fn told(&self) -> Told<'_> {
-        Told { error: &self.error, reason: &self.reason }
+    pub(crate) fn body(&self) -> ErrorBody<'_> {
+        ErrorBody { error: &self.error, reason: &self.reason }
     }
 }
 

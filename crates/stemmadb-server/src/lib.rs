@@ -16,6 +16,8 @@
 //! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
 //! the blocking pool ([`http::blocking`]), or here while the thread's other work goes elsewhere ([`http::reading`]).
 
+mod accounts;
+mod app;
 mod auth;
 mod changes;
 mod config;
@@ -39,6 +41,7 @@ mod server;
 pub mod settings;
 mod tls;
 mod watch;
+mod writes;
 
 pub use auth::Access;
 pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lockout, Replicator, Tls};

@@ -15,26 +15,24 @@ use hyper::{Method, Request};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
-use crate::auth::{
-    Access, Administrators, Auth, Identity, PREFLIGHT, Peer, Tokens, User, check_host, check_origin, cors_headers,
-    is_of_script, permit,
-};
+use crate::accounts::{Administrators, Authenticator, Identity, Tokens, authorize};
+use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, State, UPLOADS_MAX};
+use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_of_script};
 use crate::config::Config;
-use crate::connections::Connected;
+use crate::connections::ConnectionSlot;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
-use crate::handlers::dashboard::Dashboard;
-use crate::http::{Answer, Call, Query, Room, Served, State, UPLOADS_MAX, Watch, Watched, blocking, segments};
-use crate::replicator::{Jobs, Reach, follow};
-use crate::routes::{Found, find};
+use crate::http::{Answer, MemoryBudget, PeerAddress, Query, blocking, segments};
+use crate::replicator::{JobContext, Jobs, OutboundClient, follow};
+use crate::routes::{RouteMatch, find, openapi};
 use crate::script::{Launch, Scripts};
-use crate::settings::Live;
+use crate::settings::RuntimeSettings;
 
 /// A server that listens. Dropped, it stops without ceremony; [`Server::stop`] ends it in good order.
 pub struct Server {
@@ -68,14 +66,14 @@ impl Server {
             )));
         }
         let opened = config.clone();
-        let (directory, live, auth, generated_password) = blocking(move || {
+        let (directory, settings, authenticator, generated_password) = blocking(move || {
             let directory = Arc::new(Directory::open(&opened)?);
-            let live = Arc::new(Live::load(&opened, &directory)?);
-            let (auth, generated_password) = identify(&live, &directory)?;
-            Ok((directory, live, auth, generated_password))
+            let settings = Arc::new(RuntimeSettings::load(&opened, &*directory)?);
+            let (authenticator, generated_password) = load_accounts(&settings, &directory)?;
+            Ok((directory, settings, authenticator, generated_password))
         })
         .await?;
-        let reach = Reach::new(&config.replicator)?;
+        let outbound = OutboundClient::new(&config.replicator)?;
         let dashboard = Dashboard::open(config.dashboard.as_deref())?;
         let tls = config.tls.as_ref().map(crate::tls::acceptor).transpose()?;
         let listener = TcpListener::bind(config.address)
@@ -88,26 +86,37 @@ impl Server {
         };
         let scripts = Arc::new(Scripts::new(launch, config.script_bounds));
         let (stopping, stopped) = watch::channel(false);
-        let room = Room::new(config.limits.bodies_bytes, config.limits.stall_timeout);
+        let memory = MemoryBudget::new(config.limits.bodies_bytes, config.limits.stall_timeout);
+        let jobs = Arc::new(Jobs::new(JobContext {
+            directory: directory.clone(),
+            scripts: scripts.clone(),
+            outbound,
+            memory: memory.clone(),
+            body_bytes_max: config.limits.body_bytes,
+            durability: config.durability,
+            retry_wait: config.replicator.retry_wait,
+            retry_wait_max: config.replicator.retry_wait_max,
+            stopping: stopped.clone(),
+        }));
         let state = State {
             config: Config { address, ..config },
-            live,
+            settings,
             metrics: Arc::default(),
             directory,
-            auth,
+            authenticator: Arc::new(authenticator),
             scripts,
-            jobs: Jobs::default(),
-            reach,
+            jobs,
             connections: Arc::default(),
             dashboard,
             started: Instant::now(),
-            room,
+            memory,
             uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
             watches: Arc::new(Semaphore::new(crate::watch::WATCHES_MAX)),
             stopping: stopped.clone(),
+            openapi,
         };
         let state = Arc::new(state);
-        tokio::spawn(follow(state.clone()));
+        tokio::spawn(follow(state.jobs.clone()));
         tokio::spawn(keep_a_thread(stopped.clone()));
         let accepting = tokio::spawn(accept(listener, tls, state.clone(), stopped));
         Ok(Server { state, address, generated_password, stopping, accepting })
@@ -136,13 +145,14 @@ impl Server {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let room = Arc::new(Semaphore::new(1)).try_acquire_owned();
-        let address = self.state.connections.admit(peer.ip(), usize::MAX);
-        let place = room.ok().zip(address).map(|(room, address)| Place { _room: room, _address: address });
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned();
+        let counted = self.state.connections.admit(peer.ip(), usize::MAX);
+        let slot =
+            permit.ok().zip(counted).map(|(permit, counted)| ConnectionSlot { _permit: permit, _counted: counted });
         let (state, stopped) = (self.state.clone(), self.stopping.subscribe());
         async move {
-            if let Some(place) = place {
-                attend(connection(stream, peer, Arc::new(place), &state), stopped).await;
+            if let Some(slot) = slot {
+                attend(connection(stream, peer, Arc::new(slot), &state), stopped).await;
             }
         }
     }
@@ -158,16 +168,18 @@ impl Server {
             Ok(())
         });
         closed.await.ok();
-        // What still runs lets go soon; until then the directory is not another server's to open.
+        // Until everything that still runs has let go of the directory, another server can't open it.
         let deadline = Instant::now() + self.state.config.limits.grace;
-        while Arc::strong_count(&self.state) > 1 && Instant::now() < deadline {
+        let directory = Arc::downgrade(&self.state.directory);
+        drop(self.state);
+        while directory.strong_count() > 0 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 }
 
 /// What tells who is who: administrators, tokens, and the secret of cookies. The password that was made up, if there was none.
-fn identify(live: &Arc<Live>, directory: &Directory) -> Result<(Auth, Option<String>)> {
+fn load_accounts(settings: &Arc<RuntimeSettings>, directory: &Directory) -> Result<(Authenticator, Option<String>)> {
     let (kept, _) = directory.kept("secret", || {
         let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         Ok(serde_json::json!({ "secret": secret }))
@@ -176,8 +188,8 @@ fn identify(live: &Arc<Live>, directory: &Directory) -> Result<(Auth, Option<Str
     if secret.len() < 64 {
         return Err(Failure::internal("the server's secret in the catalogue is damaged"));
     }
-    let (administrators, generated) = Administrators::load(&live.config(), directory)?;
-    Ok((Auth::new(live.clone(), administrators, Tokens::load(directory)?, secret)?, generated))
+    let (administrators, generated) = Administrators::load(&settings.config(), directory)?;
+    Ok((Authenticator::new(settings.clone(), administrators, Tokens::load(directory)?, secret)?, generated))
 }
 
 async fn accept(
@@ -186,17 +198,17 @@ async fn accept(
     state: Arc<State>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let place_count = state.config.limits.connection_count;
-    let room = Arc::new(Semaphore::new(place_count));
+    let slot_count = state.config.limits.connection_count;
+    let slots = Arc::new(Semaphore::new(slot_count));
     loop {
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
             accepted = async {
-                let place = room.clone().acquire_owned().await;
-                (place, listener.accept().await)
+                let permit = slots.clone().acquire_owned().await;
+                (permit, listener.accept().await)
             } => accepted,
         };
-        let (Ok(place), accepted) = accepted else { break };
+        let (Ok(permit), accepted) = accepted else { break };
         let Ok((stream, peer)) = accepted else {
             // Out of descriptors, mostly: those who are served give some back.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -205,37 +217,31 @@ async fn accept(
         let count_max = state.config.limits.connection_count_per_address;
         let Some(connected) = state.connections.admit(peer.ip(), count_max) else { continue };
         stream.set_nodelay(true).ok();
-        let place = Arc::new(Place { _room: place, _address: connected });
+        let slot = Arc::new(ConnectionSlot { _permit: permit, _counted: connected });
         let (stopped, state, tls) = (stopped.clone(), state.clone(), tls.clone());
         tokio::spawn(async move {
             match tls {
-                None => attend(connection(stream, peer, place, &state), stopped).await,
+                None => attend(connection(stream, peer, slot, &state), stopped).await,
                 Some(tls) => {
                     let shaken = timeout(state.config.limits.handshake_timeout, tls.accept(stream)).await;
                     if let Ok(Ok(stream)) = shaken {
-                        attend(connection(stream, peer, place, &state), stopped).await;
+                        attend(connection(stream, peer, slot, &state), stopped).await;
                     }
                 }
             }
         });
     }
     drop(listener);
-    // Once every place is free again, everybody is gone.
-    let all = u32::try_from(place_count).unwrap_or(u32::MAX);
-    timeout(state.config.limits.grace, room.acquire_many(all)).await.ok();
-}
-
-/// What a connection takes up, until it is over; what becomes of it, a WebSocket, holds it on.
-pub(crate) struct Place {
-    _room: OwnedSemaphorePermit,
-    _address: Connected,
+    // Once every slot is free again, all connections are closed.
+    let all = u32::try_from(slot_count).unwrap_or(u32::MAX);
+    timeout(state.config.limits.grace, slots.acquire_many(all)).await.ok();
 }
 
 /// Serves a connection to its end; from when the server stops, to the end of the request that it is at.
 async fn attend<S, V>(connection: http1::UpgradeableConnection<S, V>, mut stopped: watch::Receiver<bool>)
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-    V: hyper::service::HttpService<Incoming, ResBody = Watched, Error = std::convert::Infallible>,
+    V: hyper::service::HttpService<Incoming, ResBody = RecordedBody, Error = std::convert::Infallible>,
 {
     let mut connection = std::pin::pin!(connection);
     // A connection that breaks is the client's affair.
@@ -253,13 +259,13 @@ type Io<S> = TokioIo<Pin<Box<TimeoutStream<S>>>>;
 fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: SocketAddr,
-    place: Arc<Place>,
+    slot: Arc<ConnectionSlot>,
     state: &Arc<State>,
 ) -> http1::UpgradeableConnection<
     Io<S>,
     impl hyper::service::Service<
         Request<Incoming>,
-        Response = hyper::Response<Watched>,
+        Response = hyper::Response<RecordedBody>,
         Error = std::convert::Infallible,
         Future: Send,
     > + use<S>,
@@ -276,34 +282,37 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .serve_connection(
             TokioIo::new(Box::pin(stream)),
             service_fn(move |mut request| {
-                request.extensions_mut().insert(Peer(peer));
-                request.extensions_mut().insert(place.clone());
+                request.extensions_mut().insert(PeerAddress(peer));
+                request.extensions_mut().insert(slot.clone());
                 serve(state.clone(), request)
             }),
         )
         .with_upgrades()
 }
 
-async fn serve(state: Arc<State>, request: Request<Incoming>) -> Served {
-    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
-    let mut watch = Watch::begin(state.metrics.clone(), request.method().clone(), peer);
+async fn serve(
+    state: Arc<State>,
+    request: Request<Incoming>,
+) -> Result<hyper::Response<RecordedBody>, std::convert::Infallible> {
+    let peer = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
+    let mut record = RequestRecord::begin(state.metrics.clone(), request.method().clone(), peer);
     let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).map(str::to_owned);
-    let for_pages = cors_headers(&state.live.config(), origin.as_deref());
+    let for_pages = cors_headers(&state.settings.config(), origin.as_deref());
     let can_be_challenged = !is_of_script(request.headers());
-    let patience = state.config.limits.stall_timeout;
-    let answer = caught(answer(state, request, &mut watch)).await.unwrap_or_else(|failure| {
-        watch.refused(&failure);
+    let stall_timeout = state.config.limits.stall_timeout;
+    let answer = caught(answer(state, request, &mut record)).await.unwrap_or_else(|failure| {
+        record.refused(&failure);
         let challenges = can_be_challenged && failure.status() == hyper::StatusCode::UNAUTHORIZED;
         let answer = Answer::from(failure);
         if challenges { answer.with(WWW_AUTHENTICATE, "Basic realm=\"server\"") } else { answer }
     });
     let mut answer = answer
         .with(SERVER, concat!("Stemma/", env!("CARGO_PKG_VERSION")))
-        .with(HeaderName::from_static("x-couch-request-id"), &watch.id);
+        .with(HeaderName::from_static("x-couch-request-id"), &record.id);
     for (name, value) in for_pages {
         answer = answer.with(HeaderName::from_static(name), &value);
     }
-    Ok(watch.answered(answer, patience))
+    Ok(record.answered(answer, stall_timeout))
 }
 
 /// What a handler answers, also one that panics: with no answer at all, nobody would know why the connection is gone. Its locks are let go.
@@ -313,8 +322,8 @@ async fn caught<T>(answering: impl Future<Output = Result<T>>) -> Result<T> {
         .unwrap_or_else(|_| Err(Failure::internal("a handler panicked: what the server says on stderr tells where")))
 }
 
-async fn answer(state: Arc<State>, request: Request<Incoming>, watch: &mut Watch) -> Result<Answer> {
-    let config = state.live.config();
+async fn answer(state: Arc<State>, request: Request<Incoming>, record: &mut RequestRecord) -> Result<Answer> {
+    let config = state.settings.config();
     let (parts, body) = request.into_parts();
     check_host(&config, &parts)?;
     if let Some(answer) = preflight(&config, &parts) {
@@ -322,27 +331,28 @@ async fn answer(state: Arc<State>, request: Request<Incoming>, watch: &mut Watch
     }
     let path = segments(parts.uri.path())?;
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-    let (route, parameters) = match find(&parts.method, &path) {
-        Found::Route(route, parameters) => (route, parameters),
+    let (endpoint, parameters) = match find(&parts.method, &path) {
+        RouteMatch::Route(endpoint, parameters) => (endpoint, parameters),
         found => {
             // What there is, is told to those who are who they say.
-            let Identity { user, .. } = state.auth.authenticate(&state.directory, &parts).await?;
-            watch.user = user.name.clone();
+            let Identity { user, .. } = state.authenticator.authenticate(&state.directory, &parts).await?;
+            record.user = user.name.clone();
             require_user(&config, &user, "")?;
             return Err(match found {
-                Found::Methods(methods) => Failure::method_not_allowed(&methods),
+                RouteMatch::Methods(methods) => Failure::method_not_allowed(&methods),
                 _ => Failure::missing(),
             });
         }
     };
-    watch.route = route.path;
+    let route = &endpoint.route;
+    record.route = route.path;
     // Whoever logs in, or out, may still have a session of somebody.
     let identity = match (route.path, &parts.method) {
         ("/_session", &Method::POST | &Method::DELETE) => Identity::nobody(),
-        _ => state.auth.authenticate(&state.directory, &parts).await?,
+        _ => state.authenticator.authenticate(&state.directory, &parts).await?,
     };
     let Identity { user, claim, scope, cookie } = identity;
-    watch.user = user.name.clone();
+    record.user = user.name.clone();
     require_user(&config, &user, route.path)?;
     // Browsers send cookies by themselves, and passwords that were typed into their own question too.
     if matches!(user.how, Some("cookie" | "default")) || route.path == "/_session" {
@@ -351,11 +361,21 @@ async fn answer(state: Arc<State>, request: Request<Incoming>, watch: &mut Watch
     if let Some(scope) = scope {
         scope.allow(&parts.method, route.path, parameters.get("db"), route.access == Access::Anonymous)?;
     }
-    permit(&state.directory, route, &parameters, &user).await?;
-    let share = state.room.share();
-    watch.share = Some(share.clone());
-    let call = Call { state, parts, route, parameters, query, user, claim, body: Some(body), share: share.clone() };
-    let answer = share.during((route.handler)(call)).await?;
+    authorize(&state.directory, route, &parameters, &user).await?;
+    let reservation = state.memory.reservation();
+    record.reservation = Some(reservation.clone());
+    let call = Call {
+        state,
+        parts,
+        route,
+        parameters,
+        query,
+        user,
+        claim,
+        body: Some(body),
+        reservation: reservation.clone(),
+    };
+    let answer = reservation.scope((endpoint.handler)(call)).await?;
     Ok(match cookie {
         Some(cookie) => answer.with(SET_COOKIE, &cookie),
         None => answer,

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stemmadb::Durability;
-use stemmadb_server::settings::{FILE, Gathered, Kind, Sources, Wrong, guide, settings};
+use stemmadb_server::settings::{FILE, Kind, LoadedSettings, SettingsError, Sources, guide, settings};
 use stemmadb_server::{Config, JwtAlgorithm};
 
 /// A configuration without its sources.
-fn format_without_sources(gathered: Gathered) -> String {
+fn format_without_sources(gathered: LoadedSettings) -> String {
     format!("{:?}", Config { given: Default::default(), ..gathered.config })
 }
 
@@ -26,7 +26,7 @@ impl SettingsDirectory {
         self.0.path().join(name)
     }
 
-    fn gather(&self, flags: &[(&str, &str)], environment: &[(&str, &str)]) -> Result<Gathered, Wrong> {
+    fn gather(&self, flags: &[(&str, &str)], environment: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {
         let owned = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect::<Vec<_>>()
         };
@@ -60,7 +60,7 @@ fn flags_override_variables_override_file() {
     assert_eq!((config.cache_bytes, config.session_timeout), (2 << 20, Duration::from_secs(60)));
     assert_eq!(config.limits.body_bytes, stemmadb_server::Limits::default().body_bytes);
     let message: Vec<_> =
-        gathered.told().lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        gathered.to_toml().lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let message = message.join("\n");
     for line in [
         "durability = \"interval:100ms\" # from --durability",
@@ -134,7 +134,7 @@ fn printed_settings_round_trip() {
     let directory =
         SettingsDirectory::new("hosts = [\"db.example\"]\n[limits]\nbody_bytes = \"1MiB\"\nconnection_count = 10\n");
     let gathered = directory.gather(&[("cors.origins", "https://a.example,https://b.example")], &[]).unwrap();
-    let again = SettingsDirectory::new(&gathered.told());
+    let again = SettingsDirectory::new(&gathered.to_toml());
     assert_eq!(
         format_without_sources(again.gather(&[], &[]).unwrap()),
         format_without_sources(gathered)
@@ -145,13 +145,15 @@ fn printed_settings_round_trip() {
 #[test]
 fn password_comes_from_file_or_variable_and_is_never_printed() {
     let directory = SettingsDirectory::new("[admin]\nname = \"ada\"\npassword = \"in the file\"\n");
-    let password = |gathered: &Gathered| gathered.config.administrator.as_ref().unwrap().password.clone();
+    let password = |gathered: &LoadedSettings| gathered.config.administrator.as_ref().unwrap().password.clone();
     let gathered = directory.gather(&[], &[]).unwrap();
     assert_eq!(
         (password(&gathered).as_str(), gathered.config.administrator.as_ref().unwrap().name.as_str()),
         ("in the file", "ada")
     );
-    assert!(!gathered.told().contains("in the file") && gathered.told().contains("# password is set, and not shown"));
+    assert!(
+        !gathered.to_toml().contains("in the file") && gathered.to_toml().contains("# password is set, and not shown")
+    );
     assert!(!format!("{gathered:?}").contains("password: \"in the file\""), "{:?}", gathered.config);
     std::fs::write(directory.path("password"), "of its own\r\n").unwrap();
     let file = directory.path("password").display().to_string();

@@ -1,6 +1,8 @@
-//! Keeps the house in order: module headers, the modules' edges as ARCHITECTURE.md has them, file lengths, nothing of one machine.
+//! Repository checks: module headers, the edges between modules as ARCHITECTURE.md lists them, file lengths, no paths of one machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[path = "tidy/edges.rs"]
+mod edges;
+
 use std::path::{Path, PathBuf};
 
 /// A file of code longer than this wants to be two.
@@ -50,123 +52,62 @@ fn no_file_is_too_long() {
     assert!(long.is_empty(), "more than {FILE_LINES_MAX} lines: {long:#?}");
 }
 
-/// Modules of the library that have no row in ARCHITECTURE.md: what every module may use, and what only tests do.
-const WITHOUT_ROW: [&str; 6] = ["error", "sync", "varint", "testing", "format", "guide"];
-
-/// The table `| module | uses |` of ARCHITECTURE.md, in its order.
-fn allowed_edges() -> Vec<(String, BTreeSet<String>)> {
-    let text = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
-    let table = text.lines().skip_while(|line| *line != "| module | uses |");
-    let rows = table.skip(2).take_while(|line| line.starts_with('|'));
-    rows.map(|row| {
-        let mut cells = row.trim_matches('|').split('|').map(str::trim);
-        let module = cells.next().unwrap().to_owned();
-        let uses = cells.next().unwrap_or("").split(',').map(|name| name.trim().to_owned());
-        (module, uses.filter(|name| !name.is_empty()).collect())
-    })
-    .collect()
-}
-
-/// Whether `path` is `module` or within it.
-fn is_within(path: &str, module: &str) -> bool {
-    path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-}
-
-/// The row with the longest name that `path` is within.
-fn row_of<'r>(rows: &'r [(String, BTreeSet<String>)], path: &str) -> Option<&'r (String, BTreeSet<String>)> {
-    rows.iter().filter(|(module, _)| is_within(path, module)).max_by_key(|(module, _)| module.len())
-}
-
-/// Which module each name comes from that `lib.rs` exports.
-fn exports() -> BTreeMap<String, String> {
-    let text = std::fs::read_to_string(workspace().join("crates/stemmadb/src/lib.rs")).unwrap();
-    let mut exports = BTreeMap::new();
-    for statement in text.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next()) {
-        let (module, names) = statement.split_once("::").unwrap();
-        let names = names.trim_matches(['{', '}']).split(',').map(|name| name.split(" as ").last().unwrap().trim());
-        exports.extend(names.filter(|name| !name.is_empty()).map(|name| (name.to_owned(), module.to_owned())));
-    }
-    assert!(exports.len() > 50, "the exports of lib.rs were not found");
-    exports
-}
-
-/// The module that a file below `src` is, as `query::plan`.
-fn module_of(inside: &Path) -> String {
-    let path = inside.with_extension("");
-    let names: Vec<_> = path.iter().map(|name| name.to_str().unwrap()).filter(|name| *name != "mod").collect();
-    names.join("::")
-}
-
-/// The paths within the crate that `code` of `module` names, from the crate's root.
-fn paths_in(code: &str, module: &str) -> BTreeSet<String> {
-    let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
-    let mut paths = BTreeSet::new();
-    let is_name = |next: char| next.is_alphanumeric() || next == '_' || next == ':';
-    for (at, root) in code.match_indices("crate::").chain(code.match_indices("super::")) {
-        let before = &code[..at];
-        if before.ends_with(is_name) || before.ends_with("pub(in ") {
-            continue;
-        }
-        let mut base: Vec<&str> = if root == "crate::" { Vec::new() } else { module.split("::").collect() };
-        let mut rest = code[at..].strip_prefix("crate::").unwrap_or(&code[at..]);
-        while let Some(inner) = rest.strip_prefix("super::") {
-            base.pop();
-            rest = inner;
-        }
-        let base: String = base.iter().map(|name| format!("{name}::")).collect();
-        match rest.strip_prefix('{') {
-            Some(group) => {
-                let group = group.split('}').next().unwrap();
-                paths.extend(group.split(',').map(|name| format!("{base}{}", name.trim())));
-            }
-            None => {
-                let end = rest.find(|next| !is_name(next)).unwrap_or(rest.len());
-                paths.insert(format!("{base}{}", rest[..end].trim_end_matches(':')));
-            }
-        }
-    }
-    paths
-}
+/// A crate, the header of its table of modules in ARCHITECTURE.md, and its modules that have no row: what every module may use, and what only
+/// tests and documentation do.
+const MODULE_TABLES: [(&str, &str, &[&str]); 3] = [
+    ("stemmadb", "| module | uses |", &["error", "sync", "varint", "testing", "format", "guide"]),
+    ("stemmadb-server", "| server module | uses |", &[]),
+    ("stemmadb-cli", "| cli module | uses |", &[]),
+];
 
 #[test]
 fn modules_use_only_what_the_architecture_allows() {
-    let (rows, exports) = (allowed_edges(), exports());
-    assert!(rows.len() >= 20, "the table of modules was not found in ARCHITECTURE.md");
-    let root = workspace().join("crates/stemmadb/src");
+    let architecture = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
     let mut wrong = Vec::new();
-    for (path, text) in sources() {
-        let Ok(inside) = path.strip_prefix(&root) else { continue };
-        let module = module_of(inside);
-        let Some((row, uses)) = row_of(&rows, &module).filter(|_| !is_test(inside)) else { continue };
-        // Unit tests at the end of a file may use anything.
-        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-        for used in paths_in(code, &module) {
-            let used = exports.get(&used).unwrap_or(&used);
-            let Some((other, _)) = row_of(&rows, used) else { continue };
-            if !is_within(other, row) && !uses.contains(other) {
-                wrong.push(format!("{}: {row} uses {used}", inside.display()));
-            }
-        }
+    for (member, header, without_row) in MODULE_TABLES {
+        let rows = edges::table(&architecture, header);
+        let used = edges::used(&workspace().join("crates").join(member).join("src"), &rows, without_row);
+        assert!(used.len() > 5, "the modules of {member} were not found");
+        wrong.extend(edges::differences(&rows, &used).into_iter().map(|wrong| format!("{member}: {wrong}")));
     }
-    assert!(wrong.is_empty(), "edges that ARCHITECTURE.md does not have: {wrong:#?}");
+    assert!(wrong.is_empty(), "module edges and ARCHITECTURE.md disagree: {wrong:#?}");
 }
 
-/// Each module uses only those above it, so there is no cycle; and none is missing.
 #[test]
-fn the_table_of_modules_is_ordered_and_complete() {
-    let rows = allowed_edges();
-    for (at, (module, uses)) in rows.iter().enumerate() {
-        let is_above = |name: &String| rows[..at].iter().any(|(above, _)| above == name);
-        let wrong: Vec<_> = uses.iter().filter(|name| !is_above(name)).collect();
-        assert!(wrong.is_empty(), "{module} uses {wrong:?}, which ARCHITECTURE.md does not have above it");
+fn wrong_tables_of_modules_are_detected() {
+    let rows = |rows: &str| edges::table(&format!("| m | uses |\n|---|---|\n{rows}\n"), "| m | uses |");
+    let used = rows("| a | |\n| b | a |").into_iter().collect();
+    for (table, expected) in [
+        ("| a | |\n| b | a |", vec![]),
+        ("| a | |\n| b | |", vec!["b uses a, which its row does not allow"]),
+        ("| a | |", vec!["b has no row in the table"]),
+        ("| a | |\n| b | a |\n| c | a |", vec!["the row of c is stale: there is no such module"]),
+        (
+            "| a | b |\n| b | a |",
+            vec![
+                "the row of a allows b, which is not above it: there may be a cycle",
+                "the row of a is stale: it does not use b",
+            ],
+        ),
+    ] {
+        assert_eq!(edges::differences(&rows(table), &used), expected, "{table}");
     }
-    let library = std::fs::read_to_string(workspace().join("crates/stemmadb/src/lib.rs")).unwrap();
-    let modules = library.lines().filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod "));
-    let missing: Vec<_> = modules
-        .map(|name| name.trim_end_matches(';'))
-        .filter(|name| !WITHOUT_ROW.contains(name) && !rows.iter().any(|(module, _)| module == name))
-        .collect();
-    assert!(missing.is_empty(), "ARCHITECTURE.md has no row for {missing:?}");
+}
+
+#[test]
+fn paths_are_found_in_every_notation() {
+    let code = r#"
+        use crate::{a::x, b::{self, y as z}, C};
+        use super::super::d;
+        pub(crate) use super::e::*;
+        // use crate::comment::x;
+        fn f<'a>(text: &'a str) -> char { crate::g::h(text, "crate::string::x", '"') }
+        #[cfg(test)]
+        mod tests { use crate::h; fn f() { { crate::i::j() } } }
+        pub(in crate::seen) fn last() { self::own(); super::super::k::l() }
+    "#;
+    let found: Vec<_> = edges::of_code(code, &["here", "file"]).iter().map(|path| path.join("::")).collect();
+    assert_eq!(found, ["a::x", "b", "b::y", "C", "d", "here::e", "g::h", "here::file::own", "k::l"]);
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl FromArgMatches for SettingArguments {
 /// Defines the flag of a setting. Short help lists only settings without a section.
 fn argument(setting: &Setting) -> Option<Arg> {
     let flag = setting.flag()?;
-    let default = Some(setting.default_told()).filter(|default| !default.is_empty());
+    let default = Some(setting.default_text()).filter(|default| !default.is_empty());
     let default = default.map(|default| format!(" [default: {default}]")).unwrap_or_default();
     let argument = Arg::new(setting.name)
         .long(flag)

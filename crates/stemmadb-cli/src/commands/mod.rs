@@ -53,7 +53,7 @@ pub(crate) fn run(command: &Command, open: Option<&Database>) -> Result<()> {
         Command::Salvage(salvage) => salvage::run(salvage, session),
         Command::Compact(compact) => maintenance::compact(compact, session),
         Command::Serve(serve) => serve::run(serve, session),
-        Command::Shell(shell) => session.with_new(&shell.database, |db| shell::run(db, &shell.database)),
+        Command::Shell(shell) => session.with_new(&shell.database, |db| shell::run(db, &shell.database, run)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use stemmadb_server::settings::{Gathered, Sources, Wrong};
+use stemmadb_server::settings::{LoadedSettings, SettingsError, Sources};
 use stemmadb_server::{Config, Format, Server};
 
 use super::Session;
@@ -16,7 +16,7 @@ pub(super) fn run(serve: &Serve, session: Session<'_>) -> Result<()> {
     let gathered = gather(serve)?;
     gathered.remarks.iter().for_each(|remark| notice(format_args!("{remark}")));
     if serve.print_config {
-        return write!(std::io::stdout().lock(), "{}", gathered.told()).map_err(Failure::output);
+        return write!(std::io::stdout().lock(), "{}", gathered.to_toml()).map_err(Failure::output);
     }
     // The runtime panics if it cannot start its threads, so check first.
     let runtime = check_thread_limit().and_then(|()| tokio::runtime::Builder::new_multi_thread().enable_all().build());
@@ -42,7 +42,7 @@ fn check_thread_limit() -> std::io::Result<()> {
 }
 
 /// Merges the settings from the command line, the environment and the configuration file.
-fn gather(serve: &Serve) -> Result<Gathered> {
+fn gather(serve: &Serve) -> Result<LoadedSettings> {
     let sources = Sources {
         directory: serve.directory.clone(),
         file: serve.config.clone(),
@@ -51,7 +51,7 @@ fn gather(serve: &Serve) -> Result<Gathered> {
             .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
             .collect(),
     };
-    sources.gather().map_err(|Wrong { message, hint }| {
+    sources.gather().map_err(|SettingsError { message, hint }| {
         let failure = Failure::usage(message);
         match hint {
             Some(hint) => failure.with_hint(hint),

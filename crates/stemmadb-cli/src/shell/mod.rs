@@ -19,22 +19,25 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor};
 
 use crate::arguments::{Arguments, Command};
-use crate::commands;
 use crate::database::Database;
 use crate::failure::{self, Exit, Failure, Result};
 
 /// Maximum number of lines in the history file.
 const HISTORY_LINES: usize = 10_000;
 
+/// Runs a command on an open database: `commands::run`, which this module must not know, since the shell is itself a command.
+pub(crate) type RunCommand = fn(&Command, Option<&Database>) -> Result<()>;
+
 /// Runs commands from standard input until it ends.
-pub(crate) fn run(database: &Database, path: &Path) -> Result<()> {
-    let shell = Shell { database, path };
+pub(crate) fn run(database: &Database, path: &Path, run_command: RunCommand) -> Result<()> {
+    let shell = Shell { database, path, run_command };
     if std::io::stdin().is_terminal() { shell.run_interactive() } else { shell.run_script() }
 }
 
 struct Shell<'a> {
     database: &'a Database,
     path: &'a Path,
+    run_command: RunCommand,
 }
 
 impl Shell<'_> {
@@ -123,7 +126,7 @@ impl Shell<'_> {
         let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches)).map_err(clap_failure)?;
         match arguments.command {
             Command::Shell(_) => Err(Failure::usage("already in the shell")),
-            command => commands::run(&command, Some(self.database)),
+            command => (self.run_command)(&command, Some(self.database)),
         }
     }
 }

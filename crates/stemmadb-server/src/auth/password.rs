@@ -107,14 +107,14 @@ impl Credential {
 
 /// The most that it costs to verify somebody's password, by each of CouchDB's schemes, in rounds. By Argon2id all cost the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Costs {
+pub(crate) struct Costs {
     sha1_rounds: u32,
     sha256_rounds: u32,
 }
 
 impl Costs {
     /// Notes what another one costs.
-    pub(super) fn note(&mut self, credential: &Credential) {
+    pub(crate) fn note(&mut self, credential: &Credential) {
         let of = Costs::of(Some(credential));
         self.sha1_rounds = self.sha1_rounds.max(of.sha1_rounds);
         self.sha256_rounds = self.sha256_rounds.max(of.sha256_rounds);
@@ -136,7 +136,7 @@ impl Costs {
 
     /// Does what is left to do when a password was wrong: with it, every wrong one cost the same, by each scheme as much as the dearest of all
     /// users, whoever was named and whether there is such a user.
-    pub(super) fn spend_rest(self, verified: Option<&Credential>, password: &str) {
+    pub(crate) fn spend_rest(self, verified: Option<&Credential>, password: &str) {
         let done = Costs::of(verified);
         let is_argon2 = verified.is_some_and(|verified| matches!(verified.scheme, Scheme::Argon2id { .. }));
         let argon2 = (!is_argon2).then_some(Scheme::Argon2id { memory_kib: MEMORY_KIB, passes: PASSES });
@@ -191,11 +191,11 @@ impl Scheme {
     }
 }
 
-pub(super) fn to_hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let digit = |digit: u8| char::from(digit).to_digit(16);
     let byte = |[high, low]: &[u8; 2]| Some((digit(*high)? * 16 + digit(*low)?) as u8);
@@ -203,7 +203,7 @@ pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// What was hashed in this process, by which scheme, and what it cost: in rounds, or passes over so much memory.
@@ -219,7 +219,7 @@ pub(super) mod tests {
     }
 
     /// What the hashes of `password` cost together, by scheme: no other test may have the same.
-    pub(in crate::auth) fn work_of(password: &str) -> std::collections::BTreeMap<String, u32> {
+    pub(crate) fn work_of(password: &str) -> std::collections::BTreeMap<String, u32> {
         let mut work = std::collections::BTreeMap::new();
         for (_, name, cost) in HASHED.lock().iter().filter(|(hashed, ..)| hashed == password) {
             *work.entry(name.clone()).or_default() += cost;
@@ -228,7 +228,7 @@ pub(super) mod tests {
     }
 
     /// As CouchDB keeps it, or here.
-    pub(in crate::auth) fn credential_of(prf: &str, iterations: u32, derived_bytes: usize) -> Credential {
+    pub(crate) fn credential_of(prf: &str, iterations: u32, derived_bytes: usize) -> Credential {
         let derived = "5a".repeat(derived_bytes);
         let text = format!(
             r#"{{"password_scheme": "pbkdf2", "pbkdf2_prf": "{prf}", "iterations": {iterations}, "salt": "s", "derived_key": "{derived}"}}"#

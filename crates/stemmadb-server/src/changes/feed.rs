@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::request::{Feed, Request};
 use super::rows::{Position, Rows};
-use crate::auth::Standing;
+use crate::accounts::SessionCheck;
+use crate::app::State;
 use crate::directory::Served;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Body, State, blocking, streamed};
+use crate::http::{Answer, Body, blocking, streamed};
 
 /// Changes that were left out are counted so far; beyond, only bounded from above.
 const PENDING_COUNTED: u64 = 10_000;
@@ -24,7 +25,7 @@ pub(crate) async fn feed(
     state: Arc<State>,
     served: Arc<Served>,
     request: Request,
-    standing: Standing,
+    session_check: SessionCheck,
 ) -> Result<Answer> {
     let request = Arc::new(request);
     if request.feed == Feed::Normal {
@@ -33,8 +34,8 @@ pub(crate) async fn feed(
     let content_type = if request.feed == Feed::EventSource { "text/event-stream" } else { "application/json" };
     let (sender, from) = mpsc::channel(4);
     tokio::spawn(async move {
-        let mut live = Live { state, served, request, sender: sender.clone() };
-        if let Err(failure) = standing.during(live.run()).await.flatten() {
+        let mut live = LiveFeed { state, served, request, sender: sender.clone() };
+        if let Err(failure) = session_check.during(live.run()).await.flatten() {
             sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
         }
     });
@@ -78,7 +79,7 @@ fn pending(served: &Served, since: Sequence) -> Result<u64> {
 }
 
 /// A feed that waits.
-struct Live {
+struct LiveFeed {
     state: Arc<State>,
     served: Arc<Served>,
     request: Arc<Request>,
@@ -86,7 +87,7 @@ struct Live {
 }
 
 /// Why a feed stopped waiting.
-enum Woken {
+enum WakeReason {
     /// There is something new.
     News,
     /// It is time to show that the feed lives.
@@ -95,7 +96,7 @@ enum Woken {
     End,
 }
 
-impl Live {
+impl LiveFeed {
     async fn run(&mut self) -> Result<()> {
         let mut published = self.served.published();
         let mut stopping = self.state.stopping.clone();
@@ -118,9 +119,9 @@ impl Live {
             }
             loop {
                 match self.wait(&mut published, &mut stopping, idle_since).await? {
-                    Woken::News => break,
-                    Woken::Beat => self.beat().await?,
-                    Woken::End => return self.end(position).await,
+                    WakeReason::News => break,
+                    WakeReason::Beat => self.beat().await?,
+                    WakeReason::End => return self.end(position).await,
                 }
             }
         }
@@ -158,15 +159,15 @@ impl Live {
         published: &mut watch::Receiver<Sequence>,
         stopping: &mut watch::Receiver<bool>,
         idle_since: Instant,
-    ) -> Result<Woken> {
+    ) -> Result<WakeReason> {
         let next = match self.request.heartbeat {
             Some(heartbeat) => Instant::now() + heartbeat,
             None => idle_since + self.request.timeout,
         };
         tokio::select! {
-            changed = published.changed() => Ok(if changed.is_ok() { Woken::News } else { Woken::End }),
-            _ = stopping.wait_for(|stopping| *stopping) => Ok(Woken::End),
-            () = sleep_until(next) => Ok(if self.request.heartbeat.is_some() { Woken::Beat } else { Woken::End }),
+            changed = published.changed() => Ok(if changed.is_ok() { WakeReason::News } else { WakeReason::End }),
+            _ = stopping.wait_for(|stopping| *stopping) => Ok(WakeReason::End),
+            () = sleep_until(next) => Ok(if self.request.heartbeat.is_some() { WakeReason::Beat } else { WakeReason::End }),
             () = self.sender.closed() => Err(gone()),
         }
     }

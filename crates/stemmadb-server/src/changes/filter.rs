@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use stemmadb::{Change, Changes, Selector, Value};
 
+use crate::app::Call;
 use crate::design::{self, Functions, document_json, request_value};
 use crate::directory::Served;
 use crate::error::{Failure, Result};
-use crate::http::{Call, Purpose, Query, blocking, read_json};
+use crate::http::{JsonPurpose, Query, blocking, read_json};
 use crate::script::Verb;
 
 /// Which changes are wanted.
@@ -133,7 +134,8 @@ fn named<'a>(text: &'a str, wrong: &'static str) -> Result<(&'a str, &'a str)> {
 }
 
 fn ids(query: &Query, body: Option<&Value>) -> Result<BTreeSet<String>> {
-    let from_query = query.text("doc_ids").map(|text| read_json(text.as_bytes(), Purpose::Question)).transpose()?;
+    let from_query =
+        query.text("doc_ids").map(|text| read_json(text.as_bytes(), JsonPurpose::Parameters)).transpose()?;
     let list = body.and_then(|body| body.get("doc_ids")).or(from_query.as_ref()).and_then(Value::as_array);
     let list = list.ok_or_else(|| Failure::bad_request("`doc_ids` filter parameter is not a list of doc ids."))?;
     Ok(list.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect())

@@ -7,10 +7,11 @@ use hyper::Method;
 use stemmadb::{Sequence, Value};
 
 use super::filter::Filter;
+use crate::app::Call;
 use crate::directory::Served;
-use crate::documents::Show;
+use crate::documents::{Show, show_of};
 use crate::error::{Failure, Result};
-use crate::http::{Call, Query};
+use crate::http::Query;
 
 /// How long the feed goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl Request {
             all_leaves: query.text("style") == Some("all_docs"),
             descending: query.flag("descending", false)?,
             documents: query.flag("include_docs", false)?,
-            show: crate::handlers::show_of(query)?,
+            show: show_of(query)?,
             seq_interval: query.number("seq_interval")?.unwrap_or(1).max(1),
             heartbeat: heartbeat(query)?,
             timeout,

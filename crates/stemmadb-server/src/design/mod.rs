@@ -16,7 +16,7 @@ use crate::script::{ScriptError, Thrown};
 
 pub(crate) use functions::{Functions, document_json, request_value};
 pub(crate) use program::{DesignView, PROGRAM_PREFIX, declared_signatures};
-pub(crate) use validate::{Gate, Validators};
+pub(crate) use validate::{Validators, WriteValidator};
 
 /// The design document `name` (without `_design/`).
 ///

@@ -1,4 +1,4 @@
-//! A design document's view as the library's program: its functions run in a worker; or it is told by paths, as the library's own views are,
+//! A design document's view as the library's program: its functions run in a worker; or it is source by paths, as the library's own views are,
 //! and needs none.
 
 use std::sync::{Arc, Weak};
@@ -21,13 +21,13 @@ pub(crate) struct DesignView {
     /// Weak, since the library keeps this with the database.
     served: Weak<Served>,
     name: String,
-    told: Told,
+    source: ViewSource,
     reducer: ProgramReducer,
     options: Options,
 }
 
-/// How it is told what its rows are.
-enum Told {
+/// How it is source what its rows are.
+enum ViewSource {
     /// By functions.
     Functions { scripts: Arc<Scripts>, context: Context },
     /// By paths, as the library's own views are.
@@ -70,12 +70,12 @@ impl DesignView {
         let missing = || Failure::not_found("missing_named_view");
         let definition = design.get("views").and_then(|views| views.get(view)).ok_or_else(missing)?;
         let seen = seen_by(design, view);
-        let (told, reducer) = match design.get("language").and_then(Value::as_str) {
+        let (source, reducer) = match design.get("language").and_then(Value::as_str) {
             None | Some("javascript") if view == "lib" => return Err(missing()),
             None | Some("javascript") => {
                 let key = format!("{} view {}", served.mark(), signature(&seen));
                 let context = Context { key: key.into(), design: seen.as_str().into() };
-                (Told::Functions { scripts: scripts.clone(), context }, reducer_of(definition)?)
+                (ViewSource::Functions { scripts: scripts.clone(), context }, reducer_of(definition)?)
             }
             Some(LANGUAGE_OF_PATHS) => {
                 let declared = DeclaredView::parse(view, definition).map_err(Failure::from)?;
@@ -83,13 +83,13 @@ impl DesignView {
                     Reduction::None => ProgramReducer::None,
                     reduction => ProgramReducer::Typed(reduction),
                 };
-                (Told::Paths(Box::new(declared)), reducer)
+                (ViewSource::Paths(Box::new(declared)), reducer)
             }
             Some(_) => return Err(Failure::bad_request("The design document's language is not javascript.")),
         };
         let name = format!("{PROGRAM_PREFIX}{}", signature(&seen));
         let options = Options::of(design);
-        Ok(DesignView { served: Arc::downgrade(served), name, told, reducer, options })
+        Ok(DesignView { served: Arc::downgrade(served), name, source, reducer, options })
     }
 
     /// What tells its functions from others.
@@ -98,8 +98,8 @@ impl DesignView {
     }
 
     fn call<A: AsRef<[B]>, B: AsRef<str>>(&self, verb: Verb, function: &str, calls: &[A]) -> Result<Vec<Answer>> {
-        let Told::Functions { scripts, context } = &self.told else {
-            return Err(Error::internal("a view that is told by paths has no functions"));
+        let ViewSource::Functions { scripts, context } = &self.source else {
+            return Err(Error::internal("a view that is defined by paths has no functions"));
         };
         scripts.call(context, verb, &["views", VIEW, function], calls).map_err(stopped)
     }
@@ -178,7 +178,7 @@ impl ViewProgram for DesignView {
     }
 
     fn map(&self, documents: &[&Document]) -> Result<Vec<Result<EmittedRows>>> {
-        if let Told::Paths(declared) = &self.told {
+        if let ViewSource::Paths(declared) = &self.source {
             return Ok(documents.iter().map(|document| declared.map_document(document)).collect());
         }
         let served = self.served.upgrade().ok_or_else(|| Error::closed("the database is closed"))?;
@@ -216,7 +216,7 @@ impl ViewProgram for DesignView {
     }
 }
 
-/// What a reduction is told by that is too large.
+/// What a reduction is source by that is too large.
 const OVERFLOW: &str = "reduce_overflow_error";
 /// CouchDB's `reduce_limit`: a reduction of several rows to more bytes than these, and of more than half of what it is made of, would grow with the view.
 const OVERFLOW_BYTES: usize = 4906;

@@ -17,10 +17,10 @@ const CHANGES_MAX: usize = 10_000;
 
 /// The validations of a database, kept until a design document changes.
 #[derive(Default)]
-pub(crate) struct Validators(Mutex<Known>);
+pub(crate) struct Validators(Mutex<KnownValidators>);
 
 #[derive(Default)]
-struct Known {
+struct KnownValidators {
     /// The state that they were looked for in; none if they were not yet.
     at: Option<Sequence>,
     /// The design documents that they were found in.
@@ -51,7 +51,7 @@ impl Validators {
     }
 }
 
-impl Known {
+impl KnownValidators {
     /// Whether a design document may have changed. Costs a look at each write since.
     fn is_stale(&self, served: &Served) -> Result<bool> {
         let Some(since) = self.at else { return Ok(true) };
@@ -88,7 +88,7 @@ impl Known {
 
 /// Who writes, and what must agree to it.
 #[derive(Clone)]
-pub(crate) struct Gate {
+pub(crate) struct WriteValidator {
     pub(crate) user: User,
     pub(crate) scripts: Arc<Scripts>,
 }
@@ -128,21 +128,21 @@ fn incoming_json(id: &str, document: &Incoming) -> String {
     Value::Object(shown).to_json()
 }
 
-impl Gate {
+impl WriteValidator {
     /// For each document, in their order, why it may not be written, if so. `_local` documents are nobody's business.
     ///
     /// # Errors
     /// 500 if a function can't be called: then nothing is written.
-    pub(crate) fn judge(&self, served: &Served, documents: &[(&str, &Incoming)]) -> Result<Vec<Result<()>>> {
+    pub(crate) fn validate(&self, served: &Served, documents: &[(&str, &Incoming)]) -> Result<Vec<Result<()>>> {
         let security = served.security();
         let is_admin = security.is_admin(&self.user);
         let mut verdicts: Vec<Result<()>> = documents.iter().map(|(id, _)| self.may_touch(id, is_admin)).collect();
         let snapshot = served.database().snapshot()?;
-        let validators = served.validators().of(served, &self.scripts, &snapshot)?;
+        let validators = served.extension::<Validators>().of(served, &self.scripts, &snapshot)?;
         if validators.is_empty() {
             return Ok(verdicts);
         }
-        let judged: Vec<usize> = (0..documents.len())
+        let validated: Vec<usize> = (0..documents.len())
             .filter(|at| {
                 verdicts[*at].is_ok()
                     && !documents[*at].0.starts_with("_design/")
@@ -157,13 +157,13 @@ impl Gate {
             let before = before.map(|before| document_json(served, &before)).transpose()?.unwrap_or_default();
             Ok([incoming_json(id, document), before, user.clone(), security.clone()])
         };
-        let calls = judged.iter().map(call).collect::<Result<Vec<_>>>()?;
+        let calls = validated.iter().map(call).collect::<Result<Vec<_>>>()?;
         for functions in &*validators {
             if calls.is_empty() {
                 break;
             }
             let answers = functions.call(Verb::Validate, &["validate_doc_update"], &calls)?;
-            for (at, answer) in judged.iter().zip(answers) {
+            for (at, answer) in validated.iter().zip(answers) {
                 if let (true, Err(thrown)) = (verdicts[*at].is_ok(), answer) {
                     verdicts[*at] = Err(super::thrown_failure(thrown));
                 }

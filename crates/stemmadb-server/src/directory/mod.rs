@@ -7,6 +7,7 @@
 //! crash leaves at most an empty database or a directory whose removal is finished at the next start.
 
 mod catalogue;
+mod extensions;
 mod name;
 mod served;
 mod updates;
@@ -24,6 +25,7 @@ use crate::auth::Security;
 use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
+use crate::settings::SettingStore;
 use catalogue::{Catalogue, Entry};
 
 pub(crate) use served::Served;
@@ -34,21 +36,21 @@ pub(crate) struct Directory {
     path: PathBuf,
     options: Options,
     catalogue: Catalogue,
-    places: RwLock<BTreeMap<String, Arc<Place>>>,
+    slots: RwLock<BTreeMap<String, Arc<DatabaseSlot>>>,
     /// Counts databases that were made or deleted.
     changed: watch::Sender<u64>,
     updates: Arc<Updates>,
 }
 
 /// Where a database lies, and the open database if it was asked for.
-struct Place {
+struct DatabaseSlot {
     entry: Entry,
     opened: Mutex<Option<Arc<Served>>>,
 }
 
-impl Place {
+impl DatabaseSlot {
     fn new(entry: Entry) -> Arc<Self> {
-        Arc::new(Place { entry, opened: Mutex::new(None) })
+        Arc::new(DatabaseSlot { entry, opened: Mutex::new(None) })
     }
 }
 
@@ -69,12 +71,13 @@ impl Directory {
         for name in strangers(&path, &known)? {
             catalogue.add(&Entry::adopted(&name))?;
         }
-        let places = catalogue.entries()?.into_iter().map(|entry| (entry.name.clone(), Place::new(entry))).collect();
+        let slots =
+            catalogue.entries()?.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
         let updates = Arc::new(Updates::new());
         let memory_bytes = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
         let options =
             Options::new().durability(config.durability).cache_bytes(config.cache_bytes).memory_bytes(memory_bytes);
-        Ok(Directory { path, options, catalogue, places: RwLock::new(places), changed: watch::channel(0).0, updates })
+        Ok(Directory { path, options, catalogue, slots: RwLock::new(slots), changed: watch::channel(0).0, updates })
     }
 
     /// What tells this server from others: the same for as long as its directory is.
@@ -91,24 +94,9 @@ impl Directory {
         self.catalogue.kept(name, make)
     }
 
-    /// What the server keeps for itself of a kind: names and values. Blocks.
-    pub(crate) fn records(&self, kind: &str) -> Result<Vec<(String, stemmadb::Value)>> {
-        self.catalogue.records(kind)
-    }
-
-    /// Keeps a value of a kind under a name, in place of the one that is there. Blocks until it is flushed.
-    pub(crate) fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()> {
-        self.catalogue.put_record(kind, name, value)
-    }
-
-    /// Forgets what is kept under a name, if there is anything. Blocks until that is flushed.
-    pub(crate) fn remove_record(&self, kind: &str, name: &str) -> Result<()> {
-        self.catalogue.remove_record(kind, name)
-    }
-
     /// The names, in order.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.places.read().keys().cloned().collect()
+        self.slots.read().keys().cloned().collect()
     }
 
     /// Tells when databases are made or deleted.
@@ -122,11 +110,11 @@ impl Directory {
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
-        self.places.read().contains_key(name)
+        self.slots.read().contains_key(name)
     }
 
-    fn place(&self, name: &str) -> Result<Arc<Place>> {
-        self.places.read().get(name).cloned().ok_or_else(Failure::no_database)
+    fn slot(&self, name: &str) -> Result<Arc<DatabaseSlot>> {
+        self.slots.read().get(name).cloned().ok_or_else(Failure::no_database)
     }
 
     /// Who may use the database `name`.
@@ -142,23 +130,23 @@ impl Directory {
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn open_served(self: &Arc<Self>, name: &str) -> Result<Arc<Served>> {
-        let place = self.place(name)?;
-        if let Some(served) = place.opened.try_lock().and_then(|opened| opened.clone()) {
+        let slot = self.slot(name)?;
+        if let Some(served) = slot.opened.try_lock().and_then(|opened| opened.clone()) {
             return Ok(served);
         }
         let this = self.clone();
-        blocking(move || this.open_blocking(&place)).await
+        blocking(move || this.open_blocking(&slot)).await
     }
 
-    fn open_blocking(&self, place: &Place) -> Result<Arc<Served>> {
-        let mut opened = place.opened.lock();
+    fn open_blocking(&self, slot: &DatabaseSlot) -> Result<Arc<Served>> {
+        let mut opened = slot.opened.lock();
         if let Some(served) = &*opened {
             return Ok(served.clone());
         }
-        if !self.contains(&place.entry.name) {
+        if !self.contains(&slot.entry.name) {
             return Err(Failure::no_database());
         }
-        let served = Served::open(&place.entry, &self.path, self.options.clone(), &self.updates)?;
+        let served = Served::open(&slot.entry, &self.path, self.options.clone(), &self.updates)?;
         Ok(opened.insert(Arc::new(served)).clone())
     }
 
@@ -170,17 +158,17 @@ impl Directory {
         name::check(name)?;
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
-            let mut places = this.places.write();
-            if places.contains_key(&name) {
+            let mut slots = this.slots.write();
+            if slots.contains_key(&name) {
                 return Err(exists());
             }
             let entry = Entry::new(&name);
             this.catalogue.add(&entry)?;
-            let place = Place::new(entry);
-            places.insert(name, place.clone());
-            drop(places);
-            this.open_blocking(&place)?;
-            this.updates.note(&place.entry.name, "created");
+            let slot = DatabaseSlot::new(entry);
+            slots.insert(name, slot.clone());
+            drop(slots);
+            this.open_blocking(&slot)?;
+            this.updates.note(&slot.entry.name, "created");
             this.changed.send_modify(|count| *count += 1);
             Ok(())
         })
@@ -190,10 +178,10 @@ impl Directory {
     /// Serves an open database under `name`, in place of one that is there. The catalogue does not know it.
     #[cfg(test)]
     pub(crate) fn take_in(&self, name: &str, database: stemmadb::Database) -> Arc<Served> {
-        let place = Place::new(Entry::new(name));
-        let served = Arc::new(Served::of(&place.entry, database, &self.updates));
-        *place.opened.lock() = Some(served.clone());
-        self.places.write().insert(name.to_owned(), place);
+        let slot = DatabaseSlot::new(Entry::new(name));
+        let served = Arc::new(Served::of(&slot.entry, database, &self.updates));
+        *slot.opened.lock() = Some(served.clone());
+        self.slots.write().insert(name.to_owned(), slot);
         served
     }
 
@@ -204,18 +192,18 @@ impl Directory {
     pub(crate) async fn delete(self: &Arc<Self>, name: &str) -> Result<()> {
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
-            let mut places = this.places.write();
-            let place = places.get(&name).cloned().ok_or_else(Failure::no_database)?;
-            this.catalogue.remove(&place.entry)?;
-            places.remove(&name);
-            drop(places);
+            let mut slots = this.slots.write();
+            let slot = slots.get(&name).cloned().ok_or_else(Failure::no_database)?;
+            this.catalogue.remove(&slot.entry)?;
+            slots.remove(&name);
+            drop(slots);
             this.updates.note(&name, "deleted");
             this.changed.send_modify(|count| *count += 1);
-            if let Some(served) = place.opened.lock().take() {
+            if let Some(served) = slot.opened.lock().take() {
                 served.close();
             }
-            remove(&this.path.join(&place.entry.directory))?;
-            this.catalogue.removed(&place.entry.directory)
+            remove(&this.path.join(&slot.entry.directory))?;
+            this.catalogue.removed(&slot.entry.directory)
         })
         .await
     }
@@ -253,17 +241,34 @@ impl Directory {
     /// Databases that are open.
     pub(crate) fn opened(&self) -> Vec<Arc<Served>> {
         // One that is being opened or closed is not.
-        let opened = |place: &Arc<Place>| place.opened.try_lock().and_then(|opened| opened.clone());
-        self.places.read().values().filter_map(opened).collect()
+        let opened = |slot: &Arc<DatabaseSlot>| slot.opened.try_lock().and_then(|opened| opened.clone());
+        self.slots.read().values().filter_map(opened).collect()
     }
 
     /// Closes every database. Blocks.
     pub(crate) fn close(&self) {
-        for place in self.places.read().values() {
-            if let Some(served) = place.opened.lock().take() {
+        for slot in self.slots.read().values() {
+            if let Some(served) = slot.opened.lock().take() {
                 served.close();
             }
         }
+    }
+}
+
+impl SettingStore for Directory {
+    /// What the server keeps for itself of a kind: names and values. Blocks.
+    fn records(&self, kind: &str) -> Result<Vec<(String, stemmadb::Value)>> {
+        self.catalogue.records(kind)
+    }
+
+    /// Keeps a value of a kind under a name, in place of the one that is there. Blocks until it is flushed.
+    fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()> {
+        self.catalogue.put_record(kind, name, value)
+    }
+
+    /// Forgets what is kept under a name, if there is anything. Blocks until that is flushed.
+    fn remove_record(&self, kind: &str, name: &str) -> Result<()> {
+        self.catalogue.remove_record(kind, name)
     }
 }
 

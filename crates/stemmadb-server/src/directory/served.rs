@@ -13,12 +13,11 @@ use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, 
 use tokio::sync::watch;
 
 use super::catalogue::Entry;
+use super::extensions::Extensions;
 use super::updates::Updates;
 use crate::auth::Security;
-use crate::design::Validators;
 use crate::error::{Failure, Result};
-use crate::http::{Crowd, blocking, may_step_aside};
-use crate::mango::PreparedQueries;
+use crate::http::{ConcurrencyTracker, blocking, can_block_in_place};
 
 /// One open database, and what the server keeps beside it.
 pub(crate) struct Served {
@@ -30,12 +29,11 @@ pub(crate) struct Served {
     security: RwLock<Arc<Security>>,
     /// Of files that nobody said the MD5 of, since they were not brought over HTTP.
     md5s: Mutex<HashMap<Digest, [u8; 16]>>,
-    validators: Validators,
-    prepared: PreparedQueries,
+    extensions: Extensions,
     /// The newest published sequence, for those who wait for the next.
     published: watch::Receiver<Sequence>,
     is_compacting: AtomicBool,
-    writers: Crowd,
+    writers: ConcurrencyTracker,
     /// Whether the last write of one who wrote alone took less than [`QUICK_WRITE`].
     was_write_quick: AtomicBool,
     /// What tells of new sequences; none once it is closed.
@@ -77,11 +75,10 @@ impl Served {
             database,
             security,
             md5s,
-            validators: Validators::default(),
-            prepared: PreparedQueries::default(),
+            extensions: Extensions::default(),
             published,
             is_compacting: false.into(),
-            writers: Crowd::default(),
+            writers: ConcurrencyTracker::default(),
             was_write_quick: false.into(),
             notifier: Mutex::new(Some(notifier)),
         }
@@ -100,14 +97,9 @@ impl Served {
         &self.mark
     }
 
-    /// What must agree to what is written.
-    pub(crate) fn validators(&self) -> &Validators {
-        &self.validators
-    }
-
-    /// The queries that clients have prepared.
-    pub(crate) fn prepared(&self) -> &PreparedQueries {
-        &self.prepared
+    /// The value of type `T` that is kept beside this database, created when it is first asked for.
+    pub(crate) fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        self.extensions.get()
     }
 
     /// Tells of each new sequence; its end is that of the database.
@@ -165,13 +157,14 @@ impl Served {
 
     /// Runs a short write. Who comes while others write waits on the blocking pool, where the next flush serves all. Who writes alone does it
     /// on this thread: to wake another, and to be woken by it, takes about as long as a flush. While flushes are slow the thread's other work
-    /// goes on elsewhere meanwhile; and where functions have to agree, which may take seconds.
+    /// goes on elsewhere meanwhile; and where the write `may_call_functions`, which may take seconds.
     pub(crate) async fn writing<T: Send + 'static>(
         self: &Arc<Self>,
+        may_call_functions: bool,
         work: impl FnOnce(&Served) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let writer = self.writers.join();
-        if !writer.is_alone || !may_step_aside() {
+        let writer = self.writers.enter();
+        if !writer.is_alone || !can_block_in_place() {
             let served = self.clone();
             let work = move || {
                 let _counted = writer;
@@ -180,7 +173,7 @@ impl Served {
             return blocking(work).await;
         }
         let start = Instant::now();
-        let is_quick = self.was_write_quick.load(Ordering::Relaxed) && !self.validators.may_be_any();
+        let is_quick = self.was_write_quick.load(Ordering::Relaxed) && !may_call_functions;
         let result = match is_quick {
             true => work(self),
             false => tokio::task::block_in_place(|| work(self)),

@@ -46,7 +46,7 @@ fn a_removal_that_was_cut_short_is_finished_at_the_next_start() {
     let left = block_on(async {
         let directory = Arc::new(Directory::open(&config).unwrap());
         directory.create("a").await.unwrap();
-        let held = directory.place("a").unwrap();
+        let held = directory.slot("a").unwrap();
         directory.catalogue.remove(&held.entry).unwrap();
         directory.close();
         place.path().join(&held.entry.directory)

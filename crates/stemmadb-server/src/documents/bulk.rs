@@ -7,7 +7,7 @@ use stemmadb::{Object, Value};
 
 use super::incoming::Incoming;
 use crate::error::{Failure, Result};
-use crate::http::{Extent, Purpose, read_json, string_length};
+use crate::http::{JsonExtent, JsonPurpose, read_json, string_length};
 
 /// The documents of one group: what is made of each takes more than its text.
 const GROUP_COUNT_MAX: usize = 2_000;
@@ -51,7 +51,7 @@ impl Bulk {
     pub(crate) fn parse(text: Bytes) -> Result<Self> {
         let mut reader = Reader { text: &text, at: 0 };
         if reader.token() != Some(b'{') {
-            read_json(&text, Purpose::Documents)?;
+            read_json(&text, JsonPurpose::Documents)?;
             return Err(Failure::bad_request("Request body must be a JSON object"));
         }
         reader.at += 1;
@@ -158,7 +158,7 @@ impl Reader<'_> {
             return Err(self.unexpected("a field's name in double quotes"));
         }
         let end = self.at + string_length(&self.text[self.at..]);
-        let name = read_json(&self.text[self.at..end], Purpose::Documents)?;
+        let name = read_json(&self.text[self.at..end], JsonPurpose::Documents)?;
         self.at = end;
         if !self.passes(b':') {
             return Err(self.unexpected("`:` after the field's name"));
@@ -168,11 +168,11 @@ impl Reader<'_> {
 
     /// The next value, and what it takes.
     fn value(&mut self) -> Result<(Value, usize)> {
-        let Extent { length, memory } = Extent::of_first(&self.text[self.at..]);
+        let JsonExtent { length, memory } = JsonExtent::of_first(&self.text[self.at..]);
         if length == 0 {
             return Err(self.unexpected("a value"));
         }
-        let value = read_json(&self.text[self.at..self.at + length], Purpose::Documents)?;
+        let value = read_json(&self.text[self.at..self.at + length], JsonPurpose::Documents)?;
         self.at += length;
         Ok((value, memory))
     }
@@ -291,7 +291,7 @@ mod tests {
 
     /// What the parser makes of the whole, which this has to agree with.
     fn parsed_at_once(text: &[u8]) -> Option<Vec<String>> {
-        let whole = read_json(text, Purpose::Documents).ok()?;
+        let whole = read_json(text, JsonPurpose::Documents).ok()?;
         let documents = whole.get("docs")?.as_array()?;
         documents.iter().map(|document| Some(Incoming::parse(document.clone()).ok()?.id.unwrap_or_default())).collect()
     }

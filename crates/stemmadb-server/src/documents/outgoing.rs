@@ -7,10 +7,10 @@ use base64::write::EncoderWriter;
 use stemmadb::{Attachment, Branch, Document, Revision, Snapshot};
 
 use super::files::{FileView, md5_text};
+use super::replication_state::print_state;
 use crate::directory::Served;
 use crate::error::{Failure, Result};
 use crate::http::write_string;
-use crate::replicator::print_state;
 
 /// What is shown of a document beside its body.
 #[derive(Debug, Clone, Default)]

@@ -3,9 +3,10 @@
 use hyper::StatusCode;
 use stemmadb::Value;
 
+use crate::app::Call;
 use crate::design;
 use crate::error::Result;
-use crate::http::{Answer, Call, reading};
+use crate::http::{Answer, reading};
 use crate::mango::Aggregate;
 
 /// `POST /{db}/_aggregate`

@@ -11,11 +11,15 @@ use hyper::header::{
 };
 use stemmadb::{Attachment, BlobReader, Document, Snapshot, Value};
 
-use super::document::{answer_written, has_etag, id_of, manner_of, open, parent_of, wanted_revision, written_status};
+use super::document::{
+    answer_written, has_etag, id_of, open, parent_of, wanted_revision, write_options, written_status,
+};
+use crate::app::Call;
 use crate::directory::Served;
-use crate::documents::{Content, Incoming, IncomingFile, check_id, md5_text, write_one};
+use crate::documents::{Content, Incoming, IncomingFile, check_id, md5_text};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Body, Call, Patience, arriving_on_channel, blocking, next_frame, streamed_bytes};
+use crate::http::{Answer, Body, BodyTimeout, blocking, chunk_channel, next_frame, streamed_bytes};
+use crate::writes::write_one;
 
 /// Content is read and sent in pieces of this size.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -169,8 +173,8 @@ pub(super) fn is_gzip(call: &Call) -> bool {
 async fn store_body(call: &mut Call, served: &Arc<Served>) -> Result<Content> {
     let limits = call.state.config.limits.clone();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
-    let place = call.place_for_upload().await?;
-    let (sender, arriving) = arriving_on_channel();
+    let place = call.upload_permit().await?;
+    let (sender, arriving) = chunk_channel();
     let storing = served.clone();
     let (is_gzip, file_max) = (is_gzip(call), limits.attachment_bytes);
     let stored = tokio::task::spawn_blocking(move || {
@@ -185,7 +189,7 @@ async fn store_body(call: &mut Call, served: &Arc<Served>) -> Result<Content> {
         }
     });
     let mut count: u64 = 0;
-    let mut patience = Patience::with_sender(limits.stall_timeout);
+    let mut patience = BodyTimeout::for_client(limits.stall_timeout);
     let failed = loop {
         match next_frame(&mut body, &mut patience).await {
             Ok(None) => break None,
@@ -247,7 +251,7 @@ async fn change(
     parent: Option<stemmadb::Revision>,
     file: Option<IncomingFile>,
 ) -> Result<Answer> {
-    let manner = manner_of(&call)?;
+    let options = write_options(&call)?;
     let name = call.parameter("file")?.to_owned();
     let is_put = file.is_some();
     let database = served.name().to_owned();
@@ -281,7 +285,7 @@ async fn change(
         });
         let files = kept.chain(file).collect();
         let changed = Incoming { id: Some(id), revision: parent, body, files, ..Incoming::default() };
-        write_one(&served, changed, &manner)
+        write_one(&served, changed, &options)
     })
     .await?;
     let status = match written_status(&call) {

@@ -4,10 +4,12 @@ use hyper::StatusCode;
 use serde::Serialize;
 use stemmadb::{Missing, Object, Revision, Value};
 
-use super::document::{manner_of, written_status};
-use crate::documents::{Bulk, Manner, Written, parse_revision, write};
+use super::document::{write_options, written_status};
+use crate::app::Call;
+use crate::documents::{Bulk, parse_revision};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, blocking, streamed};
+use crate::http::{Answer, blocking, streamed};
+use crate::writes::{WriteOptions, Written, write};
 
 /// One row of the answer to `_bulk_docs`.
 #[derive(Serialize)]
@@ -23,16 +25,16 @@ const COPIES: usize = 3;
 /// `POST /{db}/_bulk_docs`
 pub(crate) async fn bulk_docs(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
-    let mut manner = manner_of(&call)?;
+    let mut options = write_options(&call)?;
     let text = call.json_text().await?;
-    call.share.grow(text.len().saturating_mul(COPIES)).await?;
+    call.reservation.grow(text.len().saturating_mul(COPIES)).await?;
     let status = written_status(&call);
     let patience = call.state.config.limits.stall_timeout;
     // Parts of the answer, one for each group.
     let parts = blocking(move || {
         let bulk = Bulk::parse(text)?;
         if let Some(new_edits) = bulk.members.get("new_edits") {
-            manner.new_edits = new_edits != &Value::Bool(false);
+            options.new_edits = new_edits != &Value::Bool(false);
         }
         if bulk.members.get("all_or_nothing") == Some(&Value::Bool(true)) {
             return Err(Failure::not_implemented("all_or_nothing is not supported"));
@@ -40,7 +42,7 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<Answer> {
         let mut before = b'[';
         // Each document is on its own: where a later one can't be written, for want of a disk, those before it are.
         let rows =
-            bulk.into_groups().map(|documents| rows_of(&write(&served, documents?, &manner)?, &manner, &mut before));
+            bulk.into_groups().map(|documents| rows_of(&write(&served, documents?, &options)?, &options, &mut before));
         let mut parts = rows.collect::<Result<Vec<_>>>()?;
         parts.push(if before == b'[' { b"[]\n".to_vec() } else { b"]\n".to_vec() });
         Ok(parts)
@@ -57,11 +59,11 @@ pub(crate) async fn bulk_docs(mut call: Call) -> Result<Answer> {
 }
 
 /// Tells what became of documents. Of those written elsewhere, only refusals are told.
-fn rows_of(written: &[Written], manner: &Manner, before: &mut u8) -> Result<Vec<u8>> {
+fn rows_of(written: &[Written], options: &WriteOptions, before: &mut u8) -> Result<Vec<u8>> {
     let mut rows = Vec::new();
     for Written { id, outcome } in written {
         let row = match outcome {
-            Ok(_) if !manner.new_edits => continue,
+            Ok(_) if !options.new_edits => continue,
             Ok(rev) => Row::Written { ok: true, id, rev },
             Err(failure) => Row::Refused { id, error: failure.error(), reason: failure.reason() },
         };

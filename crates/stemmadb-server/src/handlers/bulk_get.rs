@@ -6,12 +6,12 @@ use hyper::StatusCode;
 use stemmadb::{Branch, Document, Revision, Snapshot, Value};
 use uuid::Uuid;
 
-use super::document::show_of;
 use super::multipart::{following, write_opened};
+use crate::app::Call;
 use crate::directory::Served;
-use crate::documents::{FileView, OpenRevs, Opened, Printer, Show, open_revs, parse_revision, revision_list};
+use crate::documents::{FileView, OpenRevs, Opened, Printer, Show, open_revs, parse_revision, revision_list, show_of};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Pieces, streamed};
+use crate::http::{Answer, Pieces, streamed};
 
 /// One row of a request.
 struct Asked {

@@ -7,10 +7,11 @@ use hyper::header::LOCATION;
 use serde_json::json;
 use stemmadb::Peer;
 
+use crate::app::Call;
 use crate::auth::Security;
 use crate::directory::Served;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Purpose, blocking, read_json};
+use crate::http::{Answer, JsonPurpose, blocking, read_json};
 
 /// `GET /{db}`
 pub(crate) async fn info(call: Call) -> Result<Answer> {
@@ -99,8 +100,9 @@ pub(crate) async fn revs_limit(call: Call) -> Result<Answer> {
 
 /// `PUT /{db}/_revs_limit`
 pub(crate) async fn set_revs_limit(mut call: Call) -> Result<Answer> {
-    let limit =
-        read_json(&call.bytes().await?, Purpose::Question)?.as_u64().and_then(|limit| usize::try_from(limit).ok());
+    let limit = read_json(&call.bytes().await?, JsonPurpose::Parameters)?
+        .as_u64()
+        .and_then(|limit| usize::try_from(limit).ok());
     match limit {
         Some(limit @ 1..) => call.state.directory.set_revs_limit(call.parameter("db")?, limit).await?,
         _ => return Err(Failure::bad_request("`_revs_limit` must be a positive integer")),

@@ -8,15 +8,16 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 use stemmadb::{Durability, Revision, Snapshot, Value};
 
-use crate::design::Gate;
+use crate::app::Call;
+use crate::design::WriteValidator;
 use crate::directory::Served;
+use crate::documents::REPLICATOR_DATABASE;
 use crate::documents::{
-    FileView, Incoming, Leaves, Manner, OpenRevs, Opened, Printer, Show, check_id, open_revs, parse_revision,
-    revision_list, write_one,
+    Incoming, Leaves, OpenRevs, Opened, Printer, check_id, open_revs, parse_revision, revision_list, show_of,
 };
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Purpose, Query, blocking, read_json, streamed, write_string};
-use crate::replicator::REPLICATOR;
+use crate::http::{Answer, JsonPurpose, Query, blocking, read_json, streamed, write_string};
+use crate::writes::{WriteOptions, run_write, write_one};
 
 /// The id that the path names.
 pub(super) fn id_of(call: &Call) -> Result<String> {
@@ -28,24 +29,6 @@ pub(super) fn id_of(call: &Call) -> Result<String> {
     Err(Failure::internal("the route names no document"))
 }
 
-/// What is to be shown, by the query.
-pub(crate) fn show_of(query: &Query) -> Result<Show> {
-    let meta = query.flag("meta", false)?;
-    let since = match query.json("atts_since")? {
-        Some(list) => revision_list(&list)?,
-        None => Vec::new(),
-    };
-    let content = query.flag("attachments", false)? || query.text("atts_since").is_some();
-    Ok(Show {
-        revs: query.flag("revs", false)?,
-        revs_info: meta || query.flag("revs_info", false)?,
-        conflicts: meta || query.flag("conflicts", false)?,
-        deleted_conflicts: meta || query.flag("deleted_conflicts", false)?,
-        local_seq: query.flag("local_seq", false)?,
-        files: FileView { content, since, follows: false },
-    })
-}
-
 /// `GET /{db}/{doc}`
 pub(crate) async fn get(call: Call) -> Result<Answer> {
     let served = call.database().await?;
@@ -55,7 +38,7 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
     if let Some(text) = call.query.text("open_revs") {
         let wanted = match text {
             "all" => OpenRevs::All,
-            text => OpenRevs::These(revision_list(&read_json(text.as_bytes(), Purpose::Question)?)?),
+            text => OpenRevs::These(revision_list(&read_json(text.as_bytes(), JsonPurpose::Parameters)?)?),
         };
         let leaves = Leaves { id, wanted, latest: call.query.flag("latest", false)?, show };
         return match accept.contains("multipart/mixed") {
@@ -74,7 +57,7 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
         let document = open(&snapshot, &id, wanted)?;
         let etag = format!("\"{}\"", document.revision());
         // What became of a replication is shown without a new revision.
-        let has_tag = !show.is_volatile() && served.name() != REPLICATOR;
+        let has_tag = !show.is_volatile() && served.name() != REPLICATOR_DATABASE;
         if has_tag && is_known.is_some_and(|tags| has_etag(&tags, &etag)) {
             return Ok(Answer::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
         }
@@ -154,12 +137,12 @@ async fn open_revs_json(call: &Call, served: Arc<Served>, leaves: Leaves) -> Res
 }
 
 /// How a call's documents are written.
-pub(super) fn manner_of(call: &Call) -> Result<Manner> {
+pub(super) fn write_options(call: &Call) -> Result<WriteOptions> {
     let is_batch = call.query.text("batch") == Some("ok");
     // Who asks for a batch wants to be told at once, and takes the risk.
     let durability = if is_batch { Durability::None } else { call.state.config.durability };
-    let gate = Gate { user: call.user.clone(), scripts: call.state.scripts.clone() };
-    Ok(Manner { gate, new_edits: call.query.flag("new_edits", true)?, durability })
+    let validator = WriteValidator { user: call.user.clone(), scripts: call.state.scripts.clone() };
+    Ok(WriteOptions { validator, new_edits: call.query.flag("new_edits", true)?, durability })
 }
 
 /// The status of a write that succeeded.
@@ -215,12 +198,12 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
 }
 
 async fn written(call: &Call, served: Arc<Served>, document: Incoming) -> Result<Answer> {
-    let manner = manner_of(call)?;
+    let options = write_options(call)?;
     let database = served.name().to_owned();
     // Files may be long.
     let (id, revision) = match document.files.is_empty() {
-        true => served.writing(move |served| write_one(served, document, &manner)).await?,
-        false => blocking(move || write_one(&served, document, &manner)).await?,
+        true => run_write(&served, move |served| write_one(served, document, &options)).await?,
+        false => blocking(move || write_one(&served, document, &options)).await?,
     };
     answer_written(call, written_status(call), &database, &id, &revision)
 }
@@ -266,10 +249,10 @@ pub(crate) async fn delete(call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let id = id_of(&call)?;
     let parent = parent_of(&call, None)?;
-    let manner = manner_of(&call)?;
+    let options = write_options(&call)?;
     let status = if written_status(&call) == StatusCode::ACCEPTED { StatusCode::ACCEPTED } else { StatusCode::OK };
     let database = served.name().to_owned();
-    let deleting = served.writing(move |served| {
+    let deleting = run_write(&served, move |served| {
         // Whether there is anything to delete is asked first: 404 rather than 409.
         let snapshot = served.database().snapshot()?;
         let is_there = match &parent {
@@ -282,7 +265,7 @@ pub(crate) async fn delete(call: Call) -> Result<Answer> {
         }
         let body = Value::Object(Default::default());
         let document = Incoming { id: Some(id), revision: parent, deleted: true, body, ..Incoming::default() };
-        write_one(served, document, &manner)
+        write_one(served, document, &options)
     });
     let (id, revision) = deleting.await?;
     answer_written(&call, status, &database, &id, &revision)
@@ -294,7 +277,7 @@ pub(crate) async fn copy(call: Call) -> Result<Answer> {
     let id = id_of(&call)?;
     let wanted = wanted_revision(&call)?;
     let (target, parent) = destination(&call)?;
-    let manner = manner_of(&call)?;
+    let options = write_options(&call)?;
     let database = served.name().to_owned();
     let (id, revision) = blocking(move || {
         let snapshot = served.database().snapshot()?;
@@ -302,7 +285,7 @@ pub(crate) async fn copy(call: Call) -> Result<Answer> {
         let files = super::attachment::all_of(&served, &snapshot, &source)?;
         let body = source.value()?;
         let copy = Incoming { id: Some(target), revision: parent, body, files, ..Incoming::default() };
-        write_one(&served, copy, &manner)
+        write_one(&served, copy, &options)
     })
     .await?;
     answer_written(&call, written_status(&call), &database, &id, &revision)
@@ -330,11 +313,11 @@ pub(crate) async fn copy_local(call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let id = id_of(&call)?;
     let (target, parent) = destination(&call)?;
-    let manner = manner_of(&call)?;
+    let options = write_options(&call)?;
     let database = served.name().to_owned();
     let (id, revision) = blocking(move || {
         let (_, body) = served.database().local_documents().get(&id)?.ok_or_else(Failure::missing)?;
-        write_one(&served, Incoming { id: Some(target), revision: parent, body, ..Incoming::default() }, &manner)
+        write_one(&served, Incoming { id: Some(target), revision: parent, body, ..Incoming::default() }, &options)
     })
     .await?;
     answer_written(&call, written_status(&call), &database, &id, &revision)
@@ -361,7 +344,7 @@ pub(crate) async fn get_local(call: Call) -> Result<Answer> {
 pub(crate) async fn delete_local(call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let id = id_of(&call)?;
-    let deleting = served.writing(move |served| {
+    let deleting = run_write(&served, move |served| {
         served.database().local_documents().delete(&id, None)?;
         Answer::ok(&json!({"ok": true, "id": id, "rev": "0-0"}))
     });

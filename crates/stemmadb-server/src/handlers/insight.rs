@@ -4,8 +4,9 @@ use hyper::StatusCode;
 use serde_json::{Map, Value as Json, json};
 use stemmadb::{IndexInfo, IndexState, Revision};
 
+use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, blocking, streamed, write_string};
+use crate::http::{Answer, blocking, streamed, write_string};
 
 /// `GET /{db}/_statistics`
 pub(crate) async fn statistics(call: Call) -> Result<Answer> {

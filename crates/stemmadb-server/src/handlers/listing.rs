@@ -6,11 +6,11 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use stemmadb::{Document, Listed, Snapshot, Value};
 
-use super::document::show_of;
+use crate::app::Call;
 use crate::directory::Served;
-use crate::documents::{Printer, Show};
+use crate::documents::{Printer, Show, show_of};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Pieces, Query, streamed};
+use crate::http::{Answer, Pieces, Query, streamed};
 
 /// Which rows of a listing are wanted.
 #[derive(Debug, Clone, Default)]

@@ -4,9 +4,10 @@ use hyper::StatusCode;
 use stemmadb::{Object, Value};
 
 use super::listing::{Wanted, queries_of, write_head};
+use crate::app::Call;
 use crate::directory::Served;
 use crate::error::Result;
-use crate::http::{Answer, Call, Pieces, streamed};
+use crate::http::{Answer, Pieces, streamed};
 
 /// `GET /{db}/_local_docs`, `POST /{db}/_local_docs`
 pub(crate) async fn list(mut call: Call) -> Result<Answer> {

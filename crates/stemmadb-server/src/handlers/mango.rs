@@ -8,12 +8,14 @@ use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::{Database, Document, ErrorKind, Index, Object, Snapshot, Value};
 
+use crate::app::Call;
 use crate::design;
 use crate::directory::Served;
-use crate::documents::{Incoming, Manner, Printer, Show, write_one};
+use crate::documents::{Incoming, Printer, Show};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Pieces, blocking, streamed};
+use crate::http::{Answer, Pieces, blocking, streamed};
 use crate::mango::{Definition, LIBRARY_PREFIX, Listed, Request, design_document, listed};
+use crate::writes::{WriteOptions, write_one};
 
 /// More documents read for each row that is found than this, and a client is told.
 const EXAMINED_PER_ROW_MAX: u64 = 10;
@@ -202,7 +204,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer> {
 pub(crate) async fn create(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let definition = Definition::parse(&call.json().await?)?;
-    let manner = super::document::manner_of(&call)?;
+    let options = super::document::write_options(&call)?;
     blocking(move || {
         let (id, name) = (definition.id(), definition.name.clone());
         let current = served.database().get(&id)?;
@@ -212,7 +214,7 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer> {
             Some(body) => {
                 let revision = current.map(|document| *document.revision());
                 let document = Incoming { id: Some(id.clone()), revision, body, ..Incoming::default() };
-                write_one(&served, document, &manner)?;
+                write_one(&served, document, &options)?;
                 "created"
             }
         };
@@ -227,9 +229,9 @@ pub(crate) async fn delete(call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let id = format!("_design/{}", call.parameter("ddoc")?.trim_start_matches("_design/"));
     let name = call.parameter("name")?.to_owned();
-    let manner = super::document::manner_of(&call)?;
+    let options = super::document::write_options(&call)?;
     blocking(move || {
-        remove(&served, &id, Some(&name), &manner)?;
+        remove(&served, &id, Some(&name), &options)?;
         keep_indexes(&served)?;
         Ok(Answer::done(StatusCode::OK))
     })
@@ -237,7 +239,7 @@ pub(crate) async fn delete(call: Call) -> Result<Answer> {
 }
 
 /// Takes an index out of its design document, or all of them; a design document without any is deleted.
-fn remove(served: &Served, id: &str, name: Option<&str>, manner: &Manner) -> Result<()> {
+fn remove(served: &Served, id: &str, name: Option<&str>, options: &WriteOptions) -> Result<()> {
     let document = served.database().get(id)?.ok_or_else(Failure::missing)?;
     let mut known = listed(&document)?;
     let before = known.len();
@@ -255,7 +257,7 @@ fn remove(served: &Served, id: &str, name: Option<&str>, manner: &Manner) -> Res
     let body = if deleted { Object::new().into() } else { body };
     let revision = Some(*document.revision());
     let document = Incoming { id: Some(id.to_owned()), revision, deleted, body, ..Incoming::default() };
-    write_one(served, document, manner)?;
+    write_one(served, document, options)?;
     Ok(())
 }
 
@@ -266,12 +268,12 @@ pub(crate) async fn bulk_delete(mut call: Call) -> Result<Answer> {
     let ids = body.get("docids").and_then(Value::as_array);
     let ids = ids.ok_or_else(|| Failure::bad_request("`docids` should be an array"))?;
     let ids: Vec<String> = ids.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect();
-    let manner = super::document::manner_of(&call)?;
+    let options = super::document::write_options(&call)?;
     blocking(move || {
         let (mut success, mut fail) = (Vec::new(), Vec::new());
         for id in ids {
             let id = format!("_design/{}", id.trim_start_matches("_design/"));
-            match remove(&served, &id, None, &manner) {
+            match remove(&served, &id, None, &options) {
                 Ok(()) => success.push(json!({"id": id, "ok": true})),
                 Err(failure) => fail.push(json!({"id": id, "error": failure.error()})),
             }

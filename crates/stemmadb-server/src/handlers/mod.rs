@@ -26,5 +26,3 @@ pub(crate) mod update;
 pub(crate) mod updates;
 pub(crate) mod view;
 pub(crate) mod watch;
-
-pub(crate) use document::show_of;

@@ -11,11 +11,12 @@ use uuid::Uuid;
 
 use super::attachment::{Bounded, content_of, is_gzip};
 use super::document::{Wanted, open};
+use crate::app::Call;
 use crate::directory::Served;
 use crate::documents::{Content, FileView, Incoming, Leaves, Opened, Printer, Show};
 use crate::error::{Failure, Result};
 use crate::http::{
-    Answer, Call, Parts, Patience, Pieces, Purpose, arriving_on_channel, boundary, check_weight, next_frame, read_json,
+    Answer, BodyTimeout, JsonPurpose, Parts, Pieces, boundary, check_json_memory, chunk_channel, next_frame, read_json,
     streamed,
 };
 
@@ -151,11 +152,11 @@ pub(super) async fn read_related(
     let boundary = boundary(content_type);
     let boundary = boundary.ok_or_else(|| Failure::bad_request("multipart/related needs a boundary"))?.to_owned();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
-    let place = call.place_for_upload().await?;
-    let (sender, arriving) = arriving_on_channel();
+    let place = call.upload_permit().await?;
+    let (sender, arriving) = chunk_channel();
     let (served, id) = (served.clone(), id.to_owned());
     let (json_max, file_max) = (limits.body_bytes, limits.attachment_bytes);
-    let (runtime, share, is_gzip) = (Handle::current(), call.share.clone(), is_gzip(call));
+    let (runtime, share, is_gzip) = (Handle::current(), call.reservation.clone(), is_gzip(call));
     let read = tokio::task::spawn_blocking(move || -> Result<Incoming> {
         let _place = place;
         // Here, since a decoder reads what it begins with at once.
@@ -170,7 +171,7 @@ pub(super) async fn read_related(
         store_parts(&mut parts, &mut document, &served, file_max)?;
         Ok(document)
     });
-    let mut patience = Patience::with_sender(limits.stall_timeout);
+    let mut patience = BodyTimeout::for_client(limits.stall_timeout);
     loop {
         match next_frame(&mut body, &mut patience).await {
             Ok(None) => break,
@@ -212,8 +213,8 @@ fn read_json_part<R: Read>(
         }
         grow(PIECE_BYTES as usize)?;
     }
-    grow(check_weight(&json, Purpose::Documents)?)?;
-    read_json(&json, Purpose::Documents)
+    grow(check_json_memory(&json, JsonPurpose::Documents)?)?;
+    read_json(&json, JsonPurpose::Documents)
 }
 
 /// Stores the files that the further parts are.

@@ -3,8 +3,9 @@
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
+use crate::app::{Call, State};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, State, blocking};
+use crate::http::{Answer, blocking};
 use crate::metrics::Page;
 
 /// The name of the one node there is.

@@ -6,10 +6,11 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::node::check;
+use crate::app::{Call, State};
 use crate::auth::PREFLIGHT;
 use crate::config::Config;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, State, blocking};
+use crate::http::{Answer, blocking};
 
 /// A key, as CouchDB has it.
 struct Key {
@@ -73,9 +74,9 @@ const HIDDEN: &str = "-hidden-";
 
 fn section(state: &State, name: &str) -> Map<String, Value> {
     if name == ADMINS {
-        return state.auth.administrators().names().into_iter().map(|name| (name, json!(HIDDEN))).collect();
+        return state.authenticator.administrators().names().into_iter().map(|name| (name, json!(HIDDEN))).collect();
     }
-    let config = state.live.config();
+    let config = state.settings.config();
     let keys = KEYS.iter().filter(|key| key.section == name);
     keys.map(|key| (key.key.to_owned(), json!((key.show)(state, &config)))).collect()
 }
@@ -132,8 +133,8 @@ async fn change(call: Call, text: Option<String>) -> Result<Answer> {
     }
     let shown = before.clone().unwrap_or_else(|| json!(""));
     blocking(move || match (name.as_str(), text) {
-        (ADMINS, Some(password)) => state.auth.administrators().set(&state.directory, &key, &password),
-        (ADMINS, None) => state.auth.administrators().remove(&state.directory, &key),
+        (ADMINS, Some(password)) => state.authenticator.administrators().set(&state.directory, &key, &password),
+        (ADMINS, None) => state.authenticator.administrators().remove(&state.directory, &key),
         (_, text) => change_setting(&state, &name, &key, text, before.as_ref().and_then(Value::as_str)),
     })
     .await?;
@@ -145,9 +146,9 @@ fn change_setting(state: &State, section: &str, key: &str, text: Option<String>,
     match known.map(|known| known.change) {
         Some(Setting("cors.origins")) => {
             let origins = text.map(|text| listed(&text).map(str::to_owned).collect());
-            state.live.change(&state.directory, "cors.origins", origins)
+            state.settings.change(&*state.directory, "cors.origins", origins)
         }
-        Some(Setting(name)) => state.live.change(&state.directory, name, text.map(|text| vec![text])),
+        Some(Setting(name)) => state.settings.change(&*state.directory, name, text.map(|text| vec![text])),
         Some(Never) if is_so_anyway(before.unwrap_or_default(), text.as_deref()) => Ok(()),
         _ => Err(Failure::forbidden(format!(
             "{section}/{key} can't be changed while the server runs; `stemma serve --help` lists what can be set at its start."

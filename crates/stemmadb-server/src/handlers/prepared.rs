@@ -5,8 +5,10 @@ use serde_json::json;
 use stemmadb::Value;
 
 use super::mango::found;
+use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, blocking};
+use crate::http::{Answer, blocking};
+use crate::mango::PreparedQueries;
 
 /// `POST /{db}/_prepare`
 pub(crate) async fn prepare(mut call: Call) -> Result<Answer> {
@@ -14,7 +16,7 @@ pub(crate) async fn prepare(mut call: Call) -> Result<Answer> {
     let body = call.json().await?;
     let owner = call.user.name.clone();
     blocking(move || {
-        let (handle, query) = served.prepared().prepare(served.database(), owner, body)?;
+        let (handle, query) = served.extension::<PreparedQueries>().prepare(served.database(), owner, body)?;
         Answer::json(StatusCode::CREATED, &json!({"ok": true, "handle": handle, "parameters": query.parameters}))
     })
     .await
@@ -23,7 +25,7 @@ pub(crate) async fn prepare(mut call: Call) -> Result<Answer> {
 /// `POST /{db}/_prepared/{handle}`
 pub(crate) async fn ask(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
-    let query = served.prepared().get(call.parameter("handle")?, &call.user.name)?;
+    let query = served.extension::<PreparedQueries>().get(call.parameter("handle")?, &call.user.name)?;
     let Value::Object(body) = call.json().await? else {
         return Err(Failure::bad_request("Request body must be a JSON object"));
     };
@@ -33,6 +35,6 @@ pub(crate) async fn ask(mut call: Call) -> Result<Answer> {
 /// `DELETE /{db}/_prepared/{handle}`
 pub(crate) async fn forget(call: Call) -> Result<Answer> {
     let served = call.database().await?;
-    served.prepared().forget(call.parameter("handle")?, &call.user.name)?;
+    served.extension::<PreparedQueries>().forget(call.parameter("handle")?, &call.user.name)?;
     Ok(Answer::done(StatusCode::OK))
 }

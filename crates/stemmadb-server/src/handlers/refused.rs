@@ -2,8 +2,9 @@
 
 use hyper::StatusCode;
 
+use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call};
+use crate::http::Answer;
 
 fn refuse(reason: &'static str) -> Result<Answer> {
     Err(Failure::not_implemented(reason))

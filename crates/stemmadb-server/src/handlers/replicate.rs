@@ -6,9 +6,11 @@ use hyper::StatusCode;
 use serde_json::{Value as Json, json};
 use stemmadb::{Sequence, Value};
 
+use crate::app::Call;
+use crate::documents::{REPLICATOR_DATABASE, ReplicationState, format_rfc3339};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, blocking};
-use crate::replicator::{Event, Job, Outcome, Owner, REPLICATOR, Record, Request, moment};
+use crate::http::{Answer, blocking};
+use crate::replicator::{Event, Job, Outcome, Owner, Request};
 
 /// `POST /_replicate`
 pub(crate) async fn replicate(mut call: Call) -> Result<Answer> {
@@ -27,7 +29,7 @@ pub(crate) async fn replicate(mut call: Call) -> Result<Answer> {
     }
     let request = Request::parse(&body)?;
     let continuous = request.continuous;
-    let job = jobs.start(&call.state, request, Owner::Request)?;
+    let job = jobs.start(request, Owner::Request)?;
     if continuous {
         return Answer::json(StatusCode::ACCEPTED, &json!({"ok": true, "_local_id": job.id}));
     }
@@ -85,7 +87,7 @@ fn told_of(job: &Arc<Job>) -> Json {
         Owner::Request => Json::Null,
     };
     let event = |event: &Event| {
-        let mut told = json!({"timestamp": moment(event.time), "type": event.what});
+        let mut told = json!({"timestamp": format_rfc3339(event.time), "type": event.what});
         if let Some(reason) = &event.reason {
             told["reason"] = reason.as_str().into();
         }
@@ -94,7 +96,7 @@ fn told_of(job: &Arc<Job>) -> Json {
     let history: Vec<Json> = outcome.history.iter().map(event).collect();
     json!({
         "id": job.id,
-        "database": document.is_string().then_some(REPLICATOR),
+        "database": document.is_string().then_some(REPLICATOR_DATABASE),
         "doc_id": document,
         "source": job.request.source.shown(),
         "target": job.request.target.shown(),
@@ -104,9 +106,9 @@ fn told_of(job: &Arc<Job>) -> Json {
         "history": history,
         "info": info(&outcome),
         "error_count": outcome.error_count,
-        "start_time": moment(job.started),
-        "last_updated": outcome.history.first().map(|event| moment(event.time)),
-        "retry_at": outcome.retry_at.map(moment),
+        "start_time": format_rfc3339(job.started),
+        "last_updated": outcome.history.first().map(|event| format_rfc3339(event.time)),
+        "retry_at": outcome.retry_at.map(format_rfc3339),
     })
 }
 
@@ -140,13 +142,13 @@ pub(crate) async fn document(call: Call) -> Result<Answer> {
 
 /// What there is to tell of each document of `_replicator`: of its job, or what became of it.
 async fn documents_of(call: &Call) -> Result<Vec<Json>> {
-    if call.parameters.get("replicator").is_some_and(|name| name != REPLICATOR) {
+    if call.parameters.get("replicator").is_some_and(|name| name != REPLICATOR_DATABASE) {
         return Err(Failure::no_database());
     }
-    if !call.state.directory.contains(REPLICATOR) {
+    if !call.state.directory.contains(REPLICATOR_DATABASE) {
         return Ok(Vec::new());
     }
-    let served = call.state.directory.open_served(REPLICATOR).await?;
+    let served = call.state.directory.open_served(REPLICATOR_DATABASE).await?;
     let jobs = call.state.jobs.all();
     blocking(move || {
         let mut told = Vec::new();
@@ -161,19 +163,19 @@ async fn documents_of(call: &Call) -> Result<Vec<Json>> {
                 told.push(told_of(job));
                 continue;
             }
-            let kept = Record::of(&served, id)?;
+            let kept = ReplicationState::of(&served, id)?;
             let info = kept.as_ref().map(|kept| match &kept.error {
                 Some(error) => json!({"error": error}),
                 None => json!(kept.counts),
             });
             told.push(json!({
-                "database": REPLICATOR,
+                "database": REPLICATOR_DATABASE,
                 "doc_id": id,
                 "id": kept.as_ref().and_then(|kept| kept.id.as_deref()),
                 "state": kept.as_ref().map_or("initializing", |kept| &kept.state),
                 "info": info,
                 "node": "nonode@nohost",
-                "last_updated": kept.as_ref().map(|kept| moment(kept.time)),
+                "last_updated": kept.as_ref().map(|kept| format_rfc3339(kept.time)),
             }));
         }
         Ok(told)

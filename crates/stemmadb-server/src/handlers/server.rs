@@ -8,8 +8,9 @@ use uuid::Uuid;
 
 use super::node::NODE;
 use crate::PROTOCOL_VERSION;
+use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call};
+use crate::http::Answer;
 
 /// `GET /`
 pub(crate) async fn welcome(call: Call) -> Result<Answer> {
@@ -29,8 +30,8 @@ pub(crate) async fn up(call: Call) -> Result<Answer> {
 }
 
 /// `GET /_openapi`
-pub(crate) async fn openapi(_call: Call) -> Result<Answer> {
-    Ok(Answer::text(StatusCode::OK, "application/json", crate::routes::openapi()))
+pub(crate) async fn openapi(call: Call) -> Result<Answer> {
+    Ok(Answer::text(StatusCode::OK, "application/json", (call.state.openapi)()))
 }
 
 /// The most ids given at once, as in CouchDB.

@@ -5,15 +5,16 @@ use hyper::header::{LOCATION, SET_COOKIE};
 use serde_json::json;
 use stemmadb::Value;
 
-use crate::auth::Peer;
+use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Purpose, Query, read_json};
+use crate::http::PeerAddress;
+use crate::http::{Answer, JsonPurpose, Query, read_json};
 
 /// `GET /_session`
 pub(crate) async fn get(call: Call) -> Result<Answer> {
     let user = &call.user;
     let mut info = json!({
-        "authentication_db": crate::auth::users::DATABASE,
+        "authentication_db": crate::auth::USERS_DATABASE,
         "authentication_handlers": ["token", "jwt", "cookie", "default"],
     });
     if let Some(how) = user.how {
@@ -30,7 +31,7 @@ async fn credentials(call: &mut Call) -> Result<(String, String)> {
     let content_type = call.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let bytes = call.bytes_up_to(LOGIN_BYTES_MAX).await?;
     let (name, password) = if content_type.starts_with("application/json") {
-        let sent = read_json(&bytes, Purpose::Question)?;
+        let sent = read_json(&bytes, JsonPurpose::Parameters)?;
         let text = |name: &str| sent.get(name).and_then(Value::as_str).map(str::to_owned);
         (text("name").or_else(|| text("username")), text("password"))
     } else {
@@ -48,8 +49,8 @@ async fn credentials(call: &mut Call) -> Result<(String, String)> {
 /// `POST /_session`
 pub(crate) async fn post(mut call: Call) -> Result<Answer> {
     let (name, password) = credentials(&mut call).await?;
-    let (auth, directory) = (&call.state.auth, &call.state.directory);
-    let user = auth.log_in(directory, Peer::of(&call.parts), &name, &password).await?;
+    let (auth, directory) = (&call.state.authenticator, &call.state.directory);
+    let user = auth.log_in(directory, PeerAddress::of(&call.parts), &name, &password).await?;
     let cookie = auth.session(directory, &name).await?;
     let body = json!({"ok": true, "name": user.name, "roles": user.roles});
     let answer = match next(&call) {
@@ -68,7 +69,7 @@ fn next(call: &Call) -> Option<String> {
 
 /// `DELETE /_session`
 pub(crate) async fn delete(call: Call) -> Result<Answer> {
-    let cookie = call.state.auth.no_session();
+    let cookie = call.state.authenticator.no_session();
     let answer = match next(&call) {
         Some(next) => Answer::json(StatusCode::FOUND, &json!({"ok": true}))?.with(LOCATION, &next),
         None => Answer::done(StatusCode::OK),

@@ -3,20 +3,21 @@
 use hyper::StatusCode;
 use serde_json::json;
 
-use crate::auth::Wanted;
+use crate::accounts::TokenRequest;
+use crate::app::Call;
 use crate::error::Result;
-use crate::http::{Answer, Call, blocking};
+use crate::http::{Answer, blocking};
 
 /// `GET /_tokens`
 pub(crate) async fn list(call: Call) -> Result<Answer> {
-    Answer::ok(&json!({"tokens": call.state.auth.tokens().list()}))
+    Answer::ok(&json!({"tokens": call.state.authenticator.tokens().list()}))
 }
 
 /// `POST /_tokens`
 pub(crate) async fn create(mut call: Call) -> Result<Answer> {
-    let wanted = Wanted::parse(call.json().await?)?;
+    let wanted = TokenRequest::parse(call.json().await?)?;
     let state = call.state.clone();
-    let (listed, text) = blocking(move || state.auth.tokens().create(&state.directory, wanted)).await?;
+    let (listed, text) = blocking(move || state.authenticator.tokens().create(&state.directory, wanted)).await?;
     Answer::json(StatusCode::CREATED, &json!({"ok": true, "token": text, "info": listed}))
 }
 
@@ -24,6 +25,6 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer> {
 pub(crate) async fn revoke(call: Call) -> Result<Answer> {
     let name = call.parameter("token")?.to_owned();
     let state = call.state.clone();
-    blocking(move || state.auth.tokens().revoke(&state.directory, &name)).await?;
+    blocking(move || state.authenticator.tokens().revoke(&state.directory, &name)).await?;
     Ok(Answer::done(StatusCode::OK))
 }

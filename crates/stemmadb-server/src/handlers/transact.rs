@@ -6,12 +6,14 @@ use hyper::StatusCode;
 use serde_json::{Value as Json, json};
 use stemmadb::{Object, Selector, Value};
 
-use super::document::{manner_of, written_status};
+use super::document::{write_options, written_status};
+use crate::app::Call;
 use crate::directory::Served;
-use crate::documents::{COUNT_MAX, Cause, Check, Incoming, Outcome, Refusal, check_count, parse_revision, transact};
+use crate::documents::{COUNT_MAX, Incoming, check_count, parse_revision};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, blocking};
+use crate::http::{Answer, blocking};
 use crate::mango::plain;
+use crate::writes::{Cause, Check, Outcome, Refusal, run_write, transact};
 
 /// The most checks of one transaction: each may be a query.
 const CHECKS_MAX: usize = 1_000;
@@ -21,8 +23,8 @@ const SHORT_COUNT: usize = 16;
 /// `POST /{db}/_transact`
 pub(crate) async fn post(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
-    let manner = manner_of(&call)?;
-    if !manner.new_edits {
+    let options = write_options(&call)?;
+    if !options.new_edits {
         return Err(Failure::bad_request("A transaction has no revisions from elsewhere: use `_bulk_docs`"));
     }
     let Value::Object(mut body) = call.document().await? else {
@@ -43,7 +45,7 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
         let documents = documents.into_iter().map(Incoming::parse).collect::<Result<Vec<_>>>()?;
         refuse_unfit(&documents)?;
         let checks = checks.iter().map(check).collect::<Result<Vec<_>>>()?;
-        match transact(served, documents, &checks, &manner)? {
+        match transact(served, documents, &checks, &options)? {
             Outcome::Written(written) => {
                 let row = |(id, rev): &(String, String)| json!({"ok": true, "id": id, "rev": rev});
                 let rows: Vec<_> = written.iter().map(row).collect();
@@ -52,7 +54,7 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
             Outcome::Refused(refused) => refusal(&refused),
         }
     };
-    if is_short { served.writing(work).await } else { blocking(move || work(&served)).await }
+    if is_short { run_write(&served, work).await } else { blocking(move || work(&served)).await }
 }
 
 fn list(body: &mut Object, name: &str) -> Result<Vec<Value>> {

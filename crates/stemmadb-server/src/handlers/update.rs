@@ -6,12 +6,14 @@ use hyper::StatusCode;
 use hyper::header::HeaderName;
 use stemmadb::Value;
 
-use super::document::manner_of;
+use super::document::write_options;
+use crate::app::Call;
 use crate::design::{self, Functions, document_json, request_value, thrown_failure};
-use crate::documents::{Incoming, check_id, write_one};
+use crate::documents::{Incoming, check_id};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Purpose, blocking, read_json};
+use crate::http::{Answer, JsonPurpose, blocking, read_json};
 use crate::script::Verb;
+use crate::writes::write_one;
 
 /// What is made of a body, as a multiple of its length: itself as text and in the request that the function gets, as a value, as JSON, and as
 /// that is sent to the engine.
@@ -21,10 +23,10 @@ const COPIES: usize = 4;
 pub(crate) async fn update(mut call: Call) -> Result<Answer> {
     let served = call.database().await?;
     let body = String::from_utf8_lossy(&call.bytes().await?).into_owned();
-    call.share.grow(body.len().saturating_mul(COPIES)).await?;
+    call.reservation.grow(body.len().saturating_mul(COPIES)).await?;
     let (design, function) = (call.parameter("ddoc")?.to_owned(), call.parameter("function")?.to_owned());
     let id = call.parameters.get("doc").map(str::to_owned);
-    let manner = manner_of(&call)?;
+    let options = write_options(&call)?;
     let request = request_value(&served, &call.user, &call.parts, &call.query, &body, id.as_deref()).to_json();
     let scripts = call.state.scripts.clone();
     blocking(move || {
@@ -35,7 +37,7 @@ pub(crate) async fn update(mut call: Call) -> Result<Answer> {
         let arguments = [before.unwrap_or_else(|| "null".to_owned()), request];
         let answer = functions.call(Verb::Update, &["updates", &function], &[arguments])?.pop();
         let answer = answer.ok_or_else(|| Failure::internal("the function was not answered"))?;
-        let answer = read_json(answer.map_err(thrown_failure)?.as_bytes(), Purpose::Documents)?;
+        let answer = read_json(answer.map_err(thrown_failure)?.as_bytes(), JsonPurpose::Documents)?;
         let wrong = || {
             Failure::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -49,7 +51,7 @@ pub(crate) async fn update(mut call: Call) -> Result<Answer> {
             document => {
                 let document = Incoming::parse(document.clone())?;
                 document.id.as_deref().map(check_id).transpose()?;
-                let (id, revision) = write_one(&served, document, &manner)?;
+                let (id, revision) = write_one(&served, document, &options)?;
                 (Some(revision), Some(id))
             }
         };

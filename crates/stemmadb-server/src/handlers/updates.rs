@@ -9,9 +9,10 @@ use hyper::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::app::{Call, State};
 use crate::directory::Update;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Body, Call, State, write_string};
+use crate::http::{Answer, Body, write_string};
 
 /// How the feed goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,9 +61,9 @@ pub(crate) async fn updates(call: Call) -> Result<Answer> {
     };
     let content_type = if feed == Feed::EventSource { "text/event-stream" } else { "application/json" };
     let (sender, from) = mpsc::channel(4);
-    let standing = call.standing();
+    let session_check = call.session_check();
     tokio::spawn(async move {
-        if let Err(failure) = standing.during(tell(call.state, asked, sender.clone())).await {
+        if let Err(failure) = session_check.during(tell(call.state, asked, sender.clone())).await {
             sender.try_send(Err(std::io::Error::other(failure.to_string()))).ok();
         }
     });

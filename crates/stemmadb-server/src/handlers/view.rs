@@ -9,12 +9,13 @@ use stemmadb::{
     Access, ProgramGroups, ProgramQuery, ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice, Sequence, Value,
 };
 
-use super::document::{has_etag, show_of};
+use super::document::has_etag;
+use crate::app::Call;
 use crate::design::{self, DesignView, PROGRAM_PREFIX, declared_signatures, view_failure};
 use crate::directory::Served;
-use crate::documents::{Printer, Show};
+use crate::documents::{Printer, Show, show_of};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call, Pieces, Query, blocking, streamed};
+use crate::http::{Answer, Pieces, Query, blocking, streamed};
 
 /// What is asked of a view.
 #[derive(Debug, Clone, Default)]

@@ -1,7 +1,8 @@
 //! `_watch`: the answer to a query, and what changes in it.
 
+use crate::app::Call;
 use crate::error::Result;
-use crate::http::{Answer, Call};
+use crate::http::Answer;
 use crate::watch::{Request, watch};
 
 /// `GET /{db}/_watch`, `POST /{db}/_watch`

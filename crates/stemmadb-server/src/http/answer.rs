@@ -1,6 +1,5 @@
 //! What a client is sent.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -85,7 +84,7 @@ impl Answer {
 
 impl From<Failure> for Answer {
     fn from(failure: Failure) -> Self {
-        let answer = Answer::json(failure.status(), &failure.told())
+        let answer = Answer::json(failure.status(), &failure.body())
             .unwrap_or_else(|_| Answer::empty(StatusCode::INTERNAL_SERVER_ERROR));
         match failure.header() {
             Some((name, value)) => answer.with(name.clone(), value),
@@ -120,6 +119,3 @@ impl hyper::body::Body for Body {
         }
     }
 }
-
-/// What a connection is served with can't fail: refusals are answers too.
-pub(crate) type Served = std::result::Result<Response<super::Watched>, Infallible>;

@@ -10,8 +10,8 @@ use hyper::body::{Body as _, Incoming};
 use stemmadb::Value;
 use tokio::time::timeout;
 
-use super::room::Share;
-use super::weight::{Purpose, check_weight};
+use super::json_memory::{JsonPurpose, check_json_memory};
+use super::memory_budget::MemoryReservation;
 use crate::error::{Failure, Result};
 
 /// So many bytes a second is the least that a request comes with, once it was waited for: who sends less holds a connection
@@ -20,75 +20,76 @@ const RATE_MIN: u64 = 128;
 /// The least while others wait for the memory that it holds.
 const RATE_MIN_WAITED_FOR: u64 = 16 << 10;
 
-/// How long a body is waited for.
+/// Timeouts of a body that is being received.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
-    /// How long it may stand still.
-    still: Duration,
-    /// How long is still waited, which grows with what comes; none: it may come as slowly as it likes.
+pub(crate) struct BodyTimeout {
+    /// How long it may make no progress.
+    stall_timeout: Duration,
+    /// The time left, which grows with each byte received; none: no minimum rate is required.
     left: Option<Duration>,
-    /// So many bytes are worth a second.
+    /// The required rate in bytes per second: each second's worth of bytes adds a second to the time left.
     rate_min: u64,
 }
 
-impl Patience {
-    /// With a client: a body neither stands still for longer than this nor comes by the byte.
-    pub(crate) fn with_sender(still: Duration) -> Self {
-        Patience { still, left: Some(still), rate_min: RATE_MIN }
+impl BodyTimeout {
+    /// With a client: a body may neither pause for longer than this nor arrive more slowly than the minimum rate.
+    pub(crate) fn for_client(stall_timeout: Duration) -> Self {
+        BodyTimeout { stall_timeout, left: Some(stall_timeout), rate_min: RATE_MIN }
     }
 
     /// With an answer of somebody who may have nothing to say for long.
-    pub(crate) fn with_peer(still: Duration) -> Self {
-        Patience { still, left: None, rate_min: RATE_MIN }
+    pub(crate) fn for_peer(stall_timeout: Duration) -> Self {
+        BodyTimeout { stall_timeout, left: None, rate_min: RATE_MIN }
     }
 
-    /// Others wait for memory, or do no longer, some of which `share` may hold: who has all the time in the world loses it for good then.
-    fn hurry(&mut self, share: &Share) {
-        self.rate_min = if share.is_waited_for() { RATE_MIN_WAITED_FOR } else { RATE_MIN };
-        if share.is_in_the_way() {
-            self.left.get_or_insert(self.still);
+    /// Adapts the required rate to whether other requests wait for memory. Once they wait for memory that `reservation` holds, a body
+    /// without a total timeout gets one for good.
+    fn update_rate(&mut self, reservation: &MemoryReservation) {
+        self.rate_min = if reservation.has_waiters() { RATE_MIN_WAITED_FOR } else { RATE_MIN };
+        if reservation.blocks_others() {
+            self.left.get_or_insert(self.stall_timeout);
         }
     }
 
     /// How long the next piece is waited for.
     fn left(&self) -> Duration {
-        self.left.unwrap_or(self.still)
+        self.left.unwrap_or(self.stall_timeout)
     }
 
     /// Notes a piece, and how long it was waited for. However much came before, the rest comes as fast as it must.
     fn count(&mut self, length: usize, waited: Duration) {
         if let Some(left) = self.left {
             let worth = Duration::from_millis((length as u64).saturating_mul(1000) / self.rate_min);
-            self.left = Some((left.saturating_sub(waited) + worth).min(self.still));
+            self.left = Some((left.saturating_sub(waited) + worth).min(self.stall_timeout));
         }
     }
 }
 
-/// The whole body, if it is no longer than `bytes_max` and comes soon enough. What came takes room of `share`.
+/// The whole body, if it is no longer than `bytes_max` and comes soon enough. What came takes memory of `reservation`.
 pub(crate) async fn read_all(
     mut body: Incoming,
     bytes_max: usize,
-    mut patience: Patience,
-    share: Option<&Share>,
+    mut timeouts: BodyTimeout,
+    reservation: Option<&MemoryReservation>,
 ) -> Result<Bytes> {
     let too_large = || Failure::too_large("the request entity is too large");
     if body.size_hint().lower() > bytes_max as u64 {
-        pass_over(body, patience).await;
+        pass_over(body, timeouts).await;
         return Err(too_large());
     }
     let mut whole = BytesMut::new();
-    while let Some(frame) = next_frame(&mut body, &mut patience).await? {
+    while let Some(frame) = next_frame(&mut body, &mut timeouts).await? {
         if whole.len() + frame.len() > bytes_max {
-            pass_over(body, patience).await;
+            pass_over(body, timeouts).await;
             return Err(too_large());
         }
-        if let Some(share) = share {
-            if let Err(failure) = share.grow(frame.len()).await {
+        if let Some(reservation) = reservation {
+            if let Err(failure) = reservation.grow(frame.len()).await {
                 drop(whole);
-                pass_over(body, patience).await;
+                pass_over(body, timeouts).await;
                 return Err(failure);
             }
-            patience.hurry(share);
+            timeouts.update_rate(reservation);
         }
         if whole.is_empty() && body.is_end_stream() {
             return Ok(frame);
@@ -103,15 +104,15 @@ pub(crate) async fn read_all(
     Ok(whole.freeze())
 }
 
-/// From here on there is room for as much as is said to come.
+/// From here on there is space for as much as is said to come.
 const BELIEVED_FROM: usize = 1 << 20;
-/// So much of a body that is too large is still read.
+/// How much of a body that is too large is still read.
 const PASSED_BYTES_MAX: usize = 4 << 20;
 
-/// Reads on without keeping it, up to a bound: who is hung up on while still sending may not see why.
-async fn pass_over(mut body: Incoming, mut patience: Patience) {
+/// Reads on without keeping it, up to a bound: a client whose connection is closed while it still sends may not read the response.
+async fn pass_over(mut body: Incoming, mut timeouts: BodyTimeout) {
     let mut left = PASSED_BYTES_MAX;
-    while let Ok(Some(frame)) = next_frame(&mut body, &mut patience).await {
+    while let Ok(Some(frame)) = next_frame(&mut body, &mut timeouts).await {
         match left.checked_sub(frame.len()) {
             Some(less) => left = less,
             None => return,
@@ -119,8 +120,8 @@ async fn pass_over(mut body: Incoming, mut patience: Patience) {
     }
 }
 
-/// What a compressed body says, if it is no longer than `bytes_max`. It takes room of `share`.
-pub(crate) async fn inflated(compressed: &[u8], bytes_max: usize, share: &Share) -> Result<Bytes> {
+/// What a compressed body says, if it is no longer than `bytes_max`. It takes memory of `reservation`.
+pub(crate) async fn inflated(compressed: &[u8], bytes_max: usize, reservation: &MemoryReservation) -> Result<Bytes> {
     let (mut whole, mut decoder) = (Vec::new(), MultiGzDecoder::new(compressed));
     loop {
         let read = decoder.by_ref().take(INFLATED_AT_ONCE).read_to_end(&mut whole);
@@ -131,18 +132,18 @@ pub(crate) async fn inflated(compressed: &[u8], bytes_max: usize, share: &Share)
         if count == 0 {
             return Ok(whole.into());
         }
-        share.grow(count).await?;
+        reservation.grow(count).await?;
     }
 }
 
-/// So much of a compressed body is made before more room is taken.
+/// So much of a compressed body is made before more memory is reserved.
 const INFLATED_AT_ONCE: u64 = 256 << 10;
 
 /// The next piece of a body; none at its end.
-pub(crate) async fn next_frame(body: &mut Incoming, patience: &mut Patience) -> Result<Option<Bytes>> {
+pub(crate) async fn next_frame(body: &mut Incoming, timeouts: &mut BodyTimeout) -> Result<Option<Bytes>> {
     let begun = Instant::now();
     loop {
-        let frame = timeout(patience.left().saturating_sub(begun.elapsed()), body.frame()).await.map_err(|_| {
+        let frame = timeout(timeouts.left().saturating_sub(begun.elapsed()), body.frame()).await.map_err(|_| {
             Failure::new(
                 hyper::StatusCode::REQUEST_TIMEOUT,
                 "timeout",
@@ -154,7 +155,7 @@ pub(crate) async fn next_frame(body: &mut Incoming, patience: &mut Patience) -> 
             Some(Err(error)) => return Err(Failure::bad_request(format!("The request's body ended early: {error}"))),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
-                    patience.count(data.len(), begun.elapsed());
+                    timeouts.count(data.len(), begun.elapsed());
                     return Ok(Some(data));
                 }
             }
@@ -166,17 +167,21 @@ pub(crate) async fn next_frame(body: &mut Incoming, patience: &mut Patience) -> 
 ///
 /// # Errors
 /// 400 if it is none; 413 if it would take far more memory than it is long.
-pub(crate) fn read_json(text: &[u8], purpose: Purpose) -> Result<Value> {
-    check_weight(text, purpose)?;
+pub(crate) fn read_json(text: &[u8], purpose: JsonPurpose) -> Result<Value> {
+    check_json_memory(text, purpose)?;
     parse(text)
 }
 
-/// The same of a request's body: what is made of it takes room of `share`.
+/// The same of a request's body: what is made of it takes memory of `reservation`.
 ///
 /// # Errors
 /// Also 503, if there is none for long.
-pub(crate) async fn read_json_within(text: &[u8], purpose: Purpose, share: &Share) -> Result<Value> {
-    share.grow(check_weight(text, purpose)?).await?;
+pub(crate) async fn read_json_within(
+    text: &[u8],
+    purpose: JsonPurpose,
+    reservation: &MemoryReservation,
+) -> Result<Value> {
+    reservation.grow(check_json_memory(text, purpose)?).await?;
     parse(text)
 }
 
@@ -192,7 +197,7 @@ fn parse(text: &[u8]) -> Result<Value> {
 mod tests {
     use std::io::Write;
 
-    use super::super::room::Room;
+    use super::super::memory_budget::MemoryBudget;
     use super::*;
 
     #[tokio::test]
@@ -200,55 +205,55 @@ mod tests {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(&[b' '; 100_000]).unwrap();
         let compressed = encoder.finish().unwrap();
-        let share = Room::new(0, Duration::ZERO).share();
-        assert_eq!(inflated(&compressed, 100_000, &share).await.unwrap().len(), 100_000);
-        let status = async |compressed: &[u8]| inflated(compressed, 99_999, &share).await.unwrap_err().status();
+        let reservation = MemoryBudget::new(0, Duration::ZERO).reservation();
+        assert_eq!(inflated(&compressed, 100_000, &reservation).await.unwrap().len(), 100_000);
+        let status = async |compressed: &[u8]| inflated(compressed, 99_999, &reservation).await.unwrap_err().status();
         assert_eq!(status(&compressed).await, hyper::StatusCode::PAYLOAD_TOO_LARGE);
         assert_eq!(status(b"{}").await, hyper::StatusCode::BAD_REQUEST);
     }
 
     #[test]
     fn patience_grows_with_what_comes_and_not_without_end() {
-        let (still, second) = (Duration::from_secs(60), Duration::from_secs(1));
+        let (stall_timeout, second) = (Duration::from_secs(60), Duration::from_secs(1));
         let left_after = |pieces: &[(u64, Duration)]| {
-            let mut patience = Patience::with_sender(still);
-            pieces.iter().for_each(|(length, waited)| patience.count(*length as usize, *waited));
-            patience.left()
+            let mut timeouts = BodyTimeout::for_client(stall_timeout);
+            pieces.iter().for_each(|(length, waited)| timeouts.count(*length as usize, *waited));
+            timeouts.left()
         };
-        assert_eq!(left_after(&[]), still, "the first piece");
+        assert_eq!(left_after(&[]), stall_timeout, "the first piece");
         assert!(left_after(&[(1, second); 61]) < second, "a byte a second");
-        assert_eq!(left_after(&[(RATE_MIN, second); 3600]), still, "as fast as it must be");
+        assert_eq!(left_after(&[(RATE_MIN, second); 3600]), stall_timeout, "as fast as it must be");
         assert_eq!(
-            left_after(&[(1 << 26, second), (0, still)]),
+            left_after(&[(1 << 26, second), (0, stall_timeout)]),
             Duration::ZERO,
             "what came fast pays for nothing later"
         );
-        let mut hurried = Patience { rate_min: RATE_MIN_WAITED_FOR, ..Patience::with_sender(still) };
+        let mut hurried = BodyTimeout { rate_min: RATE_MIN_WAITED_FOR, ..BodyTimeout::for_client(stall_timeout) };
         (0..61).for_each(|_| hurried.count(RATE_MIN as usize, second));
         assert!(hurried.left() < second, "while others wait for what it holds");
-        assert_eq!(Patience::with_peer(still).left(), still);
+        assert_eq!(BodyTimeout::for_peer(stall_timeout).left(), stall_timeout);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_has_all_the_time_until_others_wait_for_what_its_answer_holds() {
         const MIB: usize = 1 << 20;
-        let (still, second) = (Duration::from_secs(60), Duration::from_secs(1));
-        let room = Room::new(MIB as u64, still);
-        let (slow, beyond, waiting) = (room.share(), room.share(), room.share());
+        let (stall_timeout, second) = (Duration::from_secs(60), Duration::from_secs(1));
+        let budget = MemoryBudget::new(MIB as u64, stall_timeout);
+        let (slow, overcommitted, waiting) = (budget.reservation(), budget.reservation(), budget.reservation());
         slow.grow(MIB).await.unwrap();
-        beyond.grow(MIB).await.unwrap();
-        let mut patience = Patience::with_peer(still);
-        let mut takes_an_hour = |share: &Share| {
+        overcommitted.grow(MIB).await.unwrap();
+        let mut timeouts = BodyTimeout::for_peer(stall_timeout);
+        let mut takes_an_hour = |reservation: &MemoryReservation| {
             (0..3600).for_each(|_| {
-                patience.hurry(share);
-                patience.count(1, second);
+                timeouts.update_rate(reservation);
+                timeouts.count(1, second);
             });
-            patience.left() == still
+            timeouts.left() == stall_timeout
         };
         assert!(takes_an_hour(&slow), "nobody waits");
         let waiting = tokio::spawn(async move { waiting.grow(MIB).await });
         tokio::time::sleep(second).await;
-        assert!(takes_an_hour(&room.share()), "it holds nothing");
+        assert!(takes_an_hour(&budget.reservation()), "it holds nothing");
         assert!(!takes_an_hour(&slow));
         drop(slow);
         waiting.await.unwrap().unwrap();

@@ -1,27 +1,28 @@
-//! A request and an answer as handlers see them.
+//! HTTP messages: paths, queries, bodies, multipart, streamed responses, and the memory that bodies may take. The lowest module beside
+//! `error`: it knows neither routes nor databases.
 
 mod answer;
-mod arriving;
+mod blocking;
 mod body;
-mod call;
-mod crowd;
+mod chunk_reader;
+mod concurrency;
+mod json_memory;
+mod memory_budget;
 mod multipart;
 mod path;
+mod peer;
 mod query;
-mod room;
 mod stream;
-mod watched;
-mod weight;
 
-pub(crate) use answer::{Answer, Body, Served};
-pub(crate) use arriving::{Arriving, arriving_on_channel};
-pub(crate) use body::{Patience, next_frame, read_all, read_json, read_json_within};
-pub(crate) use call::{Call, State, UPLOADS_MAX, blocking, may_step_aside, reading};
-pub(crate) use crowd::Crowd;
+pub(crate) use answer::{Answer, Body};
+pub(crate) use blocking::{blocking, can_block_in_place, reading};
+pub(crate) use body::{BodyTimeout, inflated, next_frame, read_all, read_json, read_json_within};
+pub(crate) use chunk_reader::{ChunkReader, chunk_channel};
+pub(crate) use concurrency::ConcurrencyTracker;
+pub(crate) use json_memory::{JsonExtent, JsonPurpose, check_json_memory, string_length};
+pub(crate) use memory_budget::{MemoryBudget, MemoryReservation};
 pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
+pub(crate) use peer::{PeerAddress, client_network};
 pub(crate) use query::Query;
-pub(crate) use room::{Room, Share};
-pub(crate) use stream::{Pieces, streamed, streamed_bytes, write_string};
-pub(crate) use watched::{Watch, Watched};
-pub(crate) use weight::{Extent, Purpose, check_weight, string_length};
+pub(crate) use stream::{Pieces, streamed, streamed_bytes, with_read_timeout, write_string};

@@ -14,11 +14,11 @@ pub(crate) struct Parts<R> {
     /// Read and not yet given out.
     buffer: Vec<u8>,
     finder: Finder<'static>,
-    place: Place,
+    position: ParsePosition,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ParsePosition {
     /// Within a body, or before the first part.
     Body,
     /// Right after a delimiter.
@@ -66,25 +66,25 @@ impl<R: Read> Parts<R> {
             // The first delimiter may stand at the very beginning.
             buffer: b"\r\n".to_vec(),
             finder: Finder::new(delimiter.as_bytes()).into_owned(),
-            place: Place::Body,
+            position: ParsePosition::Body,
         }
     }
 
     /// Goes on to the next part and reads its head; what was not read of the one before is passed over. None after the last.
     pub(crate) fn next_part(&mut self) -> io::Result<Option<Head>> {
-        while self.place == Place::Body {
+        while self.position == ParsePosition::Body {
             let mut passed = [0; 4096];
             while self.read(&mut passed)? > 0 {}
         }
-        if self.place == Place::End {
+        if self.position == ParsePosition::End {
             return Ok(None);
         }
         self.fill_to(2)?;
         if self.buffer.starts_with(b"--") {
-            self.place = Place::End;
+            self.position = ParsePosition::End;
             return Ok(None);
         }
-        self.place = Place::Body;
+        self.position = ParsePosition::Body;
         self.read_head().map(Some)
     }
 
@@ -128,7 +128,7 @@ impl<R: Read> Parts<R> {
 
 impl<R: Read> Read for Parts<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.place != Place::Body || out.is_empty() {
+        if self.position != ParsePosition::Body || out.is_empty() {
             return Ok(0);
         }
         let delimiter = self.finder.needle().len();
@@ -144,7 +144,7 @@ impl<R: Read> Read for Parts<R> {
             }
             if found.is_some() {
                 self.buffer.drain(..delimiter);
-                self.place = Place::Delimiter;
+                self.position = ParsePosition::Delimiter;
                 return Ok(0);
             }
             if !self.fill()? {

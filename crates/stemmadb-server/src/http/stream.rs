@@ -21,8 +21,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::answer::{Answer, Body};
-use super::call::{blocking, reading};
-use super::room::Share;
+use super::blocking::{blocking, reading};
+use super::memory_budget::MemoryReservation;
 use crate::error::Result;
 
 /// Pieces are about so large: answers below it are sent whole.
@@ -32,21 +32,21 @@ const PIECES_AHEAD: usize = 4;
 /// So long a piece may take while others wait for the memory that its answer holds: 16 KiB a second, as those who send must.
 const PIECE_TIME_WAITED_FOR: Duration = Duration::from_secs(4);
 
-/// Where an answer is written to. Writers push to [`Pieces::buffer`], and call [`Pieces::flush_if_full`] now and then.
+/// Where an answer is written to. Writers push to [`Pieces::buffer`], and blocking [`Pieces::flush_if_full`] now and then.
 pub(crate) struct Pieces {
     pub(crate) buffer: Vec<u8>,
     made: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Pieces {
-    /// Sends what was written, if it is enough for a piece, and goes on when there is room for the next.
+    /// Sends what was written, if it is enough for a piece, and goes on when there is space for the next.
     pub(crate) async fn flush_if_full(&mut self) {
         if self.buffer.len() >= PIECE_BYTES {
             self.flush().await;
         }
     }
 
-    /// Sends what was written, and goes on when there is room for the next piece.
+    /// Sends what was written, and goes on when there is space for the next piece.
     pub(crate) async fn flush(&mut self) {
         *self.made.lock() = std::mem::replace(&mut self.buffer, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
         let mut is_parked = false;
@@ -117,8 +117,8 @@ impl Parked {
     }
 
     /// A body of what is made from this step on.
-    fn body(self, step: Step, length: Option<u64>, patience: Duration) -> Body {
-        let (client, body) = Client::new(length, patience, Share::of_request());
+    fn body(self, step: Step, length: Option<u64>, timeout: Duration) -> Body {
+        let (client, body) = Client::new(length, timeout, MemoryReservation::of_current_request());
         tokio::spawn(self.send(step, client));
         body
     }
@@ -132,23 +132,23 @@ struct Client {
     sender: mpsc::Sender<std::io::Result<Bytes>>,
     /// A place that no piece takes: an answer that just ended would look whole.
     last_place: mpsc::OwnedPermit<std::io::Result<Bytes>>,
-    patience: Duration,
+    timeout: Duration,
     /// What the answer holds of the memory that there is for all.
-    share: Option<Arc<Share>>,
+    reservation: Option<Arc<MemoryReservation>>,
 }
 
 impl Client {
-    fn new(length: Option<u64>, patience: Duration, share: Option<Arc<Share>>) -> (Self, Body) {
+    fn new(length: Option<u64>, timeout: Duration, reservation: Option<Arc<MemoryReservation>>) -> (Self, Body) {
         let (sender, from) = mpsc::channel(PIECES_AHEAD + 1);
         let last_place = sender.clone().try_reserve_owned().expect("a new channel is empty");
-        (Client { sender, last_place, patience, share }, Body::Pieces { from, length })
+        (Client { sender, last_place, timeout, reservation }, Body::Pieces { from, length })
     }
 
     /// Sends a piece, and tells whether the client took it in time: one that is slow is waited for, but not one that stands still, nor one
     /// in whose answer's place others wait.
     async fn takes(&self, piece: Bytes) -> bool {
         let mut place = std::pin::pin!(self.sender.reserve());
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.timeout;
         loop {
             let next_look = until.min(Instant::now() + PIECE_TIME_WAITED_FOR);
             tokio::select! {
@@ -156,7 +156,7 @@ impl Client {
                 place = &mut place => return place.map(|place| place.send(Ok(piece))).is_ok(),
                 () = sleep_until(next_look) => {}
             }
-            if next_look == until || self.share.as_ref().is_some_and(|share| share.is_in_the_way()) {
+            if next_look == until || self.reservation.as_ref().is_some_and(|reservation| reservation.blocks_others()) {
                 return false;
             }
         }
@@ -169,12 +169,12 @@ impl Client {
 }
 
 /// A body of these bytes. If there are many, whoever reads them slowly is waited for as where an answer is made piece by piece.
-pub(super) fn unhurried(body: Body, patience: Duration, share: Option<Arc<Share>>) -> Body {
+pub(crate) fn with_read_timeout(body: Body, timeout: Duration, reservation: Option<Arc<MemoryReservation>>) -> Body {
     let mut bytes = match body {
         Body::Whole(Some(bytes)) if bytes.len() > PIECES_AHEAD * PIECE_BYTES => bytes,
         other => return other,
     };
-    let (client, body) = Client::new(Some(bytes.len() as u64), patience, share);
+    let (client, body) = Client::new(Some(bytes.len() as u64), timeout, reservation);
     tokio::spawn(async move {
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
@@ -199,13 +199,13 @@ pub(crate) fn write_string(out: &mut Vec<u8>, text: &str) {
 pub(crate) async fn streamed<F: Future<Output = Result<()>> + Send + 'static>(
     status: StatusCode,
     content_type: &str,
-    patience: Duration,
+    timeout: Duration,
     work: impl FnOnce(Pieces) -> F,
 ) -> Result<Answer> {
     let parked = Parked::new(work);
     let body = match reading(move || parked.step()).await? {
         (_, Step::Done(whole)) => Body::Whole(Some(whole?.into())),
-        (parked, step) => parked.body(step, None, patience),
+        (parked, step) => parked.body(step, None, timeout),
     };
     Ok(Answer::new(status, body).with(hyper::header::CONTENT_TYPE, content_type))
 }
@@ -213,25 +213,25 @@ pub(crate) async fn streamed<F: Future<Output = Result<()>> + Send + 'static>(
 /// A body of `length` bytes that `work` writes. If it fails, the connection is cut.
 pub(crate) fn streamed_bytes<F: Future<Output = Result<()>> + Send + 'static>(
     length: u64,
-    patience: Duration,
+    timeout: Duration,
     work: impl FnOnce(Pieces) -> F,
 ) -> Body {
-    Parked::new(work).body(Step::Piece(Vec::new()), Some(length), patience)
+    Parked::new(work).body(Step::Piece(Vec::new()), Some(length), timeout)
 }
 
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
 
-    use super::super::room::Room;
+    use super::super::memory_budget::MemoryBudget;
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
     const MIB: usize = 1 << 20;
 
     /// An answer of a MiB, of which nobody takes anything.
-    fn answer(share: Option<Arc<Share>>) -> Body {
-        unhurried(Body::Whole(Some(vec![b'x'; MIB].into())), PATIENCE, share)
+    fn answer(reservation: Option<Arc<MemoryReservation>>) -> Body {
+        with_read_timeout(Body::Whole(Some(vec![b'x'; MIB].into())), TIMEOUT, reservation)
     }
 
     /// What comes of a body in the end, and why it was cut if it was.
@@ -249,23 +249,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_stands_still_is_cut_and_can_tell() {
         let body = answer(None);
-        tokio::time::sleep(PATIENCE / 2).await;
+        tokio::time::sleep(TIMEOUT / 2).await;
         assert_eq!(taken(body).await, (MIB, None));
         let body = answer(None);
-        tokio::time::sleep(PATIENCE * 2).await;
+        tokio::time::sleep(TIMEOUT * 2).await;
         assert_eq!(taken(body).await, (PIECES_AHEAD * PIECE_BYTES, Some(TOO_SLOW.to_owned())));
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_slow_is_waited_for_until_others_wait_for_what_it_holds() {
-        let room = Room::new(MIB as u64, PATIENCE);
-        let (slow, beyond, waiting) = (room.share(), room.share(), room.share());
+        let budget = MemoryBudget::new(MIB as u64, TIMEOUT);
+        let (slow, overcommitted, waiting) = (budget.reservation(), budget.reservation(), budget.reservation());
         slow.grow(MIB).await.unwrap();
-        beyond.grow(MIB).await.unwrap();
+        overcommitted.grow(MIB).await.unwrap();
         let body = answer(Some(slow));
-        tokio::time::sleep(PATIENCE / 2).await;
+        tokio::time::sleep(TIMEOUT / 2).await;
         let begun = Instant::now();
-        // It is given what the slow one had, long before its own patience is over.
+        // It is given what the slow one had, long before its own timeout is over.
         waiting.grow(MIB).await.unwrap();
         assert!(begun.elapsed() <= PIECE_TIME_WAITED_FOR, "{:?}", begun.elapsed());
         assert_eq!(taken(body).await.1.as_deref(), Some(TOO_SLOW));
@@ -273,11 +273,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_holds_nothing_is_in_nobodys_way() {
-        let room = Room::new(MIB as u64, PATIENCE / 2);
-        let (first, beyond, waiting) = (room.share(), room.share(), room.share());
+        let budget = MemoryBudget::new(MIB as u64, TIMEOUT / 2);
+        let (first, overcommitted, waiting) = (budget.reservation(), budget.reservation(), budget.reservation());
         first.grow(MIB).await.unwrap();
-        beyond.grow(MIB).await.unwrap();
-        let body = answer(Some(room.share()));
+        overcommitted.grow(MIB).await.unwrap();
+        let body = answer(Some(budget.reservation()));
         waiting.grow(MIB).await.unwrap_err();
         assert_eq!(taken(body).await, (MIB, None));
     }

@@ -23,20 +23,20 @@ use crate::error::{Failure, Result};
 use crate::http::Body;
 
 /// How long it may take to be connected.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What connects to other servers.
 pub(super) type Network = HttpsConnector<HttpConnector<Resolver>>;
 
 /// How other servers are reached, and which may be.
-pub(crate) struct Reach {
+pub(crate) struct OutboundClient {
     /// Connections are kept and used again.
     pub(super) client: Client<Network, Body>,
     /// None: any.
     hosts: Vec<String>,
 }
 
-impl Reach {
+impl OutboundClient {
     /// As the configuration has it.
     ///
     /// # Errors
@@ -48,10 +48,10 @@ impl Reach {
         let tls = tls.with_root_certificates(roots(config)?).with_no_client_auth();
         let mut tcp = HttpConnector::new_with_resolver(Resolver(GaiResolver::new()));
         tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(PATIENCE));
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
         let client = Client::builder(TokioExecutor::new()).build(https.wrap_connector(tcp));
-        Ok(Reach { client, hosts: config.hosts.clone() })
+        Ok(OutboundClient { client, hosts: config.hosts.clone() })
     }
 
     /// Refuses a host that is not to be reached.
@@ -157,11 +157,12 @@ mod tests {
 
     #[test]
     fn hosts_are_those_that_are_named() {
-        let any = Reach::new(&Replicator::default()).unwrap();
+        let any = OutboundClient::new(&Replicator::default()).unwrap();
         assert!(any.check("example.org").is_ok() && any.check("[::1]").is_ok());
         assert_eq!(any.check("169.254.169.254").unwrap_err().status().as_u16(), 403);
         assert_eq!(any.check("[fe80::1]").unwrap_err().status().as_u16(), 403);
-        let some = Reach::new(&Replicator { hosts: vec!["db.example".to_owned()], ..Replicator::default() }).unwrap();
+        let some =
+            OutboundClient::new(&Replicator { hosts: vec!["db.example".to_owned()], ..Replicator::default() }).unwrap();
         assert!(some.check("DB.example").is_ok());
         assert!(some.check("example").unwrap_err().reason().contains("replicator.hosts"));
     }

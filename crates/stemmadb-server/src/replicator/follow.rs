@@ -6,23 +6,20 @@ use std::sync::Arc;
 
 use stemmadb::{Change, Sequence};
 
-use super::jobs::{Owner, now};
-use super::record::{Counts, Record};
+use super::jobs::{Jobs, Owner, now};
 use super::request::Request;
 use crate::directory::Served;
+use crate::documents::{Counts, REPLICATOR_DATABASE, ReplicationState};
 use crate::error::{Failure, Result};
-use crate::http::{State, blocking};
-
-/// The database of replications.
-pub(crate) const REPLICATOR: &str = "_replicator";
+use crate::http::blocking;
 
 /// Does what the documents of `_replicator` want, until the server stops.
-pub(crate) async fn follow(state: Arc<State>) {
-    let mut databases = state.directory.changed();
-    let mut stopping = state.stopping.clone();
+pub(crate) async fn follow(jobs: Arc<Jobs>) {
+    let mut databases = jobs.context.directory.changed();
+    let mut stopping = jobs.context.stopping.clone();
     loop {
-        if state.directory.contains(REPLICATOR)
-            && let Err(failure) = follow_documents(&state).await
+        if jobs.context.directory.contains(REPLICATOR_DATABASE)
+            && let Err(failure) = follow_documents(&jobs).await
         {
             tracing::warn!("the replicator: {failure}");
         }
@@ -34,11 +31,11 @@ pub(crate) async fn follow(state: Arc<State>) {
 }
 
 /// Does what the documents want, until the database is gone or the server stops.
-async fn follow_documents(state: &Arc<State>) -> Result<()> {
-    let served = state.directory.open_served(REPLICATOR).await?;
+async fn follow_documents(jobs: &Arc<Jobs>) -> Result<()> {
+    let served = jobs.context.directory.open_served(REPLICATOR_DATABASE).await?;
     let mut published = served.published();
-    let mut databases = state.directory.changed();
-    let mut stopping = state.stopping.clone();
+    let mut databases = jobs.context.directory.changed();
+    let mut stopping = jobs.context.stopping.clone();
     let mut position = Sequence::ZERO;
     loop {
         published.borrow_and_update();
@@ -51,15 +48,15 @@ async fn follow_documents(state: &Arc<State>) -> Result<()> {
         .await?;
         position = reached;
         for change in changes.into_iter().filter(|change| !change.id.is_design()) {
-            want(state, &served, change).await?;
+            want(jobs, &served, change).await?;
         }
         tokio::select! {
             changed = published.changed() => if changed.is_err() { return Ok(()) },
             changed = databases.changed() => {
-                if changed.is_err() || !state.directory.contains(REPLICATOR) {
-                    let jobs = state.jobs.all();
-                    jobs.iter().filter(|job| job.owner != Owner::Request).for_each(|job| {
-                        state.jobs.cancel(&job.id);
+                if changed.is_err() || !jobs.context.directory.contains(REPLICATOR_DATABASE) {
+                    let all = jobs.all();
+                    all.iter().filter(|job| job.owner != Owner::Request).for_each(|job| {
+                        jobs.cancel(&job.id);
                     });
                     return Ok(());
                 }
@@ -70,15 +67,15 @@ async fn follow_documents(state: &Arc<State>) -> Result<()> {
 }
 
 /// Does what one document wants now.
-async fn want(state: &Arc<State>, served: &Arc<Served>, change: Change) -> Result<()> {
+async fn want(jobs: &Arc<Jobs>, served: &Arc<Served>, change: Change) -> Result<()> {
     let id = change.id.as_str().to_owned();
-    state.jobs.cancel_of(&id);
+    jobs.cancel_of(&id);
     let Some(document) = change.document.filter(|_| !change.deleted) else { return Ok(()) };
     let revision = change.revision.to_string();
-    if Record::of_revision(served, &id, &revision)?.is_some() {
+    if ReplicationState::of_revision(served, &id, &revision)?.is_some() {
         return Ok(());
     }
-    let refused = |failure: &Failure| Record {
+    let refused = |failure: &Failure| ReplicationState {
         revision: revision.clone(),
         state: "failed".to_owned(),
         time: now(),
@@ -86,17 +83,15 @@ async fn want(state: &Arc<State>, served: &Arc<Served>, change: Change) -> Resul
         id: None,
         counts: None,
     };
-    let begun = Request::parse(&document.value()?)
-        .and_then(|request| state.jobs.start(state, request, Owner::Document(id.clone())));
+    let begun = Request::parse(&document.value()?).and_then(|request| jobs.start(request, Owner::Document(id.clone())));
     let job = match begun {
         Ok(job) => job,
         // There may be room after the next start.
         Err(failure) if failure.status().is_server_error() => return Err(failure),
         Err(failure) => return keep(served, id, refused(&failure)).await,
     };
-    let (served, state) = (served.clone(), state.clone());
+    let (served, mut stopping) = (served.clone(), jobs.context.stopping.clone());
     tokio::spawn(async move {
-        let mut stopping = state.stopping.clone();
         let outcome = tokio::select! {
             outcome = job.ended() => outcome,
             _ = stopping.wait_for(|stopping| *stopping) => return,
@@ -104,7 +99,7 @@ async fn want(state: &Arc<State>, served: &Arc<Served>, change: Change) -> Resul
         if outcome.history.first().is_some_and(|event| event.what == "cancelled") {
             return;
         }
-        let record = Record {
+        let record = ReplicationState {
             revision,
             state: outcome.state.to_owned(),
             time: now(),
@@ -120,7 +115,7 @@ async fn want(state: &Arc<State>, served: &Arc<Served>, change: Change) -> Resul
 }
 
 /// Notes what became of a replication.
-async fn keep(served: &Arc<Served>, id: String, record: Record) -> Result<()> {
+async fn keep(served: &Arc<Served>, id: String, record: ReplicationState) -> Result<()> {
     let served = served.clone();
     blocking(move || record.keep(&served, &id)).await
 }

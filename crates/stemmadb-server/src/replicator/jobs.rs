@@ -6,19 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use stemmadb::{Cancellation, ErrorKind, Peer, Replication, ReplicationStats};
+use stemmadb::{Cancellation, Durability, ErrorKind, Peer, Replication, ReplicationStats};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::connect::OutboundClient;
 use super::local::Local;
 use super::remote::{Remote, Shared, refused};
 use super::request::{Endpoint, Request};
-use super::waits::Waits;
+use super::runtime::JobRuntime;
 use crate::auth::User;
-use crate::design::Gate;
-use crate::documents::Manner;
+use crate::design::WriteValidator;
+use crate::directory::Directory;
 use crate::error::{Failure, Result};
-use crate::http::State;
+use crate::http::MemoryBudget;
+use crate::script::Scripts;
+use crate::writes::WriteOptions;
 
 /// How long a job waits for the source at once.
 const WAIT: Duration = Duration::from_secs(30);
@@ -84,9 +87,27 @@ pub(crate) struct Job {
     ended: watch::Sender<bool>,
 }
 
+/// What jobs need of the server.
+pub(crate) struct JobContext {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) outbound: OutboundClient,
+    /// The memory that bodies may take, of which responses of other servers take some.
+    pub(crate) memory: Arc<MemoryBudget>,
+    /// The largest JSON body, in bytes.
+    pub(crate) body_bytes_max: usize,
+    pub(crate) durability: Durability,
+    pub(crate) retry_wait: Duration,
+    pub(crate) retry_wait_max: Duration,
+    /// Becomes true when the server is told to stop.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
 /// The jobs of a server.
-#[derive(Default)]
-pub(crate) struct Jobs(Mutex<BTreeMap<String, Arc<Job>>>);
+pub(crate) struct Jobs {
+    pub(super) context: Arc<JobContext>,
+    by_id: Mutex<BTreeMap<String, Arc<Job>>>,
+}
 
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -113,7 +134,7 @@ impl Job {
         self.outcome.lock().clone()
     }
 
-    /// Waits for its end.
+    /// JobRuntime for its end.
     pub(crate) async fn ended(&self) -> Outcome {
         let mut ended = self.ended.subscribe();
         ended.wait_for(|ended| *ended).await.ok();
@@ -147,16 +168,21 @@ impl Job {
 }
 
 impl Jobs {
+    /// No jobs yet.
+    pub(crate) fn new(context: JobContext) -> Self {
+        Jobs { context: Arc::new(context), by_id: Mutex::default() }
+    }
+
     /// Begins a replication, or returns the one that goes on already.
     ///
     /// # Errors
     /// 403 if a side of it may not be reached; 503 if there are too many.
-    pub(crate) fn start(&self, state: &Arc<State>, request: Request, owner: Owner) -> Result<Arc<Job>> {
+    pub(crate) fn start(&self, request: Request, owner: Owner) -> Result<Arc<Job>> {
         for host in [&request.source, &request.target].into_iter().filter_map(|side| side.host()) {
-            state.reach.check(host)?;
+            self.context.outbound.check(host)?;
         }
         let job = Arc::new(Job::new(request, owner));
-        let mut jobs = self.0.lock();
+        let mut jobs = self.by_id.lock();
         if let Some(known) = jobs.get(&job.id).filter(|known| !*known.ended.borrow()) {
             return Ok(known.clone());
         }
@@ -165,10 +191,10 @@ impl Jobs {
             let reason = format!("there are {JOBS_MAX} replications already");
             return Err(Failure::new(hyper::StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason));
         }
-        let (state, driven, runtime) = (state.clone(), job.clone(), Handle::current());
+        let (context, driven, runtime) = (self.context.clone(), job.clone(), Handle::current());
         let thread = std::thread::Builder::new().name(format!("replicate-{}", &job.id[..8]));
         thread
-            .spawn(move || driven.ends_with(|| drive(&state, &driven, &runtime)))
+            .spawn(move || driven.ends_with(|| drive(&context, &driven, &runtime)))
             .map_err(|error| Failure::internal(format!("a replication has no thread: {error}")))?;
         jobs.insert(job.id.clone(), job.clone());
         Ok(job)
@@ -176,7 +202,7 @@ impl Jobs {
 
     /// Ends a job; whether there was one.
     pub(crate) fn cancel(&self, id: &str) -> bool {
-        let job = self.0.lock().remove(id);
+        let job = self.by_id.lock().remove(id);
         job.is_some_and(|job| {
             job.cancel();
             true
@@ -203,23 +229,22 @@ impl Jobs {
 
     /// All jobs, those that ended too, by id.
     pub(crate) fn all(&self) -> Vec<Arc<Job>> {
-        self.0.lock().values().cloned().collect()
+        self.by_id.lock().values().cloned().collect()
     }
 
     /// Ends all, and waits until they did. Blocks.
-    pub(crate) fn stop(&self, runtime: &Handle, patience: Duration) {
+    pub(crate) fn stop(&self, runtime: &Handle, timeout: Duration) {
         let jobs = self.all();
         jobs.iter().for_each(|job| job.cancel());
         for job in jobs {
-            runtime.block_on(async { tokio::time::timeout(patience, job.ended()).await.ok() });
+            runtime.block_on(async { tokio::time::timeout(timeout, job.ended()).await.ok() });
         }
     }
 }
 
 /// Runs a job to its end.
-fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
-    let waits = &state.config.replicator;
-    let mut pause = waits.retry_wait;
+fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
+    let mut pause = context.retry_wait;
     loop {
         job.note("started");
         {
@@ -228,10 +253,10 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
             outcome.retry_at = None;
             outcome.done = ReplicationStats::default();
         }
-        let ended = attempt(state, job, runtime);
+        let ended = attempt(context, job, runtime);
         // It was well once more, or got on: what fails now is another failure, not one more of those before.
         if job.outcome.lock().got_on() {
-            pause = waits.retry_wait;
+            pause = context.retry_wait;
         }
         let Err(error) = ended else {
             job.outcome.lock().state = "completed";
@@ -262,15 +287,15 @@ fn drive(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) {
         runtime.block_on(async {
             tokio::time::timeout(pause, cancelled.wait_for(|cancelled| *cancelled)).await.ok().map(|_| ())
         });
-        pause = (pause * 2).min(waits.retry_wait_max);
+        pause = (pause * 2).min(context.retry_wait_max);
     }
 }
 
 /// Replicates once; or, if it is continuous, until something fails.
-fn attempt(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) -> stemmadb::Result<()> {
+fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::Result<()> {
     let request = &job.request;
-    let source = peer(state, job, runtime, &request.source, false)?;
-    let target = peer(state, job, runtime, &request.target, request.create_target)?;
+    let source = peer(context, job, runtime, &request.source, false)?;
+    let target = peer(context, job, runtime, &request.target, request.create_target)?;
     let mut replication =
         Replication::new(&*source, &*target).only(request.selection.clone()).cancelled_by(&job.cancellation);
     if let Some(since) = &request.since {
@@ -298,7 +323,7 @@ fn attempt(state: &Arc<State>, job: &Arc<Job>, runtime: &Handle) -> stemmadb::Re
 }
 
 fn peer(
-    state: &Arc<State>,
+    context: &JobContext,
     job: &Job,
     runtime: &Handle,
     endpoint: &Endpoint,
@@ -308,12 +333,12 @@ fn peer(
         Endpoint::Remote { url, headers } => {
             let cancelled = job.cancelled.subscribe();
             let remote = Remote::new(
-                state.reach.client.clone(),
+                context.outbound.client.clone(),
                 url.clone(),
                 headers.clone(),
-                Waits::For(runtime.clone()),
-                state.config.limits.body_bytes,
-                state.room.clone(),
+                JobRuntime::For(runtime.clone()),
+                context.body_bytes_max,
+                context.memory.clone(),
                 cancelled,
             );
             if create {
@@ -323,18 +348,18 @@ fn peer(
         }
         Endpoint::Local(name) => {
             let opened = runtime.block_on(async {
-                if create && !state.directory.contains(name) {
-                    state.directory.create(name).await?;
+                if create && !context.directory.contains(name) {
+                    context.directory.create(name).await?;
                 }
-                state.directory.open_served(name).await
+                context.directory.open_served(name).await
             });
             let served = opened.map_err(|failure| refused(&failure))?;
             let user = User { roles: vec![crate::auth::ADMIN_ROLE.to_owned()], ..User::default() };
-            let gate = Gate { user, scripts: state.scripts.clone() };
-            let manner = Manner { gate, new_edits: false, durability: state.config.durability };
+            let validator = WriteValidator { user, scripts: context.scripts.clone() };
+            let options = WriteOptions { validator, new_edits: false, durability: context.durability };
             let published = Mutex::new(served.published());
-            let (runtime, cancelled) = (Waits::For(runtime.clone()), job.cancelled.subscribe());
-            Ok(Arc::new(Local { served, manner, runtime, cancelled, published }))
+            let (runtime, cancelled) = (JobRuntime::For(runtime.clone()), job.cancelled.subscribe());
+            Ok(Arc::new(Local { served, options, runtime, cancelled, published }))
         }
     }
 }

@@ -11,15 +11,16 @@ use stemmadb::{
 use tokio::sync::watch;
 
 use super::remote::refused;
-use super::waits::Waits;
+use super::runtime::JobRuntime;
 use crate::directory::Served;
-use crate::documents::{Content, Incoming, IncomingFile, Manner, write};
+use crate::documents::{Content, Incoming, IncomingFile};
+use crate::writes::{WriteOptions, write};
 
 /// A database of this server as a peer.
 pub(super) struct Local {
     pub(super) served: Arc<Served>,
-    pub(super) manner: Manner,
-    pub(super) runtime: Waits,
+    pub(super) options: WriteOptions,
+    pub(super) runtime: JobRuntime,
     /// Becomes true when the job is cancelled.
     pub(super) cancelled: watch::Receiver<bool>,
     /// What was published when it was last looked at. Checkpoints are published too, so it is news that counts, not the sequence.
@@ -85,19 +86,19 @@ impl Peer for Local {
     fn write(&self, transfers: Vec<Transfer>, written: &mut WriteOutcome) -> stemmadb::Result<()> {
         let documents = transfers.into_iter().filter_map(|transfer| self.incoming(transfer).transpose());
         let documents = documents.collect::<stemmadb::Result<Vec<_>>>()?;
-        for document in write(&self.served, documents, &self.manner).map_err(|failure| refused(&failure))? {
+        for document in write(&self.served, documents, &self.options).map_err(|failure| refused(&failure))? {
             written.add(document.outcome.map_err(|failure| refused(&failure)));
         }
         Ok(())
     }
 
-    fn wait(&self, _since: &Value, patience: Duration) -> stemmadb::Result<()> {
+    fn wait(&self, _since: &Value, timeout: Duration) -> stemmadb::Result<()> {
         let (mut published, mut cancelled) = (self.published.lock().clone(), self.cancelled.clone());
         self.runtime.block_on(async {
             tokio::select! {
                 changed = published.changed() => changed.map_err(|_| Error::closed("the database is closed")),
                 _ = cancelled.wait_for(|cancelled| *cancelled) => Err(Error::stopped("the replication was cancelled")),
-                () = tokio::time::sleep(patience) => Ok(()),
+                () = tokio::time::sleep(timeout) => Ok(()),
             }
         })
     }

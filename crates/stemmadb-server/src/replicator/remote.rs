@@ -20,12 +20,15 @@ use stemmadb::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::compared::{Compared, Told};
 use super::connect::Network;
-use super::waits::Waits;
+use super::runtime::JobRuntime;
+use super::verified_content::{ExpectedContent, VerifiedContent};
 use crate::documents::{Incoming, parse_revision};
 use crate::error::Failure;
-use crate::http::{Arriving, Body, Patience, Purpose, Room, Share, next_frame, read_all, read_json, read_json_within};
+use crate::http::{
+    Body, BodyTimeout, ChunkReader, JsonPurpose, MemoryBudget, MemoryReservation, next_frame, read_all, read_json,
+    read_json_within,
+};
 
 /// What a path's segment may not have as it is.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -44,21 +47,21 @@ pub(super) struct Remote<C = Network> {
     client: Client<C, Body>,
     url: String,
     headers: Vec<(String, String)>,
-    runtime: Waits,
+    runtime: JobRuntime,
     /// So many bytes of documents are held at once, as of a client's.
     document_bytes_max: usize,
-    /// What answers take room of.
-    room: Arc<Room>,
+    /// What answers take memory of.
+    memory: Arc<MemoryBudget>,
     /// Becomes true when the job is cancelled.
     cancelled: watch::Receiver<bool>,
     /// Revisions of checkpoints, which some servers want to be told.
     checkpoints: Mutex<Vec<(String, String)>>,
 }
 
-/// What a request was answered with. It takes room for as long as it is there.
+/// What a request was answered with. It takes memory for as long as it is there.
 struct Answered {
     value: Value,
-    _share: Arc<Share>,
+    _reservation: Arc<MemoryReservation>,
 }
 
 impl Deref for Answered {
@@ -147,12 +150,12 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         client: Client<C, Body>,
         url: String,
         headers: Vec<(String, String)>,
-        runtime: Waits,
+        runtime: JobRuntime,
         document_bytes_max: usize,
-        room: Arc<Room>,
+        memory: Arc<MemoryBudget>,
         cancelled: watch::Receiver<bool>,
     ) -> Self {
-        Remote { client, url, headers, runtime, document_bytes_max, room, cancelled, checkpoints: Mutex::default() }
+        Remote { client, url, headers, runtime, document_bytes_max, memory, cancelled, checkpoints: Mutex::default() }
     }
 
     /// Runs a future to its end, or until the job is cancelled.
@@ -172,7 +175,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         path: &str,
         content_type: Option<&str>,
         body: Body,
-        patience: Duration,
+        timeout: Duration,
     ) -> stemmadb::Result<Response<Arrived>> {
         let mut request = HttpRequest::builder().method(method.clone()).uri(format!("{}{path}", self.url));
         for (name, value) in &self.headers {
@@ -186,7 +189,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
             request = request.header(CONTENT_LENGTH, *length);
         }
         let request = request.body(body).map_err(broken)?;
-        let answered = tokio::time::timeout(patience, self.client.request(request)).await;
+        let answered = tokio::time::timeout(timeout, self.client.request(request)).await;
         let answered = answered.map_err(|_| broken(format!("{} did not answer in time", self.url)))?;
         answered.map_err(|error| broken(format!("{method} {}: {}", self.url, causes(&error))).with_source(error))
     }
@@ -198,29 +201,31 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
 
     async fn told_within(&self, response: Response<Arrived>, bytes_max: usize) -> stemmadb::Result<Answered> {
         let status = response.status();
-        let share = self.room.share();
-        let bytes = read_all(response.into_body(), bytes_max, Patience::with_peer(PATIENCE), Some(&share))
+        let reservation = self.memory.reservation();
+        let bytes = read_all(response.into_body(), bytes_max, BodyTimeout::for_peer(PATIENCE), Some(&reservation))
             .await
             .map_err(|error| refused(&error))?;
         if status.is_success() {
-            let value = read_json_within(&bytes, Purpose::Documents, &share).await;
-            return value.map(|value| Answered { value, _share: share }).map_err(|error| broken(error.reason()));
+            let value = read_json_within(&bytes, JsonPurpose::Documents, &reservation).await;
+            return value
+                .map(|value| Answered { value, _reservation: reservation })
+                .map_err(|error| broken(error.reason()));
         }
         if status.is_redirection() {
             // Whoever is replicated with may not say where else this server is to go.
             return Err(Error::invalid(format!("it answers {status}: what it points to is not followed")));
         }
-        let told = read_json(&bytes, Purpose::Documents).unwrap_or_default();
+        let told = read_json(&bytes, JsonPurpose::Documents).unwrap_or_default();
         let text = |name: &str| told.get(name).and_then(Value::as_str).map(str::to_owned);
         let reason = text("reason").unwrap_or_else(|| format!("it answers {status}, and not why"));
         Err(refused(&Failure::new(status, text("error").unwrap_or_else(|| "unknown".to_owned()), reason)))
     }
 
-    fn ask(&self, method: Method, path: &str, body: Option<&Value>, patience: Duration) -> stemmadb::Result<Answered> {
+    fn ask(&self, method: Method, path: &str, body: Option<&Value>, timeout: Duration) -> stemmadb::Result<Answered> {
         let content_type = body.map(|_| "application/json");
         let body = body.map_or(Body::Whole(None), json_body);
         self.wait_for(async {
-            let response = self.send(method, path, content_type, body, patience).await?;
+            let response = self.send(method, path, content_type, body, timeout).await?;
             self.told(response).await
         })
     }
@@ -251,7 +256,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
             }
             told => told?,
         };
-        let Answered { value: told, _share } = told;
+        let Answered { value: told, _reservation } = told;
         let rows = list_in(told, "results");
         if rows.len() < some.len() {
             return Err(broken(format!("{} leaves out revisions that it was asked for", self.url)));
@@ -307,7 +312,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         }
     }
 
-    fn feed(&self, parameters: &str, selection: &ReplicationScope, patience: Duration) -> stemmadb::Result<Answered> {
+    fn feed(&self, parameters: &str, selection: &ReplicationScope, timeout: Duration) -> stemmadb::Result<Answered> {
         let (more, body) = match selection {
             ReplicationScope::All => (String::new(), None),
             ReplicationScope::Ids(ids) => {
@@ -324,11 +329,17 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
             }
         };
         let method = if body.is_some() { Method::POST } else { Method::GET };
-        self.ask(method, &format!("/_changes?style=all_docs{parameters}{more}"), body.as_ref(), patience)
+        self.ask(method, &format!("/_changes?style=all_docs{parameters}{more}"), body.as_ref(), timeout)
     }
 
     /// A file's content, read as it arrives.
-    fn open_file(&self, id: &DocumentId, revision: &Revision, name: &str, told: Told) -> stemmadb::ContentOpener {
+    fn open_file(
+        &self,
+        id: &DocumentId,
+        revision: &Revision,
+        name: &str,
+        told: ExpectedContent,
+    ) -> stemmadb::ContentOpener {
         let path = format!("/{}/{}?rev={revision}", document_path(id.as_str()), encoded(name));
         let (remote, of) = (self.another(), format!("`{name}` of `{id}`"));
         let (id, revision) = (id.clone(), *revision);
@@ -341,13 +352,13 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
                 remote.wait_for(remote.told(response))?;
                 return Err(broken("a file could not be read"));
             }
-            let (mut body, mut patience) = (response.into_body(), Patience::with_peer(PATIENCE));
+            let (mut body, mut timeout) = (response.into_body(), BodyTimeout::for_peer(PATIENCE));
             // Waited for by whoever reads it.
             let pieces = iter::from_fn(move || {
-                let next = async { next_frame(&mut body, &mut patience).await.map_err(|error| refused(&error)) };
+                let next = async { next_frame(&mut body, &mut timeout).await.map_err(|error| refused(&error)) };
                 remote.wait_for(next).map_err(io::Error::other).transpose()
             });
-            Ok(Some(Box::new(Compared::new(Arriving::of(pieces), of, told)) as Box<dyn Read + Send>))
+            Ok(Some(Box::new(VerifiedContent::new(ChunkReader::of(pieces), of, told)) as Box<dyn Read + Send>))
         })
     }
 
@@ -368,7 +379,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
             headers: self.headers.clone(),
             runtime: self.runtime.clone(),
             document_bytes_max: self.document_bytes_max,
-            room: self.room.clone(),
+            memory: self.memory.clone(),
             cancelled: self.cancelled.clone(),
             checkpoints: Mutex::default(),
         }
@@ -383,7 +394,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         let file = |(name, stub): (&str, &Value)| {
             let number = |field: &str| stub.get(field).and_then(Value::as_u64);
             let text = |field: &str| stub.get(field).and_then(Value::as_str).map(str::to_owned);
-            let told = Told::of_stub(stub);
+            let told = ExpectedContent::of_stub(stub);
             TransferFile {
                 name: name.to_owned(),
                 content_type: text("content_type").unwrap_or_else(|| "application/octet-stream".to_owned()),
@@ -430,9 +441,9 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         let body = Body::Pieces { from, length: Some(length) };
         self.wait_for(async {
             // However long the files are: what stands still is noticed by the server.
-            let patience = Duration::from_secs(24 * 3600);
+            let timeout = Duration::from_secs(24 * 3600);
             let answered =
-                async { self.told(self.send(Method::PUT, &path, Some(&content_type), body, patience).await?).await };
+                async { self.told(self.send(Method::PUT, &path, Some(&content_type), body, timeout).await?).await };
             match answered.await {
                 Ok(_) => Ok(true),
                 Err(_) if is_gone.load(Ordering::SeqCst) => Ok(false),
@@ -645,10 +656,10 @@ impl<C: Connect + Clone + Send + Sync + 'static> Peer for Remote<C> {
         Ok(())
     }
 
-    fn wait(&self, since: &Value, patience: Duration) -> stemmadb::Result<()> {
+    fn wait(&self, since: &Value, timeout: Duration) -> stemmadb::Result<()> {
         let parameters =
-            format!("&feed=longpoll&limit=1&timeout={}&since={}", patience.as_millis(), encoded(&sequence_text(since)));
-        self.feed(&parameters, &ReplicationScope::All, patience + PATIENCE).map(|_| ())
+            format!("&feed=longpoll&limit=1&timeout={}&since={}", timeout.as_millis(), encoded(&sequence_text(since)));
+        self.feed(&parameters, &ReplicationScope::All, timeout + PATIENCE).map(|_| ())
     }
 }
 
@@ -657,5 +668,5 @@ fn sequence_text(position: &Value) -> String {
     position.as_str().map_or_else(|| position.to_json(), str::to_owned)
 }
 
-/// Kept by those who share it.
+/// A peer that the job and its replication share.
 pub(super) type Shared = Arc<dyn Peer>;

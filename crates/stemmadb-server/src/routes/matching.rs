@@ -6,14 +6,14 @@ use std::sync::OnceLock;
 
 use hyper::Method;
 
-use super::Route;
-use super::table::routes;
+use super::Endpoint;
+use super::table::endpoints;
 use crate::http::Parameters;
 
 /// What was found for a request.
-pub(crate) enum Found {
+pub(crate) enum RouteMatch {
     /// Its route, and what its parameters stand for.
-    Route(&'static Route, Parameters),
+    Route(&'static Endpoint, Parameters),
     /// The path is known, with these methods only.
     Methods(String),
     /// Nothing is there.
@@ -30,26 +30,26 @@ enum Segment {
 
 struct Pattern {
     segments: Vec<Segment>,
-    routes: Vec<&'static Route>,
+    endpoints: Vec<&'static Endpoint>,
 }
 
 /// The route of a request.
-pub(crate) fn find(method: &Method, path: &[String]) -> Found {
+pub(crate) fn find(method: &Method, path: &[String]) -> RouteMatch {
     // Who asks for the head alone is answered as if they asked for all; the connection leaves the body out.
     let method = if method == Method::HEAD { &Method::GET } else { method };
     let Some((pattern, parameters)) =
         patterns().iter().find_map(|pattern| Some((pattern, matched(&pattern.segments, path)?)))
     else {
-        return Found::Nothing;
+        return RouteMatch::Nothing;
     };
-    match pattern.routes.iter().find(|route| route.method == *method) {
-        Some(route) => Found::Route(route, parameters),
-        None => Found::Methods(methods(pattern)),
+    match pattern.endpoints.iter().find(|endpoint| endpoint.route.method == *method) {
+        Some(endpoint) => RouteMatch::Route(endpoint, parameters),
+        None => RouteMatch::Methods(methods(pattern)),
     }
 }
 
 fn methods(pattern: &Pattern) -> String {
-    let mut methods: Vec<&str> = pattern.routes.iter().map(|route| route.method.as_str()).collect();
+    let mut methods: Vec<&str> = pattern.endpoints.iter().map(|endpoint| endpoint.route.method.as_str()).collect();
     if methods.contains(&"GET") {
         methods.push("HEAD");
     }
@@ -62,11 +62,12 @@ fn patterns() -> &'static [Pattern] {
     static PATTERNS: OnceLock<Vec<Pattern>> = OnceLock::new();
     PATTERNS.get_or_init(|| {
         let mut patterns: Vec<Pattern> = Vec::new();
-        for route in routes() {
-            let segments: Vec<_> = route.path.split('/').filter(|part| !part.is_empty()).map(segment).collect();
+        for endpoint in endpoints() {
+            let segments: Vec<_> =
+                endpoint.route.path.split('/').filter(|part| !part.is_empty()).map(segment).collect();
             match patterns.iter_mut().find(|pattern| pattern.segments == segments) {
-                Some(pattern) => pattern.routes.push(route),
-                None => patterns.push(Pattern { segments, routes: vec![route] }),
+                Some(pattern) => pattern.endpoints.push(endpoint),
+                None => patterns.push(Pattern { segments, endpoints: vec![endpoint] }),
             }
         }
         patterns.sort_by(|a, b| a.segments.cmp(&b.segments));
@@ -112,9 +113,9 @@ mod tests {
 
     fn path_of(method: Method, path: &str) -> String {
         match find(&method, &segments(path).unwrap()) {
-            Found::Route(route, _) => route.path.to_owned(),
-            Found::Methods(methods) => methods,
-            Found::Nothing => String::new(),
+            RouteMatch::Route(endpoint, _) => endpoint.route.path.to_owned(),
+            RouteMatch::Methods(methods) => methods,
+            RouteMatch::Nothing => String::new(),
         }
     }
 
@@ -128,11 +129,13 @@ mod tests {
 
     #[test]
     fn every_route_is_reached_by_its_own_path() {
-        for route in routes() {
-            let path = route.path.replace(['{', '}', '*'], "");
-            match find(&route.method, &segments(&path).unwrap()) {
-                Found::Route(found, _) => assert_eq!((found.path, &found.method), (route.path, &route.method)),
-                _ => panic!("{} {} is not reached", route.method, route.path),
+        for endpoint in endpoints() {
+            let path = endpoint.route.path.replace(['{', '}', '*'], "");
+            match find(&endpoint.route.method, &segments(&path).unwrap()) {
+                RouteMatch::Route(found, _) => {
+                    assert_eq!((found.route.path, &found.route.method), (endpoint.route.path, &endpoint.route.method))
+                }
+                _ => panic!("{} {} is not reached", endpoint.route.method, endpoint.route.path),
             }
         }
     }

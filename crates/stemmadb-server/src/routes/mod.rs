@@ -1,4 +1,6 @@
-//! Which request is whose? The table of all routes, and how one is found.
+//! The table of all routes, the matching of requests to them, and the OpenAPI document made from them.
+//!
+//! It is above the handlers: what is below knows a route only as [`Route`].
 
 mod matching;
 mod openapi;
@@ -8,31 +10,27 @@ mod table;
 
 use std::pin::Pin;
 
-use hyper::Method;
 use serde::Serialize;
 
-use crate::auth::Access;
+use crate::app::Call;
+use crate::auth::{Access, Route};
 use crate::error::Result;
-use crate::http::{Answer, Call};
+use crate::http::Answer;
 
-pub(crate) use matching::{Found, find};
+pub(crate) use matching::{RouteMatch, find};
 pub(crate) use openapi::openapi;
 use shape::Shape;
 
 /// What answers a request.
 type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
 
-/// One route.
-pub(crate) struct Route {
-    pub(crate) method: Method,
-    /// Its path: `{name}` is any one segment, `{name*}` at the end is all the rest.
-    pub(crate) path: &'static str,
-    /// Who may use it.
-    pub(crate) access: Access,
+/// A row of the table: a route, what answers it, and its description.
+pub(crate) struct Endpoint {
+    pub(crate) route: Route,
     pub(crate) handler: Handler,
     /// What it does, in one sentence.
     about: &'static str,
-    /// What it takes and gives.
+    /// What it takes and returns.
     shape: Shape,
 }
 
@@ -51,17 +49,17 @@ pub struct Described {
 
 /// Every route, in the order of the table.
 pub fn described() -> Vec<Described> {
-    let describe = |route: &'static Route| Described {
-        method: match route.method.as_str() {
+    let describe = |endpoint: &'static Endpoint| Described {
+        method: match endpoint.route.method.as_str() {
             "GET" => "GET",
             "PUT" => "PUT",
             "POST" => "POST",
             "DELETE" => "DELETE",
             _ => "COPY",
         },
-        path: route.path,
-        access: route.access,
-        about: route.about,
+        path: endpoint.route.path,
+        access: endpoint.route.access,
+        about: endpoint.about,
     };
-    table::routes().iter().map(describe).collect()
+    table::endpoints().iter().map(describe).collect()
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::shape::{Body, Kind, Media, Parameter};
-use super::{Route, table};
+use super::{Endpoint, table};
 use crate::auth::Access;
 
 /// The OpenAPI document, as JSON.
@@ -21,13 +21,13 @@ pub(crate) fn openapi() -> Bytes {
 
 fn document() -> Value {
     let mut paths = Map::new();
-    for route in table::routes() {
-        let item = paths.entry(path(route)).or_insert_with(|| json!({ "parameters": path_parameters(route) }));
-        let method = match route.method.as_str() {
+    for endpoint in table::endpoints() {
+        let item = paths.entry(path(endpoint)).or_insert_with(|| json!({ "parameters": path_parameters(endpoint) }));
+        let method = match endpoint.route.method.as_str() {
             "COPY" => "x-copy".to_owned(),
             method => method.to_ascii_lowercase(),
         };
-        item[method] = operation(route);
+        item[method] = operation(endpoint);
     }
     json!({
         "openapi": "3.1.0",
@@ -72,12 +72,12 @@ fn reference(schema: &str) -> Value {
 }
 
 /// The path as OpenAPI has it.
-fn path(route: &Route) -> String {
-    route.path.replace("*}", "}")
+fn path(endpoint: &Endpoint) -> String {
+    endpoint.route.path.replace("*}", "}")
 }
 
-fn path_parameters(route: &Route) -> Vec<Value> {
-    let names = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+fn path_parameters(endpoint: &Endpoint) -> Vec<Value> {
+    let names = endpoint.route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameter = |name: &str| {
         let (name, about) = match name.strip_suffix('*') {
             Some(name) => (name, "All the rest of the path, which may have slashes."),
@@ -88,37 +88,38 @@ fn path_parameters(route: &Route) -> Vec<Value> {
     names.map(parameter).collect()
 }
 
-fn operation(route: &Route) -> Value {
+fn operation(endpoint: &Endpoint) -> Value {
     let mut operation = json!({
-        "operationId": operation_id(route),
-        "summary": route.about,
-        "tags": [tag(route)],
-        "responses": responses(route),
-        "security": security(route.access),
-        "x-access": route.access,
+        "operationId": operation_id(endpoint),
+        "summary": endpoint.about,
+        "tags": [tag(endpoint)],
+        "responses": responses(endpoint),
+        "security": security(endpoint.route.access),
+        "x-access": endpoint.route.access,
     });
-    let parameters: Vec<_> = route.shape.parameters.iter().copied().flatten().map(parameter).collect();
+    let parameters: Vec<_> = endpoint.shape.parameters.iter().copied().flatten().map(parameter).collect();
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
     }
-    if let Some(Body { media, is_required }) = &route.shape.body {
+    if let Some(Body { media, is_required }) = &endpoint.shape.body {
         operation["requestBody"] = json!({"required": is_required, "content": content(media)});
     }
     operation
 }
 
 /// Unique, and made from the path: `get_db_all_docs`.
-fn operation_id(route: &Route) -> String {
-    let words = route.path.split(['/', '{', '}', '*', '_']).filter(|word| !word.is_empty());
-    let words: Vec<_> = std::iter::once(route.method.as_str()).chain(words).map(str::to_ascii_lowercase).collect();
+fn operation_id(endpoint: &Endpoint) -> String {
+    let words = endpoint.route.path.split(['/', '{', '}', '*', '_']).filter(|word| !word.is_empty());
+    let words: Vec<_> =
+        std::iter::once(endpoint.route.method.as_str()).chain(words).map(str::to_ascii_lowercase).collect();
     words.join("_")
 }
 
 /// What the operation is about: the server, a database, its documents …
-fn tag(route: &Route) -> &'static str {
-    let parts: Vec<_> = route.path.split('/').skip(1).collect();
+fn tag(endpoint: &Endpoint) -> &'static str {
+    let parts: Vec<_> = endpoint.route.path.split('/').skip(1).collect();
     match parts.as_slice() {
-        _ if route.shape.status >= 400 => "refused",
+        _ if endpoint.shape.status >= 400 => "refused",
         ["{db}", "{doc}" | "_local", ..] => "documents",
         ["{db}", "_design", ..] => "design documents",
         ["{db}", ..] => "databases",
@@ -127,7 +128,7 @@ fn tag(route: &Route) -> &'static str {
 }
 
 fn tags() -> Vec<Value> {
-    let names: BTreeSet<_> = table::routes().iter().map(tag).collect();
+    let names: BTreeSet<_> = table::endpoints().iter().map(tag).collect();
     names.into_iter().map(|name| json!({ "name": name })).collect()
 }
 
@@ -150,13 +151,13 @@ fn content(media: &[Option<Media>]) -> Value {
     media.iter().flatten().map(|media| (media.kind.to_owned(), json!({"schema": schema(media)}))).collect()
 }
 
-fn responses(route: &Route) -> Value {
+fn responses(endpoint: &Endpoint) -> Value {
     let mut responses = Map::new();
-    let description = if route.shape.status >= 400 { "Refused." } else { "It was done." };
-    let answer = json!({"description": description, "content": content(&route.shape.answers)});
-    responses.insert(route.shape.status.to_string(), answer);
+    let description = if endpoint.shape.status >= 400 { "Refused." } else { "It was done." };
+    let answer = json!({"description": description, "content": content(&endpoint.shape.answers)});
+    responses.insert(endpoint.shape.status.to_string(), answer);
     let response = |name: &str| json!({ "$ref": format!("#/components/responses/{name}") });
-    if route.access != Access::Anonymous {
+    if endpoint.route.access != Access::Anonymous {
         responses.insert("401".to_owned(), response("Unauthorized"));
         responses.insert("403".to_owned(), response("Forbidden"));
     }
@@ -192,8 +193,8 @@ mod tests {
 
     #[test]
     fn operations_have_ids_of_their_own() {
-        let ids: BTreeSet<_> = table::routes().iter().map(operation_id).collect();
-        assert_eq!(ids.len(), table::routes().len());
+        let ids: BTreeSet<_> = table::endpoints().iter().map(operation_id).collect();
+        assert_eq!(ids.len(), table::endpoints().len());
         assert!(ids.contains("get_db_all_docs"));
     }
 }

@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 
 use hyper::Method;
 
-use super::Route;
+use super::Endpoint;
 use super::parameters::{
     BULK, BYTES, CHANGES, COPY, COUNT, DOCUMENTS, FEED, LATEST, NEXT, OPEN_REVISIONS, PAGE, RANGE, REVISION, ROWS,
     SHOW, TAG, VIEW, WATCH, WRITE,
 };
 use super::shape::{gives, gives_bytes, gives_events, refuses};
-use crate::auth::Access;
+use crate::auth::{Access, Route};
 use crate::handlers::{
     aggregate, attachment, bulk, bulk_get, changes, dashboard, database, document, insight, listing, local_docs, mango,
     node, node_config, prepared, refused, replicate, server, session, token, transact, update, updates, view, watch,
@@ -21,10 +21,8 @@ use crate::handlers::{
 /// A row.
 macro_rules! route {
     ($method:ident $path:literal $access:ident $handler:path, $about:literal, $shape:expr) => {
-        Route {
-            method: method(stringify!($method)),
-            path: $path,
-            access: Access::$access,
+        Endpoint {
+            route: Route { method: method(stringify!($method)), path: $path, access: Access::$access },
             handler: |call| Box::pin($handler(call)),
             about: $about,
             shape: $shape,
@@ -38,9 +36,9 @@ fn method(name: &str) -> Method {
 }
 
 /// All routes.
-pub(super) fn routes() -> &'static [Route] {
-    static ROUTES: OnceLock<Vec<Route>> = OnceLock::new();
-    ROUTES.get_or_init(|| {
+pub(super) fn endpoints() -> &'static [Endpoint] {
+    static ENDPOINTS: OnceLock<Vec<Endpoint>> = OnceLock::new();
+    ENDPOINTS.get_or_init(|| {
         [
             server_routes(),
             token_routes(),
@@ -60,7 +58,7 @@ pub(super) fn routes() -> &'static [Route] {
     })
 }
 
-fn server_routes() -> Vec<Route> {
+fn server_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/" Anonymous server::welcome, "Who the server is, and which version.", gives("Welcome")),
         route!(GET "/_up" Anonymous server::up, "Whether the server can answer.", gives("Up")),
@@ -90,7 +88,7 @@ fn server_routes() -> Vec<Route> {
     ]
 }
 
-fn node_routes() -> Vec<Route> {
+fn node_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/_metrics" Metrics node::metrics, "What is counted, for Prometheus.", gives_bytes()),
         route!(GET "/_node/{node}" ServerAdmin node::name, "The name of a node.", gives("Object")),
@@ -110,7 +108,7 @@ fn node_routes() -> Vec<Route> {
     ]
 }
 
-fn token_routes() -> Vec<Route> {
+fn token_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/_tokens" ServerAdmin token::list, "The API tokens there are, without what they are.", gives("Tokens")),
         route!(POST "/_tokens" ServerAdmin token::create, "Makes an API token, which is told this once.",
@@ -119,7 +117,7 @@ fn token_routes() -> Vec<Route> {
     ]
 }
 
-fn replicator_routes() -> Vec<Route> {
+fn replicator_routes() -> Vec<Endpoint> {
     vec![
         route!(POST "/_replicate" ServerAdmin replicate::replicate, "Replicates once, or begins to.",
             gives("Object").takes("Replication")),
@@ -136,7 +134,7 @@ fn replicator_routes() -> Vec<Route> {
     ]
 }
 
-fn database_routes() -> Vec<Route> {
+fn database_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/{db}" Member database::info, "Counts and sizes of a database.", gives("DatabaseInfo")),
         route!(PUT "/{db}" ServerAdmin database::create, "Makes a database.", gives("Ok").status(201)),
@@ -161,7 +159,7 @@ fn database_routes() -> Vec<Route> {
     ]
 }
 
-fn bulk_routes() -> Vec<Route> {
+fn bulk_routes() -> Vec<Endpoint> {
     vec![
         route!(POST "/{db}/_bulk_docs" Member bulk::bulk_docs, "Writes documents, each on its own merits.",
             gives("BulkWritten").status(201).takes("BulkDocs").with(&[BULK])),
@@ -196,7 +194,7 @@ fn bulk_routes() -> Vec<Route> {
     ]
 }
 
-fn mango_routes() -> Vec<Route> {
+fn mango_routes() -> Vec<Endpoint> {
     vec![
         route!(POST "/{db}/_find" Member mango::find, "Documents that match a selector.", gives("Found").takes("Find")),
         route!(POST "/{db}/_explain" Member mango::explain, "How a query is answered.", gives("Object").takes("Find")),
@@ -213,7 +211,7 @@ fn mango_routes() -> Vec<Route> {
 }
 
 /// What CouchDB does not have.
-fn stemma_routes() -> Vec<Route> {
+fn stemma_routes() -> Vec<Endpoint> {
     vec![
         route!(POST "/{db}/_transact" Member transact::post, "Writes several documents, all or none, if what was read still holds.",
             gives("Transacted").status(201).takes("Transaction").with(&[BULK])),
@@ -234,7 +232,7 @@ fn stemma_routes() -> Vec<Route> {
     ]
 }
 
-fn design_routes() -> Vec<Route> {
+fn design_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/{db}/_design/{ddoc}/_info" Member view::info, "What is known of a design document's views.",
             gives("Object")),
@@ -253,7 +251,7 @@ fn design_routes() -> Vec<Route> {
     ]
 }
 
-fn document_routes() -> Vec<Route> {
+fn document_routes() -> Vec<Endpoint> {
     vec![
         route!(GET "/{db}/{doc}" Member document::get, "Reads a document.",
             gives("Document").or_gives("multipart/related").with(&[SHOW, REVISION, OPEN_REVISIONS, TAG])),
@@ -294,7 +292,7 @@ fn document_routes() -> Vec<Route> {
 }
 
 /// Routes of CouchDB that are not here: refused by name, so that nobody takes them for a document.
-fn refused_routes() -> Vec<Route> {
+fn refused_routes() -> Vec<Endpoint> {
     vec![
         route!(POST "/{db}/_purge" DatabaseAdmin refused::purge, "Refused: revisions are not purged.", refuses()),
         route!(GET "/{db}/_purged_infos" Member refused::purge, "Refused: revisions are not purged.", refuses()),

@@ -6,14 +6,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::gather::{Given, Origin};
-use super::{Setting, Wrong, nearest, settings};
+use super::{Setting, SettingsError, nearest, settings};
 
 /// What the text of a file gives, in its order.
-pub(super) fn read(path: &Path, text: &str) -> Result<Vec<(&'static Setting, Given)>, Wrong> {
+pub(super) fn read(path: &Path, text: &str) -> Result<Vec<(&'static Setting, Given)>, SettingsError> {
     let line_of = |at: usize| text[..at.min(text.len())].lines().count().max(1);
     let parsed = DeTable::parse(text).map_err(|error| {
         let line = line_of(error.span().map_or(0, |span| span.start));
-        Wrong::new(format!("{}, line {line}: {}", path.display(), error.message()))
+        SettingsError::new(format!("{}, line {line}: {}", path.display(), error.message()))
     })?;
     let mut given = Vec::new();
     for (name, value) in keys(parsed.get_ref()) {
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Vec<(&'static Setting, Giv
         let setting = setting.ok_or_else(|| unknown(&format!("{}, line {line}", path.display()), &name))?;
         let texts = texts(value.get_ref()).ok_or_else(|| {
             let message = format!("{}, line {line}: {name}: expected {}", path.display(), setting.kind.expected());
-            Wrong::new(message)
+            SettingsError::new(message)
         })?;
         given.push((setting, Given { texts, origin: Origin::File(path.to_owned(), line) }));
     }
@@ -30,8 +30,8 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Vec<(&'static Setting, Giv
 }
 
 /// What is said of a name that no setting has.
-fn unknown(place: &str, name: &str) -> Wrong {
-    let wrong = Wrong::new(format!("{place}: there is no setting {name}"));
+fn unknown(place: &str, name: &str) -> SettingsError {
+    let wrong = SettingsError::new(format!("{place}: there is no setting {name}"));
     match nearest(name) {
         Some(near) => wrong.with_hint(format!("did you mean {}?", near.name)),
         None => wrong.with_hint("`stemma serve --help` lists them"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::{ENVIRONMENT_PREFIX, FILE, Kind, Setting, Wrong, file, nearest, settings};
+use super::{ENVIRONMENT_PREFIX, FILE, Kind, Setting, SettingsError, file, nearest, settings};
 use crate::config::Config;
 
 /// Where settings are looked for.
@@ -42,7 +42,7 @@ pub struct Given {
 
 /// How the server is to be run, and where that was said.
 #[derive(Debug)]
-pub struct Gathered {
+pub struct LoadedSettings {
     /// How it is to be run.
     pub config: Config,
     /// What was said, by the names of settings. What is not there has its default.
@@ -66,7 +66,7 @@ impl Sources {
     ///
     /// # Errors
     /// If a name is unknown, a value is not of its kind, or a file can't be read.
-    pub fn gather(self) -> Result<Gathered, Wrong> {
+    pub fn gather(self) -> Result<LoadedSettings, SettingsError> {
         let mut given = BTreeMap::new();
         let mut remarks = Vec::new();
         for (setting, value) in self.of_file()? {
@@ -88,15 +88,15 @@ impl Sources {
         check(&config, &given)?;
         config.given = given.iter().map(|(name, given)| (*name, given.origin.to_string())).collect();
         remarks.extend(exposed(&given));
-        Ok(Gathered { config, given, remarks })
+        Ok(LoadedSettings { config, given, remarks })
     }
 
-    fn of_file(&self) -> Result<Vec<(&'static Setting, Given)>, Wrong> {
+    fn of_file(&self) -> Result<Vec<(&'static Setting, Given)>, SettingsError> {
         let path = self.file.clone().unwrap_or_else(|| self.directory.join(FILE));
         match std::fs::read_to_string(&path) {
             Ok(text) => file::read(&path, &text),
             Err(error) if self.file.is_none() && error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(Wrong::new(format!("{} can't be read: {error}", path.display()))),
+            Err(error) => Err(SettingsError::new(format!("{} can't be read: {error}", path.display()))),
         }
     }
 
@@ -154,16 +154,16 @@ fn one_password(given: &mut BTreeMap<&'static str, Given>) {
     }
 }
 
-fn wrong(setting: &Setting, given: &Given, why: &str) -> Wrong {
+fn wrong(setting: &Setting, given: &Given, why: &str) -> SettingsError {
     let shown = match setting.kind {
         Kind::Secret => String::new(),
         _ => format!(" {:?}", given.texts.join(",")),
     };
-    Wrong::new(format!("{}{shown} (from {}): {why}", setting.name, given.origin))
+    SettingsError::new(format!("{}{shown} (from {}): {why}", setting.name, given.origin))
 }
 
 /// What belongs together is there together.
-fn check(config: &Config, given: &BTreeMap<&'static str, Given>) -> Result<(), Wrong> {
+fn check(config: &Config, given: &BTreeMap<&'static str, Given>) -> Result<(), SettingsError> {
     let from = |name: &str| given.get(name).map(|given| format!(" (from {})", given.origin)).unwrap_or_default();
     if given.contains_key("admin.password") && given.contains_key("admin.password_file") {
         let message = format!(
@@ -171,16 +171,16 @@ fn check(config: &Config, given: &BTreeMap<&'static str, Given>) -> Result<(), W
             from("admin.password"),
             from("admin.password_file")
         );
-        return Err(Wrong::new(message));
+        return Err(SettingsError::new(message));
     }
     if config.administrator.as_ref().is_some_and(|administrator| administrator.password.is_empty()) {
         let message = format!("admin.name{} has no password", from("admin.name"));
-        return Err(Wrong::new(message).with_hint("STEMMA_ADMIN_PASSWORD or --admin-password-file gives one"));
+        return Err(SettingsError::new(message).with_hint("STEMMA_ADMIN_PASSWORD or --admin-password-file gives one"));
     }
     if let Some(tls) = &config.tls {
         let missing = [("tls.certificate", &tls.certificate), ("tls.key", &tls.key)];
         if let Some((name, _)) = missing.into_iter().find(|(_, path)| path.as_os_str().is_empty()) {
-            return Err(Wrong::new(format!("{name} is missing: a certificate and its key belong together")));
+            return Err(SettingsError::new(format!("{name} is missing: a certificate and its key belong together")));
         }
     }
     Ok(())

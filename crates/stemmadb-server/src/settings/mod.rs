@@ -4,23 +4,23 @@
 //! ```text
 //! table   all settings                     kind    how values are written
 //! gather  where each value comes from      file    a file's keys
-//! live    what is changed over HTTP
-//! told    what is in force, and the guide's table
+//! runtime settings that are changed over HTTP
+//! render  what is in force as TOML, and the guide's table
 //! ```
 
 mod file;
 mod gather;
 mod kind;
-mod live;
+mod render;
+mod runtime;
 mod table;
-mod told;
 
 use crate::config::Config;
 
-pub use gather::{Gathered, Given, Origin, Sources};
+pub use gather::{Given, LoadedSettings, Origin, Sources};
 pub use kind::Kind;
-pub(crate) use live::Live;
-pub use told::guide;
+pub use render::guide;
+pub(crate) use runtime::{RuntimeSettings, SettingStore};
 
 /// What the variables of the environment begin with.
 pub const ENVIRONMENT_PREFIX: &str = "STEMMA_";
@@ -36,7 +36,7 @@ pub struct Setting {
     /// What it says, in one line without a full stop.
     pub help: &'static str,
     /// The default, where it is not one value.
-    default_told: Option<&'static str>,
+    default_text: Option<&'static str>,
     /// Puts values into a configuration; an error says what is wrong with them.
     apply: fn(&mut Config, &[String]) -> Result<(), String>,
     /// The values that a configuration has; none for those that are not told.
@@ -45,7 +45,7 @@ pub struct Setting {
 
 /// What is wrong with how the server is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
+pub struct SettingsError {
     /// What is wrong, and where it came from.
     pub message: String,
     /// What to do.
@@ -69,21 +69,21 @@ impl Setting {
     }
 
     /// What it is where nobody says anything.
-    pub fn default_told(&self) -> String {
-        match self.default_told {
+    pub fn default_text(&self) -> String {
+        match self.default_text {
             Some(told) => told.to_owned(),
             None => (self.show)(&Config::new("")).join(","),
         }
     }
 }
 
-impl Wrong {
+impl SettingsError {
     fn new(message: impl Into<String>) -> Self {
-        Wrong { message: message.into(), hint: None }
+        SettingsError { message: message.into(), hint: None }
     }
 
     fn with_hint(self, hint: impl Into<String>) -> Self {
-        Wrong { hint: Some(hint.into()), ..self }
+        SettingsError { hint: Some(hint.into()), ..self }
     }
 }
 

@@ -15,7 +15,7 @@ macro_rules! setting {
             name: $name,
             kind: Kind::$kind,
             help: $help,
-            default_told: None,
+            default_text: None,
             apply: |config, texts| {
                 let read = texts.first().and_then(|text| kind::$kind::read(text));
                 config.$($field).+ = read.ok_or_else(|| not_of(Kind::$kind))?;
@@ -33,7 +33,7 @@ macro_rules! list {
             name: $name,
             kind: Kind::List,
             help: $help,
-            default_told: None,
+            default_text: None,
             apply: |config, texts| {
                 config.$($field).+ = texts.to_vec();
                 Ok(())
@@ -69,7 +69,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "dashboard",
         kind: Kind::Path,
         help: "A directory with the files of a dashboard, shown at /_utils: Fauxton's dist/release",
-        default_told: None,
+        default_text: None,
         apply: |config, texts| {
             config.dashboard = Some(path(one(texts)?).ok_or_else(|| not_of(Kind::Path))?);
             Ok(())
@@ -80,7 +80,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "admin.name",
         kind: Kind::Text,
         help: "The name of who may do everything",
-        default_told: Some("admin"),
+        default_text: Some("admin"),
         apply: |config, texts| {
             let name = one(texts)?;
             if name.contains(':') {
@@ -95,7 +95,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "admin.password",
         kind: Kind::Secret,
         help: "Their password; none: one is made up at the first start, and only this machine is listened to",
-        default_told: None,
+        default_text: None,
         apply: |config, texts| {
             administrator(config).password = one(texts)?.to_owned();
             Ok(())
@@ -106,7 +106,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "admin.password_file",
         kind: Kind::Path,
         help: "A file with their password, on one line",
-        default_told: None,
+        default_text: None,
         apply: |config, texts| {
             let text = read(Path::new(one(texts)?))?;
             let text = String::from_utf8(text).map_err(|_| "the file is no text".to_owned())?;
@@ -126,7 +126,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "jwt.keys",
         kind: Kind::Keys,
         help: "Whose tokens are trusted: HS256 to HS512 with a secret of at least 32 bytes in a file; RS256 to RS512, ES256, ES384 with a public key as PEM",
-        default_told: None,
+        default_text: None,
         apply: |config, texts| {
             config.jwt_keys = texts.iter().map(|text| jwt_key(text)).collect::<Result<_, _>>()?;
             Ok(())
@@ -137,7 +137,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "replicator.ca",
         kind: Kind::Path,
         help: "Certificates, as PEM, that the replicator trusts beside those that the system trusts",
-        default_told: None,
+        default_text: None,
         apply: |config, texts| {
             config.replicator.ca = Some(path(one(texts)?).ok_or_else(|| not_of(Kind::Path))?);
             Ok(())
@@ -151,7 +151,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "tls.certificate",
         kind: Kind::Path,
         help: "The certificate and those that it stands on, as PEM; read again when it changes",
-        default_told: None,
+        default_text: None,
         apply: |config, texts| {
             tls(config).certificate = texts.first().and_then(|text| path(text)).ok_or_else(|| not_of(Kind::Path))?;
             Ok(())
@@ -162,19 +162,19 @@ pub(super) static SETTINGS: &[Setting] = &[
         name: "tls.key",
         kind: Kind::Path,
         help: "Its private key, as PEM",
-        default_told: None,
+        default_text: None,
         apply: |config, texts| {
             tls(config).key = texts.first().and_then(|text| path(text)).ok_or_else(|| not_of(Kind::Path))?;
             Ok(())
         },
         show: |config| config.tls.iter().map(|tls| tls.key.display().to_string()).collect(),
     },
-    setting!("lockout.tries" Count lockout.tries, "Wrong passwords of one name from one address before it has to wait there, twice as long after each"),
+    setting!("lockout.tries" Count lockout.tries, "SettingsError passwords of one name from one address before it has to wait there, twice as long after each"),
     setting!("lockout.wait_max" Duration lockout.wait_max, "The longest such wait"),
     setting!("scripts.time" Duration script_bounds.time, "How long one call of a design document's function may take"),
     setting!("scripts.memory_bytes" Bytes script_bounds.memory_bytes, "How much memory one engine of such functions may take"),
     Setting {
-        default_told: Some("2 for each processor, 2 to 16"),
+        default_text: Some("2 for each processor, 2 to 16"),
         ..setting!("scripts.worker_count" Count script_bounds.worker_count, "How many processes run such functions at most")
     },
     setting!("log.level" Level log.level, "How much is logged: each request with info"),

@@ -64,13 +64,13 @@ fn head(kind: &str, id: &str) -> Vec<u8> {
 
 /// Tells of documents of one database.
 #[derive(Clone)]
-pub(super) struct Teller {
+pub(super) struct MessageWriter {
     pub(super) served: Arc<Served>,
     /// What is told of each; none: all.
     pub(super) fields: Option<Arc<Vec<Path>>>,
 }
 
-impl Teller {
+impl MessageWriter {
     /// A row that came (`enter`) or became another (`change`), and its place in a window.
     pub(super) fn row(
         &self,

@@ -2,17 +2,17 @@
 //! WebSocket.
 //!
 //! ```text
-//! writer ─ library's watch ─ notice ─ live: what is new? ─ outlet ─ events, or a socket
+//! writer ─ library's watch ─ notice ─ session: what is new? ─ transport ─ events, or a socket
 //! ```
 //!
 //! Whoever waits holds no thread. Whoever reads slowly holds no more than a piece: what happens meanwhile is kept in the library's bounded
 //! inbox, and beyond it looked up when there is room.
 
-mod live;
 mod message;
-mod outlet;
 mod request;
+mod session;
 mod socket;
+mod transport;
 mod window;
 
 use std::sync::Arc;
@@ -21,12 +21,13 @@ use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
 use tokio::sync::mpsc;
 
+use crate::app::Call;
+use crate::connections::ConnectionSlot;
 use crate::directory::Served;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Body, Call};
-use crate::server::Place;
-use live::Live;
-use outlet::Outlet;
+use crate::http::{Answer, Body};
+use session::WatchSession;
+use transport::Transport;
 
 pub(crate) use request::Request;
 
@@ -41,30 +42,30 @@ const PIECES_AHEAD: usize = 2;
 /// # Errors
 /// 503 if there are too many; for a socket, 400 if the handshake is none, 403 if a page of another site asks for it.
 pub(crate) fn watch(mut call: Call, served: Arc<Served>, request: Request) -> Result<Answer> {
-    let place = call.state.watches.clone().try_acquire_owned();
+    let permit = call.state.watches.clone().try_acquire_owned();
     let too_many =
         |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "There are too many watches");
-    let place = place.map_err(too_many)?;
-    let patience = call.state.config.limits.stall_timeout;
-    let (answer, outlet) = if socket::is_wanted(&call) {
+    let permit = permit.map_err(too_many)?;
+    let stall_timeout = call.state.config.limits.stall_timeout;
+    let (answer, transport) = if socket::is_wanted(&call) {
         let (answer, upgrade) = socket::accept(&mut call)?;
         let (sender, from) = mpsc::channel(PIECES_AHEAD);
-        let held = call.parts.extensions.get::<Arc<Place>>().cloned();
+        let held = call.parts.extensions.get::<Arc<ConnectionSlot>>().cloned();
         tokio::spawn(async move {
-            socket::serve(upgrade, from, patience).await;
+            socket::serve(upgrade, from, stall_timeout).await;
             drop(held);
         });
-        (answer, Outlet::Socket(sender))
+        (answer, Transport::Socket(sender))
     } else {
         let (sender, from) = mpsc::channel(PIECES_AHEAD);
         let answer = Answer::new(StatusCode::OK, Body::Pieces { from, length: None });
-        (answer.with(CONTENT_TYPE, "text/event-stream").with(CACHE_CONTROL, "no-cache"), Outlet::Events(sender))
+        (answer.with(CONTENT_TYPE, "text/event-stream").with(CACHE_CONTROL, "no-cache"), Transport::Events(sender))
     };
-    let standing = call.standing();
-    let live = Live::new(call.state, served, call.user, request, outlet);
+    let session_check = call.session_check();
+    let session = WatchSession::new(call.state, served, call.user, request, transport);
     tokio::spawn(async move {
-        live.run(standing).await;
-        drop(place);
+        session.run(session_check).await;
+        drop(permit);
     });
     Ok(answer)
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use stemmadb::{Object, Path, Query, Selector, Sequence, Value};
 
+use crate::app::Call;
 use crate::directory::Served;
 use crate::error::{Failure, Result};
-use crate::http::Call;
 use crate::mango::{self, plain};
 
 /// The most rows of a window.

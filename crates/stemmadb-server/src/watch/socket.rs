@@ -18,9 +18,10 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame, Utf8Bytes};
 
 use super::message::Message;
+use crate::app::Call;
 use crate::auth::check_page;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Call};
+use crate::http::Answer;
 
 /// What a server appends to a client's key, to show that it knows what it does.
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -39,7 +40,7 @@ pub(super) fn is_wanted(call: &Call) -> bool {
 /// 400 if the handshake is none; 403 if a page of another site asks: browsers let every page open a socket to everywhere, with the cookies
 /// and passwords of that place.
 pub(super) fn accept(call: &mut Call) -> Result<(Answer, OnUpgrade)> {
-    check_page(&call.state.live.config(), &call.parts, call.user.name.is_some())?;
+    check_page(&call.state.settings.config(), &call.parts, call.user.name.is_some())?;
     let wrong = || Failure::bad_request("The WebSocket's handshake is not that of version 13");
     let is_upgrade = call
         .header("connection")
@@ -57,8 +58,8 @@ pub(super) fn accept(call: &mut Call) -> Result<(Answer, OnUpgrade)> {
 }
 
 /// Sends what comes until either side ends it.
-pub(super) async fn serve(upgrade: OnUpgrade, mut from: mpsc::Receiver<Vec<Message>>, patience: Duration) {
-    let Ok(Ok(upgraded)) = timeout(patience, upgrade).await else { return };
+pub(super) async fn serve(upgrade: OnUpgrade, mut from: mpsc::Receiver<Vec<Message>>, stall_timeout: Duration) {
+    let Ok(Ok(upgraded)) = timeout(stall_timeout, upgrade).await else { return };
     let mut config = WebSocketConfig::default();
     config.max_message_size = Some(HEARD_BYTES_MAX);
     config.max_frame_size = Some(HEARD_BYTES_MAX);
@@ -66,7 +67,7 @@ pub(super) async fn serve(upgrade: OnUpgrade, mut from: mpsc::Receiver<Vec<Messa
     loop {
         tokio::select! {
             messages = from.recv() => match messages {
-                Some(messages) => match timeout(patience, send(&mut socket, messages)).await {
+                Some(messages) => match timeout(stall_timeout, send(&mut socket, messages)).await {
                     Ok(Ok(())) => {}
                     _ => return,
                 },
@@ -80,7 +81,7 @@ pub(super) async fn serve(upgrade: OnUpgrade, mut from: mpsc::Receiver<Vec<Messa
         }
     }
     let away = CloseFrame { code: CloseCode::Away, reason: Utf8Bytes::from_static("the watch is over") };
-    timeout(patience, socket.close(Some(away))).await.ok();
+    timeout(stall_timeout, socket.close(Some(away))).await.ok();
 }
 
 async fn send(

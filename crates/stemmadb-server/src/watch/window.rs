@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use stemmadb::{Document, Query, Revision, Snapshot};
 
-use super::message::{Message, Teller};
+use super::message::{Message, MessageWriter};
 use crate::error::Result;
 
 /// The rows that a client has.
@@ -16,7 +16,7 @@ pub(super) struct Window {
 impl Window {
     /// What makes the rows that the client has those of the query in this state: what leaves, and then what comes or changes, with its
     /// place, in order. Blocks.
-    pub(super) fn step(&mut self, teller: &Teller, query: &Query, snapshot: &Snapshot) -> Result<Vec<Message>> {
+    pub(super) fn step(&mut self, writer: &MessageWriter, query: &Query, snapshot: &Snapshot) -> Result<Vec<Message>> {
         let found: Vec<Document> = snapshot.find(query).run()?.collect::<stemmadb::Result<_>>()?;
         let kept: HashSet<&str> = found.iter().map(|document| document.id().as_str()).collect();
         let mut messages = Vec::new();
@@ -28,8 +28,8 @@ impl Window {
         for (at, document) in found.iter().enumerate() {
             match self.rows.get(document.id().as_str()) {
                 Some(known) if known == document.revision() => {}
-                Some(_) => messages.push(teller.row("change", snapshot, document, Some(at))?),
-                None => messages.push(teller.row("enter", snapshot, document, Some(at))?),
+                Some(_) => messages.push(writer.row("change", snapshot, document, Some(at))?),
+                None => messages.push(writer.row("enter", snapshot, document, Some(at))?),
             }
         }
         self.rows = found.iter().map(|document| (document.id().to_string(), *document.revision())).collect();

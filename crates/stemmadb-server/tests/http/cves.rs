@@ -45,8 +45,8 @@ fn cve_2010_0009_time_of_comparison() {
     // Secrets are compared by constant-time functions.
     for (name, source) in [
         ("password", include_str!("../../src/auth/password.rs")),
-        ("token", include_str!("../../src/auth/token.rs")),
-        ("cookie", include_str!("../../src/auth/cookie.rs")),
+        ("token", include_str!("../../src/accounts/token.rs")),
+        ("cookie", include_str!("../../src/accounts/cookie.rs")),
     ] {
         assert!(source.contains(".ct_eq(") || source.contains(".verify_slice("), "{name}");
     }

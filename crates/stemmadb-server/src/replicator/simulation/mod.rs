@@ -9,13 +9,13 @@
 //! same wherever they run.
 
 mod clients;
-mod hasty;
+mod eager_target;
 mod wire;
 mod world;
 
 use stemmadb::{ErrorKind, Peer, Value};
 
-use world::{Told, World, Wrong};
+use world::{SimulationResult, World, Wrong};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -25,7 +25,7 @@ fn setting(name: &str, default: u64) -> u64 {
 fn nodes_agree_on_what_was_acknowledged_whatever_wires_do() {
     let world = World::new();
     let (first, count) = (setting("STEMMA_SIMULATION_SEED", 1), setting("STEMMA_SIMULATION_SEEDS", 200));
-    let (mut all, mut course) = (Told::default(), blake3::Hasher::new());
+    let (mut all, mut course) = (SimulationResult::default(), blake3::Hasher::new());
     for seed in first..first + count {
         let told = world.run(seed, Wrong::default()).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         course.update(told.trace.join("\n").as_bytes());
@@ -35,7 +35,7 @@ fn nodes_agree_on_what_was_acknowledged_whatever_wires_do() {
     }
     assert!(count < 10 || all.faults > count, "too little goes wrong");
     println!("the course of these seeds: {}", course.finalize().to_hex());
-    let Told { requests, faults, writes, .. } = all;
+    let SimulationResult { requests, faults, writes, .. } = all;
     println!(
         "simulation: {count} seeds from {first}, {writes} acknowledged writes, {requests} requests, {faults} faults: 0 diverged, 0 missing, 0 resurrected"
     );
@@ -71,7 +71,7 @@ fn a_wire_that_says_what_it_has_not_passed_on_is_done_is_found() {
 
 #[test]
 fn a_checkpoint_that_is_written_before_the_documents_is_found() {
-    let found = found(Wrong { is_hasty: true, ..Wrong::default() });
+    let found = found(Wrong { is_eager: true, ..Wrong::default() });
     assert!(found.contains("missing: "), "{found}");
 }
 
@@ -87,7 +87,7 @@ fn what_is_answered_takes_room_of_what_there_is_for_bodies() {
         })
         .map(|()| texts)
     };
-    let others = world.take_room();
+    let others = world.take_memory();
     let refused = read().expect_err("there is no room");
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "it is tried again: {refused}");
     assert!(refused.to_string().contains("limits.bodies_bytes"), "{refused}");

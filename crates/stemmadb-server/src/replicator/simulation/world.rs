@@ -13,18 +13,18 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::clients::Clients;
-use super::hasty::Hasty;
+use super::eager_target::EagerTarget;
 use super::wire::{Net, Wire};
 use crate::auth::{ADMIN_ROLE, User};
 use crate::config::{Config, JwtAlgorithm, JwtKey};
-use crate::design::Gate;
+use crate::design::WriteValidator;
 use crate::directory::Served;
-use crate::documents::Manner;
-use crate::http::Share;
+use crate::http::MemoryReservation;
 use crate::replicator::local::Local;
 use crate::replicator::remote::Remote;
-use crate::replicator::waits::Waits;
+use crate::replicator::runtime::JobRuntime;
 use crate::server::Server;
+use crate::writes::WriteOptions;
 
 const NODE_COUNT: usize = 3;
 /// What happens to the nodes one after the other: writes, replications, restarts.
@@ -40,12 +40,12 @@ pub(super) struct Wrong {
     /// Wires say that documents were written, which they have not passed on.
     pub(super) lies: bool,
     /// Targets write documents after the checkpoint that says that they have them.
-    pub(super) is_hasty: bool,
+    pub(super) is_eager: bool,
 }
 
 /// What happened.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct SimulationResult {
     pub(super) trace: Vec<String>,
     pub(super) requests: u64,
     pub(super) faults: u64,
@@ -101,7 +101,7 @@ impl World {
     ///
     /// # Errors
     /// If nodes don't agree at last, or not on what was acknowledged.
-    pub(super) fn run(&self, seed: u64, wrong: Wrong) -> Result<Told, String> {
+    pub(super) fn run(&self, seed: u64, wrong: Wrong) -> Result<SimulationResult, String> {
         // The time is that of the runtime, outside of it too.
         let _entered = self.runtime.enter();
         let mut random = Random::new(seed);
@@ -114,7 +114,12 @@ impl World {
         let mut net = net.lock();
         let trace = std::mem::take(&mut net.trace);
         agreed.map_err(|wrong| format!("{wrong}\n{}", trace.join("\n")))?;
-        Ok(Told { trace, requests: net.request_count, faults: net.fault_count, writes: net.clients.write_count })
+        Ok(SimulationResult {
+            trace,
+            requests: net.request_count,
+            faults: net.fault_count,
+            writes: net.clients.write_count,
+        })
     }
 
     /// A new database in memory, without threads of its own.
@@ -137,7 +142,7 @@ impl World {
                 0 => (from, "push", Box::new(self.local(&nodes[from])), Box::new(self.remote(from, to, net))),
                 _ => (to, "pull", Box::new(self.remote(to, from, net)), Box::new(self.local(&nodes[to]))),
             };
-            let target = if wrong.is_hasty { Box::new(Hasty::new(target)) } else { target };
+            let target = if wrong.is_eager { Box::new(EagerTarget::new(target)) } else { target };
             Job { at, name: format!("{name} {from} to {to}"), source, target, batch_count }
         };
         pairs.iter().map(job).collect()
@@ -145,11 +150,11 @@ impl World {
 
     fn local(&self, served: &Arc<Served>) -> Local {
         let user = User { roles: vec![ADMIN_ROLE.to_owned()], ..User::default() };
-        let gate = Gate { user, scripts: self.server.state().scripts.clone() };
+        let validator = WriteValidator { user, scripts: self.server.state().scripts.clone() };
         Local {
             served: served.clone(),
-            manner: Manner { gate, new_edits: false, durability: Durability::None },
-            runtime: Waits::Within(self.runtime.clone()),
+            options: WriteOptions { validator, new_edits: false, durability: Durability::None },
+            runtime: JobRuntime::Within(self.runtime.clone()),
             cancelled: self.cancelled.subscribe(),
             published: Mutex::new(served.published()),
         }
@@ -159,9 +164,9 @@ impl World {
         let wire = Wire { from, net: net.clone(), server: self.server.clone() };
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(wire);
         let url = format!("http://localhost:{}/{}", to + 1, name_of(to));
-        let (runtime, state) = (Waits::Within(self.runtime.clone()), self.server.state());
-        let (bytes_max, room) = (state.config.limits.body_bytes, state.room.clone());
-        Remote::new(client, url, self.headers.clone(), runtime, bytes_max, room, self.cancelled.subscribe())
+        let (runtime, state) = (JobRuntime::Within(self.runtime.clone()), self.server.state());
+        let (bytes_max, memory) = (state.config.limits.body_bytes, state.memory.clone());
+        Remote::new(client, url, self.headers.clone(), runtime, bytes_max, memory, self.cancelled.subscribe())
     }
 
     /// A peer that has one document, with a text of so many bytes, over a wire that fails in nothing; and the document's id and revision.
@@ -180,15 +185,15 @@ impl World {
         (self.remote(0, 1, &Arc::new(Mutex::new(net))), wanted)
     }
 
-    /// Takes all the room that there is for bodies, also the place beyond it, for as long as these are there.
-    pub(super) fn take_room(&self) -> [Arc<Share>; 2] {
+    /// Takes all the memory of the budget and the overcommit permit, until the reservations are dropped.
+    pub(super) fn take_memory(&self) -> [Arc<MemoryReservation>; 2] {
         let state = self.server.state();
-        let shares = [state.room.share(), state.room.share()];
+        let reservations = [state.memory.reservation(), state.memory.reservation()];
         let bytes = usize::try_from(state.config.limits.bodies_bytes).expect("little");
-        for share in &shares {
-            self.runtime.block_on(share.grow(bytes)).expect("room");
+        for reservation in &reservations {
+            self.runtime.block_on(reservation.grow(bytes)).expect("memory");
         }
-        shares
+        reservations
     }
 
     /// Lets things happen, then lets nothing fail any more, and looks whether all agree.

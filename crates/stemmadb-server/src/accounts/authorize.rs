@@ -1,0 +1,60 @@
+//! Authorization: whether a user may use a route.
+
+use std::sync::Arc;
+
+use super::users;
+use crate::auth::{Access, METRICS_ROLE, Route, Security, USERS_DATABASE, User};
+use crate::directory::Directory;
+use crate::error::{Failure, Result};
+use crate::http::Parameters;
+
+/// Whether `user` may use a route; `security` is that of the database it is about, if it is about one.
+///
+/// # Errors
+/// 401 if they did not say who they are, 403 if they did and may not.
+fn check_access(user: &User, access: Access, security: Option<&Security>) -> Result<()> {
+    if user.is_server_admin() {
+        return Ok(());
+    }
+    let is_allowed = match access {
+        Access::Anonymous => true,
+        Access::User => user.name.is_some(),
+        Access::Member => security.is_some_and(|security| security.is_member(user)),
+        Access::DatabaseAdmin => security.is_some_and(|security| security.is_admin(user)),
+        Access::Metrics => user.roles.iter().any(|role| role == METRICS_ROLE),
+        Access::ServerAdmin => false,
+    };
+    match (is_allowed, &user.name, access) {
+        (true, _, _) => Ok(()),
+        (false, None, Access::Metrics | Access::ServerAdmin) => {
+            Err(Failure::unauthorized("You are not a server admin."))
+        }
+        (false, None, _) => Err(Failure::unauthorized("You are not authorized to access this db.")),
+        (false, Some(_), Access::Metrics | Access::ServerAdmin) => {
+            Err(Failure::forbidden("You are not a server admin."))
+        }
+        (false, Some(_), _) => Err(Failure::forbidden("You are not allowed to access this db.")),
+    }
+}
+
+/// Whether `user` may use a route, with the parameters that its path has.
+///
+/// # Errors
+/// As [`check_access`]; 404 if there is no such database.
+pub(crate) async fn authorize(
+    directory: &Arc<Directory>,
+    route: &Route,
+    parameters: &Parameters,
+    user: &User,
+) -> Result<()> {
+    let database = parameters.get("db");
+    let security = match (route.access, database) {
+        (Access::Member | Access::DatabaseAdmin, Some(name)) => Some(directory.security(name).await?),
+        _ => None,
+    };
+    let is_of_users = database == Some(USERS_DATABASE) && route.access == Access::Member;
+    if is_of_users && !security.as_deref().is_some_and(|security| security.is_admin(user)) {
+        return users::check_own_document(user, route, parameters.get("doc"));
+    }
+    check_access(user, route.access, security.as_deref())
+}

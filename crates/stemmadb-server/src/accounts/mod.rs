@@ -1,0 +1,21 @@
+//! Stored accounts: administrators, users, API tokens and sessions; who makes a request, and whether they may.
+
+mod administrators;
+mod authenticator;
+mod authorize;
+mod clock;
+mod cookie;
+mod identity;
+mod jwt;
+mod lockout;
+mod password_verifier;
+mod session_check;
+mod token;
+mod users;
+
+pub(crate) use administrators::Administrators;
+pub(crate) use authenticator::Authenticator;
+pub(crate) use authorize::authorize;
+pub(crate) use identity::{Claim, Identity};
+pub(crate) use session_check::SessionCheck;
+pub(crate) use token::{TokenRequest, Tokens};

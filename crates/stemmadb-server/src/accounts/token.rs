@@ -1,0 +1,301 @@
+//! API tokens: for programs, which have no password to type. An administrator makes one, sees it once, and may take it back; only its hash
+//! is kept.
+//!
+//! A token is `stemma_`, an id, `_`, a secret. It stands for a user, with the roles that user has then, or for itself, with roles of its
+//! own; it may have an end, and be bound to databases or to reading.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hyper::Method;
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use stemmadb::Value;
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+use crate::auth::User;
+use crate::auth::password::{from_hex, to_hex};
+use crate::directory::Directory;
+use crate::error::{Failure, Result};
+use crate::settings::SettingStore;
+
+/// What tells tokens from JSON Web Tokens.
+pub(super) const PREFIX: &str = "stemma_";
+/// What they are kept under in the catalogue.
+const KIND: &str = "token";
+const NAME_BYTES_MAX: usize = 64;
+const TOKENS_MAX: usize = 10_000;
+
+/// Routes that read, though they are asked by POST.
+pub(super) const READING_POSTS: &[&str] = &[
+    "/_dbs_info",
+    "/{db}/_aggregate",
+    "/{db}/_all_docs",
+    "/{db}/_all_docs/queries",
+    "/{db}/_bulk_get",
+    "/{db}/_changes",
+    "/{db}/_design/{ddoc}/_view/{view}",
+    "/{db}/_design/{ddoc}/_view/{view}/queries",
+    "/{db}/_design_docs",
+    "/{db}/_design_docs/queries",
+    // Replicators ask a source for it too; it flushes, and changes nothing.
+    "/{db}/_ensure_full_commit",
+    "/{db}/_explain",
+    "/{db}/_find",
+    "/{db}/_local_docs",
+    "/{db}/_local_docs/queries",
+    "/{db}/_missing_revs",
+    "/{db}/_prepare",
+    "/{db}/_prepared/{handle}",
+    "/{db}/_revs_diff",
+    "/{db}/_watch",
+];
+
+/// What somebody asks of a new token.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenRequest {
+    name: String,
+    user: Option<String>,
+    roles: Option<Vec<String>>,
+    expires_in_seconds: Option<u64>,
+    databases: Option<Vec<String>>,
+    #[serde(default)]
+    read_only: bool,
+}
+
+/// A token as it is kept and listed; the hash of its secret is kept only.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Token {
+    name: String,
+    id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hash: Option<String>,
+    /// Whom it stands for.
+    pub(super) user: Option<String>,
+    /// The roles it has, where it stands for nobody else.
+    roles: Vec<String>,
+    /// In seconds since 1970.
+    created: u64,
+    expires: Option<u64>,
+    #[serde(flatten)]
+    pub(super) scope: Scope,
+}
+
+/// What a token is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Scope {
+    /// None: all.
+    databases: Option<Vec<String>>,
+    read_only: bool,
+}
+
+/// All tokens, by their ids.
+pub(crate) struct Tokens(RwLock<BTreeMap<String, Arc<Token>>>);
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn hash(secret: &str) -> String {
+    to_hex(&Sha256::digest(secret.as_bytes()))
+}
+
+impl Tokens {
+    /// Those that the catalogue has. Blocks.
+    pub(crate) fn load(directory: &Directory) -> Result<Self> {
+        let tokens = directory.records(KIND)?.into_iter().map(|(_, value)| {
+            let token: Token = value.deserialize_into()?;
+            Ok((token.id.clone(), Arc::new(token)))
+        });
+        tokens.collect::<Result<_>>().map(|tokens| Tokens(RwLock::new(tokens)))
+    }
+
+    /// The token that `text` is, if it is one and not over.
+    pub(super) fn verify(&self, text: &str) -> Option<Arc<Token>> {
+        self.verify_at(text, now())
+    }
+
+    fn verify_at(&self, text: &str, now: u64) -> Option<Arc<Token>> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        let token = self.0.read().get(id).cloned()?;
+        let kept = from_hex(token.hash.as_deref()?)?;
+        let is_it = bool::from(Sha256::digest(secret.as_bytes()).as_slice().ct_eq(&kept));
+        let is_over = token.expires.is_some_and(|end| end <= now);
+        (is_it && !is_over).then_some(token)
+    }
+
+    /// Makes a token; returns it as it is listed, and the text that is it. Blocks.
+    ///
+    /// # Errors
+    /// 400 if what is asked makes no sense, 409 if there is one of this name.
+    pub(crate) fn create(&self, directory: &Directory, request: TokenRequest) -> Result<(Token, String)> {
+        check(&request)?;
+        let mut tokens = self.0.write();
+        if tokens.values().any(|token| token.name == request.name) {
+            let reason = "There is a token of this name: revoke it first.";
+            return Err(Failure::new(hyper::StatusCode::CONFLICT, "conflict", reason));
+        }
+        if tokens.len() >= TOKENS_MAX {
+            return Err(Failure::bad_request(format!("There are {TOKENS_MAX} tokens: revoke some first.")));
+        }
+        let id = Uuid::new_v4().simple().to_string();
+        let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        let created = now();
+        let token = Token {
+            name: request.name,
+            id: id.clone(),
+            hash: Some(hash(&secret)),
+            user: request.user,
+            roles: request.roles.unwrap_or_default(),
+            created,
+            expires: request.expires_in_seconds.map(|seconds| created.saturating_add(seconds)),
+            scope: Scope { databases: request.databases, read_only: request.read_only },
+        };
+        directory.put_record(KIND, &token.name, &serde_json::to_value(&token).map_err(unprintable)?)?;
+        tokens.insert(id.clone(), Arc::new(token.clone()));
+        Ok((token.listed(), format!("{PREFIX}{id}_{secret}")))
+    }
+
+    /// All of them, by name, without what they are kept as.
+    pub(crate) fn list(&self) -> Vec<Token> {
+        let mut listed: Vec<_> = self.0.read().values().map(|token| token.listed()).collect();
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        listed
+    }
+
+    /// Takes the token of this name back. Blocks.
+    ///
+    /// # Errors
+    /// 404 if there is none.
+    pub(crate) fn revoke(&self, directory: &Directory, name: &str) -> Result<()> {
+        let mut tokens = self.0.write();
+        let id = tokens.values().find(|token| token.name == name).map(|token| token.id.clone());
+        let id = id.ok_or_else(Failure::missing)?;
+        directory.remove_record(KIND, name)?;
+        tokens.remove(&id);
+        Ok(())
+    }
+}
+
+fn unprintable(error: serde_json::Error) -> Failure {
+    Failure::internal(error.to_string())
+}
+
+/// Whether what is asked makes sense.
+fn check(request: &TokenRequest) -> Result<()> {
+    let refuse = |reason: String| Err(Failure::bad_request(reason));
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if !(1..=NAME_BYTES_MAX).contains(&request.name.len()) || !request.name.bytes().all(is_name) {
+        return refuse(format!("`name` has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `.` or `_`"));
+    }
+    match (&request.user, &request.roles) {
+        (Some(_), Some(_)) => refuse("a token has the roles of its user: give `user` or `roles`".to_owned()),
+        (None, None) => refuse("give `user`, whom the token stands for, or `roles`, which it has".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+impl TokenRequest {
+    /// What a request's body asks.
+    ///
+    /// # Errors
+    /// 400 if it is something else.
+    pub(crate) fn parse(body: Value) -> Result<Self> {
+        body.deserialize_into().map_err(|error| Failure::bad_request(format!("this is no token: {error}")))
+    }
+}
+
+impl Token {
+    fn listed(&self) -> Token {
+        Token { hash: None, ..self.clone() }
+    }
+
+    /// Who makes requests with it, if it stands for nobody else: no user has a colon in the name.
+    pub(super) fn itself(&self) -> User {
+        User { name: Some(format!("token:{}", self.name)), roles: self.roles.clone(), how: Some("token") }
+    }
+}
+
+impl Scope {
+    /// Whether a token bound so may use a route; `database` is the one it is about, and `is_open` whether anybody may use it.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn allow(&self, method: &Method, path: &str, database: Option<&str>, is_open: bool) -> Result<()> {
+        let reads =
+            matches!(*method, Method::GET | Method::HEAD) || (*method == Method::POST && READING_POSTS.contains(&path));
+        if self.read_only && !reads {
+            return Err(Failure::forbidden("This token is for reading."));
+        }
+        let is_within = |databases: &Vec<String>| match database {
+            Some(database) => databases.iter().any(|known| known == database),
+            None => is_open,
+        };
+        match self.databases.as_ref().is_none_or(is_within) {
+            true => Ok(()),
+            false => Err(Failure::forbidden("This token is for other databases.")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(expires: Option<u64>) -> (Tokens, String) {
+        let secret = "5".repeat(64);
+        let scope = Scope { databases: None, read_only: false };
+        let hash = Some(hash(&secret));
+        let (name, id) = ("t".to_owned(), "1".repeat(32));
+        let token = Token { name, id: id.clone(), hash, user: None, roles: Vec::new(), created: 0, expires, scope };
+        let text = format!("{PREFIX}{id}_{secret}");
+        (Tokens(RwLock::new([(id, Arc::new(token))].into_iter().collect())), text)
+    }
+
+    #[test]
+    fn a_token_is_itself_until_its_end_and_nothing_else_is() {
+        let (endless, text) = tokens(None);
+        assert!(endless.verify_at(&text, u64::MAX).is_some());
+        for at in 0..text.len() {
+            let mut other = text.clone().into_bytes();
+            other[at] = if other[at] == b'9' { b'8' } else { b'9' };
+            assert!(endless.verify_at(std::str::from_utf8(&other).unwrap(), 0).is_none(), "byte {at}");
+        }
+        for other in ["", "stemma_", "stemma__", &text[..text.len() - 1], &format!("{text}5"), &text.to_uppercase()] {
+            assert!(endless.verify_at(other, 0).is_none(), "{other}");
+        }
+        let (ending, text) = tokens(Some(100));
+        assert!(ending.verify_at(&text, 99).is_some() && ending.verify_at(&text, 100).is_none());
+    }
+
+    #[test]
+    fn routes_that_read_by_post_are_routes() {
+        let known = crate::routes::described();
+        for path in READING_POSTS {
+            assert!(known.iter().any(|route| route.method == "POST" && route.path == *path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_token_keeps_within_its_scope() {
+        let scope = |databases: Option<&[&str]>, read_only| Scope {
+            databases: databases.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+            read_only,
+        };
+        let allows =
+            |scope: &Scope, method: Method, path, database| scope.allow(&method, path, database, false).is_ok();
+        let bound = scope(Some(&["a"]), false);
+        assert!(allows(&bound, Method::PUT, "/{db}/{doc}", Some("a")));
+        assert!(!allows(&bound, Method::GET, "/{db}/{doc}", Some("b")));
+        assert!(!allows(&bound, Method::GET, "/_all_dbs", None));
+        assert!(bound.allow(&Method::GET, "/_up", None, true).is_ok());
+        let reading = scope(None, true);
+        assert!(allows(&reading, Method::POST, "/{db}/_find", Some("a")));
+        assert!(!allows(&reading, Method::POST, "/{db}/_bulk_docs", Some("a")));
+        assert!(!allows(&reading, Method::PUT, "/{db}/_find", Some("a")));
+    }
+}

@@ -1,0 +1,223 @@
+//! One request from its arrival to the last byte of its answer: what is counted and logged of it.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::Method;
+use hyper::body::{Frame, SizeHint};
+use uuid::Uuid;
+
+use crate::error::Failure;
+use crate::http::{Answer, Body, MemoryReservation, with_read_timeout};
+use crate::metrics::{Metrics, NO_ROUTE};
+
+/// What is known of a request so far.
+pub(crate) struct RequestRecord {
+    /// What the answer and the log call it.
+    pub(crate) id: String,
+    pub(crate) route: &'static str,
+    /// Who makes it, if that was verified.
+    pub(crate) user: Option<String>,
+    /// What its body takes, until it was answered.
+    pub(crate) reservation: Option<Arc<MemoryReservation>>,
+    metrics: Arc<Metrics>,
+    method: Method,
+    peer: Option<SocketAddr>,
+    started: Instant,
+    status: u16,
+    byte_count: u64,
+    /// What is told of it, if it was refused.
+    failure: Option<Failure>,
+    /// Why its answer was cut, if it was.
+    cut: Option<String>,
+}
+
+/// Ten digits that no other request had lately, made without asking the system each time: they need not be secret.
+fn next_id() -> String {
+    static IDS: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(Uuid::new_v4().as_u64_pair().0));
+    // An odd factor takes every number of 40 bits once before it comes again.
+    let number = IDS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    format!("{:010x}", number & 0xff_ffff_ffff)
+}
+
+impl RequestRecord {
+    pub(crate) fn begin(metrics: Arc<Metrics>, method: Method, peer: Option<SocketAddr>) -> Self {
+        let id = next_id();
+        let started = Instant::now();
+        RequestRecord {
+            id,
+            route: NO_ROUTE,
+            user: None,
+            reservation: None,
+            metrics,
+            method,
+            peer,
+            started,
+            status: 0,
+            byte_count: 0,
+            failure: None,
+            cut: None,
+        }
+    }
+
+    /// Notes why it is refused.
+    pub(crate) fn refused(&mut self, failure: &Failure) {
+        self.failure = Some(failure.clone());
+    }
+
+    /// Counts the answer, and watches it until it was sent; `timeout` is that with a client which stands still.
+    pub(crate) fn answered(mut self, answer: Answer, timeout: Duration) -> hyper::Response<RecordedBody> {
+        let response = answer.into_response();
+        self.status = response.status().as_u16();
+        self.metrics.note(self.route, &self.method, self.status, self.started.elapsed());
+        response
+            .map(|body| RecordedBody { body: with_read_timeout(body, timeout, self.reservation.clone()), record: self })
+    }
+
+    /// Writes the line about it.
+    fn log(&self) {
+        let RequestRecord { id, route, status, byte_count, .. } = self;
+        let (method, user) = (self.method.as_str(), self.user.as_deref());
+        let ms = self.started.elapsed().as_micros() as f64 / 1000.0;
+        let peer = self.peer.map(|peer| peer.to_string());
+        let error = self.failure.as_ref().map(Failure::error);
+        // What a request is refused with may repeat what was sent; what goes wrong here has to be known.
+        let wrong = self.failure.as_ref().filter(|failure| failure.status().is_server_error()).map(Failure::reason);
+        match wrong.or(self.cut.as_deref()) {
+            None => tracing::info!(
+                target: "stemma::request",
+                id, method, route, status, ms, bytes = byte_count, user, peer, error
+            ),
+            Some(reason) => tracing::warn!(
+                target: "stemma::request",
+                id, method, route, status, ms, bytes = byte_count, user, peer, error, reason
+            ),
+        }
+    }
+}
+
+impl Drop for RequestRecord {
+    /// Also where nobody waited for the answer: its status is 0 then.
+    fn drop(&mut self) {
+        self.log();
+    }
+}
+
+/// The body of an answer, with what watches it until it is gone.
+pub(crate) struct RecordedBody {
+    body: Body,
+    record: RequestRecord,
+}
+
+impl hyper::body::Body for RecordedBody {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.record.byte_count += frame.data_ref().map_or(0, |data| data.len() as u64);
+            }
+            Poll::Ready(Some(Err(error))) => this.record.cut = Some(error.to_string()),
+            _ => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use http_body_util::BodyExt;
+    use hyper::StatusCode;
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged of a request.
+    fn logged(request: impl AsyncFnOnce(RequestRecord)) -> String {
+        let (lines, runtime) = (Lines::default(), tokio::runtime::Builder::new_current_thread().build().unwrap());
+        let to = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || to.clone()).finish();
+        let record = RequestRecord::begin(Arc::default(), Method::GET, None);
+        tracing::subscriber::with_default(subscriber, || runtime.block_on(request(record)));
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    }
+
+    #[test]
+    fn ids_do_not_come_again() {
+        let ids: std::collections::BTreeSet<String> = (0..100_000).map(|_| next_id()).collect();
+        assert_eq!(ids.len(), 100_000);
+        assert!(ids.iter().all(|id| id.len() == 10));
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_is_logged_with_its_cause() {
+        let (pieces, from) = tokio::sync::mpsc::channel(2);
+        pieces.try_send(Ok(Bytes::from_static(b"12345"))).unwrap();
+        pieces.try_send(Err(std::io::Error::other("the disk is on fire"))).unwrap();
+        let line = logged(async move |record| {
+            let response =
+                record.answered(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }), Duration::ZERO);
+            assert!(response.into_body().collect().await.is_err());
+        });
+        for part in [" WARN ", "status=200", "bytes=5", "reason=\"the disk is on fire\""] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_nobody_waited_for_is_logged_too() {
+        let line = logged(async |record| drop(record));
+        assert!(line.contains(" INFO ") && line.contains("status=0"), "{line}");
+    }
+
+    #[test]
+    fn what_was_refused_is_told_by_its_word_and_what_went_wrong_by_its_reason() {
+        let refused = |failure: Failure| {
+            logged(async move |mut record| {
+                record.refused(&failure);
+                drop(record.answered(Answer::from(failure), Duration::ZERO));
+            })
+        };
+        let line = refused(Failure::bad_request("\"sent\" is no number"));
+        assert!(line.contains(" INFO ") && line.contains("bad_request") && !line.contains("sent"), "{line}");
+        let line = refused(Failure::internal("the disk is on fire"));
+        assert!(line.contains(" WARN ") && line.contains("the disk is on fire"), "{line}");
+    }
+}
