@@ -74,7 +74,7 @@ pub use database::{Database, Expiration, Files, Indexes, LocalDocuments, Mainten
 pub use document::{Attachment, Document, File, FileContent};
 pub use engine::{
     CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, Progress, SalvageReport, Salvaged,
-    SalvagedRevision, Swept, Transaction,
+    SalvagedRevision, SweepReport, Transaction,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};

@@ -1,9 +1,11 @@
-//! When may readers see a transaction? As soon as it, and every one before it, is as durable as was asked.
+//! The publisher: makes transactions visible to readers in commit order, each once it and all earlier ones are as
+//! durable as requested.
 //!
-//! Invariants: transactions are published in the order of their sequences; the published sequence never goes back; nothing
-//! is published after the log was poisoned.
+//! Invariants: transactions are published in the order of their sequences; the published sequence never goes back;
+//! nothing is published after the log was poisoned.
 //!
-//! Concurrency: `enqueue` is called under the store's writer lock (so the queue is in order); everything else by anyone.
+//! Concurrency: `enqueue` is called under the store's writer lock, which keeps the queue in order. All other functions
+//! may be called from any thread.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +17,7 @@ use crate::revision::{DocumentId, Sequence};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
 
-/// A transaction that waits to become visible.
+/// A transaction that waits to be published.
 struct Pending {
     end: LogPosition,
     level: Level,
@@ -23,48 +25,49 @@ struct Pending {
     transaction: Published,
 }
 
-/// What a transaction did, for whoever observes.
+/// A transaction's effects, for the observer.
 pub(crate) struct Published {
-    /// The newest sequence before it.
+    /// The newest sequence before the transaction.
     pub(crate) after: Sequence,
-    /// Its last sequence.
+    /// The transaction's last sequence.
     pub(crate) sequence: Sequence,
-    /// The documents whose winner it changed, in the order of its edits; a document edited twice is there twice. None if
-    /// nobody observed while it was written.
+    /// The documents whose winner it changed, in the order of its edits; a document edited twice appears twice. None if
+    /// there was no observer while it was written.
     pub(crate) written: Option<Vec<Written>>,
 }
 
-/// A document whose winner a transaction changed.
+/// A document whose winner was changed by a transaction.
 pub(crate) struct Written {
     pub(crate) number: DocumentNumber,
     pub(crate) id: DocumentId,
-    /// The winner before; none if there was no document, or it was deleted.
+    /// The previous winner; none if there was no document or it was deleted.
     pub(crate) old: Option<Document>,
-    /// The winner now; none if it is a deletion.
+    /// The new winner; none if it is a deletion.
     pub(crate) new: Option<Document>,
-    /// Whether it may be refused for what it shares with another document: not if it was written elsewhere.
-    pub(crate) is_judged: bool,
+    /// Whether unique constraints apply to it: not if the revision was written in another database.
+    pub(crate) checks_uniqueness: bool,
 }
 
-/// Someone who is told what each transaction did, in order, as it is published.
+/// Receives the effects of each transaction, in order, as it is published.
 pub(crate) trait Observer: Send + Sync {
-    /// Whether there is anyone to tell; changes only within [`Publisher::hold`].
-    fn is_wanted(&self) -> bool;
+    /// Whether anything consumes the effects. Changes only within [`Publisher::hold`].
+    fn is_active(&self) -> bool;
 
-    /// Takes the next transaction. Called with the publisher's queue locked, so it must not do more than keep it.
+    /// Queues the next transaction. Called with the publisher's queue locked, so it must do nothing else.
     fn take(&self, transaction: Published);
 
-    /// Hands on what was taken. Called after it was published, without any lock of the publisher.
+    /// Delivers the queued transactions. Called after they were published, without any lock of the publisher.
     fn deliver(&self);
 
-    /// There will be nothing more.
+    /// Reports that no more transactions follow.
     fn close(&self);
 }
 
-/// Makes transactions visible in order, and wakes whoever waits for one.
+/// Publishes transactions in order, and wakes the threads that wait for them.
 pub(crate) struct Publisher {
     published: AtomicU64,
-    /// Document numbers below this are published. It follows `published`, so whoever reads it first sees all their documents.
+    /// Document numbers below this are published. Stored after `published`, so a reader that loads it first sees all
+    /// their documents.
     published_numbers: AtomicU64,
     queue: Mutex<VecDeque<Pending>>,
     changed: Condvar,
@@ -72,19 +75,20 @@ pub(crate) struct Publisher {
     observer: OnceLock<Arc<dyn Observer>>,
 }
 
-/// Someone who wants to know when something new was published.
+/// A consumer that waits for, or is called on, each publication.
 #[derive(Default)]
 pub(crate) struct Listener {
     state: Mutex<ListenerState>,
     changed: Condvar,
-    /// What is called then, by those who don't wait.
-    notice: Option<Notice>,
+    /// Called on each publication, by listeners that do not wait.
+    callback: Option<PublishCallback>,
 }
 
-/// What is called with the newest sequence.
-type Notice = Box<dyn Fn(Sequence) + Send + Sync>;
+/// A callback that receives the newest sequence.
+type PublishCallback = Box<dyn Fn(Sequence) + Send + Sync>;
 
-/// Ends the calls of [`Database::on_publish`](crate::Database::on_publish) when it is dropped.
+/// The registration of a callback with [`Database::on_publish`](crate::Database::on_publish); dropping it unregisters
+/// the callback.
 #[must_use = "the calls end when this is dropped"]
 pub struct Notifier {
     _listener: Arc<Listener>,
@@ -114,14 +118,14 @@ impl Publisher {
         }
     }
 
-    /// Tells `observer` of everything from now on; only the first one is heard.
+    /// Registers the observer of all later transactions. Only the first one registered is used.
     pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
         self.observer.set(observer).ok();
     }
 
-    /// Whether what a transaction writes should be kept for the observer.
+    /// Whether transactions should record their effects for the observer.
     pub(crate) fn is_observed(&self) -> bool {
-        self.observer.get().is_some_and(|observer| observer.is_wanted())
+        self.observer.get().is_some_and(|observer| observer.is_active())
     }
 
     /// Runs `work` while nothing is published.
@@ -130,8 +134,9 @@ impl Publisher {
         work()
     }
 
-    /// Says that everything up to `sequence` was found in the log when it was opened.
+    /// Publishes everything up to `sequence`, which recovery found in the log.
     pub(crate) fn recovered(&self, sequence: Sequence, next_number: DocumentNumber) {
+        assert!(self.queue.lock().is_empty(), "recovery ends before the first transaction");
         self.publish(sequence, next_number);
     }
 
@@ -140,27 +145,34 @@ impl Publisher {
         self.published_numbers.fetch_max(next_number.0, Ordering::AcqRel);
     }
 
-    /// The number after that of the newest published document. Ask this before taking a snapshot.
+    /// The number after that of the newest published document. Read this before taking a snapshot.
     pub(crate) fn published_numbers(&self) -> DocumentNumber {
         DocumentNumber(self.published_numbers.load(Ordering::Acquire))
     }
 
-    /// The newest sequence readers may see.
+    /// The newest sequence that readers may see.
     pub(crate) fn published(&self) -> Sequence {
         Sequence(self.published.load(Ordering::Acquire))
     }
 
-    /// Puts a transaction in the queue: it becomes visible once the log has reached `end` at `level`.
+    /// Queues a transaction, which is published once the log has reached `end` at `level`.
     pub(crate) fn enqueue(&self, end: LogPosition, level: Level, next_number: DocumentNumber, transaction: Published) {
-        self.queue.lock().push_back(Pending { end, level, next_number, transaction });
+        debug_assert!(transaction.after < transaction.sequence, "a transaction has a sequence of its own");
+        let mut queue = self.queue.lock();
+        debug_assert!(
+            queue.back().is_none_or(|last| last.end < end && last.transaction.sequence <= transaction.after),
+            "transactions are queued in log order"
+        );
+        queue.push_back(Pending { end, level, next_number, transaction });
     }
 
-    /// Publishes what the log's progress allows; nothing, and false, once the log failed. That is asked with the queue locked, so that
-    /// who finds something unpublished after that finds it so for ever.
+    /// Publishes what the log's progress allows. Returns false, and publishes nothing, once the log has failed. The
+    /// log's state is read with the queue locked, so a transaction that is unpublished after a failure stays
+    /// unpublished.
     pub(crate) fn advance(&self, log: &Log) -> bool {
         let mut queue = self.queue.lock();
         let Some(Progress { written, durable }) = log.progress() else { return false };
-        let observer = self.observer.get().filter(|observer| observer.is_wanted());
+        let observer = self.observer.get().filter(|observer| observer.is_active());
         let mut newest = None;
         while let Some(first) = queue.front() {
             let reached = match first.level {
@@ -176,17 +188,18 @@ impl Publisher {
             }
         }
         let Some((newest, next_number)) = newest else { return true };
+        debug_assert!(self.published() < newest, "the published sequence never goes back");
         self.publish(newest, next_number);
         self.changed.notify_all();
         drop(queue);
-        self.tell(newest, false);
+        self.notify_listeners(newest, false);
         if let Some(observer) = observer {
             observer.deliver();
         }
         true
     }
 
-    /// Waits until `sequence` is published; false when `given_up` says it never will be.
+    /// Waits until `sequence` is published; returns false if `given_up` reports that it never will be.
     pub(crate) fn wait_for(&self, sequence: Sequence, given_up: impl Fn() -> bool) -> bool {
         let mut queue = self.queue.lock();
         while self.published() < sequence {
@@ -198,37 +211,38 @@ impl Publisher {
         true
     }
 
-    /// Wakes everyone who waits, to look again whether the log was poisoned or the database closed.
+    /// Wakes all waiting threads, so that they check whether the log was poisoned or the database closed.
     pub(crate) fn wake(&self, closed: bool) {
         let queue = self.queue.lock();
         self.changed.notify_all();
         drop(queue);
-        self.tell(self.published(), closed);
+        self.notify_listeners(self.published(), closed);
         if let Some(observer) = self.observer.get().filter(|_| closed) {
             observer.close();
         }
     }
 
-    /// A listener that is told of everything published from now on, until it is dropped.
+    /// Registers a listener for everything published from now on; dropping it unregisters it.
     pub(crate) fn listen(&self) -> Arc<Listener> {
         let listener = Arc::new(Listener::default());
         self.listeners.lock().push(Arc::downgrade(&listener));
-        listener.tell(self.published(), false);
+        listener.notify(self.published(), false);
         listener
     }
 
-    /// Calls `notice` with the newest sequence whenever something was published, until what this returns is dropped.
-    pub(crate) fn notify(&self, notice: Notice) -> Notifier {
-        let listener = Arc::new(Listener { notice: Some(notice), ..Listener::default() });
+    /// Registers a callback that receives the newest sequence on each publication; dropping the returned notifier
+    /// unregisters it.
+    pub(crate) fn notify(&self, callback: PublishCallback) -> Notifier {
+        let listener = Arc::new(Listener { callback: Some(callback), ..Listener::default() });
         self.listeners.lock().push(Arc::downgrade(&listener));
-        listener.tell(self.published(), false);
+        listener.notify(self.published(), false);
         Notifier { _listener: listener }
     }
 
-    fn tell(&self, published: Sequence, closed: bool) {
+    fn notify_listeners(&self, published: Sequence, closed: bool) {
         self.listeners.lock().retain(|listener| match listener.upgrade() {
             Some(listener) => {
-                listener.tell(published, closed);
+                listener.notify(published, closed);
                 true
             }
             None => false,
@@ -237,33 +251,33 @@ impl Publisher {
 }
 
 impl Listener {
-    fn tell(&self, published: Sequence, closed: bool) {
+    fn notify(&self, published: Sequence, closed: bool) {
         let mut state = self.state.lock();
         state.published = state.published.max(published);
         state.closed |= closed;
         self.changed.notify_all();
         let published = state.published;
         drop(state);
-        if let Some(notice) = &self.notice {
-            notice(published);
+        if let Some(callback) = &self.callback {
+            callback(published);
         }
     }
 
     /// Waits until something after `sequence` is published, at most until `deadline`.
-    pub(crate) fn wait_past(&self, sequence: Sequence, deadline: Option<std::time::Instant>) -> Heard {
+    pub(crate) fn wait_past(&self, sequence: Sequence, deadline: Option<std::time::Instant>) -> WaitOutcome {
         let mut state = self.state.lock();
         loop {
             if state.published > sequence {
-                return Heard::News;
+                return WaitOutcome::Published;
             }
             if state.closed {
-                return Heard::Closed;
+                return WaitOutcome::Closed;
             }
             match deadline {
                 None => self.changed.wait(&mut state),
                 Some(deadline) => {
                     if self.changed.wait_until(&mut state, deadline).timed_out() && state.published <= sequence {
-                        return Heard::Nothing;
+                        return WaitOutcome::TimedOut;
                     }
                 }
             }
@@ -271,13 +285,13 @@ impl Listener {
     }
 }
 
-/// How a wait for news ended.
+/// The result of waiting for a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// Something newer is published.
-    News,
-    /// The time ran out.
-    Nothing,
-    /// The database was closed; there will be nothing more.
+pub(crate) enum WaitOutcome {
+    /// A newer sequence was published.
+    Published,
+    /// The deadline passed.
+    TimedOut,
+    /// The database was closed; nothing more will be published.
     Closed,
 }

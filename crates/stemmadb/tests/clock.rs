@@ -29,7 +29,7 @@ fn small(clock: &Clock) -> Options {
 }
 
 fn in_memory_with_clock() -> (Database, Clock) {
-    let clock = Clock::standing_at(BEGINNING);
+    let clock = Clock::fixed_at(BEGINNING);
     (Database::in_memory_with(small(&clock)).unwrap(), clock)
 }
 
@@ -87,7 +87,7 @@ struct Replica {
 
 impl Replica {
     fn new(seed: u64) -> Self {
-        let (storage, clock) = (TestStorage::new(seed), Clock::standing_at(BEGINNING));
+        let (storage, clock) = (TestStorage::new(seed), Clock::fixed_at(BEGINNING));
         let db = storage.open(small(&clock)).unwrap();
         let replica = Database::in_memory_with(small(&clock)).unwrap();
         Replica { storage, clock, db, replica, marks: vec![Sequence::ZERO] }
@@ -314,7 +314,7 @@ fn expired_keys_are_removed_despite_a_jumping_clock() {
 /// the clock was before, even across openings.
 #[test]
 fn sweep_follows_a_jumping_clock() {
-    let (storage, clock) = (TestStorage::new(1), Clock::standing_at(BEGINNING));
+    let (storage, clock) = (TestStorage::new(1), Clock::fixed_at(BEGINNING));
     let options = || Options::new().durability(Durability::None).clock(clock.clone());
     let mut db = storage.open(options()).unwrap();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();

@@ -16,7 +16,7 @@ use stemmadb::{
 const BEGINNING: i64 = 1_000_000_000_000;
 
 fn in_memory_with_clock() -> (Database, Clock) {
-    let clock = Clock::standing_at(BEGINNING);
+    let clock = Clock::fixed_at(BEGINNING);
     let options = Options::new().durability(Durability::None).background(false).clock(clock.clone());
     (Database::in_memory_with(options).unwrap(), clock)
 }
@@ -340,7 +340,7 @@ fn random_steps_match_the_model() {
     let seed = setting("STEMMA_EXPIRY_SEED", 1);
     let mut random = Random::new(seed);
     let mut storage = TestStorage::new(seed);
-    let clock = Clock::standing_at(BEGINNING);
+    let clock = Clock::fixed_at(BEGINNING);
     let options = || {
         let options = Options::new().durability(Durability::Sync).background(false).clock(clock.clone());
         testing::with_small_limits(options, 96 << 10, 16 << 10, 40)
@@ -442,7 +442,7 @@ fn random_steps_match_the_model() {
 fn crash_during_declaration_or_sweep_is_recoverable() {
     for seed in 0..setting("STEMMA_EXPIRY_CRASHES", 25) {
         let storage = TestStorage::new(seed);
-        let clock = Clock::standing_at(BEGINNING);
+        let clock = Clock::fixed_at(BEGINNING);
         let options = || {
             let options = Options::new().durability(Durability::Sync).background(false).clock(clock.clone());
             testing::with_small_limits(options, 96 << 10, 16 << 10, 40)

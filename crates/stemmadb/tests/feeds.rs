@@ -9,7 +9,7 @@ const BEGINNING: i64 = 1_000_000_000_000;
 /// 3,000 documents; some of the earlier ones were changed, deleted with or without a body, or have expired. Half of the
 /// database is in the tree.
 fn library() -> Database {
-    let clock = Clock::standing_at(BEGINNING);
+    let clock = Clock::fixed_at(BEGINNING);
     let options = Options::new().durability(Durability::None).background(false).clock(clock.clone());
     let db = Database::in_memory_with(options).unwrap();
     db.expiration().add_rule(Expiry::at("ends")).unwrap();

@@ -227,7 +227,7 @@ fn put(id: &str, parent: Option<Revision>, body: serde_json::Value, files: Vec<F
 }
 
 fn kept_file(name: &str) -> File {
-    File { name: name.to_owned(), content: FileContent::Kept }
+    File { name: name.to_owned(), content: FileContent::Existing }
 }
 
 fn stored_file(db: &Database, name: &str, content: &[u8], generation: Option<u32>) -> File {

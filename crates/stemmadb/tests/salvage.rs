@@ -269,7 +269,7 @@ fn frames_are_recognized_without_any_segment_header() {
     std::fs::write(file, bytes).unwrap();
     assert!(Database::open_with(&path, options()).is_err());
     let (db, report) = salvage(&path, |_, _, _| true);
-    assert!(report.revision_count >= 1 && report.nameless_count > 20, "{report:#?}");
+    assert!(report.revision_count >= 1 && report.undecodable_count > 20, "{report:#?}");
     assert_eq!(db.get("last").unwrap().unwrap().get("another").unwrap(), Some("shape".into()));
     let id = DocumentId::new("nothing").unwrap();
     assert!(db.get(id.as_str()).unwrap().is_none());

@@ -91,16 +91,16 @@ fn print_report(arguments: &Salvage, report: &SalvageReport) -> Result<()> {
         "salvaged {} revisions, {} versions of local documents, {} {attachments}",
         report.revision_count, report.local_count, report.content_count
     ));
-    if report.joined_count > 0 {
+    if report.reattached_count > 0 {
         failure::notice(format!(
             "attached {} revisions to the nearest readable ancestor of a lost one",
-            report.joined_count
+            report.reattached_count
         ));
     }
-    if report.parted_count > 0 {
+    if report.ambiguous_count > 0 {
         failure::notice(format!(
             "{} documents may have an outdated or deleted winner: later revisions are lost",
-            report.parted_count
+            report.ambiguous_count
         ));
     }
     match report.skipped.len() {

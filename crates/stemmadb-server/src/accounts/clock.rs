@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn it_goes_forward_only() {
-        let clock = Clock::standing_at(1_000_000);
+        let clock = Clock::fixed_at(1_000_000);
         let forward = ForwardClock::new(clock.clone());
         assert!(forward.now() >= 1_000);
         clock.set(5_000_000);

@@ -124,7 +124,7 @@ pub(super) fn edit_of(served: &Served, id: &str, document: Incoming, new_edits: 
 fn file_of(served: &Served, file: IncomingFile, new_edits: bool) -> Result<File> {
     let IncomingFile { name, content_type, revpos, content } = file;
     let (blob, md5) = match content {
-        Content::Stub => return Ok(File { name, content: FileContent::Kept }),
+        Content::Stub => return Ok(File { name, content: FileContent::Existing }),
         Content::Inline(bytes) => served.store(&bytes[..])?,
         Content::Stored { blob, md5 } => (blob, md5),
         Content::Follows { .. } => {

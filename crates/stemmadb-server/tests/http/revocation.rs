@@ -123,7 +123,7 @@ fn feeds_end_soon_after_rights_are_revoked() {
 
 /// A server with a manual clock, and a database for members with the role staff, which ann has.
 fn with_clock() -> (TestServer, Clock) {
-    let clock = Clock::standing_at(START_MS);
+    let clock = Clock::fixed_at(START_MS);
     let key = JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: jwt::SECRET.to_vec() };
     let server = TestServer::with(|config| Config { clock: clock.clone(), jwt_keys: vec![key], ..config });
     prepare(&server);

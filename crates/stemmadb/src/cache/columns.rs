@@ -1,13 +1,17 @@
-//! Paths that queries keep coming back to, in memory: their values in order, the documents of each, and where each document stands.
+//! Columns: in-memory copies of frequently read paths, with the values in order, the documents of each value, and the
+//! rank of each document.
 //!
-//! A *column* is a copy of one path's scalars as one state of the tree has them. It is made once walks over the path have cost about
-//! what making it costs, and is gone when the tree changes. Answers never depend on it: what has no column is read from the tree.
+//! A *column* is a copy of one path's scalars in one state of the tree. It is built once reads of the path have cost
+//! about as much as building it, and dropped when the tree changes. Results never depend on it: a path without a column
+//! is read from the tree.
 //!
 //! Invariants:
-//! - A column holds exactly the scalars' postings of its path in its state of the tree; memtables are laid over it as over the tree.
-//! - All columns of a state together stay below their bound.
+//! - A column holds exactly the scalar postings of its path in its state of the tree. Memtables are applied to it as
+//!   they are to the tree.
+//! - All columns of one state together stay within their memory bound.
 //!
-//! Concurrency: any number of readers; one column is made at a time, and whoever finds one in the making reads the tree.
+//! Concurrency: any number of readers. One column is built at a time; a reader that finds a build in progress reads the
+//! tree.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
@@ -24,35 +28,36 @@ use crate::sync::{Mutex, RwLock};
 use crate::tree::{Direction, Table, TreeSnapshot};
 use crate::value::collate::key;
 
-/// Paths on which less was spent have no column, whatever making it costs.
+/// A path has no column before this many rows were read of it, however cheap the column is.
 const SPENT_MIN: u64 = 256;
-/// What finding the first row of a walk costs, in rows.
+/// The cost of finding the first row of a walk, in rows.
 const ROWS_A_WALK: u64 = 64;
-/// So many documents take as long to copy as one value.
+/// Copying this many documents costs as much as copying one value.
 const DOCUMENTS_A_VALUE: u64 = 8;
-/// What making a column is taken to cost where nothing is known of its path.
-const UNKNOWN_PRICE: u64 = 1 << 16;
-/// About what copying a row takes.
+/// The assumed cost of a column of a path without statistics, in rows.
+const UNKNOWN_COST: u64 = 1 << 16;
+/// The approximate time to copy a row, in nanoseconds.
 const ROW_NANOS: u64 = 60;
-/// A column may be made when so small a part of its price was spent, if the last was made so many times as long ago as this one takes.
+/// A column may be built after only 1/`IDLE_DISCOUNT` of its cost was spent on reads, if the last build was at least
+/// `IDLE_SHARE` times as long ago as this one takes.
 const IDLE_DISCOUNT: u64 = 32;
 const IDLE_SHARE: u64 = 20;
 /// The rank of documents that have no scalar at the path.
 const NO_RANK: u32 = u32::MAX;
 
-/// The scalars at one path, in the order of their keys. A value's *rank* is how many are below it.
+/// The scalars at one path, in key order. The *rank* of a value is the number of values below it.
 #[derive(Debug, Default)]
 pub(crate) struct Column {
-    /// All keys, one after the other, and where each ends.
+    /// All keys, concatenated, and the end of each.
     keys: Vec<u8>,
     key_ends: Vec<u32>,
-    /// The documents of each value, by number, value after value, and where those of each end.
+    /// The documents of each value in number order, concatenated, and the end of each value's documents.
     documents: Vec<u32>,
     ends: Vec<u32>,
-    /// Ranks of strings that the index cut.
+    /// Ranks of strings that the index truncates.
     cut: Vec<u32>,
     longest_key_bytes: usize,
-    /// The rank of each document's value, by number.
+    /// The rank of each document's value, by document number; computed on first use.
     ranks: OnceLock<Vec<u32>>,
 }
 
@@ -94,22 +99,22 @@ impl Column {
         self.ends.push(self.documents.len() as u32);
     }
 
-    /// About what it takes, ranks included.
+    /// The approximate size, including ranks.
     fn byte_count(&self) -> u64 {
         (self.keys.len() + size_of::<u32>() * (2 * self.key_ends.len() + 2 * self.documents.len())) as u64
     }
 
-    /// How many values there are.
+    /// The number of distinct values.
     pub(crate) fn len(&self) -> usize {
         self.key_ends.len()
     }
 
-    /// How many times a document has a value.
+    /// The number of (value, document) pairs.
     pub(crate) fn document_count(&self) -> u64 {
         self.documents.len() as u64
     }
 
-    /// Whether every key says all of its value, in at most so many bytes.
+    /// Whether every key holds its complete value, in at most `key_bytes_max` bytes.
     pub(crate) fn is_whole(&self, key_bytes_max: usize) -> bool {
         self.cut.is_empty() && self.longest_key_bytes <= key_bytes_max
     }
@@ -126,13 +131,13 @@ impl Column {
         self.documents_within(&(rank..rank + 1))
     }
 
-    /// The documents that have one of some values, value after value.
+    /// The documents that have one of several values, value by value.
     #[inline]
     pub(crate) fn documents_within(&self, ranks: &Range<usize>) -> &[u32] {
         &self.documents[start(&self.ends, ranks.start)..start(&self.ends, ranks.end)]
     }
 
-    /// The rank of the value with a key, or how many values are below it if there is none.
+    /// The rank of the value with this key; if there is none, the number of values below it.
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -146,7 +151,7 @@ impl Column {
         Err(low)
     }
 
-    /// The values between two keys.
+    /// The ranks of the values between two keys.
     pub(crate) fn span(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Range<usize> {
         let below = |key: &[u8]| self.find(key).unwrap_or_else(|below| below);
         let up_to = |key: &[u8]| self.find(key).map_or_else(|below| below, |rank| rank + 1);
@@ -163,7 +168,7 @@ impl Column {
         start..end.max(start)
     }
 
-    /// The rank of a document's value, where a document has one at most; none if it has no scalar.
+    /// The rank of a document's value, if each document has at most one; none if it has no scalar.
     #[inline]
     pub(crate) fn rank(&self, document: DocumentNumber) -> Option<u32> {
         let rank = *self.ranks().get(usize::try_from(document.0).ok()?)?;
@@ -181,11 +186,12 @@ impl Column {
         })
     }
 
-    /// The values among `ranks` whose text may hold `literal`, which has no zero byte: all that do, and few others.
-    pub(crate) fn holding(&self, literal: &[u8], ranks: &Range<usize>) -> Vec<u32> {
+    /// The values among `ranks` whose text may contain `literal`, which must not contain a zero byte. Includes all that
+    /// do, and few others.
+    pub(crate) fn containing(&self, literal: &[u8], ranks: &Range<usize>) -> Vec<u32> {
         let (mut at, end) = (start(&self.key_ends, ranks.start), start(&self.key_ends, ranks.end));
         let finder = memmem::Finder::new(literal);
-        // What was cut may have been the literal.
+        // The truncated part may contain the literal.
         let mut found: Vec<u32> = self.cut.iter().copied().filter(|rank| ranks.contains(&(*rank as usize))).collect();
         while let Some(place) = finder.find(&self.keys[at..end]) {
             let place = (at + place) as u32;
@@ -199,7 +205,7 @@ impl Column {
     }
 }
 
-/// Where what belongs to a value starts, given where that of each ends.
+/// The start of a value's range, given the end of each range.
 #[inline]
 fn start(ends: &[u32], rank: usize) -> usize {
     if rank == 0 { 0 } else { ends[rank - 1] as usize }
@@ -208,144 +214,146 @@ fn start(ends: &[u32], rank: usize) -> usize {
 /// The columns of one state of the tree.
 #[derive(Debug)]
 pub(crate) struct Columns {
-    budget: Arc<Budget>,
-    paths: RwLock<HashMap<PathNumber, Standing>>,
-    /// Held by whoever makes a column: what all take together.
+    budget: Arc<ColumnBudget>,
+    paths: RwLock<HashMap<PathNumber, ColumnState>>,
+    /// The size of all columns; locked while a column is built.
     byte_count: Mutex<u64>,
 }
 
-/// How a path stands.
+/// The state of a path's column.
 #[derive(Debug)]
-enum Standing {
-    /// So many rows were read of it, and making a column costs as much as so many; none if that was not reckoned yet.
-    Spent {
+enum ColumnState {
+    /// Not built: the number of rows read so far, and the estimated cost of the column in rows, once it was computed.
+    NotBuilt {
         rows: u64,
-        price: Option<u64>,
+        cost: Option<u64>,
     },
     Ready(Arc<Column>),
-    /// There is no room.
-    Refused,
+    /// The column exceeds the memory bound.
+    TooLarge,
 }
 
 impl Columns {
-    fn new(budget: Arc<Budget>) -> Self {
+    fn new(budget: Arc<ColumnBudget>) -> Self {
         Columns { budget, paths: RwLock::default(), byte_count: Mutex::new(0) }
     }
 
-    /// Notes that so many rows of a path were read, at once.
+    /// Counts `row_count` rows that one read of a path has visited.
     pub(crate) fn spend(&self, path: PathNumber, row_count: u64) {
         if self.budget.bytes_max == 0 {
             return;
         }
         let row_count = row_count.saturating_add(ROWS_A_WALK);
         let mut paths = self.paths.write();
-        let standing = paths.entry(path).or_insert(Standing::Spent { rows: 0, price: None });
-        if let Standing::Spent { rows, .. } = standing {
+        let state = paths.entry(path).or_insert(ColumnState::NotBuilt { rows: 0, cost: None });
+        if let ColumnState::NotBuilt { rows, .. } = state {
             *rows = rows.saturating_add(row_count);
         }
     }
 
-    /// The column of a path, if there is one or it is worth making now. `histogram` tells what is known of the path.
+    /// The column of a path, if it exists or is worth building now. `histogram` returns the path's statistics.
     pub(crate) fn get(
         &self,
         tree: &dyn TreeSnapshot,
         path: PathNumber,
         histogram: impl FnOnce() -> Option<Arc<Histogram>>,
     ) -> Result<Option<Arc<Column>>> {
-        let price_max = self.budget.price_max;
-        let (rows, price) = match self.paths.read().get(&path) {
-            Some(Standing::Ready(column)) => return Ok(Some(Arc::clone(column))),
-            Some(Standing::Spent { rows, price }) if *rows >= SPENT_MIN.min(price_max) => (*rows, *price),
-            None if price_max == 0 => (0, None),
+        let cost_max = self.budget.cost_max;
+        let (rows, cost) = match self.paths.read().get(&path) {
+            Some(ColumnState::Ready(column)) => return Ok(Some(Arc::clone(column))),
+            Some(ColumnState::NotBuilt { rows, cost }) if *rows >= SPENT_MIN.min(cost_max) => (*rows, *cost),
+            None if cost_max == 0 => (0, None),
             _ => return Ok(None),
         };
-        let price = price.unwrap_or_else(|| {
-            let price = histogram()
-                .map_or(UNKNOWN_PRICE, |known| known.value_count() + known.entry_count() / DOCUMENTS_A_VALUE);
-            let price = price.min(price_max);
-            self.paths.write().insert(path, Standing::Spent { rows, price: Some(price) });
-            price
+        let cost = cost.unwrap_or_else(|| {
+            let cost = histogram().map_or(UNKNOWN_COST, |histogram| {
+                histogram.value_count() + histogram.entry_count() / DOCUMENTS_A_VALUE
+            });
+            let cost = cost.min(cost_max);
+            self.paths.write().insert(path, ColumnState::NotBuilt { rows, cost: Some(cost) });
+            cost
         });
-        if !self.budget.allows(rows, price) {
+        if !self.budget.allows(rows, cost) {
             return Ok(None);
         }
         let Some(mut byte_count) = self.byte_count.try_lock() else { return Ok(None) };
         match self.paths.read().get(&path) {
-            Some(Standing::Ready(column)) => return Ok(Some(Arc::clone(column))),
-            Some(Standing::Refused) => return Ok(None),
+            Some(ColumnState::Ready(column)) => return Ok(Some(Arc::clone(column))),
+            Some(ColumnState::TooLarge) => return Ok(None),
             _ => {}
         }
         let room = self.budget.bytes_max.saturating_sub(*byte_count);
-        let made = Column::read(tree, path, room)?.map(Arc::new);
-        self.budget.note_made();
-        let standing = match &made {
+        let built = Column::read(tree, path, room)?.map(Arc::new);
+        self.budget.record_build();
+        let state = match &built {
             Some(column) => {
                 *byte_count += column.byte_count();
-                Standing::Ready(Arc::clone(column))
+                debug_assert!(*byte_count <= self.budget.bytes_max, "columns stay within their memory bound");
+                ColumnState::Ready(Arc::clone(column))
             }
-            None => Standing::Refused,
+            None => ColumnState::TooLarge,
         };
-        self.paths.write().insert(path, standing);
-        Ok(made)
+        self.paths.write().insert(path, state);
+        Ok(built)
     }
 }
 
-/// What columns may take and cost.
+/// The bounds on the size and cost of columns.
 #[derive(Debug)]
-struct Budget {
+struct ColumnBudget {
     bytes_max: u64,
-    /// No column is taken to cost more.
-    price_max: u64,
-    /// When one was made last, of whichever state; at first, when the database was opened.
-    last_made: Mutex<Instant>,
+    /// An upper bound on every column's estimated cost.
+    cost_max: u64,
+    /// When a column was last built, for any state; initially, when the database was opened.
+    last_built: Mutex<Instant>,
 }
 
-impl Budget {
-    /// Whether a column may be made now, at a price: once as much was spent without it, or a part of that if little time goes into
-    /// columns as it is.
-    fn allows(&self, spent_rows: u64, price: u64) -> bool {
-        spent_rows >= price
-            || spent_rows >= price / IDLE_DISCOUNT
-                && self.last_made.lock().elapsed()
-                    >= Duration::from_nanos(ROW_NANOS.saturating_mul(IDLE_SHARE).saturating_mul(price))
+impl ColumnBudget {
+    /// Whether a column of this cost may be built now: either reads without it have cost as much, or a fraction of that
+    /// if little time was spent on building columns lately.
+    fn allows(&self, spent_rows: u64, cost: u64) -> bool {
+        spent_rows >= cost
+            || spent_rows >= cost / IDLE_DISCOUNT
+                && self.last_built.lock().elapsed()
+                    >= Duration::from_nanos(ROW_NANOS.saturating_mul(IDLE_SHARE).saturating_mul(cost))
     }
 
-    fn note_made(&self) {
-        *self.last_made.lock() = Instant::now();
+    fn record_build(&self) {
+        *self.last_built.lock() = Instant::now();
     }
 }
 
 /// The columns of the tree's newest state.
 #[derive(Debug)]
 pub(crate) struct NewestColumns {
-    budget: Arc<Budget>,
-    newest: RwLock<Option<OfState>>,
+    budget: Arc<ColumnBudget>,
+    newest: RwLock<Option<StateColumns>>,
 }
 
-/// The columns of a state. Weak, so that they don't keep it.
+/// The columns of one state, which is held weakly so that it is not kept alive.
 #[derive(Debug)]
-struct OfState {
+struct StateColumns {
     tree: Weak<dyn TreeSnapshot>,
     columns: Arc<Columns>,
 }
 
 impl NewestColumns {
-    /// Columns of at most `bytes_max`, none of which is taken to cost more than `price_max` rows.
-    pub(crate) fn new(bytes_max: u64, price_max: u64) -> Self {
+    /// Creates columns of at most `bytes_max`; estimated costs are capped at `cost_max` rows.
+    pub(crate) fn new(bytes_max: u64, cost_max: u64) -> Self {
         let bytes_max = bytes_max.min(u64::from(u32::MAX));
-        let budget = Budget { bytes_max, price_max, last_made: Mutex::new(Instant::now()) };
+        let budget = ColumnBudget { bytes_max, cost_max, last_built: Mutex::new(Instant::now()) };
         NewestColumns { budget: Arc::new(budget), newest: RwLock::new(None) }
     }
 
-    /// Those of `tree`, which is the newest state.
-    pub(crate) fn of(&self, tree: &Arc<dyn TreeSnapshot>) -> Arc<Columns> {
-        if let Some(known) = &*self.newest.read()
-            && std::ptr::addr_eq(known.tree.as_ptr(), Arc::as_ptr(tree))
+    /// The columns of `tree`, which is the newest state.
+    pub(crate) fn for_tree(&self, tree: &Arc<dyn TreeSnapshot>) -> Arc<Columns> {
+        if let Some(newest) = &*self.newest.read()
+            && std::ptr::addr_eq(newest.tree.as_ptr(), Arc::as_ptr(tree))
         {
-            return Arc::clone(&known.columns);
+            return Arc::clone(&newest.columns);
         }
         let columns = Arc::new(Columns::new(Arc::clone(&self.budget)));
-        *self.newest.write() = Some(OfState { tree: Arc::downgrade(tree), columns: Arc::clone(&columns) });
+        *self.newest.write() = Some(StateColumns { tree: Arc::downgrade(tree), columns: Arc::clone(&columns) });
         columns
     }
 }

@@ -1,6 +1,6 @@
-//! Documents by number, as the rows of queries ask for them: many at once, and near each other.
+//! A cache of documents by number, for query results: many lookups at a time, of nearby numbers.
 //!
-//! Numbers are kept 64 to a page, so that a look-up serves all rows that lie on it.
+//! Documents are kept on pages of 64 numbers, so that one lookup serves all results on a page.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,48 +12,48 @@ use crate::index::DocumentNumber;
 use crate::revision::Sequence;
 use crate::sync::RwLock;
 
-/// Numbers of a page: one bit each in a word.
+/// Numbers per page: one bit each in a word.
 const PAGE_NUMBERS: u64 = 64;
-/// Slots of write stamps; documents so many numbers apart share one.
+/// Slots of write stamps; documents whose numbers differ by this many share one.
 const STAMP_COUNT: u64 = 1 << 16;
-/// What a document costs beside its record: its place on the page and reference counts.
-const DOCUMENT_OVERHEAD_BYTES: usize = size_of::<Kept>() + 32;
+/// The size of a cached document besides its record: its entry on the page and reference counts.
+const DOCUMENT_OVERHEAD_BYTES: usize = size_of::<CachedDocument>() + 32;
 
-/// What a page costs beside its documents.
+/// The size of a page besides its documents.
 const PAGE_OVERHEAD_BYTES: usize = 160;
 
-/// A bounded cache; see [`DocumentCache`](crate::cache::documents::DocumentCache) for what makes an entry good.
+/// A bounded cache; see [`DocumentCache`](crate::cache::documents::DocumentCache) for when an entry is valid.
 pub(super) struct NumberedCache {
-    pages: Cache<u64, Weighed, ByBytes>,
+    pages: Cache<u64, WeighedPage, PageWeighter>,
     stamps: Box<[AtomicU64]>,
 }
 
-/// A page, and what it took when it was put here: the cache needs a weight that does not change.
+/// A page with its size when it was inserted: the cache needs a weight that does not change.
 #[derive(Clone, Default)]
-struct Weighed {
+struct WeighedPage {
     page: Arc<RwLock<Page>>,
     byte_count: usize,
 }
 
-/// The documents that are kept of 64.
+/// The cached documents among 64 numbers.
 #[derive(Default)]
 struct Page {
-    /// Which of them there are.
-    places: u64,
-    kept: Vec<Kept>,
+    /// One bit for each number with a cached document.
+    occupied: u64,
+    cached: Vec<CachedDocument>,
     byte_count: usize,
 }
 
-struct Kept {
+struct CachedDocument {
     document: Document,
     as_of: Sequence,
 }
 
 #[derive(Clone)]
-struct ByBytes;
+struct PageWeighter;
 
-impl Weighter<u64, Weighed> for ByBytes {
-    fn weight(&self, _: &u64, weighed: &Weighed) -> u64 {
+impl Weighter<u64, WeighedPage> for PageWeighter {
+    fn weight(&self, _: &u64, weighed: &WeighedPage) -> u64 {
         (PAGE_OVERHEAD_BYTES + weighed.byte_count) as u64
     }
 }
@@ -62,52 +62,53 @@ impl NumberedCache {
     pub(super) fn new(bytes: u64) -> Self {
         let expected_count = usize::try_from(bytes / (PAGE_NUMBERS * 256)).unwrap_or(usize::MAX).clamp(16, 1 << 20);
         NumberedCache {
-            pages: Cache::with_weighter(expected_count, bytes.max(1), ByBytes),
+            pages: Cache::with_weighter(expected_count, bytes.max(1), PageWeighter),
             stamps: (0..STAMP_COUNT).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
-    /// Adds to `documents` what is kept of `numbers`, each at its place.
+    /// Fills `documents` with the cached ones among `numbers`, each at the same index.
     pub(super) fn get(&self, numbers: &[DocumentNumber], at: Sequence, documents: &mut [Option<Document>]) {
+        debug_assert_eq!(numbers.len(), documents.len(), "one result for each number");
         let mut done_count = 0;
         for run in numbers.chunk_by(|a, b| page_of(*a) == page_of(*b)) {
             let documents = &mut documents[done_count..done_count + run.len()];
             done_count += run.len();
-            let Some(Weighed { page, .. }) = self.pages.get(&page_of(run[0])) else { continue };
+            let Some(WeighedPage { page, .. }) = self.pages.get(&page_of(run[0])) else { continue };
             let page = page.read();
             for (number, document) in run.iter().zip(documents) {
-                if let Some(kept) = page.find(*number).filter(|kept| self.stamp(*number) <= kept.as_of)
-                    && kept.document.sequence() <= at
+                if let Some(cached) = page.find(*number).filter(|cached| self.stamp(*number) <= cached.as_of)
+                    && cached.document.sequence() <= at
                 {
-                    *document = Some(kept.document.clone());
+                    *document = Some(cached.document.clone());
                 }
             }
         }
     }
 
-    /// Keeps documents, which were read from a snapshot at `as_of`. The fewer pages they lie on one after the other, the less it costs.
+    /// Caches documents, read from a snapshot at `as_of`. Costs less the fewer page changes there are in their order.
     pub(super) fn put<'d>(&self, documents: impl Iterator<Item = (DocumentNumber, &'d Document)>, as_of: Sequence) {
         let mut documents = documents.filter(|(number, _)| self.stamp(*number) <= as_of).peekable();
         while let Some((first, _)) = documents.peek() {
             let number = page_of(*first);
-            let Weighed { page, .. } = self.pages.get(&number).unwrap_or_default();
+            let WeighedPage { page, .. } = self.pages.get(&number).unwrap_or_default();
             let byte_count = {
                 let mut page = page.write();
                 while let Some((number, document)) = documents.next_if(|(next, _)| page_of(*next) == number) {
-                    page.keep(number, Kept { document: document.clone(), as_of });
+                    page.insert(number, CachedDocument { document: document.clone(), as_of });
                 }
                 page.byte_count
             };
-            self.pages.insert(number, Weighed { page, byte_count });
+            self.pages.insert(number, WeighedPage { page, byte_count });
         }
     }
 
-    /// Notes that a write at `sequence` touches a document; to be called before that write is published.
+    /// Invalidates the entry of a document that a write at `sequence` changes. Call it before that write is published.
     pub(super) fn touch(&self, number: DocumentNumber, sequence: Sequence) {
         self.slot(number).fetch_max(sequence.0, Ordering::AcqRel);
     }
 
-    /// When a document was written last, or one that shares its slot.
+    /// The newest write of a document, or of one that shares its slot.
     pub(super) fn stamp(&self, number: DocumentNumber) -> Sequence {
         Sequence(self.slot(number).load(Ordering::Acquire))
     }
@@ -122,31 +123,32 @@ fn page_of(number: DocumentNumber) -> u64 {
 }
 
 impl Page {
-    fn find(&self, number: DocumentNumber) -> Option<&Kept> {
+    fn find(&self, number: DocumentNumber) -> Option<&CachedDocument> {
         let bit = 1 << (number.0 % PAGE_NUMBERS);
-        (self.places & bit != 0).then(|| &self.kept[self.count_below(bit)])
+        (self.occupied & bit != 0).then(|| &self.cached[self.count_below(bit)])
     }
 
-    fn keep(&mut self, number: DocumentNumber, kept: Kept) {
+    fn insert(&mut self, number: DocumentNumber, cached: CachedDocument) {
         let bit = 1 << (number.0 % PAGE_NUMBERS);
         let at = self.count_below(bit);
-        self.byte_count += kept.byte_count();
-        if self.places & bit == 0 {
-            self.places |= bit;
-            self.kept.insert(at, kept);
+        self.byte_count += cached.byte_count();
+        if self.occupied & bit == 0 {
+            self.occupied |= bit;
+            self.cached.insert(at, cached);
         } else {
-            self.byte_count -= self.kept[at].byte_count();
-            self.kept[at] = kept;
+            self.byte_count -= self.cached[at].byte_count();
+            self.cached[at] = cached;
         }
+        debug_assert_eq!(self.cached.len(), self.occupied.count_ones() as usize, "one bit for each cached document");
     }
 
-    /// How many are kept whose bits are lower.
+    /// The number of cached documents with lower bits.
     fn count_below(&self, bit: u64) -> usize {
-        (self.places & (bit - 1)).count_ones() as usize
+        (self.occupied & (bit - 1)).count_ones() as usize
     }
 }
 
-impl Kept {
+impl CachedDocument {
     fn byte_count(&self) -> usize {
         DOCUMENT_OVERHEAD_BYTES + self.document.byte_count()
     }
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_since_is_not_told() {
+    fn documents_written_since_are_not_returned() {
         let cache = NumberedCache::new(1 << 20);
         put(&cache, &[1, 2], 4, 5);
         assert_eq!(found(&cache, &[1, 2], 3), [None, None], "the snapshot is older");
@@ -201,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_to_its_bound() {
+    fn the_cache_stays_within_its_bound() {
         let cache = NumberedCache::new(64 << 10);
         for number in 0..10_000 {
             put(&cache, &[number], 1, 5);
         }
         let all: Vec<u64> = (0..10_000).collect();
         let kept_count = found(&cache, &all, 5).iter().flatten().count();
-        assert!(kept_count > 64 && kept_count < (64 << 10) / 100, "{kept_count} are kept");
+        assert!(kept_count > 64 && kept_count < (64 << 10) / 100, "{kept_count} are cached");
     }
 }

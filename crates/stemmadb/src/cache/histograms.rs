@@ -1,4 +1,4 @@
-//! Decoded histograms of large paths.
+//! A cache of decoded histograms of large paths.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use hashbrown::HashMap;
 use crate::index::{Histogram, PathNumber};
 use crate::sync::RwLock;
 
-/// Histograms with fewer values are decoded whenever they are asked for.
-const KEPT_VALUES_MIN: u64 = 64;
-/// So many are kept decoded, a few kilobytes each.
-const KEPT_MAX: usize = 4_096;
+/// Histograms with fewer values are decoded on each use.
+const CACHED_VALUES_MIN: u64 = 64;
+/// The maximum number of cached histograms, a few kilobytes each.
+const CACHED_MAX: usize = 4_096;
 
-/// Histograms of large paths, decoded.
+/// Decoded histograms of large paths.
 #[derive(Default)]
 pub(crate) struct HistogramCache(RwLock<HashMap<PathNumber, Arc<Histogram>>>);
 
@@ -22,23 +22,23 @@ impl HistogramCache {
     }
 
     pub(crate) fn note(&self, path: PathNumber, histogram: &Histogram) {
-        let mut kept = self.0.write();
-        let is_kept = histogram.value_count() >= KEPT_VALUES_MIN;
-        if is_kept && (kept.len() < KEPT_MAX || kept.contains_key(&path)) {
-            kept.insert(path, Arc::new(histogram.clone()));
+        let mut histograms = self.0.write();
+        let is_cached = histogram.value_count() >= CACHED_VALUES_MIN;
+        if is_cached && (histograms.len() < CACHED_MAX || histograms.contains_key(&path)) {
+            histograms.insert(path, Arc::new(histogram.clone()));
         } else {
-            kept.remove(&path);
+            histograms.remove(&path);
         }
     }
 
-    /// What was found in the tree; not put over what a checkpoint has noted since.
+    /// Caches a histogram read from the tree, unless a checkpoint has cached a newer one.
     pub(crate) fn remember(&self, path: PathNumber, histogram: &Arc<Histogram>) {
-        if histogram.value_count() < KEPT_VALUES_MIN {
+        if histogram.value_count() < CACHED_VALUES_MIN {
             return;
         }
-        let mut kept = self.0.write();
-        if kept.len() < KEPT_MAX {
-            kept.entry(path).or_insert_with(|| histogram.clone());
+        let mut histograms = self.0.write();
+        if histograms.len() < CACHED_MAX {
+            histograms.entry(path).or_insert_with(|| histogram.clone());
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The ids of documents by number, kept in memory: a query's rows are numbers, and its user wants ids.
+//! The id directory: a cache of document ids by number, because query results are numbers and callers want ids.
 //!
-//! A number names one id for ever, so nothing here is ever out of date; what is not known is looked up in the tree.
+//! A number always names the same id, so entries never become outdated. Ids that are not cached are read from the tree.
 //!
-//! Ids are kept for 1,024 numbers at a time. Reading them all costs as much as about twenty single look-ups, so it is done once
-//! that many were asked for.
+//! Ids are cached in pages of 1,024 numbers. Reading a whole page costs as much as about twenty single lookups, so it
+//! is read once that many ids of it were requested.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,42 +14,42 @@ use crate::Result;
 use crate::index::DocumentNumber;
 use crate::revision::DocumentId;
 
-/// Numbers that are kept together.
+/// Numbers per page.
 const PAGE_NUMBERS: u64 = 1024;
-/// So many look-ups on a page, and it is read.
+/// A page is read after this many lookups.
 const LOOKUPS_BEFORE_READ: u8 = 20;
-/// Counters of look-ups; pages share them.
+/// The number of lookup counters, which pages share.
 const COUNTER_COUNT: usize = 4096;
 
 /// A bounded cache of pages of ids.
 pub(crate) struct IdDirectory {
-    pages: Cache<u64, Arc<IdPage>, ByBytes>,
+    pages: Cache<u64, Arc<IdPage>, IdPageWeighter>,
     lookups: Box<[AtomicU8]>,
     enabled: bool,
 }
 
-/// The ids of [`PAGE_NUMBERS`] documents, ready to be handed out.
+/// The ids of [`PAGE_NUMBERS`] documents.
 #[derive(Default)]
 pub(crate) struct IdPage {
     ids: Vec<Option<DocumentId>>,
-    /// Bytes that ids take elsewhere.
+    /// Bytes that the ids take outside of the page.
     shared_bytes: usize,
 }
 
 impl IdPage {
-    /// The page of these numbers.
+    /// The numbers of this page.
     pub(crate) fn numbers(page: u64) -> std::ops::Range<DocumentNumber> {
         DocumentNumber(page * PAGE_NUMBERS)..DocumentNumber((page + 1).saturating_mul(PAGE_NUMBERS))
     }
 
-    /// Adds the id of a number after those added before.
+    /// Adds the id of a number; numbers must be added in ascending order.
     pub(crate) fn add(&mut self, number: DocumentNumber, id: DocumentId) {
         self.ids.resize_with((number.0 % PAGE_NUMBERS) as usize, || None);
         self.shared_bytes += id.shared_bytes();
         self.ids.push(Some(id));
     }
 
-    /// Gives back the room that nothing was added to.
+    /// Releases unused capacity.
     pub(crate) fn shrink(&mut self) {
         self.ids.shrink_to_fit();
     }
@@ -66,33 +66,34 @@ impl IdPage {
 }
 
 #[derive(Clone)]
-struct ByBytes;
+struct IdPageWeighter;
 
-impl Weighter<u64, Arc<IdPage>> for ByBytes {
+impl Weighter<u64, Arc<IdPage>> for IdPageWeighter {
     fn weight(&self, _: &u64, page: &Arc<IdPage>) -> u64 {
         (64 + page.byte_count()) as u64
     }
 }
 
 impl IdDirectory {
-    /// A directory of at most `bytes`; zero turns it off.
+    /// Creates a directory of at most `bytes`; zero disables it.
     pub(crate) fn new(bytes: u64) -> Self {
         let expected_count = usize::try_from(bytes / (PAGE_NUMBERS * size_of::<DocumentId>() as u64))
             .unwrap_or(usize::MAX)
             .clamp(16, 1 << 20);
         IdDirectory {
-            pages: Cache::with_weighter(expected_count, bytes.max(1), ByBytes),
+            pages: Cache::with_weighter(expected_count, bytes.max(1), IdPageWeighter),
             lookups: (0..COUNTER_COUNT).map(|_| AtomicU8::new(0)).collect(),
             enabled: bytes > 0,
         }
     }
 
-    /// The page that `number` is on.
+    /// The page of `number`.
     pub(crate) fn page_of(number: DocumentNumber) -> u64 {
         number.0 / PAGE_NUMBERS
     }
 
-    /// A page of which `count` ids are wanted: kept, or worth reading by `read`; none if they are to be looked up.
+    /// The page, for a lookup of `count` ids: the cached one, or the result of `read` once enough ids were requested;
+    /// otherwise none.
     pub(crate) fn page(
         &self,
         page: u64,
@@ -118,7 +119,7 @@ impl IdDirectory {
         Ok(Some(read))
     }
 
-    /// Forgets a page that turned out to lack numbers which were given since it was read.
+    /// Removes a page that lacks numbers assigned after it was read.
     pub(crate) fn forget(&self, page: u64) {
         self.pages.remove(&page);
     }
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_knows_the_ids_that_were_added() {
+    fn a_page_returns_the_ids_that_were_added() {
         let mut page = IdPage::default();
         let number = |place: u64| DocumentNumber(3 * PAGE_NUMBERS + place);
         for (place, id) in [(1, "b"), (4, "eee"), (5, "f")] {
@@ -140,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_read_when_many_of_its_ids_were_wanted() {
+    fn a_page_is_read_after_many_lookups() {
         let directory = IdDirectory::new(1 << 20);
         let read = || Ok(IdPage::default());
-        let refuse = || -> Result<IdPage> { panic!("it is kept") };
+        let refuse = || -> Result<IdPage> { panic!("the page is cached") };
         assert!(directory.page(7, 10, read).unwrap().is_none());
         assert!(directory.page(7, 10, read).unwrap().is_some());
         assert!(directory.page(7, 1, refuse).unwrap().is_some());

@@ -1,6 +1,7 @@
-//! All memory that reads fill: documents, results of repeated lookups, the id directory, columns and decoded histograms.
+//! Read caches: documents, cached results of repeated lookups, the id directory, columns and decoded histograms.
 //!
-//! Every bound is a part of `Options::cache_bytes`. Nothing here is needed: what is missing is read from memtables, tree or log.
+//! Every bound is a share of `Options::cache_bytes`. Nothing depends on a cached entry: what is missing is read from
+//! memtables, tree or log.
 
 pub(crate) mod columns;
 pub(crate) mod documents;
@@ -14,7 +15,7 @@ use columns::NewestColumns;
 use documents::DocumentCache;
 use histograms::HistogramCache;
 use id_directory::IdDirectory;
-pub(crate) use results::Answer;
+pub(crate) use results::CachedResult;
 
 /// The caches of an open database.
 pub(crate) struct ReadCaches {
@@ -25,12 +26,12 @@ pub(crate) struct ReadCaches {
 }
 
 impl ReadCaches {
-    /// Caches of at most `bytes_max`; no column is made that is estimated to cost more than `column_price_max` rows.
-    pub(crate) fn new(bytes_max: u64, column_price_max: u64) -> Self {
+    /// Creates caches of at most `bytes_max`. No column is built whose estimated cost exceeds `column_cost_max` rows.
+    pub(crate) fn new(bytes_max: u64, column_cost_max: u64) -> Self {
         ReadCaches {
             documents: DocumentCache::new(bytes_max / 8 * 3),
             id_directory: IdDirectory::new(bytes_max / 8),
-            columns: NewestColumns::new(bytes_max / 2, column_price_max),
+            columns: NewestColumns::new(bytes_max / 2, column_cost_max),
             histograms: HistogramCache::default(),
         }
     }

@@ -1,9 +1,10 @@
-//! What look-ups of one term gave: the documents that have it, where they are few. DODB's cached index and cached data, in one.
+//! A cache of the results of single-term lookups: the documents that have a term, if they are few.
 //!
-//! Invariant: an answer is given only while no write has changed whom the term has, nor one of its documents, since the snapshot it was
-//! taken from. Each write stamps its sequence into the slots of the terms it changes, of paths that are *watched*, and of its document
-//! (see [`NumberedCache`]), before it is published. A path is watched from its first answer on; an answer
-//! counts only from a snapshot that has all that was written unseen.
+//! Invariant: a result is used only while no write has changed the term's set of documents, or any of these documents,
+//! since the snapshot it was read from. Before it is published, each write stamps its sequence into the slots of the
+//! terms it changes, for paths that are *watched*, and into the slot of its document (see [`NumberedCache`]). A path is
+//! watched once its first result is cached; a result is cached only if its snapshot includes all writes that did not
+//! see the watch.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -20,25 +21,25 @@ use crate::revision::Sequence;
 const STAMP_COUNT: usize = 1 << 14;
 /// Slots of watched paths; paths that share one are watched together.
 const WATCH_COUNT: usize = 1 << 10;
-/// A path that nobody watches.
+/// The slot value of a path that is not watched.
 const UNWATCHED: u64 = u64::MAX;
-/// What an answer costs beside its documents: key, hash slot, reference counts.
-const ANSWER_OVERHEAD_BYTES: u64 = 160;
-/// What each document costs beside its record.
+/// The size of a result besides its documents: key, hash slot, reference counts.
+const RESULT_OVERHEAD_BYTES: u64 = 160;
+/// The size of each document besides its record.
 const DOCUMENT_OVERHEAD_BYTES: u64 = size_of::<(DocumentNumber, Document)>() as u64;
 
 /// The documents that have a term, by number.
-pub(crate) type Answer = Arc<[(DocumentNumber, Document)]>;
+pub(crate) type CachedResult = Arc<[(DocumentNumber, Document)]>;
 
-pub(super) struct AnswerCache {
-    answers: Cache<TermKey, Entry, ByBytes>,
-    /// When what a term has was changed last.
+pub(super) struct ResultCache {
+    results: Cache<TermKey, ResultEntry, ResultWeighter>,
+    /// The last change of each term's set of documents.
     stamps: Box<[AtomicU64]>,
-    /// When a document whose terms are incomplete was written last: it may have any.
+    /// The last write of a document with incomplete terms, which may have any term.
     incomplete: AtomicU64,
-    /// From which state on answers about a path count.
+    /// The sequence from which results of each path may be cached.
     watched: Box<[AtomicU64]>,
-    /// Whether any path is watched: else writers need not look at terms.
+    /// Whether any path is watched; if not, writers need not stamp terms.
     is_watching: AtomicBool,
     /// The newest sequence that a writer has begun to stamp.
     begun: AtomicU64,
@@ -50,37 +51,37 @@ struct TermKey(PathNumber, Box<[u8]>);
 
 /// A borrowed term, with the same hash.
 #[derive(Hash)]
-struct Sought<'a>(PathNumber, &'a [u8]);
+struct BorrowedTerm<'a>(PathNumber, &'a [u8]);
 
 #[derive(Clone)]
-struct Entry {
-    answer: Answer,
+struct ResultEntry {
+    result: CachedResult,
     as_of: Sequence,
-    /// Where its term is stamped.
+    /// The slot of the term's stamp.
     slot: usize,
 }
 
 #[derive(Clone)]
-struct ByBytes;
+struct ResultWeighter;
 
-impl Equivalent<TermKey> for Sought<'_> {
+impl Equivalent<TermKey> for BorrowedTerm<'_> {
     fn equivalent(&self, term: &TermKey) -> bool {
         self.0 == term.0 && self.1 == &*term.1
     }
 }
 
-impl Weighter<TermKey, Entry> for ByBytes {
-    fn weight(&self, term: &TermKey, entry: &Entry) -> u64 {
-        let documents = entry.answer.iter().map(|(_, document)| document.byte_count() as u64 + DOCUMENT_OVERHEAD_BYTES);
-        ANSWER_OVERHEAD_BYTES + term.1.len() as u64 + documents.sum::<u64>()
+impl Weighter<TermKey, ResultEntry> for ResultWeighter {
+    fn weight(&self, term: &TermKey, entry: &ResultEntry) -> u64 {
+        let documents = entry.result.iter().map(|(_, document)| document.byte_count() as u64 + DOCUMENT_OVERHEAD_BYTES);
+        RESULT_OVERHEAD_BYTES + term.1.len() as u64 + documents.sum::<u64>()
     }
 }
 
-impl AnswerCache {
+impl ResultCache {
     pub(super) fn new(bytes: u64) -> Self {
         let expected_count = usize::try_from(bytes / 512).unwrap_or(usize::MAX).clamp(16, 10_000_000);
-        AnswerCache {
-            answers: Cache::with_weighter(expected_count, bytes.max(1), ByBytes),
+        ResultCache {
+            results: Cache::with_weighter(expected_count, bytes.max(1), ResultWeighter),
             stamps: (0..STAMP_COUNT).map(|_| AtomicU64::new(0)).collect(),
             incomplete: AtomicU64::new(0),
             watched: (0..WATCH_COUNT).map(|_| AtomicU64::new(UNWATCHED)).collect(),
@@ -90,18 +91,18 @@ impl AnswerCache {
         }
     }
 
-    /// The documents that have a term now, if an answer can tell.
-    pub(super) fn get(&self, path: PathNumber, key: &[u8], numbered: &NumberedCache) -> Option<Answer> {
-        let Entry { answer, as_of, slot } = self.answers.get(&Sought(path, key))?;
-        let is_fresh = self.is_fresh(slot, as_of) && answer.iter().all(|(number, _)| numbered.stamp(*number) <= as_of);
-        is_fresh.then_some(answer)
+    /// The current documents of a term, if a valid entry has them.
+    pub(super) fn get(&self, path: PathNumber, key: &[u8], numbered: &NumberedCache) -> Option<CachedResult> {
+        let ResultEntry { result, as_of, slot } = self.results.get(&BorrowedTerm(path, key))?;
+        let is_fresh = self.is_fresh(slot, as_of) && result.iter().all(|(number, _)| numbered.stamp(*number) <= as_of);
+        is_fresh.then_some(result)
     }
 
-    /// Keeps what a snapshot at `as_of` has for a term; watches its path, if that was not done.
-    pub(super) fn put(&self, path: PathNumber, key: &[u8], answer: &Answer, as_of: Sequence) {
+    /// Caches all documents of a term, read from a snapshot at `as_of`; starts to watch its path if necessary.
+    pub(super) fn put(&self, path: PathNumber, key: &[u8], result: &CachedResult, as_of: Sequence) {
         let slot = self.slot(path, key);
         if self.watch(path) <= as_of.0 && self.is_fresh(slot, as_of) {
-            self.answers.insert(TermKey(path, key.into()), Entry { answer: answer.clone(), as_of, slot });
+            self.results.insert(TermKey(path, key.into()), ResultEntry { result: result.clone(), as_of, slot });
         }
     }
 
@@ -109,10 +110,11 @@ impl AnswerCache {
         self.stamps[slot].load(Ordering::Acquire) <= as_of.0 && self.incomplete.load(Ordering::Acquire) <= as_of.0
     }
 
-    /// From which sequence on answers about a path count.
+    /// Starts to watch a path if necessary. Returns the sequence from which results of the path may be cached.
     ///
-    /// A writer notes that it begins, then looks who is watched; whoever watches does so first, then looks who has begun. So a
-    /// writer that did not see the watch has begun before, and what it writes is not beyond what is returned here.
+    /// A writer first announces itself, then reads which paths are watched; a reader first sets the watch, then reads
+    /// which writers have begun. So a writer that did not see the watch has begun before, and its sequences are not
+    /// above the one returned here.
     fn watch(&self, path: PathNumber) -> u64 {
         let slot = &self.watched[path.0 as usize % WATCH_COUNT];
         let known = slot.load(Ordering::SeqCst);
@@ -120,37 +122,39 @@ impl AnswerCache {
             return known;
         }
         self.is_watching.store(true, Ordering::SeqCst);
-        // Seen by writers, and good for no answer.
+        // Writers see this value; no result is new enough for it.
         _ = slot.compare_exchange(UNWATCHED, UNWATCHED - 1, Ordering::SeqCst, Ordering::SeqCst);
         let from = self.begun.load(Ordering::SeqCst);
         _ = slot.compare_exchange(UNWATCHED - 1, from, Ordering::SeqCst, Ordering::SeqCst);
         from
     }
 
-    /// Notes that terms are about to be stamped with sequences up to this one; under the writer lock, before any is.
+    /// Announces that terms are about to be stamped with sequences up to `last`. Called under the writer lock, before
+    /// any is stamped.
     pub(super) fn begin(&self, last: Sequence) {
         self.begun.fetch_max(last.0, Ordering::SeqCst);
     }
 
-    /// Whether any term is to be stamped; to be asked after [`AnswerCache::begin`].
+    /// Whether terms have to be stamped. Call it after [`ResultCache::begin`].
     pub(super) fn is_watching(&self) -> bool {
         self.is_watching.load(Ordering::SeqCst)
     }
 
-    /// Notes that a write at `sequence` changes which documents have a term.
+    /// Stamps a term whose set of documents a write at `sequence` changes.
     pub(super) fn touch(&self, path: PathNumber, key: &[u8], sequence: Sequence) {
+        debug_assert!(sequence.0 <= self.begun.load(Ordering::SeqCst), "stamps are announced before they are set");
         if self.watched[path.0 as usize % WATCH_COUNT].load(Ordering::SeqCst) != UNWATCHED {
             self.stamps[self.slot(path, key)].fetch_max(sequence.0, Ordering::AcqRel);
         }
     }
 
-    /// Notes that a write at `sequence` leaves a document whose terms are incomplete.
+    /// Records that a write at `sequence` leaves a document with incomplete terms.
     pub(super) fn touch_incomplete(&self, sequence: Sequence) {
         self.incomplete.fetch_max(sequence.0, Ordering::AcqRel);
     }
 
     fn slot(&self, path: PathNumber, key: &[u8]) -> usize {
-        self.hasher.hash_one(Sought(path, key)) as usize % STAMP_COUNT
+        self.hasher.hash_one(BorrowedTerm(path, key)) as usize % STAMP_COUNT
     }
 }
 
@@ -160,40 +164,40 @@ mod tests {
 
     const PATH: PathNumber = PathNumber(3);
 
-    fn kept(answers: &AnswerCache, numbered: &NumberedCache) -> bool {
-        answers.get(PATH, b"key", numbered).is_some()
+    fn is_cached(results: &ResultCache, numbered: &NumberedCache) -> bool {
+        results.get(PATH, b"key", numbered).is_some()
     }
 
     #[test]
-    fn an_answer_ends_with_a_write_to_its_term_or_one_that_may_have_it() {
-        let (answers, numbered) = (AnswerCache::new(1 << 20), NumberedCache::new(1 << 20));
-        let nobody: Answer = Arc::new([]);
-        assert!(!kept(&answers, &numbered));
-        answers.put(PATH, b"key", &nobody, Sequence(1));
-        assert!(kept(&answers, &numbered));
-        answers.begin(Sequence(2));
-        answers.touch(PathNumber(4), b"key", Sequence(2));
-        assert!(kept(&answers, &numbered));
-        answers.touch(PATH, b"key", Sequence(2));
-        assert!(!kept(&answers, &numbered));
-        // A snapshot of before the write does not bring it back.
-        answers.put(PATH, b"key", &nobody, Sequence(1));
-        assert!(!kept(&answers, &numbered));
-        answers.put(PATH, b"key", &nobody, Sequence(2));
-        assert!(kept(&answers, &numbered));
-        answers.touch_incomplete(Sequence(3));
-        assert!(!kept(&answers, &numbered));
+    fn a_write_to_a_term_or_with_incomplete_terms_invalidates_a_result() {
+        let (results, numbered) = (ResultCache::new(1 << 20), NumberedCache::new(1 << 20));
+        let no_documents: CachedResult = Arc::new([]);
+        assert!(!is_cached(&results, &numbered));
+        results.put(PATH, b"key", &no_documents, Sequence(1));
+        assert!(is_cached(&results, &numbered));
+        results.begin(Sequence(2));
+        results.touch(PathNumber(4), b"key", Sequence(2));
+        assert!(is_cached(&results, &numbered));
+        results.touch(PATH, b"key", Sequence(2));
+        assert!(!is_cached(&results, &numbered));
+        // A snapshot from before the write must not restore the entry.
+        results.put(PATH, b"key", &no_documents, Sequence(1));
+        assert!(!is_cached(&results, &numbered));
+        results.put(PATH, b"key", &no_documents, Sequence(2));
+        assert!(is_cached(&results, &numbered));
+        results.touch_incomplete(Sequence(3));
+        assert!(!is_cached(&results, &numbered));
     }
 
     #[test]
-    fn what_was_written_before_a_path_was_watched_is_not_missed() {
-        let (answers, numbered) = (AnswerCache::new(1 << 20), NumberedCache::new(1 << 20));
-        // Written, not yet published: no stamp tells of it.
-        answers.begin(Sequence(5));
-        answers.touch(PATH, b"key", Sequence(5));
-        answers.put(PATH, b"key", &(Arc::new([]) as Answer), Sequence(4));
-        assert!(!kept(&answers, &numbered));
-        answers.put(PATH, b"key", &(Arc::new([]) as Answer), Sequence(5));
-        assert!(kept(&answers, &numbered));
+    fn writes_before_a_path_is_watched_are_not_missed() {
+        let (results, numbered) = (ResultCache::new(1 << 20), NumberedCache::new(1 << 20));
+        // Written, but not published: the write did not stamp the term.
+        results.begin(Sequence(5));
+        results.touch(PATH, b"key", Sequence(5));
+        results.put(PATH, b"key", &(Arc::new([]) as CachedResult), Sequence(4));
+        assert!(!is_cached(&results, &numbered));
+        results.put(PATH, b"key", &(Arc::new([]) as CachedResult), Sequence(5));
+        assert!(is_cached(&results, &numbered));
     }
 }

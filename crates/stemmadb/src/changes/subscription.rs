@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::feed::{Change, Changes, Filter};
 use crate::engine::Store;
-use crate::publish::{Heard, Listener};
+use crate::publish::{Listener, WaitOutcome};
 use crate::query::Selector;
 use crate::revision::Sequence;
 use crate::{Error, Result};
@@ -107,9 +107,9 @@ impl Subscription {
                 return Ok(Some(change));
             }
             match self.listener.wait_past(self.position, deadline) {
-                Heard::News => self.read_batch()?,
-                Heard::Nothing => return Ok(None),
-                Heard::Closed => {
+                WaitOutcome::Published => self.read_batch()?,
+                WaitOutcome::TimedOut => return Ok(None),
+                WaitOutcome::Closed => {
                     // Changes published before the database was closed are still returned.
                     let before = self.position;
                     if self.read_batch().is_err() || self.position == before {

@@ -67,6 +67,6 @@ impl<'a> Expiration<'a> {
     /// # Errors
     /// `Unavailable` or `Closed` if the log can't be written.
     pub fn delete_expired(&self) -> Result<u64> {
-        self.database.store().sweep_ended()
+        self.database.store().delete_expired()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Database;
 use crate::Result;
-use crate::engine::{Edit, Swept};
+use crate::engine::{Edit, SweepReport};
 use crate::log::{Blob, BlobReader};
 use crate::revision::{DocumentId, Revision};
 
@@ -89,7 +89,7 @@ impl<'a> Files<'a> {
     ///
     /// # Errors
     /// `Unavailable` if the disk can't be written; `Corrupt` if stored bytes are damaged.
-    pub fn sweep(&self) -> Result<Swept> {
+    pub fn sweep(&self) -> Result<SweepReport> {
         self.database.store().sweep_content()
     }
 }

@@ -1,8 +1,8 @@
-//! The files of a document: named content beside its body.
+//! Attachments: named contents that belong to a document in addition to its body.
 //!
-//! What a document says of its files is a field of its packed body, the last one, `_attachments`: an array of objects. So it is part of
-//! the revision, of the log's record and of the index, where `_attachments[].digest` tells whether anything names a blob. Readers of
-//! the body don't see it.
+//! A document's attachments are described by the last field of its packed body, `_attachments`, an array of objects.
+//! They are therefore part of the revision, of the log record and of the index, where `_attachments[].digest` shows
+//! whether a blob is referenced. The field is hidden from readers of the body.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::log::{Blob, Digest};
 use crate::value::{Object, PackedValue, Value};
 use crate::{Error, Result};
 
-/// The field of a packed body that has them.
+/// The field of a packed body that describes the attachments.
 pub(crate) const FIELD: &str = "_attachments";
 const NAME: &str = "name";
 const TYPE: &str = "content_type";
@@ -24,50 +24,56 @@ const MD5: &str = "md5";
 const NAME_BYTES_MAX: usize = 1024;
 const COUNT_MAX: usize = 10_000;
 
-/// A file of a document, without its content.
+/// The description of a document's attachment, without its content.
+///
+/// Returned by [`Document::attachments`](crate::Document::attachments); [`Files`](crate::Files) stores and opens
+/// contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attachment {
-    /// Its name, unique in the document.
+    /// The attachment's name, unique in the document.
     pub name: String,
-    /// What it is, such as `image/png`.
+    /// The content's media type, such as `image/png`.
     pub content_type: String,
-    /// How many bytes it has.
+    /// The length of the content, in bytes.
     pub length: u64,
-    /// The SHA-256 of its content.
+    /// The SHA-256 digest of the content.
     #[serde(serialize_with = "as_text")]
     pub digest: Digest,
-    /// The generation of the revision that brought it.
+    /// The generation of the revision that added the content.
     pub generation: u32,
-    /// The MD5 of its content, by which CouchDB's protocol tells files from each other, if whoever brought it said so.
+    /// The MD5 digest of the content, which identifies contents in the CouchDB protocol; none if the writer did not
+    /// supply it.
     #[serde(skip)]
     pub md5: Option<[u8; 16]>,
 }
 
-/// A file that a revision is to have: see [`Edit::Put`](crate::Edit::Put).
+/// An attachment of a revision to be written, for [`Edit::Put`](crate::Edit::Put) and
+/// [`Edit::Foreign`](crate::Edit::Foreign).
 #[derive(Debug, Clone)]
 pub struct File {
-    /// Its name, unique in the document.
+    /// The attachment's name, unique in the document.
     pub name: String,
-    /// Where its content comes from.
+    /// The source of the content.
     pub content: FileContent,
 }
 
-/// Where the content of a file comes from.
+/// The source of an attachment's content, for [`File`].
 #[derive(Debug, Clone)]
 pub enum FileContent {
-    /// It was stored already.
+    /// Content that is already stored.
     Stored {
-        /// What it is, such as `image/png`.
+        /// The content's media type, such as `image/png`.
         content_type: String,
         /// The content.
         blob: Arc<Blob>,
-        /// The MD5 of it, if that is known.
+        /// The MD5 digest of the content, if it is known.
         md5: Option<[u8; 16]>,
-        /// The generation of the revision that brought it; none for the one that is written.
+        /// The generation of the revision that added the content; none for the revision being written.
         generation: Option<u32>,
     },
-    /// It stays as a leaf has it: the one that is succeeded, or, of a revision from elsewhere, any that is its ancestor.
-    Kept,
+    /// The content that a leaf has under the same name: the leaf being succeeded or, for a revision from another
+    /// database, any leaf that is its ancestor.
+    Existing,
 }
 
 fn as_text<S: serde::Serializer>(digest: &Digest, serializer: S) -> Result<S::Ok, S::Error> {
@@ -75,7 +81,10 @@ fn as_text<S: serde::Serializer>(digest: &Digest, serializer: S) -> Result<S::Ok
 }
 
 impl Attachment {
-    /// A file made of stored content.
+    /// Describes stored content.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad name.
     pub(crate) fn new(name: &str, content_type: &str, blob: &Blob, generation: u32) -> Result<Self> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with('_') {
             return Err(Error::invalid(format!("`{}` can't be the name of a file", name.escape_debug()))
@@ -98,7 +107,7 @@ impl Attachment {
         Value::Object(object)
     }
 
-    fn of_value(value: &Value) -> Option<Self> {
+    fn from_value(value: &Value) -> Option<Self> {
         let object = value.as_object()?;
         Some(Attachment {
             name: object.get(NAME)?.as_str()?.to_owned(),
@@ -120,17 +129,17 @@ fn parse_md5(text: &str) -> Option<[u8; 16]> {
     (text.len() == 32).then_some(md5)
 }
 
-/// The files that a packed body names.
-pub(crate) fn of_packed(body: PackedValue<'_>) -> Result<Vec<Attachment>> {
+/// The attachments that a packed body describes.
+pub(crate) fn from_packed(body: PackedValue<'_>) -> Result<Vec<Attachment>> {
     let Some(list) = body.child(FIELD)? else { return Ok(Vec::new()) };
     let damaged = || Error::corrupt("the files of a document are damaged");
     let list = list.to_value()?;
     let list = list.as_array().ok_or_else(damaged)?;
-    list.iter().map(|value| Attachment::of_value(value).ok_or_else(damaged)).collect()
+    list.iter().map(|value| Attachment::from_value(value).ok_or_else(damaged)).collect()
 }
 
-/// The body with its files, as it is packed. Empty lists leave no trace.
-pub(crate) fn joined(body: &Value, attachments: &[Attachment]) -> Result<Value> {
+/// The body with its attachments, ready to be packed. Without attachments, the body is unchanged.
+pub(crate) fn body_with_attachments(body: &Value, attachments: &[Attachment]) -> Result<Value> {
     if attachments.len() > COUNT_MAX {
         return Err(Error::invalid(format!("a document has {COUNT_MAX} files at most")));
     }

@@ -1,4 +1,4 @@
-//! A document as it was read: id, revision and body side by side.
+//! Documents as they are read: id, revision and body.
 
 pub(crate) mod attachment;
 
@@ -12,7 +12,17 @@ use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{Body, Object, PackedValue, Path, Shapes, Value};
 pub use attachment::{Attachment, File, FileContent};
 
-/// A document as it was read. Cheap to clone; its body stays packed until it is asked for.
+/// A document as it was read: its id, revision and body. Cheap to clone; the body stays packed until it is used.
+///
+/// ```
+/// # fn main() -> stemmadb::Result<()> {
+/// # let db = stemmadb::Database::in_memory();
+/// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+/// let document = db.get("solaris")?.unwrap();
+/// assert_eq!(document.to_json()?, r#"{"year":1961}"#);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Document {
     id: DocumentId,
@@ -35,17 +45,17 @@ impl Document {
         Document { id, revision, sequence, deleted, body, shapes }
     }
 
-    /// Its id.
+    /// The document's id.
     pub fn id(&self) -> &DocumentId {
         &self.id
     }
 
-    /// The revision that was read: what a replacement or deletion has to name.
+    /// The revision that was read, which a replacement or deletion has to name.
     pub fn revision(&self) -> &Revision {
         &self.revision
     }
 
-    /// The sequence of its latest write.
+    /// The sequence of the document's latest write.
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
@@ -55,7 +65,7 @@ impl Document {
         self.deleted
     }
 
-    /// The whole body. Costs one pass over it.
+    /// Decodes the whole body. Costs one pass over it.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -67,28 +77,29 @@ impl Document {
         Ok(value)
     }
 
-    /// Its files, without their content.
+    /// Describes the document's attachments, without their contents.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub fn attachments(&self) -> Result<Vec<Attachment>> {
-        attachment::of_packed(self.packed()?)
+        attachment::from_packed(self.packed()?)
     }
 
     fn has_attachments(&self) -> Result<bool> {
         Ok(self.packed()?.child(attachment::FIELD)?.is_some())
     }
 
-    /// The value at `path` (dotted; `\.` for a dot in a name), read without decoding the rest.
+    /// Reads the value at `path` (names separated by dots; `\.` for a dot in a name) without decoding the rest of the
+    /// body.
     ///
     /// # Errors
-    /// `Invalid` for a path that can't be one; `Corrupt` if the stored bytes are damaged.
+    /// `Invalid` for a bad path; `Corrupt` if the stored bytes are damaged.
     pub fn get(&self, path: &str) -> Result<Option<Value>> {
         let path = Path::parse(path)?;
         self.packed()?.get(&path)?.map(|value| value.to_value()).transpose()
     }
 
-    /// The body as one of your types.
+    /// Deserializes the body into a Rust type.
     ///
     /// # Errors
     /// `Invalid` if the body does not fit the type; `Corrupt` if the stored bytes are damaged.
@@ -99,7 +110,7 @@ impl Document {
         }
     }
 
-    /// The body as JSON text, without spaces.
+    /// Encodes the body as compact JSON text.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -110,7 +121,8 @@ impl Document {
         }
     }
 
-    /// Appends the body's fields as JSON, as they lie: `"a":1,"b":2`, without braces and without spaces. Whether there are any.
+    /// Appends the body's fields to `out` as compact JSON in stored order and without braces: `"a":1,"b":2`. Returns
+    /// whether there are any.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -126,7 +138,7 @@ impl Document {
         self.body.packed()
     }
 
-    /// How many bytes it keeps alive.
+    /// The number of bytes of memory that the document keeps alive.
     pub(crate) fn byte_count(&self) -> usize {
         self.body.byte_count()
     }
@@ -145,7 +157,7 @@ impl PartialEq for Document {
     }
 }
 
-/// As CouchDB shows a document: `_id` and `_rev` first, then what its files are, then the body's own fields.
+/// Serializes a document as CouchDB does: `_id` and `_rev` first, then attachment stubs, then the body's fields.
 impl Serialize for Document {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let value = self.value().map_err(serde::ser::Error::custom)?;
@@ -168,7 +180,7 @@ impl Serialize for Document {
     }
 }
 
-/// Files by name, as CouchDB shows them where their content is not asked for.
+/// Attachments by name, as CouchDB describes them without their contents.
 struct Stubs<'a>(&'a [Attachment]);
 
 impl Serialize for Stubs<'_> {

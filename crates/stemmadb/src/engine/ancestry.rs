@@ -1,34 +1,35 @@
-//! What does a revision change in what is known of a document's descent? The same when it is written and when its record is replayed: else
-//! a rebuild would know other ancestors than there were.
+//! Adds a revision to a document's revision tree. Writes and replay share this code: if they differed, a rebuild would
+//! produce other ancestors than the original writes did.
 
 use crate::Result;
-use crate::layout::record::Forgotten;
+use crate::layout::record::PrunedAncestors;
 use crate::memtable::StoredRevision;
 use crate::revision::{MergeOutcome, Revision, RevisionTree};
 
-/// What became of a revision that was added.
-pub(super) struct Added {
+/// The result of adding a revision.
+pub(super) struct AddedRevision {
     pub(super) outcome: MergeOutcome,
-    pub(super) forgotten: Forgotten,
-    /// Whether its path tells more than is known now: some of it was forgotten, or not believed; or what other records tell was forgotten.
-    pub(super) is_too_much: bool,
+    pub(super) pruned: PrunedAncestors,
+    /// Whether the record's path names more ancestors than the revision tree now holds: some were pruned or rejected,
+    /// or ancestors that other records name were pruned.
+    pub(super) has_extra_ancestors: bool,
 }
 
-/// Adds the revision `path[0]` with its ancestors; where there is a `revs_limit`, what is too old by it is forgotten then.
+/// Adds the revision `path[0]` with its ancestors, then prunes ancestors beyond `revs_limit` if one is given.
 pub(super) fn add(
     tree: &mut RevisionTree<StoredRevision>,
     path: &[Revision],
     deleted: bool,
     stored: StoredRevision,
     revs_limit: Option<usize>,
-) -> Result<Added> {
+) -> Result<AddedRevision> {
     let outcome = tree.merge(path, deleted, stored)?.outcome;
-    let forgotten = match revs_limit {
-        Some(revs_limit) if tree.prune(revs_limit) => Forgotten::Beyond(revs_limit),
-        _ => Forgotten::Nothing,
+    let pruned = match revs_limit {
+        Some(revs_limit) if tree.prune(revs_limit) => PrunedAncestors::Beyond(revs_limit),
+        _ => PrunedAncestors::Nothing,
     };
-    // What an edit made here says is believed: its parent was a leaf.
+    // An edit made in this database is complete: its parent was a leaf.
     let is_believed = || path.len() <= 2 || tree.has_path(path);
-    let is_too_much = forgotten != Forgotten::Nothing || !is_believed();
-    Ok(Added { outcome, forgotten, is_too_much })
+    let has_extra_ancestors = pruned != PrunedAncestors::Nothing || !is_believed();
+    Ok(AddedRevision { outcome, pruned, has_extra_ancestors })
 }

@@ -1,8 +1,8 @@
-//! Does everything agree? Documents with the index in both directions, the feed with the documents, records with their
-//! checksums, live bytes with the records.
+//! Consistency check: documents against the index in both directions, the feed against the documents, records against
+//! their checksums, and live byte counts against the records.
 //!
-//! Index and documents are compared as multisets of (path, term, document): both sides are summed up as 128-bit hashes, path
-//! by path, so the memory needed does not grow with the database.
+//! Index and documents are compared as multisets of (path, term, document): both sides are summed as 128-bit hashes,
+//! path by path, so memory does not grow with the database.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
@@ -23,50 +23,53 @@ use crate::tree::{Direction, Table};
 use crate::value::PackedValue;
 use crate::{Error, ErrorKind, Result};
 
-/// What [`crate::Maintenance::check`] found.
+/// The result of a consistency check.
+///
+/// Returned by [`Maintenance::check`](crate::Maintenance::check).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Documents looked at, deleted ones included.
+    /// Documents checked, including deleted ones.
     pub document_count: u64,
     /// Index entries compared: one for each term of each document.
     pub term_count: u64,
-    /// Records of the log verified.
+    /// Log records verified.
     pub record_count: u64,
-    /// Events of the feed looked at.
+    /// Feed events checked.
     pub event_count: u64,
-    /// Contents of files read through.
+    /// Attachment contents read in full.
     pub file_count: u64,
-    /// Everything that is wrong, up to a bound; empty if nothing is.
+    /// The problems found, at most 100; empty if the database is consistent.
     pub damages: Vec<Damage>,
 }
 
-/// One thing that is wrong.
+/// One problem found by a [consistency check](CheckReport).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// Where and what.
+    /// A description of the problem and its location.
     pub what: String,
-    /// Whether the tree is at fault, so that a rebuild repairs it.
+    /// Whether the problem is in the tree, so that a rebuild repairs it.
     pub rebuild_helps: bool,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Whether no problem was found.
     pub fn is_sound(&self) -> bool {
         self.damages.is_empty()
     }
 }
 
-/// Damages reported before the rest is only counted as "more".
+/// The maximum number of problems reported.
 const DAMAGE_COUNT_MAX: usize = 100;
 
 impl Store {
     /// Checks a snapshot of everything published, and the log.
     pub(crate) fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<CheckReport> {
-        // Nothing is to move while places are compared.
+        // Compaction must not move records while their positions are compared.
         let _compaction = self.compaction.lock();
         let number_end = self.parts.publisher.published_numbers();
         let snapshot = self.snapshot()?;
-        // Documents that came between the two are in the snapshot. If its last number can't be read, that is found below.
+        // The snapshot may hold documents that were inserted after `number_end` was read. If its last number can't be
+        // read, the checks below report that.
         let number_end = number_end.max(snapshot.last_number().map_or(number_end, |last| DocumentNumber(last.0 + 1)));
         let segments = self.parts.log.segments();
         let log_bytes: u64 = segments.iter().map(|segment| segment.used_bytes).sum();
@@ -88,7 +91,8 @@ impl Store {
             progress(Progress { done, total });
         }
         for number in FIRST_NUMBER.0..number_end.0 {
-            // More would not be told, and a number that is far beyond all others would be counted up to for years.
+            // Stop once no more problems would be reported: a damaged number far beyond all others would otherwise be
+            // counted up to for years.
             if check.missing_count > DAMAGE_COUNT_MAX {
                 break;
             }
@@ -107,17 +111,17 @@ impl Store {
 
 struct Check<'a> {
     snapshot: &'a Snapshot,
-    /// The declared indexes that are ready: the others hold a part of what they will, or of what they did.
+    /// The declared indexes that are ready. The others hold only a part of their terms.
     declared: DeclaredIndexes,
     report: CheckReport,
     sums: Sums,
-    /// Contents read already.
+    /// Digests of the attachment contents already read.
     contents: HashSet<Digest>,
-    /// Documents that are not there though their numbers were given.
+    /// How many assigned document numbers have no document.
     missing_count: usize,
 }
 
-/// For each path, the sum over (term, document) of a hash: documents count up, the index counts down.
+/// For each path, the sum over (term, document) of a hash: documents add to it and the index subtracts from it.
 #[derive(Default)]
 struct Sums {
     low: hashbrown::DefaultHashBuilder,
@@ -151,7 +155,7 @@ impl Check<'_> {
         }
     }
 
-    /// Turns damage into a line of the report; other errors end the check.
+    /// Turns a `Corrupt` error into a problem of the report; other errors end the check.
     fn note(&mut self, result: Result<()>, context: impl std::fmt::Display, rebuild_helps: bool) -> Result<()> {
         match result {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -203,7 +207,7 @@ impl Check<'_> {
             None => None,
         };
         if found != Some((state.number, state.sequence, winner_position(state))) {
-            self.damage(format!("document `{}`: its id leads elsewhere", state.id), true);
+            self.damage(format!("document `{}`: its id refers to another document or state", state.id), true);
         }
         for leaf in state.tree.leaves() {
             self.snapshot.stored_leaf(state, leaf)?;
@@ -211,7 +215,7 @@ impl Check<'_> {
                 self.files(&self.snapshot.leaf_document(state, leaf)?)?;
             }
         }
-        self.snapshot.verify_statement(state)?;
+        self.snapshot.verify_snapshot_record(state)?;
         if state.is_live() {
             let document = self.snapshot.winner(state)?;
             let parts = &self.snapshot.parts;
@@ -230,7 +234,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reads the content of a document's files, each once.
+    /// Reads the contents of a document's attachments, each digest once.
     fn files(&mut self, document: &Document) -> Result<()> {
         for file in document.attachments()? {
             if !self.contents.insert(file.digest) {
@@ -270,7 +274,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether it is the path of a declared index that is not ready, or not declared any more.
+    /// Whether this is the path of a declared index that is not ready, or that was dropped.
     fn is_unfinished(&self, path: PathNumber) -> bool {
         self.snapshot.parts.paths.index_of(path).is_some()
             && self.declared.indexes.iter().all(|index| index.path != path)
@@ -301,7 +305,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Each document has exactly one event, at its sequence.
+    /// Verifies that each document has exactly one event, at its sequence.
     fn feed(&mut self) -> Result<()> {
         let mut position = Sequence::ZERO;
         while position < self.snapshot.at {
@@ -325,7 +329,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The tree's own rows: every page and row as the engine finds them, and live bytes against the records they stand for.
+    /// Verifies the tree's pages and rows, and compares the live byte counts with the records they count.
     fn tree(&mut self) -> Result<()> {
         let report = self.snapshot.parts.tree.verify(&mut |_, _| ())?;
         report.problems.into_iter().for_each(|problem| self.damage(problem, true));
@@ -351,7 +355,7 @@ impl Check<'_> {
         }
     }
 
-    /// Statistics count what the tree's postings hold. No answer depends on them.
+    /// Compares the stored statistics with the postings they count. No query result depends on them.
     fn statistics(&mut self) -> Result<()> {
         let tree = self.snapshot.tree.clone();
         let stored = match meta::all_statistics(&*tree) {
@@ -361,14 +365,14 @@ impl Check<'_> {
         for (number, bytes) in stored {
             let path = PathNumber(u32::try_from(number).unwrap_or(u32::MAX));
             let compared = Histogram::decode(bytes).and_then(|stored| {
-                let counted = statistics::counted(&*tree, path)?;
+                let counted = statistics::count_histogram(&*tree, path)?;
                 let counts = |histogram: &Histogram| (histogram.value_count(), histogram.entry_count());
                 same("values and entries", counts(&stored), counts(&counted))
             });
             let summed = meta::numbers(&*tree, path).and_then(|stored| {
                 let Some(stored) = stored.map(NumberSum::decode).transpose()? else { return Ok(()) };
                 let sums = |numbers: &NumberSum| (numbers.count(), numbers.sum().total());
-                same("numbers and their sum", sums(&stored), sums(&statistics::summed(&*tree, path)?))
+                same("numbers and their sum", sums(&stored), sums(&statistics::sum_numbers(&*tree, path)?))
             });
             let compared = compared.and(summed);
             self.note(compared, format_args!("statistics of `{}`", self.path_text(path)), true)?;
@@ -407,7 +411,7 @@ impl From<Damage> for Error {
     }
 }
 
-/// What is stored is what was counted.
+/// Returns `Corrupt` if the stored value differs from the counted one.
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, stored: T, counted: T) -> Result<()> {
     if stored == counted {
         return Ok(());

@@ -1,18 +1,22 @@
-//! Merges sealed memtables into the tree, in many small transactions: nobody waits long for the tree's writer, and pages are reused
-//! at once.
+//! Checkpoint: merges sealed memtables into the tree in many small transactions, so that no other user of the tree's
+//! writer waits long and freed pages are reused early.
 //!
 //! Invariants:
-//! - The log is flushed past a memtable, and all of it published, before the first slice of it is committed.
-//! - Postings come first, then documents, the checkpoint position last. Recovery works out index differences from the
-//!   documents in the tree: as long as a document's row is old, its terms can be merged again; once it is new, they are all in.
-//! - The tree knows a shape only after the durable log does: a shape that no frame names may get another meaning after a crash.
-//! - A document's rows and the live bytes they account for change in one transaction; so do postings and the statistics that count
-//!   them.
+//! - The log is flushed past a memtable, and all of it is published, before the first slice of it is committed.
+//! - Postings are merged first, then documents, then the checkpoint position. Recovery computes index differences from
+//!   the documents in the tree: while a document's row is old, its terms can be merged again; once the row is new, all
+//!   its terms are merged.
+//! - The checkpoint position never moves back.
+//! - The tree holds a shape only after the durable log does: a shape that no frame names may be redefined after a
+//!   crash.
+//! - A document's rows and the live bytes that they account for change in one transaction; so do postings and the
+//!   statistics that count them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
-use crate::engine::statistics::Counting;
+use crate::engine::statistics::PathStatistics;
 use crate::engine::{Sealed, Store};
 use crate::index::{self, Container, PathNumber, ordered_bytes};
 use crate::layout::meta::{self, Checkpoint};
@@ -28,10 +32,10 @@ use crate::revision::Sequence;
 use crate::tree::{Direction, Table, TreeTransaction};
 use crate::{Error, Result};
 
-/// Everything a sealed memtable holds is visible to its checkpoint.
+/// Everything in a sealed memtable is visible to its checkpoint.
 const EVERYTHING: Sequence = Sequence(u64::MAX >> 1);
 
-/// Which entries of the dictionaries the tree already has.
+/// How many dictionary entries the tree already holds.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Persisted {
     pub(super) path_count: usize,
@@ -39,7 +43,7 @@ pub(super) struct Persisted {
 }
 
 impl Store {
-    /// Merges everything written so far into the tree. Costs about a page write per distinct term.
+    /// Merges everything written so far into the tree. Costs about one page write per distinct term.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         if self.parts.options.read_only {
             return Ok(());
@@ -51,7 +55,7 @@ impl Store {
         self.merge_sealed()
     }
 
-    /// Merges the memtables that are sealed now, oldest first.
+    /// Merges the memtables that are sealed at this time, oldest first.
     pub(super) fn merge_sealed(&self) -> Result<()> {
         let mut upkeep = self.upkeep.lock();
         loop {
@@ -64,7 +68,15 @@ impl Store {
                 return Err(error);
             }
             let mut view = self.view.write();
+            assert!(
+                Arc::ptr_eq(&view.sealed[0].memtable, &sealed.memtable),
+                "checkpoints are serialized, so the merged memtable is still the oldest"
+            );
             view.sealed.remove(0);
+            assert!(
+                view.sealed.first().is_none_or(|next| sealed.log_end <= next.log_end),
+                "the checkpoint position never moves back"
+            );
             drop(view);
             self.memory_freed.notify_all();
         }
@@ -74,7 +86,7 @@ impl Store {
 impl StoreParts {
     fn merge(&self, sealed: &Sealed, persisted: &mut Persisted) -> Result<()> {
         self.log.commit(sealed.log_end, Level::Flushed)?;
-        // Every reader sees what is in the tree, so it must be visible before.
+        // Every reader sees the tree, so what is merged must be published before.
         if !self.publisher.advance(&self.log) {
             return Err(Error::closed("the log failed, so nothing more is merged into the tree"));
         }
@@ -82,6 +94,7 @@ impl StoreParts {
         let mut slices = Slices { parts: self, transaction: None, row_count: 0, counting: None, has_chunks };
         let path_count = self.paths.len();
         let shape_count = persisted.shape_count.max(sealed.shape_count);
+        assert!(persisted.path_count <= path_count, "dictionaries only grow");
         let tree = slices.transaction()?;
         meta::put_paths(tree, &self.paths, persisted.path_count)?;
         meta::put_shapes(tree, &self.shapes, persisted.shape_count..shape_count)?;
@@ -102,14 +115,14 @@ impl StoreParts {
     }
 }
 
-/// A tree transaction that is committed and begun again every so many rows.
+/// A tree transaction that is committed and restarted after a number of rows.
 struct Slices<'a> {
     parts: &'a StoreParts,
     transaction: Option<Box<dyn TreeTransaction + 'a>>,
     row_count: usize,
-    /// The statistics of the path that is merged.
-    counting: Option<Counting>,
-    /// Whether there are documents of more than one chunk.
+    /// The statistics of the path being merged.
+    counting: Option<PathStatistics>,
+    /// Whether documents span more than one chunk.
     has_chunks: bool,
 }
 
@@ -122,12 +135,13 @@ impl<'a> Slices<'a> {
         Ok(&mut **self.transaction.insert(transaction))
     }
 
-    /// Commits when enough rows have changed.
+    /// Commits once enough rows have changed.
     fn end_if_full(&mut self) -> Result<()> {
         if self.row_count >= self.parts.options.slice_rows { self.commit() } else { Ok(()) }
     }
 
-    /// Whether a term has documents in chunks that its merge does not touch; `row_key` is that of one that it does.
+    /// Whether a term has documents in chunks that its merge does not touch; `row_key` is the key of a row that the
+    /// merge touches.
     fn has_others(
         &mut self,
         path: PathNumber,
@@ -135,14 +149,14 @@ impl<'a> Slices<'a> {
         row_key: &[u8],
         is_touched: impl Fn(u64) -> bool,
     ) -> Result<bool> {
-        // Presence is not counted.
+        // Presence keys have no statistics.
         if !self.has_chunks || self.counting.is_none() {
             return Ok(false);
         }
         let term = &row_key[..ordered_bytes(u64::from(path.0)).len() + key.len()];
         match self.transaction()?.has_neighbor_with_prefix(Table::Postings, row_key, term)? {
             Some(has_others) => Ok(has_others),
-            // Nobody else changes the tree, and what this transaction changed of the term is touched.
+            // This is the only writer of the tree, and every row of the term that this transaction changed is touched.
             None => statistics::has_others(&*self.parts.tree.read()?, path, key, is_touched),
         }
     }
@@ -157,8 +171,8 @@ impl<'a> Slices<'a> {
     }
 }
 
-/// Returns the statistics that are to be looked after, now that they have changed.
-fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) -> Result<Vec<Counting>> {
+/// Merges all postings. Returns the statistics whose value ranges have grown too large.
+fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) -> Result<Vec<PathStatistics>> {
     let mut overlay = PostingOverlay::default();
     for (path, presence) in memtable.presences() {
         overlay.clear();
@@ -169,7 +183,7 @@ fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) 
     }
     let mut overfull = Vec::new();
     for path in memtable.paths() {
-        slices.counting = Some(Counting::begin(&*slices.parts.tree.read()?, path)?);
+        slices.counting = Some(PathStatistics::begin(&*slices.parts.tree.read()?, path)?);
         let terms = MemtableTermWalk::new(
             memtable.clone(),
             path,
@@ -193,17 +207,21 @@ fn merge_postings(slices: &mut Slices<'_>, memtable: &std::sync::Arc<Memtable>) 
     Ok(overfull)
 }
 
-/// Changes one term's containers, a chunk of documents at a time. Returns how many documents more have it, and whether it is
-/// new (1) or gone (-1).
+/// Changes one term's containers, one chunk of documents at a time. Returns the change in the number of documents that
+/// have the term, and whether the term is new (1) or gone (-1).
 fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &PostingOverlay) -> Result<(i64, i64)> {
+    debug_assert!(
+        overlay.changes().is_sorted_by(|left, right| left.0 < right.0),
+        "an overlay lists each document once, in ascending order"
+    );
     let (mut was_there, mut is_there, mut change) = (None, false, 0);
     let is_touched = |chunk: u64| overlay.changes().iter().any(|(number, _)| number.chunk() == chunk);
     let mut row_key = Vec::new();
     for changes in overlay.changes().chunk_by(|left, right| left.0.chunk() == right.0.chunk()) {
         row_key = index::posting_key(path, key, changes[0].0.chunk());
         let tree = slices.transaction()?;
-        let pick = |wanted: bool| -> Vec<u16> {
-            changes.iter().filter(|(_, gained)| *gained == wanted).map(|(number, _)| number.low()).collect()
+        let pick = |gains: bool| -> Vec<u16> {
+            changes.iter().filter(|(_, gained)| *gained == gains).map(|(number, _)| number.low()).collect()
         };
         let mut value = Vec::new();
         let stored = tree.get(Table::Postings, &row_key)?;
@@ -230,7 +248,7 @@ fn merge_term(slices: &mut Slices<'_>, path: PathNumber, key: &[u8], overlay: &P
 }
 
 fn merge_documents(slices: &mut Slices<'_>, memtable: &Memtable) -> Result<()> {
-    // Three rows each, of which only that of the id lies where it likes, if the document is new.
+    // Each document changes three rows; only the row of a new document's id is at an arbitrary position.
     let chunk_count = (slices.parts.options.slice_rows / 2).max(1);
     for documents in memtable.newest_documents().chunks(chunk_count) {
         let mut live = LiveChanges::default();
@@ -256,7 +274,7 @@ fn merge_documents(slices: &mut Slices<'_>, memtable: &Memtable) -> Result<()> {
     live.apply(tree)
 }
 
-/// Puts one document's rows, and takes away the rows and live bytes of the state before.
+/// Writes one document's rows, and removes the rows and live bytes of its previous state.
 fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &mut LiveChanges) -> Result<()> {
     let key = layout::number_key(state.number.0);
     let old = match tree.get(Table::Docs, &key)? {
@@ -278,7 +296,7 @@ fn merge_document(tree: &mut dyn TreeTransaction, state: &DocumentState, live: &
     Ok(())
 }
 
-/// How the live bytes of segments change in one slice.
+/// The changes of segments' live bytes in one slice.
 #[derive(Default)]
 struct LiveChanges(BTreeMap<u32, i64>);
 

@@ -1,6 +1,8 @@
-//! Someone who is asked before a transaction is appended: what keeps something in step with every write, or refuses some.
+//! Commit hooks: callbacks that can refuse a transaction before it is appended, and that update derived state once it
+//! is.
 //!
-//! Concurrency: a guard is asked under the writer lock, so never twice at once; it must not write, nor wait for the disk.
+//! Concurrency: hooks run under the writer lock, so never concurrently. A hook must not write, and must not wait for
+//! the disk.
 
 use std::sync::{Arc, Weak};
 
@@ -11,40 +13,41 @@ use crate::read::Snapshot;
 use crate::revision::Sequence;
 use crate::sync::RwLock;
 
-/// What a guard does once the transaction is appended, given its last sequence. Dropped if it is not.
+/// Runs once the transaction is appended, given its last sequence. Dropped if the transaction fails.
 pub(crate) type OnAppended = Box<dyn FnOnce(Sequence)>;
 
-/// Someone who is asked before a transaction is appended.
+/// A callback that is asked before each transaction is appended.
 pub(crate) trait CommitHook: Send + Sync {
-    /// Looks at the documents that a transaction edits upon `base`: each once, as it leaves it; what was before is not told.
+    /// Validates the documents that a transaction edits on top of `base`: each once, in its final state, without its
+    /// previous state.
     ///
     /// # Errors
-    /// The transaction is refused with it.
+    /// The transaction fails with the returned error.
     fn admit(&self, base: &Snapshot, written: &[Written]) -> Result<OnAppended>;
 
-    /// The documents that have ended and hold what is to be alone that of one written here: they are deleted with it. Asked before
-    /// [`CommitHook::admit`], if any have ended.
+    /// The expired documents that hold a value reserved for one document, which a document in `written` now takes over.
+    /// They are deleted in the same transaction. Called before [`CommitHook::admit`], if any documents have expired.
     ///
     /// # Errors
-    /// The transaction is refused with it.
+    /// The transaction fails with the returned error.
     fn displaced(&self, base: &Snapshot, written: &[Written]) -> Result<Vec<DocumentNumber>>;
 }
 
-/// Those who are asked, as long as they live.
+/// The registered hooks that are still alive.
 #[derive(Default)]
 pub(super) struct CommitHooks(RwLock<Vec<Weak<dyn CommitHook>>>);
 
 impl CommitHooks {
-    pub(super) fn add(&self, guard: Weak<dyn CommitHook>) {
-        let mut guards = self.0.write();
-        guards.retain(|guard| guard.strong_count() > 0);
-        guards.push(guard);
+    pub(super) fn add(&self, hook: Weak<dyn CommitHook>) {
+        let mut hooks = self.0.write();
+        hooks.retain(|hook| hook.strong_count() > 0);
+        hooks.push(hook);
     }
 
-    /// Those who live.
+    /// Returns the hooks that are alive.
     pub(super) fn present(&self) -> Vec<Arc<dyn CommitHook>> {
-        let guards = self.0.read();
-        // Mostly there are none, and an empty list takes no memory.
-        guards.iter().filter_map(Weak::upgrade).collect()
+        let hooks = self.0.read();
+        // Usually there are none, and an empty list allocates nothing.
+        hooks.iter().filter_map(Weak::upgrade).collect()
     }
 }

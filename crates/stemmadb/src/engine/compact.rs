@@ -1,14 +1,16 @@
-//! Gives back the space of records that nothing needs any more, a segment at a time.
+//! Compaction: reclaims the space of log records that are no longer needed, one segment at a time.
 //!
-//! What is still needed of a segment is appended to the log again (*relocated*: the same revision and sequence at a new
-//! position); once the tree points to the new places, the segment is retired. Nothing is ever copied as a whole, so
-//! this needs room for one segment.
+//! The live records of a segment are appended to the log again (*relocated*: same revision and sequence, new position).
+//! Once the tree points to the new positions, the segment is retired. Compaction never copies the whole database, so it
+//! needs free space for one segment.
 //!
-//! Invariant: from the segments that are left, the log alone gives back every document with exactly the ancestry that is known, at its
-//! place in the feed. A record that is no leaf any more tells of ancestry only; it may go once the leaves that descend from it tell the
-//! same. Where ancestors were forgotten (`revs_limit`), records tell more than is known, and which of them are left makes a difference: then
-//! all that is known is *stated* by a record of its own, behind every leaf that was moved, and whenever a record goes that is newer than the
-//! last statement. So whatever is newer than that is still there, all of it.
+//! Invariant: the remaining segments alone are enough to rebuild every document with exactly its known ancestry and its
+//! position in the feed. A record of a revision that is no longer a leaf contributes ancestry only; it may be dropped
+//! once the leaves that descend from it name the same ancestors. Where ancestors were pruned (`revs_limit`), records
+//! name more ancestors than are known, and replaying a different subset of them gives a different result. For such a
+//! document compaction writes a *snapshot record*, which holds all that is known of the document. It is written after
+//! every relocated leaf, and whenever a record newer than the last snapshot record is dropped, so all records newer
+//! than the last snapshot record still exist.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use crate::engine::write::Writer;
 use crate::engine::{Progress, Store};
 use crate::index::{DocumentNumber, difference};
 use crate::layout::meta;
-use crate::layout::record::{Forgotten, Record, RevisionRecord, records};
+use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::{self, DocumentRow, LocalRow};
 use crate::log::{Frame, LogPosition, SegmentInfo};
 use crate::memtable::{DocumentState, LocalState, RecordLocation, ReplayMode, StoredRevision};
@@ -29,47 +31,49 @@ use crate::revision::{Leaf, Revision, Sequence};
 use crate::tree::Table;
 use crate::value::Body;
 
-/// A segment is rewritten by itself when less than this share (in percent) of it is needed.
-const WORTHWHILE_PERCENT: u64 = 50;
+/// A segment is compacted in the background when less than this share of its bytes, in percent, is live.
+const BACKGROUND_PERCENT: u64 = 50;
 
-/// When asked to compact, anything below this share is rewritten.
-const ASKED_PERCENT: u64 = 90;
+/// An explicit compaction rewrites segments below this share, in percent.
+const EXPLICIT_PERCENT: u64 = 90;
 
-/// So many bytes are appended at once, about: what is stated may take far more than the frame that it is stated for.
-pub(super) const MOVED_BYTES: usize = 8 << 20;
+/// The approximate maximum size of one append, in bytes. Snapshot records may take far more space than the frame that
+/// they are written for.
+pub(super) const RELOCATION_BYTES: usize = 8 << 20;
 
 impl Store {
-    /// Rewrites the emptiest segment, if it is worth it.
+    /// Compacts the segment with the smallest live share, if it is small enough.
     pub(super) fn compact_if_worthwhile(&self) -> Result<()> {
         let Some(_compaction) = self.compaction.try_lock() else { return Ok(()) };
-        match self.emptiest_segment(WORTHWHILE_PERCENT)? {
+        match self.emptiest_segment(BACKGROUND_PERCENT)? {
             Some(segment) => self.compact_segment(segment, &mut |_| ()),
             None => Ok(()),
         }
     }
 
-    /// Rewrites every segment of which a good part is not needed; returns how many bytes of segments were given back.
+    /// Compacts every segment with a sufficient share of dead bytes. Returns the number of bytes of the retired
+    /// segments.
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Progress)) -> Result<u64> {
         self.refuse_if_closed()?;
         let _compaction = self.compaction.lock();
         self.checkpoint()?;
         self.parts.log.roll()?;
-        let mut given_back = 0;
+        let mut freed_bytes = 0;
         let newest = self.parts.log.segments().last().map_or(0, |segment| segment.number);
-        while let Some(segment) = self.emptiest_segment(ASKED_PERCENT)?.filter(|segment| *segment < newest) {
+        while let Some(segment) = self.emptiest_segment(EXPLICIT_PERCENT)?.filter(|segment| *segment < newest) {
             let used = self.used_bytes(segment);
-            let total = given_back + self.wasteful_bytes(newest)?;
-            let mut show = |bytes: u64| progress(Progress { done: (given_back + bytes).min(total), total });
+            let total = freed_bytes + self.wasteful_bytes(newest)?;
+            let mut show = |bytes: u64| progress(Progress { done: (freed_bytes + bytes).min(total), total });
             self.compact_segment(segment, &mut show)?;
-            given_back += used;
-            progress(Progress { done: given_back, total: total.max(given_back) });
+            freed_bytes += used;
+            progress(Progress { done: freed_bytes, total: total.max(freed_bytes) });
         }
-        Ok(given_back)
+        Ok(freed_bytes)
     }
 
-    /// The bytes of segments before `end` that are worth rewriting when asked.
+    /// The bytes of segments before `end` that an explicit compaction rewrites.
     fn wasteful_bytes(&self, end: u32) -> Result<u64> {
-        let wasteful = self.segments_below(ASKED_PERCENT)?;
+        let wasteful = self.segments_below(EXPLICIT_PERCENT)?;
         Ok(wasteful.iter().filter(|(_, segment)| segment.number < end).map(|(_, segment)| segment.used_bytes).sum())
     }
 
@@ -82,13 +86,13 @@ impl Store {
             .map_or(0, |segment| segment.used_bytes)
     }
 
-    /// The segment with the smallest needed share, if that is below `percent`.
+    /// The segment with the smallest live share, if that is below `percent`.
     fn emptiest_segment(&self, percent: u64) -> Result<Option<u32>> {
         let segments = self.segments_below(percent)?;
         Ok(segments.into_iter().min_by_key(|(share, _)| *share).map(|(_, segment)| segment.number))
     }
 
-    /// The settled segments whose needed share is below `percent`, with that share.
+    /// The segments that are complete and checkpointed and whose live share is below `percent`, each with that share.
     fn segments_below(&self, percent: u64) -> Result<Vec<(u64, SegmentInfo)>> {
         let live = meta::live_bytes(&*self.parts.tree.read()?)?;
         let replay_from = match meta::checkpoint(&*self.parts.tree.read()?)? {
@@ -102,8 +106,10 @@ impl Store {
         Ok(settled.map(|segment| (share(segment), *segment)).filter(|(share, _)| *share < percent).collect())
     }
 
-    /// Rewrites one segment; `show` hears how many bytes of it are done.
+    /// Compacts one segment; `show` receives the number of its bytes that are done.
     fn compact_segment(&self, number: u32, show: &mut dyn FnMut(u64)) -> Result<()> {
+        let is_retirable = |segment: &SegmentInfo| segment.number != number || !segment.is_active;
+        assert!(self.parts.log.segments().iter().all(is_retirable), "the active segment is never compacted");
         self.parts.log.frames(number, &mut |frame| {
             self.relocate_frame(&frame)?;
             show(u64::from(frame.end.offset()));
@@ -116,15 +122,15 @@ impl Store {
         tree.commit()
     }
 
-    /// Appends again what is still needed of one frame.
+    /// Relocates the live records of one frame.
     fn relocate_frame(&self, frame: &Frame<'_>) -> Result<()> {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut snapshot = self.newest_snapshot()?;
-        let mut moved = Moved::default();
+        let mut moved = Relocation::default();
         for record in records(frame) {
-            if moved.payload.len() >= MOVED_BYTES {
-                self.append_moved(&mut writer, std::mem::take(&mut moved))?;
+            if moved.payload.len() >= RELOCATION_BYTES {
+                self.append_relocated(&mut writer, std::mem::take(&mut moved))?;
                 snapshot = self.newest_snapshot()?;
             }
             let (RecordLocation { position, .. }, record) = record?;
@@ -137,19 +143,20 @@ impl Store {
                         record.encode(&mut moved.payload);
                     }
                 }
-                // The last settings in the log are in force, so old ones must not come after newer ones.
+                // The last settings record in the log is the one in force, so old settings must not be appended after
+                // newer ones.
                 Record::Settings(_) => {
                     Record::Settings(&self.parts.settings()).encode(&mut moved.payload);
                 }
-                Record::Leaves { number, .. } | Record::Statement { number, .. } => {
-                    moved.statement(&snapshot, number, position)?;
+                Record::Leaves { number, .. } | Record::Snapshot { number, .. } => {
+                    moved.relocate_snapshot_record(&snapshot, number, position)?;
                 }
             }
         }
-        self.append_moved(&mut writer, moved)
+        self.append_relocated(&mut writer, moved)
     }
 
-    fn append_moved(&self, writer: &mut Writer, moved: Moved) -> Result<()> {
+    fn append_relocated(&self, writer: &mut Writer, moved: Relocation) -> Result<()> {
         if moved.payload.is_empty() {
             return Ok(());
         }
@@ -157,11 +164,11 @@ impl Store {
         writer.log_end = appended.end;
         let active = self.active_memtable();
         let unchanged = difference(None, None);
-        for document in moved.documents.into_values().filter(MovedDocument::is_changed) {
-            active.insert(Arc::new(document.placed(appended.payload)), false, unchanged);
+        for document in moved.documents.into_values().filter(RelocatedDocument::is_changed) {
+            active.insert(Arc::new(document.at_payload(appended.payload)), false, unchanged);
         }
         for (id, mut state) in moved.locals {
-            state.stored = state.stored.placed(appended.payload);
+            state.stored = state.stored.at_payload(appended.payload);
             active.insert_local(&id, Sequence(writer.next_sequence.0 - 1), state);
         }
         self.seal_if_full(writer);
@@ -170,63 +177,67 @@ impl Store {
 }
 
 impl StoredRevision {
-    /// The place of a record whose position so far is its offset in a payload that lies at `payload`.
-    fn placed(self, payload: LogPosition) -> Self {
+    /// The record's final location. Its position so far is an offset into a payload, which was appended at `payload`.
+    fn at_payload(self, payload: LogPosition) -> Self {
+        debug_assert_eq!(self.position.segment(), 0, "a staged position is an offset into its payload");
         StoredRevision { position: payload.advance(self.position.offset()), ..self }
     }
 }
 
 impl ReplayMode {
-    /// Whether what a record at `position` tells is stated by a newer one.
-    fn is_stated_after(self, position: LogPosition) -> bool {
-        matches!(self, ReplayMode::Snapshot(place) if place.position > position)
+    /// Whether a snapshot record newer than `position` replaces what the record at `position` says.
+    fn has_snapshot_after(self, position: LogPosition) -> bool {
+        matches!(self, ReplayMode::Snapshot(location) if location.position > position)
     }
 }
 
-/// What of one frame is appended again, and the leaves that go with it. Positions are offsets until the frame's place is known.
+/// The records of one frame that are relocated, and the leaves that move with them. Positions are offsets until the
+/// payload is appended.
 #[derive(Default)]
-struct Moved {
+struct Relocation {
     payload: Vec<u8>,
-    documents: BTreeMap<DocumentNumber, MovedDocument>,
+    documents: BTreeMap<DocumentNumber, RelocatedDocument>,
     locals: Vec<(String, LocalState)>,
 }
 
-/// A document of which the frame has a record.
-struct MovedDocument {
-    /// As it is now: bodies are read through the old places until the new ones are known; only the ancestry that a leaf's record tells
-    /// counts as it will.
+/// A document that the frame has a record of.
+struct RelocatedDocument {
+    /// The current state. Bodies are read from the old locations until the new ones are known; only the count of
+    /// ancestors in a leaf's record is already that of the relocated record.
     state: DocumentState,
-    /// The leaves that were moved.
+    /// The relocated leaves.
     leaves: SmallVec<[(Revision, StoredRevision); 1]>,
-    /// What states it, if a record goes, or moves, that the last statement can't do without. The leaves in this segment are moved then.
-    statement: Option<RecordLocation>,
+    /// The new snapshot record, if a record that the previous one depends on was dropped or relocated. The leaves in
+    /// this segment are then relocated too.
+    snapshot_record: Option<RecordLocation>,
 }
 
-impl MovedDocument {
+impl RelocatedDocument {
     fn is_changed(&self) -> bool {
-        !self.leaves.is_empty() || self.statement.is_some()
+        !self.leaves.is_empty() || self.snapshot_record.is_some()
     }
 
     fn is_moved(&self, leaf: &Leaf<StoredRevision>) -> bool {
         self.leaves.iter().any(|(revision, _)| *revision == leaf.revision)
     }
 
-    /// The state with the places in a payload that lies at `payload`.
-    fn placed(mut self, payload: LogPosition) -> DocumentState {
+    /// The state with final locations, for a payload appended at `payload`.
+    fn at_payload(mut self, payload: LogPosition) -> DocumentState {
         for (revision, stored) in self.leaves {
-            self.state.tree.update_payload(&revision, stored.placed(payload));
+            self.state.tree.update_payload(&revision, stored.at_payload(payload));
         }
-        if let Some(RecordLocation { position, length }) = self.statement {
+        if let Some(RecordLocation { position, length }) = self.snapshot_record {
             self.state.replay_mode =
                 ReplayMode::Snapshot(RecordLocation { position: payload.advance(position.offset()), length });
         }
         self.state
     }
 
-    /// As it is stated by a record at the offset `offset`.
-    fn stated(&self, offset: u32) -> DocumentState {
+    /// The state to encode in a snapshot record at offset `offset`.
+    fn snapshot_state(&self, offset: u32) -> DocumentState {
         let mut state = DocumentState { replay_mode: ReplayMode::AnyOrder, ..self.state.clone() };
         for (revision, stored) in &self.leaves {
+            debug_assert!(stored.position.offset() <= offset, "a snapshot record follows the leaves that it refers to");
             let position = LogPosition::new(0, offset - stored.position.offset());
             state.tree.update_payload(revision, StoredRevision { position, ..*stored });
         }
@@ -234,23 +245,23 @@ impl MovedDocument {
     }
 }
 
-impl Moved {
+impl Relocation {
     fn revision(&mut self, snapshot: &Snapshot, record: &RevisionRecord<'_>, position: LogPosition) -> Result<()> {
         let Some(mut document) = self.take(snapshot, record.number)? else { return Ok(()) };
         if document.state.needs_snapshot_record() {
-            self.revision_of_stated(snapshot, &mut document, &record.path[0], position)?;
+            self.relocate_covered_revision(snapshot, &mut document, &record.path[0], position)?;
         } else {
-            self.revision_of_told(snapshot, &mut document, record, position)?;
+            self.relocate_revision(snapshot, &mut document, record, position)?;
         }
         self.documents.insert(record.number, document);
         Ok(())
     }
 
-    /// Of a document whose records together tell what is known of it.
-    fn revision_of_told(
+    /// Relocates a record of a document whose records together define its state.
+    fn relocate_revision(
         &mut self,
         snapshot: &Snapshot,
-        document: &mut MovedDocument,
+        document: &mut RelocatedDocument,
         record: &RevisionRecord<'_>,
         position: LogPosition,
     ) -> Result<()> {
@@ -262,7 +273,8 @@ impl Moved {
             }
             return Ok(());
         }
-        // Not where a body is read: what it tells of ancestry must be told by the leaf itself or those that descend from it.
+        // The record's body is not needed. The ancestors that it names must be named by the leaf itself or by the
+        // leaves that descend from it.
         let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
         for leaf in &leaves {
             let ancestry = document.state.tree.ancestry(&leaf.revision);
@@ -276,12 +288,12 @@ impl Moved {
         self.keep_sequence(snapshot, document, record)
     }
 
-    /// Lets the winner tell the document's newest sequence, if a record that goes may be the only one that does: what else it told, leaves
-    /// tell already. Every leaf that was moved tells it.
+    /// Relocates the winner if the dropped record may be the only one with the document's newest sequence. Everything
+    /// else in the record is already covered by the leaves, and every relocated leaf carries the sequence.
     fn keep_sequence(
         &mut self,
         snapshot: &Snapshot,
-        document: &mut MovedDocument,
+        document: &mut RelocatedDocument,
         record: &RevisionRecord<'_>,
     ) -> Result<()> {
         if record.relocated || record.sequence < document.state.sequence || document.is_changed() {
@@ -293,35 +305,45 @@ impl Moved {
         Ok(())
     }
 
-    /// Of a document of which more is told than is known.
-    fn revision_of_stated(
+    /// Relocates a record of a document whose records name more ancestors than are known.
+    fn relocate_covered_revision(
         &mut self,
         snapshot: &Snapshot,
-        document: &mut MovedDocument,
+        document: &mut RelocatedDocument,
         revision: &Revision,
         position: LogPosition,
     ) -> Result<()> {
         let is_read = document.state.tree.leaf(revision).is_some_and(|leaf| leaf.payload.position == position);
-        if is_read || !document.state.replay_mode.is_stated_after(position) {
-            self.write_statement(snapshot, document, position.segment())?;
+        if is_read || !document.state.replay_mode.has_snapshot_after(position) {
+            self.write_snapshot_record(snapshot, document, position.segment())?;
         }
         Ok(())
     }
 
-    /// A record that says what is known of a document, or knew.
-    fn statement(&mut self, snapshot: &Snapshot, number: DocumentNumber, position: LogPosition) -> Result<()> {
+    /// Handles a snapshot record or a leaves record of a document.
+    fn relocate_snapshot_record(
+        &mut self,
+        snapshot: &Snapshot,
+        number: DocumentNumber,
+        position: LogPosition,
+    ) -> Result<()> {
         let Some(mut document) = self.take(snapshot, number)? else { return Ok(()) };
-        if document.state.needs_snapshot_record() && !document.state.replay_mode.is_stated_after(position) {
-            self.write_statement(snapshot, &mut document, position.segment())?;
+        if document.state.needs_snapshot_record() && !document.state.replay_mode.has_snapshot_after(position) {
+            self.write_snapshot_record(snapshot, &mut document, position.segment())?;
         }
         self.documents.insert(number, document);
         Ok(())
     }
 
-    /// States what is known of the document, behind its leaves in this segment, in whatever frames they lie: else it would be stated again for
-    /// each of those frames.
-    fn write_statement(&mut self, snapshot: &Snapshot, document: &mut MovedDocument, segment: u32) -> Result<()> {
-        if document.statement.is_some() {
+    /// Writes a snapshot record of the document, after all its leaves in this segment, whichever frames they are in:
+    /// otherwise each of those frames would need another snapshot record.
+    fn write_snapshot_record(
+        &mut self,
+        snapshot: &Snapshot,
+        document: &mut RelocatedDocument,
+        segment: u32,
+    ) -> Result<()> {
+        if document.snapshot_record.is_some() {
             return Ok(());
         }
         let leaves: SmallVec<[_; 1]> = document.state.tree.leaves().cloned().collect();
@@ -330,27 +352,33 @@ impl Moved {
             self.push(document, leaf, read.packed_bytes());
         }
         let offset = self.payload.len() as u32;
-        let row = DocumentRow::encode(&document.stated(offset))?;
-        let length = Record::Statement { number: document.state.number, row: &row }.encode(&mut self.payload);
-        document.statement = Some(RecordLocation { position: LogPosition::new(0, offset), length });
+        let row = DocumentRow::encode(&document.snapshot_state(offset))?;
+        let length = Record::Snapshot { number: document.state.number, row: &row }.encode(&mut self.payload);
+        document.snapshot_record = Some(RecordLocation { position: LogPosition::new(0, offset), length });
         Ok(())
     }
 
-    /// The record's document, with what this frame has moved already; to be put back.
-    fn take(&mut self, snapshot: &Snapshot, number: DocumentNumber) -> Result<Option<MovedDocument>> {
+    /// Removes and returns the document's state, including what this frame has already relocated. The caller puts it
+    /// back.
+    fn take(&mut self, snapshot: &Snapshot, number: DocumentNumber) -> Result<Option<RelocatedDocument>> {
         if let Some(document) = self.documents.remove(&number) {
             return Ok(Some(document));
         }
         let Some(state) = snapshot.state(number)? else { return Ok(None) };
         let state = DocumentState::clone(&state);
-        Ok(Some(MovedDocument { state, leaves: SmallVec::new(), statement: None }))
+        Ok(Some(RelocatedDocument { state, leaves: SmallVec::new(), snapshot_record: None }))
     }
 
-    fn push(&mut self, document: &mut MovedDocument, leaf: &Leaf<StoredRevision>, body: &[u8]) {
+    fn push(&mut self, document: &mut RelocatedDocument, leaf: &Leaf<StoredRevision>, body: &[u8]) {
+        debug_assert!(
+            document.state.tree.leaf(&leaf.revision).is_some(),
+            "compaction relocates only the records of current leaves"
+        );
         let state = &mut document.state;
         let mut path = state.tree.ancestry(&leaf.revision);
         if state.needs_snapshot_record() {
-            // The statement tells; that there is a parent is for whoever finds this record without it.
+            // The snapshot record holds the ancestry. The parent is for readers that find this record without the
+            // snapshot record.
             path.truncate(2);
         }
         let offset = self.payload.len() as u32;
@@ -358,7 +386,7 @@ impl Moved {
         let record = RevisionRecord {
             deleted: leaf.deleted,
             relocated: true,
-            forgotten: Forgotten::Nothing,
+            pruned: PrunedAncestors::Nothing,
             number: state.number,
             sequence: state.sequence,
             id: state.id.as_str(),

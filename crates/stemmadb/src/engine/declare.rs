@@ -1,15 +1,16 @@
-//! Declaring indexes: they are defined in the log, built while others read and write, and taken away again.
+//! Declared indexes: defines them in the log, builds them while the database is in use, and drops them.
 //!
 //! Invariants:
-//! - A definition is in the log before any term of its index is in a memtable, so the tree never holds terms of an index that the
-//!   durable log does not define. From then on every write brings its terms; the builder brings those of what was there before.
-//! - That an index is ready is noted in the tree after a checkpoint that holds all of its terms. What is defined and not ready is
-//!   built again from its beginning: a term that is there already changes nothing.
-//! - The rows of an index that is no longer defined are taken out of the tree after every memtable that may bring some was merged;
-//!   what a crash leaves of them is found by the path, whose number no other index gets.
+//! - A definition is in the log before any term of its index is in a memtable, so the tree never holds terms of an
+//!   index that the durable log does not define. From then on every write adds its terms; the builder adds those of
+//!   existing documents.
+//! - An index is recorded as ready in the tree after a checkpoint that holds all of its terms. An index that is defined
+//!   but not ready is built again from the start: adding an existing term changes nothing.
+//! - The rows of a dropped index are removed from the tree after every memtable that may hold some was merged. Rows
+//!   that a crash leaves behind are found by their path, whose number no other index gets.
 //!
-//! Concurrency: definitions change under the writer lock. The builder holds it for one batch at a time, to put terms into the
-//! memtable; it reads the documents before.
+//! Concurrency: definitions change under the writer lock. The builder reads the documents without it, and holds it for
+//! one batch at a time to add terms to the memtable.
 
 use std::ops::Bound;
 
@@ -36,102 +37,106 @@ use crate::{Error, ErrorKind, Result};
 /// Documents whose terms are added under one hold of the writer lock.
 const BATCH_COUNT: u64 = 256;
 
-/// What goes on with declared indexes.
+/// The state of index builds and of the removal of dropped indexes.
 #[derive(Default)]
-pub(super) struct Declaring {
-    /// The index that is being built, and how far it has come.
+pub(super) struct IndexBuilds {
+    /// The index being built, and its progress.
     now_building: AtomicU64,
     done: AtomicU64,
     total: AtomicU64,
-    /// Paths of indexes that are no longer defined, whose rows are to go.
+    /// Paths of dropped indexes whose rows have to be removed.
     garbage: Mutex<Vec<PathNumber>>,
-    /// Why indexes could not be completed when the database was opened, by their numbers.
+    /// By index number, why an index could not be completed when the database was opened.
     failed: Mutex<HashMap<u32, String>>,
     stopped: AtomicBool,
 }
 
-/// A declared index, as it is now.
+/// The definition and state of a declared index.
+///
+/// Returned by [`Indexes::list`](crate::Indexes::list).
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexInfo {
-    /// Its name.
+    /// The name of the index.
     pub name: String,
-    /// The paths it orders documents by.
+    /// The paths that the index orders documents by.
     pub paths: Vec<IndexPath>,
-    /// Whether no two documents may have the same values.
+    /// Whether the index rejects two documents with the same values.
     pub unique: bool,
-    /// Whether it is used.
+    /// Whether queries can use the index.
     pub state: IndexState,
 }
 
-/// Whether a declared index is used.
+/// Whether queries can use a declared index; part of [`IndexInfo`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexState {
-    /// Its terms are being gathered, or wait to be: writes keep it, and queries are answered without it.
+    /// The terms of existing documents are being added, or will be. Writes maintain the index; queries do not use it.
     Building(Progress),
-    /// It is complete.
+    /// The index is complete.
     Ready,
-    /// It is unique, its making was interrupted, and when it went on, two documents had the same values. Writes keep it, and queries are
-    /// answered without it. Correct the documents and declare it again, or drop it.
+    /// A unique index whose interrupted build was resumed and found two documents with the same values. Writes maintain
+    /// the index; queries do not use it. Correct the documents and declare the index again, or drop it.
     Failed {
-        /// Which documents, and what they share.
+        /// The documents, and the value that they share.
         why: String,
     },
 }
 
-/// Documents that have the same values in a unique index: revisions from elsewhere brought them together.
+/// Documents that have the same values in a unique index, because replication brought both.
+///
+/// Returned by [`Indexes::duplicates`](crate::Indexes::duplicates).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Duplicates {
-    /// Two ids at least, in the order in which the documents were first inserted.
+    /// At least two ids, in the order in which the documents were first inserted.
     pub ids: Vec<DocumentId>,
 }
 
-/// The form of an index's keys: where it is another, they are made again.
-pub(super) fn form_of(definition: &IndexDefinition) -> Vec<u8> {
+/// The format of an index's keys. An index with keys in another format is built again.
+pub(super) fn key_format(definition: &IndexDefinition) -> Vec<u8> {
     let order = if definition.is_collated() { collate::VERSION } else { "" };
     [b"1 ", order.as_bytes()].concat()
 }
 
 impl Store {
-    /// Declares an index and builds it. One that is declared in the same way already is no error; it is complete on return.
+    /// Declares an index and builds it; returns once it is complete. Declaring the same index again is not an error.
     pub(crate) fn create_index(&self, index: &Index, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         let definition = index.define(0)?;
-        self.parts.refuse_needless(&definition)?;
+        self.parts.refuse_redundant(&definition)?;
         let number = self.define(definition)?;
         match self.build(number, progress) {
             Err(error) if error.kind() == ErrorKind::Duplicate => {
-                self.forget(number)?;
+                self.drop_definition(number)?;
                 Err(error)
             }
             built => built,
         }
     }
 
-    /// Puts a rule of expiry in force. One that is already is no error.
+    /// Adds an expiration rule. Adding the same rule again is not an error.
     pub(crate) fn expire_by(&self, rule: &ExpirationRule, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         let number = self.define(IndexDefinition::for_expiration(rule, 0))?;
         self.build(number, progress)
     }
 
-    /// Takes a rule of expiry back. Its rows go in the background.
+    /// Removes an expiration rule. Its rows are removed in the background.
     pub(crate) fn drop_expiry(&self, rule: &ExpirationRule) -> Result<()> {
         let Some(number) = self.parts.declared().expiring(rule).map(|index| index.definition.number) else {
             return Err(Error::not_found(format!("there is no rule `{rule}`")).with_hint("list the rules to see them"));
         };
-        self.forget(number)
+        self.drop_definition(number)
     }
 
-    /// The rules of expiry, in the order they were declared.
+    /// The expiration rules, in the order they were added.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         let declared = self.parts.declared();
         declared.indexes.iter().filter_map(|index| index.definition.expiry.as_ref()).map(Expiry::from_rule).collect()
     }
 
-    /// Takes an index away. Its rows go in the background.
+    /// Drops an index. Its rows are removed in the background.
     pub(crate) fn drop_index(&self, name: &str) -> Result<()> {
         let Some(number) = self.parts.declared().named(name).map(|index| index.definition.number) else {
             return Err(not_found(name));
         };
-        self.forget(number)
+        self.drop_definition(number)
     }
 
     /// The declared indexes, in the order they were declared.
@@ -140,7 +145,7 @@ impl Store {
             name: index.definition.name.clone(),
             paths: index.definition.paths.clone(),
             unique: index.definition.is_unique,
-            state: if index.is_ready { IndexState::Ready } else { self.declaring.state(index.definition.number) },
+            state: if index.is_ready { IndexState::Ready } else { self.index_builds.state(index.definition.number) },
         };
         let declared = self.parts.declared();
         declared.indexes.iter().filter(|index| index.definition.expiry.is_none()).map(info).collect()
@@ -154,9 +159,9 @@ impl Store {
         let mut walk = snapshot.walk(index.path, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
         let mut found = Vec::new();
         while let Some(mut term) = walk.next_term()? {
-            let documents = snapshot.without_ended(term.take()?)?;
+            let documents = snapshot.without_expired(term.take()?)?;
             let Some(first) = documents.iter().next().filter(|_| documents.len() > 1) else { continue };
-            // All documents of one term lack a value, or none does.
+            // Either all documents of a term lack a value, or none does.
             let state = snapshot.state(first)?.ok_or_else(|| Error::internal("a term of no document"))?;
             let key = index.definition.key(state.id.as_str(), snapshot.winner(&state)?.packed()?)?;
             if key.is_some_and(|key| !key.is_partial) {
@@ -167,53 +172,53 @@ impl Store {
         Ok(found)
     }
 
-    /// Puts a definition into the log; its number, or that of the same one which is there already.
+    /// Logs a definition. Returns its number, or that of an identical existing index.
     fn define(&self, mut definition: IndexDefinition) -> Result<u32> {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut declared = DeclaredIndexes::clone(&self.parts.declared());
-        let known = match &definition.expiry {
+        let existing = match &definition.expiry {
             Some(rule) => declared.expiring(rule),
             None => declared.named(&definition.name),
         };
-        if let Some(known) = known {
-            let known = &known.definition;
-            if known.is_same(&definition) {
-                return Ok(known.number);
+        if let Some(existing) = existing {
+            let existing = &existing.definition;
+            if existing.is_same(&definition) {
+                return Ok(existing.number);
             }
-            return Err(Error::invalid(format!("there is another index `{}` already", known.name))
-                .with_hint("give this one a name of its own, or drop the other first"));
+            return Err(Error::invalid(format!("there is another index `{}` already", existing.name))
+                .with_hint("choose another name, or drop the other index first"));
         }
         definition.number = declared.next_number;
         let number = definition.number;
         declared.add(definition, &self.parts.paths)?;
-        self.redefine(&mut writer, declared)?;
+        self.set_definitions(&mut writer, declared)?;
         Ok(number)
     }
 
-    /// Takes a definition out of the log, and marks its rows to go.
-    fn forget(&self, number: u32) -> Result<()> {
+    /// Removes a definition from the log, and schedules the removal of its rows.
+    fn drop_definition(&self, number: u32) -> Result<()> {
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
         let mut declared = DeclaredIndexes::clone(&self.parts.declared());
         let Some(path) = declared.numbered(number).map(|index| index.path) else { return Ok(()) };
         declared.remove(number);
-        self.redefine(&mut writer, declared)?;
+        self.set_definitions(&mut writer, declared)?;
         self.seal(&mut writer);
         drop(writer);
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
-        self.declaring.garbage.lock().push(path);
+        self.index_builds.garbage.lock().push(path);
         if self.parts.options.background {
-            self.wanted.ask();
+            self.requests.request_checkpoint();
             return Ok(());
         }
         self.merge_sealed()?;
-        while self.sweep()? {}
+        while self.sweep_dropped_index()? {}
         Ok(())
     }
 
     /// Logs these definitions and puts them in force.
-    pub(super) fn redefine(&self, writer: &mut Writer, declared: DeclaredIndexes) -> Result<()> {
+    pub(super) fn set_definitions(&self, writer: &mut Writer, declared: DeclaredIndexes) -> Result<()> {
         let mut payload = Vec::new();
         let settings = crate::layout::settings::Settings::encode(&self.parts.policy, &declared);
         Record::Settings(&settings).encode(&mut payload);
@@ -224,20 +229,20 @@ impl Store {
         Ok(())
     }
 
-    /// Gathers the terms of the documents that were there before the index was; then it is ready.
+    /// Adds the terms of the documents that are older than the index, then marks it ready.
     fn build(&self, number: u32, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         let _building = self.building.lock();
         if self.parts.declared().numbered(number).ok_or_else(dropped)?.is_ready {
             return Ok(());
         }
-        self.declaring.failed.lock().remove(&number);
-        // The definition has to survive before anyone relies on it.
+        self.index_builds.failed.lock().remove(&number);
+        // The definition has to be durable before any user relies on it.
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
         let end = self.writer.lock().next_number;
         let total = end.0 - FIRST_NUMBER.0;
         let mut from = FIRST_NUMBER;
         loop {
-            self.declaring.show(number, Progress { done: from.0 - FIRST_NUMBER.0, total });
+            self.index_builds.show(number, Progress { done: from.0 - FIRST_NUMBER.0, total });
             progress(Progress { done: from.0 - FIRST_NUMBER.0, total });
             if from >= end {
                 break;
@@ -258,7 +263,7 @@ impl Store {
         let mut prepared = self.prepare_batch(&index.definition, from, to)?;
         let mut writer = self.writer.lock();
         self.refuse_if_closed()?;
-        self.declaring.refuse_if_stopped()?;
+        self.index_builds.refuse_if_stopped()?;
         if self.parts.declared().numbered(number).is_none() {
             return Err(dropped());
         }
@@ -283,7 +288,7 @@ impl Store {
         Ok(())
     }
 
-    /// The keys of documents as they are now; what changes before they are used is made again.
+    /// The keys of documents in their current state. A document that changes before its key is used gets a new key.
     fn prepare_batch(
         &self,
         definition: &IndexDefinition,
@@ -319,13 +324,13 @@ impl Store {
         let index = declared.numbered(number).ok_or_else(dropped)?;
         let mut first: HashMap<&[u8], DocumentNumber> = HashMap::new();
         for (at, key) in terms.iter().filter(|(_, key)| !key.is_partial) {
-            let known = snapshot.postings(index.path, &key.key)?;
-            let other = known.iter().find(|other| other != at).or_else(|| first.insert(&key.key, *at));
+            let holders = snapshot.postings(index.path, &key.key)?;
+            let other = holders.iter().find(|other| other != at).or_else(|| first.insert(&key.key, *at));
             let Some(other) = other else { continue };
             let state = snapshot.state(*at)?.ok_or_else(|| Error::internal("a term of no document"))?;
             let document = snapshot.winner(&state)?;
             let holder = snapshot.id(other)?;
-            let error = unique::taken(declared, index.path, document.packed()?, holder.as_str());
+            let error = unique::duplicate_error(declared, index.path, document.packed()?, holder.as_str());
             return Err(error
                 .within(format!("document `{}`", state.id))
                 .with_hint("change one of the two documents, then declare the index again"));
@@ -333,9 +338,9 @@ impl Store {
         Ok(())
     }
 
-    /// Notes that an index is ready: every term of it is in the tree.
+    /// Records that an index is ready: all its terms are in the tree.
     fn finish_build(&self, number: u32) -> Result<()> {
-        let form = form_of(&self.parts.declared().numbered(number).ok_or_else(dropped)?.definition);
+        let form = key_format(&self.parts.declared().numbered(number).ok_or_else(dropped)?.definition);
         let mut tree = self.parts.tree.write()?;
         meta::put_ready_index(&mut *tree, number, &form)?;
         tree.commit()?;
@@ -345,14 +350,14 @@ impl Store {
         declared.set_ready(number);
         let _view = self.view.write();
         self.parts.set_declared(declared);
-        // What it found may have ended long ago.
-        self.sweeping.note(i64::MIN);
+        // The index may contain documents that expired long ago.
+        self.expiration_schedule.add(i64::MIN);
         Ok(())
     }
 
-    /// After recovery: finds which indexes are ready, gives those whose keys had another form a new beginning, and what is left of indexes
-    /// that are no longer defined.
-    pub(super) fn settle_declared(&self) -> Result<()> {
+    /// Restores index states after recovery: marks ready indexes, restarts those whose key format is outdated, and
+    /// finds the rows of dropped indexes.
+    pub(super) fn restore_index_states(&self) -> Result<()> {
         let tree = self.parts.tree.read()?;
         let ready = meta::ready_indexes(&*tree)?;
         drop(tree);
@@ -361,7 +366,7 @@ impl Store {
         for index in declared.indexes.clone() {
             let number = index.definition.number;
             match ready.iter().find(|(ready, _)| *ready == u64::from(number)) {
-                Some((_, form)) if *form == form_of(&index.definition) => declared.set_ready(number),
+                Some((_, form)) if *form == key_format(&index.definition) => declared.set_ready(number),
                 Some(_) => outdated.push(index),
                 None => {}
             }
@@ -374,7 +379,7 @@ impl Store {
                 declared
                     .add(IndexDefinition { number, ..IndexDefinition::clone(&index.definition) }, &self.parts.paths)?;
             }
-            self.redefine(&mut writer, declared)?;
+            self.set_definitions(&mut writer, declared)?;
             self.seal(&mut writer);
         } else {
             self.parts.set_declared(declared);
@@ -393,34 +398,34 @@ impl Store {
             }
         }
         if !garbage.is_empty() && !self.parts.options.read_only {
-            // Else a loss of power could bring a definition back whose rows are gone.
+            // Otherwise a power loss could restore a definition whose rows are gone.
             self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
-            *self.declaring.garbage.lock() = garbage;
+            *self.index_builds.garbage.lock() = garbage;
         }
         Ok(())
     }
 
-    /// Whether something was left to do when the database was opened.
+    /// Whether index work was left unfinished when the database was last closed.
     pub(super) fn has_unfinished_indexes(&self) -> bool {
         self.parts.declared().indexes.iter().any(|index| !index.is_ready)
     }
 
-    /// Does what was left to do when the database was opened, where no thread does it.
-    pub(super) fn finish_declaring(&self) -> Result<()> {
+    /// Finishes that work without background threads.
+    pub(super) fn finish_index_work(&self) -> Result<()> {
         self.merge_sealed()?;
-        while self.sweep()? {}
+        while self.sweep_dropped_index()? {}
         self.build_unfinished()
     }
 
-    /// Builds what is defined and not ready. One that turns out not to be unique stays as it is, and says so.
+    /// Builds the indexes that are defined but not ready. One that turns out not to be unique is recorded as failed.
     pub(super) fn build_unfinished(&self) -> Result<()> {
-        let has_failed = |number| self.declaring.failed.lock().contains_key(&number);
+        let has_failed = |number| self.index_builds.failed.lock().contains_key(&number);
         let unfinished = |index: &&index::DeclaredIndex| !index.is_ready && !has_failed(index.definition.number);
         while let Some(index) = self.parts.declared().indexes.iter().find(unfinished).cloned() {
             let number = index.definition.number;
             match self.build(number, &mut |_| ()) {
                 Err(error) if error.kind() == ErrorKind::Duplicate => {
-                    self.declaring.failed.lock().insert(number, error.message().to_owned());
+                    self.index_builds.failed.lock().insert(number, error.message().to_owned());
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 built => built?,
@@ -429,15 +434,15 @@ impl Store {
         Ok(())
     }
 
-    /// No index is built any further.
+    /// Stops all index builds.
     pub(super) fn stop_building(&self) {
-        self.declaring.stopped.store(true, Ordering::Release);
+        self.index_builds.stopped.store(true, Ordering::Release);
     }
 
-    /// Takes some rows of an index that is no longer defined out of the tree; whether there is more to do. Call it after the memtables
-    /// were merged.
-    pub(super) fn sweep(&self) -> Result<bool> {
-        let Some(path) = self.declaring.garbage.lock().last().copied() else { return Ok(false) };
+    /// Removes some rows of a dropped index from the tree; returns whether more are left. The caller has merged the
+    /// memtables.
+    pub(super) fn sweep_dropped_index(&self) -> Result<bool> {
+        let Some(path) = self.index_builds.garbage.lock().last().copied() else { return Ok(false) };
         let _upkeep = self.upkeep.lock();
         let (from, to) = (index::first_posting(path, &[]), index::after_postings(path, &[]));
         let snapshot = self.parts.tree.read()?;
@@ -461,7 +466,7 @@ impl Store {
         }
         self.parts.forget_statistics(&mut *tree, path)?;
         tree.commit()?;
-        let mut garbage = self.declaring.garbage.lock();
+        let mut garbage = self.index_builds.garbage.lock();
         if is_done {
             garbage.retain(|other| *other != path);
         }
@@ -470,8 +475,8 @@ impl Store {
 }
 
 impl crate::read::StoreParts {
-    /// Refuses an index that does nothing which the index of every path does not do.
-    fn refuse_needless(&self, definition: &IndexDefinition) -> Result<()> {
+    /// Returns an error for an index that adds nothing to the automatic index of every path.
+    fn refuse_redundant(&self, definition: &IndexDefinition) -> Result<()> {
         let [path] = definition.paths.as_slice() else { return Ok(()) };
         if definition.is_unique || path.language.is_some() || !self.policy.covers(&path.path) {
             return Ok(());
@@ -482,7 +487,7 @@ impl crate::read::StoreParts {
     }
 }
 
-impl Declaring {
+impl IndexBuilds {
     fn show(&self, number: u32, progress: Progress) {
         self.done.store(progress.done, Ordering::Relaxed);
         self.total.store(progress.total, Ordering::Relaxed);

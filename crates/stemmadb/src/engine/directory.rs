@@ -1,4 +1,5 @@
-//! The directory of a database on disk: its lock, its log and its tree, opened to write, to read, or to rebuild the tree.
+//! The directory of a database on disk: opens its lock, log and tree for writing, for reading, or for rebuilding the
+//! tree.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,10 +9,10 @@ use crate::options::Options;
 use crate::tree::{LmdbOptions, LmdbTree, MemoryTree, Tree};
 use crate::{Error, Result};
 
-/// The tree's directory in the database's.
+/// The tree's directory within the database directory.
 const TREE: &str = "tree";
 
-/// Where the old tree waits until a rebuild has come to its end.
+/// Holds the old tree until a rebuild has succeeded.
 const TREE_BEFORE_REBUILD: &str = "tree.before-rebuild";
 
 /// The opened files of a database, and the options to open it with.
@@ -20,11 +21,11 @@ pub(crate) struct OpenedDirectory {
     pub(crate) tree: Box<dyn Tree>,
     pub(crate) options: Options,
     pub(crate) path: PathBuf,
-    /// To be held until everything else is closed.
+    /// Must be held until all other files are closed.
     pub(crate) lock: Arc<DatabaseLock>,
 }
 
-/// Opens the files of the database at `path`; makes them if `options` say so.
+/// Opens the files of the database at `path`; creates them if `options` allow it.
 pub(crate) fn open(path: &Path, options: Options) -> Result<OpenedDirectory> {
     if options.read_only {
         return open_to_read(path, options);
@@ -33,7 +34,8 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<OpenedDirectory> {
     open_locked(path, vfs, lock, options)
 }
 
-/// Gives `start` the files of the closed database at `path` without its tree. If `start` fails, the tree is put back.
+/// Calls `start` with the files of the closed database at `path` and an empty tree. If `start` fails, the old tree is
+/// restored.
 pub(crate) fn rebuild<T>(path: &Path, options: Options, start: impl FnOnce(OpenedDirectory) -> Result<T>) -> Result<T> {
     let (vfs, lock) = lock_to_write(path, false)?;
     let (tree, before) = (path.join(TREE), path.join(TREE_BEFORE_REBUILD));
@@ -54,7 +56,7 @@ pub(crate) fn rebuild<T>(path: &Path, options: Options, start: impl FnOnce(Opene
     rebuilt
 }
 
-/// Locks the database at `path` and opens its log to be read only.
+/// Locks the database at `path` and opens its log for reading only.
 pub(crate) fn lock_to_read(path: &Path) -> Result<(ReadOnlyVfs, DatabaseLock)> {
     refuse_strangers(path, false)?;
     let vfs = ReadOnlyVfs::new(path).map_err(|error| Error::io(format!("open {}", path.display()), error))?;
@@ -62,7 +64,7 @@ pub(crate) fn lock_to_read(path: &Path) -> Result<(ReadOnlyVfs, DatabaseLock)> {
     Ok((vfs, lock))
 }
 
-/// Opens without changing anything on the disk: what recovery writes stays in memory.
+/// Opens the files without changing anything on disk: what recovery writes stays in memory.
 fn open_to_read(path: &Path, options: Options) -> Result<OpenedDirectory> {
     let (vfs, lock) = lock_to_read(path)?;
     let tree_path = path.join(TREE);
@@ -71,13 +73,13 @@ fn open_to_read(path: &Path, options: Options) -> Result<OpenedDirectory> {
         true => Box::new(LmdbTree::open(&tree_path, &LmdbOptions { read_only: true, ..LmdbOptions::default() })?),
         false => Box::new(MemoryTree::new()),
     };
-    // Nothing can be merged into a tree on the disk.
+    // Nothing can be merged into a read-only tree on disk, so the memtables hold everything.
     let memory_bytes = if has_tree { usize::MAX } else { options.memory_bytes };
     let options = Options { memory_bytes, ..options };
     Ok(OpenedDirectory { vfs: Arc::new(vfs), tree, options, path: path.to_owned(), lock: Arc::new(lock) })
 }
 
-/// Takes the directory for this process; makes it if it may.
+/// Locks the directory for this process; creates it if `create` is set.
 fn lock_to_write(path: &Path, create: bool) -> Result<(DiskVfs, Arc<DatabaseLock>)> {
     if !create || path.exists() {
         refuse_strangers(path, create)?;
@@ -94,11 +96,13 @@ fn open_locked(path: &Path, vfs: DiskVfs, lock: Arc<DatabaseLock>, options: Opti
     Ok(OpenedDirectory { vfs: Arc::new(vfs), tree, options, path: path.to_owned(), lock })
 }
 
-/// Refuses a path that is there but is no database, before anything is written to it.
+/// Returns an error if the path exists but is not a database, before anything is written to it.
 fn refuse_strangers(path: &Path, create: bool) -> Result<()> {
     let not_a_database = |what: &str| {
-        Error::invalid(format!("{} {what}", path.display()))
-            .with_hint("a Stemma database is a directory with a `log` directory in it; give a new or empty directory to create one")
+        Error::invalid(format!("{} {what}", path.display())).with_hint(
+            "a Stemma database is a directory with a `log` directory in it; \
+                 give a new or empty directory to create one",
+        )
     };
     if !path.exists() {
         return Err(Error::not_found(format!("there is no database at {}", path.display()))
@@ -110,7 +114,7 @@ fn refuse_strangers(path: &Path, create: bool) -> Result<()> {
     if path.join("log").is_dir() {
         return Ok(());
     }
-    // A crash while a database was made leaves only these.
+    // A crash during creation leaves only these.
     let ours = [std::ffi::OsStr::new("LOCK"), std::ffi::OsStr::new(TREE)];
     let entries = path.read_dir().map_err(|error| Error::io(format!("read {}", path.display()), error))?;
     let has_strangers = entries.flatten().any(|entry| !ours.contains(&&*entry.file_name()));

@@ -1,4 +1,4 @@
-//! One edit of one document, and what it amounts to: which revision, with which ancestors.
+//! Edits: one change of one document, and the revision that it creates.
 
 use std::sync::Arc;
 
@@ -12,17 +12,30 @@ use crate::schema::CollectionSchemas;
 use crate::value::{CanonicalSink, Value};
 use crate::{Error, Result};
 
-/// One edit of one document.
+/// One change of one document.
+///
+/// [`Database::bulk`](crate::Database::bulk) and [`Transaction::edit`](crate::Transaction::edit) apply edits.
+///
+/// ```
+/// # fn main() -> stemmadb::Result<()> {
+/// # use stemmadb::{DocumentId, Edit, Value};
+/// # let db = stemmadb::Database::in_memory();
+/// let body = Value::from_serialize(&serde_json::json!({"year": 1961}))?;
+/// let results = db.bulk(vec![Edit::Insert { id: DocumentId::new("solaris")?, body }])?;
+/// assert!(results[0].is_ok());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub enum Edit {
-    /// Create the document; a conflict if it exists.
+    /// Creates a document. `Conflict` if it exists.
     Insert {
-        /// Its id.
+        /// The new document's id.
         id: DocumentId,
-        /// Its body, an object.
+        /// The body, an object.
         body: Value,
     },
-    /// Replace the body of the revision that was read; a conflict if it is not current. Its files stay.
+    /// Replaces the body of a document and keeps its attachments. `Conflict` if `revision` is not current.
     Replace {
         /// The document's id.
         id: DocumentId,
@@ -31,58 +44,59 @@ pub enum Edit {
         /// The new body, an object.
         body: Value,
     },
-    /// Create the document or replace the body of whatever is current. Its files stay.
+    /// Creates a document, or replaces the body of its current revision and keeps its attachments.
     Upsert {
         /// The document's id.
         id: DocumentId,
         /// The new body, an object.
         body: Value,
     },
-    /// Delete the revision that was read; a conflict if it is not current.
+    /// Deletes a document. `Conflict` if `revision` is not current.
     Delete {
         /// The document's id.
         id: DocumentId,
         /// The revision that was read.
         revision: Revision,
     },
-    /// Give a document a file, or other content to the one it has; a conflict if the revision that was read is not current.
+    /// Adds an attachment to a document or replaces its content. `Conflict` if `revision` is not current.
     Attach {
         /// The document's id.
         id: DocumentId,
         /// The revision that was read.
         revision: Revision,
-        /// The file's name.
+        /// The attachment's name.
         name: String,
-        /// What it is, such as `image/png`.
+        /// The content's media type, such as `image/png`.
         content_type: String,
-        /// Its content, stored already.
+        /// The content, which is already stored.
         content: Arc<Blob>,
     },
-    /// Take a file away from a document; a conflict if the revision that was read is not current.
+    /// Removes an attachment from a document. `Conflict` if `revision` is not current.
     Detach {
         /// The document's id.
         id: DocumentId,
         /// The revision that was read.
         revision: Revision,
-        /// The file's name.
+        /// The attachment's name.
         name: String,
     },
-    /// Give a document a revision with exactly this body and these files, living or deleted: what a client of CouchDB's protocol writes.
-    /// A conflict if `parent` is no leaf; or, without one, if the document exists.
+    /// Writes a revision with exactly this body and these attachments, as a client of the CouchDB protocol does.
+    /// `Conflict` if `parent` is not a leaf; without a parent, if the document exists.
     Put {
         /// The document's id.
         id: DocumentId,
-        /// The leaf it succeeds; none for a document that is new, or was deleted.
+        /// The leaf that the revision succeeds; none for a document that is new or deleted.
         parent: Option<Revision>,
-        /// Whether the revision is a deletion, which has no files.
+        /// Whether the revision is a deletion, which has no attachments.
         deleted: bool,
-        /// Its body, an object.
+        /// The body, an object.
         body: Value,
-        /// All its files.
+        /// All attachments of the revision.
         files: Vec<File>,
     },
-    /// Apply a revision that was written elsewhere, with its ancestry: what replication does. Never a conflict: it
-    /// becomes a branch of the document's revision tree, and the winner is the same wherever both are known.
+    /// Applies a revision that was written in another database, with its ancestry, as replication does. Never a
+    /// conflict: the revision becomes a branch of the document's revision tree, and every database that has the same
+    /// branches picks the same winner.
     Foreign {
         /// The document's id.
         id: DocumentId,
@@ -90,15 +104,15 @@ pub enum Edit {
         revisions: Vec<Revision>,
         /// Whether the revision is a deletion.
         deleted: bool,
-        /// Its body, an object.
+        /// The body, an object.
         body: Value,
-        /// All its files; a deletion has none.
+        /// All attachments of the revision; a deletion has none.
         files: Vec<File>,
     },
 }
 
 impl Edit {
-    /// The document it edits.
+    /// The id of the document that the edit changes.
     pub fn id(&self) -> &DocumentId {
         match self {
             Edit::Insert { id, .. }
@@ -112,7 +126,7 @@ impl Edit {
         }
     }
 
-    /// Whether what it brings meets the schema of its collection. What it only takes away, and files, need not.
+    /// Validates the new body against the schema of its collection. Deletions and attachment changes are not validated.
     pub(super) fn check(&self, schemas: &CollectionSchemas) -> Result<()> {
         match self {
             Edit::Foreign { deleted: true, .. } | Edit::Put { deleted: true, .. } => Ok(()),
@@ -133,7 +147,7 @@ impl Edit {
     }
 }
 
-/// A revision is the hash of a body's canonical bytes.
+/// A revision is the hash of the canonical bytes of the body.
 impl CanonicalSink for RevisionContentWriter {
     fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer()
@@ -144,25 +158,25 @@ impl CanonicalSink for RevisionContentWriter {
     }
 }
 
-/// What an edit amounts to: which revision, with which ancestors.
-pub(super) struct Planned {
+/// The revision that an edit creates, with its ancestors.
+pub(super) struct PlannedRevision {
     pub(super) path: SmallVec<[Revision; 2]>,
     pub(super) deleted: bool,
 }
 
-impl Planned {
-    /// The revision of the edit, upon its parent as [`parent_of`] has it.
+impl PlannedRevision {
+    /// The revision of the edit on top of its parent, as returned by [`parent_of`].
     pub(super) fn of(edit: &Edit, parent: Option<Revision>, content: &RevisionContent) -> Self {
         if let Edit::Foreign { revisions, deleted, .. } = edit {
-            return Planned { path: revisions.as_slice().into(), deleted: *deleted };
+            return PlannedRevision { path: revisions.as_slice().into(), deleted: *deleted };
         }
         let deleted = matches!(edit, Edit::Delete { .. } | Edit::Put { deleted: true, .. });
         let revision = Revision::of_content(parent.as_ref(), deleted, content);
-        Planned { path: std::iter::once(revision).chain(parent).collect(), deleted }
+        PlannedRevision { path: std::iter::once(revision).chain(parent).collect(), deleted }
     }
 }
 
-/// Checks the edit against the document's current state; returns the leaf it succeeds, if there is one.
+/// Checks the edit against the document's current state. Returns the leaf that it succeeds, if there is one.
 pub(super) fn parent_of(edit: &Edit, current: Option<&DocumentState>) -> Result<Option<Revision>> {
     let live = current.filter(|state| state.is_live());
     let winner = || current.and_then(|state| state.tree.winner()).map(|winner| winner.revision);
@@ -170,18 +184,18 @@ pub(super) fn parent_of(edit: &Edit, current: Option<&DocumentState>) -> Result<
         Edit::Foreign { .. } => Ok(None),
         Edit::Upsert { .. } => Ok(winner()),
         Edit::Insert { id, .. } | Edit::Put { id, parent: None, deleted: false, .. } => match live {
-            Some(_) => Err(exists(id, winner())),
+            Some(_) => Err(exists_conflict(id, winner())),
             None => Ok(winner()),
         },
-        // A deletion of nothing is a deletion, once: somebody may have known the document.
+        // Deleting an unknown document records a deletion, once: another database may have the document.
         Edit::Put { id, parent: None, .. } => match current {
-            Some(_) => Err(exists(id, winner())),
+            Some(_) => Err(exists_conflict(id, winner())),
             None => Ok(None),
         },
         Edit::Put { id, parent: Some(parent), .. } => {
             match current.is_some_and(|state| state.tree.leaf(parent).is_some()) {
                 true => Ok(Some(*parent)),
-                false => Err(moved_on(id, winner(), parent)),
+                false => Err(revision_conflict(id, winner(), parent)),
             }
         }
         Edit::Replace { id, revision, .. }
@@ -192,20 +206,20 @@ pub(super) fn parent_of(edit: &Edit, current: Option<&DocumentState>) -> Result<
                 return Err(Error::not_found(format!("there is no document `{id}`")));
             };
             match state.tree.leaf(revision).is_none_or(|leaf| leaf.deleted) {
-                true => Err(moved_on(id, winner(), revision)),
+                true => Err(revision_conflict(id, winner(), revision)),
                 false => Ok(Some(*revision)),
             }
         }
     }
 }
 
-fn exists(id: &DocumentId, winner: Option<Revision>) -> Error {
+fn exists_conflict(id: &DocumentId, winner: Option<Revision>) -> Error {
     let revision = winner.map_or_else(String::new, |revision| revision.to_string());
     Error::conflict(format!("document `{id}` exists already, at revision {revision}"))
         .with_hint("read it and replace that revision, or upsert")
 }
 
-fn moved_on(id: &DocumentId, winner: Option<Revision>, named: &Revision) -> Error {
+fn revision_conflict(id: &DocumentId, winner: Option<Revision>, named: &Revision) -> Error {
     let message = match winner {
         Some(winner) => format!("document `{id}` is at revision {winner}, not at {named}"),
         None => format!("there is no document `{id}` at revision {named}"),

@@ -8,49 +8,51 @@ use crate::revision::Sequence;
 use crate::sync::atomic::Ordering;
 
 /// Counts and sizes of an open database.
+///
+/// Returned by [`Database::info`](crate::Database::info).
 #[derive(Debug, Clone)]
 pub struct Info {
-    /// Documents that are neither deleted nor ended.
+    /// Live documents: neither deleted nor expired.
     pub document_count: u64,
-    /// Documents whose winner is a deletion, or that ended.
+    /// Documents whose winner is a deletion, or that have expired.
     pub deleted_count: u64,
     /// The newest published sequence.
     pub sequence: Sequence,
-    /// What a write waits for, unless it says otherwise.
+    /// The default durability of a write.
     pub durability: Durability,
-    /// Bytes of the log's segments.
+    /// Bytes used in the log's segments.
     pub log_bytes: u64,
-    /// Bytes of the log's records that are still needed.
+    /// Bytes of log records that are still needed.
     pub live_bytes: u64,
-    /// Segments of the log.
+    /// The number of log segments.
     pub segment_count: usize,
-    /// Bytes of the tree.
+    /// Size of the tree's file, in bytes.
     pub tree_bytes: u64,
-    /// Bytes of the tree in use.
+    /// Bytes of the tree's file in use.
     pub tree_live_bytes: u64,
-    /// Bytes that memtables hold.
+    /// Bytes held by memtables.
     pub memory_bytes: u64,
-    /// Flushes of the log since it was opened.
+    /// Log flushes since the database was opened.
     pub flush_count: u64,
-    /// Writes to the log since it was opened.
+    /// Log writes since the database was opened.
     pub write_count: u64,
-    /// How often a writer waited for the tree to catch up.
+    /// How many times a writer waited for a checkpoint since the database was opened.
     pub stall_count: u64,
-    /// Distinct paths indexed.
+    /// Distinct indexed paths.
     pub path_count: usize,
-    /// Distinct shapes of objects.
+    /// Distinct object shapes.
     pub shape_count: usize,
-    /// The version of the files' format.
+    /// The version of the file format.
     pub format_version: u32,
 }
 
 impl Store {
-    /// Counts and sizes.
+    /// Collects the counts and sizes.
     pub(crate) fn info(&self) -> Result<Info> {
         let numbers_taken = self.parts.publisher.published_numbers().0 - FIRST_NUMBER.0;
         let snapshot = self.snapshot()?;
         let live = snapshot.presence_count(crate::index::PathNumber::ROOT, &[crate::index::Presence::Object])?;
-        let live = live - snapshot.ended()?.map_or(0, crate::index::DocumentSet::len);
+        let live = live - snapshot.expired()?.map_or(0, crate::index::DocumentSet::len);
         let statistics = self.parts.log.statistics();
         let tree = self.parts.tree.size()?;
         let live_bytes = meta::live_bytes(&*snapshot.tree)?.values().sum();

@@ -1,5 +1,6 @@
-//! What must be known of the log before its first record is replayed? The settings in force, the names that bodies go without, and where
-//! documents are stated last: compaction may have put each of them behind the records that need it. And which segments are left.
+//! The log pre-scan: collects what replay needs to know before the first record, because compaction may have moved it
+//! after the records that need it. That is the settings in force, the names of shapes, the newest snapshot record of
+//! each document, and which segments exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,21 +13,21 @@ use crate::memtable::RecordLocation;
 use crate::value::{ShapeNumber, Shapes};
 use crate::{Error, Result};
 
-/// What lies ahead.
+/// The result of a pre-scan.
 #[derive(Default)]
 pub(super) struct LogPrescan {
     settings: Option<Vec<u8>>,
-    /// The newest statement of each document that has one. Takes some tens of bytes for each.
-    statements: HashMap<DocumentNumber, LogPosition>,
+    /// The position of each document's newest snapshot record. Takes some tens of bytes for each.
+    snapshot_records: HashMap<DocumentNumber, LogPosition>,
     segments: BTreeSet<u32>,
 }
 
 impl LogPrescan {
-    /// Of the log's last frames; `settings` are those in force before them. Statements are not looked for, since no record there counts for
-    /// nothing: a merge that was cut short may have brought the terms into the tree that a document had in between, and only the record that
-    /// changed them takes them back.
-    pub(super) fn of_tail<'f>(log: &Log, tail: impl Iterator<Item = Frame<'f>>, settings: &[u8]) -> Result<Self> {
-        let mut prescan = LogPrescan { settings: Some(settings.to_vec()), ..Self::before(log) };
+    /// Scans the log's last frames; `settings` are those in force before them. Snapshot records are ignored, because no
+    /// record in these frames may be skipped: an interrupted merge may have written terms of a state in between, and
+    /// only the record that changed them removes them again.
+    pub(super) fn scan_tail<'f>(log: &Log, tail: impl Iterator<Item = Frame<'f>>, settings: &[u8]) -> Result<Self> {
+        let mut prescan = LogPrescan { settings: Some(settings.to_vec()), ..Self::with_segments_of(log) };
         for frame in tail {
             for record in records(&frame) {
                 if let (_, Record::Settings(settings)) = record? {
@@ -37,14 +38,14 @@ impl LogPrescan {
         Ok(prescan)
     }
 
-    /// Of the whole log; fills `shapes` from it.
-    pub(super) fn of_log(log: &Log, shapes: &Shapes) -> Result<Self> {
-        let mut prescan = Self::before(log);
+    /// Scans the whole log, and fills `shapes` from it.
+    pub(super) fn scan_log(log: &Log, shapes: &Shapes) -> Result<Self> {
+        let mut prescan = Self::with_segments_of(log);
         let mut named = BTreeMap::new();
         for segment in log.segments() {
             log.frames(segment.number, &mut |frame| {
                 records(&frame).try_for_each(|record| {
-                    prescan.look(record?, &mut named);
+                    prescan.add(record?, &mut named);
                     Ok(())
                 })
             })?;
@@ -55,19 +56,19 @@ impl LogPrescan {
         Ok(prescan)
     }
 
-    fn before(log: &Log) -> Self {
+    fn with_segments_of(log: &Log) -> Self {
         let segments = log.segments().iter().map(|segment| segment.number).collect();
         LogPrescan { segments, ..LogPrescan::default() }
     }
 
-    fn look(&mut self, (place, record): (RecordLocation, Record<'_>), named: &mut BTreeMap<u32, Vec<String>>) {
+    fn add(&mut self, (location, record): (RecordLocation, Record<'_>), named: &mut BTreeMap<u32, Vec<String>>) {
         match record {
             Record::Settings(settings) => self.settings = Some(settings.to_vec()),
             Record::Shape { number, names } => {
                 named.entry(number).or_insert_with(|| names.into_iter().map(str::to_owned).collect());
             }
-            Record::Statement { number, .. } => {
-                self.statements.insert(number, place.position);
+            Record::Snapshot { number, .. } => {
+                self.snapshot_records.insert(number, location.position);
             }
             Record::Revision(_) | Record::Local { .. } | Record::Leaves { .. } => {}
         }
@@ -78,18 +79,18 @@ impl LogPrescan {
         self.settings.as_deref()
     }
 
-    /// Whether a document is stated after `position`, so that what stands there counts for nothing.
-    pub(super) fn is_stated_after(&self, number: DocumentNumber, position: LogPosition) -> bool {
-        self.statements.get(&number).is_some_and(|statement| *statement > position)
+    /// Whether a document has a snapshot record after `position`, so that the record at `position` is obsolete.
+    pub(super) fn has_snapshot_after(&self, number: DocumentNumber, position: LogPosition) -> bool {
+        self.snapshot_records.get(&number).is_some_and(|snapshot| *snapshot > position)
     }
 
-    /// Whether what lay at `position` was given up with its segment.
-    pub(super) fn is_gone(&self, position: LogPosition) -> bool {
+    /// Whether the segment of `position` was retired, and the record with it.
+    pub(super) fn is_retired(&self, position: LogPosition) -> bool {
         !self.segments.contains(&position.segment())
     }
 }
 
-/// Gives a shape that the log names its number.
+/// Registers a shape under the number that the log gives it.
 pub(super) fn restore_shape<'n, N>(shapes: &Shapes, number: u32, names: N) -> Result<()>
 where
     N: IntoIterator<Item = &'n str, IntoIter: ExactSizeIterator + Clone>,

@@ -1,12 +1,14 @@
-//! Where is everything? The log, the tree and the memtables, and how a write goes through them.
+//! The storage engine: coordinates the log, the tree and the memtables for writes, checkpoints and recovery.
 //!
 //! Invariants:
-//! - The tree never holds what the durable log does not: a checkpoint flushes the log past what it merges before it commits.
-//! - What a reader sees was published; what was published is as durable as was asked.
+//! - The tree never holds data that the durable log does not: a checkpoint flushes the log past the memtable that it
+//!   merges before it commits.
+//! - Readers see only published transactions, and a transaction is published once it is as durable as its writer
+//!   requested.
 //! - A memtable is dropped only after the tree holds all of it.
 //!
-//! Concurrency: `building`, then `compaction`, then `upkeep` (one checkpoint at a time), then `writer` (the writer lock), then `view`; nobody
-//! waits for the disk while holding one of the last two.
+//! Concurrency: locks are taken in the order `building`, `compaction`, `upkeep` (one checkpoint at a time), `writer`
+//! (the writer lock), `view`. No thread waits for the disk while it holds one of the last two.
 
 mod ancestry;
 mod check;
@@ -48,7 +50,7 @@ use crate::{Error, Result};
 
 pub use check::{CheckReport, Damage};
 pub(crate) use commit_hook::{CommitHook, OnAppended};
-pub use content_sweep::Swept;
+pub use content_sweep::SweepReport;
 pub use declare::{Duplicates, IndexInfo, IndexState};
 pub use edit::Edit;
 pub use info::Info;
@@ -59,67 +61,69 @@ pub(crate) use upkeep::Upkeeper;
 pub use write::Transaction;
 use write::{Receipt, Writer};
 
-/// An open database.
+/// An open database: the shared read state, the writer, the memtables, and the state of background work.
 pub(crate) struct Store {
     pub(crate) parts: Arc<StoreParts>,
     writer: Mutex<Writer>,
     view: RwLock<View>,
-    /// Held by whoever checkpoints.
+    /// Serializes checkpoints.
     upkeep: Mutex<upkeep::Upkeep>,
-    /// Held by whoever compacts.
+    /// Serializes compactions.
     compaction: Mutex<()>,
-    /// Held by whoever builds a declared index.
+    /// Serializes builds of declared indexes.
     building: Mutex<()>,
-    declaring: declare::Declaring,
-    sweeping: expire::Sweeping,
-    wanted: upkeep::Wanted,
-    /// Signalled when a checkpoint has freed memory, and when it never will.
+    index_builds: declare::IndexBuilds,
+    expiration_schedule: expire::ExpirationSchedule,
+    requests: upkeep::UpkeepRequests,
+    /// Signaled when a checkpoint frees memory, and when no checkpoint can free any more.
     memory_freed: Condvar,
     memory_lock: Mutex<()>,
-    /// Why upkeep stopped, if it did.
+    /// The error that stopped background work, if any.
     broken: Mutex<Option<Error>>,
     closed: AtomicBool,
     commit_hooks: commit_hook::CommitHooks,
-    /// The mark of the thread whose transaction is open.
+    /// Identifies the thread that has a transaction open; 0 if none has.
     writing_thread: AtomicUsize,
-    /// How often a writer waited for memory.
+    /// How many times a writer had to wait for memory since the database was opened.
     stall_count: AtomicU64,
 }
 
-/// Notes that a transaction of this thread is open, as long as it lives.
-struct Here<'a>(&'a AtomicUsize);
+/// Marks the current thread as the one with the open transaction until the marker is dropped.
+struct OpenTransactionMark<'a>(&'a AtomicUsize);
 
-impl<'a> Here<'a> {
-    fn mark(place: &'a AtomicUsize) -> Self {
-        place.store(crate::sync::thread_mark(), Ordering::Relaxed);
-        Here(place)
+impl<'a> OpenTransactionMark<'a> {
+    fn mark(writing_thread: &'a AtomicUsize) -> Self {
+        debug_assert_eq!(writing_thread.load(Ordering::Relaxed), 0, "the writer lock admits one open transaction");
+        writing_thread.store(crate::sync::thread_mark(), Ordering::Relaxed);
+        OpenTransactionMark(writing_thread)
     }
 }
 
-impl Drop for Here<'_> {
+impl Drop for OpenTransactionMark<'_> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-/// What lies on top of the tree.
+/// The memtables on top of the tree.
 struct View {
     active: Arc<Memtable>,
     /// Oldest first.
     sealed: Vec<Sealed>,
 }
 
-/// A full memtable on its way into the tree.
+/// A full memtable that waits to be merged into the tree.
 #[derive(Clone)]
 struct Sealed {
     memtable: Arc<Memtable>,
-    /// The end of the last frame that is in it (or in an older one): once it is merged, recovery may begin here.
+    /// The end of the last frame whose records this memtable (or an older one) holds. Once the memtable is merged,
+    /// recovery may replay from here.
     log_end: LogPosition,
     next_sequence: Sequence,
     next_number: DocumentNumber,
-    /// Shapes below this number are in the log at or before its end.
+    /// All shapes below this number are named in the log at or before `log_end`.
     shape_count: usize,
-    /// The declared indexes as of that end.
+    /// The declared indexes as of `log_end`.
     declared: Arc<DeclaredIndexes>,
 }
 
@@ -129,18 +133,19 @@ impl Store {
         self.snapshot_at(None)
     }
 
-    /// A snapshot of everything appended, published or not: what the writer works on. Call it under the writer lock.
+    /// A snapshot of everything appended, published or not: the state that a transaction starts from. The caller holds
+    /// the writer lock.
     fn newest_snapshot(&self) -> Result<Snapshot> {
         self.snapshot_at(Some(Sequence(u64::MAX >> 1)))
     }
 
-    /// Tree, sequence and memtables are taken under one lock, so no checkpoint can drop a memtable in between; and in this order:
-    /// what a running checkpoint has merged so far was published before, and what is published is in the memtables already.
+    /// Takes the snapshot under one lock, so that no checkpoint can drop a memtable in between. The order matters: what
+    /// a running checkpoint has merged so far was published before, and what is published is in the memtables already.
     fn snapshot_at(&self, at: Option<Sequence>) -> Result<Snapshot> {
         let view = self.view.read();
         let declared = self.parts.declared();
         let tree = self.parts.tree.read()?;
-        let columns = self.parts.caches.columns.of(&tree);
+        let columns = self.parts.caches.columns.for_tree(&tree);
         let is_published = at.is_none();
         let at = at.unwrap_or_else(|| self.parts.publisher.published());
         let mut memtables: SmallVec<[Arc<Memtable>; 4]> =
@@ -168,6 +173,10 @@ impl Store {
     }
 
     /// Runs `work` under the writer lock and commits what it wrote, all or nothing.
+    ///
+    /// # Errors
+    /// Whatever `work` returns; `Invalid` if this thread has a transaction open; `Closed` or `Unavailable` if the
+    /// database takes no writes.
     pub(crate) fn write<T>(
         &self,
         durability: Durability,
@@ -176,19 +185,19 @@ impl Store {
         self.refuse_reentry()?;
         self.wait_for_memory()?;
         let level = durability.level();
-        let (seen, outcome) = {
+        let (base_sequence, outcome) = {
             let mut writer = self.writer.lock();
-            let _here = Here::mark(&self.writing_thread);
+            let _mark = OpenTransactionMark::mark(&self.writing_thread);
             let mut transaction = Transaction::begin(self, &writer)?;
-            let seen = transaction.base().sequence();
+            let base_sequence = transaction.base().sequence();
             let result = work(&mut transaction);
-            (seen, result.and_then(|result| Ok((result, transaction.commit(&mut writer, level)?))))
+            (base_sequence, result.and_then(|result| Ok((result, transaction.commit(&mut writer, level)?))))
         };
         let (result, receipt) = match outcome {
             Ok((result, Some(receipt))) => (result, receipt),
-            // What it read must not be known before it can be seen, and is there to stay.
-            Ok((result, None)) => return self.wait_for(seen).map(|()| result),
-            Err(error) => return self.wait_for(seen).and(Err(error)),
+            // A result that was read must not be returned before the data it was read from is published and durable.
+            Ok((result, None)) => return self.wait_for(base_sequence).map(|()| result),
+            Err(error) => return self.wait_for(base_sequence).and(Err(error)),
         };
         self.finish(receipt, level)?;
         if let Durability::Interval(interval) = durability {
@@ -197,7 +206,8 @@ impl Store {
         Ok(result)
     }
 
-    /// Asks `hook` before each transaction from now on, as long as it lives. Call it within a transaction to miss none.
+    /// Registers `hook`, which is asked before each later transaction for as long as it is alive. Register it within a
+    /// transaction to miss none.
     pub(crate) fn add_commit_hook(&self, hook: std::sync::Weak<dyn CommitHook>) {
         self.commit_hooks.add(hook);
     }
@@ -207,43 +217,44 @@ impl Store {
         Transaction::speculate(self)
     }
 
-    /// The document `id`, of everything published; a hot one without a snapshot.
+    /// Reads the published document `id`. A cached document needs no snapshot.
     pub(crate) fn get(&self, id: &str) -> Result<Option<Document>> {
         match self.parts.caches.documents.get(id, self.parts.publisher.published()) {
-            Some(document) if !self.parts.has_ended_by_now(&document)? => Ok(Some(document)),
+            Some(document) if !self.parts.has_expired_by_now(&document)? => Ok(Some(document)),
             Some(_) => Ok(None),
             None => self.snapshot()?.get(id),
         }
     }
 
-    /// Flushes everything appended.
+    /// Flushes everything appended to the log.
     pub(crate) fn flush(&self) -> Result<()> {
         self.parts.log.commit(self.parts.log.end(), Level::Flushed)?;
         self.parts.publisher.advance(&self.parts.log);
         Ok(())
     }
 
-    /// Applies one edit in a transaction of its own.
+    /// Applies one edit in its own transaction.
     pub(crate) fn edit(&self, durability: Durability, edit: Edit) -> Result<Revision> {
         let prepared = self.parts.prepare(edit)?;
         self.write(durability, |transaction| transaction.stage(prepared))
     }
 
-    /// Applies each edit on its own merits, in one frame: one may fail and the others stand.
+    /// Applies each edit independently, in one frame: one edit may fail while the others are committed.
     pub(crate) fn bulk(&self, durability: Durability, edits: Vec<Edit>) -> Result<Vec<Result<Revision>>> {
         let prepared: Vec<_> = edits.into_iter().map(|edit| self.parts.prepare(edit)).collect();
         self.write(durability, |transaction| {
-            transaction.judge_each();
+            transaction.check_each_edit();
             Ok(prepared.into_iter().map(|prepared| transaction.stage(prepared?)).collect())
         })
     }
 
-    /// Waits until the transaction is as durable as was asked, and visible.
+    /// Waits until the transaction is as durable as requested, and published.
     fn finish(&self, receipt: Receipt, level: Level) -> Result<()> {
         let StoreParts { log, publisher, .. } = &*self.parts;
         let committed = log.commit(receipt.end, level);
         publisher.advance(log);
-        // Whether it is visible decides: what readers saw is not refused, and what is refused nobody sees later.
+        // Publication decides the outcome: a write that readers saw is not reported as failed, and one that is reported
+        // as failed is never published.
         if publisher.wait_for(receipt.last_sequence, || committed.is_err() || log.is_poisoned()) {
             return Ok(());
         }
@@ -252,7 +263,7 @@ impl Store {
         committed.and_then(|()| Err(failed_before()))
     }
 
-    /// Waits until what was written up to `sequence` is visible.
+    /// Waits until everything written up to `sequence` is published.
     fn wait_for(&self, sequence: Sequence) -> Result<()> {
         if self.parts.publisher.wait_for(sequence, || self.parts.log.is_poisoned()) {
             Ok(())
@@ -261,7 +272,7 @@ impl Store {
         }
     }
 
-    /// A write within a transaction on the same thread would wait for itself.
+    /// Returns an error for a write to the database from within a transaction of the same thread, which would deadlock.
     fn refuse_reentry(&self) -> Result<()> {
         if self.writing_thread.load(Ordering::Relaxed) != crate::sync::thread_mark() {
             return Ok(());
@@ -284,8 +295,9 @@ impl Store {
         }
     }
 
-    /// Makes a full memtable's place free. Call it under the writer lock. One half of the memory is written to while the other is
-    /// merged: the more is merged at once, the fewer pages of the tree each document costs.
+    /// Seals the active memtable if it is full. The caller holds the writer lock. One half of the memory takes writes
+    /// while the other half is merged: the more is merged in one checkpoint, the fewer tree pages are written per
+    /// document.
     fn seal_if_full(&self, writer: &mut Writer) {
         let full = self.active_memtable().byte_count() >= self.parts.options.memory_bytes / 2;
         if full {
@@ -293,12 +305,20 @@ impl Store {
         }
     }
 
-    /// Seals the active memtable, if there is anything in it. Call it under the writer lock.
+    /// Seals the active memtable unless it is empty. The caller holds the writer lock.
     fn seal(&self, writer: &mut Writer) {
         let mut view = self.view.write();
         if view.active.is_empty() {
             return;
         }
+        debug_assert!(
+            view.sealed.last().is_none_or(|last| {
+                last.log_end <= writer.log_end
+                    && last.next_sequence <= writer.next_sequence
+                    && last.next_number <= writer.next_number
+            }),
+            "memtables are sealed in log order"
+        );
         let memtable = std::mem::replace(&mut view.active, Arc::new(Memtable::new()));
         view.sealed.push(Sealed {
             memtable,
@@ -309,7 +329,7 @@ impl Store {
             declared: self.parts.declared(),
         });
         drop(view);
-        self.wanted.ask();
+        self.requests.request_checkpoint();
     }
 
     fn memory_bytes(&self) -> usize {
@@ -317,7 +337,7 @@ impl Store {
         view.sealed.iter().map(|sealed| sealed.memtable.byte_count()).sum::<usize>() + view.active.byte_count()
     }
 
-    /// Holds a writer back while memtables fill their bound: slower, never refused.
+    /// Blocks a writer while the memtables exceed their memory bound. Writers slow down; they are not refused.
     fn wait_for_memory(&self) -> Result<()> {
         if self.memory_bytes() <= self.parts.options.memory_bytes {
             return Ok(());
@@ -329,7 +349,7 @@ impl Store {
         let mut lock = self.memory_lock.lock();
         while self.memory_bytes() > self.parts.options.memory_bytes {
             self.refuse_if_closed()?;
-            self.declaring.refuse_if_stopped()?;
+            self.index_builds.refuse_if_stopped()?;
             if self.view.read().sealed.is_empty() {
                 break;
             }

@@ -1,10 +1,12 @@
-//! The progress of long work, as its caller is shown it.
+//! The progress of long-running work, as reported to its caller.
 
-/// How far a long piece of work has come.
+/// The progress of a long-running operation.
+///
+/// Passed to the callback of operations such as [`Maintenance::check`](crate::Maintenance::check).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes (or documents) done.
     pub done: u64,
-    /// Bytes (or documents) in all.
+    /// Bytes (or documents) in total.
     pub total: u64,
 }

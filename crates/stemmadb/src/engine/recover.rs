@@ -1,9 +1,10 @@
-//! Opening a database: what the tree does not hold yet is replayed from the log; without a tree, everything is.
+//! Recovery: opens a database by replaying the part of the log that the tree does not hold; without a usable tree, the
+//! whole log.
 //!
-//! Invariant: replay gives the same documents, index and feed whatever the order in which compaction left the records, and
-//! however much of the last checkpoint had reached the tree.
+//! Invariant: replay produces the same documents, index and feed regardless of the order in which compaction left the
+//! records, and of how much of the last checkpoint reached the tree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cache::ReadCaches;
@@ -14,7 +15,8 @@ use crate::engine::write::Writer;
 use crate::engine::{Progress, Store, View, declare, upkeep};
 use crate::index::{DeclaredIndexes, DocumentNumber, DocumentTerms, Paths, Policy, difference};
 use crate::layout::DocumentRow;
-use crate::layout::record::{Forgotten, Record, RevisionRecord, records};
+use crate::layout::meta::Checkpoint;
+use crate::layout::record::{PrunedAncestors, Record, RevisionRecord, records};
 use crate::layout::settings::Settings;
 use crate::layout::{FIRST_NUMBER, meta};
 use crate::log::{Blobs, Frame, Log, LogOptions, LogPosition, Vfs};
@@ -29,107 +31,138 @@ use crate::tree::Tree;
 use crate::value::{Body, Shapes};
 use crate::{Error, Result};
 
-/// A frame kept until the log is open: replay reads older records through it.
-struct Kept {
+/// A frame buffered until the log is open, because replay reads older records through it.
+struct BufferedFrame {
     position: LogPosition,
     end: LogPosition,
     first_sequence: Sequence,
     payload: Vec<u8>,
 }
 
-impl Kept {
+impl BufferedFrame {
     fn frame(&self) -> Frame<'_> {
-        let Kept { position, end, first_sequence, .. } = *self;
+        let BufferedFrame { position, end, first_sequence, .. } = *self;
         Frame { position, end, first_sequence, payload: &self.payload }
     }
 }
 
+/// What recovery reads from the tree before it opens the log.
+struct TreeState {
+    checkpoint: Option<Checkpoint>,
+    paths: Paths,
+    shapes: Shapes,
+    persisted: Persisted,
+    /// The settings that the tree was built with.
+    settings: Option<Vec<u8>>,
+    /// Live bytes by segment.
+    live_bytes: BTreeMap<u32, u64>,
+    /// Whether the tree has all terms that this version derives from documents.
+    has_current_terms: bool,
+}
+
+impl TreeState {
+    fn read(tree: &dyn Tree) -> Result<Self> {
+        let snapshot = tree.read()?;
+        let checkpoint = meta::checkpoint(&*snapshot)?;
+        let (paths, shapes) = (Paths::new(), Shapes::new());
+        meta::restore_dictionaries(&*snapshot, &paths, &shapes)?;
+        let persisted = Persisted { path_count: paths.len(), shape_count: shapes.len() };
+        Ok(TreeState {
+            checkpoint,
+            paths,
+            shapes,
+            persisted,
+            settings: meta::settings(&*snapshot)?,
+            live_bytes: meta::live_bytes(&*snapshot)?,
+            has_current_terms: meta::has_current_terms(&*snapshot)?,
+        })
+    }
+
+    /// Returns `Corrupt` if a segment with live records is missing from the log.
+    fn check_segments(&self, log: &Log) -> Result<()> {
+        let present: BTreeSet<u32> = log.segments().iter().map(|segment| segment.number).collect();
+        match self.live_bytes.iter().find(|(number, bytes)| **bytes > 0 && !present.contains(number)) {
+            Some((lost, _)) => Err(missing_segment(*lost)),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Store {
-    /// Opens the log in `vfs` under the tree `tree`; replays what the tree does not hold.
+    /// Opens the log in `vfs` with the tree `tree`, and replays what the tree does not hold.
     pub(crate) fn open(
         vfs: Arc<dyn Vfs>,
         tree: Box<dyn Tree>,
         options: crate::options::Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Arc<Store>> {
-        let snapshot = tree.read()?;
-        let checkpoint = meta::checkpoint(&*snapshot)?;
-        let (paths, shapes) = (Paths::new(), Shapes::new());
-        meta::restore_dictionaries(&*snapshot, &paths, &shapes)?;
-        let persisted = Persisted { path_count: paths.len(), shape_count: shapes.len() };
-        let stored_settings = meta::settings(&*snapshot)?;
-        let live_bytes = meta::live_bytes(&*snapshot)?;
-        let is_of_today = meta::has_terms_of_today(&*snapshot)?;
-        drop(snapshot);
+        // 1. Read from the tree how far it has come, and with which dictionaries and settings it was built.
+        let mut state = TreeState::read(&*tree)?;
+        let checkpoint = state.checkpoint;
 
-        let mut kept = Vec::new();
-        let replay_from = checkpoint.map(|checkpoint| checkpoint.replay_from);
-        let log_options = LogOptions {
-            segment_bytes: options.segment_bytes,
-            database_id: None,
-            replay_from,
-            durable_at_least: replay_from.unwrap_or(LogPosition::START),
-        };
+        // 2. Remove attachment contents that a crash left unfinished.
         let blobs = Arc::new(Blobs::new(vfs.clone()));
         if !options.read_only {
             blobs.remove_unfinished()?;
         }
-        let log = Log::open(vfs, log_options, &mut |frame| {
-            if checkpoint.is_some() {
-                kept.push(Kept {
-                    position: frame.position,
-                    end: frame.end,
-                    first_sequence: frame.first_sequence,
-                    payload: frame.payload.to_vec(),
-                });
-            }
-            Ok(())
-        })?;
-        let present: BTreeSet<u32> = log.segments().iter().map(|segment| segment.number).collect();
-        if let Some((lost, _)) = live_bytes.iter().find(|(number, bytes)| **bytes > 0 && !present.contains(number)) {
-            return Err(missing_segment(*lost));
-        }
-        let built_with = stored_settings.filter(|_| checkpoint.is_some());
-        // What the log says after the checkpoint is newer than what the tree has.
+
+        // 3. Open the log. If there is a checkpoint, buffer the frames after it.
+        let (log, tail) = open_log(vfs, &options, checkpoint.as_ref())?;
+
+        // 4. Verify that every segment the tree points to exists.
+        state.check_segments(&log)?;
+
+        // 5. Scan the log for the settings in force, which may be newer than those in the tree.
+        let built_with = state.settings.take().filter(|_| checkpoint.is_some());
         let mut prescan = match &built_with {
-            Some(built_with) => LogPrescan::of_tail(&log, kept.iter().map(Kept::frame), built_with)?,
-            None => LogPrescan::of_log(&log, &shapes)?,
+            Some(built_with) => LogPrescan::scan_tail(&log, tail.iter().map(BufferedFrame::frame), built_with)?,
+            None => LogPrescan::scan_log(&log, &state.shapes)?,
         };
         let settings = prescan.settings().map(Settings::decode).transpose()?;
+
+        // 6. Rebuild the tree if its index policy or its terms are outdated. A read-only tree is used as it is.
         let (policy, is_changed) = choose_policy(&options, settings.as_ref());
         let built_with = built_with.as_deref().map(Settings::decode).transpose()?;
         let must_rebuild = built_with.as_ref().is_none_or(|built_with| built_with.policy != policy);
-        // A tree that can only be read does without what it lacks.
-        let rebuild = must_rebuild || !is_of_today && !options.read_only;
-        let mut declared = match settings {
-            Some(Settings { definitions, next_index, schemas, .. }) => {
-                DeclaredIndexes { schemas, ..DeclaredIndexes::restore(definitions, next_index, &paths)? }
-            }
-            None => DeclaredIndexes { next_number: 1, ..DeclaredIndexes::default() },
-        };
-        declared.lacks_collections = !rebuild && !is_of_today;
+        let rebuild = must_rebuild || !state.has_current_terms && !options.read_only;
+
+        // 7. Restore the declared indexes, and assemble the store at the checkpoint's counters.
+        let mut declared = restore_declared(settings, &state.paths)?;
+        declared.lacks_collections = !rebuild && !state.has_current_terms;
+        let TreeState { paths, shapes, persisted, .. } = state;
         let store = Store::assemble(log, blobs, tree, (paths, shapes), (policy, declared), options);
         if let (Some(checkpoint), false) = (checkpoint, rebuild) {
-            store.upkeep.lock().persisted = persisted;
-            let mut writer = store.writer.lock();
-            writer.next_sequence = checkpoint.next_sequence;
-            writer.next_number = checkpoint.next_number;
-            writer.log_end = checkpoint.replay_from;
+            store.start_at(&checkpoint, persisted);
         }
+
+        // 8. Replay the whole log into an empty tree, or the frames after the checkpoint into memtables.
         if rebuild {
             if built_with.is_some() {
-                prescan = LogPrescan::of_log(&store.parts.log, &store.parts.shapes)?;
+                prescan = LogPrescan::scan_log(&store.parts.log, &store.parts.shapes)?;
             }
             store.begin_rebuild(is_changed)?;
             store.replay_everything(&prescan, progress)?;
         } else {
-            for kept in kept {
-                store.replay(&kept.frame(), &prescan)?;
+            for frame in tail {
+                store.replay(&frame.frame(), &prescan)?;
             }
         }
+
+        // 9. Publish everything replayed.
         store.finish_recovery()?;
-        store.settle_declared()?;
+
+        // 10. Determine which declared indexes are ready, and which dropped ones left rows behind.
+        store.restore_index_states()?;
         Ok(store)
+    }
+
+    /// Sets the counters to those of the checkpoint that replay continues from.
+    fn start_at(&self, checkpoint: &Checkpoint, persisted: Persisted) {
+        self.upkeep.lock().persisted = persisted;
+        let mut writer = self.writer.lock();
+        writer.next_sequence = checkpoint.next_sequence;
+        writer.next_number = checkpoint.next_number;
+        writer.log_end = checkpoint.replay_from;
     }
 
     fn assemble(
@@ -141,7 +174,7 @@ impl Store {
         options: crate::options::Options,
     ) -> Arc<Store> {
         let parts = StoreParts {
-            caches: ReadCaches::new(options.cache_bytes, options.column_price_max),
+            caches: ReadCaches::new(options.cache_bytes, options.column_cost_max),
             log,
             blobs,
             tree,
@@ -170,9 +203,9 @@ impl Store {
             upkeep: Mutex::default(),
             compaction: Mutex::new(()),
             building: Mutex::new(()),
-            declaring: Default::default(),
-            sweeping: Default::default(),
-            wanted: upkeep::Wanted::default(),
+            index_builds: Default::default(),
+            expiration_schedule: Default::default(),
+            requests: upkeep::UpkeepRequests::default(),
             memory_freed: Condvar::new(),
             memory_lock: Mutex::new(()),
             broken: Mutex::new(None),
@@ -207,15 +240,15 @@ impl Store {
         let mut locals = Vec::new();
         let mut takes_sequence = false;
         for record in records(frame) {
-            let (place, record) = record?;
-            let RecordLocation { position: at, length } = place;
+            let (location, record) = record?;
+            let RecordLocation { position: at, length } = location;
             match record {
                 Record::Revision(record) => {
                     if !record.relocated {
                         next_sequence = next_sequence.max(record.sequence.next());
                     }
-                    self.note_number(record.number);
-                    if !prescan.is_stated_after(record.number, at) {
+                    self.reserve_number(record.number);
+                    if !prescan.has_snapshot_after(record.number, at) {
                         self.replay_revision(&record, at, length)?;
                     }
                 }
@@ -228,11 +261,11 @@ impl Store {
                     log_prescan::restore_shape(&self.parts.shapes, number, names)?;
                 }
                 Record::Settings(_) => {}
-                Record::Leaves { number, .. } | Record::Statement { number, .. }
-                    if prescan.is_stated_after(number, at) => {}
+                Record::Leaves { number, .. } | Record::Snapshot { number, .. }
+                    if prescan.has_snapshot_after(number, at) => {}
                 Record::Leaves { number, leaves } => self.replay_leaves(number, &leaves, at)?,
-                Record::Statement { number, row } => {
-                    self.replay_statement(number, row, place, prescan)?;
+                Record::Snapshot { number, row } => {
+                    self.replay_snapshot_record(number, row, location, prescan)?;
                 }
             }
         }
@@ -262,17 +295,17 @@ impl Store {
         let stored = StoredRevision { position, length, logged_ancestors: record.ancestor_count() };
         let old = snapshot.state(record.number)?;
         old.as_ref().map_or(Ok(()), |old| old.check_id(record.id, position))?;
-        if old.as_ref().is_some_and(|old| old.has(record)) {
+        if old.as_ref().is_some_and(|old| old.includes(record)) {
             return Ok(());
         }
         let mut tree = old.as_ref().map_or_else(RevisionTree::new, |old| old.tree.clone());
-        let revs_limit = match record.forgotten {
-            Forgotten::Unsaid => Some(self.parts.revs_limit()),
-            Forgotten::Nothing => None,
-            Forgotten::Beyond(revs_limit) => Some(revs_limit),
+        let revs_limit = match record.pruned {
+            PrunedAncestors::Unrecorded => Some(self.parts.revs_limit()),
+            PrunedAncestors::Nothing => None,
+            PrunedAncestors::Beyond(revs_limit) => Some(revs_limit),
         };
         let added = ancestry::add(&mut tree, &record.path, record.deleted, stored, revs_limit)?;
-        // The newest record of a leaf is the one that is still there.
+        // The newest record of a leaf is the one that still exists.
         let is_leaf = tree.update_payload(&record.path[0], stored);
         if matches!(added.outcome, MergeOutcome::Unchanged) && !is_leaf {
             return Ok(());
@@ -285,42 +318,42 @@ impl Store {
             id: DocumentId::new(record.id)?,
             sequence: old_sequence.max(record.sequence),
             tree,
-            replay_mode: old_replay_mode.after(added.is_too_much),
+            replay_mode: old_replay_mode.after(added.has_extra_ancestors),
             body: is_winner.then(|| Body::new(record.body)),
         };
         self.replay_state(&snapshot, old.as_deref(), state)
     }
 
-    /// Numbers that follow are given to new documents.
-    fn note_number(&self, number: DocumentNumber) {
+    /// Ensures that new documents get numbers after this one.
+    fn reserve_number(&self, number: DocumentNumber) {
         let mut writer = self.writer.lock();
         writer.next_number = writer.next_number.max(DocumentNumber(number.0 + 1));
     }
 
-    /// Takes what is stated of a document for what is known, unless the tree is further already.
-    fn replay_statement(
+    /// Takes over the state in a snapshot record, unless the document is already in a newer state.
+    fn replay_snapshot_record(
         &self,
         number: DocumentNumber,
         row: &[u8],
-        place: RecordLocation,
+        location: RecordLocation,
         prescan: &LogPrescan,
     ) -> Result<()> {
-        self.note_number(number);
+        self.reserve_number(number);
         let stored =
-            |stored: StoredRevision| if prescan.is_gone(stored.position) { StoredRevision::GONE } else { stored };
-        let state = DocumentRow::decode(row).and_then(|row| row.stated(number, place, stored));
-        let state = state.map_err(|error| error.within(format!("log {}", place.position)))?;
+            |stored: StoredRevision| if prescan.is_retired(stored.position) { StoredRevision::GONE } else { stored };
+        let state = DocumentRow::decode(row).and_then(|row| row.snapshot_state(number, location, stored));
+        let state = state.map_err(|error| error.within(format!("log {}", location.position)))?;
         let snapshot = self.newest_snapshot()?;
         let old = snapshot.state(number)?;
-        old.as_ref().map_or(Ok(()), |old| old.check_id(state.id.as_str(), place.position))?;
+        old.as_ref().map_or(Ok(()), |old| old.check_id(state.id.as_str(), location.position))?;
         match old {
             Some(old) if old.sequence > state.sequence => Ok(()),
             old => self.replay_state(&snapshot, old.as_deref(), state),
         }
     }
 
-    /// Forgets the leaves that older records made of revisions that were none any more. Those that newer records made are no
-    /// business of this one: the tree may have them already.
+    /// Removes the leaves that older records added and that had been replaced when this record was written. Leaves that
+    /// newer records added are kept: the tree may hold them already.
     fn replay_leaves(&self, number: DocumentNumber, leaves: &[Revision], position: LogPosition) -> Result<()> {
         let snapshot = self.newest_snapshot()?;
         let Some(old) = snapshot.state(number)? else { return Ok(()) };
@@ -333,7 +366,7 @@ impl Store {
         self.replay_state(&snapshot, Some(&old), state)
     }
 
-    /// Puts the state a replayed record leads to into the memtable, with the difference it makes in the index.
+    /// Inserts the state that a replayed record leads to into the memtable, with its difference to the index.
     fn replay_state(&self, snapshot: &Snapshot, old: Option<&DocumentState>, state: DocumentState) -> Result<()> {
         let winner = |state: &DocumentState| {
             state.tree.winner().map(|leaf| (leaf.revision, leaf.payload == StoredRevision::GONE))
@@ -353,7 +386,7 @@ impl Store {
         Ok(())
     }
 
-    /// The terms of the winner, if it is alive and there still.
+    /// The terms of the winner, if it is live and its record still exists.
     fn terms_of_winner(&self, snapshot: &Snapshot, state: &DocumentState) -> Result<Option<DocumentTerms>> {
         if state.tree.winner().is_none_or(|winner| winner.deleted || winner.payload == StoredRevision::GONE) {
             return Ok(None);
@@ -364,7 +397,8 @@ impl Store {
         crate::index::document_terms(&parts.policy, &snapshot.declared, &parts.paths, id, packed).map(Some)
     }
 
-    /// Empties the tree. Settings that are new come first: should a crash leave the tree half built, it is finished as it was begun.
+    /// Empties the tree. New settings are logged first: if a crash interrupts the rebuild, the next one uses the same
+    /// settings.
     fn begin_rebuild(&self, is_changed: bool) -> Result<()> {
         let settings = self.parts.settings();
         if is_changed {
@@ -376,19 +410,20 @@ impl Store {
         self.parts.tree.clear()?;
         let mut tree = self.parts.tree.write()?;
         meta::put_settings(&mut *tree, &settings)?;
-        meta::put_terms_of_today(&mut *tree)?;
-        // Whatever is merged from here on has the terms of every declared index.
+        meta::put_current_terms(&mut *tree)?;
+        // Everything merged from here on has the terms of every declared index.
         for index in &self.parts.declared().indexes {
-            meta::put_ready_index(&mut *tree, index.definition.number, &declare::form_of(&index.definition))?;
+            meta::put_ready_index(&mut *tree, index.definition.number, &declare::key_format(&index.definition))?;
         }
         tree.commit()
     }
 
-    /// Everything replayed is published.
+    /// Publishes everything replayed.
     fn finish_recovery(&self) -> Result<()> {
+        assert!(self.view.read().sealed.is_empty(), "replay merges every memtable that it seals");
         let mut writer = self.writer.lock();
         writer.logged_shape_count = self.parts.shapes.len();
-        // A new log names each shape in its first segment as it comes.
+        // A new log names each shape in its first segment, as it is first used.
         writer.named_in = writer.log_end.segment().max(1);
         self.parts.publisher.recovered(Sequence(writer.next_sequence.0 - 1), writer.next_number);
         drop(writer);
@@ -396,7 +431,45 @@ impl Store {
     }
 }
 
-/// The index policy to use, and whether it differs from what the log says.
+/// Opens the log. If there is a checkpoint, also returns the frames after it.
+fn open_log(
+    vfs: Arc<dyn Vfs>,
+    options: &crate::options::Options,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<(Log, Vec<BufferedFrame>)> {
+    let replay_from = checkpoint.map(|checkpoint| checkpoint.replay_from);
+    let log_options = LogOptions {
+        segment_bytes: options.segment_bytes,
+        database_id: None,
+        replay_from,
+        durable_at_least: replay_from.unwrap_or(LogPosition::START),
+    };
+    let mut tail = Vec::new();
+    let log = Log::open(vfs, log_options, &mut |frame| {
+        if checkpoint.is_some() {
+            tail.push(BufferedFrame {
+                position: frame.position,
+                end: frame.end,
+                first_sequence: frame.first_sequence,
+                payload: frame.payload.to_vec(),
+            });
+        }
+        Ok(())
+    })?;
+    Ok((log, tail))
+}
+
+/// The declared indexes and schemas in these settings; none if there are no settings yet.
+fn restore_declared(settings: Option<Settings>, paths: &Paths) -> Result<DeclaredIndexes> {
+    match settings {
+        Some(Settings { definitions, next_index, schemas, .. }) => {
+            Ok(DeclaredIndexes { schemas, ..DeclaredIndexes::restore(definitions, next_index, paths)? })
+        }
+        None => Ok(DeclaredIndexes { next_number: 1, ..DeclaredIndexes::default() }),
+    }
+}
+
+/// The index policy to use, and whether it differs from the one in the log.
 fn choose_policy(options: &crate::options::Options, stored: Option<&Settings>) -> (Policy, bool) {
     match (&options.index, stored) {
         (Some(wanted), Some(stored)) => (wanted.clone(), *wanted != stored.policy),
@@ -407,7 +480,7 @@ fn choose_policy(options: &crate::options::Options, stored: Option<&Settings>) -
 }
 
 impl DocumentState {
-    /// Refuses a record at `position` that says of the same number that it is another document's.
+    /// Returns `Corrupt` if the record at `position` assigns this document's number to another id.
     fn check_id(&self, id: &str, position: LogPosition) -> Result<()> {
         if self.id.as_str() == id {
             return Ok(());
@@ -416,11 +489,11 @@ impl DocumentState {
         Err(Error::corrupt(message))
     }
 
-    /// Whether a record was applied already: a checkpoint that was cut short had brought the document into the tree as it was later. What
-    /// compaction moved has the sequence that the document has then.
-    fn has(&self, record: &RevisionRecord<'_>) -> bool {
-        let is_said = record.forgotten != Forgotten::Unsaid;
-        is_said && (record.sequence < self.sequence || (record.sequence == self.sequence && !record.relocated))
+    /// Whether the record was already applied: an interrupted checkpoint may have written a later state of the document
+    /// to the tree. A relocated record has the sequence that the document had when it was relocated.
+    fn includes(&self, record: &RevisionRecord<'_>) -> bool {
+        let is_recorded = record.pruned != PrunedAncestors::Unrecorded;
+        is_recorded && (record.sequence < self.sequence || (record.sequence == self.sequence && !record.relocated))
     }
 }
 

@@ -1,9 +1,9 @@
-//! What can still be had from a damaged database? Every record of the log whose own checksum is right, and every file's content that
-//! is whole; without the tree, and without changing anything.
+//! Salvage: recovers what is readable from a damaged database. That is every log record whose own checksum is right,
+//! and every attachment content that is intact. It does not use the tree and changes nothing on disk.
 //!
-//! Two passes over the log: the first learns the names that bodies go without, and which old revisions are known to be no leaves
-//! any more; the second shows what there is. Between them comes a third, where revisions are named whose parents are not: it looks for
-//! those.
+//! It makes two passes over the log: the first collects the shape names and the revisions that are known not to be
+//! leaves; the second reports records. If some revisions have parents that no record describes, a pass in between looks
+//! for those parents.
 
 mod lineage;
 
@@ -15,92 +15,95 @@ use crate::document::attachment::{self, Attachment};
 use crate::index::DocumentNumber;
 use crate::layout::DocumentRow;
 use crate::layout::record::{Record, RevisionRecord};
-use crate::log::{BlobReader, Blobs, Digest, LogPosition, Remains, Skipped, Vfs, Wreck};
+use crate::log::{BlobReader, Blobs, DamagedLog, Digest, LogPosition, Skipped, SurvivingPayload, Vfs};
 use crate::revision::{DocumentId, Revision, Sequence};
 use crate::value::{PackedValue, ShapeNumber, Shapes, Value};
 
 use lineage::{Ancestry, Lineage};
 
-/// What is said of records that can't be understood without others that are damaged.
-const NAMELESS: &str = "whole records that need others";
+/// Describes records that can't be decoded because they need other, damaged records.
+const UNDECODABLE: &str = "whole records that need others";
 
-/// What was found in a damaged database, one thing at a time.
+/// One item recovered from a damaged database.
+///
+/// Passed to the callback of [`salvage`](crate::Database::salvage).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Salvaged {
-    /// A revision of a document, its body included.
+    /// A revision of a document, including its body.
     Revision(SalvagedRevision),
-    /// A version of a `_local` document; of several, the last shown is the newest.
+    /// A version of a `_local` document; of several versions, the last reported is the newest.
     Local {
-        /// Its id.
+        /// The document's id.
         id: DocumentId,
-        /// Whether it is a deletion.
+        /// Whether this version is a deletion.
         deleted: bool,
-        /// Its body, an object.
+        /// The body, an object.
         body: Value,
     },
-    /// Settings: the index policy, declared indexes and schemas, as one object. The last shown are the newest.
+    /// Settings: the index policy, declared indexes and schemas, as one object. The last reported are the newest.
     Settings(Value),
-    /// The content of a file, whole so far: reading it to its end tells for certain.
+    /// The content of an attachment. It was intact when it was verified; read it to its end to be certain.
     Content {
-        /// What it is named by.
+        /// The digest that identifies the content.
         digest: Digest,
-        /// The content itself.
+        /// A reader of the content.
         content: BlobReader,
     },
 }
 
-/// A revision as the log has it.
+/// A revision recovered from the log; see [`Salvaged`].
 #[derive(Debug)]
 pub struct SalvagedRevision {
-    /// The document.
+    /// The document's id.
     pub id: DocumentId,
-    /// The revision, then its ancestors as far as they were written with it, newest first. Where the record of its parent is lost, those of
-    /// the only revision that this one can have come from.
+    /// The revision, then the ancestors that its record names, newest first. If its parent's record is lost and only
+    /// one revision can have been the parent's parent, the ancestors of that revision follow.
     pub revisions: Vec<Revision>,
-    /// The sequence of its write.
+    /// The sequence of the write.
     pub sequence: Sequence,
-    /// Whether it is a deletion.
+    /// Whether the revision is a deletion.
     pub deleted: bool,
-    /// Its body, an object.
+    /// The body, an object.
     pub body: Value,
-    /// Its files; their content is told apart by digest.
+    /// The attachments; their contents are identified by digest.
     pub files: Vec<Attachment>,
 }
 
-/// What a salvage came to.
+/// The totals of a salvage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SalvageReport {
-    /// Revisions of documents shown, deletions and what was replaced since among them.
+    /// Revisions reported, including deletions and replaced revisions.
     pub revision_count: u64,
-    /// Versions of `_local` documents shown.
+    /// Versions of `_local` documents reported.
     pub local_count: u64,
-    /// Contents of files shown.
+    /// Attachment contents reported.
     pub content_count: u64,
-    /// Revisions that are whole, but the names of whose fields were in records that are damaged.
-    pub nameless_count: u64,
-    /// Revisions whose parents are lost, and which were joined to the only revision that these can have come from.
-    pub joined_count: u64,
-    /// Documents with an older revision whose successor may be lost: what was replaced or deleted may look as if it were not.
-    pub parted_count: u64,
-    /// What could not be read or understood.
+    /// Intact revisions that can't be decoded because the records with their field names are damaged.
+    pub undecodable_count: u64,
+    /// Revisions with lost parents that were attached to the only revision that can have preceded those.
+    pub reattached_count: u64,
+    /// Documents with an older revision whose successor may be lost, so that a replaced or deleted revision may look
+    /// current.
+    pub ambiguous_count: u64,
+    /// Byte ranges that could not be read or decoded.
     pub skipped: Vec<Skipped>,
 }
 
-/// Shows everything that is left of the database in `vfs`.
+/// Reports everything that can be recovered from the database in `vfs`.
 ///
 /// # Errors
-/// `Unavailable` if its directory can't be read; whatever `visit` returns.
+/// `Unavailable` if its directory can't be read; any error that `visit` returns.
 pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Result<()>) -> Result<SalvageReport> {
-    let wreck = Wreck::find(&*vfs)?;
-    let (mut known, mut ancestry) = (Known::default(), Ancestry::default());
-    wreck.remains(&mut |remains| {
-        records(remains, &mut |_, position, record| {
-            known.learn(position, &record);
+    let damaged_log = DamagedLog::find(&*vfs)?;
+    let (mut facts, mut ancestry) = (LogFacts::default(), Ancestry::default());
+    damaged_log.payloads(&mut |payload| {
+        records(payload, &mut |_, position, record| {
+            facts.learn(position, &record);
             match &record {
                 Record::Revision(record) => ancestry.learn(record),
-                Record::Statement { number, .. } => {
-                    known.stated_paths(*number).for_each(|path| ancestry.state(*number, path))
+                Record::Snapshot { number, .. } => {
+                    facts.snapshot_paths(*number).for_each(|path| ancestry.learn_path(*number, path))
                 }
                 _ => {}
             }
@@ -110,10 +113,10 @@ pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Resu
     })?;
     let mut lineage = Lineage::new(ancestry);
     if lineage.has_orphans() {
-        wreck.remains(&mut |remains| {
-            records(remains, &mut |_, position, record| {
+        damaged_log.payloads(&mut |payload| {
+            records(payload, &mut |_, position, record| {
                 if let Record::Revision(record) = &record
-                    && !known.is_no_leaf(position, record)
+                    && !facts.is_not_leaf(position, record)
                 {
                     lineage.consider(record);
                 }
@@ -122,42 +125,42 @@ pub(crate) fn salvage(vfs: Arc<dyn Vfs>, visit: &mut dyn FnMut(Salvaged) -> Resu
             .map(|_| ())
         })?;
     }
-    let (joined_count, parted_count) = lineage.counts();
-    let mut report = SalvageReport { joined_count, parted_count, ..SalvageReport::default() };
-    wreck.remains(&mut |remains| {
-        let gaps = records(remains, &mut |place, position, record| match known.salvaged(position, record, &lineage) {
+    let (reattached_count, ambiguous_count) = lineage.counts();
+    let mut report = SalvageReport { reattached_count, ambiguous_count, ..SalvageReport::default() };
+    damaged_log.payloads(&mut |payload| {
+        let gaps = records(payload, &mut |range, position, record| match facts.salvaged(position, record, &lineage) {
             Ok(Some(found)) => {
                 report.count(&found);
                 visit(found)
             }
             Ok(None) => Ok(()),
             Err(error) => {
-                report.nameless_count += 1;
-                report.skipped.push(Skipped { what: format!("{NAMELESS}: {}", error.message()), ..place });
+                report.undecodable_count += 1;
+                report.skipped.push(Skipped { what: format!("{UNDECODABLE}: {}", error.message()), ..range });
                 Ok(())
             }
         })?;
         report.skipped.extend(gaps);
         Ok(())
     })?;
-    report.skipped.extend(wreck.into_skipped());
+    report.skipped.extend(damaged_log.into_skipped());
     contents(&vfs, &mut report, visit)?;
-    report.join_gaps();
+    report.merge_gaps();
     Ok(report)
 }
 
-/// What must be known of the whole log to understand a record.
+/// Facts about the whole log that are needed to interpret a record.
 #[derive(Default)]
-struct Known {
+struct LogFacts {
     shapes: Shapes,
-    /// The newest word on the leaves of documents, and where it stands.
-    leaves: HashMap<DocumentNumber, (LogPosition, Vec<Said>)>,
+    /// The leaves of documents as last recorded, with the position of that record.
+    leaves: HashMap<DocumentNumber, (LogPosition, Vec<LeafPath>)>,
 }
 
-/// A leaf of which something is said: itself, or the leaf and all of its ancestors that are known.
-type Said = Vec<Revision>;
+/// A recorded leaf: either alone, or followed by all of its known ancestors.
+type LeafPath = Vec<Revision>;
 
-impl Known {
+impl LogFacts {
     fn learn(&mut self, position: LogPosition, record: &Record<'_>) {
         match record {
             Record::Shape { number, names } => {
@@ -168,7 +171,7 @@ impl Known {
             Record::Leaves { number, leaves } => {
                 self.leaves.insert(*number, (position, leaves.iter().map(|leaf| vec![*leaf]).collect()));
             }
-            Record::Statement { number, row } => {
+            Record::Snapshot { number, row } => {
                 if let Ok(state) = DocumentRow::decode(row).and_then(|row| row.state(*number)) {
                     let paths = state.tree.leaves().map(|leaf| state.tree.ancestry(&leaf.revision));
                     self.leaves.insert(*number, (position, paths.collect()));
@@ -178,14 +181,14 @@ impl Known {
         }
     }
 
-    /// What the record at `position` says; nothing if it is no news to anybody.
+    /// The item in the record at `position`; none if the record adds nothing.
     fn salvaged(&self, position: LogPosition, record: Record<'_>, lineage: &Lineage) -> Result<Option<Salvaged>> {
         Ok(match record {
-            Record::Revision(record) => match self.is_no_leaf(position, &record) {
+            Record::Revision(record) => match self.is_not_leaf(position, &record) {
                 true => None,
                 false => {
                     let mut revision = self.revision(&record)?;
-                    match self.stated_path(position, &record) {
+                    match self.snapshot_path(position, &record) {
                         Some(path) => revision.revisions = path.clone(),
                         None => lineage.lengthen(record.number, &mut revision.revisions),
                     }
@@ -197,30 +200,30 @@ impl Known {
                 Some(Salvaged::Local { id: DocumentId::new(id)?, deleted, body })
             }
             Record::Settings(settings) => Some(Salvaged::Settings(Value::parse(settings)?)),
-            Record::Shape { .. } | Record::Leaves { .. } | Record::Statement { .. } => None,
+            Record::Shape { .. } | Record::Leaves { .. } | Record::Snapshot { .. } => None,
         })
     }
 
-    /// Whether a later record says that this revision is not among the document's leaves.
-    fn is_no_leaf(&self, position: LogPosition, record: &RevisionRecord<'_>) -> bool {
-        let later = self.leaves.get(&record.number).filter(|(said, _)| *said > position);
+    /// Whether a later record shows that this revision is not a leaf of its document.
+    fn is_not_leaf(&self, position: LogPosition, record: &RevisionRecord<'_>) -> bool {
+        let later = self.leaves.get(&record.number).filter(|(recorded_at, _)| *recorded_at > position);
         later.is_some_and(|(_, leaves)| leaves.iter().all(|leaf| leaf.first() != record.path.first()))
     }
 
-    /// What a later record states of this revision's ancestry, itself included.
-    fn stated_path(&self, position: LogPosition, record: &RevisionRecord<'_>) -> Option<&Said> {
-        let (_, leaves) = self.leaves.get(&record.number).filter(|(said, _)| *said > position)?;
+    /// The path that a later snapshot record gives for this revision, itself included.
+    fn snapshot_path(&self, position: LogPosition, record: &RevisionRecord<'_>) -> Option<&LeafPath> {
+        let (_, leaves) = self.leaves.get(&record.number).filter(|(recorded_at, _)| *recorded_at > position)?;
         leaves.iter().find(|leaf| leaf.first() == record.path.first() && leaf.len() > 1)
     }
 
-    /// The paths of a document's leaves, by the newest word on them.
-    fn stated_paths(&self, number: DocumentNumber) -> impl Iterator<Item = &Said> {
+    /// The paths of a document's leaves as last recorded.
+    fn snapshot_paths(&self, number: DocumentNumber) -> impl Iterator<Item = &LeafPath> {
         self.leaves.get(&number).into_iter().flat_map(|(_, leaves)| leaves)
     }
 
     fn revision(&self, record: &RevisionRecord<'_>) -> Result<SalvagedRevision> {
         let packed = PackedValue::new(record.body, &self.shapes)?;
-        let files = attachment::of_packed(packed)?;
+        let files = attachment::from_packed(packed)?;
         let mut body = packed.to_value()?;
         if let Some(object) = body.as_object_mut() {
             object.remove(attachment::FIELD);
@@ -238,11 +241,12 @@ impl Known {
 
 type VisitRecord<'v> = &'v mut dyn FnMut(Skipped, LogPosition, Record<'_>) -> Result<()>;
 
-/// Shows the records among these bytes with their places; returns what lies between them. Where one is damaged, the next is
-/// looked for where its length says, or in the next frame, and nowhere else: what is in a document must not pass for a record.
-fn records(remains: Remains<'_>, visit: VisitRecord<'_>) -> Result<Vec<Skipped>> {
-    let Remains { position, bytes, is_whole } = remains;
-    let place = |start: usize, end: usize, what: &str| {
+/// Visits the records among these bytes with their ranges; returns the gaps between them. After a damaged record, the
+/// next one is searched where its length says or in the next frame, and nowhere else: bytes within a document must not
+/// be mistaken for a record.
+fn records(payload: SurvivingPayload<'_>, visit: VisitRecord<'_>) -> Result<Vec<Skipped>> {
+    let SurvivingPayload { position, bytes, is_whole } = payload;
+    let range = |start: usize, end: usize, what: &str| {
         let at = u64::from(position.offset());
         let (start, end) = (at + start as u64, at + end as u64);
         Skipped { file: position.segment_file(), start, end, what: what.to_owned() }
@@ -251,22 +255,22 @@ fn records(remains: Remains<'_>, visit: VisitRecord<'_>) -> Result<Vec<Skipped>>
     let mut offset = 0;
     while bytes[offset..].iter().any(|&byte| byte != 0) {
         if let Ok((record, length)) = Record::decode(&bytes[offset..]) {
-            visit(place(offset, offset + length, ""), position.advance(offset as u32), record)?;
+            visit(range(offset, offset + length, ""), position.advance(offset as u32), record)?;
             offset += length;
             continue;
         }
         let behind_it = Record::claimed_length(&bytes[offset..]).map(|length| offset + length);
-        let candidates = behind_it.into_iter().chain([Wreck::next_payload(offset)]);
+        let candidates = behind_it.into_iter().chain([DamagedLog::next_payload(offset)]);
         let is_record = |&next: &usize| bytes.get(next..).is_some_and(|rest| Record::decode(rest).is_ok());
         let end = candidates.into_iter().find(is_record).unwrap_or(bytes.len());
         let what = if is_whole { "a record that can't be understood" } else { "the checksum of a record is wrong" };
-        gaps.push(place(offset, end, what));
+        gaps.push(range(offset, end, what));
         offset = end;
     }
     Ok(gaps)
 }
 
-/// Shows the contents of files that are whole.
+/// Reports the attachment contents that are intact.
 fn contents(
     vfs: &Arc<dyn Vfs>,
     report: &mut SalvageReport,
@@ -301,11 +305,11 @@ impl SalvageReport {
         }
     }
 
-    /// Sorts what was skipped by place, and makes one of what touches, or of many records that lack the same.
-    fn join_gaps(&mut self) {
+    /// Sorts the gaps by position, and joins those that touch or that have the same missing names.
+    fn merge_gaps(&mut self) {
         self.skipped.sort_by(|one, other| (&one.file, one.start).cmp(&(&other.file, other.start)));
         self.skipped.dedup_by(|next, gap| {
-            let is_same = next.what == gap.what && next.what.starts_with(NAMELESS);
+            let is_same = next.what == gap.what && next.what.starts_with(UNDECODABLE);
             let joins = next.file == gap.file && next.start > 0 && (next.start <= gap.end || is_same);
             if joins {
                 gap.end = gap.end.max(next.end);

@@ -1,24 +1,25 @@
-//! The names of shapes in the log: every segment repeats them where they are few.
+//! Shape records in the log: while there are few shapes, every segment names all of them.
 
 use crate::layout::record::Record;
 use crate::layout::settings::Settings;
 use crate::read::StoreParts;
 
-/// The names of all shapes are written into every segment if they take no more than one part in so many of it.
+/// Every segment names all shapes if their names take at most one part in this many of the segment.
 const NAMED_SHARE: usize = 32;
 
 impl StoreParts {
-    /// What the index is built by, as it is stored.
+    /// The current settings, in their stored form.
     pub(super) fn settings(&self) -> Vec<u8> {
         Settings::encode(&self.policy, &self.declared())
     }
 
-    /// Whether there are so few shapes that every segment can name them: a segment that is lost then takes no others with it.
+    /// Whether there are so few shapes that every segment can name them all, so that a lost segment does not make
+    /// others unreadable.
     pub(super) fn may_name_all_shapes(&self) -> bool {
         self.shapes.text_bytes() <= self.options.segment_bytes as usize / NAMED_SHARE
     }
 
-    /// Appends the records of the shapes from number `from` on; returns how many shapes there are.
+    /// Appends the records of the shapes from number `from` on; returns the number of shapes.
     pub(super) fn log_shapes_since(&self, from: usize, payload: &mut Vec<u8>) -> usize {
         let mut count = from;
         for (number, shape) in self.shapes.since(from) {

@@ -1,45 +1,46 @@
-//! The histogram of each path and the sum of its numbers, kept by checkpoints with the postings they count.
+//! Per-path statistics: a histogram of values and the sum of numbers, maintained by checkpoints together with the
+//! postings they count.
 
 use crate::Result;
 use crate::index::{Histogram, NumberSum, PathNumber};
 use crate::layout::meta;
 use crate::read::StoreParts;
-use crate::read::statistics::{counted, each_row, summed};
+use crate::read::statistics::{count_histogram, each_row, sum_numbers};
 use crate::tree::{TreeSnapshot, TreeTransaction};
 
-/// So many ranges of one path are divided at one checkpoint.
+/// The maximum number of ranges of one path that one checkpoint splits.
 const DIVIDED_MAX: usize = 64;
 
-/// The statistics of a path that a merge is changing.
-pub(super) struct Counting {
+/// The statistics of a path during a merge.
+pub(super) struct PathStatistics {
     path: PathNumber,
     histogram: Histogram,
     numbers: NumberSum,
     is_changed: bool,
 }
 
-impl Counting {
-    /// Begins with what the tree has.
+impl PathStatistics {
+    /// Loads the statistics from the tree; computes them from the postings if they are missing or damaged.
     pub(super) fn begin(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Self> {
         let histogram = match meta::statistics(tree, path)?.map(Histogram::decode) {
             Some(Ok(histogram)) => histogram,
-            _ => counted(tree, path)?,
+            _ => count_histogram(tree, path)?,
         };
         let numbers = match meta::numbers(tree, path)?.map(NumberSum::decode) {
             Some(Ok(numbers)) => numbers,
-            _ => summed(tree, path)?,
+            _ => sum_numbers(tree, path)?,
         };
-        Ok(Counting { path, histogram, numbers, is_changed: false })
+        Ok(PathStatistics { path, histogram, numbers, is_changed: false })
     }
 
-    /// Notes that documents gained or lost a value, and whether it is new (1) or gone (-1).
+    /// Records that documents gained or lost a value, and whether the value is new (1) or gone (-1).
     pub(super) fn add(&mut self, key: &[u8], entry_change: i64, value_change: i64) -> Result<()> {
         self.is_changed |= entry_change != 0 || value_change != 0;
         self.histogram.add(key, entry_change, value_change);
         self.numbers.add(key, entry_change)
     }
 
-    /// Stores them, if they were changed.
+    /// Stores the statistics if they changed.
     pub(super) fn put(&mut self, tree: &mut dyn TreeTransaction) -> Result<()> {
         if std::mem::take(&mut self.is_changed) { self.put_always(tree) } else { Ok(()) }
     }
@@ -48,7 +49,8 @@ impl Counting {
         meta::put_statistics(tree, self.path, &self.histogram, &self.numbers)
     }
 
-    /// Divides ranges that have grown too large; `tree` has all that was counted. Whether any had.
+    /// Splits ranges that have grown too large, given the tree that holds everything counted; returns whether there
+    /// were any.
     fn divide(&mut self, tree: &dyn TreeSnapshot) -> Result<bool> {
         let mut is_divided = false;
         for _ in 0..DIVIDED_MAX {
@@ -70,13 +72,13 @@ impl Counting {
 }
 
 impl StoreParts {
-    /// Makes what was counted known to readers. Returns it if ranges of it are to be divided.
-    pub(super) fn publish_statistics(&self, counting: Counting) -> Option<Counting> {
+    /// Publishes the statistics to readers. Returns them if some of their ranges have to be split.
+    pub(super) fn publish_statistics(&self, counting: PathStatistics) -> Option<PathStatistics> {
         self.caches.histograms.note(counting.path, &counting.histogram);
         counting.is_overfull().then_some(counting)
     }
 
-    /// Forgets the statistics of a path whose rows go.
+    /// Removes the statistics of a path whose rows are being removed.
     pub(super) fn forget_statistics(&self, tree: &mut dyn TreeTransaction, path: PathNumber) -> Result<()> {
         let nothing = Histogram::default();
         meta::put_statistics(tree, path, &nothing, &NumberSum::default())?;
@@ -84,8 +86,8 @@ impl StoreParts {
         Ok(())
     }
 
-    /// Divides the ranges that have grown too large. Call it when the postings are committed.
-    pub(super) fn divide_statistics(&self, overfull: Vec<Counting>) -> Result<()> {
+    /// Splits the ranges that have grown too large. Call it after the postings are committed.
+    pub(super) fn divide_statistics(&self, overfull: Vec<PathStatistics>) -> Result<()> {
         let mut divided = Vec::new();
         let tree = self.tree.read()?;
         for mut counting in overfull {

@@ -1,8 +1,8 @@
-//! Values that no two documents may have: who has which, in the course of a transaction.
+//! Unique constraints: which documents hold which unique values in the course of a transaction.
 //!
-//! Judged is what a transaction leaves behind, so that a value may move from one document to another within it; where each edit stands
-//! on its own merits, each is judged as it comes. Only what an edit brings is judged: a document may keep what it has, and revisions
-//! that were written elsewhere are never refused.
+//! Constraints are checked against the state that a transaction leaves behind, so a value may move from one document to
+//! another within it. Where edits are independent of each other, they are checked after each edit. Only new values are
+//! checked: a document may keep the values it has, and revisions from other databases are never refused.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -12,65 +12,79 @@ use crate::read::snapshot::Snapshot;
 use crate::value::PackedValue;
 use crate::{Error, Result};
 
-/// A unique index's path, and a key there.
-pub(super) type Claim = (PathNumber, Box<[u8]>);
+/// The path of a unique index, and a key in it.
+pub(super) type UniqueKey = (PathNumber, Box<[u8]>);
 
-/// What the documents that a transaction wrote have in unique indexes.
+/// The unique values of the documents that a transaction wrote.
 #[derive(Default)]
-pub(super) struct Claims {
-    documents: HashMap<DocumentNumber, Claimed>,
-    holders: HashMap<Claim, SmallVec<[DocumentNumber; 1]>>,
+pub(super) struct UniqueKeys {
+    documents: HashMap<DocumentNumber, DocumentKeys>,
+    holders: HashMap<UniqueKey, SmallVec<[DocumentNumber; 1]>>,
 }
 
 #[derive(Default)]
-struct Claimed {
-    claims: Vec<Claim>,
-    /// Those among them that are to be judged.
-    brought: Vec<Claim>,
+struct DocumentKeys {
+    keys: Vec<UniqueKey>,
+    /// The values among them that have to be checked.
+    keys_to_check: Vec<UniqueKey>,
 }
 
-impl Claims {
-    /// Notes that `number` had `old` and has `new` now, which is judged if its edit `is_judged`.
-    pub(super) fn note(&mut self, number: DocumentNumber, old: &[Claim], new: &[Claim], is_judged: bool) {
+impl UniqueKeys {
+    /// Records that `number` had the values `old` and now has `new`; new values are checked later if
+    /// `checks_uniqueness`.
+    pub(super) fn record(
+        &mut self,
+        number: DocumentNumber,
+        old: &[UniqueKey],
+        new: &[UniqueKey],
+        checks_uniqueness: bool,
+    ) {
         let before = self.documents.remove(&number).unwrap_or_default();
-        for claim in &before.claims {
-            if let Some(holders) = self.holders.get_mut(claim) {
+        for key in &before.keys {
+            if let Some(holders) = self.holders.get_mut(key) {
                 holders.retain(|holder| *holder != number);
             }
         }
-        for claim in new {
-            self.holders.entry(claim.clone()).or_default().push(number);
+        for key in new {
+            self.holders.entry(key.clone()).or_default().push(number);
         }
-        let is_brought = |claim: &&Claim| before.brought.contains(claim) || is_judged && !old.contains(claim);
-        let brought = new.iter().filter(is_brought).cloned().collect();
-        self.documents.insert(number, Claimed { claims: new.to_vec(), brought });
+        let has_to_be_checked =
+            |key: &&UniqueKey| before.keys_to_check.contains(key) || checks_uniqueness && !old.contains(key);
+        let keys_to_check = new.iter().filter(has_to_be_checked).cloned().collect();
+        self.documents.insert(number, DocumentKeys { keys: new.to_vec(), keys_to_check });
     }
 
-    /// The document other than `number` that has this value, in the transaction or, untouched by it, in `base`.
+    /// The document other than `number` that has this value, either in the transaction or, if the transaction did not
+    /// write it, in `base`.
     pub(super) fn holder(
         &self,
         base: &Snapshot,
         number: DocumentNumber,
-        claim: &Claim,
+        key: &UniqueKey,
     ) -> Result<Option<DocumentNumber>> {
-        let staged = self.holders.get(claim).and_then(|holders| holders.iter().find(|holder| **holder != number));
+        let staged = self.holders.get(key).and_then(|holders| holders.iter().find(|holder| **holder != number));
         if let Some(holder) = staged {
             return Ok(Some(*holder));
         }
-        let stored = base.postings(claim.0, &claim.1)?;
-        let ended = base.ended()?;
-        let is_gone = |holder| ended.is_some_and(|ended| ended.contains(holder));
+        let stored = base.postings(key.0, &key.1)?;
+        let expired = base.expired()?;
+        let is_gone = |holder| expired.is_some_and(|expired| expired.contains(holder));
         Ok(stored.iter().find(|holder| *holder != number && !self.documents.contains_key(holder) && !is_gone(*holder)))
     }
 
-    /// What is to be judged of `number`.
-    pub(super) fn brought(&self, number: DocumentNumber) -> &[Claim] {
-        self.documents.get(&number).map_or(&[], |claimed| &claimed.brought)
+    /// The values of `number` that have to be checked.
+    pub(super) fn keys_to_check(&self, number: DocumentNumber) -> &[UniqueKey] {
+        self.documents.get(&number).map_or(&[], |document| &document.keys_to_check)
     }
 }
 
-/// The error of a document whose value at `path` another one has.
-pub(super) fn taken(declared: &DeclaredIndexes, path: PathNumber, document: PackedValue<'_>, holder: &str) -> Error {
+/// The error for a document whose value at `path` is taken by `holder`.
+pub(super) fn duplicate_error(
+    declared: &DeclaredIndexes,
+    path: PathNumber,
+    document: PackedValue<'_>,
+    holder: &str,
+) -> Error {
     let Some(index) = declared.indexes.iter().find(|index| index.path == path) else {
         return Error::internal("a value is unique in an index that is not declared");
     };

@@ -1,4 +1,4 @@
-//! What goes on behind the writers' backs: checkpoints, compaction, flushes by the clock, the end of documents.
+//! Background work: checkpoints, compaction, timed flushes and expiration.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,58 +9,58 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex};
 use crate::{Error, Result};
 
-/// A memtable that nobody has written to for this long is merged, so that later reads find everything in the tree.
+/// A memtable that was not written to for this long is merged, so that later reads find everything in the tree.
 const IDLE: Duration = Duration::from_millis(300);
 
-/// Smaller memtables than this are left alone while idle: reading through them costs next to nothing.
+/// Idle memtables below this size are not merged: reading through them costs next to nothing.
 const IDLE_BYTES: usize = 256 << 10;
 
-/// State of whoever does the upkeep.
+/// State that only the running checkpoint uses.
 #[derive(Default)]
 pub(super) struct Upkeep {
     pub(super) persisted: Persisted,
 }
 
-/// What the upkeep thread waits on.
+/// Requests to the background threads.
 #[derive(Default)]
-pub(super) struct Wanted {
-    state: Mutex<WantedState>,
+pub(super) struct UpkeepRequests {
+    state: Mutex<RequestState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct WantedState {
+struct RequestState {
     checkpoint: bool,
-    /// When something written at an interval has to be flushed.
+    /// The deadline of the next flush for writes with interval durability.
     flush_at: Option<Instant>,
     stop: bool,
 }
 
-impl Wanted {
-    /// Asks for a checkpoint.
-    pub(super) fn ask(&self) {
+impl UpkeepRequests {
+    /// Requests a checkpoint.
+    pub(super) fn request_checkpoint(&self) {
         self.state.lock().checkpoint = true;
         self.changed.notify_all();
     }
 
-    /// Asks the threads to end.
+    /// Asks the threads to stop.
     pub(super) fn stop(&self) {
         self.state.lock().stop = true;
         self.changed.notify_all();
     }
 
-    /// Asks for a flush within `patience`.
-    pub(super) fn flush_within(&self, patience: Duration) {
-        let at = Instant::now() + patience;
+    /// Requests a flush within `timeout`.
+    pub(super) fn flush_within(&self, timeout: Duration) {
+        let at = Instant::now() + timeout;
         let mut state = self.state.lock();
-        if state.flush_at.is_none_or(|asked| at < asked) {
+        if state.flush_at.is_none_or(|earliest| at < earliest) {
             state.flush_at = Some(at);
             self.changed.notify_all();
         }
     }
 
-    /// Waits until a flush is due; false to stop.
-    fn flush_is_due(&self) -> bool {
+    /// Waits until a flush is due; returns false if the thread should stop.
+    fn wait_for_flush_due(&self) -> bool {
         let mut state = self.state.lock();
         while !state.stop {
             match state.flush_at {
@@ -77,9 +77,10 @@ impl Wanted {
         false
     }
 
-    /// Waits for a request, at most `patience`; what was asked, or none to stop.
-    fn wait(&self, patience: Duration) -> Option<bool> {
-        let deadline = Instant::now() + patience;
+    /// Waits for a request, at most for `timeout`. Returns whether a checkpoint was requested; none if the thread
+    /// should stop.
+    fn wait(&self, timeout: Duration) -> Option<bool> {
+        let deadline = Instant::now() + timeout;
         let mut state = self.state.lock();
         while !state.checkpoint && !state.stop {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
@@ -90,13 +91,13 @@ impl Wanted {
     }
 }
 
-/// The threads that keep a database up; stopping them closes it.
+/// The background threads of a database; stopping them closes it.
 pub(crate) struct Upkeeper {
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 impl Upkeeper {
-    /// Starts the threads, if the options ask for any.
+    /// Starts the threads that the options ask for.
     ///
     /// # Errors
     /// `Unavailable` if one can't be started; then none runs, and the store is closed.
@@ -105,7 +106,8 @@ impl Upkeeper {
         match upkeeper.start_threads(store) {
             Ok(()) => Ok(upkeeper),
             Err(error) => {
-                // A thread that went on would keep the database open for good. What could not be closed is told when it is opened again.
+                // A thread that kept running would keep the database open. Errors while closing it are reported when it
+                // is opened again.
                 upkeeper.stop(store).ok();
                 Err(error)
             }
@@ -120,26 +122,27 @@ impl Upkeeper {
         };
         if store.parts.options.background && !store.parts.options.read_only {
             let keeper = store.clone();
-            spawn("stemma-upkeep", Box::new(move || keeper.keep_up()))?;
+            spawn("stemma-upkeep", Box::new(move || keeper.run_upkeep()))?;
             let flusher = store.clone();
             spawn("stemma-flush", Box::new(move || flusher.flush_when_due()))?;
             let sweeper = store.clone();
-            spawn("stemma-expiry", Box::new(move || sweeper.sweep_when_due()))?;
+            spawn("stemma-expiry", Box::new(move || sweeper.run_expiration()))?;
             if store.has_unfinished_indexes() {
                 let builder = store.clone();
-                // A failure to write is kept in `broken`; an index that is not ready is built when the database is opened again.
+                // A write error is kept in `broken`; an index that is not ready is built when the database is opened
+                // again.
                 spawn("stemma-index", Box::new(move || _ = builder.build_unfinished()))?;
             }
         } else if !store.parts.options.read_only {
-            store.finish_declaring()?;
+            store.finish_index_work()?;
         }
         Ok(())
     }
 
-    /// Ends the threads, merges what is in memory, flushes and closes the log.
+    /// Stops the threads, merges what is in memory, flushes and closes the log.
     pub(crate) fn stop(self, store: &Store) -> Result<()> {
-        store.wanted.stop();
-        store.sweeping.stop();
+        store.requests.stop();
+        store.expiration_schedule.stop();
         store.stop_building();
         for thread in self.threads {
             if thread.join().is_err() {
@@ -159,15 +162,16 @@ impl Upkeeper {
 }
 
 impl Store {
-    fn keep_up(&self) {
-        let mut seen = self.parts.publisher.published();
-        while let Some(asked) = self.wanted.wait(IDLE) {
+    fn run_upkeep(&self) {
+        let mut last_published = self.parts.publisher.published();
+        while let Some(requested) = self.requests.wait(IDLE) {
             let published = self.parts.publisher.published();
-            let idle = !asked && published == seen && self.active_memtable().byte_count() >= IDLE_BYTES;
-            seen = published;
+            let idle = !requested && published == last_published && self.active_memtable().byte_count() >= IDLE_BYTES;
+            last_published = published;
             // A failure is kept in `broken`, where the next writer finds it.
             let kept_up = if idle { self.checkpoint() } else { self.merge_sealed() };
-            let swept = kept_up.and_then(|()| self.sweep_on()).and_then(|()| self.sweep_content_if_wanted());
+            let swept =
+                kept_up.and_then(|()| self.sweep_dropped_indexes()).and_then(|()| self.sweep_content_if_needed());
             if swept.and_then(|()| self.compact_if_worthwhile()).is_err() {
                 self.memory_freed.notify_all();
                 if self.broken.lock().is_some() || self.parts.log.is_poisoned() {
@@ -177,27 +181,27 @@ impl Store {
         }
     }
 
-    /// Takes away some of what is left of a dropped index, and asks to be called again if there is more.
-    fn sweep_on(&self) -> Result<()> {
-        if self.sweep()? {
-            self.wanted.ask();
+    /// Removes some rows of a dropped index, and requests another run if there are more.
+    fn sweep_dropped_indexes(&self) -> Result<()> {
+        if self.sweep_dropped_index()? {
+            self.requests.request_checkpoint();
         }
         Ok(())
     }
 
-    /// Sees that what was written at an interval is flushed by then. Without threads, now.
+    /// Ensures that what was written is flushed within `interval`. Without background threads, flushes now.
     pub(super) fn flush_within(&self, interval: Duration) -> Result<()> {
         if !self.parts.options.background {
             return self.flush();
         }
-        self.wanted.flush_within(interval);
+        self.requests.flush_within(interval);
         Ok(())
     }
 
     fn flush_when_due(&self) {
-        while self.wanted.flush_is_due() {
+        while self.requests.wait_for_flush_due() {
             if self.flush().is_err() {
-                // The log is poisoned: whoever waits shall look again.
+                // The log is poisoned: waiting threads have to check it again.
                 self.parts.publisher.wake(false);
                 return;
             }

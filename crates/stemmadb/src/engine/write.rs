@@ -1,13 +1,16 @@
-//! A write: check, append, apply; then wait until it is durable and seen.
+//! Write transactions: check, append, apply, then wait until the transaction is durable and published.
 //!
 //! Invariants:
-//! - A transaction changes nothing before its frame is in the log's buffer; from then on it can't fail, except with the log.
-//! - Sequences and document numbers are given under the writer lock, so they follow the order of frames; those of a
-//!   transaction that is given up were never taken.
+//! - A transaction changes nothing before its frame is in the log's buffer; after that it can fail only if the log
+//!   fails.
+//! - Sequences and document numbers are assigned under the writer lock, so they ascend in the order of frames. A
+//!   transaction that is abandoned consumes none.
 //!
-//! Concurrency: whoever commits a transaction holds the writer lock from its first read to the end of `commit`, never while waiting
-//! for the disk. A *speculative* transaction reads what is published, holds no lock, and is never committed itself.
+//! Concurrency: a transaction that will be committed holds the writer lock from its first read to the end of `commit`,
+//! but not while it waits for the disk. A *speculative* transaction reads what is published, holds no lock, and is
+//! never committed.
 
+mod commit;
 mod expire;
 mod files;
 
@@ -18,15 +21,13 @@ use smallvec::SmallVec;
 
 use crate::document::Document;
 use crate::engine::Store;
-use crate::engine::ancestry::{self, Added};
-use crate::engine::commit_hook::OnAppended;
-use crate::engine::edit::{Edit, Planned, parent_of};
-use crate::engine::unique::{self, Claims};
+use crate::engine::ancestry::{self, AddedRevision};
+use crate::engine::edit::{Edit, PlannedRevision, parent_of};
+use crate::engine::unique::{self, UniqueKeys};
 use crate::index::{self, DeclaredIndexes, DocumentNumber, DocumentTerms, difference};
-use crate::layout::record::{Forgotten, Record, RevisionRecord};
-use crate::log::{Blob, Level, LogPosition};
-use crate::memtable::{DocumentState, LocalState, Memtable, ReplayMode, StoredRevision};
-use crate::publish::{Published, Written};
+use crate::layout::record::PrunedAncestors;
+use crate::log::{Blob, LogPosition};
+use crate::memtable::{DocumentState, Memtable, ReplayMode, StoredRevision};
 use crate::read::StoreParts;
 use crate::read::read_timestamp::ReadTimestamp;
 use crate::read::snapshot::Snapshot;
@@ -36,45 +37,45 @@ use crate::revision::{
 use crate::value::{Body, PackedValue, Value};
 use crate::{Error, Result};
 
-/// The largest transaction, in bytes of its frame: more than anyone should hold in memory at once.
-const FRAME_BYTES_MAX: usize = 1 << 30;
-
-/// What the writer lock guards.
+/// The state that the writer lock guards.
 pub(super) struct Writer {
     pub(super) next_sequence: Sequence,
     pub(super) next_number: DocumentNumber,
-    /// Shapes below this number are in the log.
+    /// All shapes below this number are named in the log.
     pub(super) logged_shape_count: usize,
-    /// The segment that names all shapes below `named_count`. Before any was written: the one that the log ended in when it was
-    /// opened, which may.
+    /// The segment that names all shapes below `named_count`. Until this process has written one, the segment that the
+    /// log ended in when it was opened, which may name them.
     pub(super) named_in: u32,
     pub(super) named_count: usize,
     /// The end of the last appended frame.
     pub(super) log_end: LogPosition,
 }
 
-/// A body made ready outside of the writer lock: packed, and its content and terms worked out.
+/// A body prepared without the writer lock: packed, with its content hash and index terms.
 pub(crate) struct PreparedBody {
     packed: Body,
     content: RevisionContent,
     terms: DocumentTerms,
-    /// The declared indexes that the terms are of.
+    /// The generation of the declared indexes that `terms` was computed for.
     generation: u64,
 }
 
-/// An edit whose body is ready.
+/// An edit with its prepared body.
 pub(crate) struct PreparedEdit {
     edit: Edit,
     body: PreparedBody,
 }
 
 impl StoreParts {
-    /// Checks, packs and indexes the edit's body: the work that needs no lock.
+    /// Checks, packs and indexes the edit's body. Needs no lock.
+    ///
+    /// # Errors
+    /// `Invalid` for a `_local` id or a bad body.
     pub(crate) fn prepare(&self, edit: Edit) -> Result<PreparedEdit> {
         let declared = self.declared();
         if edit.id().is_local() {
             return Err(Error::invalid(format!("`{}` is a local document", edit.id()))
-                .with_hint("use put_local, get_local and delete_local for ids that begin with `_local/`"));
+                .with_hint("use `local_documents()` for ids that begin with `_local/`"));
         }
         let id = edit.id().as_str();
         let body = match edit.body() {
@@ -98,7 +99,7 @@ impl StoreParts {
         self.pack_body(declared, id, body)
     }
 
-    /// As [`StoreParts::prepare_body`], where names that are reserved may stand.
+    /// Like [`StoreParts::prepare_body`], but accepts reserved field names.
     fn pack_body(&self, declared: &DeclaredIndexes, id: &str, body: &Value) -> Result<PreparedBody> {
         body.check(&self.options.limits)?;
         let mut packed = Vec::with_capacity(256);
@@ -121,30 +122,30 @@ impl StoreParts {
 }
 
 /// An edit that was checked and waits for the commit.
-struct Staged {
+struct StagedEdit {
     state: DocumentState,
-    /// The revision, then the ancestors its record names.
+    /// The revision, then the ancestors that its record names.
     path: SmallVec<[Revision; 2]>,
     deleted: bool,
-    forgotten: Forgotten,
+    pruned: PrunedAncestors,
     body: Body,
-    /// The winner before, if it was alive and is the winner no longer.
+    /// The previous winner, if it was live and is no longer the winner.
     old: Option<Document>,
     old_terms: Option<DocumentTerms>,
-    /// The winner now, where it is neither the old one nor what this edit brought.
-    risen: Option<Document>,
-    /// Of the winner now, if it is alive and was not before.
+    /// The new winner, if another leaf than this edit's revision became the winner.
+    promoted: Option<Document>,
+    /// The terms of the new winner, if it is live and was not the winner before.
     new_terms: Option<DocumentTerms>,
-    /// Whether it was written here, so that it may be refused for what it shares with another document.
-    is_judged: bool,
+    /// Whether unique constraints apply: only to edits written in this database.
+    checks_uniqueness: bool,
 }
 
-impl Staged {
-    /// An edit that changes no winner.
-    fn new(state: DocumentState, planned: Planned, forgotten: Forgotten, body: Body) -> Self {
-        let Planned { path, deleted } = planned;
-        let (old, old_terms, risen, new_terms) = (None, None, None, None);
-        Staged { state, path, deleted, forgotten, body, old, old_terms, risen, new_terms, is_judged: true }
+impl StagedEdit {
+    /// An edit that does not change the winner.
+    fn new(state: DocumentState, planned: PlannedRevision, pruned: PrunedAncestors, body: Body) -> Self {
+        let PlannedRevision { path, deleted } = planned;
+        let (old, old_terms, promoted, new_terms) = (None, None, None, None);
+        StagedEdit { state, path, deleted, pruned, body, old, old_terms, promoted, new_terms, checks_uniqueness: true }
     }
 }
 
@@ -155,46 +156,61 @@ struct StagedLocal {
     body: Body,
 }
 
-/// All or nothing: reads and writes that nobody comes between. What it wrote it reads back; nobody else does before the commit.
+/// An atomic, isolated group of reads and writes.
+///
+/// A transaction sees its own writes; other readers see them only after the commit. Transactions are serialized: no
+/// other write happens between its first read and its commit. [`Database::write`](crate::Database::write) runs one.
+///
+/// ```
+/// # fn main() -> stemmadb::Result<()> {
+/// # let db = stemmadb::Database::in_memory();
+/// let revision = db.write(|tx| {
+///     let first = tx.insert("solaris", &serde_json::json!({"year": 1960}))?;
+///     tx.replace("solaris", &first, &serde_json::json!({"year": 1961}))
+/// })?;
+/// assert_eq!(db.get("solaris")?.unwrap().revision(), &revision);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Transaction<'a> {
     store: &'a Store,
-    /// What was there when it began.
+    /// The state when the transaction began.
     base: Snapshot,
-    staged: Vec<Staged>,
+    staged: Vec<StagedEdit>,
     newest: HashMap<DocumentId, usize>,
     locals: Vec<StagedLocal>,
     /// The number of the next new document.
     next_number: DocumentNumber,
-    claims: Claims,
-    /// Whether each edit is judged by itself: whether its values are unique is asked at once.
-    judges_each: bool,
+    unique_keys: UniqueKeys,
+    /// Whether unique constraints are checked after each edit instead of at the commit.
+    checks_each_edit: bool,
 }
 
-/// New documents of a speculative transaction are numbered from here: where no database comes to.
+/// New documents of a speculative transaction are numbered from here, beyond any number of a real database.
 const SPECULATIVE_NUMBER: DocumentNumber = DocumentNumber(1 << 47);
 
-/// What has to be waited for after a commit.
+/// What to wait for after a commit.
 pub(super) struct Receipt {
     pub(super) end: LogPosition,
     pub(super) last_sequence: Sequence,
 }
 
 impl<'a> Transaction<'a> {
-    /// A transaction upon everything appended so far, published or not.
+    /// A transaction on top of everything appended so far, published or not.
     pub(super) fn begin(store: &'a Store, writer: &Writer) -> Result<Self> {
         store.refuse_if_closed()?;
         let mut base = store.newest_snapshot()?;
         base.at = Sequence(writer.next_sequence.0 - 1);
-        Ok(Self::upon(store, base, writer.next_number))
+        Ok(Self::on_snapshot(store, base, writer.next_number))
     }
 
-    /// One that only shows what its edits would do, upon everything published so far.
+    /// A transaction that only shows what its edits would do, on top of everything published so far.
     pub(super) fn speculate(store: &'a Store) -> Result<Self> {
         store.refuse_if_closed()?;
-        Ok(Self::upon(store, store.snapshot()?, SPECULATIVE_NUMBER))
+        Ok(Self::on_snapshot(store, store.snapshot()?, SPECULATIVE_NUMBER))
     }
 
-    fn upon(store: &'a Store, base: Snapshot, next_number: DocumentNumber) -> Self {
+    fn on_snapshot(store: &'a Store, base: Snapshot, next_number: DocumentNumber) -> Self {
         Transaction {
             store,
             base,
@@ -202,22 +218,24 @@ impl<'a> Transaction<'a> {
             newest: HashMap::new(),
             locals: Vec::new(),
             next_number,
-            claims: Claims::default(),
-            judges_each: false,
+            unique_keys: UniqueKeys::default(),
+            checks_each_edit: false,
         }
     }
 
-    /// What was there when it began.
+    /// The state when the transaction began.
     pub(crate) fn base(&self) -> &Snapshot {
         &self.base
     }
 
-    /// Whether it wrote the document `id` itself.
+    /// Whether the transaction itself wrote the document `id`.
     pub(crate) fn wrote(&self, id: &str) -> bool {
         self.newest.contains_key(id)
     }
 
-    /// The document `id` as this transaction sees it.
+    /// Reads the document `id` as this transaction sees it.
+    ///
+    /// Returns `None` if the document does not exist, is deleted, or has expired.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -226,22 +244,24 @@ impl<'a> Transaction<'a> {
             let state = &self.staged[at].state;
             let document = if state.is_live() { Some(self.winner(state)?) } else { None };
             return match &document {
-                Some(found) if self.base.has_ended(found)? => Ok(None),
+                Some(found) if self.base.has_expired(found)? => Ok(None),
                 _ => Ok(document),
             };
         }
         self.base.get(id)
     }
 
-    /// A snapshot that shows this transaction's own writes too: for queries inside it. Costs time in proportion to what was
-    /// written so far.
+    /// Takes a snapshot that includes this transaction's own writes, for queries within it.
+    ///
+    /// Costs time in proportion to the number of edits so far.
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let mut snapshot = self.base.clone();
         if !self.staged.is_empty() {
-            // Without the lock, others take the sequences that come next: what was written here stands at the base's own, on top of it.
+            // Without the writer lock, other writers may be assigned the next sequences: the edits then take the base's
+            // own sequence, on top of it.
             let is_alone = !self.base.is_published;
             if is_alone {
                 snapshot.at = Sequence(snapshot.at.0 + self.staged.len() as u64);
@@ -259,7 +279,7 @@ impl<'a> Transaction<'a> {
         Ok(snapshot)
     }
 
-    /// Creates the document `id`.
+    /// Creates the document `id`; returns its first revision.
     ///
     /// # Errors
     /// `Conflict` if it exists; `Invalid` for a bad id or body.
@@ -267,7 +287,7 @@ impl<'a> Transaction<'a> {
         self.edit(Edit::Insert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
     }
 
-    /// Replaces the revision that was read.
+    /// Replaces the body of the document `id`; returns the new revision.
     ///
     /// # Errors
     /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Invalid` for a bad body.
@@ -280,7 +300,7 @@ impl<'a> Transaction<'a> {
         self.edit(Edit::Replace { id: DocumentId::new(id)?, revision: *revision, body: Value::from_serialize(body)? })
     }
 
-    /// Creates the document or replaces whatever is current.
+    /// Creates the document `id` or replaces its current revision; returns the new revision.
     ///
     /// # Errors
     /// `Invalid` for a bad id or body.
@@ -288,7 +308,7 @@ impl<'a> Transaction<'a> {
         self.edit(Edit::Upsert { id: DocumentId::new(id)?, body: Value::from_serialize(body)? })
     }
 
-    /// Deletes the revision that was read; returns the revision of the deletion.
+    /// Deletes the document `id`; returns the revision of the deletion.
     ///
     /// # Errors
     /// `Conflict` if `revision` is not current; `NotFound` if there is no such document.
@@ -296,10 +316,10 @@ impl<'a> Transaction<'a> {
         self.edit(Edit::Delete { id: DocumentId::new(id)?, revision: *revision })
     }
 
-    /// Applies one edit.
+    /// Applies one edit; returns the new revision.
     ///
     /// # Errors
-    /// As the method of the edit's name. An edit that fails leaves the transaction as it was.
+    /// Those of the method for the same kind of edit. An edit that fails leaves the transaction unchanged.
     pub fn edit(&mut self, edit: Edit) -> Result<Revision> {
         let prepared = self.store.parts.prepare(edit)?;
         self.stage(prepared)
@@ -307,58 +327,60 @@ impl<'a> Transaction<'a> {
 
     pub(crate) fn stage(&mut self, prepared: PreparedEdit) -> Result<Revision> {
         if self.base.read_timestamp.is_some() {
-            self.bury_ended(&prepared.edit)?;
+            self.delete_expired_target(&prepared.edit)?;
         }
-        self.stage_upon(prepared)
+        self.stage_prepared(prepared)
     }
 
-    /// Deletes the document that an edit is for, if it has ended: to the edit it is not there.
-    fn bury_ended(&mut self, edit: &Edit) -> Result<()> {
+    /// Deletes the document that an edit is for if it has expired: to the edit, it does not exist.
+    fn delete_expired_target(&mut self, edit: &Edit) -> Result<()> {
         let Some(state) = self.current(edit.id().as_str())?.filter(|state| state.is_live()) else { return Ok(()) };
-        let has_ended = match self.newest.get(&state.id) {
-            Some(_) => self.base.has_ended(&self.winner(&state)?)?,
-            None => self.base.ended()?.is_some_and(|ended| ended.contains(state.number)),
+        let has_expired = match self.newest.get(&state.id) {
+            Some(_) => self.base.has_expired(&self.winner(&state)?)?,
+            None => self.base.expired()?.is_some_and(|expired| expired.contains(state.number)),
         };
         match edit {
-            _ if !has_ended => Ok(()),
-            // A revision that was written elsewhere joins its tree as it would anywhere.
+            _ if !has_expired => Ok(()),
+            // A revision from another database is added to the revision tree regardless of expiration.
             Edit::Foreign { .. } => Ok(()),
-            Edit::Insert { .. } | Edit::Upsert { .. } | Edit::Put { parent: None, .. } => self.bury(&state),
-            _ => Err(Error::not_found(format!("document `{}` has ended", state.id))),
+            Edit::Insert { .. } | Edit::Upsert { .. } | Edit::Put { parent: None, .. } => self.delete_winner(&state),
+            _ => Err(Error::not_found(format!("document `{}` has expired", state.id))),
         }
     }
 
-    /// Deletes the documents that have ended and hold a value that is to be another's alone: a clock that is set back would show both.
-    fn bury_holders(&mut self, terms: &DocumentTerms) -> Result<()> {
+    /// Deletes the expired documents that hold a unique value of these terms. Otherwise a clock that is set back would
+    /// make both visible.
+    fn delete_expired_holders(&mut self, terms: &DocumentTerms) -> Result<()> {
         for (path, key) in terms.unique_terms() {
             let mut holders = self.base.postings(*path, key)?;
-            match self.base.ended()? {
-                Some(ended) => holders.and_with(ended),
+            match self.base.expired()? {
+                Some(expired) => holders.and_with(expired),
                 None => return Ok(()),
             }
-            holders.iter().try_for_each(|holder| self.sweep(holder).map(|_| ()))?;
+            holders.iter().try_for_each(|holder| self.delete_if_expired(holder).map(|_| ()))?;
         }
         Ok(())
     }
 
     /// Deletes the winner of `state`.
-    fn bury(&mut self, state: &DocumentState) -> Result<()> {
+    fn delete_winner(&mut self, state: &DocumentState) -> Result<()> {
         let Some(winner) = state.tree.winner() else { return Ok(()) };
         let edit = Edit::Delete { id: state.id.clone(), revision: winner.revision };
         let prepared = self.store.parts.prepare(edit)?;
-        self.stage_upon(prepared).map(|_| ())
+        self.stage_prepared(prepared).map(|_| ())
     }
 
-    /// Deletes a document that had ended when this began, and was not written since; whether it did.
-    pub(super) fn sweep(&mut self, number: DocumentNumber) -> Result<bool> {
+    /// Deletes a document if it had expired when this transaction began and was not written since; returns whether it
+    /// did.
+    pub(super) fn delete_if_expired(&mut self, number: DocumentNumber) -> Result<bool> {
         let Some(state) = self.base.state(number)?.filter(|state| state.is_live()) else { return Ok(false) };
-        if self.newest.contains_key(&state.id) || !self.base.has_ended(&self.winner(&state)?)? {
+        if self.newest.contains_key(&state.id) || !self.base.has_expired(&self.winner(&state)?)? {
             return Ok(false);
         }
-        self.bury(&state).map(|()| true)
+        self.delete_winner(&state).map(|()| true)
     }
 
-    fn stage_upon(&mut self, prepared: PreparedEdit) -> Result<Revision> {
+    fn stage_prepared(&mut self, prepared: PreparedEdit) -> Result<Revision> {
         let PreparedEdit { edit, mut body } = prepared;
         let current = self.current(edit.id().as_str())?;
         let parent = parent_of(&edit, current.as_deref())?;
@@ -371,15 +393,15 @@ impl<'a> Transaction<'a> {
             body.terms = self.store.parts.terms(&self.base.declared, id, body.packed.packed())?;
         }
         if self.base.read_timestamp.is_some() && !matches!(edit, Edit::Foreign { .. }) {
-            self.bury_holders(&body.terms)?;
+            self.delete_expired_holders(&body.terms)?;
         }
-        let planned = Planned::of(&edit, parent, &body.content);
+        let planned = PlannedRevision::of(&edit, parent, &body.content);
         let revision = planned.path[0];
         let next_number = self.next_number;
         if let Some(mut staged) = self.merge(edit.id(), current, planned, body)? {
             let is_foreign = matches!(edit, Edit::Foreign { .. });
-            staged.is_judged = !is_foreign && !staged.deleted && staged.risen.is_none();
-            if let Err(error) = self.claim(&staged) {
+            staged.checks_uniqueness = !is_foreign && !staged.deleted && staged.promoted.is_none();
+            if let Err(error) = self.record_unique_keys(&staged) {
                 self.next_number = next_number;
                 return Err(error);
             }
@@ -389,54 +411,54 @@ impl<'a> Transaction<'a> {
         Ok(revision)
     }
 
-    /// From now on each edit is judged by itself, as if it were the only one.
-    pub(super) fn judge_each(&mut self) {
-        self.judges_each = true;
+    /// From now on, checks unique constraints after each edit, as if it were the only one.
+    pub(super) fn check_each_edit(&mut self) {
+        self.checks_each_edit = true;
     }
 
-    /// Notes what the edit changes in unique indexes.
-    fn claim(&mut self, staged: &Staged) -> Result<()> {
+    /// Records what the edit changes in unique indexes.
+    fn record_unique_keys(&mut self, staged: &StagedEdit) -> Result<()> {
         let changes_winner = staged.old_terms.is_some() || staged.new_terms.is_some();
         if !changes_winner || self.base.declared.unique().next().is_none() {
             return Ok(());
         }
-        let claims =
+        let keys =
             |terms: &Option<DocumentTerms>| terms.as_ref().map_or_else(Vec::new, |terms| terms.unique_terms().to_vec());
-        let (old, mut new) = (claims(&staged.old_terms), claims(&staged.new_terms));
-        if staged.has_ended(self.base.read_timestamp.as_ref()) {
+        let (old, mut new) = (keys(&staged.old_terms), keys(&staged.new_terms));
+        if staged.has_expired(self.base.read_timestamp.as_ref()) {
             new.clear();
         }
-        let is_judged = staged.is_judged;
-        if is_judged && self.judges_each {
-            for claim in new.iter().filter(|claim| !old.contains(claim)) {
-                self.judge(staged, claim)?;
+        let checks_uniqueness = staged.checks_uniqueness;
+        if checks_uniqueness && self.checks_each_edit {
+            for key in new.iter().filter(|key| !old.contains(key)) {
+                self.check_unique_key(staged, key)?;
             }
         }
-        self.claims.note(staged.state.number, &old, &new, is_judged && !self.judges_each);
+        self.unique_keys.record(staged.state.number, &old, &new, checks_uniqueness && !self.checks_each_edit);
         Ok(())
     }
 
-    /// Whether no other document has a value.
-    fn judge(&self, staged: &Staged, claim: &unique::Claim) -> Result<()> {
-        let Some(holder) = self.claims.holder(&self.base, staged.state.number, claim)? else { return Ok(()) };
+    /// Returns `Duplicate` if another document has this unique value.
+    fn check_unique_key(&self, staged: &StagedEdit, key: &unique::UniqueKey) -> Result<()> {
+        let Some(holder) = self.unique_keys.holder(&self.base, staged.state.number, key)? else { return Ok(()) };
         let in_transaction = self.staged.iter().find(|other| other.state.number == holder);
         let id = match in_transaction {
             Some(other) => other.state.id.clone(),
             None => self.base.id(holder)?,
         };
         let document = PackedValue::new(staged.body.packed(), &self.store.parts.shapes)?;
-        Err(unique::taken(&self.base.declared, claim.0, document, id.as_str()))
+        Err(unique::duplicate_error(&self.base.declared, key.0, document, id.as_str()))
     }
 
-    /// Whether every value that the transaction leaves behind is one document's alone, where it has to be.
-    fn judge_all(&self) -> Result<()> {
+    /// Checks the unique constraints of every document that the transaction wrote, in its final state.
+    fn check_unique_keys(&self) -> Result<()> {
         if self.base.declared.unique().next().is_none() {
             return Ok(());
         }
         for (at, staged) in self.staged.iter().enumerate() {
             if self.newest.get(&staged.state.id) == Some(&at) {
-                let brought = self.claims.brought(staged.state.number);
-                brought.iter().try_for_each(|claim| self.judge(staged, claim))?;
+                let brought = self.unique_keys.keys_to_check(staged.state.number);
+                brought.iter().try_for_each(|key| self.check_unique_key(staged, key))?;
             }
         }
         Ok(())
@@ -449,14 +471,14 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The state the edit leaves the document in; none when everything it brings is known already.
+    /// The edit's effect on its document; none if the revision is already known.
     fn merge(
         &mut self,
         id: &DocumentId,
         current: Option<Arc<DocumentState>>,
-        planned: Planned,
+        planned: PlannedRevision,
         body: PreparedBody,
-    ) -> Result<Option<Staged>> {
+    ) -> Result<Option<StagedEdit>> {
         let newest = planned.path[0];
         let sequence = Sequence(self.base.at.0 + 1 + self.staged.len() as u64);
         let logged_ancestors = planned.path.len() as u32 - 1;
@@ -464,57 +486,63 @@ impl<'a> Transaction<'a> {
         let mut tree = current.as_ref().map_or_else(RevisionTree::new, |old| old.tree.clone());
         let revs_limit = Some(self.store.parts.revs_limit());
         let added = ancestry::add(&mut tree, &planned.path, planned.deleted, unwritten, revs_limit)?;
-        let Added { outcome, forgotten, is_too_much } = added;
+        let AddedRevision { outcome, pruned, has_extra_ancestors } = added;
         let Some(old) = current else {
             let number = self.next_number;
             self.next_number = DocumentNumber(number.0 + 1);
-            let replay_mode = ReplayMode::AnyOrder.after(is_too_much);
+            let replay_mode = ReplayMode::AnyOrder.after(has_extra_ancestors);
             let state =
                 DocumentState { number, id: id.clone(), sequence, tree, replay_mode, body: Some(body.packed.clone()) };
             let new_terms = (!planned.deleted).then_some(body.terms);
-            return Ok(Some(Staged { new_terms, ..Staged::new(state, planned, forgotten, body.packed) }));
+            return Ok(Some(StagedEdit { new_terms, ..StagedEdit::new(state, planned, pruned, body.packed) }));
         };
         if matches!(outcome, MergeOutcome::Unchanged) {
             return Ok(None);
         }
-        let (planned, body) = self.as_first_told(&old, planned, body)?;
-        let replay_mode = old.replay_mode.after(is_too_much);
+        let (planned, body) = self.keep_existing_leaf(&old, planned, body)?;
+        let replay_mode = old.replay_mode.after(has_extra_ancestors);
         let mut state =
             DocumentState { number: old.number, id: old.id.clone(), sequence, tree, replay_mode, body: None };
         let old_winner = old.tree.winner().map(|leaf| leaf.revision);
         let new_winner = state.tree.winner().map(|leaf| leaf.revision);
         if new_winner == old_winner {
             state.body = old.body.clone();
-            return Ok(Some(Staged::new(state, planned, forgotten, body.packed)));
+            return Ok(Some(StagedEdit::new(state, planned, pruned, body.packed)));
         }
         let old = if old.is_live() { Some(self.winner(&old)?) } else { None };
         let old_terms = old.as_ref().map(|old| self.terms_of(old)).transpose()?;
-        let (mut risen, mut new_terms) = (None, None);
+        let (mut promoted, mut new_terms) = (None, None);
         if new_winner == Some(newest) {
             state.body = Some(body.packed.clone());
             new_terms = state.is_live().then_some(body.terms);
         } else {
-            // The winner was deleted, or a branch grew past it: another leaf takes its place.
+            // The winner was deleted, or another branch became longer: another leaf becomes the winner.
             let winner = self.winner(&state)?;
             if !winner.is_deleted() {
                 new_terms = Some(self.terms_of(&winner)?);
-                risen = Some(winner);
+                promoted = Some(winner);
             }
         }
-        Ok(Some(Staged { old, old_terms, risen, new_terms, ..Staged::new(state, planned, forgotten, body.packed) }))
+        Ok(Some(StagedEdit {
+            old,
+            old_terms,
+            promoted,
+            new_terms,
+            ..StagedEdit::new(state, planned, pruned, body.packed)
+        }))
     }
 
-    /// A leaf that is told again stays what it was first told to be, whatever else comes under its name: that is what is indexed.
-    fn as_first_told(
+    /// Re-inserting an existing leaf revision keeps the stored body and deletion flag, which are what is indexed.
+    fn keep_existing_leaf(
         &self,
         old: &DocumentState,
-        planned: Planned,
+        planned: PlannedRevision,
         body: PreparedBody,
-    ) -> Result<(Planned, PreparedBody)> {
+    ) -> Result<(PlannedRevision, PreparedBody)> {
         let Some(leaf) = old.tree.leaf(&planned.path[0]) else { return Ok((planned, body)) };
-        let known = self.leaf(old, leaf)?;
-        let (packed, terms) = (Body::new(known.packed_bytes()), self.terms_of(&known)?);
-        Ok((Planned { deleted: leaf.deleted, ..planned }, PreparedBody { packed, terms, ..body }))
+        let existing = self.leaf(old, leaf)?;
+        let (packed, terms) = (Body::new(existing.packed_bytes()), self.terms_of(&existing)?);
+        Ok((PlannedRevision { deleted: leaf.deleted, ..planned }, PreparedBody { packed, terms, ..body }))
     }
 
     /// The document of a leaf, which this transaction may have written itself.
@@ -560,8 +588,10 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Gives a document a file, or other content to the one it has. Store the content first ([`crate::Files::store`]), since that
-    /// takes its time.
+    /// Adds an attachment to a document or replaces its content; returns the new revision.
+    ///
+    /// Store the content first with [`Files::store`](crate::Files::store), so that the transaction does not wait for
+    /// it.
     ///
     /// # Errors
     /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Invalid` for a bad name.
@@ -577,7 +607,7 @@ impl<'a> Transaction<'a> {
         self.edit(Edit::Attach { id: DocumentId::new(id)?, revision: *revision, name, content_type, content })
     }
 
-    /// Writes the `_local` document `id`; the new `N` of its revision `0-N`.
+    /// Writes the `_local` document `id`, or deletes it if `body` is none. Returns the new `N` of its revision `0-N`.
     pub(crate) fn put_local(&mut self, id: &str, expected: Option<u64>, body: Option<&Value>) -> Result<u64> {
         if !DocumentId::new(id)?.is_local() {
             return Err(
@@ -601,185 +631,5 @@ impl<'a> Transaction<'a> {
         let generation = current.unwrap_or(0) + 1;
         self.locals.push(StagedLocal { id: id.to_owned(), generation, deleted, body: body.packed });
         Ok(generation)
-    }
-
-    /// Appends the frame and applies it to the memtable; from here on the transaction is part of the database, though nobody
-    /// sees it yet. None if there was nothing to write.
-    pub(super) fn commit(mut self, writer: &mut Writer, level: Level) -> Result<Option<Receipt>> {
-        if self.staged.is_empty() && self.locals.is_empty() {
-            return Ok(None);
-        }
-        self.judge_all()?;
-        self.bury_displaced()?;
-        let parts = &self.store.parts;
-        let mut payload = Vec::with_capacity(320 * self.staged.len() + 64);
-        let names_all = writer.named_in != writer.log_end.segment() && parts.may_name_all_shapes();
-        let unnamed = if names_all { 0 } else { writer.logged_shape_count };
-        let shape_count = parts.log_shapes_since(unnamed, &mut payload);
-        let places = self.encode(&mut payload)?;
-        let admitted = self.admitted()?;
-        let end_ms = self.staged.iter().filter_map(|staged| staged.new_terms.as_ref()?.end_ms()).min();
-        let first_sequence = writer.next_sequence;
-        let appended = parts.log.append(first_sequence, &payload)?;
-        writer.logged_shape_count = shape_count;
-        if names_all {
-            (writer.named_in, writer.named_count) = (appended.end.segment(), shape_count);
-        }
-        writer.log_end = appended.end;
-        writer.next_number = self.next_number;
-        let active = self.store.active_memtable();
-        let mut last_sequence = Sequence(first_sequence.0.saturating_sub(1));
-        let mut places = places.into_iter();
-        // A revision may become a leaf's ancestor and a leaf again within one transaction.
-        let mut logged = HashMap::new();
-        let edits_once = self.newest.len() == self.staged.len();
-        let mut written = parts.publisher.is_observed().then(Vec::new);
-        let read_timestamp = self.base.read_timestamp.clone();
-        if let Some(last) = self.staged.iter().map(|staged| staged.state.sequence).max() {
-            parts.caches.documents.begin(last);
-        }
-        for mut staged in self.staged.drain(..) {
-            let (offset, length) = places.next().expect("each staged edit was encoded");
-            let position = appended.payload.advance(offset);
-            let stored = StoredRevision { position, length, logged_ancestors: staged.path.len() as u32 - 1 };
-            if edits_once {
-                staged.state.tree.update_payload(&staged.path[0], stored);
-            } else {
-                logged.insert((staged.state.number, staged.path[0]), stored);
-                for revision in staged.unwritten_leaves() {
-                    if let Some(stored) = logged.get(&(staged.state.number, revision)) {
-                        staged.state.tree.update_payload(&revision, *stored);
-                    }
-                }
-            }
-            last_sequence = staged.state.sequence;
-            if let Some(written) = &mut written {
-                written.extend(staged.written(read_timestamp.as_ref(), &parts.shapes));
-            }
-            let change = difference(staged.old_terms.as_ref(), staged.new_terms.as_ref());
-            let (id, number) = (staged.state.id.as_str(), staged.state.number);
-            parts.caches.documents.touch(id, number, last_sequence, staged.new_terms.as_ref(), change);
-            active.insert(Arc::new(staged.state), true, change);
-        }
-        if !self.locals.is_empty() {
-            // Local documents are no events, yet what shows them must have a sequence of its own.
-            last_sequence = last_sequence.next();
-            for local in self.locals.drain(..) {
-                let (offset, length) = places.next().expect("each local document was encoded");
-                let stored = StoredRevision { position: appended.payload.advance(offset), length, logged_ancestors: 0 };
-                let StagedLocal { id, generation, deleted, body } = local;
-                active.insert_local(&id, last_sequence, LocalState { generation, deleted, stored, body });
-            }
-        }
-        writer.next_sequence = last_sequence.next();
-        admitted.into_iter().for_each(|done| done(last_sequence));
-        if let Some(end_ms) = end_ms {
-            self.store.sweeping.note(end_ms);
-        }
-        let after = Sequence(first_sequence.0.saturating_sub(1));
-        let published = Published { after, sequence: last_sequence, written };
-        parts.publisher.enqueue(appended.end, level, self.next_number, published);
-        self.store.seal_if_full(writer);
-        Ok(Some(Receipt { end: appended.end, last_sequence }))
-    }
-
-    /// As [`Transaction::bury_holders`], of what guards know to be one document's alone.
-    fn bury_displaced(&mut self) -> Result<()> {
-        let guards = self.store.commit_hooks.present();
-        if guards.is_empty() || self.base.ended()?.is_none() {
-            return Ok(());
-        }
-        let written = self.written()?;
-        for guard in guards {
-            let displaced = guard.displaced(&self.base, &written)?;
-            displaced.into_iter().try_for_each(|number| self.sweep(number).map(|_| ()))?;
-        }
-        Ok(())
-    }
-
-    /// Asks the guards; returns what they do once this is appended.
-    fn admitted(&self) -> Result<Vec<OnAppended>> {
-        let guards = self.store.commit_hooks.present();
-        if guards.is_empty() {
-            return Ok(Vec::new());
-        }
-        let written = self.written()?;
-        guards.iter().map(|guard| guard.admit(&self.base, &written)).collect()
-    }
-
-    /// The documents it has written so far: each once, as it leaves it; what was before is not told.
-    pub(crate) fn written(&self) -> Result<Vec<Written>> {
-        let mut written = Vec::with_capacity(self.newest.len());
-        for &at in self.newest.values() {
-            let state = &self.staged[at].state;
-            let new = if state.is_live() { Some(self.winner(state)?) } else { None };
-            let is_judged = self.staged.iter().any(|other| other.state.number == state.number && other.is_judged);
-            written.push(Written { number: state.number, id: state.id.clone(), old: None, new, is_judged });
-        }
-        Ok(written)
-    }
-
-    /// Encodes every staged write; returns the offset and length of each record.
-    fn encode(&self, payload: &mut Vec<u8>) -> Result<Vec<(u32, u32)>> {
-        let mut places = Vec::with_capacity(self.staged.len() + self.locals.len());
-        for staged in &self.staged {
-            let offset = payload.len() as u32;
-            let record = RevisionRecord {
-                deleted: staged.deleted,
-                relocated: false,
-                forgotten: staged.forgotten,
-                number: staged.state.number,
-                sequence: staged.state.sequence,
-                id: staged.state.id.as_str(),
-                path: staged.path.clone(),
-                body: staged.body.packed(),
-            };
-            places.push((offset, Record::Revision(record).encode(payload)));
-        }
-        for local in &self.locals {
-            let offset = payload.len() as u32;
-            let StagedLocal { id, generation, deleted, body } = local;
-            let (deleted, generation) = (*deleted, *generation);
-            let record = Record::Local { deleted, relocated: false, generation, id, body: body.packed() };
-            places.push((offset, record.encode(payload)));
-        }
-        if payload.len() > FRAME_BYTES_MAX {
-            return Err(Error::invalid(format!("a transaction of {} bytes is too large", payload.len()))
-                .with_hint("at most 1 GiB can be written at once: split it"));
-        }
-        Ok(places)
-    }
-}
-
-impl Staged {
-    /// What it did to the winner, for whoever observes; none if nothing.
-    fn written(
-        &mut self,
-        read_timestamp: Option<&ReadTimestamp>,
-        shapes: &Arc<crate::value::Shapes>,
-    ) -> Option<Written> {
-        if self.old.is_none() && self.new_terms.is_none() {
-            return None;
-        }
-        let has_ended = self.has_ended(read_timestamp);
-        let DocumentState { number, id, sequence, body, tree, .. } = &self.state;
-        let leaf = tree.winner().filter(|leaf| !leaf.deleted);
-        let brought = || {
-            let (leaf, body) = (leaf?, body.as_ref()?);
-            Some(Document::new(id.clone(), leaf.revision, *sequence, false, body.clone(), shapes.clone()))
-        };
-        let new = self.risen.take().or_else(brought).filter(|_| !has_ended);
-        Some(Written { number: *number, id: id.clone(), old: self.old.take(), new, is_judged: self.is_judged })
-    }
-
-    /// Whether the winner now had ended before it was written.
-    fn has_ended(&self, read_timestamp: Option<&ReadTimestamp>) -> bool {
-        let end_ms = self.new_terms.as_ref().and_then(DocumentTerms::end_ms);
-        read_timestamp.is_some_and(|read_timestamp| end_ms.is_some_and(|end_ms| end_ms <= read_timestamp.now_ms))
-    }
-
-    /// The leaves that this transaction wrote and the log has now.
-    fn unwritten_leaves(&self) -> SmallVec<[Revision; 1]> {
-        self.state.tree.leaves().filter(|leaf| leaf.payload.length == 0).map(|leaf| leaf.revision).collect()
     }
 }

@@ -1,16 +1,16 @@
-//! The tree's table `meta`: how far the tree has come, and the dictionaries it was written with.
+//! The tree's table `meta`: the checkpoint, and the dictionaries, settings and statistics that belong to it.
 //!
 //! | key | value |
 //! |---|---|
 //! | `checkpoint` | log position to replay from, next sequence, next document number |
 //! | `settings` | the settings the index was built with, as JSON |
-//! | `terms` | which terms documents have, beside those of their values: 1, their collection |
+//! | `terms` | the version of the terms derived from documents besides those of their values: 1, their collection |
 //! | `path/` + number | parent and name of a path |
 //! | `shape/` + number | field names of a shape |
-//! | `index/` + number | a declared index is ready: the form of its keys |
+//! | `index/` + number | a declared index is ready: the format of its keys |
 //! | `live/` + segment | bytes of that segment's records that are still needed |
-//! | `statistics/` + number | how the values of a path are spread: a histogram |
-//! | `numbers/` + number | what the numbers at that path come to |
+//! | `statistics/` + number | the histogram of a path's values |
+//! | `numbers/` + number | the count and sum of a path's numbers |
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -34,10 +34,10 @@ const LIVE: &[u8] = b"live/";
 const STATISTICS: &[u8] = b"statistics/";
 const NUMBERS: &[u8] = b"numbers/";
 
-/// Raised when documents get other terms: a tree with others is built anew.
-const TERMS_OF_TODAY: &[u8] = &[1];
+/// Incremented when documents get other terms: a tree with another version is rebuilt.
+const CURRENT_TERMS: &[u8] = &[1];
 
-/// How far the tree has come.
+/// The position of the last checkpoint, and the counters as of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     pub(crate) replay_from: LogPosition,
@@ -71,16 +71,16 @@ pub(crate) fn put_settings(tree: &mut dyn TreeTransaction, settings: &[u8]) -> R
     tree.put(Table::Meta, SETTINGS, settings)
 }
 
-/// Whether the tree has the terms that documents have today.
-pub(crate) fn has_terms_of_today(tree: &dyn TreeSnapshot) -> Result<bool> {
-    Ok(tree.get(Table::Meta, TERMS)? == Some(TERMS_OF_TODAY))
+/// Whether the tree holds all terms that this version derives from documents.
+pub(crate) fn has_current_terms(tree: &dyn TreeSnapshot) -> Result<bool> {
+    Ok(tree.get(Table::Meta, TERMS)? == Some(CURRENT_TERMS))
 }
 
-pub(crate) fn put_terms_of_today(tree: &mut dyn TreeTransaction) -> Result<()> {
-    tree.put(Table::Meta, TERMS, TERMS_OF_TODAY)
+pub(crate) fn put_current_terms(tree: &mut dyn TreeTransaction) -> Result<()> {
+    tree.put(Table::Meta, TERMS, CURRENT_TERMS)
 }
 
-/// The rows whose key begins with `prefix`, each with the number that follows it.
+/// The rows whose key begins with `prefix`, each with the number that follows the prefix.
 fn numbered<'a>(tree: &'a dyn TreeSnapshot, prefix: &[u8]) -> Result<Vec<(u64, &'a [u8])>> {
     let mut upper = prefix.to_vec();
     *upper.last_mut().expect("a prefix has bytes") += 1;
@@ -96,7 +96,7 @@ fn numbered_key(prefix: &[u8], number: u64) -> Vec<u8> {
     [prefix, &layout::number_key(number)].concat()
 }
 
-/// Fills the dictionaries with what the tree was written with.
+/// Fills the dictionaries from the tree.
 pub(crate) fn restore_dictionaries(tree: &dyn TreeSnapshot, paths: &Paths, shapes: &Shapes) -> Result<()> {
     for (number, value) in numbered(tree, PATH)? {
         let number = u32::try_from(number).map_err(|_| layout::damaged(Table::Meta))?;
@@ -122,7 +122,7 @@ pub(crate) fn put_paths(tree: &mut dyn TreeTransaction, paths: &Paths, from: usi
     Ok(())
 }
 
-/// Stores the shapes of these numbers.
+/// Stores the shapes with these numbers.
 pub(crate) fn put_shapes(tree: &mut dyn TreeTransaction, shapes: &Shapes, numbers: Range<usize>) -> Result<()> {
     for (number, shape) in shapes.since(numbers.start).take(numbers.len()) {
         let mut value = Vec::new();
@@ -136,17 +136,17 @@ pub(crate) fn put_shapes(tree: &mut dyn TreeTransaction, shapes: &Shapes, number
     Ok(())
 }
 
-/// The declared indexes that are ready, each with the form of its keys.
+/// The declared indexes that are ready, each with the format of its keys.
 pub(crate) fn ready_indexes(tree: &dyn TreeSnapshot) -> Result<Vec<(u64, Vec<u8>)>> {
     Ok(numbered(tree, INDEX)?.into_iter().map(|(number, form)| (number, form.to_vec())).collect())
 }
 
-/// Notes that a declared index is ready, with keys of this form.
+/// Records that a declared index is ready, with keys in this format.
 pub(crate) fn put_ready_index(tree: &mut dyn TreeTransaction, number: u32, form: &[u8]) -> Result<()> {
     tree.put(Table::Meta, &numbered_key(INDEX, u64::from(number)), form)
 }
 
-/// Forgets that a declared index is ready.
+/// Removes the record that a declared index is ready.
 pub(crate) fn forget_ready_index(tree: &mut dyn TreeTransaction, number: u32) -> Result<()> {
     tree.delete(Table::Meta, &numbered_key(INDEX, u64::from(number))).map(|_| ())
 }
@@ -169,12 +169,12 @@ pub(crate) fn change_live_bytes(tree: &mut dyn TreeTransaction, segment: u32, ch
     tree.put(Table::Meta, &key, &value)
 }
 
-/// Forgets a segment that is gone.
+/// Removes the live bytes of a retired segment.
 pub(crate) fn forget_segment(tree: &mut dyn TreeTransaction, segment: u32) -> Result<()> {
     tree.delete(Table::Meta, &numbered_key(LIVE, u64::from(segment))).map(|_| ())
 }
 
-/// The histogram of a path, as it is stored.
+/// The stored histogram of a path.
 pub(crate) fn statistics(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Option<&[u8]>> {
     tree.get(Table::Meta, &numbered_key(STATISTICS, u64::from(path.0)))
 }
@@ -184,12 +184,13 @@ pub(crate) fn all_statistics(tree: &dyn TreeSnapshot) -> Result<Vec<(u64, &[u8])
     numbered(tree, STATISTICS)
 }
 
-/// What the numbers of a path come to, as it is stored: there whenever its histogram is, unless an older version wrote that.
+/// The stored count and sum of a path's numbers. Present whenever the histogram is, unless an older version wrote the
+/// histogram.
 pub(crate) fn numbers(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Option<&[u8]>> {
     tree.get(Table::Meta, &numbered_key(NUMBERS, u64::from(path.0)))
 }
 
-/// Stores the statistics of a path; nothing, if the path has no values any more.
+/// Stores the statistics of a path; removes them if the path has no values any more.
 pub(crate) fn put_statistics(
     tree: &mut dyn TreeTransaction,
     path: PathNumber,

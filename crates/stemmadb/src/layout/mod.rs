@@ -1,15 +1,17 @@
-//! Where each thing lies in the tree: the keys and values of its tables.
+//! Stored formats of the tree's rows: the keys and values of its tables.
 //!
-//! The tree itself checks that a row is what was put there; what is decoded here is still bounds-checked.
+//! The tree verifies that a row is what was written; decoding still checks all bounds.
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | ids | document id (long ones: their beginning and a hash) | number, sequence, flags, position and length of the winner's record |
-//! | docs | document number | id, sequence, position and length of the winner's record, revision tree with each other leaf's, where what is known is stated |
+//! | ids | document id (long ones: a prefix and a hash) | number, sequence, flags, location of the winner's record |
+//! | docs | document number | id, sequence, location of the winner's record, revision tree, snapshot record |
 //! | sequences | sequence | document number |
 //! | postings | path, value, chunk (see `index`) | container |
 //! | local | id | generation, flags, position, length |
 //! | meta | text | counters, dictionaries, checkpoint position |
+//!
+//! A location is a log position and a length. The revision tree holds the locations of the other leaves' records.
 
 pub(crate) mod meta;
 pub(crate) mod record;
@@ -27,19 +29,20 @@ use crate::revision::{DocumentId, RevisionTree, Sequence};
 use crate::tree::Table;
 use crate::{Error, Result};
 
-/// Document numbers begin at one, so that zero can never be a forgotten one.
+/// Document numbers begin at one, so that an unset number (zero) never names a document.
 pub(crate) const FIRST_NUMBER: DocumentNumber = DocumentNumber(1);
 
-/// The first byte of a value's key: below it lie the presence keys.
+/// The first byte of a value's key; presence keys are below it.
 const FIRST_VALUE: &[u8] = &[2];
 
-/// Ids up to this many bytes are keys as they are; of longer ones the beginning, followed by a hash of the whole.
+/// Ids up to this many bytes are used as keys. Longer ids are truncated to this length, followed by a hash of the whole
+/// id.
 pub(crate) const ID_KEY_BYTES_MAX: usize = 400;
 
-/// The error of a tree row that is not what was written.
+/// The error for a tree row that can't be decoded.
 pub(crate) fn damaged(table: Table) -> Error {
     Error::corrupt(format!("tree/data.mdb: a row of table {table:?} fails its checksum or its form"))
-        .with_hint("run `stemma rebuild`: the tree is derived from the log and can be made again without loss")
+        .with_hint("run `stemma rebuild`: the tree is derived from the log and can be rebuilt without loss")
 }
 
 /// The key of a document id in `ids` and `local`.
@@ -53,8 +56,8 @@ pub(crate) fn id_key(id: &str) -> std::borrow::Cow<'_, [u8]> {
     key.into()
 }
 
-/// Where ids, or their keys, that may lie within the bounds begin, and whether one is past their end. Long ids that begin alike are in
-/// another order than their keys, so those that begin as a bound does are all among them.
+/// The first id (or key of an id) that may be within the bounds, and a test for ids past the end. Long ids with the
+/// same prefix are ordered differently from their keys, so all ids with the same prefix as a bound are included.
 pub(crate) fn id_span<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (&'a [u8], impl Fn(&[u8]) -> bool + 'a) {
     fn beginning(bytes: &[u8]) -> &[u8] {
         &bytes[..bytes.len().min(ID_KEY_BYTES_MAX)]
@@ -70,12 +73,12 @@ pub(crate) fn id_span<'a>(lower: Bound<&'a [u8]>, upper: Bound<&'a [u8]>) -> (&'
     (first, is_past)
 }
 
-/// The key of a document number or a sequence: order-preserving, short for small numbers.
+/// The key of a document number or a sequence: order-preserving, and short for small numbers.
 pub(crate) fn number_key(number: u64) -> SmallVec<[u8; 9]> {
     ordered_bytes(number)
 }
 
-/// The reverse of [`number_key`].
+/// The inverse of [`number_key`].
 pub(crate) fn number_of_key(table: Table, key: &[u8]) -> Result<u64> {
     let mut rest = key;
     match take_ordered(&mut rest) {
@@ -116,7 +119,7 @@ impl IdRow {
         })
     }
 
-    /// The row of a document in the state `state`.
+    /// The row of a document in state `state`.
     pub(crate) fn of(state: &DocumentState) -> Result<Self> {
         let winner = state.tree.winner().ok_or_else(|| Error::internal("a document without any revision"))?;
         Ok(IdRow {
@@ -129,19 +132,19 @@ impl IdRow {
     }
 }
 
-/// What comes before the revision tree in a row of `docs`: all that a query's row needs.
+/// The fields before the revision tree in a row of `docs`, which are all that a query result needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DocumentRow<'a> {
     pub(crate) id: &'a str,
     pub(crate) sequence: Sequence,
-    /// Where the winner's record is.
+    /// The position of the winner's record.
     pub(crate) position: LogPosition,
     pub(crate) length: u32,
     tree: &'a [u8],
 }
 
 impl<'a> DocumentRow<'a> {
-    /// The value of the row of a document in the state `state`.
+    /// Encodes the row of a document in state `state`.
     pub(crate) fn encode(state: &DocumentState) -> Result<Vec<u8>> {
         let IdRow { sequence, position, length, .. } = IdRow::of(state)?;
         let mut value = Vec::with_capacity(64 + state.id.as_str().len());
@@ -151,7 +154,7 @@ impl<'a> DocumentRow<'a> {
         put_varint(&mut value, position.to_u64());
         put_varint(&mut value, u64::from(length));
         state.tree.encode(&mut value, |stored, out| {
-            // The winner's place is known already.
+            // The position of the winner's record precedes the tree.
             if stored.position == position {
                 put_varint(out, 0);
             } else {
@@ -175,22 +178,23 @@ impl<'a> DocumentRow<'a> {
         })
     }
 
-    /// The state that a record at `place` states: places in segment 0 are counted back from it. `stored` says what becomes of each.
-    pub(crate) fn stated(
+    /// The state in a snapshot record at `place`. Positions in segment 0 are relative, counted back from it. `stored`
+    /// maps each leaf's location.
+    pub(crate) fn snapshot_state(
         &self,
         number: DocumentNumber,
-        place: RecordLocation,
+        location: RecordLocation,
         stored: impl Fn(StoredRevision) -> StoredRevision,
     ) -> Result<DocumentState> {
         let mut state = self.state(number)?;
         let leaves: SmallVec<[_; 1]> = state.tree.leaves().map(|leaf| (leaf.revision, leaf.payload)).collect();
         for (revision, mut payload) in leaves {
             if payload.position.segment() == 0 {
-                payload.position = place.position.back(payload.position.offset());
+                payload.position = location.position.back(payload.position.offset());
             }
             state.tree.update_payload(&revision, stored(payload));
         }
-        Ok(DocumentState { replay_mode: ReplayMode::Snapshot(place), ..state })
+        Ok(DocumentState { replay_mode: ReplayMode::Snapshot(location), ..state })
     }
 
     /// The document's state; costs a walk over the revision tree.
@@ -218,7 +222,7 @@ impl<'a> DocumentRow<'a> {
     }
 }
 
-/// Nothing for what its records tell exactly: most documents.
+/// Writes nothing for a document whose records define its state exactly, as most do.
 fn put_replay_mode(out: &mut Vec<u8>, replay_mode: ReplayMode) {
     match replay_mode {
         ReplayMode::AnyOrder => {}
@@ -248,7 +252,7 @@ fn take_replay_mode(bytes: &[u8]) -> Result<ReplayMode> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LocalRow {
     pub(crate) generation: u64,
-    /// A deletion is remembered: without it, an older record in the log would come back in a rebuild.
+    /// Deletions are stored: without them, a rebuild would restore older records of the log.
     pub(crate) deleted: bool,
     pub(crate) position: LogPosition,
     pub(crate) length: u32,
@@ -275,7 +279,7 @@ impl LocalRow {
     }
 }
 
-/// The rows of `postings` between two values of a path.
+/// The bounds of the rows of `postings` between two values of a path.
 pub(crate) fn posting_bounds(path: PathNumber, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
     let from = match lower {
         Bound::Unbounded => index::first_posting(path, FIRST_VALUE),
@@ -289,13 +293,13 @@ pub(crate) fn posting_bounds(path: PathNumber, lower: Bound<&[u8]>, upper: Bound
     (from, to)
 }
 
-/// For docs/format.md.
+/// An example for docs/format.md.
 #[cfg(test)]
 pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) -> Vec<u8> {
     let record = record::RevisionRecord {
         deleted: false,
         relocated: false,
-        forgotten: record::Forgotten::Nothing,
+        pruned: record::PrunedAncestors::Nothing,
         number: FIRST_NUMBER,
         sequence: Sequence(1),
         id: "solaris",
@@ -307,7 +311,7 @@ pub(crate) fn example_record(revision: &crate::revision::Revision, body: &[u8]) 
     bytes
 }
 
-/// For docs/format.md.
+/// An example for docs/format.md.
 #[cfg(test)]
 pub(crate) fn example_id_row(
     number: DocumentNumber,

@@ -1,17 +1,20 @@
-//! What one transaction's frame carries: the records of the log.
+//! Log records: the content of a transaction's frame.
 //!
-//! Layout of a record: CRC32C of all that follows (4 bytes, big-endian), length of what follows the length (varint), kind (1 byte), then
-//! by kind. Varints are little groups of seven bits, lowest first. A record stands alone: it is read and verified by position and length,
-//! without its frame.
+//! Layout of a record: CRC32C of all that follows (4 bytes, big-endian), length of what follows the length (varint),
+//! kind (1 byte), then the fields of the kind. Varints are groups of seven bits, least significant first. A record is
+//! self-contained: it is read and verified by position and length, without its frame.
 //!
-//! | kind | fields |
-//! |---|---|
-//! | 1 revision | flags (1), the `revs_limit` that made ancestors forgotten if they say that one did, document number, sequence, id length, id, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body |
-//! | 2 local | flags (1), generation, id length, id, packed body |
-//! | 3 shape | shape number, name count, then length and bytes of each name; while they are few, all are written again into each segment |
-//! | 4 settings | the database's settings as JSON |
-//! | 5 leaves | document number, leaf count, then generation and hash (16) of each: no older record makes another leaf |
-//! | 6 statement | document number, then its row as the tree has it (see `layout`): older records count for nothing |
+//! Fields by kind:
+//!
+//! - 1 revision: flags (1), `revs_limit` if a flag says that ancestors were pruned, document number, sequence, id
+//!   length, id, generation, hash (16), ancestor count, ancestor hashes (16 each, newest first), packed body
+//! - 2 local: flags (1), generation, id length, id, packed body
+//! - 3 shape: shape number, name count, then length and bytes of each name; while there are few shapes, each segment
+//!   repeats all of them
+//! - 4 settings: the database's settings as JSON
+//! - 5 leaves: document number, leaf count, then generation and hash (16) of each; older records add no other leaf
+//! - 6 snapshot: document number, then its row as in the tree (see `layout`); replaces all older records of the
+//!   document
 
 use smallvec::SmallVec;
 
@@ -22,7 +25,7 @@ use crate::revision::{Revision, Sequence};
 use crate::varint;
 use crate::{Error, Result};
 
-/// A record as read back; borrowed from the frame or the buffer it was read into.
+/// A decoded record, borrowed from the frame or buffer it was read from.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Record<'a> {
     /// One revision of one document.
@@ -33,22 +36,23 @@ pub(crate) enum Record<'a> {
     Shape { number: u32, names: Vec<&'a str> },
     /// The database's settings as JSON.
     Settings(&'a [u8]),
-    /// The leaves a document had here: whatever older records say, there are no others. Older versions wrote it, where a statement is written
-    /// now.
+    /// All leaves of a document at this point: older records add no others. Written by older versions, which did not
+    /// have snapshot records.
     Leaves { number: DocumentNumber, leaves: Vec<Revision> },
-    /// What is known of a document here, as its row in the tree has it, with the places of its leaves' records. Whatever older records say
-    /// counts for nothing. A place in segment 0 is so many bytes before this record.
-    Statement { number: DocumentNumber, row: &'a [u8] },
+    /// The state of a document at this point: its row as in the tree, with the locations of its leaves' records.
+    /// Replaces all older records of the document. A position in segment 0 is relative: it counts back from this
+    /// record.
+    Snapshot { number: DocumentNumber, row: &'a [u8] },
 }
 
-/// What a write made forgotten, as its record says.
+/// The ancestors that a write pruned, according to its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Forgotten {
-    /// The record was written by a version that did not say.
-    Unsaid,
-    /// Nothing.
+pub(crate) enum PrunedAncestors {
+    /// The record was written by a version that did not record it.
+    Unrecorded,
+    /// None.
     Nothing,
-    /// Ancestors that were so many edits or more older than every leaf that descends from them.
+    /// Ancestors that were at least this many edits older than every leaf that descends from them.
     Beyond(usize),
 }
 
@@ -56,13 +60,13 @@ pub(crate) enum Forgotten {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RevisionRecord<'a> {
     pub(crate) deleted: bool,
-    /// Written again by compaction: the same revision and sequence as before, at a new position.
+    /// Rewritten by compaction: the same revision and sequence as before, at a new position.
     pub(crate) relocated: bool,
-    pub(crate) forgotten: Forgotten,
+    pub(crate) pruned: PrunedAncestors,
     pub(crate) number: DocumentNumber,
     pub(crate) sequence: Sequence,
     pub(crate) id: &'a str,
-    /// This revision, then its ancestors as far as this record names them, newest first.
+    /// This revision, then the ancestors that this record names, newest first.
     pub(crate) path: SmallVec<[Revision; 2]>,
     pub(crate) body: &'a [u8],
 }
@@ -72,17 +76,17 @@ const KIND_LOCAL: u8 = 2;
 const KIND_SHAPE: u8 = 3;
 const KIND_SETTINGS: u8 = 4;
 const KIND_LEAVES: u8 = 5;
-const KIND_STATEMENT: u8 = 6;
+const KIND_SNAPSHOT: u8 = 6;
 
-/// No document has this number, or a larger one: there is room to count from every one that there is.
+/// Document numbers are below this bound, so that counting up from any of them can't overflow.
 const NUMBER_END: u64 = 1 << 56;
 const FLAG_DELETED: u8 = 1;
 const FLAG_RELOCATED: u8 = 2;
-const FLAG_SAYS_FORGOTTEN: u8 = 4;
-const FLAG_FORGETS: u8 = 8;
+const FLAG_RECORDS_PRUNING: u8 = 4;
+const FLAG_PRUNED: u8 = 8;
 
 const CHECKSUM_BYTES: usize = 4;
-/// What the length of a record takes if it is from 128 bytes to 16 KiB.
+/// The size of a record's length field for lengths from 128 bytes to 16 KiB.
 const LENGTH_BYTES_USUAL: usize = 2;
 
 impl Record<'_> {
@@ -95,7 +99,7 @@ impl Record<'_> {
         let fields_end = out.len();
         put_varint(out, (fields_end - fields_start) as u64);
         let length: SmallVec<[u8; 10]> = out.drain(fields_end..).collect();
-        // Nearly always as long as was left for it.
+        // The length nearly always has the reserved size.
         let length_at = start + CHECKSUM_BYTES;
         out.splice(length_at..fields_start, length);
         let checksum = crc32c::crc32c(&out[length_at..]);
@@ -128,15 +132,18 @@ impl Record<'_> {
                 put_varint(fields, leaves.len() as u64);
                 leaves.iter().for_each(|leaf| put_revision(fields, leaf));
             }
-            Record::Statement { number, row } => {
-                fields.push(KIND_STATEMENT);
+            Record::Snapshot { number, row } => {
+                fields.push(KIND_SNAPSHOT);
                 put_varint(fields, number.0);
                 fields.extend_from_slice(row);
             }
         }
     }
 
-    /// Reads the record at the start of `bytes`; returns it with its length. Damage is [`crate::ErrorKind::Corrupt`].
+    /// Decodes the record at the start of `bytes`; returns it with its length.
+    ///
+    /// # Errors
+    /// `Corrupt` if the checksum or the fields are wrong.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Record<'_>, usize)> {
         let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
         let checksum = bytes.first_chunk::<CHECKSUM_BYTES>().ok_or_else(damaged)?;
@@ -150,7 +157,7 @@ impl Record<'_> {
         Ok((reader.record()?, end))
     }
 
-    /// How long the record at the start of `bytes` says it is, whether or not it is damaged.
+    /// The length that the record at the start of `bytes` claims, whether or not it is damaged.
     pub(crate) fn claimed_length(bytes: &[u8]) -> Option<usize> {
         let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
         let length = reader.length().ok()?;
@@ -158,7 +165,7 @@ impl Record<'_> {
     }
 }
 
-/// The records of a frame with their places, in order. Behind one that is damaged, there is none.
+/// The records of a frame with their locations, in order. Ends after the first damaged one.
 pub(crate) fn records<'f>(frame: &Frame<'f>) -> impl Iterator<Item = Result<(RecordLocation, Record<'f>)>> + use<'f> {
     let Frame { position: start, payload, .. } = *frame;
     let mut offset = 0;
@@ -173,13 +180,13 @@ pub(crate) fn records<'f>(frame: &Frame<'f>) -> impl Iterator<Item = Result<(Rec
 
 impl RevisionRecord<'_> {
     fn encode_fields(&self, fields: &mut Vec<u8>) {
-        let says = match self.forgotten {
-            Forgotten::Unsaid => 0,
-            Forgotten::Nothing => FLAG_SAYS_FORGOTTEN,
-            Forgotten::Beyond(_) => FLAG_SAYS_FORGOTTEN | FLAG_FORGETS,
+        let pruning_flags = match self.pruned {
+            PrunedAncestors::Unrecorded => 0,
+            PrunedAncestors::Nothing => FLAG_RECORDS_PRUNING,
+            PrunedAncestors::Beyond(_) => FLAG_RECORDS_PRUNING | FLAG_PRUNED,
         };
-        fields.extend([KIND_REVISION, flags(self.deleted, self.relocated) | says]);
-        if let Forgotten::Beyond(revs_limit) = self.forgotten {
+        fields.extend([KIND_REVISION, flags(self.deleted, self.relocated) | pruning_flags]);
+        if let PrunedAncestors::Beyond(revs_limit) = self.pruned {
             put_varint(fields, revs_limit as u64);
         }
         put_varint(fields, self.number.0);
@@ -192,7 +199,7 @@ impl RevisionRecord<'_> {
         fields.extend_from_slice(self.body);
     }
 
-    /// How many ancestors it names.
+    /// The number of ancestors that the record names.
     pub(crate) fn ancestor_count(&self) -> u32 {
         self.path.len() as u32 - 1
     }
@@ -221,7 +228,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Reads fields one after the other; every read is bounds-checked.
+/// A cursor over encoded fields; every read is bounds-checked.
 pub(crate) struct Reader<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) at: usize,
@@ -263,7 +270,7 @@ impl<'a> Reader<'a> {
         rest
     }
 
-    /// A length or count, which can't exceed the bytes left.
+    /// A length or count, which can't exceed the number of bytes left.
     fn length(&mut self) -> Result<usize> {
         let length = self.varint()?;
         let left = self.bytes.len() - self.at;
@@ -301,14 +308,14 @@ impl<'a> Reader<'a> {
                 let leaves = (0..count).map(|_| Revision::from_stored(self.small()?, self.hash()?));
                 Ok(Record::Leaves { number, leaves: leaves.collect::<Result<_>>()? })
             }
-            KIND_STATEMENT => Ok(Record::Statement { number: self.number()?, row: self.rest() }),
+            KIND_SNAPSHOT => Ok(Record::Snapshot { number: self.number()?, row: self.rest() }),
             _ => Err(damaged()),
         }
     }
 
     fn revision_record(&mut self) -> Result<RevisionRecord<'a>> {
         let flags = self.byte()?;
-        let forgotten = self.forgotten(flags)?;
+        let pruned = self.pruned(flags)?;
         let number = self.number()?;
         let sequence = Sequence(self.varint()?);
         let id = self.text()?;
@@ -325,15 +332,15 @@ impl<'a> Reader<'a> {
         }
         let deleted = flags & FLAG_DELETED != 0;
         let relocated = flags & FLAG_RELOCATED != 0;
-        Ok(RevisionRecord { deleted, relocated, forgotten, number, sequence, id, path, body: self.rest() })
+        Ok(RevisionRecord { deleted, relocated, pruned, number, sequence, id, path, body: self.rest() })
     }
 
-    fn forgotten(&mut self, flags: u8) -> Result<Forgotten> {
-        if flags & FLAG_FORGETS != 0 {
+    fn pruned(&mut self, flags: u8) -> Result<PrunedAncestors> {
+        if flags & FLAG_PRUNED != 0 {
             let revs_limit = self.varint()?;
-            return usize::try_from(revs_limit).map(Forgotten::Beyond).map_err(|_| damaged());
+            return usize::try_from(revs_limit).map(PrunedAncestors::Beyond).map_err(|_| damaged());
         }
-        Ok(if flags & FLAG_SAYS_FORGOTTEN != 0 { Forgotten::Nothing } else { Forgotten::Unsaid })
+        Ok(if flags & FLAG_RECORDS_PRUNING != 0 { PrunedAncestors::Nothing } else { PrunedAncestors::Unrecorded })
     }
 
     fn hash(&mut self) -> Result<[u8; 16]> {

@@ -1,6 +1,7 @@
-//! What is declared, as the log and the tree keep it: the policy, the declared indexes and the schemas, as one JSON object.
+//! The stored form of settings in the log and the tree: index policy, declared indexes and schemas, as one JSON object.
 //!
-//! The log's newest settings are in force. The tree's are those it was built with as far as its checkpoint position.
+//! The newest settings in the log are in force. Those in the tree are the ones that its index was built with, as of its
+//! checkpoint position.
 
 use crate::index::{DeclaredIndexes, IndexDefinition, Policy};
 use crate::schema::CollectionSchemas;
@@ -11,7 +12,7 @@ const FIELD_INDEXES: &str = "indexes";
 const FIELD_NEXT_INDEX: &str = "next_index";
 const FIELD_SCHEMAS: &str = "schemas";
 
-/// Stored settings, taken apart.
+/// Decoded settings.
 pub(crate) struct Settings {
     pub(crate) policy: Policy,
     pub(crate) definitions: Vec<IndexDefinition>,
@@ -21,7 +22,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The stored form. Where nothing was ever declared it is that of the policy alone.
+    /// The stored form. If nothing was ever declared, it is that of the policy alone.
     pub(crate) fn encode(policy: &Policy, declared: &DeclaredIndexes) -> Vec<u8> {
         let mut value = policy.to_value();
         if let (Some(object), true) = (value.as_object_mut(), declared.next_number > 1) {
@@ -35,8 +36,10 @@ impl Settings {
         value.to_json().into_bytes()
     }
 
+    /// Decodes stored settings.
+    ///
     /// # Errors
-    /// `Invalid` or `Corrupt` if these bytes are no settings.
+    /// `Invalid` or `Corrupt` if the bytes are not settings.
     pub(crate) fn decode(json: &[u8]) -> Result<Self> {
         let damaged = || Error::corrupt("the stored settings are damaged");
         let mut value = Value::parse(json)?;

@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use super::batch::{Batch, BatchPart};
-use super::commit_waiter::Turnstile;
+use super::commit_waiter::CommitWaiter;
 use super::frame::FRAME_HEADER_BYTES;
 use super::segment::{SEGMENT_HEADER_BYTES, Segment};
 use super::shared::{LogState, Shared};
@@ -84,7 +84,7 @@ impl Shared {
             let round = if end <= state.served { state.round } else { state.round + 1 };
             state.waiting[side(round)] = true;
             drop(state);
-            self.turnstiles[side(round)].wait(round, || is_done() || self.is_poisoned.load(Ordering::Acquire));
+            self.commit_waiters[side(round)].wait(round, || is_done() || self.is_poisoned.load(Ordering::Acquire));
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Shared {
         state.is_flushing = true;
         state.round += 1;
         let (round, next) = (state.round, state.round + 1);
-        self.turnstiles[side(round)].claim(round);
+        self.commit_waiters[side(round)].claim(round);
         state.served = LogPosition::END;
         state.is_gathering = true;
         while state.is_writing {
@@ -112,10 +112,10 @@ impl Shared {
         self.written_moved.notify_all();
         drop(state);
         if are_waiting {
-            self.turnstiles[side(next)].call_leader(next);
+            self.commit_waiters[side(next)].call_leader(next);
         }
         if were_waiting {
-            self.turnstiles[side(round)].open();
+            self.commit_waiters[side(round)].open();
         }
         result
     }
@@ -258,7 +258,7 @@ impl Shared {
         state.poison.get_or_insert(error);
         self.is_poisoned.store(true, Ordering::Release);
         self.written_moved.notify_all();
-        self.turnstiles.iter().for_each(Turnstile::open);
+        self.commit_waiters.iter().for_each(CommitWaiter::open);
         copy
     }
 }

@@ -23,14 +23,14 @@ pub(super) enum Woken {
 
 /// Waits for the start or the end of one round.
 #[derive(Default)]
-pub(super) struct Turnstile {
+pub(super) struct CommitWaiter {
     mutex: Mutex<()>,
     moved: Condvar,
     /// The round without a leader; 0 if none.
     vacant: AtomicU64,
 }
 
-impl Turnstile {
+impl CommitWaiter {
     /// Sleeps until `is_done`, or until this thread is to lead `round`.
     pub(super) fn wait(&self, round: u64, is_done: impl Fn() -> bool) -> Woken {
         let mut guard = self.lock();

@@ -34,7 +34,7 @@ pub struct Skipped {
 
 /// Bytes of the log that may hold records.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Remains<'a> {
+pub(crate) struct SurvivingPayload<'a> {
     pub(crate) position: LogPosition,
     pub(crate) bytes: &'a [u8],
     /// Whether the bytes are the payload of a valid frame. Otherwise they may contain records, from the first byte on.
@@ -42,7 +42,7 @@ pub(crate) struct Remains<'a> {
 }
 
 /// A damaged log, opened for reading only.
-pub(crate) struct Wreck<'a> {
+pub(crate) struct DamagedLog<'a> {
     vfs: &'a dyn Vfs,
     segments: Vec<Segment>,
     skipped: Vec<Skipped>,
@@ -54,46 +54,48 @@ struct Segment {
     seed: Seed,
 }
 
-impl<'a> Wreck<'a> {
+impl<'a> DamagedLog<'a> {
     /// Finds all segments and the seed with which each can be read.
     pub(crate) fn find(vfs: &'a dyn Vfs) -> Result<Self> {
         let names = vfs.list(DIRECTORY).map_err(|error| Error::io(format_args!("list {DIRECTORY}"), error))?;
         let numbers: BTreeSet<u32> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
         let headers: Vec<_> = numbers.iter().map(|&number| (number, header_of(vfs, number))).collect();
         let known = headers.iter().find_map(|(_, header)| *header).map(|id| Seed::of(&id));
-        let mut wreck = Wreck { vfs, segments: Vec::new(), skipped: Vec::new() };
+        let mut damaged_log = DamagedLog { vfs, segments: Vec::new(), skipped: Vec::new() };
         for (number, header) in headers {
             if header.is_none() {
                 let what = "its header is damaged; its frames are recognized without it";
-                wreck.skip(number, 0, u64::from(SEGMENT_HEADER_BYTES), what);
+                damaged_log.skip(number, 0, u64::from(SEGMENT_HEADER_BYTES), what);
             }
             match header.map(|id| Seed::of(&id)).or(known).or_else(|| seed_of(&read(vfs, number).bytes, number)) {
-                Some(seed) => wreck.segments.push(Segment { number, seed }),
+                Some(seed) => damaged_log.segments.push(Segment { number, seed }),
                 None => {
                     let bytes = read(vfs, number).bytes.len() as u64;
-                    wreck.skip(number, u64::from(SEGMENT_HEADER_BYTES), bytes, "no frame is recognized in it");
+                    damaged_log.skip(number, u64::from(SEGMENT_HEADER_BYTES), bytes, "no frame is recognized in it");
                 }
             }
         }
-        Ok(wreck)
+        Ok(damaged_log)
     }
 
     /// Passes every byte range that may contain records to `visit`, in log order. Can be called repeatedly.
     ///
     /// # Errors
     /// Errors of `visit` are returned unchanged.
-    pub(crate) fn remains(&self, visit: &mut dyn FnMut(Remains<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn payloads(&self, visit: &mut dyn FnMut(SurvivingPayload<'_>) -> Result<()>) -> Result<()> {
         self.segments.iter().try_for_each(|segment| {
             let bytes = read(self.vfs, segment.number).bytes;
             segment.walk(&bytes, &mut |found| match found {
-                Found::Data(remains) => visit(remains),
-                Found::Gap { start, end } => {
+                ScanItem::Data(payload) => visit(payload),
+                ScanItem::Gap { start, end } => {
                     // If only a frame's header is damaged, its records are still intact.
                     let start = start + FRAME_HEADER_BYTES as usize;
                     let position = LogPosition::new(segment.number, start as u32);
-                    bytes.get(start..end).map_or(Ok(()), |bytes| visit(Remains { position, bytes, is_whole: false }))
+                    bytes
+                        .get(start..end)
+                        .map_or(Ok(()), |bytes| visit(SurvivingPayload { position, bytes, is_whole: false }))
                 }
-                Found::Mark(_) => Ok(()),
+                ScanItem::Mark(_) => Ok(()),
             })
         })
     }
@@ -115,11 +117,11 @@ impl<'a> Wreck<'a> {
             // The visitor never returns an error.
             let walked = segment.walk(&content.bytes, &mut |found| {
                 match found {
-                    Found::Gap { start, .. } => gaps.push(start),
-                    Found::Mark(payload) => {
+                    ScanItem::Gap { start, .. } => gaps.push(start),
+                    ScanItem::Mark(payload) => {
                         expected = ExpectedSegments::decode(segment.number, payload).ok().or(expected.take())
                     }
-                    Found::Data(_) => {}
+                    ScanItem::Data(_) => {}
                 }
                 Ok(())
             });
@@ -144,8 +146,8 @@ impl<'a> Wreck<'a> {
 }
 
 /// What the scan of a segment finds at an offset.
-enum Found<'a> {
-    Data(Remains<'a>),
+enum ScanItem<'a> {
+    Data(SurvivingPayload<'a>),
     Mark(&'a [u8]),
     /// No valid frame between `start` and `end`; the next one starts at `end`.
     Gap {
@@ -155,7 +157,7 @@ enum Found<'a> {
 }
 
 impl Segment {
-    fn walk<'b>(&self, bytes: &'b [u8], visit: &mut dyn FnMut(Found<'b>) -> Result<()>) -> Result<()> {
+    fn walk<'b>(&self, bytes: &'b [u8], visit: &mut dyn FnMut(ScanItem<'b>) -> Result<()>) -> Result<()> {
         let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let mut offset = SEGMENT_HEADER_BYTES as usize;
         while offset < used {
@@ -164,7 +166,7 @@ impl Segment {
                     .step_by(ALIGNMENT as usize)
                     .find(|&place| self.header_at(bytes, place).is_some())
                     .unwrap_or(used);
-                visit(Found::Gap { start: offset, end: next })?;
+                visit(ScanItem::Gap { start: offset, end: next })?;
                 offset = next;
                 continue;
             };
@@ -173,8 +175,8 @@ impl Segment {
             let is_whole = crc32c::crc32c(payload) == header.payload_checksum;
             let position = LogPosition::new(self.number, start as u32);
             match header.kind {
-                FrameKind::Data => visit(Found::Data(Remains { position, bytes: payload, is_whole }))?,
-                FrameKind::Mark if is_whole => visit(Found::Mark(payload))?,
+                FrameKind::Data => visit(ScanItem::Data(SurvivingPayload { position, bytes: payload, is_whole }))?,
+                FrameKind::Mark if is_whole => visit(ScanItem::Mark(payload))?,
                 FrameKind::Mark | FrameKind::Seal => {}
             }
             offset += header.frame_bytes() as usize;

@@ -50,7 +50,7 @@ use shared::Shared;
 pub(crate) use blobs::Blobs;
 pub use blobs::{Blob, BlobReader, Digest};
 pub use damaged_log::Skipped;
-pub(crate) use damaged_log::{Remains, Wreck};
+pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use position::LogPosition;
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;

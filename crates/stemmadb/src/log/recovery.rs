@@ -14,7 +14,7 @@ use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameKind};
 use super::handles::Handles;
 use super::mark::ExpectedSegments;
 use super::position::LogPosition;
-use super::repair::{self, Mended};
+use super::repair::{self, RepairedLog};
 use super::retire::{FIRST_POSITION, sync_names};
 use super::scan::Scanner;
 use super::segment::{
@@ -27,7 +27,7 @@ use crate::{Error, Result};
 
 /// A log that recovery has replayed and repaired.
 pub(super) struct Recovered {
-    pub(super) mended: Mended,
+    pub(super) repaired: RepairedLog,
     pub(super) database_id: DatabaseId,
     pub(super) last_sequence: Sequence,
 }
@@ -74,11 +74,11 @@ pub(super) fn recover(
     let log_scan = replay(names, segments, options, visit)?;
 
     vfs.create_dir_all(DIRECTORY).map_err(|error| Error::io(format_args!("create {DIRECTORY}"), error))?;
-    let mended = repair::mend(vfs, handles, &log_scan, &database_id, options.segment_bytes)?;
+    let repaired = repair::repair(vfs, handles, &log_scan, &database_id, options.segment_bytes)?;
     // The names may have been changed by a process that was killed before it flushed them.
     sync_names(vfs)?;
     vfs.sync_dir("").map_err(|error| Error::io("flush the database's directory", error))?;
-    Ok(Recovered { mended, database_id, last_sequence: log_scan.last_sequence })
+    Ok(Recovered { repaired, database_id, last_sequence: log_scan.last_sequence })
 }
 
 /// Opens all segments, in order, and checks that they belong to the same database.

@@ -32,7 +32,7 @@ const TORN_BYTES_UNRECOGNIZED: u64 = 64 * 1024;
 const STEP_BYTES: usize = 256 * 1024;
 
 /// A log that can be appended to.
-pub(super) struct Mended {
+pub(super) struct RepairedLog {
     pub(super) segments: Vec<Arc<Segment>>,
     pub(super) free: Vec<FreeFile>,
     /// Whether the last frame is a mark with nothing after it.
@@ -40,13 +40,13 @@ pub(super) struct Mended {
 }
 
 /// Repairs the log so that frames can be appended. Idempotent: an interrupted repair can be repeated.
-pub(super) fn mend(
+pub(super) fn repair(
     vfs: &dyn Vfs,
     handles: &Arc<Handles>,
     survey: &LogScan,
     database_id: &DatabaseId,
     segment_bytes: u32,
-) -> Result<Mended> {
+) -> Result<RepairedLog> {
     let mut free = clear_leftovers(vfs, handles, &survey.names, Seed::of(database_id))?;
     let mut is_marked = false;
     if let (Some(last), Some(walked)) = (survey.segments.last(), &survey.last) {
@@ -66,7 +66,7 @@ pub(super) fn mend(
         }
         segments.push(Arc::new(make_segment(vfs, handles, number, database_id, segment_bytes, None)?));
     }
-    Ok(Mended { segments, free, is_marked })
+    Ok(RepairedLog { segments, free, is_marked })
 }
 
 /// Removes unfinished files and collects retired files for reuse.

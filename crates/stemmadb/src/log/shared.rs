@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::batch::{Batch, LogTail};
 use super::commit::is_disk_full;
-use super::commit_waiter::Turnstile;
+use super::commit_waiter::CommitWaiter;
 use super::frame::{ALIGNMENT, FRAME_HEADER_BYTES, FrameKind, Seed, frame_bytes};
 use super::handles::Handles;
 use super::mark::ExpectedSegments;
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     /// Signaled when `written` advances, the writer's role is released, or the log is poisoned.
     pub(super) written_moved: Condvar,
     /// Threads waiting for a flush; consecutive rounds alternate between the two.
-    pub(super) turnstiles: [Turnstile; 2],
+    pub(super) commit_waiters: [CommitWaiter; 2],
     pub(super) written: AtomicU64,
     pub(super) durable: AtomicU64,
     pub(super) is_poisoned: AtomicBool,
@@ -78,8 +78,8 @@ impl Shared {
         options: &LogOptions,
         recovered: Recovered,
     ) -> Result<Self> {
-        let mended = recovered.mended;
-        let active = mended.segments.last().ok_or_else(|| Error::internal("a log without segments"))?;
+        let repaired = recovered.repaired;
+        let active = repaired.segments.last().ok_or_else(|| Error::internal("a log without segments"))?;
         let end = LogPosition::new(active.number, active.used());
         debug_assert!(end.offset().is_multiple_of(ALIGNMENT), "a recovered log ends at a frame boundary");
         active.pin()?;
@@ -89,7 +89,7 @@ impl Shared {
             next: end,
             capacity: options.segment_bytes,
             last_sequence: recovered.last_sequence,
-            is_marked: mended.is_marked,
+            is_marked: repaired.is_marked,
         };
         Ok(Shared {
             vfs,
@@ -114,12 +114,12 @@ impl Shared {
                 allocated,
             }),
             written_moved: Condvar::new(),
-            turnstiles: Default::default(),
+            commit_waiters: Default::default(),
             written: AtomicU64::new(end.to_u64()),
             durable: AtomicU64::new(end.to_u64()),
             is_poisoned: AtomicBool::new(false),
-            list: RwLock::new(Arc::new(SegmentList::new(mended.segments))),
-            free: Mutex::new(mended.free),
+            list: RwLock::new(Arc::new(SegmentList::new(repaired.segments))),
+            free: Mutex::new(repaired.free),
             retiring: Mutex::new(()),
             counters: Counters::default(),
         })

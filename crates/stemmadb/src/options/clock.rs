@@ -1,28 +1,28 @@
-//! What time is it? The system's clock, or one that a test sets.
+//! The clock: system time, or a time set by a test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A clock. Clones are the same one.
+/// The source of the current time. Clones share one clock.
 #[derive(Debug, Clone, Default)]
 pub struct Clock(Option<Arc<AtomicI64>>);
 
 impl Clock {
-    /// One that stands still until it is set, at a millisecond since 1970.
+    /// Creates a clock that stands still at `now_ms`, in milliseconds since 1970, until it is set.
     #[must_use]
-    pub fn standing_at(now_ms: i64) -> Self {
+    pub fn fixed_at(now_ms: i64) -> Self {
         Clock(Some(Arc::new(AtomicI64::new(now_ms))))
     }
 
-    /// Sets it, if it is one that stands.
+    /// Sets the time of a standing clock; has no effect on the system clock.
     pub fn set(&self, now_ms: i64) {
         if let Some(standing) = &self.0 {
             standing.store(now_ms, Ordering::SeqCst);
         }
     }
 
-    /// Milliseconds since 1970.
+    /// The current time, in milliseconds since 1970.
     #[must_use]
     pub fn now_ms(&self) -> i64 {
         match &self.0 {
@@ -31,13 +31,13 @@ impl Clock {
         }
     }
 
-    /// The first millisecond that lies `time`, or the millisecond that is the least, after now.
+    /// The first millisecond at least `time` from now, and at least 1 ms from now.
     pub(crate) fn after(&self, time: Duration) -> i64 {
         let ms = i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
         self.now_ms().saturating_add(ms.max(1))
     }
 
-    /// How long it is until a millisecond. Of a clock that stands nobody knows: it is looked at often.
+    /// The time until `end_ms`. A standing clock may be set at any time, so it is polled every few milliseconds.
     pub(crate) fn until(&self, end_ms: i64) -> Duration {
         match self.0 {
             Some(_) => Duration::from_millis(5),

@@ -1,4 +1,4 @@
-//! How a database is opened.
+//! Options for opening a database.
 
 pub(crate) mod clock;
 
@@ -9,16 +9,19 @@ use crate::log::Level;
 use crate::value::Limits;
 pub use clock::Clock;
 
-/// What a write waits for before it returns, and before anyone sees it.
+/// How durable a write has to be before it returns and before readers see it.
+///
+/// Set the default with [`Options::durability`], which has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Flushed to the disk: survives a power loss. One flush serves every write that waits for it.
+    /// Flushed to disk: survives a power loss. One flush serves all writes that wait for it.
     #[default]
     Sync,
-    /// Handed to the operating system, and flushed at most this much later: survives a crash of the process; a
-    /// power loss may take the writes of the last interval, never a part of one and never an earlier one.
+    /// Passed to the operating system, and flushed at most this much later. Survives a crash of the process; a power
+    /// loss may lose the writes of the last interval, but never part of a transaction and never an earlier one than one
+    /// that survives.
     Interval(Duration),
-    /// Handed to the operating system: survives a crash of the process; a power loss may take the newest writes.
+    /// Passed to the operating system: survives a crash of the process; a power loss may lose the newest writes.
     None,
 }
 
@@ -41,11 +44,18 @@ impl std::fmt::Display for Durability {
     }
 }
 
-/// Rows of the tree changed by one slice of a checkpoint, which ends with a flush. At most a page each: held in memory until then, and
-/// free in the file afterwards until later slices reuse them.
+/// Tree rows that one slice of a checkpoint changes before it commits with a flush. Each row dirties at most one page,
+/// which is held in memory until the commit; the pages it replaces are free afterwards, for later slices to reuse.
 const SLICE_ROWS: usize = 6_000;
 
-/// How to open a database. Every default is meant to be right.
+/// Options for opening a database. The defaults suit most applications.
+///
+/// ```no_run
+/// use stemmadb::{Database, Durability, Options};
+/// let options = Options::new().durability(Durability::None).memory_bytes(16 << 20);
+/// let db = Database::open_with("library", options)?;
+/// # Ok::<(), stemmadb::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Options {
     pub(crate) durability: Durability,
@@ -60,8 +70,8 @@ pub struct Options {
     pub(crate) background: bool,
     pub(crate) slice_rows: usize,
     pub(crate) clock: Clock,
-    /// What a path's column is taken to cost at most; tests make it cheap.
-    pub(crate) column_price_max: u64,
+    /// An upper bound on the estimated cost of a column, in rows; tests set it to build columns early.
+    pub(crate) column_cost_max: u64,
 }
 
 impl Default for Options {
@@ -79,88 +89,101 @@ impl Default for Options {
             background: true,
             slice_rows: SLICE_ROWS,
             clock: Clock::default(),
-            column_price_max: u64::MAX,
+            column_cost_max: u64::MAX,
         }
     }
 }
 
 impl Options {
-    /// The defaults.
+    /// Creates the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What a write waits for, unless it says otherwise. Default: [`Durability::Sync`].
+    /// Sets the durability of writes that do not request their own. Default: [`Durability::Sync`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stemmadb::{Durability, Options};
+    /// let options = Options::new().durability(Durability::Interval(Duration::from_millis(100)));
+    /// ```
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// The bound on writes that are in memory until a checkpoint merges them, in bytes. Writers slow down when it is reached.
-    /// Default: 64 MiB; at least 1 MiB.
+    /// Sets the maximum size of memtables, in bytes; they hold writes until a checkpoint merges them. Writers are
+    /// slowed down when the limit is reached. Default: 64 MiB; at least 1 MiB.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = bytes.max(1 << 20);
         self
     }
 
-    /// The bound on what is kept of reads, in bytes: an eighth for documents read by id, a quarter for those that were rows of queries, an
-    /// eighth for the ids of such rows, half of it for the values of paths that queries keep coming back to. Zero keeps nothing.
-    /// Default: 256 MiB.
+    /// Sets the maximum size of the read caches, in bytes; zero disables them. Default: 256 MiB.
+    ///
+    /// Half of it holds the values of frequently read paths, an eighth document ids, and three eighths documents: half
+    /// of those by number, and a quarter each by id and as results of repeated lookups.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
         self
     }
 
-    /// The size of a segment of the log, in bytes. Default: 64 MiB; from 64 KiB to 1 GiB.
+    /// Sets the size of a log segment, in bytes. Default: 64 MiB; clamped to 64 KiB to 1 GiB.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u32) -> Self {
         self.segment_bytes = bytes.clamp(64 << 10, 1 << 30);
         self
     }
 
-    /// How many revisions of a line of descent are remembered (not their bodies: ids only). Default: 1000.
+    /// Sets how many revisions of each branch are kept in a revision tree: their ids, not their bodies. Default: 1000;
+    /// at least 1.
     #[must_use]
     pub fn revs_limit(mut self, revs_limit: usize) -> Self {
         self.revs_limit = revs_limit.max(1);
         self
     }
 
-    /// Which paths are indexed; other paths answer queries just as well, only slower. Default: what the database was
-    /// made with, and every path for a new one. A change builds the index again when the database is opened.
+    /// Sets which paths are indexed. Default: the database's own policy; every path for a new database.
+    ///
+    /// Queries on other paths return the same results, but read more. A change rebuilds the index when the database is
+    /// opened.
     #[must_use]
     pub fn index(mut self, policy: Policy) -> Self {
         self.index = Some(policy);
         self
     }
 
-    /// The bounds of one document. Default: [`Limits::default`].
+    /// Sets the size limits of a document. Default: [`Limits::default`].
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Whether the database is only read: nothing in its directory is changed, so it may lie on a disk that takes no writes, and any
-    /// number of processes may read it at once (each by one handle, which threads share), as long as none writes it. Writes are
-    /// refused. What a crash left unmerged is merged in memory, each time it is opened; where there is no tree, all of it is
-    /// built in memory. Default: no.
+    /// Opens the database for reading only. Default: false.
+    ///
+    /// Nothing in its directory is changed, so it may be on a read-only disk, and any number of processes may read it
+    /// at the same time (each with one handle, which threads share), as long as none writes it. Writes return
+    /// `Unavailable`. What a crash left unmerged is merged in memory on each open; without a tree, the whole index is
+    /// built in memory.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Whether a database is made where there is none. Default: yes.
+    /// Whether to create the database if it does not exist. Default: true.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Whether threads of their own checkpoint, compact and flush. Without them, whoever writes does it. For tests.
+    /// Whether background threads checkpoint, compact and flush. Default: true. Without them, writers do this work. For
+    /// tests.
     #[doc(hidden)]
     #[must_use]
     pub fn background(mut self, background: bool) -> Self {
@@ -168,7 +191,7 @@ impl Options {
         self
     }
 
-    /// What tells when keys and documents end. For tests.
+    /// Sets the clock that determines when views' keys and documents expire. Default: the system clock. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {

@@ -17,7 +17,7 @@ use super::plan::facts::FactsState;
 use super::plan::request::Query;
 use super::source::limits::{Cancellation, Guarded};
 use crate::Result;
-use crate::cache::Answer;
+use crate::cache::CachedResult;
 use crate::document::Document;
 use crate::engine::{Store, Transaction};
 use crate::read::Snapshot;
@@ -37,7 +37,7 @@ pub struct Find {
 enum At {
     State(Result<Snapshot>),
     /// What the database keeps of an answer that holds; should something else be asked, its state then.
-    Kept(Answer, Arc<Store>),
+    Kept(CachedResult, Arc<Store>),
 }
 
 impl Find {
@@ -326,9 +326,9 @@ impl fmt::Debug for Find {
 impl Store {
     /// The documents that a query asks for, if it was prepared, asks for those of one term, was answered lately, and nothing changed
     /// them since.
-    fn kept_answer(&self, query: &Query) -> Option<Answer> {
+    fn kept_answer(&self, query: &Query) -> Option<CachedResult> {
         let facts = FactsState::new(&self.parts.paths, self.parts.declared_generation());
-        query.ask_term(facts, |path, key| self.parts.kept_answer(path, key))
+        query.ask_term(facts, |path, key| self.parts.cached_result(path, key))
     }
 }
 
@@ -337,11 +337,11 @@ pub struct Found<T>(Inner<T>);
 
 enum Inner<T> {
     Read(Box<Rows<Guarded<Snapshot>, T>>),
-    Kept { answer: Answer, next: usize, make: fn(&Document) -> T, selector: Selector },
+    Kept { answer: CachedResult, next: usize, make: fn(&Document) -> T, selector: Selector },
 }
 
 impl Inner<Document> {
-    fn kept(answer: Answer, selector: Selector) -> Self {
+    fn kept(answer: CachedResult, selector: Selector) -> Self {
         Inner::Kept { answer, next: 0, make: Document::clone, selector }
     }
 }

@@ -1,4 +1,4 @@
-//! The files of documents as a snapshot sees them.
+//! Attachments as a snapshot sees them.
 
 use std::collections::HashSet;
 
@@ -11,29 +11,32 @@ use crate::value::collate;
 use crate::{Error, ErrorKind, Result};
 
 impl Snapshot {
-    /// Opens a file of a document for reading; none if it has none of this name.
+    /// Opens an attachment of a document for reading; none if the document has no attachment of this name.
+    ///
+    /// [`Files::open`](crate::Files::open) does the same without a snapshot.
     ///
     /// # Errors
-    /// `Corrupt` if the file is damaged or lost; `Unavailable` if it can't be read.
+    /// `Corrupt` if the content is damaged or lost; `Unavailable` if it can't be read.
     pub fn open_attachment(&self, document: &Document, name: &str) -> Result<Option<BlobReader>> {
         let attachments = document.attachments()?;
         let Some(found) = attachments.iter().find(|attachment| attachment.name == name) else { return Ok(None) };
         match self.parts.blobs.read(&found.digest) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let message = format!("the file `{name}` of `{}` is lost: {error}", document.id());
-                Err(Error::corrupt(message).with_hint("put it back from a backup, or attach it anew"))
+                Err(Error::corrupt(message).with_hint("put it back from a backup, or attach it again"))
             }
             opened => opened.map(Some),
         }
     }
 
-    /// Sees to it that a file's content stays for as long as this is held, also when its document is replaced; none if it is gone.
-    pub(crate) fn hold_content(&self, file: &Attachment) -> Option<Blob> {
+    /// Pins an attachment's content, so that it is kept while the result is held even if the document is replaced; none
+    /// if the content is gone.
+    pub(crate) fn pin_content(&self, file: &Attachment) -> Option<Blob> {
         self.parts.blobs.pin_existing(file.digest, file.length)
     }
 
-    /// Whether some winner names the blob, or may: of documents whose terms are incomplete it is not known.
-    pub(crate) fn names(&self, digest: &Digest) -> Result<bool> {
+    /// Whether the index shows that some winner references the blob. Documents with incomplete terms are not covered.
+    pub(crate) fn references_content(&self, digest: &Digest) -> Result<bool> {
         let Some(path) = self.digest_path() else { return Ok(false) };
         let mut key = Vec::new();
         collate::key::encode_string_bounded(&digest.to_string(), self.policy().text_bytes_max(), &mut key);
@@ -45,9 +48,9 @@ impl Snapshot {
         self.parts.paths.child(self.parts.paths.child(list, Step::Element)?, Step::Field(DIGEST))
     }
 
-    /// What the index does not tell: the files of losing branches, and of documents whose terms are incomplete. Costs a look at every
-    /// document.
-    pub(crate) fn hidden_digests(&self) -> Result<HashSet<Digest>> {
+    /// The contents that the index does not cover: those of losing branches, and of documents with incomplete terms.
+    /// Reads every document.
+    pub(crate) fn unindexed_digests(&self) -> Result<HashSet<Digest>> {
         let mut found = HashSet::new();
         let mut add = |document: &Document| {
             found.extend(document.attachments()?.into_iter().map(|attachment| attachment.digest));

@@ -1,4 +1,5 @@
-//! The feed as a snapshot holds it: the tree's rows and the memtables' events, merged by sequence; superseded ones left out.
+//! The changes feed of a snapshot: the tree's rows and the memtables' events merged by sequence, without superseded
+//! events.
 
 use std::ops::Bound;
 
@@ -9,19 +10,19 @@ use crate::read::snapshot::Snapshot;
 use crate::revision::Sequence;
 use crate::tree::{Direction, Table};
 
-/// A piece of the feed.
+/// A part of the feed.
 pub(crate) struct Events {
-    /// Each document's latest event, ascending.
+    /// The latest event of each document, in ascending order.
     pub(crate) events: Vec<(Sequence, DocumentNumber)>,
-    /// Nothing more lies between the start and here: go on after it.
+    /// The part is complete up to this sequence: continue after it.
     pub(crate) reached: Sequence,
 }
 
 impl Snapshot {
-    /// The next events after `after`, in order, about `limit` of them: each document's latest only.
+    /// The next events after `after`, in order, about `limit` of them: only the latest event of each document.
     pub(crate) fn events_after(&self, after: Sequence, limit: usize) -> Result<Events> {
         let mut recent = Vec::new();
-        // Where a memtable has more than was taken, nothing beyond its last event taken may be told yet.
+        // If a memtable has more events than were taken, the part must end at the last one taken.
         let mut reached = self.at;
         for memtable in &self.memtables {
             let events = memtable.events(after, self.at, limit);
@@ -94,7 +95,7 @@ impl Snapshot {
         Ok((sequence, DocumentNumber(layout::number_of_key(Table::Sequences, value)?)))
     }
 
-    /// Whether no memtable knows of a later event of the document.
+    /// Whether no memtable has a later event of the document.
     fn is_latest(&self, sequence: Sequence, number: DocumentNumber) -> bool {
         self.state_in_memory(number).is_none_or(|state| state.sequence == sequence)
     }

@@ -1,4 +1,4 @@
-//! Documents by number: what the rows of a query are made from.
+//! Reads documents and ids by document number, for query results.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::read::snapshot::Snapshot;
 use crate::revision::{DocumentId, Sequence};
 use crate::tree::{Direction, Table};
 
-/// Records are read together if no more than this lies between them, and all of it is no longer than that: a call to the
-/// system costs about as much as copying so many bytes.
+/// Records are read together if the gap between them is at most `GAP_BYTES_MAX` and the whole range at most
+/// `WINDOW_BYTES_MAX`: a system call costs about as much as copying this many bytes.
 const GAP_BYTES_MAX: u64 = 4 << 10;
 const WINDOW_BYTES_MAX: u64 = 128 << 10;
-/// How many pages of ids one look-up keeps at hand.
+/// The maximum number of id pages that one call holds.
 const PAGES_AT_HAND: usize = 256;
 
-/// Where the record of a wanted document is.
-struct Place<'a> {
-    /// Which of the wanted ones it is.
+/// The location of a record to read.
+struct RecordToRead<'a> {
+    /// Its index among the requested documents.
     index: usize,
     number: DocumentNumber,
     id: &'a str,
@@ -34,38 +34,38 @@ struct Place<'a> {
     length: u32,
 }
 
-impl Place<'_> {
+impl RecordToRead<'_> {
     fn end(&self) -> u64 {
         self.position.to_u64() + u64::from(self.length)
     }
 }
 
 impl Snapshot {
-    /// The ids of documents, in the order asked. Costs tens of nanoseconds each for pages of numbers that are asked for again and
-    /// again or densely, else a look-up in the tree.
+    /// The ids of documents, in the requested order. Costs tens of nanoseconds for each number on a page that is used
+    /// often or densely, otherwise a lookup in the tree.
     pub(crate) fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
         let directory = &self.parts.caches.id_directory;
         let mut ids = Vec::with_capacity(numbers.len());
-        // Pages seen before, for numbers that jump between them.
+        // Pages used so far, for numbers that alternate between them.
         let mut pages: SmallVec<[(u64, Option<Arc<IdPage>>); 8]> = SmallVec::new();
         for run in numbers.chunk_by(|a, b| IdDirectory::page_of(*a) == IdDirectory::page_of(*b)) {
             let page = IdDirectory::page_of(run[0]);
             let slot = page as usize % PAGES_AT_HAND;
             if pages.get(slot).is_none_or(|(held, _)| *held != page) {
-                let known = directory.page(page, run.len(), || self.read_ids(page))?;
+                let ids_of_page = directory.page(page, run.len(), || self.read_ids(page))?;
                 if pages.len() <= slot {
                     pages.resize(slot + 1, (u64::MAX, None));
                 }
-                pages[slot] = (page, known);
+                pages[slot] = (page, ids_of_page);
             }
-            let Some(known) = &pages[slot].1 else {
+            let Some(ids_of_page) = &pages[slot].1 else {
                 for number in run {
                     ids.push(self.id(*number)?);
                 }
                 continue;
             };
             for number in run {
-                match known.id(*number) {
+                match ids_of_page.id(*number) {
                     Some(id) => ids.push(id.clone()),
                     None => {
                         ids.push(self.id(*number)?);
@@ -103,8 +103,8 @@ impl Snapshot {
         Ok(ids)
     }
 
-    /// Calls `visit` with the winners of these documents, which the index says are there, in the order asked. Records that lie near
-    /// each other in the log are read together.
+    /// Calls `visit` with the winners of these documents, in the requested order. The documents must exist, as the
+    /// index shows. Records that are near each other in the log are read together.
     pub(crate) fn load(
         &self,
         numbers: &[DocumentNumber],
@@ -130,7 +130,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The state of a document that a memtable knows.
+    /// The state of a document that is in a memtable.
     fn recent(&self, number: DocumentNumber) -> Option<Arc<DocumentState>> {
         if self.has_memory() { self.state_in_memory(number) } else { None }
     }
@@ -139,26 +139,32 @@ impl Snapshot {
         let missing: Vec<usize> = (0..numbers.len()).filter(|index| documents[*index].is_none()).collect();
         let keys: Vec<_> = missing.iter().map(|index| layout::number_key(numbers[*index].0)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
-        let mut places = Vec::with_capacity(missing.len());
+        let mut records = Vec::with_capacity(missing.len());
         for (index, row) in missing.iter().copied().zip(self.tree.get_many(Table::Docs, &keys)?) {
             let DocumentRow { id, sequence, position, length, .. } =
                 DocumentRow::decode(row.ok_or_else(|| layout::damaged(Table::Docs))?)?;
-            places.push(Place { index, number: numbers[index], id, sequence, position, length });
+            records.push(RecordToRead { index, number: numbers[index], id, sequence, position, length });
         }
-        places.sort_unstable_by_key(|place| place.position);
+        records.sort_unstable_by_key(|record_to_read| record_to_read.position);
         let mut bytes = Vec::new();
-        let mut rest = &places[..];
+        let mut rest = &records[..];
         while let Some(first) = rest.first() {
             let count = window(rest);
             let (near, far) = rest.split_at(count);
             let length = near[count - 1].end() - first.position.to_u64();
             self.segments.read(first.position, length as usize, &mut bytes)?;
-            for place in near {
-                let start = (place.position.to_u64() - first.position.to_u64()) as usize;
-                let record = &bytes[start..start + place.length as usize];
-                let id = DocumentId::from_stored(place.id)?;
-                let document = self.decode_record(record.into(), place.position, id, place.number, place.sequence)?;
-                documents[place.index] = Some(document);
+            for record_to_read in near {
+                let start = (record_to_read.position.to_u64() - first.position.to_u64()) as usize;
+                let record = &bytes[start..start + record_to_read.length as usize];
+                let id = DocumentId::from_stored(record_to_read.id)?;
+                let document = self.decode_record(
+                    record.into(),
+                    record_to_read.position,
+                    id,
+                    record_to_read.number,
+                    record_to_read.sequence,
+                )?;
+                documents[record_to_read.index] = Some(document);
             }
             rest = far;
         }
@@ -170,20 +176,20 @@ impl Snapshot {
     }
 }
 
-/// How many of these places, sorted by position, are read together.
-fn window(places: &[Place<'_>]) -> usize {
-    let start = places[0].position;
-    let mut end = places[0].end();
+/// How many of these records, sorted by position, are read together.
+fn window(records: &[RecordToRead<'_>]) -> usize {
+    let start = records[0].position;
+    let mut end = records[0].end();
     let mut count = 1;
-    for place in &places[1..] {
-        let position = place.position.to_u64();
-        let is_near = place.position.segment() == start.segment()
+    for record_to_read in &records[1..] {
+        let position = record_to_read.position.to_u64();
+        let is_near = record_to_read.position.segment() == start.segment()
             && position <= end + GAP_BYTES_MAX
-            && place.end() - start.to_u64() <= WINDOW_BYTES_MAX;
+            && record_to_read.end() - start.to_u64() <= WINDOW_BYTES_MAX;
         if !is_near {
             break;
         }
-        end = end.max(place.end());
+        end = end.max(record_to_read.end());
         count += 1;
     }
     count

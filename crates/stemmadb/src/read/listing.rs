@@ -1,6 +1,6 @@
-//! The documents by id: a walk over the tree's ids, with what the memtables know put in its place.
+//! Lists documents by id: a walk over the tree's ids, merged with the memtables.
 //!
-//! Ids longer than the tree's keys can be are in the order of their beginnings, and then of a hash.
+//! Ids longer than the tree's keys are ordered by their prefix, and then by a hash.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -15,23 +15,25 @@ use crate::revision::{DocumentId, Revision, Sequence};
 use crate::tree::{Direction, Table};
 use crate::{Error, Result};
 
-/// Rows looked up at once.
+/// Rows read in one batch.
 const BATCH_COUNT: usize = 256;
 
-/// A document of a listing.
+/// One document of a [`Listing`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
-    /// Its id.
+    /// The document's id.
     pub id: DocumentId,
-    /// Its current revision.
+    /// The current revision.
     pub revision: Revision,
-    /// The sequence of its latest write.
+    /// The sequence of the latest write.
     pub sequence: Sequence,
-    /// The document, when documents were asked for.
+    /// The document, if [`Listing::documents`] was set.
     pub document: Option<Document>,
 }
 
-/// A request for the living documents in the order of their ids: all of them, unless narrowed. Run it with [`Listing::run`].
+/// A request for the live documents in id order; by default all of them, without their bodies.
+///
+/// Create one with [`Snapshot::list`], which has an example, and run it with [`Listing::run`].
 #[derive(Debug, Clone)]
 pub struct Listing {
     snapshot: Snapshot,
@@ -42,7 +44,18 @@ pub struct Listing {
 }
 
 impl Snapshot {
-    /// The living documents in the order of their ids, which is that of their bytes.
+    /// Starts a listing of the live documents, ordered by the bytes of their ids.
+    ///
+    /// ```
+    /// # fn main() -> stemmadb::Result<()> {
+    /// # let db = stemmadb::Database::in_memory();
+    /// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+    /// for listed in db.snapshot()?.list().run() {
+    ///     assert_eq!(listed?.id.as_str(), "solaris");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn list(&self) -> Listing {
         Listing {
             snapshot: self.clone(),
@@ -55,39 +68,44 @@ impl Snapshot {
 }
 
 impl Listing {
-    /// Only ids from this one on, whichever way they come.
+    /// Sets the lower bound of ids, in either direction. Default: unbounded.
     #[must_use]
     pub fn from(mut self, id: Bound<&str>) -> Self {
         self.lower = id.map(|id| layout::id_key(id).into_owned());
         self
     }
 
-    /// Only ids up to this one, whichever way they come.
+    /// Sets the upper bound of ids, in either direction. Default: unbounded.
     #[must_use]
     pub fn to(mut self, id: Bound<&str>) -> Self {
         self.upper = id.map(|id| layout::id_key(id).into_owned());
         self
     }
 
-    /// From the last id to the first.
+    /// Whether to list from the last id to the first. Default: false.
     #[must_use]
     pub fn descending(mut self, descending: bool) -> Self {
         self.descending = descending;
         self
     }
 
-    /// With the documents.
+    /// Whether to include the documents. Default: false.
     #[must_use]
     pub fn documents(mut self, documents: bool) -> Self {
         self.documents = documents;
         self
     }
 
-    /// Streams them. Costs a look at the ids within the bounds that are in memory to begin with, and at those that came since ids were asked
-    /// for last; then a look-up for each that comes, and a read of the log, where documents are asked for.
+    /// Streams the documents.
+    ///
+    /// Costs a pass over the ids within the bounds that are in memtables, then a lookup for each document, and a read
+    /// of the log if documents are included.
+    ///
+    /// # Errors
+    /// Each item may be `Corrupt` if stored bytes are damaged; the stream ends after an error.
     pub fn run(self) -> impl Iterator<Item = Result<Listed>> + use<> {
         let recent = self.recent();
-        Run { listing: self, recent, batch: VecDeque::new(), is_done: false }
+        ListingIter { listing: self, recent, batch: VecDeque::new(), is_done: false }
     }
 
     fn contains(&self, key: &[u8]) -> bool {
@@ -104,7 +122,8 @@ impl Listing {
             }
     }
 
-    /// What the memtables know within the bounds, in the order of the walk: deletions too, since they hide what the tree has.
+    /// The states in memtables within the bounds, in the order of the walk. Includes deletions, which hide the tree's
+    /// rows.
     fn recent(&self) -> VecDeque<(Vec<u8>, Arc<DocumentState>)> {
         let mut recent = Vec::new();
         let (lower, is_past) =
@@ -117,16 +136,20 @@ impl Listing {
                 }
             }
         }
-        // The newest memtable's state of a document came first, and stays.
+        // The newest memtable's state of a document comes first, and is kept.
         recent.sort_by(|a, b| a.0.cmp(&b.0));
-        recent.dedup_by(|later, kept| later.0 == kept.0);
+        recent.dedup_by(|later, first| later.0 == first.0);
         if self.descending {
             recent.reverse();
         }
+        debug_assert!(
+            recent.is_sorted_by(|a, b| if self.descending { b.0 < a.0 } else { a.0 < b.0 }),
+            "each id is listed once, in order"
+        );
         recent.into()
     }
 
-    /// The next rows of the tree within the bounds, the deleted ones among them.
+    /// The next rows of the tree within the bounds, including deleted documents.
     fn rows(&self) -> Result<Vec<(Vec<u8>, IdRow)>> {
         let direction = if self.descending { Direction::Descending } else { Direction::Ascending };
         let (lower, upper) = (self.lower.as_ref().map(Vec::as_slice), self.upper.as_ref().map(Vec::as_slice));
@@ -140,7 +163,7 @@ impl Listing {
         Ok(rows)
     }
 
-    /// Goes on after `key`.
+    /// Continues after `key`.
     fn advance(&mut self, key: Vec<u8>) {
         match self.descending {
             false => self.lower = Bound::Excluded(key),
@@ -148,7 +171,7 @@ impl Listing {
         }
     }
 
-    /// What is listed of a document in the tree.
+    /// The listing entry of a document in the tree.
     fn stored(&self, row: &IdRow, value: &[u8]) -> Result<Listed> {
         let state = DocumentRow::decode(value)?.state(row.number)?;
         self.listed(&state)
@@ -161,19 +184,19 @@ impl Listing {
     }
 }
 
-struct Run {
+struct ListingIter {
     listing: Listing,
     recent: VecDeque<(Vec<u8>, Arc<DocumentState>)>,
     batch: VecDeque<Result<Listed>>,
     is_done: bool,
 }
 
-impl Run {
+impl ListingIter {
     fn fill(&mut self) -> Result<()> {
         let mut rows = self.listing.rows()?;
         self.is_done = rows.len() < BATCH_COUNT;
         let reached = rows.last().map(|(key, _)| key.clone());
-        // What memory knows better is not looked up.
+        // A row whose document is in a memtable is not looked up.
         rows.retain(|(key, row)| {
             let order = |entry: &(Vec<u8>, Arc<DocumentState>)| match self.listing.descending {
                 false => entry.0.cmp(key),
@@ -187,7 +210,7 @@ impl Run {
         let values = snapshot.tree.get_many(Table::Docs, &keys)?;
         for ((key, row), value) in rows.into_iter().zip(values) {
             self.take_recent(Some(&key))?;
-            if !has_ended(&snapshot, row.number)? {
+            if !has_expired(&snapshot, row.number)? {
                 let value = value.ok_or_else(|| layout::damaged(Table::Docs))?;
                 self.batch.push_back(Ok(self.listing.stored(&row, value)?));
             }
@@ -202,7 +225,7 @@ impl Run {
         }
     }
 
-    /// Hands out what memory knows before `key`; all of it at the end.
+    /// Adds the memtables' documents before `key` to the batch; at the end, all that are left.
     fn take_recent(&mut self, key: Option<&[u8]>) -> Result<()> {
         let is_before = |entry: &(Vec<u8>, Arc<DocumentState>)| match (key, self.listing.descending) {
             (None, _) => true,
@@ -212,7 +235,7 @@ impl Run {
         while self.recent.front().is_some_and(is_before)
             && let Some((_, state)) = self.recent.pop_front()
         {
-            if state.is_live() && !has_ended(&self.listing.snapshot, state.number)? {
+            if state.is_live() && !has_expired(&self.listing.snapshot, state.number)? {
                 self.batch.push_back(Ok(self.listing.listed(&state)?));
             }
         }
@@ -220,11 +243,11 @@ impl Run {
     }
 }
 
-fn has_ended(snapshot: &Snapshot, number: DocumentNumber) -> Result<bool> {
-    Ok(snapshot.ended()?.is_some_and(|ended| ended.contains(number)))
+fn has_expired(snapshot: &Snapshot, number: DocumentNumber) -> Result<bool> {
+    Ok(snapshot.expired()?.is_some_and(|expired| expired.contains(number)))
 }
 
-impl Iterator for Run {
+impl Iterator for ListingIter {
     type Item = Result<Listed>;
 
     fn next(&mut self) -> Option<Self::Item> {

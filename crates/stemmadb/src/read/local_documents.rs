@@ -1,4 +1,4 @@
-//! The `_local` documents whose ids begin alike.
+//! Lists `_local` documents by id prefix.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,8 +11,8 @@ use crate::tree::{Direction, Table};
 use crate::value::{PackedValue, Value};
 
 impl Snapshot {
-    /// The `_local` documents whose ids begin with `prefix`, by id. The prefix must be shorter than the keys of the tree. Costs a read
-    /// of the log for each, and memory for all.
+    /// The `_local` documents whose ids begin with `prefix`, by id. The prefix must be shorter than the keys of the
+    /// tree. Costs a read of the log for each, and memory for all.
     pub(crate) fn locals(&self, prefix: &str) -> Result<BTreeMap<String, Value>> {
         debug_assert!(prefix.len() < ID_KEY_BYTES_MAX, "longer ids are cut in keys");
         let mut found = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Reading: snapshots, and what they answer from memtables, tree, log and caches.
+//! The read path: snapshots, and the queries that they answer from memtables, tree, log and caches.
 //!
 //! Nothing here writes, except to caches.
 

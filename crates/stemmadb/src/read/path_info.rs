@@ -1,31 +1,36 @@
-//! Which paths do documents have, and how many have something there?
+//! The paths that occur in documents, with counts.
 
 use crate::Result;
 use crate::index::{OwnedStep, PathNumber, Presence};
 use crate::read::snapshot::Snapshot;
 use crate::value::{Kind, collate::key};
 
-/// One path that documents have.
+/// A path that occurs in documents, with its counts.
+///
+/// Returned by [`Indexes::paths`](crate::Indexes::paths).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathInfo {
-    /// The path: names divided by dots, `[]` for the elements of an array; a backslash before a dot, bracket or backslash in a name.
+    /// The path: names separated by dots, `[]` for the elements of an array. A dot, bracket or backslash in a name is
+    /// preceded by a backslash.
     pub path: String,
-    /// Documents with something there.
+    /// Documents that have a value at the path.
     pub document_count: u64,
-    /// Of which kinds it is, in how many documents. Within arrays a document may have several kinds, and only scalars count.
+    /// The kinds of values, each with its number of documents. Within arrays a document may have several kinds, and
+    /// only scalars count.
     pub kinds: Vec<(Kind, u64)>,
-    /// Distinct scalars there. Where more than a thousand were written since the last checkpoint, those are all taken to be new.
+    /// Distinct scalars at the path. If more than a thousand values changed since the last checkpoint, all of them are
+    /// counted as new.
     pub value_count: u64,
 }
 
-/// How many documents have something at a path, and of which kinds.
+/// The number of documents with a value at a path, in total and by kind.
 type Counts = (u64, Vec<(Kind, u64)>);
 
 impl Snapshot {
-    /// The paths that documents of this snapshot have, in order.
+    /// The paths that occur in documents of this snapshot, in order.
     pub(crate) fn path_infos(&self) -> Result<Vec<PathInfo>> {
         let mut infos = Vec::new();
-        // By number; a path comes after its parent.
+        // Indexed by path number; a path comes after its parent.
         let mut is_within_array = vec![false];
         for entry in self.paths().entries_since(1) {
             let parent = is_within_array.get(entry.parent.0 as usize).copied().unwrap_or_default();
@@ -47,7 +52,7 @@ impl Snapshot {
         Ok(infos)
     }
 
-    /// A document has one thing at a path that crosses no array.
+    /// Counts a path that crosses no array: a document has at most one value there.
     fn field_info(&self, path: PathNumber) -> Result<Counts> {
         let mut kinds = Vec::new();
         for kind in Kind::ALL {

@@ -1,4 +1,5 @@
-//! Which documents have a term? The tree's postings with the memtables' changes laid over them, oldest to newest.
+//! Posting lookups: the documents that have a term, from the tree's postings with the memtables' changes applied from
+//! oldest to newest.
 
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use crate::index::{
 use crate::layout::{self, IdRow, posting_bounds};
 use crate::memtable::{MemtableTermWalk, PostingOverlay};
 use crate::read::snapshot::{Located, Snapshot};
-use crate::read::term_walk::{ColumnTerms, TermWalk, Terms, TreeTerms};
+use crate::read::term_walk::{ColumnTerms, StoredTerms, TermWalk, TreeTerms};
 use crate::tree::{Direction, Table};
 
-/// A container of so many documents costs as much as reading them one by one.
+/// Reading a container costs as much as reading this many documents one by one.
 const DOCUMENTS_LISTED_MAX: usize = 32;
 
 impl Snapshot {
@@ -36,7 +37,7 @@ impl Snapshot {
         &self.declared
     }
 
-    /// The number of the living document `id`.
+    /// The number of the live document `id`.
     pub(crate) fn live_number(&self, id: &str) -> Result<Option<DocumentNumber>> {
         Ok(match self.locate(id)? {
             Some(Located::Memory(state)) if state.is_live() => Some(state.number),
@@ -50,23 +51,23 @@ impl Snapshot {
         self.postings_in(path, key, Window::ALL)
     }
 
-    /// As [`Snapshot::postings`], of one window.
+    /// Like [`Snapshot::postings`], within one window of chunks.
     pub(crate) fn postings_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
         let mut set = self.tree_postings(path, key, window)?;
         let mut overlay = PostingOverlay::default();
         self.memtables.iter().for_each(|memtable| memtable.term(path, key, self.at, &mut overlay));
         overlay.settle();
         overlay.narrow(window);
-        lay_over(&mut set, &overlay);
+        apply_overlay(&mut set, &overlay);
         Ok(set)
     }
 
-    /// The documents that have something of one of these kinds at `path`.
+    /// The documents that have a value of one of these kinds at `path`.
     pub(crate) fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
         self.presence_in(path, kinds, Window::ALL)
     }
 
-    /// As [`Snapshot::presence`], of one window.
+    /// Like [`Snapshot::presence`], within one window of chunks.
     pub(crate) fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
         if !self.has_memory() {
             return self.stored_presence(path, kinds, window);
@@ -76,13 +77,13 @@ impl Snapshot {
             let mut set = self.stored_presence(path, &[*kind], window)?;
             let mut overlay = self.presence_overlay(path, *kind);
             overlay.narrow(window);
-            lay_over(&mut set, &overlay);
+            apply_overlay(&mut set, &overlay);
             union.add_set(&set);
         }
         Ok(union.finish())
     }
 
-    /// One scan: the kinds of a path lie together.
+    /// Reads the kinds of a path in one scan: their keys are adjacent.
     fn stored_presence(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
         let keys = kinds.iter().map(|kind| kind.key());
         let (Some(first), Some(last)) = (keys.clone().min(), keys.clone().max()) else { return Ok(DocumentSet::new()) };
@@ -106,7 +107,7 @@ impl Snapshot {
         overlay
     }
 
-    /// How many documents have something of one of these kinds at `path`, where a document has one at most.
+    /// How many documents have a value of one of these kinds at `path`, if a document has at most one value there.
     pub(crate) fn presence_count(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
         if self.has_memory() {
             return Ok(self.presence(path, kinds)?.len());
@@ -117,7 +118,8 @@ impl Snapshot {
         self.stored_count(&lower, &upper, |value| keys.clone().any(|key| key == value))
     }
 
-    /// How many documents have the term (`path`, `key`). Where no memtable knows of it, their sets are not made.
+    /// How many documents have the term (`path`, `key`). Does not decode the document sets if no memtable changes the
+    /// term.
     pub(crate) fn postings_count(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
         let mut overlay = PostingOverlay::default();
         self.memtables.iter().for_each(|memtable| memtable.term(path, key, self.at, &mut overlay));
@@ -126,12 +128,12 @@ impl Snapshot {
             return self.stored_count(&index::first_posting(path, key), &index::after_postings(path, key), |_| true);
         }
         let mut set = self.tree_postings(path, key, Window::ALL)?;
-        lay_over(&mut set, &overlay);
+        apply_overlay(&mut set, &overlay);
         Ok(set.len())
     }
 
-    /// How many documents the values of `path` within `[lower, upper)` have, if no document can have two of them: of a path that enters
-    /// no array. None if it does.
+    /// How many documents have values of `path` within `[lower, upper)`. None if the path enters an array, where one
+    /// document may have several values.
     pub(crate) fn range_count(&self, path: PathNumber, lower: &[u8], upper: &[u8]) -> Result<Option<u64>> {
         if self.parts.paths.enters_array(path) {
             return Ok(None);
@@ -155,18 +157,18 @@ impl Snapshot {
         };
         for (key, overlay) in &changed {
             let mut set = self.tree_postings(path, key, Window::ALL)?;
-            lay_over(&mut set, overlay);
+            apply_overlay(&mut set, overlay);
             count += set.len();
         }
         Ok(Some(count))
     }
 
-    /// The members of all containers between two keys of the tree whose value `counts`.
+    /// The number of members of all containers between two keys of the tree, for the values that `counts` accepts.
     fn stored_count(&self, from: &[u8], to: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<u64> {
         Ok(self.count_rows(from, to, counts)?.0)
     }
 
-    /// As [`Snapshot::stored_count`], with how many rows there are.
+    /// Like [`Snapshot::stored_count`], with the number of rows read.
     fn count_rows(&self, from: &[u8], to: &[u8], counts: impl Fn(&[u8]) -> bool) -> Result<(u64, u64)> {
         let mut rows =
             self.tree.scan(Table::Postings, Bound::Included(from), Bound::Excluded(to), Direction::Ascending)?;
@@ -180,8 +182,8 @@ impl Snapshot {
         Ok((count, row_count))
     }
 
-    /// As [`Snapshot::postings`], but only from document `from` on, and no chunk beyond the one in which there are `count` of them:
-    /// what a limit needs. Whether there may be more comes with it.
+    /// Like [`Snapshot::postings`], but starts at document `from` and ends with the chunk that brings the total to
+    /// `count`: enough for a query's limit. Also returns whether there may be more.
     pub(crate) fn some_postings(
         &self,
         path: PathNumber,
@@ -200,14 +202,14 @@ impl Snapshot {
         while let Some((row_key, container)) = rows.next()? {
             let chunk = PostingKey::decode(row_key)?.chunk;
             if set.len() >= count.saturating_add(lost) {
-                // Nothing beyond this chunk is known, so nothing that memtables say of it may be told.
+                // The set is complete only up to this chunk, so the memtables' changes beyond it are ignored.
                 overlay.narrow(Window { start: 0, end: chunk });
-                lay_over(&mut set, &overlay);
+                apply_overlay(&mut set, &overlay);
                 return Ok((set, true));
             }
             set.push(chunk, Container::decode(container)?);
         }
-        lay_over(&mut set, &overlay);
+        apply_overlay(&mut set, &overlay);
         Ok((set, false))
     }
 
@@ -222,7 +224,7 @@ impl Snapshot {
         Ok(set)
     }
 
-    /// The distinct values of `path` within the bounds in key order, each with the documents that have it, as the tree has them.
+    /// The distinct values of `path` within the bounds, in key order, each with its documents. Reads the tree.
     pub(crate) fn walk(
         &self,
         path: PathNumber,
@@ -232,11 +234,12 @@ impl Snapshot {
     ) -> Result<TermWalk<'_>> {
         let (from, to) = posting_bounds(path, lower, upper);
         let rows = self.tree.scan(Table::Postings, Bound::Included(&from), Bound::Excluded(&to), direction)?;
-        let terms = Terms::Tree(TreeTerms::begin(rows, direction)?);
+        let terms = StoredTerms::Tree(TreeTerms::begin(rows, direction)?);
         Ok(self.walk_over(terms, path, lower, upper, direction))
     }
 
-    /// As [`Snapshot::walk`], in memory where it can be. Values whose text does not hold `literal` may be left out.
+    /// Like [`Snapshot::walk`], but uses the path's column if there is one. Values whose text does not contain
+    /// `literal` may be left out.
     pub(crate) fn walk_holding(
         &self,
         path: PathNumber,
@@ -249,13 +252,13 @@ impl Snapshot {
         let Some((span, column)) = column.filter(|(span, column)| literal.is_some() || is_sparse(column, span)) else {
             return self.walk(path, lower, upper, direction);
         };
-        let terms = Terms::Column(ColumnTerms::new(column, span, direction, literal));
+        let terms = StoredTerms::Column(ColumnTerms::new(column, span, direction, literal));
         Ok(self.walk_over(terms, path, lower, upper, direction))
     }
 
     fn walk_over<'a>(
         &self,
-        terms: Terms<'a>,
+        terms: StoredTerms<'a>,
         path: PathNumber,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
@@ -273,17 +276,17 @@ impl Snapshot {
         TermWalk::begin(terms, memtables, direction, excluded)
     }
 
-    /// The values of a path in memory, if the tree's state has been asked enough of it.
+    /// The column of a path, if the path was read often enough in this state of the tree.
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
         self.columns.get(&*self.tree, path, || self.histogram(path))
     }
 
-    /// As [`Snapshot::column`], if no memtable changes the path, so that it holds all there is.
+    /// Like [`Snapshot::column`], if no memtable changes the path, so that the column is complete.
     pub(crate) fn whole_column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
         if self.memtables.iter().any(|memtable| memtable.has_terms(path)) { Ok(None) } else { self.column(path) }
     }
 
-    /// The documents of a window that have one of these terms, whose keys ascend.
+    /// The documents within a window that have one of these terms, given in ascending key order.
     pub(crate) fn any_postings(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
         let mut union = Union::new();
         if window == Window::ALL
@@ -301,14 +304,14 @@ impl Snapshot {
         Ok(union.finish())
     }
 
-    /// Notes that so many rows of a path were read, or might as well have been.
+    /// Counts rows read at a path, or rows whose reading would have cost as much.
     pub(crate) fn spend(&self, path: PathNumber, row_count: u64) {
         self.columns.spend(path, row_count);
     }
 
-    /// The union of all values' documents within `[lower, upper)`.
+    /// The documents that have a value within `[lower, upper)`.
     ///
-    /// The memtables' terms are few: the tree's rows between them are added as they are stored.
+    /// The tree's containers are added without decoding, except for the few terms that memtables change.
     pub(crate) fn range(&self, path: PathNumber, lower: &[u8], upper: &[u8]) -> Result<DocumentSet> {
         let (lower, upper) = (Bound::Included(lower), Bound::Excluded(upper));
         let changed = self.changed_terms(path, lower, upper);
@@ -317,20 +320,20 @@ impl Snapshot {
         match column.filter(|(span, column)| is_sparse(column, span)) {
             Some((span, column)) if changed.is_empty() => union.add_listed(column.documents_within(&span)),
             Some((span, column)) => {
-                let kept = span.filter(|rank| !changed.contains_key(column.key(*rank)));
-                kept.for_each(|rank| union.add_listed(column.documents(rank)));
+                let unchanged = span.filter(|rank| !changed.contains_key(column.key(*rank)));
+                unchanged.for_each(|rank| union.add_listed(column.documents(rank)));
             }
             None => self.add_rows(path, (lower, upper), &changed, &mut union)?,
         }
         for (key, overlay) in &changed {
             let mut set = self.tree_postings(path, key, Window::ALL)?;
-            lay_over(&mut set, overlay);
+            apply_overlay(&mut set, overlay);
             union.add_set(&set);
         }
         Ok(union.finish())
     }
 
-    /// Adds the tree's rows within the bounds, but for what memtables change.
+    /// Adds the tree's rows within the bounds, except for the terms that memtables change.
     fn add_rows(
         &self,
         path: PathNumber,
@@ -353,7 +356,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// What the memtables change within the bounds, term by term.
+    /// The memtables' changes within the bounds, by term.
     pub(crate) fn changed_terms(
         &self,
         path: PathNumber,
@@ -371,11 +374,11 @@ impl Snapshot {
         changed
     }
 
-    /// The living documents whose id lies within the bounds, in the order of bytes.
+    /// The live documents whose id is within the bounds, in byte order.
     pub(crate) fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
         let inside = |id: &str| RangeBounds::<str>::contains(&(lower, upper), id);
         let mut numbers = Vec::new();
-        // The keys of long ids are cut, so a bound's own group is looked at whole.
+        // The keys of long ids are truncated, so all ids that share a bound's prefix are compared.
         let (lower_key, is_past) = layout::id_span(lower.map(str::as_bytes), upper.map(str::as_bytes));
         let mut rows =
             self.tree.scan(Table::Ids, Bound::Included(lower_key), Bound::Unbounded, Direction::Ascending)?;
@@ -404,24 +407,29 @@ impl Snapshot {
             }
         }
         numbers.sort_unstable();
-        // What compaction moved meanwhile was in the tree, and then in memory too.
+        // A document relocated by compaction in the meantime was first in the tree and then in a memtable as well.
         numbers.dedup();
         Ok(DocumentSet::from_sorted(numbers))
     }
 }
 
-/// Whether values have so few documents each that those of a column are united faster than the tree's containers.
+/// Whether values have so few documents each that a union of the column's lists is faster than one of the tree's
+/// containers.
 fn is_sparse(column: &Column, span: &Range<usize>) -> bool {
     column.documents_within(span).len() < span.len().saturating_mul(DOCUMENTS_LISTED_MAX)
 }
 
-/// Changes a set of the tree by what memtables know.
-pub(crate) fn lay_over(set: &mut DocumentSet, overlay: &PostingOverlay) {
+/// Applies the memtables' changes to a set from the tree.
+pub(crate) fn apply_overlay(set: &mut DocumentSet, overlay: &PostingOverlay) {
     if overlay.is_empty() {
         return;
     }
-    let pick = |wanted: bool| {
-        let picked = overlay.changes().iter().filter(move |(_, gained)| *gained == wanted);
+    debug_assert!(
+        overlay.changes().is_sorted_by(|left, right| left.0 < right.0),
+        "an overlay lists each document once, in ascending order"
+    );
+    let pick = |gains: bool| {
+        let picked = overlay.changes().iter().filter(move |(_, gained)| *gained == gains);
         DocumentSet::from_sorted(picked.map(|(number, _)| *number))
     };
     set.and_not_with(&pick(false));

@@ -1,7 +1,8 @@
-//! What has ended? A snapshot has a moment, if there are rules of expiry, and shows nothing that had ended by then.
+//! Read timestamps: the time a snapshot was taken, used to hide documents that had expired by then. A snapshot has one
+//! only if there are expiration rules.
 //!
-//! Invariants: what has ended is told from the index alone, which has a term for each document that ends, and from the document itself,
-//! and both say the same; a snapshot's moment never changes, so what it shows does not either.
+//! Invariants: expiration is derived both from the index, which has a term for each expiring document, and from the
+//! document itself, and both agree. A snapshot's read timestamp never changes, so neither does what it shows.
 
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
@@ -14,86 +15,87 @@ use crate::options::clock::Clock;
 use crate::read::snapshot::Snapshot;
 use crate::tree::Direction;
 
-/// The time that a snapshot was taken at, and what had ended by then.
+/// The time a snapshot was taken, and the documents that had expired by then.
 #[derive(Clone)]
 pub(crate) struct ReadTimestamp {
     pub(crate) now_ms: i64,
-    /// Looked up when it is asked for first.
-    ended: Arc<OnceLock<DocumentSet>>,
+    /// Computed on first use.
+    expired: Arc<OnceLock<DocumentSet>>,
 }
 
 impl ReadTimestamp {
-    /// Now; none if there is no rule of expiry.
+    /// The current time; none if there is no expiration rule.
     pub(crate) fn of(declared: &DeclaredIndexes, clock: &Clock) -> Option<Self> {
         let has_rules = declared.expiries().next().is_some();
-        has_rules.then(|| ReadTimestamp { now_ms: clock.now_ms(), ended: Arc::default() })
+        has_rules.then(|| ReadTimestamp { now_ms: clock.now_ms(), expired: Arc::default() })
     }
 
-    /// The same time for a snapshot of other documents.
+    /// The same time, for a snapshot of other documents.
     pub(crate) fn again(&self) -> Self {
-        ReadTimestamp { now_ms: self.now_ms, ended: Arc::default() }
+        ReadTimestamp { now_ms: self.now_ms, expired: Arc::default() }
     }
 }
 
 impl Snapshot {
-    /// The documents that had ended and are not swept away yet; none if there are none. Costs a look-up for each rule, once.
-    pub(crate) fn ended(&self) -> Result<Option<&DocumentSet>> {
+    /// The documents that had expired and are not deleted yet; none if there are none. Costs a range lookup for each
+    /// rule, once per snapshot.
+    pub(crate) fn expired(&self) -> Result<Option<&DocumentSet>> {
         let Some(read_timestamp) = &self.read_timestamp else { return Ok(None) };
-        let ended = match read_timestamp.ended.get() {
-            Some(ended) => ended,
+        let expired = match read_timestamp.expired.get() {
+            Some(expired) => expired,
             None => {
-                let found = self.ending(i64::MIN, read_timestamp.now_ms)?;
-                read_timestamp.ended.get_or_init(|| found)
+                let found = self.expiring_between(i64::MIN, read_timestamp.now_ms)?;
+                read_timestamp.expired.get_or_init(|| found)
             }
         };
-        Ok(Some(ended).filter(|ended| !ended.is_empty()))
+        Ok(Some(expired).filter(|expired| !expired.is_empty()))
     }
 
-    /// The set without what had ended.
-    pub(crate) fn without_ended(&self, mut set: DocumentSet) -> Result<DocumentSet> {
-        if let Some(ended) = self.ended()? {
-            set.and_not_with(ended);
+    /// Removes the expired documents from the set.
+    pub(crate) fn without_expired(&self, mut set: DocumentSet) -> Result<DocumentSet> {
+        if let Some(expired) = self.expired()? {
+            set.and_not_with(expired);
         }
         Ok(set)
     }
 
-    /// Whether this document had ended.
-    pub(crate) fn has_ended(&self, document: &Document) -> Result<bool> {
+    /// Whether this document had expired.
+    pub(crate) fn has_expired(&self, document: &Document) -> Result<bool> {
         let Some(read_timestamp) = &self.read_timestamp else { return Ok(false) };
-        has_ended(&self.declared, document, read_timestamp.now_ms)
+        has_expired(&self.declared, document, read_timestamp.now_ms)
     }
 
-    /// The millisecond that lies `time` after this moment: what a document is given that ends then.
-    pub(crate) fn end_after(&self, time: Duration) -> i64 {
+    /// The expiration time, in milliseconds since 1970, of a document that expires after `time`.
+    pub(crate) fn expiration_after(&self, time: Duration) -> i64 {
         self.parts.options.clock.after(time)
     }
 
-    /// The documents that ended between the moment of another snapshot and that of this one: gone since, or, if the clock was set back,
-    /// there again.
-    pub(crate) fn ended_between(&self, other: &Snapshot) -> Result<DocumentSet> {
+    /// The documents that expired between the read timestamp of another snapshot and that of this one: no longer
+    /// visible or, if the clock was set back, visible again.
+    pub(crate) fn expired_between(&self, other: &Snapshot) -> Result<DocumentSet> {
         let (Some(now), Some(then)) = (&self.read_timestamp, &other.read_timestamp) else {
             return Ok(DocumentSet::new());
         };
         let (earlier, later) = (now.now_ms.min(then.now_ms), now.now_ms.max(then.now_ms));
-        self.ending(earlier.saturating_add(1), later)
+        self.expiring_between(earlier.saturating_add(1), later)
     }
 
-    /// The documents that end from one millisecond to another.
-    fn ending(&self, first_ms: i64, last_ms: i64) -> Result<DocumentSet> {
-        let mut ending = DocumentSet::new();
+    /// The documents that expire from `first_ms` to `last_ms`, both included.
+    fn expiring_between(&self, first_ms: i64, last_ms: i64) -> Result<DocumentSet> {
+        let mut expiring = DocumentSet::new();
         if first_ms > last_ms {
-            return Ok(ending);
+            return Ok(expiring);
         }
         let lower = index::expiration_key(first_ms);
         let upper = index::expiration_key(last_ms.saturating_add(1));
         for (_, path) in self.declared.expiries() {
-            ending.or_with(&self.range(path, &lower, &upper)?);
+            expiring.or_with(&self.range(path, &lower, &upper)?);
         }
-        Ok(ending)
+        Ok(expiring)
     }
 
-    /// About so many of the documents that have ended, those that ended first before the others.
-    pub(crate) fn first_ended(&self, count: usize) -> Result<Vec<DocumentNumber>> {
+    /// About `count` of the expired documents, those that expired first before the others.
+    pub(crate) fn first_expired(&self, count: usize) -> Result<Vec<DocumentNumber>> {
         let Some(read_timestamp) = &self.read_timestamp else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for (_, path) in self.declared.expiries() {
@@ -111,8 +113,8 @@ impl Snapshot {
         Ok(found)
     }
 
-    /// When the first document ends that has not ended yet.
-    pub(crate) fn next_end_ms(&self) -> Result<Option<i64>> {
+    /// The time at which the next document expires.
+    pub(crate) fn next_expiration_ms(&self) -> Result<Option<i64>> {
         let Some(read_timestamp) = &self.read_timestamp else { return Ok(None) };
         let mut next: Option<i64> = None;
         let lower = index::expiration_key(read_timestamp.now_ms.saturating_add(1));
@@ -128,8 +130,8 @@ impl Snapshot {
     }
 }
 
-/// Whether a document has ended by one of the rules.
-pub(crate) fn has_ended(declared: &DeclaredIndexes, document: &Document, now_ms: i64) -> Result<bool> {
+/// Whether a document has expired according to one of the rules.
+pub(crate) fn has_expired(declared: &DeclaredIndexes, document: &Document, now_ms: i64) -> Result<bool> {
     for (rule, _) in declared.expiries() {
         if rule.end_ms(document.id().as_str(), document.packed()?)?.is_some_and(|end_ms| end_ms <= now_ms) {
             return Ok(true);

@@ -1,14 +1,13 @@
-//! A state of the database that never changes: the tree, the memtables on top of it, and a sequence.
+//! Snapshots: immutable views of the database, made of a state of the tree, the memtables on top of it, and a sequence.
 //!
-//! Every look-up asks the memtables first, newest to oldest, then the tree; sets of the index are
-//! `postings.rs`'s.
+//! A lookup searches the memtables from newest to oldest, then the tree. Index lookups are in `postings.rs`.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::cache::Answer;
+use crate::cache::CachedResult;
 use crate::cache::columns::Columns;
 use crate::document::Document;
 use crate::index::{DeclaredIndexes, DocumentNumber, PathNumber};
@@ -23,67 +22,80 @@ use crate::tree::{Direction, Table, TreeSnapshot};
 use crate::value::{Body, PackedValue, Value};
 use crate::{Error, Result};
 
-/// A state of the database that never changes underfoot and blocks nobody. Cheap to clone.
+/// An immutable view of the database at one sequence. Cheap to clone.
 ///
-/// It keeps what it can see from being reclaimed, so don't hold one for hours.
+/// A snapshot never blocks writers or other readers. Compaction can't reclaim what a snapshot may still read, so don't
+/// hold one for hours.
+///
+/// ```
+/// # fn main() -> stemmadb::Result<()> {
+/// # let db = stemmadb::Database::in_memory();
+/// let snapshot = db.snapshot()?;
+/// db.insert("solaris", &serde_json::json!({"year": 1961}))?;
+/// assert!(snapshot.get("solaris")?.is_none());
+/// assert!(db.get("solaris")?.is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Snapshot {
     pub(crate) parts: Arc<StoreParts>,
     pub(crate) at: Sequence,
-    /// Whether everything in it is published: only then may it share the document cache with others.
+    /// Whether everything in the snapshot is published: only then may it use the shared document cache.
     pub(crate) is_published: bool,
     /// Oldest first.
     pub(crate) memtables: SmallVec<[Arc<Memtable>; 4]>,
     pub(crate) tree: Arc<dyn TreeSnapshot>,
-    /// What of it is kept in memory.
+    /// The columns of this state of the tree.
     pub(crate) columns: Arc<Columns>,
     pub(crate) segments: SegmentSet,
-    /// The declared indexes, and which of them every document that is seen here is in.
+    /// The declared indexes, and which of them contain every document that is visible here.
     pub(crate) declared: Arc<DeclaredIndexes>,
-    /// When it was taken, if there are documents that end.
+    /// The time the snapshot was taken, if there are expiration rules.
     pub(crate) read_timestamp: Option<ReadTimestamp>,
 }
 
-/// Where the newest state of a document was found.
+/// The location of the newest state of a document.
 pub(crate) enum Located {
     Memory(Arc<DocumentState>),
     Tree(IdRow),
 }
 
 impl Snapshot {
-    /// The sequence this snapshot shows: everything published up to it, nothing after.
+    /// The sequence of the snapshot: it shows everything published up to it and nothing later.
     pub fn sequence(&self) -> Sequence {
         self.at
     }
 
-    /// Lets others have all documents of a term that were found here, if they are few.
-    pub(crate) fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+    /// Caches all documents of a term, which were read from this snapshot.
+    pub(crate) fn cache_result(&self, path: PathNumber, key: &[u8], result: &CachedResult) {
         if self.is_published && self.read_timestamp.is_none() {
-            self.parts.caches.documents.put_answer(path, key, answer, self.at);
+            self.parts.caches.documents.put_result(path, key, result, self.at);
         }
     }
 
-    /// The tree beneath it.
+    /// The state of the tree that the snapshot reads.
     pub(crate) fn tree(&self) -> &Arc<dyn TreeSnapshot> {
         &self.tree
     }
 
-    /// The document `id`, or none if there is none, it is deleted, or it had ended when the snapshot was taken.
+    /// Reads the document `id`.
     ///
-    /// Costs a hash look-up when cached, else a tree look-up and one read of the log.
+    /// Returns `None` if the document does not exist, is deleted, or had expired when the snapshot was taken. Costs a
+    /// hash lookup if the document is cached, otherwise a tree lookup and one read of the log.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
     pub fn get(&self, id: &str) -> Result<Option<Document>> {
-        let document = self.get_kept(id)?;
+        let document = self.get_including_expired(id)?;
         match &document {
-            Some(found) if self.has_ended(found)? => Ok(None),
+            Some(found) if self.has_expired(found)? => Ok(None),
             _ => Ok(document),
         }
     }
 
-    /// As [`Snapshot::get`], and what has ended too.
-    fn get_kept(&self, id: &str) -> Result<Option<Document>> {
+    /// Like [`Snapshot::get`], but returns expired documents too.
+    fn get_including_expired(&self, id: &str) -> Result<Option<Document>> {
         if !self.is_published {
             return self.get_uncached(id);
         }
@@ -97,7 +109,7 @@ impl Snapshot {
         Ok(document)
     }
 
-    /// As [`Snapshot::get_kept`], neither asking nor filling the cache.
+    /// Like [`Snapshot::get_including_expired`], without using the cache.
     fn get_uncached(&self, id: &str) -> Result<Option<Document>> {
         match self.locate(id)? {
             None => Ok(None),
@@ -111,7 +123,8 @@ impl Snapshot {
         }
     }
 
-    /// The revision `revision` of the document `id`, deleted or not, if its body is still kept: every leaf's is.
+    /// Reads the revision `revision` of the document `id`, deleted or not, if its body is still stored. The bodies of
+    /// all leaves are.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -121,7 +134,7 @@ impl Snapshot {
         leaf.map(|leaf| self.leaf_document(&state, &leaf)).transpose()
     }
 
-    /// The revisions of the document `id`: every leaf, the winner first, each with its ancestors newest first.
+    /// Lists the branches of the document `id`: every leaf, the winner first, each with its ancestors, newest first.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -139,7 +152,7 @@ impl Snapshot {
         Ok(branches)
     }
 
-    /// Which of these revisions of the document `id` are not known here, neither as leaves nor as ancestors.
+    /// Finds which of these revisions of the document `id` are unknown, neither leaves nor ancestors.
     ///
     /// # Errors
     /// `Corrupt` if the stored bytes are damaged.
@@ -150,7 +163,7 @@ impl Snapshot {
         }
     }
 
-    /// The `_local` document `id` with its revision `0-N`.
+    /// The `_local` document `id` with the `N` of its revision `0-N`.
     pub(crate) fn local(&self, id: &str) -> Result<Option<(u64, Body)>> {
         if let Some(state) = self.local_in_memory(id) {
             return Ok((!state.deleted).then(|| (state.generation, state.body.clone())));
@@ -174,14 +187,14 @@ impl Snapshot {
         self.memtables.iter().rev().find_map(|memtable| memtable.local(id, self.at))
     }
 
-    /// The body of the `_local` document `id`, decoded.
+    /// The body of the `_local` document `id`, decoded, with the `N` of its revision `0-N`.
     pub(crate) fn local_value(&self, id: &str) -> Result<Option<(u64, Value)>> {
         let Some((generation, body)) = self.local(id)? else { return Ok(None) };
         let value = PackedValue::new(body.packed(), &self.parts.shapes)?.to_value()?;
         Ok(Some((generation, value)))
     }
 
-    /// Where the newest state of `id` is; a tombstone is found too.
+    /// The location of the newest state of `id`, including deletions.
     pub(crate) fn locate(&self, id: &str) -> Result<Option<Located>> {
         for memtable in self.memtables.iter().rev() {
             if let Some(state) = memtable.document_by_id(id, self.at) {
@@ -203,7 +216,7 @@ impl Snapshot {
         DocumentRow::decode(value)?.state(number).map(|state| Some(Arc::new(state)))
     }
 
-    /// The highest number of a document, deleted ones included; 0 if there is none.
+    /// The highest document number, including deleted documents; 0 if there is none.
     pub(crate) fn last_number(&self) -> Result<DocumentNumber> {
         let mut rows = self.tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Descending)?;
         let in_tree = match rows.next()? {
@@ -214,7 +227,7 @@ impl Snapshot {
         Ok(recent.map_or(in_tree, |recent| recent.max(in_tree)))
     }
 
-    /// Whether any memtable has something to say.
+    /// Whether any memtable holds data.
     pub(crate) fn has_memory(&self) -> bool {
         self.memtables.iter().any(|memtable| !memtable.is_empty())
     }
@@ -223,7 +236,7 @@ impl Snapshot {
         self.memtables.iter().rev().find_map(|memtable| memtable.document(number, self.at))
     }
 
-    /// The documents that have several leaves. Costs a look at every document.
+    /// The documents with several leaves. Reads every row of `docs`.
     pub(crate) fn branched_states(&self) -> Result<Vec<Arc<DocumentState>>> {
         let mut found = Vec::new();
         let mut rows = self.tree.scan(Table::Docs, Bound::Unbounded, Bound::Unbounded, Direction::Ascending)?;
@@ -317,12 +330,12 @@ impl Snapshot {
         }
     }
 
-    /// Whether the record that states what is known of a document is where it should be.
-    pub(crate) fn verify_statement(&self, state: &DocumentState) -> Result<()> {
+    /// Returns `Corrupt` if the document's snapshot record is not at its recorded position.
+    pub(crate) fn verify_snapshot_record(&self, state: &DocumentState) -> Result<()> {
         let ReplayMode::Snapshot(RecordLocation { position, length }) = state.replay_mode else { return Ok(()) };
         let bytes = self.read_bytes(position, length)?;
         match Record::decode(&bytes).map_err(|error| error.within(format!("log {position}")))?.0 {
-            Record::Statement { number, row } if number == state.number => DocumentRow::decode(row)?.state(number)?,
+            Record::Snapshot { number, row } if number == state.number => DocumentRow::decode(row)?.state(number)?,
             _ => return Err(self.misplaced(position, state.id.as_str())),
         };
         Ok(())
@@ -336,7 +349,7 @@ impl Snapshot {
 
     fn misplaced(&self, position: LogPosition, id: &str) -> Error {
         Error::corrupt(format!("log {position}: not the record of document `{id}` that the tree says is there"))
-            .with_hint("run `stemma rebuild`: the tree is derived from the log and can be made again without loss")
+            .with_hint("run `stemma rebuild`: the tree is derived from the log and can be rebuilt without loss")
     }
 }
 
@@ -346,11 +359,11 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// One line of descent of a document, from a leaf down.
+/// One branch of a document's revision tree; returned by [`Snapshot::revisions`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Branch {
     /// Whether the leaf is a deletion.
     pub deleted: bool,
-    /// The leaf, then its ancestors as far as they are known, newest first.
+    /// The leaf, then its known ancestors, newest first.
     pub revisions: Vec<Revision>,
 }

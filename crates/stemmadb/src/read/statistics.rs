@@ -1,12 +1,12 @@
-//! How are the values of each path spread, and what do its numbers come to? A histogram a path, and the sum of its numbers, in the tree's
-//! table `meta`.
+//! Per-path statistics: a histogram of values and the sum of numbers, stored in the tree's table `meta`.
 //!
 //! Invariants:
-//! - Both change in the transaction that changes the postings they count, so they are exact for the tree they lie in.
-//! - The histogram is for estimates. Where either is missing or damaged, estimates are worse and sums are made from the postings, and
-//!   the next merge of the path makes it anew.
+//! - Both change in the transaction that changes the postings they count, so they are exact for that state of the tree.
+//! - The histogram is used for estimates only. If either is missing or damaged, estimates are worse, sums are computed
+//!   from the postings, and the next merge of the path rebuilds it.
 //!
-//! Concurrency: written by whoever checkpoints; readers keep those of large paths decoded, and may see one of the moment before.
+//! Concurrency: written by checkpoints. Readers cache the decoded histograms of large paths, and may see a slightly
+//! outdated one.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use std::sync::Arc;
 use crate::Result;
 use crate::index::{self, Container, Histogram, NumberSum, PathNumber, PostingKey, Window};
 use crate::layout::meta;
-use crate::read::postings::lay_over;
+use crate::read::postings::apply_overlay;
 use crate::read::snapshot::Snapshot;
 use crate::tree::{Direction, Rows, Table, TreeSnapshot};
 use crate::value::{Kind, collate::key};
 
 impl Snapshot {
-    /// How the values of `path` were spread at about the last checkpoint; none if that is not known. Costs a hash look-up, or
-    /// one in the tree.
+    /// The histogram of `path` as of about the last checkpoint; none if it is not stored. Costs a hash lookup, or a
+    /// lookup in the tree.
     pub(crate) fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
-        if let Some(kept) = self.parts.caches.histograms.get(path) {
-            return Some(kept);
+        if let Some(cached) = self.parts.caches.histograms.get(path) {
+            return Some(cached);
         }
         let histogram = Histogram::decode(meta::statistics(&*self.tree, path).ok()??).ok()?;
         let histogram = Arc::new(histogram);
@@ -32,10 +32,11 @@ impl Snapshot {
         Some(histogram)
     }
 
-    /// What the numbers at `path` come to, if no document can have two of them there: of a path that enters no array. None if it does, or
-    /// if meeting each number costs less, as where memtables change many. Costs a look-up for each that they change.
+    /// The count and sum of the numbers at `path`, if a document can have only one there. None if the path enters an
+    /// array, or if reading each number costs less, because memtables change many. Costs a lookup for each number that
+    /// memtables change.
     pub(crate) fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
-        /// So many numbers are met while one that was changed is looked up.
+        /// How many numbers can be read in the time of one lookup of a changed number.
         const CHANGE_COST: u64 = 16;
         if self.parts.paths.enters_array(path) {
             return Ok(None);
@@ -49,19 +50,19 @@ impl Snapshot {
         for (key, overlay) in &changed {
             let mut documents = self.tree_postings(path, key, Window::ALL)?;
             let before = documents.len() as i64;
-            lay_over(&mut documents, overlay);
+            apply_overlay(&mut documents, overlay);
             numbers.add(key, documents.len() as i64 - before)?;
         }
         Ok(Some(numbers))
     }
 
-    /// How many distinct scalars there are at `path`: exact where the memtables change few, else those that are new in them are
-    /// taken to be new in all.
+    /// The number of distinct scalars at `path`: exact if memtables change few; otherwise values that are new in a
+    /// memtable are counted as new.
     pub(crate) fn distinct_count(&self, path: PathNumber) -> Result<u64> {
         const LOOKED_UP_MAX: usize = 1_000;
         let stored = match meta::statistics(&*self.tree, path)?.map(Histogram::decode) {
             Some(Ok(histogram)) => histogram,
-            _ => counted(&*self.tree, path)?,
+            _ => count_histogram(&*self.tree, path)?,
         };
         let changed = self.changed_terms(path, Bound::Unbounded, Bound::Unbounded);
         let mut count = stored.value_count();
@@ -85,7 +86,7 @@ impl Snapshot {
     }
 }
 
-/// Whether the documents of a term that lie in other chunks than these are there.
+/// Whether a term has documents in chunks other than those that `is_touched` accepts.
 pub(crate) fn has_others(
     tree: &dyn TreeSnapshot,
     path: PathNumber,
@@ -102,8 +103,8 @@ pub(crate) fn has_others(
     Ok(false)
 }
 
-/// The histogram of a path, from all its rows.
-pub(crate) fn counted(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Histogram> {
+/// Computes the histogram of a path from all its rows.
+pub(crate) fn count_histogram(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Histogram> {
     let mut histogram = Histogram::default();
     let (mut last, mut sum) = (Vec::new(), 0);
     let first = key::type_range(Kind::Null).0;
@@ -120,8 +121,8 @@ pub(crate) fn counted(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Histo
     Ok(histogram)
 }
 
-/// What the numbers of a path come to, from their rows.
-pub(crate) fn summed(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<NumberSum> {
+/// Computes the count and sum of the numbers of a path from their rows.
+pub(crate) fn sum_numbers(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<NumberSum> {
     let (mut numbers, mut added) = (NumberSum::default(), Ok(()));
     let (lower, upper) = key::type_range(Kind::Number);
     each_row(tree, path, &lower, Some(&upper), |key, count| {
@@ -132,7 +133,7 @@ pub(crate) fn summed(tree: &dyn TreeSnapshot, path: PathNumber) -> Result<Number
     added.map(|()| numbers)
 }
 
-/// Calls `visit` with the key of each row's value and the number of its documents. A value has a row for each chunk.
+/// Calls `visit` with the key of each row's value and the number of its documents. A value has one row for each chunk.
 pub(crate) fn each_row(
     tree: &dyn TreeSnapshot,
     path: PathNumber,

@@ -1,5 +1,5 @@
-//! The distinct values of a path in order: the tree's rows, or their copy in memory, and the memtables' terms, merged. The documents
-//! of a value are only decoded if they are asked for.
+//! Walks the distinct values of a path in order, merging the tree's rows (or a column) with the memtables' terms. The
+//! documents of a value are decoded only when they are requested.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::Result;
 use crate::cache::columns::Column;
 use crate::index::{Container, DocumentNumber, DocumentSet, PostingKey, Union};
 use crate::memtable::{MemtableTermWalk, PostingOverlay};
-use crate::read::postings::lay_over;
+use crate::read::postings::apply_overlay;
 use crate::tree::{Direction, Rows};
 
-/// What the tree has of one path, a term at a time.
-pub(crate) enum Terms<'a> {
+/// The stored terms of one path, one at a time.
+pub(crate) enum StoredTerms<'a> {
     Tree(TreeTerms<'a>),
     Column(ColumnTerms),
 }
 
-/// Values of a column.
+/// The values of a column.
 pub(crate) struct ColumnTerms {
     column: Arc<Column>,
-    /// The values that are left, in the order in which they come.
+    /// The remaining values, in the order of the walk.
     ranks: Ranks,
     next: Option<usize>,
-    /// The documents of the value that was taken last.
+    /// The documents of the current value.
     taken: Range<usize>,
 }
 
@@ -35,16 +35,16 @@ enum Ranks {
 }
 
 impl ColumnTerms {
-    /// The values of a span; of those, if a literal is given, only such as may hold it.
+    /// The values of a span; if a literal is given, only those that may contain it.
     pub(crate) fn new(column: Arc<Column>, span: Range<usize>, direction: Direction, literal: Option<&[u8]>) -> Self {
         let ranks = match literal {
             None => Ranks::All(span, direction),
             Some(literal) => {
-                let mut holding = column.holding(literal, &span);
+                let mut containing = column.containing(literal, &span);
                 if direction == Direction::Descending {
-                    holding.reverse();
+                    containing.reverse();
                 }
-                Ranks::Some(holding.into_iter())
+                Ranks::Some(containing.into_iter())
             }
         };
         let mut terms = ColumnTerms { column, ranks, next: None, taken: 0..0 };
@@ -73,44 +73,45 @@ impl ColumnTerms {
     }
 }
 
-impl<'a> Terms<'a> {
+impl<'a> StoredTerms<'a> {
     /// The key of the next term.
     fn peek(&self) -> Option<&[u8]> {
         match self {
-            Terms::Tree(terms) => terms.peek(),
-            Terms::Column(terms) => terms.peek(),
+            StoredTerms::Tree(terms) => terms.peek(),
+            StoredTerms::Column(terms) => terms.peek(),
         }
     }
 
-    /// The documents of the value that was taken last.
-    fn documents(&mut self) -> Documents<'_, 'a> {
+    /// The documents of the current value.
+    fn documents(&mut self) -> TermDocuments<'_, 'a> {
         match self {
-            Terms::Tree(terms) => Documents::Stored(terms),
-            Terms::Column(terms) => Documents::Listed(terms.column.documents_within(&terms.taken)),
+            StoredTerms::Tree(terms) => TermDocuments::Stored(terms),
+            StoredTerms::Column(terms) => TermDocuments::Listed(terms.column.documents_within(&terms.taken)),
         }
     }
 }
 
-/// The tree's rows of one path, a term at a time.
+/// The tree's rows of one path, one term at a time.
 pub(crate) struct TreeTerms<'a> {
     rows: Rows<'a>,
     direction: Direction,
-    /// The row that is next: its chunk and container; none at the end.
+    /// The next row: its chunk and container; none at the end.
     next: Option<(u64, &'a [u8])>,
-    /// The key of its value.
+    /// The value's key of the next row.
     next_key: Vec<u8>,
-    /// The key of the value that was taken last.
+    /// The key of the current value.
     key: Vec<u8>,
-    /// Its containers by chunk, as far as they were read, in the order of the walk.
+    /// The containers read so far for the current value, with their chunks, in the order of the walk.
     read: SmallVec<[(u64, &'a [u8]); 4]>,
-    /// How many of them were handed out.
-    given_count: usize,
+    /// How many of them were returned.
+    returned_count: usize,
 }
 
 impl<'a> TreeTerms<'a> {
     pub(crate) fn begin(rows: Rows<'a>, direction: Direction) -> Result<Self> {
         let (next_key, key) = (Vec::new(), Vec::new());
-        let mut terms = TreeTerms { rows, direction, next: None, next_key, key, read: SmallVec::new(), given_count: 0 };
+        let mut terms =
+            TreeTerms { rows, direction, next: None, next_key, key, read: SmallVec::new(), returned_count: 0 };
         terms.advance()?;
         Ok(terms)
     }
@@ -131,15 +132,15 @@ impl<'a> TreeTerms<'a> {
         self.next.map(|_| self.next_key.as_slice())
     }
 
-    /// Begins with the value `key`; it has no documents here if it is not next.
+    /// Makes `key` the current value; it has no documents here if it is not the next one.
     fn take(&mut self, key: &[u8]) {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.read.clear();
-        self.given_count = 0;
+        self.returned_count = 0;
     }
 
-    /// Reads the next row of the value taken; false if it has no more.
+    /// Reads the next row of the current value; returns false if there is none.
     fn read_row(&mut self) -> Result<bool> {
         match self.next {
             Some(row) if self.next_key == self.key => self.read.push(row),
@@ -149,7 +150,7 @@ impl<'a> TreeTerms<'a> {
         Ok(true)
     }
 
-    /// All containers of the value taken.
+    /// All containers of the current value.
     fn read_all(&mut self) -> Result<&[(u64, &'a [u8])]> {
         while self.read_row()? {}
         Ok(&self.read)
@@ -166,22 +167,23 @@ impl<'a> TreeTerms<'a> {
         Ok(set)
     }
 
-    /// Whole chunks of the value taken until there are `count` documents in them, those before `from`'s left out; and whether there are more.
-    /// Each chunk is given once.
+    /// Returns whole chunks of the current value until they have `count` documents, skipping chunks before that of
+    /// `from`, and whether there are more. Each chunk is returned once.
     fn some(&mut self, from: DocumentNumber, count: u64) -> Result<(DocumentSet, bool)> {
         if self.direction == Direction::Descending {
             return Ok((self.set()?, false));
         }
         let mut set = DocumentSet::new();
         loop {
-            if self.given_count == self.read.len() && !self.read_row()? {
+            if self.returned_count == self.read.len() && !self.read_row()? {
                 return Ok((set, false));
             }
+            debug_assert!(self.returned_count < self.read.len(), "only containers that were read are returned");
             if set.len() >= count {
                 return Ok((set, true));
             }
-            let (chunk, stored) = self.read[self.given_count];
-            self.given_count += 1;
+            let (chunk, stored) = self.read[self.returned_count];
+            self.returned_count += 1;
             if chunk >= from.chunk() {
                 set.push(chunk, Container::decode(stored)?);
             }
@@ -191,84 +193,84 @@ impl<'a> TreeTerms<'a> {
 
 /// Walks the distinct values of a path in order.
 pub(crate) struct TermWalk<'a> {
-    terms: Terms<'a>,
+    terms: StoredTerms<'a>,
     /// Oldest first.
     memtables: SmallVec<[std::iter::Peekable<MemtableTermWalk>; 4]>,
     direction: Direction,
-    /// The lower bound, when it is itself excluded.
+    /// The lower bound, if it is excluded.
     excluded: Option<Vec<u8>>,
     key: Vec<u8>,
 }
 
-/// A value and its documents, which are read when they are asked for, once.
+/// A value and its documents, which can be read once.
 pub(crate) struct Term<'w, 'a> {
     pub(crate) key: &'w [u8],
-    documents: Documents<'w, 'a>,
+    documents: TermDocuments<'w, 'a>,
 }
 
-enum Documents<'w, 'a> {
-    /// As the tree has them: at least one.
+enum TermDocuments<'w, 'a> {
+    /// The tree's documents: at least one.
     Stored(&'w mut TreeTerms<'a>),
-    /// As a column has them: at least one.
+    /// The column's documents: at least one.
     Listed(&'w [u32]),
-    /// With what memtables change.
-    Made(DocumentSet),
+    /// The documents after the memtables' changes.
+    Merged(DocumentSet),
 }
 
 impl Term<'_, '_> {
-    /// How many documents have it.
+    /// The number of documents that have the value.
     pub(crate) fn len(&mut self) -> Result<u64> {
         match &mut self.documents {
-            Documents::Stored(terms) => {
+            TermDocuments::Stored(terms) => {
                 terms.read_all()?.iter().map(|(_, stored)| Container::stored_len(stored).map(u64::from)).sum()
             }
-            Documents::Listed(numbers) => Ok(numbers.len() as u64),
-            Documents::Made(set) => Ok(set.len()),
+            TermDocuments::Listed(numbers) => Ok(numbers.len() as u64),
+            TermDocuments::Merged(set) => Ok(set.len()),
         }
     }
 
-    /// The documents that have it; to be asked once.
+    /// The documents that have the value. Call it once.
     pub(crate) fn take(&mut self) -> Result<DocumentSet> {
         self.documents.take()
     }
 
-    /// Some of them by number: at least `count` from the chunk of `from` on, unless there are no more; and whether there may be more, which
-    /// are given when it is asked again.
+    /// Some of the documents in number order: at least `count` from the chunk of `from` on, unless there are fewer; and
+    /// whether there may be more, which the next call returns.
     pub(crate) fn take_some(&mut self, from: DocumentNumber, count: u64) -> Result<(DocumentSet, bool)> {
         match &mut self.documents {
-            Documents::Stored(terms) => terms.some(from, count),
+            TermDocuments::Stored(terms) => terms.some(from, count),
             others => Ok((others.take()?, false)),
         }
     }
 
-    /// Adds the documents that have it.
+    /// Adds the documents that have the value to `union`.
     pub(crate) fn add_to(&mut self, union: &mut Union) -> Result<()> {
         match &mut self.documents {
-            Documents::Stored(terms) => {
+            TermDocuments::Stored(terms) => {
                 terms.read_all()?.iter().try_for_each(|(chunk, stored)| union.add_stored(*chunk, stored))?;
             }
-            Documents::Listed(numbers) => union.add_listed(numbers),
-            Documents::Made(set) => union.add_set(set),
+            TermDocuments::Listed(numbers) => union.add_listed(numbers),
+            TermDocuments::Merged(set) => union.add_set(set),
         }
         Ok(())
     }
 }
 
-impl Documents<'_, '_> {
+impl TermDocuments<'_, '_> {
     fn take(&mut self) -> Result<DocumentSet> {
         match self {
-            Documents::Stored(terms) => terms.set(),
-            Documents::Listed(numbers) => {
+            TermDocuments::Stored(terms) => terms.set(),
+            TermDocuments::Listed(numbers) => {
                 Ok(DocumentSet::from_sorted(numbers.iter().map(|number| DocumentNumber(u64::from(*number)))))
             }
-            Documents::Made(set) => Ok(std::mem::take(set)),
+            TermDocuments::Merged(set) => Ok(std::mem::take(set)),
         }
     }
 }
 
 impl<'a> TermWalk<'a> {
     pub(crate) fn begin(
-        terms: Terms<'a>,
+        terms: StoredTerms<'a>,
         memtables: SmallVec<[std::iter::Peekable<MemtableTermWalk>; 4]>,
         direction: Direction,
         excluded: Option<Vec<u8>>,
@@ -276,24 +278,24 @@ impl<'a> TermWalk<'a> {
         TermWalk { terms, memtables, direction, excluded, key: Vec::new() }
     }
 
-    /// Whether it reads the tree, not a column.
+    /// Whether the walk reads the tree instead of a column.
     pub(crate) fn reads_tree(&self) -> bool {
-        matches!(self.terms, Terms::Tree(_))
+        matches!(self.terms, StoredTerms::Tree(_))
     }
 
     /// The next value that some document has.
     pub(crate) fn next_term(&mut self) -> Result<Option<Term<'_, 'a>>> {
         loop {
-            if let Terms::Tree(terms) = &mut self.terms {
-                // What nobody asked for of the value before.
+            if let StoredTerms::Tree(terms) = &mut self.terms {
+                // Skip the rows of the previous value that were not requested.
                 terms.read_all()?;
             }
             if !self.find_key() {
                 return Ok(None);
             }
             match &mut self.terms {
-                Terms::Tree(terms) => terms.take(&self.key),
-                Terms::Column(terms) => terms.take(&self.key),
+                StoredTerms::Tree(terms) => terms.take(&self.key),
+                StoredTerms::Column(terms) => terms.take(&self.key),
             }
             let mut overlay = PostingOverlay::default();
             for memtable in &mut self.memtables {
@@ -307,15 +309,15 @@ impl<'a> TermWalk<'a> {
             if overlay.is_empty() {
                 return Ok(Some(Term { key: &self.key, documents: self.terms.documents() }));
             }
-            let mut made = self.terms.documents().take()?;
-            lay_over(&mut made, &overlay);
-            if !made.is_empty() {
-                return Ok(Some(Term { key: &self.key, documents: Documents::Made(made) }));
+            let mut merged = self.terms.documents().take()?;
+            apply_overlay(&mut merged, &overlay);
+            if !merged.is_empty() {
+                return Ok(Some(Term { key: &self.key, documents: TermDocuments::Merged(merged) }));
             }
         }
     }
 
-    /// Finds the nearest key that the tree or a memtable has; false at the end.
+    /// Finds the nearest key in the tree or a memtable; returns false at the end.
     fn find_key(&mut self) -> bool {
         let mut nearest = self.terms.peek();
         for memtable in &mut self.memtables {

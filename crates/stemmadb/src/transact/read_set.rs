@@ -47,7 +47,7 @@ impl ReadSet {
             return Ok(false);
         }
         // The expiration of a document is no change, but a later transaction may have committed based on it.
-        for number in now.ended_between(base)?.iter() {
+        for number in now.expired_between(base)?.iter() {
             let id = now.id(number)?;
             if self.ids.contains(id.as_str()) || self.matches(id.as_str(), base, now)? {
                 return Ok(true);

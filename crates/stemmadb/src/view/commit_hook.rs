@@ -52,7 +52,7 @@ impl CommitHook for ViewCommitHook {
     fn displaced(&self, base: &Snapshot, written: &[Written]) -> Result<Vec<DocumentNumber>> {
         let mut displaced = Vec::new();
         let is_unique = |materialized: &Arc<MaterializedView>| materialized.mapping.refresh() == Refresh::Unique;
-        if let (Some(materialized), Some(ended)) = (self.materialized().filter(is_unique), base.ended()?) {
+        if let (Some(materialized), Some(ended)) = (self.materialized().filter(is_unique), base.expired()?) {
             let update = apply_written(&materialized, base, written)?;
             visit_holders(&materialized, base, written, &update, |holder, _| {
                 displaced.extend(Some(holder).filter(|holder| ended.contains(*holder)));
@@ -111,7 +111,7 @@ fn find_holder(
     written: &[Written],
     update: &ViewUpdate<'_>,
 ) -> Result<Option<(DocumentNumber, DocumentNumber)>> {
-    let (ended, mut shared) = (base.ended()?, None);
+    let (ended, mut shared) = (base.expired()?, None);
     visit_holders(materialized, base, written, update, |holder, other| {
         if ended.is_some_and(|ended| ended.contains(holder)) {
             return ControlFlow::Continue(());
@@ -132,7 +132,7 @@ fn visit_holders(
     mut visit: impl FnMut(DocumentNumber, DocumentNumber) -> ControlFlow<()>,
 ) -> Result<()> {
     let checked: BTreeSet<DocumentNumber> =
-        written.iter().filter(|written| written.is_judged).map(|written| written.number).collect();
+        written.iter().filter(|written| written.checks_uniqueness).map(|written| written.number).collect();
     let (before, rows) = (materialized.begin_commit_update(base)?, update.layered());
     for row in update.changed() {
         let (RowKey { key, document }, local_key) = (RowKey::decode(row)?, layout::local_row_key(row));

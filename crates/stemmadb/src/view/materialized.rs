@@ -240,7 +240,7 @@ impl MaterializedView {
 
     /// Hides the rows of expired documents from this reading. The change is not stored.
     fn hide_expired(&self, state: &ViewState, reading: &mut ViewReading) -> Result<()> {
-        let Some(expired) = reading.snapshot.ended()? else { return Ok(()) };
+        let Some(expired) = reading.snapshot.expired()? else { return Ok(()) };
         let tree = reading.snapshot.tree().clone();
         let mut update = ViewUpdate::begin(&*self.mapping, tree, self.prefix.clone(), state);
         expired.iter().try_for_each(|number| update.apply(number, None))?;
@@ -361,7 +361,7 @@ impl MaterializedView {
         let live = self.live.read();
         let tree = store.parts.tree.read()?;
         let rows = Layered::new(tree, self.prefix.clone(), live.newest().overlay.clone());
-        match commit_hook::find_duplicate_key(&rows, base.ended()?)? {
+        match commit_hook::find_duplicate_key(&rows, base.expired()?)? {
             None => Ok(()),
             Some((one, other)) => Err(Error::conflict(format!(
                 "the unique view `{}` has one key of two documents, `{}` and `{}`",

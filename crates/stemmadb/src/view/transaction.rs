@@ -69,7 +69,7 @@ pub(super) fn reading<S: ViewSession>(materialized: &MaterializedView, session: 
     for written in transaction.written()? {
         update.apply(written.number, written.new.as_ref())?;
     }
-    if let Some(ended) = snapshot.ended()? {
+    if let Some(ended) = snapshot.expired()? {
         ended.iter().try_for_each(|number| update.apply(number, None))?;
     }
     match has_partials {

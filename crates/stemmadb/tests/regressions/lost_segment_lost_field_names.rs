@@ -35,5 +35,5 @@ fn lost_segment_does_not_affect_documents_in_others() {
     });
     let report = report.unwrap();
     assert_eq!(numbers.last(), Some(&199), "nothing was read from {}: {report:#?}", kept.display());
-    assert!(report.nameless_count <= 1, "everything after the names is readable: {report:#?}");
+    assert!(report.undecodable_count <= 1, "everything after the names is readable: {report:#?}");
 }

@@ -79,7 +79,7 @@ fn deletion_with_a_lost_parent_stays_a_deletion() {
     assert_eq!(db.get("kept").unwrap().unwrap().value().unwrap(), value(r#"{"text":"third"}"#));
     let counts = ["deleted", "kept", "unclear", "far", "conflict"].map(|id| leaf_count(&db, id));
     assert_eq!(counts, [1, 1, 3, 2, 2]);
-    assert_eq!((report.joined_count, report.parted_count), (2, 2), "{report:#?}");
+    assert_eq!((report.reattached_count, report.ambiguous_count), (2, 2), "{report:#?}");
     assert_sound(&db);
 }
 

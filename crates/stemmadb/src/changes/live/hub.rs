@@ -106,7 +106,7 @@ impl Hub {
 }
 
 impl Observer for Hub {
-    fn is_wanted(&self) -> bool {
+    fn is_active(&self) -> bool {
         self.watcher_count.load(Ordering::Acquire) > 0
     }
 

@@ -250,7 +250,7 @@ impl Watch {
         match snapshot.state(number)?.filter(|state| state.is_live()) {
             Some(state) => {
                 let document = snapshot.winner(&state)?;
-                Ok(!snapshot.has_ended(&document)? && self.watcher.query.matches(&document)?)
+                Ok(!snapshot.has_expired(&document)? && self.watcher.query.matches(&document)?)
             }
             None => Ok(false),
         }

@@ -1,4 +1,4 @@
-//! Declared indexes: unique values in every way of writing, building beside writers, dropping, reopening.
+//! Tests of declared indexes: unique values in every kind of write, builds during writes, drops and reopening.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +33,7 @@ fn kind<T>(result: Result<T>) -> ErrorKind {
 }
 
 #[test]
-fn a_unique_value_is_one_documents() {
+fn a_unique_value_belongs_to_one_document() {
     let db = Database::in_memory_with(options()).unwrap();
     db.indexes().create(Index::on("email").unique()).unwrap();
     let first = db.insert("a", &email("x")).unwrap();
@@ -52,7 +52,7 @@ fn a_unique_value_is_one_documents() {
 }
 
 #[test]
-fn what_is_missing_or_null_is_no_value() {
+fn missing_and_null_values_are_not_unique_values() {
     let db = Database::in_memory_with(options()).unwrap();
     db.indexes().create(Index::on("a").then("b").unique().named("pair")).unwrap();
     for (at, body) in [r#"{}"#, r#"{"a":1}"#, r#"{"a":1,"b":null}"#, r#"{"a":null,"b":2}"#].iter().enumerate() {
@@ -68,7 +68,7 @@ fn what_is_missing_or_null_is_no_value() {
 }
 
 #[test]
-fn long_values_are_told_apart() {
+fn long_values_are_distinguished() {
     let db = Database::in_memory_with(options()).unwrap();
     db.indexes().create(Index::on("email").unique()).unwrap();
     let long = "e".repeat(5000);
@@ -82,7 +82,7 @@ fn long_values_are_told_apart() {
 }
 
 #[test]
-fn a_transaction_is_judged_by_what_it_leaves() {
+fn a_transaction_is_checked_in_its_final_state() {
     let db = Database::in_memory_with(options()).unwrap();
     db.indexes().create(Index::on("email").unique()).unwrap();
     db.insert("a", &email("x")).unwrap();
@@ -117,7 +117,7 @@ fn a_transaction_is_judged_by_what_it_leaves() {
 }
 
 #[test]
-fn each_edit_of_a_bulk_stands_on_its_own() {
+fn each_edit_of_a_bulk_is_checked_independently() {
     let db = Database::in_memory_with(options()).unwrap();
     db.indexes().create(Index::on("email").unique()).unwrap();
     let insert = |name: &str, address: &str| Edit::Insert { id: id(name), body: email(address) };
@@ -129,7 +129,7 @@ fn each_edit_of_a_bulk_stands_on_its_own() {
 }
 
 #[test]
-fn revisions_from_elsewhere_are_taken_and_listed() {
+fn replicated_revisions_are_accepted_and_listed_as_duplicates() {
     let (here, there) = (Database::in_memory_with(options()).unwrap(), Database::in_memory_with(options()).unwrap());
     here.indexes().create(Index::on("email").unique()).unwrap();
     here.insert("a", &email("x")).unwrap();
@@ -148,7 +148,7 @@ fn revisions_from_elsewhere_are_taken_and_listed() {
 }
 
 #[test]
-fn of_many_writers_one_gets_the_value() {
+fn one_of_many_concurrent_writers_gets_the_value() {
     let db = Database::in_memory_with(options()).unwrap();
     db.indexes().create(Index::on("email").unique()).unwrap();
     std::thread::scope(|scope| {
@@ -171,7 +171,7 @@ fn of_many_writers_one_gets_the_value() {
 }
 
 #[test]
-fn it_is_built_while_others_write() {
+fn an_index_is_built_during_writes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let small = testing::with_small_limits(options(), 64 << 10, 64 << 10, 500);
@@ -221,7 +221,7 @@ fn it_is_built_while_others_write() {
 }
 
 #[test]
-fn what_is_not_unique_already_is_not_declared() {
+fn a_unique_index_over_duplicates_is_not_declared() {
     let db = Database::in_memory_with(options()).unwrap();
     for number in 0..600 {
         db.insert(&format!("{number}"), &email(&format!("{}", number % 599))).unwrap();
@@ -241,7 +241,7 @@ fn what_is_not_unique_already_is_not_declared() {
 }
 
 #[test]
-fn a_dropped_index_leaves_nothing_and_its_name_is_free() {
+fn dropping_an_index_removes_its_rows_and_frees_its_name() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     for background in [true, false] {
@@ -294,9 +294,9 @@ fn a_definition_is_checked() {
     assert_eq!(db.indexes().list().len(), 1);
 }
 
-/// A crash at any step of building and dropping: the index is there and complete, or not declared at all.
+/// A crash at any step of a build or drop leaves the index either complete or not declared.
 #[test]
-fn a_crash_only_delays_it() {
+fn a_crash_during_a_build_or_drop_only_delays_it() {
     for seed in 0..8 {
         let place = testing::TestStorage::new(seed);
         let small = || testing::with_small_limits(Options::new().background(false), 24 << 10, 64 << 10, 40);
@@ -320,7 +320,7 @@ fn a_crash_only_delays_it() {
         db.indexes().create_with_progress(Index::on("email").unique(), |_| meddle(&mut images)).unwrap();
         db.indexes().create_with_progress(Index::on("b").then("email"), |_| meddle(&mut images)).unwrap();
         meddle(&mut images);
-        // The sweep stops half way, as a full disk would stop it.
+        // The sweep stops halfway, as it would on a full disk.
         place.fail_commit(2 + seed, testing::Failure::Full, true);
         db.indexes().remove("email").ok();
         images.push(place.crash_image(seed));
@@ -339,9 +339,9 @@ fn a_crash_only_delays_it() {
     }
 }
 
-/// What was interrupted and can't be completed is told, and goes on when the documents were corrected.
+/// An interrupted build that can't be completed is reported, and resumes once the documents are corrected.
 #[test]
-fn a_unique_index_that_meets_duplicates_when_it_goes_on_says_so() {
+fn a_resumed_build_reports_duplicates_in_a_unique_index() {
     let place = testing::TestStorage::new(5);
     let db = place.open(options().background(false)).unwrap();
     for n in 0..600 {

@@ -1,8 +1,9 @@
-//! Which revision does one come from whose parent is lost?
+//! Reconstructs the ancestry of revisions whose parent's record is lost.
 //!
-//! A record names its revision and the parent. Where the parent's own record is damaged, whatever came before it would be taken for a
-//! conflicting revision: what was replaced would be there twice, and what was deleted would be back. So where there is just one revision
-//! that can have been the lost one's parent, older by one generation and replaced by nothing else that is known, it is taken for it.
+//! A record names its revision and the parent. If the parent's own record is damaged, all earlier revisions would look
+//! like a conflicting branch: a replaced revision would appear twice, and a deleted document would reappear. So if
+//! exactly one revision can have preceded the lost parent (one generation older, and not known to be replaced by
+//! another revision), it is taken as its predecessor.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -12,19 +13,19 @@ use crate::index::DocumentNumber;
 use crate::layout::record::RevisionRecord;
 use crate::revision::{Revision, Sequence};
 
-/// What all records say of who comes from whom. Takes some tens of bytes for each.
+/// The parent relations that all records name. Takes some tens of bytes for each record.
 #[derive(Default)]
 pub(super) struct Ancestry {
     hasher: RandomState,
-    /// Revisions, by their hash here, of which a record names the parent, or which have none.
+    /// Hashes of the revisions whose parent a record names, or that have none.
     rooted: HashSet<u64>,
-    /// Revisions, by their hash here, that others come from.
+    /// Hashes of the revisions that are parents of others.
     replaced: HashSet<u64>,
-    /// The oldest revision that a record names, with the record's sequence.
+    /// For each record, the oldest revision that it names, and the record's sequence.
     oldest: Vec<(DocumentNumber, Revision, Sequence)>,
 }
 
-/// Revisions that are named, but whose parents are not.
+/// The revisions that records name but whose parents no record names.
 pub(super) struct Lineage {
     ancestry: Ancestry,
     orphans: HashMap<DocumentNumber, Vec<Orphan>>,
@@ -32,11 +33,11 @@ pub(super) struct Lineage {
 
 struct Orphan {
     revision: Revision,
-    /// That of the first record which names it.
+    /// The sequence of the first record that names it.
     sequence: Sequence,
-    /// What it may come from, one generation before it, with its ancestors.
+    /// The candidates for its parent, one generation older, each with its ancestors.
     parents: Vec<Vec<Revision>>,
-    /// Whether something older is there whose successor may be lost.
+    /// Whether there is an older revision whose successor may be lost.
     has_older: bool,
 }
 
@@ -47,7 +48,7 @@ impl Ancestry {
             self.rooted.insert(key(&pair[0]));
             self.replaced.insert(key(&pair[1]));
         }
-        // A record that names no parent at all was brought without one; every edit made here names its own.
+        // A record without any parent was replicated without one; every edit written here names its parent.
         match *record.path {
             [.., oldest] if oldest.generation() == 1 => drop(self.rooted.insert(key(&oldest))),
             [_, .., oldest] => self.oldest.push((record.number, oldest, record.sequence)),
@@ -55,8 +56,8 @@ impl Ancestry {
         }
     }
 
-    /// Learns of a leaf and all of its ancestors that are known: nothing is lost before the oldest.
-    pub(super) fn state(&mut self, number: DocumentNumber, path: &[Revision]) {
+    /// Adds a leaf and all of its known ancestors: nothing before the oldest is lost.
+    pub(super) fn learn_path(&mut self, number: DocumentNumber, path: &[Revision]) {
         let key = |revision: &Revision| self.hasher.hash_one((number, revision));
         self.rooted.extend(path.iter().map(key));
         self.replaced.extend(path.iter().skip(1).map(key));
@@ -68,7 +69,7 @@ impl Ancestry {
 }
 
 impl Lineage {
-    /// Of what was learned of all records.
+    /// Builds the lineage from the relations of all records.
     pub(super) fn new(mut ancestry: Ancestry) -> Self {
         let mut orphans: HashMap<DocumentNumber, Vec<Orphan>> = HashMap::new();
         for (number, revision, sequence) in std::mem::take(&mut ancestry.oldest) {
@@ -89,7 +90,7 @@ impl Lineage {
         !self.orphans.is_empty()
     }
 
-    /// Looks whether a revision may be what a lost one came from.
+    /// Adds the revision as a candidate parent where it fits.
     pub(super) fn consider(&mut self, record: &RevisionRecord<'_>) {
         let Some(orphans) = self.orphans.get_mut(&record.number) else { return };
         let Some(revision) = record.path.first() else { return };
@@ -106,7 +107,7 @@ impl Lineage {
         }
     }
 
-    /// Lengthens a path by what its oldest revision comes from, and so on.
+    /// Extends a path by the parent of its oldest revision, repeatedly.
     pub(super) fn lengthen(&self, number: DocumentNumber, path: &mut Vec<Revision>) {
         let Some(orphans) = self.orphans.get(&number) else { return };
         let parent_of =
@@ -114,13 +115,14 @@ impl Lineage {
                 [parent] => Some(parent),
                 _ => None,
             };
-        // Ends: each is of a generation before.
+        // Terminates, because each parent has a lower generation.
         while let Some(parent) = path.last().and_then(parent_of) {
             path.extend_from_slice(parent);
         }
     }
 
-    /// How many lost parents were found again, and how many documents have something older that may only look as if nothing came after it.
+    /// How many lost parents were found, and how many documents have an older revision that only looks current because
+    /// its successor is lost.
     pub(super) fn counts(&self) -> (u64, u64) {
         let joined = self.orphans.values().flatten().filter(|orphan| orphan.parents.len() == 1).count();
         let is_parted = |orphan: &Orphan| orphan.parents.len() > 1 || (orphan.has_older && orphan.parents.is_empty());

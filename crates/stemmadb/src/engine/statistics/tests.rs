@@ -1,4 +1,5 @@
-//! `check` compares every stored count with the rows it stands for; here is done what could make them differ.
+//! Tests that statistics match the postings they count, which `check` verifies, after operations that could make them
+//! differ.
 
 use crate::value::Value;
 use crate::{Database, DocumentId, Durability, Edit, Options};
@@ -28,14 +29,15 @@ fn assert_sound(db: &Database) {
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
-/// Documents of two chunks, so that values have two rows; values come, go from one chunk, from both, and come again.
+/// Creates documents in two chunks, so that values have two rows. Values appear, disappear from one chunk and from
+/// both, and reappear.
 fn through_chunks(db: &Database) {
     fill(db, 0, 66_000);
     db.maintenance().checkpoint().unwrap();
     assert_sound(db);
-    let told =
+    let expected =
         |at| [("at", at), ("kind", 3), ("tags", 0), ("tags[]", 1_001)].map(|(path, count)| (path.to_owned(), count));
-    assert_eq!(counts(db), told(66_000));
+    assert_eq!(counts(db), expected(66_000));
     for number in 65_000..66_000 {
         let id = format!("d{number}");
         let revision = *db.get(&id).unwrap().unwrap().revision();
@@ -43,20 +45,20 @@ fn through_chunks(db: &Database) {
     }
     db.maintenance().checkpoint().unwrap();
     assert_sound(db);
-    assert_eq!(counts(db), told(65_000));
+    assert_eq!(counts(db), expected(65_000));
     fill(db, 65_000, 70_000);
     db.maintenance().checkpoint().unwrap();
     assert_sound(db);
-    assert_eq!(counts(db), told(70_000));
+    assert_eq!(counts(db), expected(70_000));
 }
 
 #[test]
-fn counts_are_those_of_the_postings_in_memory() {
+fn counts_match_the_postings_in_memory() {
     through_chunks(&Database::in_memory_with(options()).unwrap());
 }
 
 #[test]
-fn counts_are_those_of_the_postings_on_disk_and_after_a_rebuild() {
+fn counts_match_the_postings_on_disk_and_after_a_rebuild() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();

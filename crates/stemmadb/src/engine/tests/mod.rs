@@ -1,8 +1,8 @@
-//! The store's promises, one by one, on the real disk and in memory.
+//! Tests of the store's guarantees, on disk and in memory.
 
 mod power_cut;
 
-use crate::engine::compact::MOVED_BYTES;
+use crate::engine::compact::RELOCATION_BYTES;
 use crate::index::DocumentNumber;
 use crate::layout::record::{Record, records};
 use crate::log::Frame;
@@ -29,7 +29,7 @@ fn options() -> Options {
     Options::new().segment_bytes(64 << 10).durability(Durability::None)
 }
 
-/// Every test ends here: whatever it did, everything agrees.
+/// Ends every test: the database must be consistent.
 fn assert_sound(db: &Database) {
     let report = db.maintenance().check().unwrap();
     assert!(report.is_sound(), "{:#?}", report.damages);
@@ -44,7 +44,7 @@ fn on_disk_and_in_memory(test: impl Fn(&dyn Fn() -> Database)) {
 }
 
 #[test]
-fn a_document_lives_through_insert_replace_delete_and_recreation() {
+fn a_document_is_inserted_replaced_deleted_and_recreated() {
     on_disk_and_in_memory(|open| {
         let db = open();
         let first = db.insert("a", &book(1)).unwrap();
@@ -66,7 +66,7 @@ fn a_document_lives_through_insert_replace_delete_and_recreation() {
 }
 
 #[test]
-fn everything_is_there_after_reopening_with_and_without_a_tree() {
+fn reopening_restores_everything_with_and_without_a_tree() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options()).unwrap();
@@ -86,7 +86,7 @@ fn everything_is_there_after_reopening_with_and_without_a_tree() {
 }
 
 #[test]
-fn compaction_gives_space_back_and_loses_nothing() {
+fn compaction_frees_space_and_preserves_everything() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.stemma");
     let db = Database::open_with(&path, options().background(false)).unwrap();
@@ -113,10 +113,10 @@ fn compaction_gives_space_back_and_loses_nothing() {
     assert_sound(&db);
 }
 
-/// The record that forgets, or the statement, lies in another frame of the segment than the leaf. Each was stated for both: half of what one
-/// compaction left was not needed.
+/// A record that prunes ancestors, or a snapshot record, is in another frame of the segment than the leaf. An earlier
+/// version wrote a snapshot record for both, so half of what one compaction wrote was dead.
 #[test]
-fn a_compaction_states_each_document_of_a_segment_once() {
+fn compaction_writes_one_snapshot_record_for_each_document_of_a_segment() {
     let db = Database::in_memory_with(options().revs_limit(1).background(false)).unwrap();
     let mut revisions = fill(&db, 20);
     for round in 1..=2 {
@@ -126,14 +126,14 @@ fn a_compaction_states_each_document_of_a_segment_once() {
         db.store().parts.log.roll().unwrap();
         db.insert(&format!("in the next segment {round}"), &book(0)).unwrap();
         assert!(db.maintenance().compact().unwrap() > 0);
-        assert_eq!(statement_count(&db), revisions.len(), "round {round}");
+        assert_eq!(snapshot_record_count(&db), revisions.len(), "round {round}");
     }
     assert_sound(&db);
 }
 
-/// What is needed of one frame may be more than another may take, with what is stated for it.
+/// The live records of one frame, with the snapshot records they need, may exceed the maximum size of a frame.
 #[test]
-fn a_compaction_appends_a_part_of_a_large_frame_at_a_time() {
+fn compaction_splits_a_large_frame() {
     let db = Database::in_memory_with(options().background(false)).unwrap();
     let body = value(&format!(r#"{{"text":"{}"}}"#, "x".repeat(64 << 10)));
     let insert = |n: usize| Edit::Insert { id: format!("{n:03}").parse().unwrap(), body: body.clone() };
@@ -145,11 +145,11 @@ fn a_compaction_appends_a_part_of_a_large_frame_at_a_time() {
     db.insert("in the next segment", &book(0)).unwrap();
     assert!(db.maintenance().compact().unwrap() > 0);
     let (most, total) = largest_frame(&db);
-    assert!(most <= MOVED_BYTES + (70 << 10) && total > 2 * MOVED_BYTES, "{most} of {total}");
+    assert!(most <= RELOCATION_BYTES + (70 << 10) && total > 2 * RELOCATION_BYTES, "{most} of {total}");
     assert_sound(&db);
 }
 
-/// The bytes of the largest frame, and of all.
+/// The sizes in bytes of the largest frame and of all frames.
 fn largest_frame(db: &Database) -> (usize, usize) {
     let log = &db.store().parts.log;
     let (mut most, mut total) = (0, 0);
@@ -164,13 +164,13 @@ fn largest_frame(db: &Database) -> (usize, usize) {
     (most, total)
 }
 
-/// How many records of the log state what is known of a document.
-fn statement_count(db: &Database) -> usize {
+/// The number of snapshot records in the log.
+fn snapshot_record_count(db: &Database) -> usize {
     let log = &db.store().parts.log;
     let mut count = 0;
     for segment in log.segments() {
         let look = &mut |frame: Frame<'_>| {
-            count += records(&frame).filter(|record| matches!(record, Ok((_, Record::Statement { .. })))).count();
+            count += records(&frame).filter(|record| matches!(record, Ok((_, Record::Snapshot { .. })))).count();
             Ok(())
         };
         log.frames(segment.number, look).unwrap();
@@ -179,7 +179,7 @@ fn statement_count(db: &Database) -> usize {
 }
 
 #[test]
-fn a_transaction_is_all_or_nothing_and_reads_its_own_writes() {
+fn a_transaction_is_atomic_and_reads_its_own_writes() {
     on_disk_and_in_memory(|open| {
         let db = open();
         db.insert("a", &book(1)).unwrap();
@@ -206,7 +206,7 @@ fn a_transaction_is_all_or_nothing_and_reads_its_own_writes() {
 }
 
 #[test]
-fn branches_have_one_winner_and_deleting_it_brings_the_other_back() {
+fn branches_have_one_winner_and_deleting_it_promotes_the_other() {
     on_disk_and_in_memory(|open| {
         let db = open();
         let revision = |text: &str| text.parse::<Revision>().unwrap();
@@ -253,7 +253,7 @@ fn changes(snapshot: &crate::Snapshot) -> Vec<(Sequence, String)> {
 }
 
 #[test]
-fn changes_are_counted_as_they_are_told() {
+fn count_up_to_matches_the_changes_listed() {
     let db = Database::in_memory();
     for number in 0..700 {
         db.upsert(&format!("{}", number % 600), &book(number)).unwrap();
@@ -263,14 +263,14 @@ fn changes_are_counted_as_they_are_told() {
     }
     for since in [0, 1, 99, 100, 650, 700, 900] {
         let changes = || db.changes(crate::Sequence::new(since)).unwrap();
-        let told = changes().run().count() as u64;
-        assert_eq!(changes().count_up_to(u64::MAX).unwrap(), told, "since {since}");
-        assert_eq!(changes().count_up_to(10).unwrap(), told.min(10));
+        let listed_count = changes().run().count() as u64;
+        assert_eq!(changes().count_up_to(u64::MAX).unwrap(), listed_count, "since {since}");
+        assert_eq!(changes().count_up_to(10).unwrap(), listed_count.min(10));
     }
 }
 
 #[test]
-fn a_subscriber_hears_every_document_in_order() {
+fn a_subscriber_receives_every_document_in_order() {
     let db = Database::in_memory();
     let mut subscription = db.subscribe(Sequence::ZERO);
     let writer = db.clone();
@@ -292,7 +292,7 @@ fn a_subscriber_hears_every_document_in_order() {
 }
 
 #[test]
-fn other_directories_are_refused_and_left_alone() {
+fn other_directories_are_refused_and_left_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("novel.txt"), "chapter one").unwrap();
     let error = Database::open(directory.path()).unwrap_err();
@@ -318,7 +318,7 @@ fn fill(db: &Database, count: usize) -> Revisions {
         .collect()
 }
 
-/// Replaces two thirds of the documents, deletes some and brings them back.
+/// Replaces two thirds of the documents, deletes some and recreates them.
 fn churn(db: &Database, revisions: &mut Revisions) {
     for (number, (id, revision)) in revisions.iter_mut().enumerate() {
         if number % 3 != 0 {
@@ -331,7 +331,7 @@ fn churn(db: &Database, revisions: &mut Revisions) {
     }
 }
 
-/// Everything a reader can see: documents with their whole ancestry, and the feed.
+/// Everything visible to a reader: the documents with their full ancestry, and the feed.
 fn contents(db: &Database) -> Vec<String> {
     let changes = db.changes(Sequence::ZERO).unwrap().documents(true).run();
     let lines = changes.map(|change| {
@@ -342,9 +342,9 @@ fn contents(db: &Database) -> Vec<String> {
     lines.collect::<Result<_>>().unwrap()
 }
 
-/// The document cache answers for what is published; a transaction's own snapshot must not be answered from it, nor fill it.
+/// The document cache holds published documents; a transaction's own snapshot must neither read from it nor fill it.
 #[test]
-fn a_transactions_snapshot_and_the_document_cache_leave_each_other_alone() {
+fn a_transactions_snapshot_bypasses_the_document_cache() {
     let db = Database::in_memory();
     let first = db.insert("a", &book(1)).unwrap();
     assert!(db.get("a").unwrap().is_some(), "now it is cached");
@@ -357,9 +357,9 @@ fn a_transactions_snapshot_and_the_document_cache_leave_each_other_alone() {
     assert_eq!(db.get("a").unwrap().unwrap().value().unwrap(), book(1));
 }
 
-/// An interval asked for by one write holds, whatever the database's own durability is.
+/// A write with interval durability is flushed within its interval, whatever the database's default durability is.
 #[test]
-fn a_write_at_an_interval_is_flushed_by_then() {
+fn a_write_with_interval_durability_is_flushed_in_time() {
     let directory = tempfile::tempdir().unwrap();
     let db = Database::open_with(directory.path().join("test.stemma"), options()).unwrap();
     let before = db.info().unwrap().flush_count;
@@ -370,9 +370,9 @@ fn a_write_at_an_interval_is_flushed_by_then() {
     }
 }
 
-/// A file of the log that somebody removed is missed, with a tree that needs it and without one.
+/// A deleted log file is reported, both with a tree that refers to it and without a tree.
 #[test]
-fn a_missing_segment_is_told() {
+fn a_missing_segment_is_reported() {
     for (with_tree, victim) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.stemma");
@@ -393,10 +393,10 @@ fn a_missing_segment_is_told() {
     }
 }
 
-/// Each version of a document has its whole history in memory. It was not counted: a counter that was replaced 24,000 times took 480 MiB of
-/// which 9 were known, and the memory of a server under load rose with the revisions of its documents.
+/// Memory accounting includes the ancestry of each version of a document. An earlier version did not count it:
+/// replacing a counter 24,000 times took 480 MiB of which 9 MiB were counted.
 #[test]
-fn what_memory_holds_of_histories_is_counted() {
+fn memory_accounting_includes_ancestry() {
     let db = Database::in_memory_with(options().background(false)).unwrap();
     let mut revision = db.insert("counter", &value("{}")).unwrap();
     for _ in 0..1_000 {
@@ -406,10 +406,10 @@ fn what_memory_holds_of_histories_is_counted() {
     assert!(db.info().unwrap().memory_bytes > hashes * 16, "{}", db.info().unwrap().memory_bytes);
 }
 
-/// A fuzzer found it: a log whose checksums are right named document 10,000,000, and `check` looked for all those before it; the last
-/// number of all was added one to.
+/// Found by a fuzzer: a log with valid checksums named document 10,000,000, and `check` looked up every lower number.
+/// The largest number overflowed when it was incremented.
 #[test]
-fn a_number_far_beyond_all_others_is_told_and_not_counted_up_to() {
+fn check_reports_an_outlying_document_number_without_counting_up_to_it() {
     let db = Database::in_memory_with(options()).unwrap();
     db.insert("a", &book(1)).unwrap();
     db.store().writer.lock().next_number = DocumentNumber(1 << 60);

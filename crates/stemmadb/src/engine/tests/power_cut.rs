@@ -1,13 +1,13 @@
-//! Loss of power at any moment: whatever the disk kept of what was not flushed, every acknowledged transaction is whole, no
-//! transaction is half there, and everything agrees.
+//! Power loss at any point: whichever unflushed writes the disk kept, every acknowledged transaction is complete, no
+//! transaction is partially visible, and the database is consistent.
 //!
-//! A script of transactions runs on a faulty disk. Around every call that changes the disk, and every commit of the tree, a
-//! *picture* may be taken: the disk as a loss of power at that moment may leave it, and the tree as it was committed last (the
-//! tree's own commits are atomic and synchronous). Each picture is opened and compared with what the script should have left; of
-//! a third of them pictures are taken again while they recover.
+//! A script of transactions runs on a fault-injecting disk. At every call that changes the disk, and at every commit of
+//! the tree, an *image* may be taken: the disk as a power loss at that point may leave it, and the tree as of its last
+//! commit (the tree's own commits are atomic and synchronous). Each image is opened and compared with the state that
+//! the script must have left. For a third of them, images are taken again during recovery.
 //!
-//! `STEMMA_IMAGES` says how many pictures are looked at (default 3,000; the long run looks at 1,000,000), `STEMMA_IMAGE_SEED` with
-//! which script run to begin (default 0), so that several processes may share the work.
+//! `STEMMA_IMAGES` sets the number of images to verify (default 3,000; the nightly run verifies 1,000,000).
+//! `STEMMA_IMAGE_SEED` sets the first script run (default 0), so that several processes can share the work.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,11 +21,11 @@ use crate::tree::{MemoryTree, Table, Tree, TreeReport, TreeSize, TreeSnapshot, T
 use crate::value::Value;
 use crate::{Database, Durability, Edit, Index, IndexState, Options, Result, Sequence, testing};
 
-/// Transactions of the script.
+/// The number of transactions in the script.
 const SCRIPT: usize = 70;
 
-/// What the disk and the tree were like at one moment, and what had been promised by then.
-struct Picture {
+/// The disk and the tree at one point, and the transactions acknowledged by then.
+struct CrashImage {
     disk: FaultVfs,
     tree: MemoryTree,
     /// Transactions acknowledged as flushed.
@@ -34,13 +34,13 @@ struct Picture {
     begun: usize,
 }
 
-/// Takes pictures of a disk and a tree.
+/// Takes images of a disk and a tree.
 struct Camera {
     disk: FaultVfs,
     tree: Arc<MemoryTree>,
     random: Mutex<Random>,
     per_mille: u32,
-    pictures: Mutex<Vec<Picture>>,
+    crash_images: Mutex<Vec<CrashImage>>,
     acknowledged: AtomicUsize,
     begun: AtomicUsize,
 }
@@ -52,7 +52,7 @@ impl Camera {
             tree: Arc::new(tree),
             random: Mutex::new(Random::new(seed)),
             per_mille,
-            pictures: Mutex::default(),
+            crash_images: Mutex::default(),
             acknowledged: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
         })
@@ -63,13 +63,13 @@ impl Camera {
         if !random.chance(self.per_mille) {
             return;
         }
-        let picture = Picture {
+        let crash_image = CrashImage {
             disk: self.disk.crash_image(random.number()),
             tree: self.tree.fork(),
             acknowledged: self.acknowledged.load(Ordering::SeqCst),
             begun: self.begun.load(Ordering::SeqCst),
         };
-        self.pictures.lock().push(picture);
+        self.crash_images.lock().push(crash_image);
     }
 
     fn open(self: &Arc<Self>) -> Result<Database> {
@@ -89,7 +89,7 @@ fn options() -> Options {
     Options::new().background(false).cache_bytes(0)
 }
 
-/// The camera's disk and tree, watched.
+/// The camera's disk and tree; every change may take an image.
 struct Watched(Arc<Camera>);
 
 impl std::fmt::Debug for Watched {
@@ -246,7 +246,7 @@ fn body(number: usize, salt: usize) -> Value {
     Value::parse(format!(r#"{{"number":{number},"salt":{salt},"fill":"{fill}"}}"#).as_bytes()).unwrap()
 }
 
-/// Transaction `number`: a marker that says so, inserts, updates and deletions.
+/// Transaction `number`: a marker with its number, inserts, updates and deletions.
 fn edits(number: usize, state: &BTreeMap<String, String>) -> Vec<(String, Option<Value>)> {
     let mut random = Random::new(number as u64);
     let mut edits = vec![("marker".to_owned(), Some(body(number, 0)))];
@@ -276,7 +276,7 @@ fn states() -> States {
     states
 }
 
-/// Indexes come and go in between.
+/// Declares and drops indexes between transactions.
 fn declare(db: &Database, number: usize) -> Result<()> {
     match number {
         20 | 60 => db.indexes().create(Index::on("salt").then_descending("number")),
@@ -319,12 +319,12 @@ fn run_script(camera: &Arc<Camera>, states: &States) -> Result<()> {
     Ok(())
 }
 
-/// What a picture is worth: opens it, compares, writes on. Says what is wrong, if anything.
-fn judge(db: &Database, states: &States, acknowledged: usize, begun: usize) -> std::result::Result<(), String> {
-    let told = |error: crate::Error| format!("{error:?}");
+/// Opens an image, compares it with the expected state, and writes to it. Returns what is wrong, if anything.
+fn verify(db: &Database, states: &States, acknowledged: usize, begun: usize) -> std::result::Result<(), String> {
+    let to_text = |error: crate::Error| format!("{error:?}");
     let found: BTreeMap<String, String> = db
         .changes(Sequence::ZERO)
-        .map_err(told)?
+        .map_err(to_text)?
         .documents(true)
         .run()
         .filter(|change| change.as_ref().map_or(true, |change| !change.deleted))
@@ -334,10 +334,10 @@ fn judge(db: &Database, states: &States, acknowledged: usize, begun: usize) -> s
             Ok((change.id.to_string(), document.to_json()?))
         })
         .collect::<Result<_>>()
-        .map_err(told)?;
-    let marker = db.get("marker").map_err(told)?;
+        .map_err(to_text)?;
+    let marker = db.get("marker").map_err(to_text)?;
     let reached = match marker {
-        Some(marker) => marker.get("number").map_err(told)?.and_then(|number| number.as_u64()).unwrap_or(0) as usize,
+        Some(marker) => marker.get("number").map_err(to_text)?.and_then(|number| number.as_u64()).unwrap_or(0) as usize,
         None => 0,
     };
     if reached < acknowledged || reached > begun {
@@ -349,50 +349,56 @@ fn judge(db: &Database, states: &States, acknowledged: usize, begun: usize) -> s
     if let Some(index) = db.indexes().list().iter().find(|index| index.state != IndexState::Ready) {
         return Err(format!("the index {} is not ready", index.name));
     }
-    let report = db.maintenance().check().map_err(told)?;
+    let report = db.maintenance().check().map_err(to_text)?;
     if !report.is_sound() {
         return Err(format!("{:?}", report.damages));
     }
-    let id = DocumentId::new("after").map_err(told)?;
-    db.edit(Edit::Upsert { id, body: body(reached, 99) }).map_err(told)?;
+    let id = DocumentId::new("after").map_err(to_text)?;
+    db.edit(Edit::Upsert { id, body: body(reached, 99) }).map_err(to_text)?;
     Ok(())
 }
 
-/// Pictures looked at, and what was wrong with any.
+/// The number of images verified, and the failures.
 #[derive(Default)]
 struct Tally {
     images: usize,
     double: usize,
     wrong: Vec<String>,
-    /// The script run that the last picture is of.
+    /// The script run of the last image.
     last_seed: u64,
 }
 
-fn look_at(picture: Picture, states: &States, random: &mut Random, may_crash_again: bool, tally: &mut Tally) {
-    let Picture { disk, tree, acknowledged, begun } = picture;
+fn verify_image(
+    crash_image: CrashImage,
+    states: &States,
+    random: &mut Random,
+    may_crash_again: bool,
+    tally: &mut Tally,
+) {
+    let CrashImage { disk, tree, acknowledged, begun } = crash_image;
     let crash_again = may_crash_again && random.chance(333);
     let camera = Camera::new(disk, tree, random.number(), if crash_again { 150 } else { 0 });
     tally.images += 1;
-    let judged = match camera.open() {
-        Ok(db) => judge(&db, states, acknowledged, begun),
+    let verified = match camera.open() {
+        Ok(db) => verify(&db, states, acknowledged, begun),
         Err(error) => Err(format!("it can't be opened: {error:?}")),
     };
-    if let Err(wrong) = judged {
+    if let Err(wrong) = verified {
         tally.wrong.push(wrong);
     }
-    // Whatever was there after the first crash must still be there after the second: at least what was acknowledged. A picture
-    // taken after "after" was written has one document more; those are told apart by it.
-    let again: Vec<Picture> = std::mem::take(&mut *camera.pictures.lock());
-    for picture in again.into_iter().take(3) {
-        let camera = Camera::new(picture.disk, picture.tree, 0, 0);
+    // What survived the first crash must survive the second: at least the acknowledged transactions. An image taken
+    // after "after" was written has one more document, which identifies it.
+    let again: Vec<CrashImage> = std::mem::take(&mut *camera.crash_images.lock());
+    for crash_image in again.into_iter().take(3) {
+        let camera = Camera::new(crash_image.disk, crash_image.tree, 0, 0);
         tally.images += 1;
         tally.double += 1;
-        let judged = match camera.open() {
+        let verified = match camera.open() {
             Ok(db) if db.get("after").is_ok_and(|after| after.is_some()) => Ok(()),
-            Ok(db) => judge(&db, states, acknowledged, begun),
+            Ok(db) => verify(&db, states, acknowledged, begun),
             Err(error) => Err(format!("it can't be opened after a second crash: {error:?}")),
         };
-        if let Err(wrong) = judged {
+        if let Err(wrong) = verified {
             tally.wrong.push(wrong);
         }
     }
@@ -402,7 +408,7 @@ fn number_from(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Runs the script and looks at pictures until there were `images`; `dropped` of a thousand flushes are silently not done.
+/// Runs the script and verifies images until there were `images`; `dropped` per mille of flushes are silently skipped.
 fn enumerate(images: usize, first_seed: u64, dropped: u32) -> Tally {
     let states = states();
     let mut tally = Tally::default();
@@ -415,9 +421,9 @@ fn enumerate(images: usize, first_seed: u64, dropped: u32) -> Tally {
             ran.unwrap();
         }
         let mut random = Random::new(seed);
-        let pictures = std::mem::take(&mut *camera.pictures.lock());
-        for picture in pictures {
-            look_at(picture, &states, &mut random, true, &mut tally);
+        let crash_images = std::mem::take(&mut *camera.crash_images.lock());
+        for crash_image in crash_images {
+            verify_image(crash_image, &states, &mut random, true, &mut tally);
             if tally.images >= images {
                 tally.last_seed = seed;
                 return tally;
@@ -428,7 +434,7 @@ fn enumerate(images: usize, first_seed: u64, dropped: u32) -> Tally {
 }
 
 #[test]
-fn no_loss_of_power_loses_what_was_acknowledged() {
+fn no_loss_of_power_loses_acknowledged_transactions() {
     let images = number_from("STEMMA_IMAGES", 3_000) as usize;
     let first_seed = number_from("STEMMA_IMAGE_SEED", 0);
     let tally = enumerate(images, first_seed, 0);
@@ -443,10 +449,11 @@ fn no_loss_of_power_loses_what_was_acknowledged() {
     assert!(tally.wrong.is_empty(), "{:#?}", &tally.wrong[..tally.wrong.len().min(5)]);
 }
 
-/// The same with a disk that drops one flush in twenty: if nothing is lost then, the test above can see nothing.
+/// The same on a disk that drops one flush in twenty. If this test found no loss, the test above could not find one
+/// either.
 #[test]
-fn a_disk_that_lies_about_flushes_is_found_out() {
+fn a_disk_that_drops_flushes_is_detected() {
     let tally = enumerate(2_000, 0, 50);
     println!("{} images with 5 % of flushes dropped, {} wrong", tally.images, tally.wrong.len());
-    assert!(!tally.wrong.is_empty(), "a lying disk went unnoticed: the test has no teeth");
+    assert!(!tally.wrong.is_empty(), "dropped flushes went undetected, so the test detects nothing");
 }

@@ -1,4 +1,4 @@
-//! Giving a document of a transaction the time at which it expires.
+//! Sets the expiration time of a document within a transaction.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::value::{Object, Path, Value};
 use crate::{Error, Result};
 
 impl Transaction<'_> {
-    /// As [`Expiration::expire`].
+    /// Sets or removes the expiration time of a document; see [`Expiration::expire`](crate::Expiration::expire).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Expiration::expire`](crate::Expiration::expire).
     pub fn expire(&mut self, id: &str, time: Option<Duration>) -> Result<Option<Revision>> {
         let declared = self.base().declared();
         let rule = declared.expiries().map(|(rule, _)| rule).find(|rule| rule.applies_to(id));
@@ -23,7 +23,7 @@ impl Transaction<'_> {
         let Some(document) = self.get(id)? else { return Ok(None) };
         let mut body = document.value()?;
         match time {
-            Some(time) => put(&mut body, &path, seconds(self.base().end_after(time)))?,
+            Some(time) => put(&mut body, &path, seconds(self.base().expiration_after(time)))?,
             None => take(&mut body, &path),
         }
         let edit = Edit::Replace { id: DocumentId::new(id)?, revision: *document.revision(), body };
@@ -31,14 +31,15 @@ impl Transaction<'_> {
     }
 }
 
-/// Whole seconds as an integer, else with the fraction.
+/// Whole seconds as an integer, others with a fraction.
 fn seconds(ms: i64) -> Value {
     if ms % 1000 == 0 { Value::from(ms / 1000) } else { Value::from(ms as f64 / 1000.0) }
 }
 
-/// Puts a value at a path; makes the objects on the way that are missing.
+/// Sets the value at a path; creates missing objects along it.
 fn put(body: &mut Value, path: &Path, value: Value) -> Result<()> {
-    let not_an_object = || Error::invalid(format!("there is no room for a time at `{path}`"));
+    let not_an_object =
+        || Error::invalid(format!("a time can't be stored at `{path}`: a value on the path is not an object"));
     let mut names = path.segments().peekable();
     let mut at = body;
     while let Some(name) = names.next() {
@@ -55,7 +56,7 @@ fn put(body: &mut Value, path: &Path, value: Value) -> Result<()> {
     Ok(())
 }
 
-/// Takes the value at a path away.
+/// Removes the value at a path.
 fn take(body: &mut Value, path: &Path) {
     let names: Vec<&str> = path.segments().collect();
     let Some((last, before)) = names.split_last() else { return };

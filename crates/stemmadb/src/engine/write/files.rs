@@ -1,4 +1,4 @@
-//! What an edit does to the files of its document.
+//! Attachment changes: computes the attachments of a document after an edit.
 
 use crate::document::Document;
 use crate::document::attachment::{self, Attachment, File, FileContent};
@@ -10,7 +10,7 @@ use crate::revision::Revision;
 use crate::{Error, Result};
 
 impl Transaction<'_> {
-    /// The body that an edit leaves, if there are files: those the document has, but for what the edit does to them.
+    /// The body with the attachments that the edit leaves, if there are any.
     pub(super) fn with_files(&self, edit: &Edit, current: Option<&DocumentState>) -> Result<Option<PreparedBody>> {
         let parts = &self.store.parts;
         let brings_files = match edit {
@@ -23,21 +23,21 @@ impl Transaction<'_> {
         }
         match edit {
             Edit::Insert { .. } | Edit::Delete { .. } => {
-                self.note_lost(current, &[])?;
+                self.mark_lost_content(current, &[])?;
                 Ok(None)
             }
             Edit::Put { parent, deleted, files, .. } => {
-                self.with_given(edit, current, parent.as_slice(), files.as_slice(), *deleted)
+                self.with_listed_files(edit, current, parent.as_slice(), files.as_slice(), *deleted)
             }
             Edit::Foreign { revisions, deleted, files, .. } => {
-                self.with_given(edit, current, revisions, files, *deleted)
+                self.with_listed_files(edit, current, revisions, files, *deleted)
             }
-            _ => self.with_kept(edit, current),
+            _ => self.with_existing_files(edit, current),
         }
     }
 
-    /// The body with the files that are given, some of which a known ancestor has.
-    fn with_given(
+    /// The body with the listed attachments, some of which are taken over from a known ancestor.
+    fn with_listed_files(
         &self,
         edit: &Edit,
         current: Option<&DocumentState>,
@@ -45,7 +45,7 @@ impl Transaction<'_> {
         files: &[File],
         deleted: bool,
     ) -> Result<Option<PreparedBody>> {
-        let mut given = Vec::with_capacity(files.len());
+        let mut listed = Vec::with_capacity(files.len());
         if !deleted && !files.is_empty() {
             let known = self.known_files(current, ancestors)?;
             let generation = match edit {
@@ -53,22 +53,22 @@ impl Transaction<'_> {
                 _ => self.next_generation(current, ancestors),
             };
             for file in files {
-                given.push(filed(file, &known, generation, edit)?);
+                listed.push(stored_attachment(file, &known, generation, edit)?);
             }
         }
-        self.note_lost(current, &given)?;
-        let Some(body) = edit.body().filter(|_| !given.is_empty()) else { return Ok(None) };
-        let body = attachment::joined(body, &given)?;
+        self.mark_lost_content(current, &listed)?;
+        let Some(body) = edit.body().filter(|_| !listed.is_empty()) else { return Ok(None) };
+        let body = attachment::body_with_attachments(body, &listed)?;
         self.store.parts.pack_body(&self.base.declared, edit.id().as_str(), &body).map(Some)
     }
 
-    /// The generation of a revision that is written here.
+    /// The generation of the revision that this edit creates.
     fn next_generation(&self, current: Option<&DocumentState>, parent: &[Revision]) -> u32 {
         let winner = current.and_then(|state| state.tree.winner()).map(|leaf| leaf.revision);
         parent.first().copied().or(winner).map_or(1, |parent| parent.generation() + 1)
     }
 
-    /// The files of the newest of these revisions that is a leaf: only of leaves they are known.
+    /// The attachments of the newest of these revisions that is a leaf: only leaves have their bodies stored.
     fn known_files(&self, current: Option<&DocumentState>, revisions: &[Revision]) -> Result<Vec<Attachment>> {
         let Some(state) = current else { return Ok(Vec::new()) };
         match revisions.iter().find_map(|revision| state.tree.leaf(revision)) {
@@ -77,8 +77,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Notes whether the winner has a file that is not among `kept`: a sweep may find its content superfluous.
-    fn note_lost(&self, current: Option<&DocumentState>, kept: &[Attachment]) -> Result<()> {
+    /// Marks content as unreferenced if the winner has an attachment that is not among `kept`, so that a sweep removes
+    /// it.
+    fn mark_lost_content(&self, current: Option<&DocumentState>, kept: &[Attachment]) -> Result<()> {
         let Some(state) = current.filter(|state| state.is_live()) else { return Ok(()) };
         let had = self.winner(state)?.attachments()?;
         if had.iter().any(|had| !kept.iter().any(|kept| kept.digest == had.digest)) {
@@ -87,8 +88,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// The body with the files that the document has, but for the one that the edit brings or takes away.
-    fn with_kept(&self, edit: &Edit, current: Option<&DocumentState>) -> Result<Option<PreparedBody>> {
+    /// The body with the document's existing attachments, changed by the edit.
+    fn with_existing_files(&self, edit: &Edit, current: Option<&DocumentState>) -> Result<Option<PreparedBody>> {
         let parts = &self.store.parts;
         let Some(state) = current.filter(|state| state.is_live()) else { return Ok(None) };
         let read = match edit {
@@ -99,19 +100,19 @@ impl Transaction<'_> {
         };
         let Some(leaf) = read.filter(|leaf| !leaf.deleted) else { return Ok(None) };
         let document = self.leaf(state, leaf)?;
-        let files = self.edited(edit, &document)?;
+        let files = self.edited_files(edit, &document)?;
         if files.is_empty() && !matches!(edit, Edit::Attach { .. } | Edit::Detach { .. }) {
             return Ok(None);
         }
         let body = match edit.body() {
-            Some(body) => attachment::joined(body, &files)?,
-            None => attachment::joined(&document.value()?, &files)?,
+            Some(body) => attachment::body_with_attachments(body, &files)?,
+            None => attachment::body_with_attachments(&document.value()?, &files)?,
         };
         parts.pack_body(&self.base.declared, edit.id().as_str(), &body).map(Some)
     }
 
-    /// The files of `document`, after an edit of one of them.
-    fn edited(&self, edit: &Edit, document: &Document) -> Result<Vec<Attachment>> {
+    /// The attachments of `document` after the edit.
+    fn edited_files(&self, edit: &Edit, document: &Document) -> Result<Vec<Attachment>> {
         let blobs = &self.store.parts.blobs;
         let mut files = document.attachments()?;
         match edit {
@@ -137,15 +138,15 @@ impl Transaction<'_> {
     }
 }
 
-/// The file as it is written down.
-fn filed(file: &File, known: &[Attachment], generation: u32, edit: &Edit) -> Result<Attachment> {
+/// The attachment to store for `file`.
+fn stored_attachment(file: &File, known: &[Attachment], generation: u32, edit: &Edit) -> Result<Attachment> {
     match &file.content {
         FileContent::Stored { content_type, blob, md5, generation: given } => {
-            let filed = Attachment::new(&file.name, content_type, blob, given.unwrap_or(generation))?;
+            let attachment = Attachment::new(&file.name, content_type, blob, given.unwrap_or(generation))?;
             blob.mark_referenced();
-            Ok(Attachment { md5: *md5, ..filed })
+            Ok(Attachment { md5: *md5, ..attachment })
         }
-        FileContent::Kept => known.iter().find(|known| known.name == file.name).cloned().ok_or_else(|| {
+        FileContent::Existing => known.iter().find(|known| known.name == file.name).cloned().ok_or_else(|| {
             Error::not_found(format!("document `{}` has no file `{}` that could be kept", edit.id(), file.name))
                 .with_hint("send its content")
         }),

@@ -4,7 +4,7 @@
 //! documents at a time.
 
 use super::cursor::{self, Batch, Cursor, Hit, Place};
-use crate::cache::Answer;
+use crate::cache::CachedResult;
 use crate::document::Document as StoredDocument;
 use crate::index::DocumentNumber;
 use crate::query::language::document::{Document, value_at};
@@ -193,7 +193,7 @@ impl<S: Source> Rows<S, StoredDocument> {
             Batch::Hits(_) => return Ok(()),
         };
         if is_decided && numbers.len() < FIRST_BATCH {
-            let answer: Answer = numbers.iter().copied().zip(self.made.as_slice().iter().cloned()).collect();
+            let answer: CachedResult = numbers.iter().copied().zip(self.made.as_slice().iter().cloned()).collect();
             self.cursor.filtered.source.keep_answer(path, &key, &answer);
         }
         Ok(())
@@ -201,7 +201,7 @@ impl<S: Source> Rows<S, StoredDocument> {
 }
 
 /// As [`Rows::token`], of an answer that was kept, of which so many rows were returned.
-pub(crate) fn token_after(answer: &Answer, returned_count: usize, selector: &Selector) -> Result<Option<String>> {
+pub(crate) fn token_after(answer: &CachedResult, returned_count: usize, selector: &Selector) -> Result<Option<String>> {
     let Some((number, _)) = returned_count.checked_sub(1).and_then(|last| answer.get(last)) else { return Ok(None) };
     let hash = QueryHash::new(&selector.to_value()?, &Sort::default());
     Ok(Some(Position::Number(*number).to_token(hash)))

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Source, VisitValue};
-use crate::cache::{Answer, Column};
+use crate::cache::{CachedResult, Column};
 use crate::document::Document;
 use crate::index::{
     DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Window,
@@ -273,7 +273,7 @@ impl<S: Source> Source for Guarded<S> {
         self.inner.histogram(path)
     }
 
-    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &CachedResult) {
         self.inner.keep_answer(path, key, answer);
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::language::interval::KeyRange;
 use crate::Result;
-use crate::cache::{Answer, Column};
+use crate::cache::{CachedResult, Column};
 use crate::document::Document;
 use crate::index::{
     DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Union,
@@ -193,7 +193,7 @@ pub(crate) trait Source {
     }
 
     /// Lets others have all documents of a term that were found here, if they are few.
-    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &CachedResult) {
         let _ = (path, key, answer);
     }
 
@@ -338,7 +338,7 @@ impl<T: Source> Source for &T {
         (**self).histogram(path)
     }
 
-    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
+    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &CachedResult) {
         (**self).keep_answer(path, key, answer);
     }
 

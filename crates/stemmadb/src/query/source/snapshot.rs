@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Posting, Source, VisitValue};
 use crate::Result;
-use crate::cache::{Answer, Column};
+use crate::cache::{CachedResult, Column};
 use crate::document::Document;
 use crate::index::{
     DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, NumberSum, PathNumber, Paths, Policy, Presence, Union,
@@ -32,15 +32,15 @@ impl Source for Snapshot {
     }
 
     fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
-        self.without_ended(self.postings_in(path, key, window)?)
+        self.without_expired(self.postings_in(path, key, window)?)
     }
 
     fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
-        self.without_ended(self.any_postings(path, keys, window)?)
+        self.without_expired(self.any_postings(path, keys, window)?)
     }
 
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
-        self.without_ended(Snapshot::range(self, path, &range.lower, &range.upper)?)
+        self.without_expired(Snapshot::range(self, path, &range.lower, &range.upper)?)
     }
 
     fn walk_holding(
@@ -58,7 +58,7 @@ impl Source for Snapshot {
 
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
         // It has the documents that have ended, too.
-        if self.ended()?.is_some() { Ok(None) } else { self.whole_column(path) }
+        if self.expired()?.is_some() { Ok(None) } else { self.whole_column(path) }
     }
 
     fn spend(&self, path: PathNumber, row_count: u64) {
@@ -66,16 +66,16 @@ impl Source for Snapshot {
     }
 
     fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
-        self.without_ended(Snapshot::presence_in(self, path, kinds, window)?)
+        self.without_expired(Snapshot::presence_in(self, path, kinds, window)?)
     }
 
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
-        let ended = self.ended()?;
+        let ended = self.expired()?;
         Ok(self.live_number(id)?.filter(|number| ended.is_none_or(|ended| !ended.contains(*number))))
     }
 
     fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
-        self.without_ended(Snapshot::ids_in_range(self, lower, upper)?)
+        self.without_expired(Snapshot::ids_in_range(self, lower, upper)?)
     }
 
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
@@ -91,26 +91,26 @@ impl Source for Snapshot {
     }
 
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
-        match self.ended()? {
+        match self.expired()? {
             None => self.postings_count(path, key),
             Some(_) => Ok(self.equal(path, key)?.len()),
         }
     }
 
     fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
-        match self.ended()? {
+        match self.expired()? {
             None => self.presence_count(path, kinds),
             Some(_) => Ok(Source::presence(self, path, kinds)?.len()),
         }
     }
 
     fn live_len(&self) -> Result<u64> {
-        let ended = self.ended()?.map_or(0, DocumentSet::len);
+        let ended = self.expired()?.map_or(0, DocumentSet::len);
         Ok(self.presence_count(PathNumber::ROOT, &[Presence::Object])? - ended)
     }
 
     fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
-        match self.ended()? {
+        match self.expired()? {
             None => self.range_count(path, &range.lower, &range.upper),
             Some(_) => Ok(None),
         }
@@ -121,14 +121,14 @@ impl Source for Snapshot {
     }
 
     fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
-        match self.ended()? {
+        match self.expired()? {
             None => Snapshot::numbers(self, path),
             Some(_) => Ok(None),
         }
     }
 
-    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &Answer) {
-        Snapshot::keep_answer(self, path, key, answer);
+    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &CachedResult) {
+        Snapshot::cache_result(self, path, key, answer);
     }
 
     fn equal_from(
@@ -139,7 +139,7 @@ impl Source for Snapshot {
         count: u64,
     ) -> Result<(DocumentSet, bool)> {
         let (found, has_more) = self.some_postings(path, key, from, count)?;
-        Ok((self.without_ended(found)?, has_more))
+        Ok((self.without_expired(found)?, has_more))
     }
 }
 
@@ -149,7 +149,7 @@ fn visit_terms(
     mut walk: TermWalk<'_>,
     visit: &mut VisitValue<'_>,
 ) -> Result<()> {
-    let ended = snapshot.ended()?;
+    let ended = snapshot.expired()?;
     let mut term_count = 0;
     while let Some(mut term) = walk.next_term()? {
         term_count += 1;

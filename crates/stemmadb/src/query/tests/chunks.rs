@@ -93,7 +93,7 @@ fn pages_of_a_range_have_each_document_once() {
 #[test]
 fn a_sorted_limit_has_the_first_rows_of_the_order() {
     let mut options = Options::new().background(false);
-    options.column_price_max = 0;
+    options.column_cost_max = 0;
     let db = filled_with(options);
     db.maintenance().checkpoint().unwrap();
     let selectors: Vec<Selector> = vec![

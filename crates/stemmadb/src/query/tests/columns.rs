@@ -98,7 +98,7 @@ proptest! {
         price_max in 0u64..8,
     ) {
         let mut options = Options::new().background(false);
-        options.column_price_max = price_max;
+        options.column_cost_max = price_max;
         let policy = Policy::default().with_text_bytes_max(16).expect("a good bound");
         let db = Database::in_memory_with(options.index(policy)).expect("in memory");
         let mut documents = documents_after(&db, &steps);

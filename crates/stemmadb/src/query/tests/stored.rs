@@ -50,7 +50,7 @@ proptest! {
         is_merged in any::<bool>(),
     ) {
         let mut options = Options::new().background(false).index(policy);
-        options.column_price_max = if has_columns { 0 } else { u64::MAX };
+        options.column_cost_max = if has_columns { 0 } else { u64::MAX };
         let db = Database::in_memory_with(options).expect("in memory");
         let documents = documents_after(&db, &steps);
         if is_merged {

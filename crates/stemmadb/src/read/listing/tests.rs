@@ -1,4 +1,4 @@
-//! Listings agree with what was written, wherever it lies.
+//! Tests that listings match what was written, in memtables and in the tree.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,7 +19,7 @@ fn listed(db: &Database, from: Bound<&str>, to: Bound<&str>, descending: bool) -
 }
 
 #[test]
-fn ids_come_in_order_from_memory_and_tree_alike() {
+fn ids_are_listed_in_order_from_memory_and_tree() {
     let db = Database::in_memory_with(Options::new().background(false)).unwrap();
     let mut random = Random::new(7);
     let mut expected = BTreeMap::new();
@@ -59,7 +59,7 @@ fn ids_come_in_order_from_memory_and_tree_alike() {
     }
 }
 
-/// Ids that are longer than keys can be, many of which begin alike: listed by their keys, found by themselves.
+/// Ids longer than tree keys, many with the same prefix, are listed by their keys and found by their full text.
 #[test]
 fn long_ids_are_within_their_bounds_in_memory_and_tree() {
     let db = Database::in_memory_with(Options::new().background(false)).unwrap();

@@ -66,7 +66,7 @@ fn compare<S: ViewSession>(view: &OpenView<Tags>, definition: &Tags, session: &m
 fn view_within_a_transaction_includes_its_writes() {
     for seed in 0..16 {
         let mut random = Random::new(seed);
-        let clock = Clock::standing_at(BEGINNING);
+        let clock = Clock::fixed_at(BEGINNING);
         let options = Options::new().background(false).clock(clock.clone());
         let db = TestStorage::new(seed).open(testing::with_small_limits(options, 64 << 10, 16 << 10, 40)).unwrap();
         db.expiration().add_rule(Expiry::at("ends")).unwrap();
