@@ -1,6 +1,6 @@
-// Command bolt runs the experiment on record encodings with bbolt: one strategy, one way of inserting, one directory. It reads records from a
-// file, one after the other in the form of the strategy `binary`, each after its length; and prints what each operation took, and
-// what was found, so that whoever started it can compare.
+// Command bolt runs the record-encoding experiment on bbolt for one strategy and one insert mode. It reads
+// length-prefixed records in the `binary` encoding from a file, and prints the time of each operation with checksums of
+// what it read, so that the caller can compare them.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// outcome is what is printed. Times are nanoseconds of all operations of a kind together.
+// outcome is the printed result. Times are total nanoseconds over all operations of a kind.
 type outcome struct {
 	Insert      int64  `json:"insert"`
 	Read        int64  `json:"read"`
@@ -221,7 +221,7 @@ func sumOf(db *bolt.DB, s store, count int, sum *float64) error {
 	})
 }
 
-// hashOf is FNV-1a of the records in the form of the strategy `binary`.
+// hashOf returns the FNV-1a hash of the records in the `binary` encoding.
 func hashOf(records []Record) uint64 {
 	hash := fnv.New64a()
 	var b []byte

@@ -1,4 +1,4 @@
-// Records and how they are encoded: six strategies, each of them lossless.
+// Records and their encodings: six strategies, all lossless.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"math"
 )
 
-// Record is the user of the experiment: 15 fields.
+// Record is the experiment's user record: 15 fields.
 type Record struct {
 	ID          int64   `json:"id"`
 	Username    string  `json:"username"`
@@ -32,13 +32,14 @@ type Record struct {
 
 var errDamaged = errors.New("a record is damaged")
 
-// Fields in order; strings first, so that the rest lies at fixed distances from the end.
+// Field names in storage order. Strings come first, so that fixed-size fields have fixed offsets from the end.
 var names = []string{
 	"username", "email", "first_name", "last_name", "description",
 	"id", "age", "height", "weight", "balance", "is_active", "created_at", "updated_at", "login_count", "score",
 }
 
-// What the fields after the strings take: 8+4+4+4+8+1+8+8+4+8; and where the balance begins, from the end.
+// Sizes: fixedBytes is the total of the fixed-size fields (8+4+4+4+8+1+8+8+4+8); balanceFromEnd is the balance's offset
+// from the end.
 const (
 	stringCount    = 5
 	fixedBytes     = 57
@@ -49,7 +50,7 @@ func (r *Record) strings() []*string {
 	return []*string{&r.Username, &r.Email, &r.FirstName, &r.LastName, &r.Description}
 }
 
-// field is the bytes of one field, without its name.
+// field returns the bytes of one field, without its name.
 func (r *Record) field(at int) []byte {
 	if at < stringCount {
 		return []byte(*r.strings()[at])
@@ -123,7 +124,7 @@ func (r *Record) setField(name string, b []byte) error {
 	return nil
 }
 
-// appendBinary appends lengths and strings, then what has a fixed size: no names.
+// appendBinary appends length-prefixed strings, then the fixed-size fields, without names.
 func (r *Record) appendBinary(out []byte) []byte {
 	le := binary.LittleEndian
 	for _, s := range r.strings() {
@@ -175,7 +176,7 @@ func (r *Record) readBinary(b []byte) error {
 	return nil
 }
 
-// encoding turns a record into one value, and back; balance reads one field alone.
+// encoding converts a record to one value and back; balance decodes one field alone.
 type encoding struct {
 	encode  func(*Record) ([]byte, error)
 	decode  func([]byte) (Record, error)
@@ -205,7 +206,7 @@ var encodings = map[string]encoding{
 			return one.Balance, err
 		},
 	},
-	// As the experiment had it: types are told in every record.
+	// As in the original experiment: every record repeats its type description.
 	"gob": {
 		encode: func(r *Record) ([]byte, error) {
 			var out bytes.Buffer
@@ -224,7 +225,7 @@ var encodings = map[string]encoding{
 	},
 }
 
-// encodeNames writes the length of each name, the name, the length of the field, the field.
+// encodeNames writes, for each field: name length, name, value length, value.
 func encodeNames(r *Record) ([]byte, error) {
 	out := make([]byte, 0, 448)
 	for at, name := range names {

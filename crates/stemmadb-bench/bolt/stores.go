@@ -13,9 +13,9 @@ import (
 type store interface {
 	put(bucket *bolt.Bucket, r *Record) error
 	get(bucket *bolt.Bucket, id int64) (Record, error)
-	// each calls back with count records, from first on.
+	// each calls found with count records, starting at id first.
 	each(bucket *bolt.Bucket, first int64, count int, found func(Record)) error
-	// balances calls back with the balances of all of the records, in order.
+	// balances calls found with the balance of every record, in id order.
 	balances(bucket *bolt.Bucket, count int, found func(float64)) error
 	setBalance(bucket *bolt.Bucket, id int64, balance float64) error
 }
@@ -48,7 +48,7 @@ func balanceOf(b []byte) (float64, error) {
 	return math.Float64frombits(binary.LittleEndian.Uint64(b)), nil
 }
 
-// oneValue keeps a record in one value.
+// oneValue stores a record in one value.
 type oneValue struct{ encoding }
 
 func (s oneValue) put(bucket *bolt.Bucket, r *Record) error {
@@ -97,7 +97,7 @@ func (s oneValue) setBalance(bucket *bolt.Bucket, id int64, balance float64) err
 	return s.put(bucket, &r)
 }
 
-// multiKV keeps each field under the id and its name.
+// multiKV stores each field under the record id followed by the field name.
 type multiKV struct{}
 
 func fieldKey(id int64, name string) []byte { return append(keyOf(id), name...) }
@@ -151,7 +151,7 @@ func (multiKV) setBalance(bucket *bolt.Bucket, id int64, balance float64) error 
 	return bucket.Put(fieldKey(id, "balance"), balanceBytes(balance))
 }
 
-// nested keeps each record in a bucket of its own, with a value for each field.
+// nested stores each record in a nested bucket with one value per field.
 type nested struct{}
 
 func (nested) put(bucket *bolt.Bucket, r *Record) error {

@@ -1,4 +1,4 @@
-//! The commands: what each measures, and what its page and its plots are made of.
+//! The table of experiments: what each one runs, and how its page and plots are built.
 
 use std::path::Path;
 
@@ -7,128 +7,148 @@ use crate::harness::{Figure, Results};
 use crate::report::charts;
 use crate::{Result, engine};
 
-/// A command: what it runs, and what it shows.
+/// One experiment with its page and plots.
 pub(crate) struct Command {
     pub(crate) name: &'static str,
-    /// What its rows say that they are of.
+    /// What it measures, for the overview.
+    pub(crate) title: &'static str,
+    /// Values of `ResultRow::experiment` that belong to this command.
     pub(crate) experiments: &'static [&'static str],
     pub(crate) run: fn(&mut Bench) -> Result<()>,
     pub(crate) settings: fn() -> String,
-    /// The prose that its page begins with.
-    pub(crate) opening: &'static str,
+    /// Hand-written prose at the top of the experiment's page.
+    pub(crate) prose: &'static str,
+    /// Formats the full tables after an opening text, in which `{command}` is replaced.
     pub(crate) page: fn(&Results, &str, &str) -> String,
-    /// Its plots, by their file names.
+    /// The experiment's plots with their file names.
     pub(crate) plots: fn(&Results) -> Vec<(String, Figure)>,
-    /// About how many seconds it takes, small and full: for those who wait.
+    /// Approximate duration in seconds at small and at full scale, for the progress estimate.
     pub(crate) seconds: (u64, u64),
 }
 
-const PLAIN: Command = Command {
+const CORE: Command = Command {
     name: "core",
+    title: "inserts, reads, simple queries, space",
     experiments: &["core"],
-    run: Bench::fundamentals,
+    run: Bench::core,
     settings: || engine::SETTINGS.to_owned(),
-    opening: include_str!("pages/core.md"),
+    prose: include_str!("pages/core.md"),
     page: Results::to_markdown,
     plots: |_| Vec::new(),
     seconds: (100, 600),
 };
 
-/// All of them, in the order of a run.
+/// All experiments, in the order in which `run` executes them.
 pub(crate) const COMMANDS: [Command; 10] = [
-    PLAIN,
-    Command { name: "live", experiments: &["live"], run: Bench::live, seconds: (40, 350), ..PLAIN },
+    CORE,
+    Command {
+        name: "live",
+        title: "live queries and notifications",
+        experiments: &["live"],
+        run: Bench::live,
+        prose: include_str!("pages/live.md"),
+        seconds: (40, 350),
+        ..CORE
+    },
     Command {
         name: "queries",
-        experiments: &["queries", "what not to do"],
+        title: "Barrel's queries and anti-patterns",
+        experiments: &["queries", "anti-patterns"],
         run: Bench::queries,
-        opening: include_str!("pages/queries.md"),
+        prose: include_str!("pages/queries.md"),
         plots: charts::queries,
         seconds: (90, 260),
-        ..PLAIN
+        ..CORE
     },
     Command {
         name: "barrel",
+        title: "the rest of Barrel's suite",
         experiments: &["barrel"],
         run: Bench::barrel,
-        settings: || "`Durability::None` on both sides; the server as it starts, clients on this machine".to_owned(),
-        opening: include_str!("pages/barrel.md"),
+        settings: || {
+            "`Durability::None` on both sides; the server with default settings, clients on this machine".to_owned()
+        },
+        prose: include_str!("pages/barrel.md"),
         seconds: (20, 30),
-        ..PLAIN
+        ..CORE
     },
     Command {
         name: "views",
+        title: "sums of key ranges",
         experiments: &["views"],
         run: Bench::views,
-        opening: include_str!("pages/views.md"),
+        prose: include_str!("pages/views.md"),
         plots: charts::views,
         seconds: (20, 20),
-        ..PLAIN
+        ..CORE
     },
     Command {
         name: "encodings",
+        title: "record encodings on bbolt and LMDB",
         experiments: &["encodings"],
         run: Bench::encodings,
-        settings: || {
-            "`Durability::None` beside bbolt's `NoSync` and LMDB's `MDB_NOSYNC`; bbolt 1.5.0, in Go".to_owned()
-        },
-        opening: include_str!("pages/encodings.md"),
+        settings: || "`Durability::None`, bbolt's `NoSync` and LMDB's `MDB_NOSYNC`; bbolt 1.5.0, in Go".to_owned(),
+        prose: include_str!("pages/encodings.md"),
         plots: charts::encodings,
         seconds: (60, 3_200),
-        ..PLAIN
+        ..CORE
     },
     Command {
         name: "commerce",
+        title: "a shop, with PostgreSQL and SQLite",
         experiments: &["commerce"],
         run: Bench::commerce,
         settings: engine::shop::settings,
-        opening: include_str!("pages/commerce.md"),
+        prose: include_str!("pages/commerce.md"),
         page: commerce::page,
         plots: commerce::plots,
         seconds: (100, 480),
     },
     Command {
         name: "batches",
+        title: "batches and group commit",
         experiments: &["batches"],
         run: Bench::batches,
-        settings: || "`Durability::Sync` where the row says so, else `Durability::None`".to_owned(),
-        opening: include_str!("pages/batches.md"),
+        settings: || "`Durability::Sync` where the row says `sync`, else `Durability::None`".to_owned(),
+        prose: include_str!("pages/batches.md"),
         plots: charts::batches,
         seconds: (60, 40),
-        ..PLAIN
+        ..CORE
     },
     Command {
         name: "caches",
+        title: "lookups with and without caches",
         experiments: &["caches"],
         run: Bench::caches,
-        settings: || "`Durability::None`; `cache_bytes` as the page says".to_owned(),
-        opening: include_str!("pages/caches.md"),
+        settings: || "`Durability::None`; `cache_bytes` by mode".to_owned(),
+        prose: include_str!("pages/caches.md"),
         plots: charts::caches,
         seconds: (20, 180),
-        ..PLAIN
+        ..CORE
     },
     Command {
         name: "http",
+        title: "the server",
         experiments: &["http"],
         run: Bench::http,
         settings: || {
-            "the server as it starts, `Durability::Sync`; clients are threads beside it that keep their connections"
+            "the server with default settings, `Durability::Sync`; clients are threads with persistent connections"
                 .to_owned()
         },
-        opening: include_str!("pages/http.md"),
+        prose: include_str!("pages/http.md"),
         plots: charts::http,
         seconds: (60, 40),
-        ..PLAIN
+        ..CORE
     },
 ];
 
 impl Command {
-    /// The command of this name.
-    pub(crate) fn of(name: &str) -> Option<&'static Command> {
+    /// Returns the command called `name`.
+    pub(crate) fn by_name(name: &str) -> Option<&'static Command> {
         COMMANDS.iter().find(|command| command.name == name)
     }
 
-    /// Writes its plots into `directory`, as SVG.
+    /// Writes the plots into `directory` as SVG.
     pub(crate) fn write_plots(&self, results: &Results, directory: &Path) -> Result<()> {
         std::fs::create_dir_all(directory)?;
         for (name, figure) in (self.plots)(results) {

@@ -1,16 +1,18 @@
-//! The experiments: Stemma beside its peers, in the same run on the same machine, answers compared before a row is written.
+//! Stemma's benchmarks: every experiment runs Stemma and its peers in one process and one run, and compares their
+//! answers before it records a row.
 //!
 //! ```text
-//! harness      how is it measured?      samples, turns, memory, disk, rows, tables
-//! workload     what on?                 documents and questions as data, and the truth about them
-//! engine       who?                     Stemma and its peers, asked the same way
-//! served       over HTTP?            Stemma's server as a process of its own, and a client that costs little
-//! experiments  what is found out?       groups of rows
-//! commands     what is there to run?    each with its page and its plots
-//! run, report  and all of it?           one after the other; pages, plots, one page of HTML
+//! harness      samples, alternating turns, memory, disk space, result rows, tables, plots
+//! workload     documents and queries as data, and their expected results
+//! engine       Stemma and its peers behind one interface
+//! server       Stemma's server as a child process, and a lightweight client
+//! experiments  the measurements: groups of rows
+//! commands     the table of experiments, with their pages and plots
+//! run, report  running several experiments; pages, plots and HTML from results
 //! ```
 //!
-//! `harness` knows nothing of databases; `workload` knows no engine; nothing but `commands` knows the experiments.
+//! `harness` does not depend on databases, `workload` does not depend on engines, and only `commands` and `report`
+//! depend on `experiments`.
 
 mod commands;
 mod engine;
@@ -18,7 +20,7 @@ mod experiments;
 mod harness;
 mod report;
 mod run;
-mod served;
+mod server;
 mod workload;
 
 use std::path::PathBuf;
@@ -28,20 +30,20 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use commands::Command;
 use experiments::Bench;
-use harness::{Clock, Machine, Place, Results};
+use harness::{Clock, Machine, Results, ScratchDirectory};
 use report::columns;
 use stemmadb_server::script;
 
-/// As the command has it; for peers within the process too.
+/// The same allocator as the `stemma` command; peers within this process use it too.
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What stops a run.
+/// An error that ends a run.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Stemma's experiments, beside their peers.
+/// Stemma's benchmarks, compared with other databases
 #[derive(Parser)]
 #[command(name = "stemmadb-bench", version)]
 struct Arguments {
@@ -51,50 +53,51 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Experiment {
-    /// All experiments, or those that are named, one after the other; what was broken off goes on
+    /// Run several experiments, or all of them; resumes an interrupted run
     Run {
-        /// Their names, as the commands are called
+        /// Names of the experiments; all if empty
         experiments: Vec<String>,
         #[command(flatten)]
         run: Run,
-        /// Where results are written to
+        /// Directory for the results
         #[arg(long, value_name = "DIRECTORY", default_value = "results")]
         results: PathBuf,
-        /// What the file of results is called [default: the date]
+        /// Name of the results file [default: the date]
         #[arg(long)]
         name: Option<String>,
     },
-    /// Pages, plots as SVG and PNG, and one page of HTML of results
+    /// Write benchmark pages, plots and full tables from a results file
     Report {
-        /// A file that a run wrote
+        /// Results file written by `run`
         results: PathBuf,
-        /// Where the report is written to
+        /// Directory for the pages and plots; full tables go beside the results file, into a directory of the same name
         directory: PathBuf,
     },
-    /// Inserts, reads by id, queries, room and memory, beside SQLite
+    /// Inserts, reads by id, queries, disk space and memory, compared with SQLite
     Core(Run),
-    /// Live queries: from a write to who waits for it, and what watchers cost a write
+    /// Live queries: notification latency, and the cost of watchers to writes
     Live(Run),
-    /// Every query of Barrel's benchmark beside SQLite with and without indexes, and what it advises against
+    /// Barrel's queries compared with SQLite with and without indexes, and Barrel's list of anti-patterns
     Queries(Run),
     /// The rest of Barrel's suite: documents, changes and subscriptions, by the library and over HTTP
     Barrel(Run),
-    /// Views: sums of ranges of a thousand to a million keys, beside SQLite's walk over an index
+    /// Views: sums over ranges of 1,000 to 1,000,000 keys, compared with SQLite's index scans
     Views(Run),
-    /// A shop: what its customers do, beside PostgreSQL 15 and SQLite, durable everywhere
+    /// A shop, compared with PostgreSQL 15 and SQLite, durable everywhere
     Commerce(Run),
-    /// The server: requests in a second with 1 to 256 clients, writes beside the disk's flushes, views in JavaScript, memory
+    /// The server: request rates with 1 to 256 clients, durable writes, JavaScript views, memory
     Http(Run),
-    /// CouchDB's experiment: documents one by one beside many at once, 1 to 256 writers with and without group commit, system calls
+    /// CouchDB's batch experiment: batched and single inserts, 1 to 256 writers with and without group commit, system
+    /// calls
     Batches(Run),
-    /// BoltDB's study: six ways to keep a record, on bbolt and LMDB, beside Stemma's packed records
+    /// The BoltDB study: six record encodings on bbolt and LMDB, compared with Stemma's packed records
     Encodings(Run),
-    /// DODB's experiment: cars found by a unique value, a colour, a keyword; uncached, cached, in memory only; beside files and links
+    /// DODB's experiment: lookups of cars uncached, cached and in memory, compared with files and links
     Caches(Run),
-    /// A server of the databases in a directory, until its input ends
+    /// Serve the databases in a directory until stdin ends
     #[command(hide = true)]
     ServeChild { directory: PathBuf, durability: String },
-    /// One crowd of writers, for its system calls
+    /// Insert with concurrent writers, for counting system calls
     #[command(hide = true)]
     BatchChild {
         path: PathBuf,
@@ -103,42 +106,42 @@ enum Experiment {
         #[arg(action = clap::ArgAction::Set)]
         shares_flushes: bool,
     },
-    /// One import, for its memory
+    /// Import documents, for measuring memory
     #[command(hide = true)]
     ImportChild { path: PathBuf, count: u64 },
 }
 
-// The command of that name has a group of its own.
+// The `run` command has an argument group of the same name.
 #[derive(clap::Args)]
 #[group(skip)]
 struct Run {
-    /// How much is measured: up to 100,000 documents, or up to 1,000,000; of shoppers, 100 or 1,000
+    /// Amount of work: up to 100,000 documents and 100 shoppers, or up to 1,000,000 and 1,000
     #[arg(long, value_enum, default_value_t = ScaleChoice::Small)]
     scale: ScaleChoice,
     /// Write the rows to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Don't print the page about them
+    /// Don't print the full tables
     #[arg(long)]
     quiet: bool,
-    /// Write the page about them to this file as Markdown; it is printed all the same
+    /// Also write the full tables to this file as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// What reads are timed by: the clock on the wall, or the processor time of the thread, which on a busy machine leaves out
-    /// what others took
+    /// Clock for timing reads: wall-clock time, or the processor time of the thread, which excludes other processes on
+    /// a busy machine
     #[arg(long, value_enum, default_value_t = ClockChoice::Wall)]
     clock: ClockChoice,
-    /// Only rows whose name contains one of these
+    /// Run only rows whose name contains one of these strings
     #[arg(long, value_name = "ROW", num_args = 1..)]
     only: Vec<String>,
-    /// Where the databases lie meanwhile [default: the system's temporary directory]
+    /// Directory for the databases during the run [default: the system's temporary directory]
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ScaleChoice {
-    /// For tests of the program itself
+    /// For tests of this program
     #[value(hide = true)]
     Tiny,
     Small,
@@ -164,14 +167,14 @@ enum ClockChoice {
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some(script::WORKER_VERB) {
-        // The server that is measured starts its workers from this program.
+        // The measured server starts its script workers from this program.
         return script::run_worker(&arguments.collect::<Vec<_>>());
     }
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprint!("error: {error}");
-            // Some errors leave it to their source to tell what happened.
+            // Some errors leave the details to their source.
             let mut next = error.source();
             while let Some(source) = next {
                 eprint!(": {source}");
@@ -194,7 +197,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         Experiment::Report { results, directory } => {
             let how = "cargo run --release -p stemmadb-bench --";
-            report::write(&Results::read(results)?, how, directory)
+            report::write(results, how, directory)
         }
         Experiment::Core(run) => measure(run, "core"),
         Experiment::Live(run) => measure(run, "live"),
@@ -209,32 +212,33 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         Experiment::Encodings(run) => measure(run, "encodings"),
         Experiment::Caches(run) => measure(run, "caches"),
-        Experiment::ServeChild { directory, durability } => served::run_child(directory.clone(), durability),
+        Experiment::ServeChild { directory, durability } => server::run_child(directory.clone(), durability),
         Experiment::ImportChild { path, count } => experiments::import_child(path, *count),
     }
 }
 
 fn measure(run: &Run, name: &str) -> Result<()> {
-    let experiment = Command::of(name).ok_or_else(|| format!("no experiment is called {name}"))?;
+    let experiment = Command::by_name(name).ok_or_else(|| format!("no experiment is called {name}"))?;
     let scale = run.scale.scale();
     if cfg!(debug_assertions) {
-        eprintln!("warning: this build is not optimised, so its figures mean nothing; build with --release");
+        eprintln!("warning: this build is not optimized, so its figures are meaningless; build with --release");
     }
-    let place = Place::new(run.directory.as_deref())?;
+    let scratch = ScratchDirectory::new(run.directory.as_deref())?;
     let versions = format!("stemmadb {}, SQLite {}", env!("CARGO_PKG_VERSION"), rusqlite::version());
     let (clock, clock_name) = match run.clock {
         ClockChoice::Wall => (Clock::Wall, "the wall clock"),
         ClockChoice::Thread => (Clock::Thread, "the processor time of the thread that reads"),
     };
     let settings = format!("{}; reads timed by {clock_name}", (experiment.settings)());
-    let machine = Machine::look(place.path(), versions, settings);
+    let machine = Machine::detect(scratch.path(), versions, settings);
     let results = Results::new(machine, harness::commit(), run.json.as_deref());
-    let mut bench = Bench::new(scale, place, results, clock, run.only.clone());
+    let mut bench = Bench::new(scale, scratch, results, clock, run.only.clone());
     (experiment.run)(&mut bench)?;
     if bench.results.rows().is_empty() {
         return Err(format!("no row is called {}", run.only.join(" or ")).into());
     }
-    let page = (experiment.page)(&bench.results, experiment.opening, &command(experiment.name, scale.name, run));
+    let page =
+        (experiment.page)(&bench.results, &report::opening(experiment), &command(experiment.name, scale.name, run));
     if !run.quiet {
         print!("{page}");
     }
@@ -242,17 +246,20 @@ fn measure(run: &Run, name: &str) -> Result<()> {
         columns::write(&bench.results, json)?;
     }
     let Some(file) = &run.markdown else { return Ok(()) };
+    if let Some(parent) = file.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
     std::fs::write(file, page).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     experiment.write_plots(&bench.results, &file.with_file_name("plots"))
 }
 
-/// The date, as files are called by it.
+/// Returns today's date (UTC), the default name of a results file.
 fn today() -> Result<String> {
     let output = std::process::Command::new("date").args(["-u", "+%F"]).output()?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// How this run is made again; where its files lay belongs to this machine alone.
+/// Returns the command line that repeats this run. The scratch directory is omitted, as it is specific to this machine.
 fn command(name: &str, scale: &str, run: &Run) -> String {
     let mut command = format!("cargo run --release -p stemmadb-bench -- {name} --scale {scale}");
     if matches!(run.clock, ClockChoice::Thread) {

@@ -1,5 +1,5 @@
-//! All experiments in one go, each in a process of its own, so that none finds what another left in memory. A run that was broken off
-//! goes on where it was: an experiment whose rows lie beside the results is not run again.
+//! Runs several experiments, each in its own process, so that none inherits memory from another. An interrupted run
+//! resumes: experiments whose results exist are skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -10,26 +10,32 @@ use crate::harness::{Results, commit};
 use crate::report::columns;
 use crate::{Result, Run, ScaleChoice};
 
-/// Runs the experiments of these names (all, if there are none); their rows go to `directory/<name>.json`.
+/// Runs the named experiments, or all; writes their rows to `directory/<name>.json`.
 pub(crate) fn run(names: &[String], run: &Run, directory: &Path, name: &str) -> Result<PathBuf> {
-    let commands = wanted(names)?;
+    let commands = selected_commands(names)?;
     let scale = run.scale.scale().name;
-    // What was measured by another program is not taken over.
+    // The directory name includes scale and commit, so that results of another build are not reused.
     let parts = directory.join(format!("{name}-{scale}-{}", commit().replace(' ', "-")));
     std::fs::create_dir_all(&parts).map_err(|error| format!("cannot create {}: {error}", parts.display()))?;
     let start = Instant::now();
-    let mut waiting = Waiting::new(&commands, run.scale);
+    let mut estimate = TimeEstimate::new(&commands, run.scale);
     for (at, command) in commands.iter().enumerate() {
         let done = parts.join(format!("{}.json", command.name));
         if done.exists() {
             eprintln!("{} was run before", command.name);
         } else {
-            eprintln!("[{}/{}] {}: about {} left", at + 1, commands.len(), command.name, spoken(waiting.left()));
+            eprintln!(
+                "[{}/{}] {}: about {} left",
+                at + 1,
+                commands.len(),
+                command.name,
+                format_duration(estimate.left())
+            );
             let began = Instant::now();
             measure(command, run, scale, &done)?;
-            waiting.took(command, began.elapsed());
+            estimate.record(command, began.elapsed());
         }
-        waiting.pass(command);
+        estimate.finish(command);
     }
     let mut all: Option<Results> = None;
     for command in &commands {
@@ -44,11 +50,11 @@ pub(crate) fn run(names: &[String], run: &Run, directory: &Path, name: &str) -> 
     all.write(&file)?;
     columns::write(&all, &file)?;
     std::fs::remove_dir_all(&parts)?;
-    eprintln!("{} in {}", file.display(), spoken(start.elapsed()));
+    eprintln!("{} in {}", file.display(), format_duration(start.elapsed()));
     Ok(file)
 }
 
-fn wanted(names: &[String]) -> Result<Vec<&'static Command>> {
+fn selected_commands(names: &[String]) -> Result<Vec<&'static Command>> {
     if names.is_empty() {
         return Ok(COMMANDS.iter().collect());
     }
@@ -56,12 +62,12 @@ fn wanted(names: &[String]) -> Result<Vec<&'static Command>> {
     names
         .iter()
         .map(|name| {
-            Command::of(name).ok_or_else(|| format!("no experiment is called {name}; there are {}", all()).into())
+            Command::by_name(name).ok_or_else(|| format!("no experiment is called {name}; there are {}", all()).into())
         })
         .collect()
 }
 
-/// One experiment in a process of its own. Its rows are in their place only once all of them are there.
+/// Runs one experiment in its own process. Its file gets its final name only when it is complete.
 fn measure(command: &Command, run: &Run, scale: &str, done: &Path) -> Result<()> {
     let unfinished = done.with_extension("part");
     let mut process = Process::new(std::env::current_exe()?);
@@ -73,38 +79,38 @@ fn measure(command: &Command, run: &Run, scale: &str, done: &Path) -> Result<()>
     if !status.success() {
         return Err(format!("{} ended with {status}; run the same again to go on from there", command.name).into());
     }
-    // What it wrote beside its rows is made again of all of them.
+    // Regenerated from the combined results at the end.
     columns::remove(&unfinished);
     Ok(std::fs::rename(unfinished, done)?)
 }
 
-/// How long it may still take: what is known of each experiment, by how fast this machine was so far.
-struct Waiting {
+/// Estimates the remaining time from the expected durations and the observed pace.
+struct TimeEstimate {
     is_full: bool,
     left: u64,
     expected: u64,
     taken: f64,
 }
 
-impl Waiting {
+impl TimeEstimate {
     fn new(commands: &[&Command], scale: ScaleChoice) -> Self {
         let is_full = matches!(scale, ScaleChoice::Full);
-        let mut waiting = Waiting { is_full, left: 0, expected: 0, taken: 0.0 };
-        waiting.left = commands.iter().map(|command| waiting.of(command)).sum();
-        waiting
+        let mut estimate = TimeEstimate { is_full, left: 0, expected: 0, taken: 0.0 };
+        estimate.left = commands.iter().map(|command| estimate.expected_seconds(command)).sum();
+        estimate
     }
 
-    fn of(&self, command: &Command) -> u64 {
+    fn expected_seconds(&self, command: &Command) -> u64 {
         if self.is_full { command.seconds.1 } else { command.seconds.0 }
     }
 
-    fn took(&mut self, command: &Command, time: Duration) {
-        self.expected += self.of(command);
+    fn record(&mut self, command: &Command, time: Duration) {
+        self.expected += self.expected_seconds(command);
         self.taken += time.as_secs_f64();
     }
 
-    fn pass(&mut self, command: &Command) {
-        self.left -= self.of(command);
+    fn finish(&mut self, command: &Command) {
+        self.left -= self.expected_seconds(command);
     }
 
     fn left(&self) -> Duration {
@@ -113,7 +119,7 @@ impl Waiting {
     }
 }
 
-fn spoken(time: Duration) -> String {
+fn format_duration(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..120 => format!("{seconds} seconds"),
         seconds => format!("{} minutes", seconds.div_ceil(60)),
@@ -125,19 +131,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_goes_by_the_pace_so_far() {
+    fn remaining_time_scales_with_the_observed_pace() {
         let commands: Vec<&Command> = COMMANDS.iter().collect();
-        let mut waiting = Waiting::new(&commands, ScaleChoice::Small);
+        let mut estimate = TimeEstimate::new(&commands, ScaleChoice::Small);
         let all: u64 = COMMANDS.iter().map(|command| command.seconds.0).sum();
-        assert_eq!(waiting.left(), Duration::from_secs(all));
-        waiting.took(commands[0], Duration::from_secs(2 * commands[0].seconds.0));
-        waiting.pass(commands[0]);
-        assert_eq!(waiting.left(), Duration::from_secs(2 * (all - commands[0].seconds.0)));
+        assert_eq!(estimate.left(), Duration::from_secs(all));
+        estimate.record(commands[0], Duration::from_secs(2 * commands[0].seconds.0));
+        estimate.finish(commands[0]);
+        assert_eq!(estimate.left(), Duration::from_secs(2 * (all - commands[0].seconds.0)));
     }
 
     #[test]
-    fn an_unknown_experiment_is_refused_by_name() {
-        let error = wanted(&["cashes".to_owned()]).err().unwrap().to_string();
+    fn unknown_experiments_are_rejected() {
+        let error = selected_commands(&["cashes".to_owned()]).err().unwrap().to_string();
         assert!(error.starts_with("no experiment is called cashes; there are core, live"), "{error}");
     }
 }

@@ -1,10 +1,10 @@
-//! A run that is killed in its second experiment goes on there.
+//! A run that is killed during its second experiment resumes there.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The first is done in no time, the second takes some seconds.
+/// The first takes no time, the second some seconds.
 const EXPERIMENTS: [&str; 2] = ["views", "batches"];
 
 fn command(results: &Path) -> Command {
@@ -19,7 +19,7 @@ fn kill(id: u32) {
     assert!(killed.success());
 }
 
-/// The processes that this one started and that still run.
+/// Returns the running child processes.
 fn children(id: u32) -> Vec<u32> {
     let listed = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
     listed.split_whitespace().map(|id| id.parse().unwrap()).collect()
@@ -31,7 +31,7 @@ fn rows(file: &Path) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn a_run_that_is_killed_in_its_second_experiment_goes_on_there() {
+fn killed_run_resumes_at_the_second_experiment() {
     let directory = tempfile::tempdir().unwrap();
     let mut run = command(directory.path()).stderr(Stdio::null()).spawn().unwrap();
     let start = Instant::now();
@@ -45,7 +45,7 @@ fn a_run_that_is_killed_in_its_second_experiment_goes_on_there() {
         assert!(start.elapsed() < Duration::from_secs(300), "it never came to its second experiment");
         std::thread::sleep(Duration::from_millis(1));
     };
-    // Both, since one that is killed can't end the other.
+    // Killing the parent does not end its child.
     let experiments = children(run.id());
     kill(run.id());
     run.wait().unwrap();

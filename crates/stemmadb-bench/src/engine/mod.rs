@@ -1,7 +1,8 @@
-//! Who is measured? Stemma and its peers, asked the same way.
+//! The measured engines, Stemma and its peers, behind one interface.
 //!
-//! What is timed and what is verified runs the same code: only the sink differs. A [`Tally`] counts what comes, so that each
-//! timed answer is compared with the number of rows it must have; a [`Collect`] keeps all of it, for the comparison with the truth.
+//! Timing and verification run the same code and differ only in the sink: a [`RowCounter`] counts rows, so that every
+//! timed answer is checked against its expected row count; a [`RowCollector`] keeps all rows for comparison with the
+//! expected result.
 
 pub(crate) mod shop;
 mod sql;
@@ -9,80 +10,79 @@ mod sqlite;
 mod stemma;
 
 use crate::Result;
-use crate::workload::{Answer, Question, Wanted};
+use crate::workload::{Projection, QueryResult, QuerySpec};
 
-pub(crate) use sqlite::{Access, Asked, Layout, SETTINGS, Sqlite};
+pub(crate) use sqlite::{AccessPath, Layout, SETTINGS, Sqlite, SqliteWithAccess};
 pub(crate) use stemma::{Caching, Stemma, insert_json};
 
-/// A database that documents were put into.
+/// A loaded database.
 pub(crate) trait Engine {
-    /// Its name in results.
+    /// Returns the engine's name in results.
     fn name(&self) -> &'static str;
 
-    /// Makes ready to ask these questions, which have one form: same fields, kinds of condition, order, limit and want, other
-    /// values. One that is asked again and again may be prepared.
-    fn asker(&self, questions: &[Question]) -> Result<Asker<'_>>;
+    /// Prepares queries that differ only in their values. A single query may be prepared as a statement.
+    fn query_runner(&self, specs: &[QuerySpec]) -> Result<QueryRunner<'_>>;
 
-    /// Makes ready to ask for all rows, page by page.
-    fn pager(&self, question: &Question, row_count: usize) -> Result<Pager<'_>>;
+    /// Prepares reading a whole result page by page.
+    fn page_reader(&self, spec: &QuerySpec, row_count: usize) -> Result<PageReader<'_>>;
 
-    /// Makes ready to get documents by id.
-    fn getter(&self, form: Form) -> Result<Getter<'_>>;
+    /// Prepares reading documents by id.
+    fn document_reader(&self, form: DocumentForm) -> Result<DocumentReader<'_>>;
 }
 
-/// Asks a question and hands all of the answer to the sink.
-pub(crate) type Asker<'a> = Box<dyn FnMut(&Question, &mut dyn Sink) -> Result<()> + 'a>;
+/// Runs a query and passes every row to the sink.
+pub(crate) type QueryRunner<'a> = Box<dyn FnMut(&QuerySpec, &mut dyn Sink) -> Result<()> + 'a>;
 
-/// Hands the next page to the sink, the first one if it is told to begin; whether there may be more.
-pub(crate) type Pager<'a> = Box<dyn FnMut(bool, &mut dyn Sink) -> Result<bool> + 'a>;
+/// Passes the next page to the sink (the first page if the flag is set); returns whether more pages may follow.
+pub(crate) type PageReader<'a> = Box<dyn FnMut(bool, &mut dyn Sink) -> Result<bool> + 'a>;
 
-/// Gets the document with an id; hands nothing to the sink if there is none.
-pub(crate) type Getter<'a> = Box<dyn FnMut(&str, &mut dyn Sink) -> Result<()> + 'a>;
+/// Reads the document with an id; passes nothing to the sink if it does not exist.
+pub(crate) type DocumentReader<'a> = Box<dyn FnMut(&str, &mut dyn Sink) -> Result<()> + 'a>;
 
-/// As what a document is wanted.
+/// The form in which a document is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// As the engine hands it out.
+pub(crate) enum DocumentForm {
+    /// The engine's native form.
     Document,
     /// As JSON text.
     Json,
-    /// One field of it, which is text.
+    /// One string field of the document.
     Field(&'static str),
 }
 
-/// A body, as an engine hands it out.
+/// A document body in the form in which an engine returns it.
 pub(crate) enum Body<'a> {
     Text(&'a str),
     Packed(&'a stemmadb::Document),
-    /// One field, which is text.
+    /// The value of one string field.
     Field(&'a str),
 }
 
-/// Takes answers.
+/// Receives the rows of a result.
 pub(crate) trait Sink {
-    /// A row that is only an id.
+    /// Receives a row that consists of an id.
     fn id(&mut self, id: &str) -> Result<()>;
-    /// A row that is a document, or one field of it.
+    /// Receives a row that consists of a document, or of one of its fields.
     fn document(&mut self, id: &str, body: Body<'_>) -> Result<()>;
-    /// A count.
+    /// Receives a count.
     fn count(&mut self, count: u64);
 }
 
-/// Counts rows; a count counts as so many.
+/// Counts rows. A count adds its value.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct RowCounter {
     pub(crate) row_count: u64,
-    /// So that no body goes unread.
+    /// Sums body lengths, so that the compiler cannot skip reading bodies.
     byte_count: usize,
 }
 
-/// Keeps everything.
+/// Keeps all rows.
 #[derive(Default)]
-pub(crate) struct Collect {
-    pub(crate) answer: Answer,
+pub(crate) struct RowCollector {
+    pub(crate) result: QueryResult,
 }
 
-impl Sink for Tally {
+impl Sink for RowCounter {
     fn id(&mut self, id: &str) -> Result<()> {
         self.row_count += 1;
         self.byte_count += id.len();
@@ -103,15 +103,15 @@ impl Sink for Tally {
     }
 }
 
-impl Sink for Collect {
+impl Sink for RowCollector {
     fn id(&mut self, id: &str) -> Result<()> {
-        self.answer.ids.push(id.to_owned());
+        self.result.ids.push(id.to_owned());
         Ok(())
     }
 
     fn document(&mut self, id: &str, body: Body<'_>) -> Result<()> {
-        self.answer.ids.push(id.to_owned());
-        self.answer.bodies.push(match body {
+        self.result.ids.push(id.to_owned());
+        self.result.bodies.push(match body {
             Body::Text(text) | Body::Field(text) => text.to_owned(),
             Body::Packed(document) => document.to_json()?,
         });
@@ -119,25 +119,25 @@ impl Sink for Collect {
     }
 
     fn count(&mut self, count: u64) {
-        self.answer.count = Some(count);
+        self.result.count = Some(count);
     }
 }
 
-/// Everything the engine answers to `question`.
-pub(crate) fn answer(asker: &mut Asker<'_>, question: &Question) -> Result<Answer> {
-    let mut sink = Collect::default();
-    asker(question, &mut sink)?;
-    Ok(sink.answer)
+/// Runs a query and returns its complete result.
+pub(crate) fn collect(query_runner: &mut QueryRunner<'_>, spec: &QuerySpec) -> Result<QueryResult> {
+    let mut sink = RowCollector::default();
+    query_runner(spec, &mut sink)?;
+    Ok(sink.result)
 }
 
-impl Wanted {
-    /// As it is written in results.
+impl Projection {
+    /// Returns the name used in row names.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Wanted::Ids => "ids",
-            Wanted::Documents => "documents",
-            Wanted::Json => "documents as JSON",
-            Wanted::Count => "count",
+            Projection::Ids => "ids",
+            Projection::Documents => "documents",
+            Projection::Json => "documents as JSON",
+            Projection::Count => "count",
         }
     }
 }

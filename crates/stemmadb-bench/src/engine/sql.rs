@@ -1,30 +1,30 @@
-//! Questions as SQL, their values as parameters.
+//! Translation of query specs to SQL with parameters.
 
 use rusqlite::types::Value as SqlValue;
 use serde_json::Value;
 
 use crate::Result;
-use crate::workload::{Condition, Question, Test, Wanted};
+use crate::workload::{Condition, Predicate, Projection, QuerySpec};
 
-/// The statement that asks `question` of a table called `table`, which may say by which index.
-pub(super) fn statement(question: &Question, table: &str) -> Result<String> {
-    let columns = match question.wanted {
-        Wanted::Ids => "id",
-        Wanted::Documents | Wanted::Json => "id, body",
-        Wanted::Count => "count(*)",
+/// Returns the SELECT statement for `spec` on `table`, which may name an index.
+pub(super) fn statement(spec: &QuerySpec, table: &str) -> Result<String> {
+    let columns = match spec.projection {
+        Projection::Ids => "id",
+        Projection::Documents | Projection::Json => "id, body",
+        Projection::Count => "count(*)",
     };
-    let mut sql = format!("SELECT {columns} FROM {table} WHERE {}", condition(&question.condition)?);
-    if let Some(order) = question.order {
-        // No two documents are equal in an order of ours.
+    let mut sql = format!("SELECT {columns} FROM {table} WHERE {}", condition(&spec.condition)?);
+    if let Some(order) = spec.order {
+        // Sort keys are unique in every workload, so no tiebreaker is needed.
         sql.push_str(&format!(" ORDER BY {}{}", value_at(order.field), if order.descending { " DESC" } else { "" }));
     }
-    if let Some(limit) = question.limit {
+    if let Some(limit) = spec.limit {
         sql.push_str(&format!(" LIMIT {limit}"));
     }
     Ok(sql)
 }
 
-/// The condition, with a `?` for each value.
+/// Returns the WHERE expression, with a `?` for each value.
 pub(super) fn condition(condition: &Condition) -> Result<String> {
     let joined = |all: &[Condition], word: &str| {
         let all: Vec<String> = all.iter().map(self::condition).collect::<Result<_>>()?;
@@ -32,14 +32,14 @@ pub(super) fn condition(condition: &Condition) -> Result<String> {
     };
     Ok(match condition {
         Condition::Everything => "TRUE".to_owned(),
-        Condition::At(path, test) => {
+        Condition::Field(path, predicate) => {
             let value = value_at(path);
-            match test {
-                Test::Equal(_) => format!("{value} = ?"),
-                Test::Between(..) | Test::Prefix(_) => format!("{value} >= ? AND {value} < ?"),
-                Test::Above(_) => format!("{value} > ?"),
-                Test::Exists => format!("{} IS NOT NULL", kind_at(path)),
-                Test::Regex(_) => return Err("SQLite has no regular expressions".into()),
+            match predicate {
+                Predicate::Equal(_) => format!("{value} = ?"),
+                Predicate::Between(..) | Predicate::Prefix(_) => format!("{value} >= ? AND {value} < ?"),
+                Predicate::Above(_) => format!("{value} > ?"),
+                Predicate::Exists => format!("{} IS NOT NULL", kind_at(path)),
+                Predicate::Regex(_) => return Err("SQLite has no regular expressions".into()),
             }
         }
         Condition::All(all) => joined(all, " AND ")?,
@@ -48,30 +48,32 @@ pub(super) fn condition(condition: &Condition) -> Result<String> {
     })
 }
 
-/// What is at a path.
+/// Returns the SQL expression of the value at a path.
 pub(super) fn value_at(path: &str) -> String {
     format!("json_extract(body, '$.{path}')")
 }
 
-/// Of which kind it is; NULL if it is not there.
+/// Returns the SQL expression of the JSON type at a path; NULL if the path is missing.
 pub(super) fn kind_at(path: &str) -> String {
     format!("json_type(body, '$.{path}')")
 }
 
-/// The values of a condition, in the order of its `?`s.
+/// Appends the condition's values in the order of its `?` placeholders.
 pub(super) fn parameters(condition: &Condition, values: &mut Vec<SqlValue>) {
     match condition {
-        Condition::At(_, Test::Equal(value)) => values.push(sql_value(value)),
-        Condition::At(_, Test::Between(lower, upper)) => values.extend([(*lower).into(), (*upper).into()]),
-        Condition::At(_, Test::Above(lower)) => values.push((*lower).into()),
-        Condition::At(_, Test::Prefix(prefix)) => values.extend([prefix.clone().into(), after_prefix(prefix).into()]),
-        Condition::Everything | Condition::At(_, Test::Exists | Test::Regex(_)) => {}
+        Condition::Field(_, Predicate::Equal(value)) => values.push(sql_value(value)),
+        Condition::Field(_, Predicate::Between(lower, upper)) => values.extend([(*lower).into(), (*upper).into()]),
+        Condition::Field(_, Predicate::Above(lower)) => values.push((*lower).into()),
+        Condition::Field(_, Predicate::Prefix(prefix)) => {
+            values.extend([prefix.clone().into(), after_prefix(prefix).into()])
+        }
+        Condition::Everything | Condition::Field(_, Predicate::Exists | Predicate::Regex(_)) => {}
         Condition::All(all) | Condition::Any(all) => all.iter().for_each(|one| parameters(one, values)),
         Condition::Not(one) => parameters(one, values),
     }
 }
 
-/// The least text after every text that begins with `prefix`. Ours are ASCII.
+/// Returns the least string greater than every string with this prefix. Prefixes are ASCII.
 fn after_prefix(prefix: &str) -> String {
     let mut bytes = prefix.as_bytes().to_vec();
     if let Some(last) = bytes.last_mut() {
@@ -97,22 +99,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_a_statement_and_its_values() {
+    fn queries_translate_to_sql_with_parameters() {
         let all = Condition::All(vec![
-            Condition::At("a.b", Test::Equal("x".into())),
-            Condition::At("c", Test::Prefix("ab".to_owned())),
+            Condition::Field("a.b", Predicate::Equal("x".into())),
+            Condition::Field("c", Predicate::Prefix("ab".to_owned())),
         ]);
-        let question = Question::all(all, Wanted::Ids).descending("d").limit(3);
+        let spec = QuerySpec::all(all, Projection::Ids).descending("d").limit(3);
         let expected = "SELECT id FROM t WHERE (json_extract(body, '$.a.b') = ? AND json_extract(body, '$.c') >= ? \
                         AND json_extract(body, '$.c') < ?) ORDER BY json_extract(body, '$.d') DESC LIMIT 3";
-        assert_eq!(statement(&question, "t").unwrap(), expected);
+        assert_eq!(statement(&spec, "t").unwrap(), expected);
         let mut values = Vec::new();
-        parameters(&question.condition, &mut values);
+        parameters(&spec.condition, &mut values);
         assert_eq!(values, ["x", "ab", "ac"].map(|text| SqlValue::from(text.to_owned())));
     }
 
     #[test]
-    fn the_end_of_a_prefix() {
+    fn prefix_upper_bound_is_exclusive() {
         assert_eq!(after_prefix("ab"), "ac");
         assert!("abzzz" < &*after_prefix("ab"));
     }

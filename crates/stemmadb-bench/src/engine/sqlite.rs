@@ -1,8 +1,8 @@
-//! SQLite as someone who knows it would set it up: bundled, one connection, write-ahead log, a large page cache and mapped
-//! memory, statements prepared once, an expression index for each field that is asked for.
+//! SQLite as an experienced user would configure it: bundled, one connection, write-ahead log, a large page cache,
+//! memory mapping, prepared statements, and an expression index for each queried field.
 //!
-//! Every question's plan is looked at: one that does not use an index is refused, so that nobody wins against a scan, unless a
-//! scan is what is measured.
+//! Every query plan is checked: a plan that does not use the intended index is rejected, so that no engine wins against
+//! an accidental scan.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, OpenFlags, Statement, params_from_iter};
 
 use super::sql::{self, kind_at, value_at};
-use super::{Asker, Body, Engine, Form, Getter, Pager, Sink};
+use super::{Body, DocumentForm, DocumentReader, Engine, PageReader, QueryRunner, Sink};
 use crate::Result;
-use crate::workload::{Condition, Question, Test, Wanted};
+use crate::workload::{Condition, Predicate, Projection, QuerySpec};
 
-/// How the table is laid out.
+/// The table's layout and indexes.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
     /// Fields with an expression index.
     pub(crate) indexed: Vec<&'static str>,
-    /// Whether rows lie in the tree of ids itself (`WITHOUT ROWID`) instead of in one of their own.
+    /// Whether rows are stored in the primary-key tree (`WITHOUT ROWID`).
     pub(crate) without_rowid: bool,
-    /// Whether a commit waits for the disk.
+    /// Whether a commit is flushed to disk.
     pub(crate) synced: bool,
 }
 
@@ -32,27 +32,27 @@ pub(crate) struct Sqlite {
     name: &'static str,
 }
 
-/// By which way a question is answered.
+/// The access path that a query must use.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Access {
-    /// SQLite chooses its indexes, and has to choose some.
-    Chosen,
-    /// By this index.
+pub(crate) enum AccessPath {
+    /// Any index that SQLite's planner chooses.
+    PlannerChoice,
+    /// The named index.
     Index(&'static str),
-    /// By this one, which ends with the id: no row is looked up for ids alone.
+    /// The named index, which ends with the id, so that queries for ids read no table rows.
     Covering(&'static str),
-    /// By no index: all rows, one after the other.
+    /// A full table scan.
     Scan,
 }
 
-/// The same database, asked one way.
-pub(crate) struct Asked<'a> {
+/// A database queried through a fixed access path.
+pub(crate) struct SqliteWithAccess<'a> {
     sqlite: &'a Sqlite,
     name: &'static str,
-    access: Access,
+    access: AccessPath,
 }
 
-/// A connection to the file `path`, set up as [`SETTINGS`] says.
+/// Opens a connection to the file `path`, configured as in [`SETTINGS`].
 pub(super) fn connect(path: &Path, synced: bool) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -65,11 +65,12 @@ pub(super) fn connect(path: &Path, synced: bool) -> Result<Connection> {
     Ok(connection)
 }
 
-/// What is set on every connection, for the record.
-pub(crate) const SETTINGS: &str = "SQLite: WAL, synchronous FULL or OFF as the row says, 1 GiB of page cache, 2 GiB mapped, prepared statements; jemalloc within this process";
+/// Describes the settings of every connection, for the report.
+pub(crate) const SETTINGS: &str = "SQLite: WAL, synchronous FULL or OFF as the row says, 1 GiB of page cache, \
+    2 GiB mapped, prepared statements; jemalloc within this process";
 
 impl Sqlite {
-    /// A new database in the file `path`.
+    /// Creates a database in the file `path`.
     pub(crate) fn create(path: &Path, layout: &Layout) -> Result<Self> {
         let sqlite = Self::open(path, layout)?;
         let storage = if layout.without_rowid { " WITHOUT ROWID" } else { "" };
@@ -82,13 +83,13 @@ impl Sqlite {
         Ok(sqlite)
     }
 
-    /// The database in the file `path`.
+    /// Opens the database in the file `path`.
     pub(crate) fn open(path: &Path, layout: &Layout) -> Result<Self> {
         let connection = connect(path, layout.synced)?;
         Ok(Sqlite { connection, name: layout.name })
     }
 
-    /// Inserts documents, in one transaction.
+    /// Inserts documents in one transaction.
     pub(crate) fn insert(&self, documents: &[(&str, &str)]) -> Result<()> {
         let transaction = (documents.len() > 1).then(|| self.connection.unchecked_transaction()).transpose()?;
         {
@@ -100,51 +101,51 @@ impl Sqlite {
         Ok(transaction.map_or(Ok(()), |transaction| transaction.commit())?)
     }
 
-    /// How many documents there are.
+    /// Returns the number of documents.
     pub(crate) fn document_count(&self) -> Result<u64> {
         let count: i64 = self.connection.query_row("SELECT count(*) FROM documents", [], |row| row.get(0))?;
         Ok(u64::try_from(count)?)
     }
 
-    /// Closes it; what is in the write-ahead log goes into the file.
+    /// Closes the database and checkpoints its write-ahead log.
     pub(crate) fn close(self) -> Result<()> {
         self.connection.close().map_err(|(_, error)| error.into())
     }
 
-    /// Adds an index of the values at `paths`, one after the other, and perhaps the id.
+    /// Creates an index on the values at `paths`, optionally followed by the id.
     pub(crate) fn index(&self, name: &str, paths: &[&str], with_id: bool) -> Result<()> {
         let mut terms: Vec<String> = paths.iter().map(|path| value_at(path)).collect();
         terms.extend(with_id.then(|| "id".to_owned()));
         Ok(self.connection.execute_batch(&format!("CREATE INDEX {name} ON documents({})", terms.join(", ")))?)
     }
 
-    /// Adds an index of the kind of what is at `path`, and perhaps the id.
+    /// Creates an index on the JSON type at `path`, optionally followed by the id.
     pub(crate) fn index_kind(&self, name: &str, path: &str, with_id: bool) -> Result<()> {
         let id = if with_id { ", id" } else { "" };
         Ok(self.connection.execute_batch(&format!("CREATE INDEX {name} ON documents({}{id})", kind_at(path)))?)
     }
 
-    /// Lets SQLite look at its indexes, so that it can choose among them.
+    /// Collects planner statistics.
     pub(crate) fn analyze(&self) -> Result<()> {
         Ok(self.connection.execute_batch("ANALYZE")?)
     }
 
-    /// This database, asked by one way, called `name` in results.
-    pub(crate) fn by(&self, name: &'static str, access: Access) -> Asked<'_> {
-        Asked { sqlite: self, name, access }
+    /// Returns this database restricted to an access path, under the name `name` in results.
+    pub(crate) fn with_access(&self, name: &'static str, access: AccessPath) -> SqliteWithAccess<'_> {
+        SqliteWithAccess { sqlite: self, name, access }
     }
 
-    fn prepare(&self, sql: &str, access: Access) -> Result<Statement<'_>> {
+    fn prepare(&self, sql: &str, access: AccessPath) -> Result<Statement<'_>> {
         let mut explain = self.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
         let nothing = vec![SqlValue::Null; explain.parameter_count()];
         let steps: Vec<String> =
             explain.query_map(params_from_iter(nothing), |row| row.get(3))?.collect::<rusqlite::Result<_>>()?;
         let some = |part: &str| steps.iter().any(|step| step.contains(part));
         let is_as_asked = match access {
-            Access::Chosen => some("USING") && !some("SCAN"),
-            Access::Index(index) => some(index),
-            Access::Covering(index) => some(&format!("COVERING INDEX {index}")),
-            Access::Scan => !some("INDEX"),
+            AccessPath::PlannerChoice => some("USING") && !some("SCAN"),
+            AccessPath::Index(index) => some(index),
+            AccessPath::Covering(index) => some(&format!("COVERING INDEX {index}")),
+            AccessPath::Scan => !some("INDEX"),
         };
         if !is_as_asked {
             return Err(format!("{}: {access:?} does not serve `{sql}`: {}", self.name, steps.join("; ")).into());
@@ -152,20 +153,20 @@ impl Sqlite {
         Ok(self.connection.prepare(sql)?)
     }
 
-    fn asker(&self, questions: &[Question], access: Access) -> Result<Asker<'_>> {
-        let form = questions.first().ok_or("nothing is asked")?;
-        let mut statement = self.prepare(&sql::statement(form, &access.table())?, access)?;
-        let wanted = form.wanted;
+    fn query_runner(&self, specs: &[QuerySpec], access: AccessPath) -> Result<QueryRunner<'_>> {
+        let first = specs.first().ok_or("no query was given")?;
+        let mut statement = self.prepare(&sql::statement(first, &access.table())?, access)?;
+        let projection = first.projection;
         let mut values = Vec::new();
-        Ok(Box::new(move |question, sink| {
+        Ok(Box::new(move |spec, sink| {
             values.clear();
-            sql::parameters(&question.condition, &mut values);
+            sql::parameters(&spec.condition, &mut values);
             let mut rows = statement.query(params_from_iter(&values))?;
             while let Some(row) = rows.next()? {
-                match wanted {
-                    Wanted::Count => sink.count(u64::try_from(row.get::<_, i64>(0)?)?),
-                    Wanted::Ids => sink.id(row.get_ref(0)?.as_str()?)?,
-                    Wanted::Documents | Wanted::Json => {
+                match projection {
+                    Projection::Count => sink.count(u64::try_from(row.get::<_, i64>(0)?)?),
+                    Projection::Ids => sink.id(row.get_ref(0)?.as_str()?)?,
+                    Projection::Documents | Projection::Json => {
                         sink.document(row.get_ref(0)?.as_str()?, Body::Text(row.get_ref(1)?.as_str()?))?;
                     }
                 }
@@ -175,45 +176,45 @@ impl Sqlite {
     }
 }
 
-impl Access {
-    /// The table, and which index is to be used.
+impl AccessPath {
+    /// Returns the table reference, with its index hint.
     fn table(self) -> String {
         match self {
-            Access::Chosen => "documents".to_owned(),
-            Access::Index(index) | Access::Covering(index) => format!("documents INDEXED BY {index}"),
-            Access::Scan => "documents NOT INDEXED".to_owned(),
+            AccessPath::PlannerChoice => "documents".to_owned(),
+            AccessPath::Index(index) | AccessPath::Covering(index) => format!("documents INDEXED BY {index}"),
+            AccessPath::Scan => "documents NOT INDEXED".to_owned(),
         }
     }
 }
 
-impl Engine for Asked<'_> {
+impl Engine for SqliteWithAccess<'_> {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn asker(&self, questions: &[Question]) -> Result<Asker<'_>> {
-        self.sqlite.asker(questions, self.access)
+    fn query_runner(&self, specs: &[QuerySpec]) -> Result<QueryRunner<'_>> {
+        self.sqlite.query_runner(specs, self.access)
     }
 
-    fn pager(&self, question: &Question, row_count: usize) -> Result<Pager<'_>> {
-        let Condition::At(path, Test::Above(lower)) = question.condition else {
+    fn page_reader(&self, spec: &QuerySpec, row_count: usize) -> Result<PageReader<'_>> {
+        let Condition::Field(path, Predicate::Above(lower)) = spec.condition else {
             return Err("pages are asked for above a number".into());
         };
         match self.access {
-            Access::Scan => self.sqlite.pages_by_row(path, lower, row_count),
+            AccessPath::Scan => self.sqlite.pages_by_row(path, lower, row_count),
             access => self.sqlite.pages_by_value(path, lower, row_count, access),
         }
     }
 
-    fn getter(&self, form: Form) -> Result<Getter<'_>> {
-        self.sqlite.getter(form)
+    fn document_reader(&self, form: DocumentForm) -> Result<DocumentReader<'_>> {
+        self.sqlite.document_reader(form)
     }
 }
 
 impl Sqlite {
-    /// Pages in the order of the table: each begins after the row at which the last one ended.
-    fn pages_by_row(&self, path: &str, lower: i64, row_count: usize) -> Result<Pager<'_>> {
-        let access = Access::Scan;
+    /// Pages in table order; each page continues after the previous page's last row id.
+    fn pages_by_row(&self, path: &str, lower: i64, row_count: usize) -> Result<PageReader<'_>> {
+        let access = AccessPath::Scan;
         let sql = format!(
             "SELECT id, rowid FROM {} WHERE rowid > ? AND {} > {lower} ORDER BY rowid LIMIT {row_count}",
             access.table(),
@@ -233,11 +234,11 @@ impl Sqlite {
         }))
     }
 
-    /// Pages in the order of an index: first the rest of the value at which the last one ended, then further values. Two
-    /// statements, because SQLite does not seek by both at once where the values are computed.
-    fn pages_by_value(&self, path: &str, lower: i64, row_count: usize, access: Access) -> Result<Pager<'_>> {
+    /// Pages in index order: first the remaining rows with the last value, then rows with greater values. Two
+    /// statements, because SQLite does not seek on a row comparison over computed values.
+    fn pages_by_value(&self, path: &str, lower: i64, row_count: usize, access: AccessPath) -> Result<PageReader<'_>> {
         let value = value_at(path);
-        let tie = if matches!(access, Access::Covering(_)) { "id" } else { "rowid" };
+        let tie = if matches!(access, AccessPath::Covering(_)) { "id" } else { "rowid" };
         let select = format!("SELECT id, {value}, {tie} FROM {}", access.table());
         let rest = format!("{select} WHERE {value} = ? AND {tie} > ? ORDER BY {tie} LIMIT {row_count}");
         let further = format!("{select} WHERE {value} > ? ORDER BY {value}, {tie} LIMIT ?");
@@ -253,8 +254,8 @@ impl Sqlite {
             }
             if count < row_count {
                 let from = last.as_ref().map_or(lower, |(value, _)| *value);
-                let wanted = row_count - count;
-                let (taken, end) = take(further.query((from, wanted as i64))?, wanted, sink)?;
+                let missing = row_count - count;
+                let (taken, end) = take(further.query((from, missing as i64))?, missing, sink)?;
                 (count, last) = (count + taken, end);
             }
             Ok(count == row_count)
@@ -262,13 +263,18 @@ impl Sqlite {
     }
 }
 
-/// Hands rows out; how many there were, and the place of the last if they are as many as are wanted.
-fn take(mut rows: rusqlite::Rows<'_>, wanted: usize, sink: &mut dyn Sink) -> Result<(usize, Option<(i64, SqlValue)>)> {
+/// Passes at most `row_limit` rows to the sink; returns their number and, if the limit was reached, the last row's
+/// position.
+fn take(
+    mut rows: rusqlite::Rows<'_>,
+    row_limit: usize,
+    sink: &mut dyn Sink,
+) -> Result<(usize, Option<(i64, SqlValue)>)> {
     let mut count = 0;
     while let Some(row) = rows.next()? {
         sink.id(row.get_ref(0)?.as_str()?)?;
         count += 1;
-        if count == wanted {
+        if count == row_limit {
             return Ok((count, Some((row.get(1)?, row.get(2)?))));
         }
     }
@@ -280,26 +286,27 @@ impl Engine for Sqlite {
         self.name
     }
 
-    fn asker(&self, questions: &[Question]) -> Result<Asker<'_>> {
-        self.asker(questions, Access::Chosen)
+    fn query_runner(&self, specs: &[QuerySpec]) -> Result<QueryRunner<'_>> {
+        self.query_runner(specs, AccessPath::PlannerChoice)
     }
 
-    fn pager(&self, question: &Question, row_count: usize) -> Result<Pager<'_>> {
-        Err(format!("no index is named for {row_count} rows of {question:?}").into())
+    fn page_reader(&self, spec: &QuerySpec, row_count: usize) -> Result<PageReader<'_>> {
+        Err(format!("no index is named for {row_count} rows of {spec:?}").into())
     }
 
-    fn getter(&self, form: Form) -> Result<Getter<'_>> {
+    fn document_reader(&self, form: DocumentForm) -> Result<DocumentReader<'_>> {
         let column = match form {
-            Form::Document | Form::Json => "body".to_owned(),
-            Form::Field(field) => value_at(field),
+            DocumentForm::Document | DocumentForm::Json => "body".to_owned(),
+            DocumentForm::Field(field) => value_at(field),
         };
-        let mut statement = self.prepare(&format!("SELECT {column} FROM documents WHERE id = ?1"), Access::Chosen)?;
+        let mut statement =
+            self.prepare(&format!("SELECT {column} FROM documents WHERE id = ?1"), AccessPath::PlannerChoice)?;
         Ok(Box::new(move |id, sink| {
             let mut rows = statement.query([id])?;
             while let Some(row) = rows.next()? {
-                // An application keeps what it gets, as it may keep ours.
+                // Copies the text, because an application would own its result, as it owns ours.
                 let text: String = row.get(0)?;
-                let body = if let Form::Field(_) = form { Body::Field(&text) } else { Body::Text(&text) };
+                let body = if let DocumentForm::Field(_) = form { Body::Field(&text) } else { Body::Text(&text) };
                 sink.document(id, body)?;
             }
             Ok(())
@@ -310,21 +317,31 @@ impl Engine for Sqlite {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::Place;
+    use crate::harness::ScratchDirectory;
 
     #[test]
-    fn a_question_without_an_index_is_refused() {
-        let place = Place::new(None).unwrap();
+    fn plans_without_an_index_are_rejected() {
+        let scratch = ScratchDirectory::new(None).unwrap();
         let layout = Layout { name: "sqlite", indexed: vec!["status"], without_rowid: false, synced: false };
-        let sqlite = Sqlite::create(&place.path().join("db"), &layout).unwrap();
-        let form = |field| Question::all(Condition::At(field, Test::Equal("active".into())), Wanted::Ids).limit(10);
-        assert!(Engine::asker(&sqlite, &[form("status")]).is_ok());
-        let error = Engine::asker(&sqlite, &[form("country")]).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(error.starts_with("sqlite: Chosen does not serve"), "{error}");
-        assert!(sqlite.by("index", Access::Index("by_status")).asker(&[form("status")]).is_ok());
-        assert!(sqlite.by("scan", Access::Scan).asker(&[form("status")]).is_ok());
-        assert!(sqlite.by("covering", Access::Covering("by_status")).asker(&[form("status")]).is_err());
+        let sqlite = Sqlite::create(&scratch.path().join("db"), &layout).unwrap();
+        let spec = |field| {
+            QuerySpec::all(Condition::Field(field, Predicate::Equal("active".into())), Projection::Ids).limit(10)
+        };
+        assert!(Engine::query_runner(&sqlite, &[spec("status")]).is_ok());
+        let error =
+            Engine::query_runner(&sqlite, &[spec("country")]).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.starts_with("sqlite: PlannerChoice does not serve"), "{error}");
+        assert!(sqlite.with_access("index", AccessPath::Index("by_status")).query_runner(&[spec("status")]).is_ok());
+        assert!(sqlite.with_access("scan", AccessPath::Scan).query_runner(&[spec("status")]).is_ok());
+        assert!(
+            sqlite.with_access("covering", AccessPath::Covering("by_status")).query_runner(&[spec("status")]).is_err()
+        );
         sqlite.index("by_status_id", &["status"], true).unwrap();
-        assert!(sqlite.by("covering", Access::Covering("by_status_id")).asker(&[form("status")]).is_ok());
+        assert!(
+            sqlite
+                .with_access("covering", AccessPath::Covering("by_status_id"))
+                .query_runner(&[spec("status")])
+                .is_ok()
+        );
     }
 }

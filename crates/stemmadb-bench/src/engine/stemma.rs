@@ -1,4 +1,4 @@
-//! Stemma, through its public face only.
+//! Stemma through its public API.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use stemmadb::{
     Database, DocumentId, Durability, Edit, Field, Options, Query, Selector, Value, all_of, any_of, field, not,
 };
 
-use super::{Asker, Body, Engine, Form, Getter, Pager};
+use super::{Body, DocumentForm, DocumentReader, Engine, PageReader, QueryRunner};
 use crate::Result;
-use crate::workload::{Condition, Question, Test, Wanted};
+use crate::workload::{Condition, Predicate, Projection, QuerySpec};
 
 /// A Stemma database.
 pub(crate) struct Stemma {
@@ -16,18 +16,18 @@ pub(crate) struct Stemma {
     durability: Durability,
 }
 
-/// Whether documents that were read stay in memory.
+/// Configuration of the document cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caching {
     Off,
-    /// As a database is opened when nothing is said.
+    /// The library's default.
     Default,
-    /// So many bytes.
+    /// The given number of bytes.
     Bytes(u64),
 }
 
 impl Stemma {
-    /// The database in the directory `path`, made if there is none.
+    /// Opens the database in the directory `path`, creating it if needed.
     pub(crate) fn open(path: &Path, synced: bool, caching: Caching) -> Result<Self> {
         let durability = if synced { Durability::Sync } else { Durability::None };
         let options = Options::new().durability(durability);
@@ -39,28 +39,28 @@ impl Stemma {
         Ok(Stemma { database: Database::open_with(path, options)?, durability })
     }
 
-    /// Inserts documents, in one transaction.
+    /// Inserts documents in one transaction.
     pub(crate) fn insert(&self, documents: &[(&str, &str)]) -> Result<()> {
         insert_json(&self.database, self.durability, documents)
     }
 
-    /// How many documents there are.
+    /// Returns the number of documents.
     pub(crate) fn document_count(&self) -> Result<u64> {
         Ok(self.database.info()?.document_count)
     }
 
-    /// How often the log was flushed since the database was opened.
+    /// Returns the number of log flushes since the database was opened.
     pub(crate) fn flush_count(&self) -> Result<u64> {
         Ok(self.database.info()?.flush_count)
     }
 
-    /// Closes it: flushed and merged.
+    /// Flushes, merges and closes the database.
     pub(crate) fn close(self) -> Result<()> {
         Ok(self.database.close()?)
     }
 }
 
-/// Inserts documents into a database, in one transaction.
+/// Inserts documents in one transaction.
 pub(crate) fn insert_json(database: &Database, durability: Durability, documents: &[(&str, &str)]) -> Result<()> {
     let mut edits = Vec::with_capacity(documents.len());
     for (id, json) in documents {
@@ -81,31 +81,31 @@ impl Engine for Stemma {
         "stemma"
     }
 
-    fn asker(&self, questions: &[Question]) -> Result<Asker<'_>> {
-        // A question that is asked again and again is prepared, as an application would; others are made anew each time.
-        let prepared = match questions {
+    fn query_runner(&self, specs: &[QuerySpec]) -> Result<QueryRunner<'_>> {
+        // A repeated query is prepared, as an application would do; varying ones are built each time.
+        let prepared = match specs {
             [one] => Some(self.database.prepare(query(one))?),
             _ => None,
         };
-        Ok(Box::new(move |question, sink| {
+        Ok(Box::new(move |spec, sink| {
             let find = match &prepared {
                 Some(prepared) => self.database.find(prepared),
-                None => self.database.find(query(question)),
+                None => self.database.find(query(spec)),
             };
-            match question.wanted {
-                Wanted::Count => sink.count(find.count()?),
-                Wanted::Ids => {
+            match spec.projection {
+                Projection::Count => sink.count(find.count()?),
+                Projection::Ids => {
                     for id in find.ids()? {
                         sink.id(id?.as_str())?;
                     }
                 }
-                Wanted::Documents => {
+                Projection::Documents => {
                     for document in find.run()? {
                         let document = document?;
                         sink.document(document.id().as_str(), Body::Packed(&document))?;
                     }
                 }
-                Wanted::Json => {
+                Projection::Json => {
                     for document in find.run()? {
                         let document = document?;
                         sink.document(document.id().as_str(), Body::Text(&document.to_json()?))?;
@@ -116,8 +116,8 @@ impl Engine for Stemma {
         }))
     }
 
-    fn pager(&self, question: &Question, row_count: usize) -> Result<Pager<'_>> {
-        let first = self.database.prepare(query(question).limit(row_count as u64))?;
+    fn page_reader(&self, spec: &QuerySpec, row_count: usize) -> Result<PageReader<'_>> {
+        let first = self.database.prepare(query(spec).limit(row_count as u64))?;
         let mut token: Option<String> = None;
         Ok(Box::new(move |is_first, sink| {
             let page = match token.take().filter(|_| !is_first) {
@@ -133,13 +133,13 @@ impl Engine for Stemma {
         }))
     }
 
-    fn getter(&self, form: Form) -> Result<Getter<'_>> {
+    fn document_reader(&self, form: DocumentForm) -> Result<DocumentReader<'_>> {
         Ok(Box::new(move |id, sink| {
             let Some(document) = self.database.get(id)? else { return Ok(()) };
             match form {
-                Form::Document => sink.document(id, Body::Packed(&document)),
-                Form::Json => sink.document(id, Body::Text(&document.to_json()?)),
-                Form::Field(field) => match document.get(field)? {
+                DocumentForm::Document => sink.document(id, Body::Packed(&document)),
+                DocumentForm::Json => sink.document(id, Body::Text(&document.to_json()?)),
+                DocumentForm::Field(field) => match document.get(field)? {
                     Some(Value::String(text)) => sink.document(id, Body::Field(&text)),
                     _ => Ok(()),
                 },
@@ -148,12 +148,12 @@ impl Engine for Stemma {
     }
 }
 
-fn query(question: &Question) -> Query {
-    let mut query = Query::new(selector(&question.condition));
-    if let Some(order) = question.order {
+fn query(spec: &QuerySpec) -> Query {
+    let mut query = Query::new(selector(&spec.condition));
+    if let Some(order) = spec.order {
         query = if order.descending { query.sort_descending(order.field) } else { query.sort(order.field) };
     }
-    match question.limit {
+    match spec.limit {
         Some(limit) => query.limit(limit as u64),
         None => query,
     }
@@ -162,21 +162,21 @@ fn query(question: &Question) -> Query {
 fn selector(condition: &Condition) -> Selector {
     match condition {
         Condition::Everything => Selector::everything(),
-        Condition::At(path, test) => at(field(path), test),
+        Condition::Field(path, predicate) => field_selector(field(path), predicate),
         Condition::All(all) => all_of(all.iter().map(selector)),
         Condition::Any(any) => any_of(any.iter().map(selector)),
         Condition::Not(one) => not(selector(one)),
     }
 }
 
-fn at(place: Field, test: &Test) -> Selector {
-    match test {
-        Test::Equal(serde_json::Value::String(text)) => place.eq(text.as_str()),
-        Test::Equal(value) => place.eq(Value::from_serialize(value).expect("JSON is a value")),
-        Test::Between(lower, upper) => place.clone().ge(*lower).and(place.lt(*upper)),
-        Test::Above(lower) => place.gt(*lower),
-        Test::Prefix(prefix) => place.begins_with(prefix.as_str()),
-        Test::Exists => place.exists(),
-        Test::Regex(pattern) => place.matches_regex(pattern.text()),
+fn field_selector(field: Field, predicate: &Predicate) -> Selector {
+    match predicate {
+        Predicate::Equal(serde_json::Value::String(text)) => field.eq(text.as_str()),
+        Predicate::Equal(value) => field.eq(Value::from_serialize(value).expect("JSON is a value")),
+        Predicate::Between(lower, upper) => field.clone().ge(*lower).and(field.lt(*upper)),
+        Predicate::Above(lower) => field.gt(*lower),
+        Predicate::Prefix(prefix) => field.begins_with(prefix.as_str()),
+        Predicate::Exists => field.exists(),
+        Predicate::Regex(pattern) => field.matches_regex(pattern.text()),
     }
 }

@@ -1,8 +1,8 @@
-//! Live queries: how long from a write to the reader who waits for it, and what watchers cost a write that concerns none of them.
+//! Live queries: notification latency, and the cost of watchers to writes that match none of them.
 //!
-//! A write does not wait for the disk. *Write to …* counts from the call of the write, *commit to …* from its return, and is
-//! nothing if the reader was faster than that. `bare-wake` is what it takes on this machine to wake a thread that waits on a
-//! condition: a reader who waits can't hear of anything sooner, unless it never sleeps.
+//! Writes are not flushed. *Write to …* is measured from the call of the write, *commit to …* from its return (0 if the
+//! reader was faster). `bare-wake` is the time to wake a thread that waits on a condition variable, a lower bound for a
+//! reader that sleeps.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -12,34 +12,34 @@ use stemmadb::{Database, Durability, Options, Selector, Value, Watch, field};
 
 use super::{Bench, SEED};
 use crate::Result;
-use crate::harness::{Contender, Row, Samples, Stopwatch, Unit, alternate};
+use crate::harness::{Contender, ResultRow, Samples, Stopwatch, Unit, alternate};
 use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records, UNIQUE};
 
 const DELTA: &str = "delta";
-const NOTICE: &str = "notice";
+const NOTICE: &str = "notification";
 const COST: &str = "write beside 10,000 watchers";
 
 const WATCHER_COUNT: usize = 10_000;
-/// Turns in a repetition of writes beside watchers.
+/// Turns per repetition of writes beside watchers.
 const TURNS: usize = 10;
-/// A delta should take no longer, nor a notice.
+/// Target latencies of a delta and of a change notification.
 const DELTA_NS: f64 = 20_000.0;
 const NOTICE_NS: f64 = 10_000.0;
-/// A write beside watchers may take a tenth longer than one without.
+/// A write beside watchers may take 10 % longer.
 const COST_TARGET: f64 = 0.909;
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     for (what, bound_ns) in [(DELTA, DELTA_NS), (NOTICE, NOTICE_NS)] {
         for waits in [false, true] {
-            let row = format!("{what}, {}", if waits { "a thread that waits" } else { "the same thread" });
-            if bench.wants(&row) {
+            let row = format!("{what}, {}", if waits { "waiting thread" } else { "same thread" });
+            if bench.is_selected(&row) {
                 latency(bench, &row, what == DELTA, waits, bound_ns)?;
             }
         }
     }
     for (what, watch) in WATCHERS {
         let row = format!("{COST}: {what}");
-        if bench.wants(&row) {
+        if bench.is_selected(&row) {
             cost(bench, &row, watch)?;
         }
     }
@@ -47,7 +47,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn open(bench: &Bench, name: &str) -> Result<Database> {
-    let path = bench.place.fresh(name)?;
+    let path = bench.scratch.fresh_path(name)?;
     Ok(Database::open_with(path, Options::new().durability(Durability::None))?)
 }
 
@@ -55,39 +55,39 @@ fn bodies(corpus: &Corpus) -> Result<Vec<Value>> {
     (0..corpus.len()).map(|number| Ok(Value::parse(corpus.json(number).as_bytes())?)).collect()
 }
 
-/// One who hears of every write.
-enum Hearer {
+/// A reader notified of every write.
+enum Listener {
     Watch(Box<Watch>),
     Subscription(Box<stemmadb::Subscription>),
 }
 
-impl Hearer {
+impl Listener {
     fn new(db: &Database, is_watch: bool) -> Result<Self> {
         if !is_watch {
-            return Ok(Hearer::Subscription(Box::new(db.subscribe(db.sequence()))));
+            return Ok(Listener::Subscription(Box::new(db.subscribe(db.sequence()))));
         }
         let mut watch = db.watch(field(OF_TEN[0]).exists())?;
         watch.next_delta()?;
-        Ok(Hearer::Watch(Box::new(watch)))
+        Ok(Listener::Watch(Box::new(watch)))
     }
 
-    /// The next thing heard; false if there was none in time.
-    fn hear(&mut self, patience: Duration) -> Result<bool> {
+    /// Waits for the next event; returns false on timeout.
+    fn next_event(&mut self, timeout: Duration) -> Result<bool> {
         Ok(match self {
-            Hearer::Watch(watch) => match watch.next_within(patience)? {
+            Listener::Watch(watch) => match watch.next_within(timeout)? {
                 Some(delta) => delta.events().next().transpose()?.is_some(),
                 None => false,
             },
-            Hearer::Subscription(subscription) => subscription.next_within(patience)?.is_some(),
+            Listener::Subscription(subscription) => subscription.next_within(timeout)?.is_some(),
         })
     }
 }
 
-/// When a write was called, when it returned, and when it was heard of, in nanoseconds.
-struct Heard {
+/// Times of a write's call, its return, and its notification, in nanoseconds.
+struct NotificationTimes {
     called: u64,
     returned: u64,
-    heard: u64,
+    notified: u64,
 }
 
 fn latency(bench: &mut Bench, row: &str, is_watch: bool, waits: bool, bound_ns: f64) -> Result<()> {
@@ -97,21 +97,21 @@ fn latency(bench: &mut Bench, row: &str, is_watch: bool, waits: bool, bound_ns: 
     for _ in 0..bench.scale.repetition_count {
         let db = open(bench, "live.stemma")?;
         [&mut from_call, &mut from_return, &mut bare].into_iter().for_each(Samples::begin_repetition);
-        let hearer = Hearer::new(&db, is_watch)?;
+        let listener = Listener::new(&db, is_watch)?;
         let all = match waits {
-            false => heard_by_the_writer(&db, hearer, &corpus, &bodies)?,
-            true => heard_by_another(&db, hearer, &corpus, &bodies)?,
+            false => notify_same_thread(&db, listener, &corpus, &bodies)?,
+            true => notify_waiting_thread(&db, listener, &corpus, &bodies)?,
         };
-        for Heard { called, returned, heard } in all {
-            from_call.push((heard - called) as f64);
-            from_return.push(heard.saturating_sub(returned) as f64);
+        for NotificationTimes { called, returned, notified } in all {
+            from_call.push((notified - called) as f64);
+            from_return.push(notified.saturating_sub(returned) as f64);
         }
         db.close()?;
         if waits {
             bare_wakes(bodies.len())?.into_iter().for_each(|wake| bare.push(wake));
         }
     }
-    let bound = Samples::of([bound_ns]);
+    let bound = Samples::from_costs([bound_ns]);
     for (from, samples, has_bound) in [("write", &from_call, false), ("commit", &from_return, true)] {
         let mut heading = bench.heading(&format!("{from} to {row}"), corpus.len() as u64, false, Unit::Microseconds);
         heading.experiment = "live";
@@ -123,7 +123,7 @@ fn latency(bench: &mut Bench, row: &str, is_watch: bool, waits: bool, bound_ns: 
         if waits {
             peers.push(("bare-wake", &bare));
         }
-        bench.push(Row::new(heading, samples, &peers))?;
+        bench.push(ResultRow::new(heading, samples, &peers))?;
     }
     Ok(())
 }
@@ -132,23 +132,33 @@ fn since(base: Instant) -> u64 {
     base.elapsed().as_nanos() as u64
 }
 
-fn heard_by_the_writer(db: &Database, mut hearer: Hearer, corpus: &Corpus, bodies: &[Value]) -> Result<Vec<Heard>> {
+fn notify_same_thread(
+    db: &Database,
+    mut listener: Listener,
+    corpus: &Corpus,
+    bodies: &[Value],
+) -> Result<Vec<NotificationTimes>> {
     let base = Instant::now();
     let mut all = Vec::with_capacity(bodies.len());
     for (number, body) in bodies.iter().enumerate() {
         let called = since(base);
         db.insert(corpus.id(number), body)?;
         let returned = since(base);
-        let is_heard = hearer.hear(Duration::ZERO)?;
-        all.push(Heard { called, returned, heard: since(base) });
-        if !is_heard {
-            return Err("a write was not heard of".into());
+        let was_notified = listener.next_event(Duration::ZERO)?;
+        all.push(NotificationTimes { called, returned, notified: since(base) });
+        if !was_notified {
+            return Err("a write was not notified".into());
         }
     }
     Ok(all)
 }
 
-fn heard_by_another(db: &Database, mut hearer: Hearer, corpus: &Corpus, bodies: &[Value]) -> Result<Vec<Heard>> {
+fn notify_waiting_thread(
+    db: &Database,
+    mut listener: Listener,
+    corpus: &Corpus,
+    bodies: &[Value],
+) -> Result<Vec<NotificationTimes>> {
     let base = Instant::now();
     let count = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -156,8 +166,8 @@ fn heard_by_another(db: &Database, mut hearer: Hearer, corpus: &Corpus, bodies: 
         let listening = scope.spawn(move || -> Result<Vec<u64>> {
             let mut all = Vec::new();
             while all.len() < bodies.len() {
-                if !hearer.hear(Duration::from_secs(60))? {
-                    return Err("a write was not heard of".into());
+                if !listener.next_event(Duration::from_secs(60))? {
+                    return Err("a write was not notified".into());
                 }
                 all.push(since(base));
                 count.store(all.len(), Ordering::Release);
@@ -169,56 +179,56 @@ fn heard_by_another(db: &Database, mut hearer: Hearer, corpus: &Corpus, bodies: 
             let called = since(base);
             db.insert(corpus.id(number), body)?;
             writes.push((called, since(base)));
-            let_sleep(|| count.load(Ordering::Acquire) > number || listening.is_finished());
+            wait_until_asleep(|| count.load(Ordering::Acquire) > number || listening.is_finished());
         }
-        let heard = listening.join().map_err(|_| "the reader panicked")??;
-        let all = writes.into_iter().zip(heard);
-        Ok(all.map(|((called, returned), heard)| Heard { called, returned, heard }).collect())
+        let notified = listening.join().map_err(|_| "the reader panicked")??;
+        let all = writes.into_iter().zip(notified);
+        Ok(all.map(|((called, returned), notified)| NotificationTimes { called, returned, notified }).collect())
     })
 }
 
-/// Waits until the reader has heard, and is asleep again: one who is awake anyway is told sooner.
-fn let_sleep(has_heard: impl Fn() -> bool) {
-    while !has_heard() {
+/// Waits until the reader was notified and is asleep again; an awake reader would be notified faster.
+fn wait_until_asleep(was_notified: impl Fn() -> bool) {
+    while !was_notified() {
         std::thread::yield_now();
     }
     std::thread::sleep(Duration::from_micros(50));
 }
 
-/// Nanoseconds from a change to the thread that waits for it on a condition.
+/// Measures, in nanoseconds, how long a thread waiting on a condition variable takes to wake.
 fn bare_wakes(count: usize) -> Result<Vec<f64>> {
     let base = Instant::now();
-    let (told, condition, heard_count) = (Mutex::new(0_u64), Condvar::new(), AtomicUsize::new(0));
+    let (changed_at, condition, wake_count) = (Mutex::new(0_u64), Condvar::new(), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let (told, condition, heard_count) = (&told, &condition, &heard_count);
+        let (changed_at, condition, wake_count) = (&changed_at, &condition, &wake_count);
         let listening = scope.spawn(move || {
             let mut wakes = Vec::new();
             let mut last = 0;
             while wakes.len() < count {
-                let mut now = told.lock().expect("nobody panics");
+                let mut now = changed_at.lock().expect("no thread panics");
                 while *now == last {
-                    now = condition.wait(now).expect("nobody panics");
+                    now = condition.wait(now).expect("no thread panics");
                 }
                 last = *now;
                 drop(now);
                 wakes.push((since(base) - last) as f64);
-                heard_count.store(wakes.len(), Ordering::Release);
+                wake_count.store(wakes.len(), Ordering::Release);
             }
             wakes
         });
         for number in 0..count {
-            *told.lock().expect("nobody panics") = since(base);
+            *changed_at.lock().expect("no thread panics") = since(base);
             condition.notify_one();
-            let_sleep(|| heard_count.load(Ordering::Acquire) > number || listening.is_finished());
+            wait_until_asleep(|| wake_count.load(Ordering::Acquire) > number || listening.is_finished());
         }
         listening.join().map_err(|_| "the listener panicked".into())
     })
 }
 
-/// Watchers that no document of the corpus concerns, each in its own way.
-type MakeWatched = fn(usize) -> Selector;
+/// Builds a selector that matches no document of the corpus.
+type MakeSelector = fn(usize) -> Selector;
 
-const WATCHERS: [(&str, MakeWatched); 5] = [
+const WATCHERS: [(&str, MakeSelector); 5] = [
     ("other values of a field", |number| field(UNIQUE[4]).eq(format!("customer-{number}"))),
     ("other values of five fields", |number| field(UNIQUE[number % 5]).eq(format!("customer-{number}"))),
     ("two conditions", |number| field(OF_TEN[0]).eq("active").and(field(UNIQUE[4]).eq(format!("customer-{number}")))),
@@ -226,11 +236,11 @@ const WATCHERS: [(&str, MakeWatched); 5] = [
         let price = 1_000 + number as i64;
         field(OF_A_THOUSAND[4]).ge(price).and(field(OF_A_THOUSAND[4]).lt(price + 10))
     }),
-    ("fields it does not have", |number| field(format!("field-{number}")).exists()),
+    ("absent fields", |number| field(format!("field-{number}")).exists()),
 ];
 
-fn cost(bench: &mut Bench, row: &str, watched: MakeWatched) -> Result<()> {
-    // Many short turns, so that both sides meet the same checkpoints and neighbours.
+fn cost(bench: &mut Bench, row: &str, make_selector: MakeSelector) -> Result<()> {
+    // Many short turns, so that both sides meet the same checkpoints and background load.
     let repetition_count = bench.scale.repetition_count * TURNS;
     let corpus =
         Corpus::generate(Records::new(SEED), (bench.scale.unsynced_count * bench.scale.repetition_count) as u64);
@@ -238,7 +248,7 @@ fn cost(bench: &mut Bench, row: &str, watched: MakeWatched) -> Result<()> {
     let bodies = bodies(&corpus)?;
     let (beside, alone) = (open(bench, "beside.stemma")?, open(bench, "alone.stemma")?);
     let mut watches: Vec<Watch> =
-        (0..WATCHER_COUNT).map(|number| beside.watch(watched(number))).collect::<stemmadb::Result<_>>()?;
+        (0..WATCHER_COUNT).map(|number| beside.watch(make_selector(number))).collect::<stemmadb::Result<_>>()?;
     let insert = |db: &Database, repetition: usize, samples: &mut Samples| -> Result<()> {
         let count = bodies.len() / repetition_count;
         for (number, body) in bodies.iter().enumerate().skip(repetition * count).take(count) {
@@ -254,11 +264,11 @@ fn cost(bench: &mut Bench, row: &str, watched: MakeWatched) -> Result<()> {
     for watch in &mut watches {
         let first = watch.next_within(Duration::ZERO)?;
         if first.is_none_or(|first| !first.is_empty()) || watch.next_within(Duration::ZERO)?.is_some() {
-            return Err("a watcher was told of a write that does not concern it".into());
+            return Err("a watcher was notified of a write that it does not match".into());
         }
     }
     let mut heading = bench.heading(row, corpus.len() as u64, false, Unit::Microseconds);
     heading.experiment = "live";
     heading.targets = vec![("no-watchers", COST_TARGET)];
-    bench.push(Row::new(heading, &samples[0], &[("no-watchers", &samples[1])]))
+    bench.push(ResultRow::new(heading, &samples[0], &[("no-watchers", &samples[1])]))
 }

@@ -1,65 +1,65 @@
-//! What is found out? One module for each group of rows; a command is a list of groups.
+//! The experiments: one module per group of rows.
 
-mod ask;
-mod barrel;
+mod anti_patterns;
+mod barrel_queries;
+mod barrel_suite;
 mod batches;
-mod bulk;
+mod bulk_inserts;
 mod caches;
 pub(crate) mod commerce;
 mod encodings;
-mod find;
-mod get;
+mod field_queries;
 mod http;
-mod import;
+mod import_memory;
 mod live;
-mod patterns;
-mod single;
-mod suite;
+mod point_reads;
+mod query_row;
+mod single_inserts;
 mod views;
 
 use std::path::{Path, PathBuf};
 
 use crate::Result;
 use crate::engine::{Caching, Layout, Stemma};
-use crate::harness::{Clock, Heading, Place, Results, Row, Unit};
+use crate::harness::{Clock, Heading, ResultRow, Results, ScratchDirectory, Unit};
 use crate::workload::{Corpus, OF_A_THOUSAND, OF_TEN, Records};
 
 pub(crate) use batches::run_child as batch_child;
-pub(crate) use import::run_child as import_child;
+pub(crate) use import_memory::run_child as import_child;
 
-/// How much is measured.
+/// The amount of work of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) name: &'static str,
     pub(crate) document_count: u64,
-    /// How often everything is repeated, except bulk inserts.
+    /// Repetitions of everything except bulk inserts.
     pub(crate) repetition_count: usize,
     pub(crate) bulk_repetition_count: usize,
-    /// Documents of a turn of single inserts that do not wait for the disk, and of those that do.
+    /// Documents per turn of single inserts, unflushed and flushed.
     pub(crate) unsynced_count: usize,
     pub(crate) synced_count: usize,
-    /// Documents that each of 100 writers inserts in a turn.
+    /// Documents that each of 100 writers inserts per turn.
     pub(crate) each_writer_count: usize,
-    /// How long a contender's turn of a question should take.
+    /// Intended duration of a contender's turn, in milliseconds.
     pub(crate) turn_ms: u64,
-    /// Sizes at which Barrel's queries are asked, and at which what it advises against is.
+    /// Database sizes of Barrel's queries and of the anti-patterns.
     pub(crate) query_counts: &'static [u64],
     pub(crate) pattern_counts: &'static [u64],
-    /// Rows of the views that are summed.
+    /// Row counts of the summed views.
     pub(crate) view_counts: &'static [u64],
-    /// As `turn_ms`, of those.
+    /// As `turn_ms`, for these queries.
     pub(crate) query_turn_ms: u64,
-    /// Shoppers of each run of the shop.
+    /// Shoppers per run of the shop.
     pub(crate) shopper_count: usize,
-    /// How many of the shop's sizes are served over the network too.
+    /// Number of shop sizes that are also measured over the network.
     pub(crate) network_size_count: usize,
-    /// Sizes at which cars are looked for.
+    /// Numbers of cars for lookups.
     pub(crate) car_counts: &'static [u64],
-    /// How many records are encoded.
+    /// Numbers of records to encode.
     pub(crate) record_counts: &'static [u64],
 }
 
-/// A look at everything, in minutes.
+/// Every experiment, in minutes.
 pub(crate) const SMALL: Scale = Scale {
     name: "small",
     document_count: 100_000,
@@ -79,7 +79,7 @@ pub(crate) const SMALL: Scale = Scale {
     record_counts: &[1_000, 10_000],
 };
 
-/// What the targets are about.
+/// The scale that the targets refer to.
 pub(crate) const FULL: Scale = Scale {
     name: "full",
     document_count: 1_000_000,
@@ -99,7 +99,7 @@ pub(crate) const FULL: Scale = Scale {
     record_counts: &[10, 100, 1_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000],
 };
 
-/// Everything once, on so few documents that its figures mean nothing.
+/// Minimal run for tests; its figures are meaningless.
 pub(crate) const TINY: Scale = Scale {
     name: "tiny",
     document_count: 3_000,
@@ -119,20 +119,20 @@ pub(crate) const TINY: Scale = Scale {
     record_counts: &[100],
 };
 
-/// One run of the bench.
+/// One benchmark run.
 pub(crate) struct Bench {
     pub(crate) scale: Scale,
-    pub(crate) place: Place,
+    pub(crate) scratch: ScratchDirectory,
     pub(crate) results: Results,
-    /// For reads by one thread; writes are always timed by the wall.
+    /// The clock for single-threaded reads; writes always use the wall clock.
     pub(crate) clock: Clock,
-    /// Parts of the names of rows that are wanted; all, if there are none.
+    /// Substrings of the selected row names; empty selects all rows.
     pub(crate) only: Vec<String>,
     corpus: Option<Corpus>,
     loaded: Option<Loaded>,
 }
 
-/// Databases with the whole corpus in them, closed.
+/// Closed databases that contain the whole corpus.
 #[derive(Clone)]
 struct Loaded {
     stemma: PathBuf,
@@ -140,71 +140,77 @@ struct Loaded {
 }
 
 const SEED: u64 = 0x5_7e44a;
-/// Documents in a transaction of a bulk insert.
+/// Documents per bulk-insert transaction.
 const BATCH_COUNT: usize = 1_000;
 
 impl Bench {
-    /// A run that has not measured anything.
-    pub(crate) fn new(scale: Scale, place: Place, results: Results, clock: Clock, only: Vec<String>) -> Self {
-        Bench { scale, place, results, clock, only, corpus: None, loaded: None }
+    /// Creates a run without results.
+    pub(crate) fn new(
+        scale: Scale,
+        scratch: ScratchDirectory,
+        results: Results,
+        clock: Clock,
+        only: Vec<String>,
+    ) -> Self {
+        Bench { scale, scratch, results, clock, only, corpus: None, loaded: None }
     }
 
-    /// The rows of `core`: what the database does at all, beside SQLite.
-    pub(crate) fn fundamentals(&mut self) -> Result<()> {
-        bulk::run(self)?;
-        import::run(self)?;
-        single::run(self)?;
-        get::run(self)?;
-        find::run(self)
+    /// Measures `core`: basic operations, compared with SQLite.
+    pub(crate) fn core(&mut self) -> Result<()> {
+        bulk_inserts::run(self)?;
+        import_memory::run(self)?;
+        single_inserts::run(self)?;
+        point_reads::run(self)?;
+        field_queries::run(self)
     }
 
-    /// The rows of `live`: what it takes to be told of a write.
+    /// Measures `live`: notification latency.
     pub(crate) fn live(&mut self) -> Result<()> {
         live::run(self)
     }
 
-    /// The rows of `queries`: Barrel's, and what it advises against.
+    /// Measures `queries`: Barrel's queries and its anti-patterns.
     pub(crate) fn queries(&mut self) -> Result<()> {
-        barrel::run(self)?;
-        patterns::run(self)
+        barrel_queries::run(self)?;
+        anti_patterns::run(self)
     }
 
-    /// The rows of `barrel`: the rest of its suite.
+    /// Measures `barrel`: the rest of Barrel's suite.
     pub(crate) fn barrel(&mut self) -> Result<()> {
-        suite::run(self)
+        barrel_suite::run(self)
     }
 
-    /// The rows of `views`: sums of ranges of keys.
+    /// Measures `views`: sums over key ranges.
     pub(crate) fn views(&mut self) -> Result<()> {
         views::run(self)
     }
 
-    /// The rows of `commerce`: a shop, durable.
+    /// Measures `commerce`: a durable shop.
     pub(crate) fn commerce(&mut self) -> Result<()> {
         commerce::run(self)
     }
 
-    /// The rows of `http`: the server, with clients beside it.
+    /// Measures `http`: the server with local clients.
     pub(crate) fn http(&mut self) -> Result<()> {
         http::run(self)
     }
 
-    /// The rows of `batches`: many documents at once.
+    /// Measures `batches`: batched and concurrent writes.
     pub(crate) fn batches(&mut self) -> Result<()> {
         batches::run(self)
     }
 
-    /// The rows of `encodings`: in which form a record is best kept.
+    /// Measures `encodings`: record encodings.
     pub(crate) fn encodings(&mut self) -> Result<()> {
         encodings::run(self)
     }
 
-    /// The rows of `caches`: what is found with nothing cached, everything, and no disk.
+    /// Measures `caches`: lookups uncached, cached and in memory.
     pub(crate) fn caches(&mut self) -> Result<()> {
         caches::run(self)
     }
 
-    fn wants(&self, row: &str) -> bool {
+    fn is_selected(&self, row: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| row.contains(part))
     }
 
@@ -222,7 +228,7 @@ impl Bench {
         }
     }
 
-    fn push(&mut self, row: Row) -> Result<()> {
+    fn push(&mut self, row: ResultRow) -> Result<()> {
         self.results.push(row)
     }
 
@@ -234,35 +240,38 @@ impl Bench {
         })
     }
 
-    /// The databases with everything in them; loads them unless a bulk insert left them.
+    /// Returns the loaded databases; loads them unless a bulk insert already did.
     fn loaded(&mut self) -> Result<Loaded> {
         if let Some(loaded) = &self.loaded {
             return Ok(loaded.clone());
         }
         eprintln!("loading the databases");
-        let loaded = Loaded { stemma: self.place.fresh("loaded.stemma")?, sqlite: self.place.fresh("loaded.sqlite")? };
-        bulk::load_stemma(&loaded.stemma, self.corpus())?;
-        bulk::load_sqlite(&loaded.sqlite, &all_indexed(false), self.corpus())?;
+        let loaded = Loaded {
+            stemma: self.scratch.fresh_path("loaded.stemma")?,
+            sqlite: self.scratch.fresh_path("loaded.sqlite")?,
+        };
+        bulk_inserts::load_stemma(&loaded.stemma, self.corpus())?;
+        bulk_inserts::load_sqlite(&loaded.sqlite, &all_indexed(false), self.corpus())?;
         self.loaded = Some(loaded.clone());
         Ok(loaded)
     }
 }
 
-/// As much as SQLite is given for its pages.
+/// As large as SQLite's page cache.
 const QUERIES_CACHE_BYTES: u64 = 1 << 30;
 
-/// A Stemma database of a corpus, closed and opened again: everything is merged.
+/// Loads a Stemma database, closes it and opens it again, so that everything is merged.
 fn load_stemma(path: &Path, corpus: &Corpus) -> Result<Stemma> {
-    bulk::load_stemma(path, corpus)?;
+    bulk_inserts::load_stemma(path, corpus)?;
     Stemma::open(path, false, Caching::Bytes(QUERIES_CACHE_BYTES))
 }
 
-/// SQLite with every field indexed, as Stemma has them.
+/// SQLite with an index on every field, as in Stemma.
 fn all_indexed(synced: bool) -> Layout {
     Layout { name: "sqlite-15-indexes", indexed: Records::fields().collect(), without_rowid: false, synced }
 }
 
-/// SQLite as one would rather set it up: with an index where one is known to be needed.
+/// SQLite with indexes on two fields only.
 fn two_indexed(synced: bool) -> Layout {
     Layout { name: "sqlite-2-indexes", indexed: vec![OF_TEN[0], OF_A_THOUSAND[0]], without_rowid: false, synced }
 }
@@ -272,29 +281,29 @@ pub(crate) mod tests {
     use super::*;
     use crate::harness::Machine;
 
-    /// A run of that scale, of these rows or of all.
+    /// Creates a run at the tiny scale, with the given rows selected.
     pub(super) fn tiny(only: &[&str]) -> Bench {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), String::new(), String::new());
+        let scratch = ScratchDirectory::new(None).unwrap();
+        let machine = Machine::detect(scratch.path(), String::new(), String::new());
         let results = Results::new(machine, "none".to_owned(), None);
-        Bench::new(TINY, place, results, Clock::Wall, only.iter().map(|row| (*row).to_owned()).collect())
+        Bench::new(TINY, scratch, results, Clock::Wall, only.iter().map(|row| (*row).to_owned()).collect())
     }
 
     #[test]
-    fn every_group_makes_its_rows_and_all_engines_agree() {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), String::new(), String::new());
-        let file = place.path().join("results.json");
+    fn core_groups_produce_rows() {
+        let scratch = ScratchDirectory::new(None).unwrap();
+        let machine = Machine::detect(scratch.path(), String::new(), String::new());
+        let file = scratch.path().join("results.json");
         let results = Results::new(machine, "none".to_owned(), Some(&file));
-        // The memory of an import is that of a process of its own, which a test is not.
+        // Memory of an import needs a child process, which a test cannot start.
         let groups = ["bulk", "bytes", "single", "get", "equality", "range", "prefix"];
-        let mut bench = Bench::new(TINY, place, results, Clock::Wall, groups.map(str::to_owned).to_vec());
-        bench.fundamentals().unwrap();
+        let mut bench = Bench::new(TINY, scratch, results, Clock::Wall, groups.map(str::to_owned).to_vec());
+        bench.core().unwrap();
         let rows = bench.results.rows();
         for group in groups {
             assert!(rows.iter().any(|row| row.row.contains(group)), "no row of {group}");
         }
-        // The system counts processor time by the hundredth of a second, which may be more than so few documents take.
+        // Processor time has a resolution of 10 ms, which may exceed the run time of so few documents.
         let mut counted = rows.iter().filter(|row| !row.row.contains("processor time"));
         assert!(counted.all(|row| row.ours.p50 > 0.0 && row.peers.values().all(|peer| peer.p50 > 0.0)));
         let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -303,48 +312,48 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_query_makes_its_row() {
+    fn every_query_produces_a_row() {
         let mut bench = tiny(&[]);
         bench.queries().unwrap();
-        let of = |experiment| bench.results.rows().iter().filter(move |row| row.experiment == experiment).count();
-        assert_eq!((of("queries"), of("what not to do")), (46, 15));
+        let count_of = |experiment| bench.results.rows().iter().filter(move |row| row.experiment == experiment).count();
+        assert_eq!((count_of("queries"), count_of("anti-patterns")), (46, 15));
     }
 
     #[test]
-    fn watchers_hear_of_writes_that_concern_them_and_of_no_others() {
+    fn live_experiment_produces_all_rows() {
         let mut bench = tiny(&[]);
         bench.live().unwrap();
         assert_eq!(bench.results.rows().len(), 13);
     }
 
     #[test]
-    fn batches_and_crowds_write_everything() {
-        // System calls are those of a process of its own, which a test is not.
+    fn batches_experiment_produces_all_rows() {
+        // System calls need a child process, which a test cannot start.
         let mut bench = tiny(&["at once", "writers"]);
         bench.batches().unwrap();
         assert_eq!(bench.results.rows().len(), 12 + 27);
     }
 
     #[test]
-    fn every_strategy_finds_the_same_records() {
+    fn encodings_experiment_produces_all_rows() {
         let mut bench = tiny(&[]);
         bench.encodings().unwrap();
         let rows = bench.results.rows();
         assert_eq!(rows.len(), 14);
-        let is_of_view = |row: &&Row| row.row.contains("by a view");
+        let is_of_view = |row: &&ResultRow| row.row.contains("by a view");
         assert!(rows.iter().filter(|row| !is_of_view(row)).all(|row| row.peers.len() >= 12));
         assert_eq!(rows.iter().filter(is_of_view).count(), 2);
     }
 
     #[test]
-    fn every_mode_finds_the_same_cars() {
+    fn caches_experiment_produces_all_rows() {
         let mut bench = tiny(&[]);
         bench.caches().unwrap();
         assert_eq!(bench.results.rows().len(), 2 * 9 + 2);
     }
 
     #[test]
-    fn sums_of_views_agree_with_the_peer() {
+    fn views_experiment_produces_all_rows() {
         let mut bench = tiny(&[]);
         bench.views().unwrap();
         assert_eq!(bench.results.rows().len(), 4);

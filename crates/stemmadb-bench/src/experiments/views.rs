@@ -1,40 +1,40 @@
-//! Views: what it takes to sum a range of keys, from a thousand keys to a million; and to change a row first.
+//! Views: sums over key ranges of 1,000 to 1,000,000 keys, and sums after changing a row.
 //!
-//! SQLite has the same rows in a table with an index on key and value together, and walks it.
+//! SQLite has the same rows with a covering index on key and value, and scans the range.
 
 use rusqlite::{Connection, params};
 use stemmadb::{Database, DeclaredView, DocumentId, Durability, Edit, OpenView, Options, Value};
 
 use super::{Bench, SEED};
 use crate::Result;
-use crate::harness::{Contender, Random, Samples, Stopwatch, Unit, hold};
+use crate::harness::{Contender, Random, Samples, Stopwatch, Unit, measure_row};
 
 const NAME: &str = "sums";
 const DEFINITION: &str = r#"{"key": "key", "value": "value", "reduce": "_sum"}"#;
 const SUM: &str = "SELECT sum(value) FROM rows WHERE key BETWEEN ?1 AND ?2";
 
-/// Ranges asked for in a turn, and rows changed.
+/// Ranges queried and rows changed per turn.
 const OPERATIONS: usize = 200;
-/// Of those who walk a million rows, fewer.
+/// Upper bound on rows scanned per turn; it reduces the number of large ranges.
 const WALKED_ROWS_MAX: u64 = 5_000_000;
 
-/// What part of the keys a range has.
+/// Names of the ranges, with the divisor of the key count (0: ten keys).
 const PARTS: [(&str, u64); 3] = [("half", 2), ("1 of 100", 100), ("10 keys", 0)];
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     for &count in bench.scale.view_counts {
         let names = PARTS.map(|(part, _)| format!("sum of {part}"));
         let change = "change a row, then sum of half".to_owned();
-        if !names.iter().chain([&change]).any(|name| bench.wants(name)) {
+        if !names.iter().chain([&change]).any(|name| bench.is_selected(name)) {
             continue;
         }
         let rows = Rows::make(bench, count)?;
         for (name, (_, part)) in names.iter().zip(PARTS) {
-            if bench.wants(name) {
+            if bench.is_selected(name) {
                 sums(bench, &rows, name, part)?;
             }
         }
-        if bench.wants(&change) {
+        if bench.is_selected(&change) {
             changes(bench, &rows, &change)?;
         }
         rows.db.close()?;
@@ -42,7 +42,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The same rows in both.
+/// The same rows in both databases.
 struct Rows {
     count: u64,
     db: Database,
@@ -54,7 +54,7 @@ fn id(number: u64) -> String {
     format!("row-{number}")
 }
 
-/// A number's key: each once, in no order.
+/// Returns the key of a row: a permutation of the row numbers.
 fn key(number: u64, count: u64) -> u64 {
     number * 7_919 % count
 }
@@ -65,7 +65,7 @@ fn body(key: u64, value: u64) -> Result<Value> {
 
 impl Rows {
     fn make(bench: &Bench, count: u64) -> Result<Self> {
-        let path = bench.place.fresh("views.stemma")?;
+        let path = bench.scratch.fresh_path("views.stemma")?;
         let options = || Options::new().durability(Durability::None);
         let mut random = Random::new(SEED);
         let values: Vec<u64> = (0..count).map(|_| random.below(1_000)).collect();
@@ -80,11 +80,11 @@ impl Rows {
             }
         }
         db.views().define(NAME, &Value::parse(DEFINITION)?)?.update()?;
-        // So that all of it is merged.
+        // Closing merges everything.
         db.close()?;
         let db = Database::open_with(&path, options())?;
         let view = db.views().open(NAME)?;
-        let sqlite = Connection::open(bench.place.fresh("views.sqlite")?)?;
+        let sqlite = Connection::open(bench.scratch.fresh_path("views.sqlite")?)?;
         sqlite.pragma_update(None, "journal_mode", "WAL")?;
         sqlite.pragma_update(None, "synchronous", "OFF")?;
         sqlite.pragma_update(None, "cache_size", -(1 << 20))?;
@@ -108,7 +108,7 @@ impl Rows {
         Ok(sum.unwrap_or(0) as u64)
     }
 
-    /// Ranges with one part of the keys (zero: with ten), anywhere.
+    /// Returns random ranges that contain 1/`part` of the keys (ten keys if `part` is 0).
     fn ranges(&self, part: u64) -> Vec<(u64, u64)> {
         let mut random = Random::new(7);
         let length = self.count.checked_div(part).unwrap_or(10).max(1);
@@ -143,7 +143,7 @@ fn sums(bench: &mut Bench, rows: &Rows, name: &str, part: u64) -> Result<()> {
         vec![Contender::new("stemma", timed(Rows::ours)), Contender::new("sqlite-covering", timed(Rows::theirs))];
     let mut heading = bench.heading(name, rows.count, false, Unit::Microseconds);
     heading.experiment = "views";
-    let row = hold(heading, bench.scale.repetition_count, contenders)?;
+    let row = measure_row(heading, bench.scale.repetition_count, contenders)?;
     bench.push(row)
 }
 
@@ -173,7 +173,7 @@ fn changes(bench: &mut Bench, rows: &Rows, name: &str) -> Result<()> {
     ];
     let mut heading = bench.heading(name, rows.count, false, Unit::Microseconds);
     heading.experiment = "views";
-    let row = hold(heading, bench.scale.repetition_count, contenders)?;
+    let row = measure_row(heading, bench.scale.repetition_count, contenders)?;
     for range in ranges {
         if rows.ours(range)? != rows.theirs(range)? {
             return Err(format!("the sums of {range:?} differ after the changes").into());

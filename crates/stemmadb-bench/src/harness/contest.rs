@@ -1,13 +1,14 @@
-//! Contenders take turns: A B A B, in one process and one run, so that whatever the machine does meanwhile hits all of them.
+//! Alternating measurement: contenders run in turns (A B A B) within one process, so that disturbances affect all of
+//! them.
 
-use super::row::{Heading, Row};
+use super::row::{Heading, ResultRow};
 use super::summary::Samples;
 use crate::Result;
 
-/// One who takes part: ours or a peer.
+/// A measured engine, Stemma or a peer.
 pub(crate) struct Contender<'a> {
     pub(crate) name: &'static str,
-    /// Runs one repetition and adds its samples; is told which repetition it is.
+    /// Runs one repetition and adds its samples; receives the repetition number.
     pub(crate) turn: Turn<'a>,
 }
 
@@ -15,13 +16,13 @@ pub(crate) struct Contender<'a> {
 pub(crate) type Turn<'a> = Box<dyn FnMut(usize, &mut Samples) -> Result<()> + 'a>;
 
 impl<'a> Contender<'a> {
-    /// A contender called `name`.
+    /// Creates a contender.
     pub(crate) fn new(name: &'static str, turn: impl FnMut(usize, &mut Samples) -> Result<()> + 'a) -> Self {
         Contender { name, turn: Box::new(turn) }
     }
 }
 
-/// Lets contenders take `repetition_count` turns each, and returns each one's samples in their order.
+/// Runs `repetition_count` alternating turns per contender; returns their samples in the given order.
 pub(crate) fn alternate(repetition_count: usize, contenders: &mut [Contender<'_>]) -> Result<Vec<Samples>> {
     let mut samples = vec![Samples::default(); contenders.len()];
     for repetition in 0..repetition_count {
@@ -33,12 +34,16 @@ pub(crate) fn alternate(repetition_count: usize, contenders: &mut [Contender<'_>
     Ok(samples)
 }
 
-/// The row of `heading`; the first contender is ours.
-pub(crate) fn hold(heading: Heading, repetition_count: usize, mut contenders: Vec<Contender<'_>>) -> Result<Row> {
+/// Measures all contenders and returns the row; the first contender is Stemma.
+pub(crate) fn measure_row(
+    heading: Heading,
+    repetition_count: usize,
+    mut contenders: Vec<Contender<'_>>,
+) -> Result<ResultRow> {
     let samples = alternate(repetition_count, &mut contenders)?;
     let (ours, theirs) = samples.split_first().expect("we take part ourselves");
     let peers: Vec<_> = contenders[1..].iter().map(|contender| contender.name).zip(theirs).collect();
-    Ok(Row::new(heading, ours, &peers))
+    Ok(ResultRow::new(heading, ours, &peers))
 }
 
 #[cfg(test)]
@@ -62,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn contenders_take_turns() {
+    fn contenders_alternate() {
         let order = RefCell::new(String::new());
         let contender = |name: &'static str, cost: f64| {
             let order = &order;
@@ -72,14 +77,14 @@ mod tests {
                 Ok(())
             })
         };
-        let row = hold(heading(), 3, vec![contender("a", 10.0), contender("b", 30.0)]).unwrap();
+        let row = measure_row(heading(), 3, vec![contender("a", 10.0), contender("b", 30.0)]).unwrap();
         assert_eq!(*order.borrow(), "a0 b0 a1 b1 a2 b2 ");
         assert_eq!(row.ratio["b"], 3.0);
     }
 
     #[test]
-    fn a_failure_says_whose_it_is_and_no_row_is_made() {
+    fn failures_name_the_contender() {
         let fails = Contender::new("peer", |_, _| Err("database is locked".into()));
-        assert_eq!(hold(heading(), 1, vec![fails]).unwrap_err().to_string(), "peer: database is locked");
+        assert_eq!(measure_row(heading(), 1, vec![fails]).unwrap_err().to_string(), "peer: database is locked");
     }
 }

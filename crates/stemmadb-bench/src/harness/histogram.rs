@@ -1,11 +1,11 @@
-//! How samples are spread, in buckets that are equally wide on a logarithmic axis.
+//! Histograms with buckets of equal width on a logarithmic axis.
 
 use serde::{Deserialize, Serialize};
 
-/// Buckets in a decade: each is a quarter wider than the one before.
+/// Buckets per decade; each is about 26 % wider than the previous one.
 const PER_DECADE: i32 = 10;
 
-/// Counts of samples. Bucket `i` holds those from 10^((first + i) / 10) up to the next bucket's beginning, in the row's unit.
+/// Sample counts. Bucket `i` starts at 10^((first + i) / 10), in the row's unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Histogram {
     first: i32,
@@ -13,21 +13,21 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// The histogram of values above 0.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+    /// Builds the histogram of positive values.
+    pub(crate) fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
         let mut histogram = Histogram::default();
         values.into_iter().for_each(|value| histogram.add(bucket(value), 1));
         histogram
     }
 
-    /// Adds what another one counts.
+    /// Adds the counts of another histogram.
     pub(crate) fn merge(&mut self, other: &Histogram) {
         for (at, count) in other.counts.iter().enumerate() {
             self.add(other.first + at as i32, *count);
         }
     }
 
-    /// The share of all samples in each bucket, with the bucket's lower end; with the upper end of the last.
+    /// Returns each bucket's lower bound with its share of the samples, ending with the last upper bound and 0.
     pub(crate) fn shares(&self) -> Vec<(f64, f64)> {
         let sum: u64 = self.counts.iter().sum();
         let share = |count: u64| count as f64 / sum.max(1) as f64;
@@ -35,7 +35,7 @@ impl Histogram {
         ends.zip(self.counts.iter().map(|count| share(*count)).chain([0.0])).collect()
     }
 
-    /// The share of all samples that are below each bucket's upper end.
+    /// Returns each bucket's upper bound with the share of samples below it.
     pub(crate) fn cumulated(&self) -> Vec<(f64, f64)> {
         let mut sum = 0.0;
         let shares = self.shares();
@@ -64,7 +64,7 @@ impl Histogram {
 }
 
 fn bucket(value: f64) -> i32 {
-    // A sample of nothing is in the bucket of the least that can be.
+    // Zero falls into the lowest bucket.
     (value.max(1e-6).log10() * f64::from(PER_DECADE)).floor() as i32
 }
 
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_in_the_bucket_they_begin() {
-        let histogram = Histogram::of([10.0, 12.0, 100.0, 0.5]);
+    fn samples_fall_into_their_buckets() {
+        let histogram = Histogram::from_values([10.0, 12.0, 100.0, 0.5]);
         let filled: Vec<(f64, f64)> = histogram.shares().into_iter().filter(|(_, share)| *share > 0.0).collect();
         assert_eq!(filled.len(), 3);
         assert!((filled[0].0 - 10f64.powf(-0.4)).abs() < 1e-9 && filled[0].1 == 0.25);
@@ -83,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn shares_add_up_to_all() {
-        let cumulated = Histogram::of([10.0, 12.0, 100.0, 0.5]).cumulated();
+    fn cumulative_shares_end_at_one() {
+        let cumulated = Histogram::from_values([10.0, 12.0, 100.0, 0.5]).cumulated();
         assert!((cumulated[0].1 - 0.25).abs() < 1e-9);
         assert!((cumulated.last().unwrap().1 - 1.0).abs() < 1e-9);
         assert!(cumulated.is_sorted_by(|one, next| one.0 < next.0 && one.1 <= next.1));
@@ -92,9 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn merging_is_counting_together() {
-        let mut one = Histogram::of([5.0, 70.0]);
-        one.merge(&Histogram::of([0.2, 70.0, 9_000.0]));
-        assert_eq!(one, Histogram::of([0.2, 5.0, 70.0, 70.0, 9_000.0]));
+    fn merge_adds_counts() {
+        let mut one = Histogram::from_values([5.0, 70.0]);
+        one.merge(&Histogram::from_values([0.2, 70.0, 9_000.0]));
+        assert_eq!(one, Histogram::from_values([0.2, 5.0, 70.0, 70.0, 9_000.0]));
     }
 }

@@ -1,30 +1,30 @@
-//! On what a run was made: facts that belong beside every figure.
+//! Facts about the machine on which a run was made.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// Facts about the machine, its file system and the versions of everything that ran.
+/// The machine, its file system, and the versions of everything that ran.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) core_count: usize,
     pub(crate) memory_mib: u64,
     pub(crate) kernel: String,
-    /// Of the directory that the databases lay in.
+    /// File system of the scratch directory.
     pub(crate) file_system: String,
-    /// Processes that wanted to run before we began: above zero, the figures are noisy.
+    /// Load average before the run; above zero, the figures are noisy.
     pub(crate) load_before: f64,
-    /// The same when the newest row was written, with us among them: one or two on a quiet machine.
+    /// Load average when the latest row was written, including the benchmark itself.
     pub(crate) load_after: f64,
     pub(crate) versions: String,
     pub(crate) settings: String,
 }
 
 impl Machine {
-    /// The machine we run on; `directory` is where the databases will lie.
-    pub(crate) fn look(directory: &Path, versions: String, settings: String) -> Self {
+    /// Detects this machine's facts; databases will be stored in `directory`.
+    pub(crate) fn detect(directory: &Path, versions: String, settings: String) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Machine {
             cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".to_owned()),
@@ -39,7 +39,7 @@ impl Machine {
         }
     }
 
-    /// Each fact with its name, for people.
+    /// Returns each fact with its display name.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         vec![
             ("processor", format!("{}, {} cores", self.cpu, self.core_count)),
@@ -59,7 +59,7 @@ impl Machine {
     }
 }
 
-/// The commit that is checked out where we run, marked if files differ from it.
+/// Returns the checked-out commit, marked if tracked files differ from it.
 pub(crate) fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
@@ -72,24 +72,24 @@ pub(crate) fn commit() -> String {
     }
 }
 
-/// How many processes wanted to run in the last minute.
+/// Returns the one-minute load average.
 pub(super) fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
-/// The value of a `name: value` line.
+/// Returns the value of a `name: value` line.
 pub(crate) fn field(text: &str, name: &str) -> Option<String> {
     let line = text.lines().find(|line| line.split(':').next().is_some_and(|found| found.trim() == name))?;
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
 }
 
-/// The number of a text such as `1234 kB`.
+/// Parses a text such as `1234 kB`.
 pub(crate) fn kibibytes(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// The type of the mount that `directory` lies on: the one with the longest matching path.
+/// Returns the file system type of the mount with the longest path that contains `directory`.
 fn file_system(mounts: &str, directory: &Path) -> String {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let mut best = (0, "unknown");
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_mount_is_the_directorys() {
+    fn file_system_uses_the_longest_matching_mount() {
         let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\nproc /proc proc rw 0 0\n";
         assert_eq!(file_system(mounts, Path::new("/tmp/none/such")), "tmpfs");
         assert_eq!(file_system(mounts, Path::new("/nowhere")), "ext4");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_proc_files() {
+    fn proc_fields_are_parsed() {
         let text = "Name:\tbench\nVmHWM:\t    1234 kB\n";
         assert_eq!(field(text, "VmHWM").and_then(|value| kibibytes(&value)), Some(1234));
         assert_eq!(field(text, "RssAnon"), None);

@@ -1,4 +1,4 @@
-//! How much memory a process of its own needs: sampled from the inside, so that no peer counts.
+//! Peak memory of the current process, sampled from within.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,27 +8,27 @@ use std::time::Duration;
 use super::machine::{field, kibibytes};
 use crate::Result;
 
-/// How often it looks.
+/// Sampling interval.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Watches this process's resident memory that is not a file's pages (`RssAnon`).
+/// Samples the process's anonymous resident memory (`RssAnon`).
 pub(crate) struct MemoryWatch {
     peak_kib: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-/// The most that was resident, in KiB.
+/// Peak resident memory in KiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peak {
-    /// Anonymous memory: what the process itself holds. Sampled.
+    /// Anonymous memory of the process; sampled.
     pub(crate) anonymous_kib: u64,
-    /// Everything, pages of mapped files too (`VmHWM`). Exact.
+    /// All resident memory including mapped files (`VmHWM`); exact.
     pub(crate) total_kib: u64,
 }
 
 impl MemoryWatch {
-    /// Begins to watch.
+    /// Starts sampling.
     pub(crate) fn start() -> Self {
         let (peak_kib, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let thread = std::thread::spawn({
@@ -43,7 +43,7 @@ impl MemoryWatch {
         MemoryWatch { peak_kib, stop, thread }
     }
 
-    /// Ends watching.
+    /// Stops sampling and returns the peak.
     pub(crate) fn finish(self) -> Result<Peak> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| "the thread that watches memory failed")?;
@@ -56,7 +56,7 @@ fn status_kib(name: &str) -> Option<u64> {
     process_kib(std::process::id(), name)
 }
 
-/// What a process holds, as its `/proc/…/status` has it under this name, in KiB.
+/// Returns a memory field of `/proc/<process>/status`, in KiB.
 pub(crate) fn process_kib(process: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     field(&status, name).and_then(|value| kibibytes(&value))
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peak_is_seen_after_it_is_gone() {
+    fn peak_memory_is_kept_after_release() {
         let watch = MemoryWatch::start();
         let bytes = vec![1_u8; 64 << 20];
         std::thread::sleep(20 * INTERVAL);

@@ -1,28 +1,29 @@
-//! How is it measured? Samples, turns, memory, disk, rows: nothing here knows what is measured.
+//! Measurement tools: samples, alternating turns, memory, disk space, result rows and tables. They do not depend on
+//! databases.
 
 mod contest;
 mod histogram;
 mod machine;
 mod memory;
-mod place;
 mod plot;
 mod processor;
 mod published;
 mod random;
 mod row;
+mod scratch;
 mod stopwatch;
 mod summary;
 mod table;
 
-pub(crate) use contest::{Contender, alternate, hold};
+pub(crate) use contest::{Contender, alternate, measure_row};
 pub(crate) use histogram::Histogram;
 pub(crate) use machine::{Machine, commit};
 pub(crate) use memory::{MemoryWatch, process_kib};
-pub(crate) use place::{Place, allocated_bytes, remove, settle};
 pub(crate) use plot::{Axis, Figure, Panel, Scale, Series};
 pub(crate) use processor::processor_ns;
 pub(crate) use random::Random;
-pub(crate) use row::{Heading, Results, Row};
+pub(crate) use row::{Heading, ResultRow, Results};
+pub(crate) use scratch::{ScratchDirectory, allocated_bytes, remove, sync_file_system};
 pub(crate) use stopwatch::{Clock, Stopwatch};
 pub(crate) use summary::{Samples, Summary, Unit};
-pub(crate) use table::wide;
+pub(crate) use table::{PeerColumn, SeriesLine, grouped, list, marked, number, series, wide};

@@ -1,11 +1,11 @@
-//! Plots as SVG: panels beside each other with lines or steps, axes linear or logarithmic, one legend for all.
+//! SVG plots: adjacent panels with lines or steps, linear or logarithmic axes, and a shared legend.
 //!
-//! Series are told apart by colour (Okabe and Ito's, safe for the colour-blind), by dashes and by marks, so that they can be in
-//! grey too. The background is white, whatever the page's is. Text is text, in the reader's own sans-serif.
+//! Series differ in color (Okabe and Ito's palette, safe for color blindness), dashes and markers, so that they remain
+//! distinguishable in gray. The background is always white. Text is set in the reader's own sans-serif font.
 
 use std::fmt::Write as _;
 
-/// A picture: panels that share what their series mean.
+/// A plot: panels that share a legend.
 pub(crate) struct Figure {
     pub(crate) title: String,
     pub(crate) panels: Vec<Panel>,
@@ -19,49 +19,49 @@ pub(crate) struct Panel {
     pub(crate) series: Vec<Series>,
 }
 
-/// One direction of a panel.
+/// An axis of a panel.
 #[derive(Clone)]
 pub(crate) struct Axis {
     pub(crate) label: String,
     pub(crate) scale: Scale,
-    /// The least and the greatest value shown.
+    /// The smallest and largest value shown.
     pub(crate) range: (f64, f64),
-    /// The values that are written, if not those that are round.
+    /// Explicit tick values; empty for round values.
     pub(crate) ticks: Vec<f64>,
 }
 
-/// How values are laid out.
+/// The axis scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scale {
     Linear,
-    /// By the logarithm; for values above 0.
+    /// Logarithmic; for positive values.
     Logarithmic,
 }
 
-/// What one contender did. Series of the same name look the same in every panel.
+/// One contender's data. Series with the same name have the same style in every panel.
 pub(crate) struct Series {
     pub(crate) name: String,
     /// By ascending x.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Whether each point holds until the next, as a histogram's; else points are marked and joined.
+    /// Whether each point holds until the next one, as in a histogram; otherwise points are marked and connected.
     pub(crate) is_steps: bool,
 }
 
 const PANEL_WIDTH: f64 = 240.0;
 const PANEL_HEIGHT: f64 = 200.0;
-/// Around each panel, for its title and its axes.
+/// Margins of a panel for its title and axes.
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 46.0;
-/// Above all panels, for the title and the legend.
+/// Height above the panels for the title and the legend.
 const HEADER: f64 = 56.0;
 const LEGEND_ITEM: f64 = 160.0;
-/// What a letter of the title takes at most, about.
+/// Approximate maximum width of a title character.
 const TITLE_LETTER: f64 = 9.5;
 const LEGEND_LINE: f64 = 18.0;
 
-/// Colour and dashes of the series, in the order of the legend.
+/// Colors and dash patterns of the series, in legend order.
 const STYLES: [(&str, &str); 8] = [
     ("#0072B2", ""),
     ("#D55E00", "7 3"),
@@ -74,7 +74,7 @@ const STYLES: [(&str, &str); 8] = [
 ];
 
 impl Figure {
-    /// The text of an SVG file.
+    /// Returns the SVG text.
     pub(crate) fn to_svg(&self) -> String {
         let names = self.names();
         let title_width = LEFT + self.title.chars().count() as f64 * TITLE_LETTER;
@@ -104,7 +104,7 @@ impl Figure {
         svg
     }
 
-    /// Each series' name once, as they come.
+    /// Returns each series name once, in order of appearance.
     fn names(&self) -> Vec<&str> {
         let mut names = Vec::new();
         for series in self.panels.iter().flat_map(|panel| &panel.series) {
@@ -121,12 +121,12 @@ impl Panel {
         let (right, bottom) = (left + PANEL_WIDTH, top + PANEL_HEIGHT);
         text(svg, left + PANEL_WIDTH / 2.0, top - 8.0, "middle", &self.title);
         for tick in self.x.ticks() {
-            let x = left + PANEL_WIDTH * self.x.place(tick);
+            let x = left + PANEL_WIDTH * self.x.position(tick);
             rule(svg, (x, top), (x, bottom));
             text(svg, x, bottom + 15.0, "middle", &label(tick));
         }
         for tick in self.y.ticks() {
-            let y = bottom - PANEL_HEIGHT * self.y.place(tick);
+            let y = bottom - PANEL_HEIGHT * self.y.position(tick);
             rule(svg, (left, y), (right, y));
             text(svg, left - 6.0, y + 4.0, "end", &label(tick));
         }
@@ -143,14 +143,15 @@ impl Panel {
         push(
             svg,
             format_args!(
-                "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{PANEL_WIDTH}\" height=\"{PANEL_HEIGHT}\" fill=\"none\" stroke=\"#666\"/>\n"
+                "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{PANEL_WIDTH}\" height=\"{PANEL_HEIGHT}\" \
+                 fill=\"none\" stroke=\"#666\"/>\n"
             ),
         );
-        let place =
-            |(x, y): (f64, f64)| (left + PANEL_WIDTH * self.x.place(x), bottom - PANEL_HEIGHT * self.y.place(y));
+        let point =
+            |(x, y): (f64, f64)| (left + PANEL_WIDTH * self.x.position(x), bottom - PANEL_HEIGHT * self.y.position(y));
         for series in &self.series {
             let style = names.iter().position(|name| *name == series.name).unwrap_or(0);
-            let points: Vec<(f64, f64)> = series.points.iter().copied().map(place).collect();
+            let points: Vec<(f64, f64)> = series.points.iter().copied().map(point).collect();
             match series.is_steps {
                 true => line(svg, style, &steps(&points, bottom)),
                 false => {
@@ -163,8 +164,8 @@ impl Panel {
 }
 
 impl Axis {
-    /// Where a value lies, from 0 to 1; what is beyond the range lies at its end.
-    fn place(&self, value: f64) -> f64 {
+    /// Maps a value to 0..=1, clamped to the range.
+    fn position(&self, value: f64) -> f64 {
         let (low, high) = self.range;
         let share = match self.scale {
             Scale::Linear => (value - low) / (high - low),
@@ -173,13 +174,14 @@ impl Axis {
         share.clamp(0.0, 1.0)
     }
 
-    /// Round values within the range: powers of ten and, if these are few, twice and five times them; or about five at equal distances.
+    /// Returns round values within the range: powers of ten (with their multiples by 2 and 5 if there are few), or
+    /// about five equidistant values.
     fn ticks(&self) -> Vec<f64> {
         if !self.ticks.is_empty() {
             return self.ticks.clone();
         }
         let (low, high) = self.range;
-        // What is computed may fall a little short of the end.
+        // Computed values may fall slightly short of the end.
         let within = |tick: &f64| (low - 1e-9 * high.abs()..=high * (1.0 + 1e-9)).contains(tick);
         if self.scale == Scale::Logarithmic {
             let exponents = low.log10().floor() as i32..=high.log10().ceil() as i32;
@@ -193,14 +195,14 @@ impl Axis {
     }
 }
 
-/// The next 1, 2 or 5 times a power of ten.
+/// Returns the next 1, 2 or 5 times a power of ten.
 fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= step * (1.0 - 1e-9)).unwrap_or(10.0);
     factor * power
 }
 
-/// The outline of a histogram, from the ground and back to it.
+/// Returns a histogram's outline, starting and ending at the baseline.
 fn steps(points: &[(f64, f64)], ground: f64) -> Vec<(f64, f64)> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
     let mut outline = vec![(first.0, ground)];
@@ -239,20 +241,20 @@ fn rule(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
 }
 
 fn line(svg: &mut String, style: usize, points: &[(f64, f64)]) {
-    let (colour, dashes) = STYLES[style % STYLES.len()];
+    let (color, dashes) = STYLES[style % STYLES.len()];
     let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
     push(
         svg,
         format_args!(
-            "<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"/>\n",
+            "<path d=\"M{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"/>\n",
             path.join("L")
         ),
     );
 }
 
-/// A disc, square, triangle, diamond, ring, cross, leaf or a triangle on its tip.
+/// Draws a marker: disc, square, triangle, diamond, ring, cross, leaf, or inverted triangle.
 fn mark(svg: &mut String, style: usize, x: f64, y: f64) {
-    let (colour, _) = STYLES[style % STYLES.len()];
+    let (color, _) = STYLES[style % STYLES.len()];
     let shape = match style % STYLES.len() {
         1 => "M-4 -4H4V4H-4Z",
         2 => "M0 -5L5 4H-5Z",
@@ -263,7 +265,7 @@ fn mark(svg: &mut String, style: usize, x: f64, y: f64) {
         5 => "M-4 -1H-1V-4H1V-1H4V1H1V4H-1V1H-4Z",
         _ => "M-4 0A4 4 0 1 1 4 0A4 4 0 1 1 -4 0",
     };
-    push(svg, format_args!("<path transform=\"translate({x:.1} {y:.1})\" d=\"{shape}\" fill=\"{colour}\"/>\n"));
+    push(svg, format_args!("<path transform=\"translate({x:.1} {y:.1})\" d=\"{shape}\" fill=\"{color}\"/>\n"));
 }
 
 fn escaped(text: &str) -> String {
@@ -279,18 +281,18 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round() {
+    fn ticks_are_round_numbers() {
         assert_eq!(axis(Scale::Logarithmic, 1.0, 1e5).ticks(), [1.0, 10.0, 100.0, 1e3, 1e4, 1e5]);
         assert_eq!(axis(Scale::Logarithmic, 10.0, 200.0).ticks(), [10.0, 20.0, 50.0, 100.0, 200.0]);
         assert_eq!(axis(Scale::Linear, 0.0, 4.0).ticks(), [0.0, 1.0, 2.0, 3.0, 4.0]);
         assert_eq!(axis(Scale::Linear, 0.0, 0.3).ticks().len(), 4);
-        assert_eq!(axis(Scale::Logarithmic, 1.0, 100.0).place(10.0), 0.5);
+        assert_eq!(axis(Scale::Logarithmic, 1.0, 100.0).position(10.0), 0.5);
         let labels: Vec<String> = [0.0, 0.30000000000000004, 5.0, 2_000.0, 20_000.0, 3e6].map(label).to_vec();
         assert_eq!(labels, ["0", "0.3", "5", "2000", "20k", "3M"]);
     }
 
     #[test]
-    fn a_figure_names_each_series_once_and_escapes() {
+    fn figures_name_each_series_once_and_escape_text() {
         let series =
             |name: &str| Series { name: name.to_owned(), points: vec![(1.0, 1.0), (2.0, 3.0)], is_steps: true };
         let panel = || Panel {
@@ -302,13 +304,13 @@ mod tests {
         let svg = Figure { title: "a & b".to_owned(), panels: vec![panel(), panel()] }.to_svg();
         assert_eq!(svg.matches("a &lt; b").count(), 1);
         assert!(svg.contains("<title>a &amp; b</title>") && svg.ends_with("</svg>\n"));
-        // Two of the legend, four of the panels.
+        // Two in the legend, four in the panels.
         assert_eq!(svg.matches("stroke-width").count(), 6);
         assert!(!svg.contains("NaN"));
     }
 
     #[test]
-    fn a_histogram_stands_on_the_ground() {
+    fn histogram_outlines_start_and_end_at_the_baseline() {
         assert_eq!(steps(&[(1.0, 5.0), (2.0, 9.0)], 9.0), [(1.0, 9.0), (1.0, 5.0), (2.0, 5.0), (2.0, 9.0), (2.0, 9.0)]);
     }
 }

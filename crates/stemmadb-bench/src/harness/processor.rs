@@ -1,17 +1,17 @@
-//! How much of the processor is used: it tells apart what is slow and what only waited for others on a busy machine.
+//! Processor time of this process, which excludes waiting for other processes on a busy machine.
 
 use crate::Result;
 
-/// The kernel counts in hundredths of a second, on every Linux.
+/// Linux reports processor time in hundredths of a second.
 const TICK_NS: u64 = 10_000_000;
 
-/// Nanoseconds that the threads of this process have run so far, all together.
+/// Returns the total nanoseconds that this process's threads have run.
 pub(crate) fn processor_ns() -> Result<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     Ok(ticks(&stat).ok_or("the system does not say how long we ran")? * TICK_NS)
 }
 
-/// User and system time; the name, which comes before, may hold anything up to the last parenthesis.
+/// Sums user and system time. The process name before them may contain anything up to the last parenthesis.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();

@@ -1,34 +1,34 @@
-//! Seeded randomness, so that every run and every peer sees the same data.
+//! A seeded random generator, so that every run and every peer sees the same data.
 
-/// The splitmix64 generator: one addition and a finaliser per number.
+/// The splitmix64 generator.
 #[derive(Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A generator for `seed`.
+    /// Creates a generator from `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// The generator of item `number` of the stream `seed`: any item can be made without the ones before it.
+    /// Creates the generator of item `number` in the stream `seed`, so that items can be generated independently.
     pub(crate) fn at(seed: u64, number: u64) -> Self {
         Random(mix(seed ^ mix(number.wrapping_add(GAMMA))))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GAMMA);
         mix(self.0)
     }
 
-    /// A number below `bound`; the bias is below one in 2^32 for the bounds used here.
+    /// Returns a number below `bound`; the bias is below 2^-32 for the bounds used here.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True in this share of cases.
+    /// Returns true with the given probability.
     pub(crate) fn chance(&mut self, share: f64) -> bool {
-        // 53 bits are a fraction that a double holds exactly.
+        // 53 bits form a fraction that a double holds exactly.
         ((self.next() >> 11) as f64) < share * (1_u64 << 53) as f64
     }
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_splitmix64() {
+    fn generator_matches_splitmix64() {
         // The reference sequence of seed 1234567.
         let mut random = Random::new(1_234_567);
         let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn below_stays_below_and_reaches_everything() {
+    fn below_covers_the_whole_range() {
         let mut random = Random::new(1);
         let mut seen = [false; 10];
         for _ in 0..1_000 {

@@ -1,4 +1,4 @@
-//! Rows of results, exactly in the format that everything which reads them expects.
+//! Result rows and their JSON format.
 //!
 //! ```json
 //! {"experiment": "queries", "row": "status = active, ids", "documents": 5000, "durability": "none",
@@ -7,11 +7,12 @@
 //!  "ratio": {"sqlite-index": 9.7}, "target": {"sqlite-index": 5.0}, "met": true}
 //! ```
 //!
-//! A row whose answers have rows says how many (`rows`), and `ours` and each peer how many came in a second (`rows_per_s`), at the
-//! median; a row that needs a word more has a `note`, and one whose like was measured elsewhere says so (`published`).
+//! A row about answers has their row count (`rows`), and `ours` and each peer have the rows per second at the median
+//! (`rows_per_s`). A row may have a remark (`note`) and a figure published elsewhere (`published`).
 //!
-//! `ratio` is how many times better we are (above 1 is ours); a row has `met` if it has a target, and meets it if every
-//! ratio does. Rows about distributions have `histograms` too, by contender. A bound (a number to stay below, the disk's own rate) is a peer like any other.
+//! `ratio` tells how many times better Stemma is (above 1 favors Stemma). A row with targets has `met`, which is true
+//! if every ratio reaches its target. Rows about distributions have `histograms` by contender. A bound (a fixed limit,
+//! or the disk's own rate) is stored as a peer.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use super::summary::{Samples, Summary, Unit};
 use super::table;
 use crate::Result;
 
-/// What a row says before it has been measured.
+/// Description of a row before it is measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Heading {
     pub(crate) experiment: &'static str,
@@ -34,17 +35,17 @@ pub(crate) struct Heading {
     pub(crate) documents: u64,
     pub(crate) durability: &'static str,
     pub(crate) unit: Unit,
-    /// How many rows an answer has, where that says something.
+    /// Row count of an answer, where meaningful.
     pub(crate) rows: Option<u64>,
-    /// What else is to be said about it.
+    /// An additional remark.
     pub(crate) note: Option<String>,
-    /// The ratio to reach against each peer.
+    /// Target ratios by peer.
     pub(crate) targets: Vec<(&'static str, f64)>,
 }
 
-/// One row of results.
+/// One measured row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
+pub(crate) struct ResultRow {
     pub(crate) experiment: Cow<'static, str>,
     pub(crate) row: String,
     pub(crate) documents: u64,
@@ -54,7 +55,7 @@ pub(crate) struct Row {
     pub(crate) rows: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
-    /// What was measured elsewhere.
+    /// A figure published elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) published: Option<Cow<'static, str>>,
     pub(crate) ours: Summary,
@@ -64,25 +65,25 @@ pub(crate) struct Row {
     pub(crate) target: BTreeMap<String, f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) met: Option<bool>,
-    /// How the samples of each contender are spread, where that was wanted.
+    /// Sample distributions by contender, if recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) histograms: BTreeMap<String, Histogram>,
     #[serde(skip)]
     in_unit: Unit,
 }
 
-/// What a run has come to so far. Written to its file after each row, so that a long run that fails has not been for nothing.
+/// The rows measured so far. Written to its file after each row, so that a failing run keeps its results.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Results {
     machine: Machine,
     commit: String,
-    rows: Vec<Row>,
+    rows: Vec<ResultRow>,
     #[serde(skip)]
     file: Option<PathBuf>,
 }
 
-impl Row {
-    /// The row of `heading`, from our samples and each peer's.
+impl ResultRow {
+    /// Builds a row from the samples of Stemma and of each peer.
     pub(crate) fn new(heading: Heading, ours: &Samples, peers: &[(&str, &Samples)]) -> Self {
         let unit = heading.unit;
         let summary = |samples: &Samples| samples.summary(unit).with_rows(heading.rows, unit);
@@ -95,8 +96,8 @@ impl Row {
             heading.targets.into_iter().map(|(name, target)| (name.to_owned(), target)).collect();
         assert!(target.keys().all(|name| ratio.contains_key(name)), "a target against a peer that did not run");
         let met = (!target.is_empty()).then(|| target.iter().all(|(name, target)| ratio[name] >= *target));
-        Row {
-            published: published::of(heading.experiment, &heading.row, heading.documents).map(Cow::Borrowed),
+        ResultRow {
+            published: published::figure_for(heading.experiment, &heading.row, heading.documents).map(Cow::Borrowed),
             experiment: heading.experiment.into(),
             row: heading.row,
             documents: heading.documents,
@@ -114,7 +115,7 @@ impl Row {
         }
     }
 
-    /// The same row with the quartiles of each contender.
+    /// Adds each contender's quartiles.
     pub(crate) fn with_quartiles(mut self, ours: &Samples, peers: &[(&str, &Samples)]) -> Self {
         self.ours.quartiles = Some(ours.quartiles(self.in_unit));
         for (name, samples) in peers {
@@ -125,7 +126,7 @@ impl Row {
         self
     }
 
-    /// The same row with a histogram of each contender, ours called `name`.
+    /// Adds each contender's histogram; Stemma's is stored under `name`.
     pub(crate) fn with_histograms(mut self, name: &str, ours: &Samples, peers: &[(&str, &Samples)]) -> Self {
         let all = [(name, ours)].into_iter().chain(peers.iter().copied());
         self.histograms = all.map(|(name, samples)| (name.to_owned(), samples.histogram(self.in_unit))).collect();
@@ -133,33 +134,66 @@ impl Row {
     }
 }
 
+/// Parts of display names in results files written before they were renamed, with their replacements.
+const LEGACY_NAMES: [(&str, &str); 11] = [
+    (": an answer", ": latency"),
+    (": an insert", ": latency"),
+    ("literal: what is not there", "literal: missing documents"),
+    (
+        "network notice: a new cart, from its request until another client hears of it",
+        "network notification: new cart, from request to another client's notification",
+    ),
+    ("longpoll: from a write to the notice", "longpoll: from write to notification"),
+    ("subscription: a write and its notice", "subscription: write and notification"),
+    (" to notice, ", " to notification, "),
+    (", a thread that waits", ", waiting thread"),
+    (", the same thread", ", same thread"),
+    (": fields it does not have", ": absent fields"),
+    ("field sum kept by a view", "field sum by a view"),
+];
+
+impl ResultRow {
+    /// Replaces names that older versions of this program wrote.
+    fn rename_legacy(&mut self) {
+        if self.experiment == "what not to do" {
+            self.experiment = "anti-patterns".into();
+        }
+        for (old, new) in LEGACY_NAMES {
+            self.row = self.row.replace(old, new);
+        }
+    }
+}
+
 impl Results {
-    /// No rows yet; they go to `file` too, if there is one.
+    /// Creates empty results, which are also written to `file` if given.
     pub(crate) fn new(machine: Machine, commit: String, file: Option<&Path>) -> Self {
         Results { machine, commit, rows: Vec::new(), file: file.map(Path::to_owned) }
     }
 
-    /// The rows that a run wrote to a file.
+    /// Reads results that a run wrote.
     pub(crate) fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-        serde_json::from_slice(&text).map_err(|error| format!("{} has no results: {error}", file.display()).into())
+        let mut results: Results = serde_json::from_slice(&text)
+            .map_err(|error| format!("cannot parse {} as results: {error}", file.display()))?;
+        results.rows.iter_mut().for_each(ResultRow::rename_legacy);
+        Ok(results)
     }
 
-    /// Those of a group, by what they say that they are of.
-    pub(crate) fn of(&self, experiments: &[&str]) -> Self {
-        let is_of = |row: &&Row| experiments.contains(&&*row.experiment);
-        let rows = self.rows.iter().filter(is_of).cloned().collect();
+    /// Returns the rows of the given experiments.
+    pub(crate) fn for_experiments(&self, experiments: &[&str]) -> Self {
+        let is_included = |row: &&ResultRow| experiments.contains(&&*row.experiment);
+        let rows = self.rows.iter().filter(is_included).cloned().collect();
         Results { machine: self.machine.clone(), commit: self.commit.clone(), rows, file: None }
     }
 
-    /// Takes over what another run came to.
+    /// Appends the results of another run.
     pub(crate) fn append(&mut self, other: Results) {
         for version in other.machine.versions.split(", ") {
             if !self.machine.versions.split(", ").any(|known| known == version) {
                 self.add_version(version);
             }
         }
-        // What was measured by another state of the program says so.
+        // Results measured at another commit list both commits.
         if !self.commit.split(", ").any(|known| known == other.commit) {
             self.commit = format!("{}, {}", self.commit, other.commit);
         }
@@ -167,15 +201,15 @@ impl Results {
         self.rows.extend(other.rows);
     }
 
-    /// Writes everything to a file.
+    /// Writes all rows to a file.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');
         std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()).into())
     }
 
-    /// Adds a row and says so.
-    pub(crate) fn push(&mut self, row: Row) -> Result<()> {
+    /// Adds a row, prints it, and writes the file.
+    pub(crate) fn push(&mut self, row: ResultRow) -> Result<()> {
         eprintln!("{}", table::line(&row));
         self.rows.push(row);
         self.machine.load_after = machine::load();
@@ -183,22 +217,27 @@ impl Results {
         self.write(file)
     }
 
-    /// The rows so far.
-    pub(crate) fn rows(&self) -> &[Row] {
+    /// Returns the rows measured so far.
+    pub(crate) fn rows(&self) -> &[ResultRow] {
         &self.rows
     }
 
-    /// Something else ran, whose version belongs beside the figures too.
+    /// Adds the version of another measured program.
     pub(crate) fn add_version(&mut self, version: &str) {
         self.machine.versions = format!("{}, {version}", self.machine.versions);
     }
 
-    /// On what, when: the facts of the run as a list in Markdown.
+    /// Counts rows, targets, and rows in which a peer is better.
+    pub(crate) fn outcome(&self) -> String {
+        table::outcome(&self.rows)
+    }
+
+    /// Returns the facts of the run as a Markdown list.
     pub(crate) fn facts(&self) -> String {
         table::facts(&self.machine, &self.commit)
     }
 
-    /// As a page of Markdown that begins with `opening`, in which `{command}` stands for the command.
+    /// Returns the full tables as a Markdown page that starts with `opening`, in which `{command}` is replaced.
     pub(crate) fn to_markdown(&self, opening: &str, command: &str) -> String {
         table::page(opening, &self.machine, &self.commit, command, &self.rows)
     }
@@ -222,36 +261,51 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_in_the_documented_format() {
-        let row = Row::new(
+    fn rows_serialize_in_the_documented_format() {
+        let row = ResultRow::new(
             heading(vec![("sqlite-index", 5.0)]),
-            &Samples::of([31_000.0]),
-            &[("sqlite-index", &Samples::of([300_100.0]))],
+            &Samples::from_costs([31_000.0]),
+            &[("sqlite-index", &Samples::from_costs([300_100.0]))],
         );
-        let expected = r#"{"experiment":"queries","row":"status = active, ids","documents":5000,"durability":"none","unit":"us","ours":{"p50":31.0,"p99":31.0,"spread":0.0},"peers":{"sqlite-index":{"p50":300.1,"p99":300.1,"spread":0.0}},"ratio":{"sqlite-index":9.68},"target":{"sqlite-index":5.0},"met":true}"#;
+        let expected = concat!(
+            r#"{"experiment":"queries","row":"status = active, ids","documents":5000,"durability":"none","#,
+            r#""unit":"us","ours":{"p50":31.0,"p99":31.0,"spread":0.0},"#,
+            r#""peers":{"sqlite-index":{"p50":300.1,"p99":300.1,"spread":0.0}},"#,
+            r#""ratio":{"sqlite-index":9.68},"target":{"sqlite-index":5.0},"met":true}"#
+        );
         assert_eq!(serde_json::to_string(&row).unwrap(), expected);
     }
 
     #[test]
-    fn a_row_with_rows_says_how_many_come_in_a_second() {
+    fn row_counts_give_rows_per_second() {
         let heading = Heading { rows: Some(1_667), ..heading(vec![]) };
-        let row = Row::new(heading, &Samples::of([10_000.0]), &[]);
+        let row = ResultRow::new(heading, &Samples::from_costs([10_000.0]), &[]);
         assert_eq!((row.rows, row.ours.rows_per_s), (Some(1_667), Some(166_700_000.0)));
     }
 
     #[test]
-    fn met_is_absent_without_a_target_and_needs_every_target() {
-        let (ours, near, far) = (Samples::of([10.0]), Samples::of([20.0]), Samples::of([200.0]));
+    fn met_is_absent_without_targets_and_requires_all_of_them() {
+        let (ours, near, far) =
+            (Samples::from_costs([10.0]), Samples::from_costs([20.0]), Samples::from_costs([200.0]));
         let peers = [("near", &near), ("far", &far)];
-        let json = serde_json::to_string(&Row::new(heading(vec![]), &ours, &peers)).unwrap();
+        let json = serde_json::to_string(&ResultRow::new(heading(vec![]), &ours, &peers)).unwrap();
         assert!(!json.contains("met") && !json.contains("target"), "{json}");
-        assert_eq!(Row::new(heading(vec![("near", 5.0), ("far", 5.0)]), &ours, &peers).met, Some(false));
-        assert_eq!(Row::new(heading(vec![("near", 2.0), ("far", 5.0)]), &ours, &peers).met, Some(true));
+        assert_eq!(ResultRow::new(heading(vec![("near", 5.0), ("far", 5.0)]), &ours, &peers).met, Some(false));
+        assert_eq!(ResultRow::new(heading(vec![("near", 2.0), ("far", 5.0)]), &ours, &peers).met, Some(true));
+    }
+
+    #[test]
+    fn legacy_names_are_replaced() {
+        let mut row = ResultRow::new(heading(vec![]), &Samples::from_costs([1.0]), &[]);
+        row.experiment = "what not to do".into();
+        row.row = "GET, 16 connections: an answer".to_owned();
+        row.rename_legacy();
+        assert_eq!((&*row.experiment, &*row.row), ("anti-patterns", "GET, 16 connections: latency"));
     }
 
     #[test]
     #[should_panic(expected = "a target against a peer that did not run")]
-    fn a_target_needs_its_peer() {
-        Row::new(heading(vec![("absent", 2.0)]), &Samples::of([1.0]), &[]);
+    fn targets_require_their_peer() {
+        ResultRow::new(heading(vec![("absent", 2.0)]), &Samples::from_costs([1.0]), &[]);
     }
 }

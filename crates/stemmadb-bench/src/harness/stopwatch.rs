@@ -1,4 +1,4 @@
-//! Times operations so short that looking at the clock costs a share of them: that share is taken off.
+//! A stopwatch for short operations, which subtracts the cost of reading the clock.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Result;
 
-/// What time it is that passes.
+/// The clock that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// The one on the wall: what whoever asks waits for.
+    /// Wall-clock time: what a caller waits for.
     Wall,
-    /// The processor time of the thread that asks. On a busy machine it leaves out what others took; but also the waiting for
-    /// a disk, so it is only for reads whose data is in memory.
+    /// Processor time of the current thread. It excludes time taken by other processes, but also waiting for a disk, so
+    /// it suits only reads from memory.
     Thread,
 }
 
-/// A clock, and what it costs to look at it.
+/// A clock with its own measured overhead.
 pub(crate) struct Stopwatch {
     clock: Clock,
     overhead: Duration,
 }
 
 impl Stopwatch {
-    /// Measures the clock first.
+    /// Measures the clock's overhead.
     pub(crate) fn new(clock: Clock) -> Self {
         let mut looks: Vec<Duration> = (0..10_001).map(|_| clock.since(clock.now())).collect();
         looks.sort();
         Stopwatch { clock, overhead: looks[looks.len() / 2] }
     }
 
-    /// The nanoseconds that each of the `count` operations in `work` took.
+    /// Returns the nanoseconds per operation of `work`, which performs `count` operations.
     pub(crate) fn nanoseconds(&self, count: usize, work: impl FnOnce() -> Result<()>) -> Result<f64> {
         let start = self.clock.now();
         work()?;
@@ -45,7 +45,7 @@ impl Clock {
             Clock::Wall => ClockId::Monotonic,
             Clock::Thread => ClockId::ThreadCPUTime,
         });
-        // Both count from a beginning that is never in the future.
+        // Both clocks start in the past, so their values are not negative.
         Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
     }
 
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_at_the_clock_is_free() {
+    fn clock_overhead_is_subtracted() {
         for clock in [Clock::Wall, Clock::Thread] {
             let stopwatch = Stopwatch::new(clock);
             let mut nothing: Vec<f64> = (0..101).map(|_| stopwatch.nanoseconds(1, || Ok(())).unwrap()).collect();

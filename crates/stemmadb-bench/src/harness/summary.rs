@@ -1,55 +1,55 @@
-//! What many samples come to: median, 99th percentile, spread.
+//! Summary statistics of samples: median, 99th percentile, spread.
 //!
-//! A sample is a cost: nanoseconds per operation, bytes per document. Lower is better, always; rates are shown as what
-//! they are only when a summary is printed, and then "p99" is the slow end, as it is for times.
+//! A sample is a cost (nanoseconds per operation, bytes per document), and lower is better. Rates are converted only
+//! for display, where "p99" is the slow end, as for times.
 
 use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
 
-/// The samples of one contender, repetition by repetition.
+/// Samples of one contender, by repetition.
 #[derive(Clone, Default)]
 pub(crate) struct Samples {
     repetitions: Vec<Vec<f64>>,
 }
 
-/// In what a row is shown.
+/// The unit in which a row is displayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Unit {
-    /// Nanoseconds for one operation.
+    /// Nanoseconds per operation.
     #[default]
     Nanoseconds,
-    /// Microseconds for one operation.
+    /// Microseconds per operation.
     Microseconds,
-    /// Milliseconds for all of something.
+    /// Milliseconds in total.
     Milliseconds,
-    /// Operations in a second, of samples in nanoseconds for one.
+    /// Operations per second, from samples in nanoseconds per operation.
     PerSecond(&'static str),
-    /// The sample itself; less is better.
+    /// The sample itself; lower is better.
     Amount(&'static str),
-    /// The sample itself; more is better.
+    /// The sample itself; higher is better.
     Share(&'static str),
 }
 
-/// What the samples of one contender come to, in the row's unit.
+/// Statistics of one contender's samples, in the row's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
     /// The median of all samples.
     pub(crate) p50: f64,
-    /// What 99 of 100 samples are no worse than.
+    /// The value that 99 % of the samples do not exceed (for rates: do not fall below).
     pub(crate) p99: f64,
-    /// How far the medians of the repetitions lie apart, as a share of `p50`.
+    /// Range of the repetitions' medians, as a share of `p50`.
     pub(crate) spread: f64,
-    /// Rows in a second at the median, where answers have rows.
+    /// Rows per second at the median, for answers with rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rows_per_s: Option<f64>,
-    /// What a quarter, and three quarters of all samples are no worse than, where that was wanted.
+    /// The quartiles, better one first, if recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quartiles: Option<[f64; 2]>,
 }
 
 impl Samples {
-    /// Starts the next repetition.
+    /// Starts a new repetition.
     pub(crate) fn begin_repetition(&mut self) {
         self.repetitions.push(Vec::new());
     }
@@ -62,40 +62,40 @@ impl Samples {
         self.repetitions.last_mut().expect("begun above").push(cost);
     }
 
-    /// One repetition of one cost.
+    /// Adds a repetition with a single cost.
     pub(crate) fn push_repetition(&mut self, cost: f64) {
         self.repetitions.push(vec![cost]);
     }
 
-    /// The samples of costs that were worked out at once.
-    pub(crate) fn of(costs: impl IntoIterator<Item = f64>) -> Self {
+    /// Creates samples with one repetition per cost.
+    pub(crate) fn from_costs(costs: impl IntoIterator<Item = f64>) -> Self {
         Samples { repetitions: costs.into_iter().map(|cost| vec![cost]).collect() }
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no samples.
     pub(crate) fn is_empty(&self) -> bool {
         self.repetitions.iter().all(Vec::is_empty)
     }
 
-    /// How all samples are spread, in `unit`.
+    /// Returns the histogram of all samples in `unit`.
     pub(crate) fn histogram(&self, unit: Unit) -> Histogram {
-        Histogram::of(self.repetitions.iter().flatten().map(|sample| unit.of(*sample)))
+        Histogram::from_values(self.repetitions.iter().flatten().map(|sample| unit.convert(*sample)))
     }
 
-    /// The quartiles in `unit`, the better one first. There is at least one sample.
+    /// Returns the quartiles in `unit`, better one first. Requires at least one sample.
     pub(super) fn quartiles(&self, unit: Unit) -> [f64; 2] {
         let mut all: Vec<f64> = self.repetitions.iter().flatten().copied().collect();
         [25.0, 75.0].map(|percent| unit.show(percentile(&mut all, percent)))
     }
 
-    /// The summary in `unit`. There is at least one sample.
+    /// Returns the summary in `unit`. Requires at least one sample.
     pub(crate) fn summary(&self, unit: Unit) -> Summary {
         let mut all: Vec<f64> = self.repetitions.iter().flatten().copied().collect();
         assert!(!all.is_empty(), "a contender without samples has no summary");
         let p50 = percentile(&mut all, 50.0);
         let slow = if unit.more_is_better() { 1.0 } else { 99.0 };
         let p99 = percentile(&mut all, slow);
-        // One who is slow may have fewer turns.
+        // Slow contenders may have empty repetitions.
         let medians =
             self.repetitions.iter().filter(|one| !one.is_empty()).map(|one| percentile(&mut one.clone(), 50.0));
         let (low, high) = medians.fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(one), high.max(one)));
@@ -111,7 +111,7 @@ impl Samples {
 }
 
 impl Summary {
-    /// The same of answers that have so many rows each.
+    /// Adds the rate of rows, for answers with `rows` rows.
     pub(super) fn with_rows(self, rows: Option<u64>, unit: Unit) -> Self {
         let seconds = match unit {
             Unit::Nanoseconds => Some(self.p50 / 1e9),
@@ -125,7 +125,7 @@ impl Summary {
 }
 
 impl Unit {
-    /// As it is written in results.
+    /// Returns the unit's name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::Nanoseconds => "ns",
@@ -135,24 +135,24 @@ impl Unit {
         }
     }
 
-    /// How many times better `ours` is than `theirs`, both as they are shown.
+    /// Returns how many times better `ours` is than `theirs`, both in display units.
     pub(crate) fn ratio(self, ours: f64, theirs: f64) -> f64 {
         let shown_more_is_better = matches!(self, Unit::PerSecond(_) | Unit::Share(_));
         let ratio = if shown_more_is_better { ours / theirs } else { theirs / ours };
         significant(ratio, 3)
     }
 
-    /// Whether a larger *sample* is better. Samples of rates are times.
+    /// Whether a higher *sample* is better. Samples of rates are times.
     fn more_is_better(self) -> bool {
         matches!(self, Unit::Share(_))
     }
 
     fn show(self, sample: f64) -> f64 {
-        significant(self.of(sample), 4)
+        significant(self.convert(sample), 4)
     }
 
-    /// A sample in this unit.
-    fn of(self, sample: f64) -> f64 {
+    /// Converts a sample to this unit.
+    fn convert(self, sample: f64) -> f64 {
         match self {
             Unit::Nanoseconds | Unit::Amount(_) | Unit::Share(_) => sample,
             Unit::Microseconds => sample / 1e3,
@@ -162,7 +162,7 @@ impl Unit {
     }
 }
 
-/// The nearest-rank percentile; orders `samples`.
+/// Returns the nearest-rank percentile (the mean of both middle samples for the median); sorts `samples`.
 fn percentile(samples: &mut [f64], percent: f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     if percent == 50.0 && samples.len().is_multiple_of(2) {
@@ -178,7 +178,7 @@ fn round(number: f64, decimals: i32) -> f64 {
     (number * scale).round() / scale
 }
 
-/// `number` with so many significant digits: more would only pretend.
+/// Rounds to significant digits.
 fn significant(number: f64, digits: i32) -> f64 {
     if number == 0.0 || !number.is_finite() {
         return number;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_by_rank() {
+    fn percentiles_use_nearest_rank() {
         let samples = Samples { repetitions: vec![(1..=100).map(f64::from).collect()] };
         let summary = samples.summary(Unit::Nanoseconds);
         assert_eq!((summary.p50, summary.p99, summary.spread), (50.5, 99.0, 0.0));
@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_shown_from_times_and_its_slow_end_is_p99() {
-        let samples = Samples::of([1e6, 1e6, 2e6]);
+    fn rates_are_derived_from_times() {
+        let samples = Samples::from_costs([1e6, 1e6, 2e6]);
         let summary = samples.summary(Unit::PerSecond("documents/s"));
         assert_eq!((summary.p50, summary.p99), (1_000.0, 500.0));
     }
 
     #[test]
-    fn ratios_above_one_are_ours_whatever_the_unit() {
+    fn ratios_above_one_favor_stemma_in_every_unit() {
         assert_eq!(Unit::PerSecond("documents/s").ratio(1_000.0, 100.0), 10.0);
         assert_eq!(Unit::Microseconds.ratio(1.0, 10.0), 10.0);
         assert_eq!(Unit::Amount("bytes").ratio(400.0, 100.0), 0.25);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_digits_than_there_are() {
+    fn numbers_keep_significant_digits() {
         assert_eq!(significant(1_234.567, 4), 1_235.0);
         assert_eq!(significant(0.012_345_6, 3), 0.0123);
         assert_eq!(significant(123_456.7, 4), 123_457.0);

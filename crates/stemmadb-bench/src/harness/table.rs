@@ -1,14 +1,14 @@
-//! Rows as Markdown. Rows that we lose are printed like any other, and marked.
+//! Markdown tables of result rows. Rows in which a peer is better are printed like any other and marked.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::machine::Machine;
-use super::row::Row;
+use super::row::ResultRow;
 use super::summary::Summary;
 
-/// A page: how it was made, on what, what it comes to, and every row; those of one experiment and size in one table.
-pub(crate) fn page(opening: &str, machine: &Machine, commit: &str, command: &str, rows: &[Row]) -> String {
+/// Builds a page: opening, facts of the run, outcome, and every row, with one table per experiment and size.
+pub(crate) fn page(opening: &str, machine: &Machine, commit: &str, command: &str, rows: &[ResultRow]) -> String {
     let mut page = opening.replace("{command}", command);
     page.push_str("## The run\n\n");
     page.push_str(&facts(machine, commit));
@@ -28,18 +28,19 @@ pub(crate) fn page(opening: &str, machine: &Machine, commit: &str, command: &str
     page
 }
 
-fn outcome(rows: &[Row]) -> String {
+/// Counts rows, targets, and rows in which a peer is better.
+pub(super) fn outcome(rows: &[ResultRow]) -> String {
     let judged: Vec<bool> = rows.iter().filter_map(|row| row.met).collect();
     let met_count = judged.iter().filter(|met| **met).count();
     let lost_count = rows.iter().filter(|row| row.ratio.values().any(|ratio| *ratio < 1.0)).count();
     format!(
-        "{} rows; {} have a target, {met_count} meet it; in {lost_count} a peer or a bound is better than we are.",
+        "{} rows; {} have a target, {met_count} meet it; in {lost_count} a peer or a bound is better than Stemma.",
         rows.len(),
         judged.len()
     )
 }
 
-fn table(rows: &[Row], page: &mut String) {
+fn table(rows: &[ResultRow], page: &mut String) {
     let columns = Columns {
         has_rows: rows.iter().any(|row| row.rows.is_some()),
         has_notes: rows.iter().any(|row| row.note.is_some()),
@@ -52,27 +53,27 @@ fn table(rows: &[Row], page: &mut String) {
             "|---|--:|---|---|--:|---|--:|---|",
         ),
     };
-    let (note, note_rule) = if columns.has_notes { (" what is advised elsewhere |", "---|") } else { ("", "") };
+    let (note, note_rule) = if columns.has_notes { (" note |", "---|") } else { ("", "") };
     let (published, published_rule) = if columns.has_published { (PUBLISHED, "---|") } else { ("", "") };
     writeln!(page, "{head}{note}{published}\n{rule}{note_rule}{published_rule}").expect("a string takes everything");
     rows.iter().for_each(|row| table_rows(row, columns, page));
 }
 
-/// The heading of what was measured on other machines.
+/// Column heading for figures measured on other machines.
 const PUBLISHED: &str = " published elsewhere |";
 
-/// What a table shows beside the figures.
+/// The optional columns of a table.
 #[derive(Clone, Copy, Default)]
 struct Columns {
-    /// How many rows answers have, in place of documents and durability.
+    /// Shows the row count of answers instead of documents and durability.
     has_rows: bool,
     has_notes: bool,
     has_published: bool,
 }
 
 impl Columns {
-    /// What stands after the figures, on a row's first line.
-    fn words(self, row: &Row) -> String {
+    /// Returns the cells after the figures, for a row's first line.
+    fn words(self, row: &ResultRow) -> String {
         let cell = |is_there: bool, text: Option<&str>| match is_there {
             true => format!(" {} |", text.unwrap_or("")),
             false => String::new(),
@@ -80,20 +81,40 @@ impl Columns {
         cell(self.has_notes, row.note.as_deref()) + &cell(self.has_published, row.published.as_deref())
     }
 
-    /// The same places on its other lines.
+    /// Returns the same cells, empty, for its other lines.
     fn no_words(self) -> String {
         "  |".repeat(usize::from(self.has_notes) + usize::from(self.has_published))
     }
 }
 
-/// On what, when: a list.
+/// Returns the facts of a run as a list.
 pub(super) fn facts(machine: &Machine, commit: &str) -> String {
     let facts = [("commit", commit.to_owned())].into_iter().chain(machine.facts());
-    facts.map(|(name, fact)| format!("- {name}: {fact}\n")).collect()
+    facts.map(|(name, fact)| wrapped(&format!("- {name}: {fact}"))).collect()
 }
 
-/// A table with a line for each row, called by the part of its name after `: `, and columns for each peer.
-pub(crate) fn wide(rows: &[&Row]) -> String {
+/// Wraps a list item at 120 columns.
+fn wrapped(item: &str) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for word in item.split(' ') {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > 120 {
+            text.push_str("\n ");
+            column = 1;
+        }
+        if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += width;
+    }
+    text + "\n"
+}
+
+/// Builds a table with one line per row, named by the part of its name after `: `, and columns for each peer.
+pub(crate) fn wide(rows: &[&ResultRow]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let peers: BTreeSet<&String> = rows.iter().flat_map(|row| row.peers.keys()).collect();
     let mut table = format!("| | Stemma, {} |", first.unit);
@@ -111,9 +132,8 @@ pub(crate) fn wide(rows: &[&Row]) -> String {
                 table.push_str(" – | – |");
                 continue;
             };
-            let shown = if ratio < 1.0 { format!("**{}**", number(ratio)) } else { number(ratio) };
-            let missed = if row.target.get(*peer).is_some_and(|target| ratio < *target) { " †" } else { "" };
-            write!(table, " {} | {shown}{missed} |", brief(&row.peers[*peer])).expect("a string takes everything");
+            write!(table, " {} | {} |", brief(&row.peers[*peer]), marked(row, peer, ratio))
+                .expect("a string takes everything");
         }
         table.push_str(&Columns { has_published, ..Columns::default() }.words(row));
     }
@@ -121,14 +141,97 @@ pub(crate) fn wide(rows: &[&Row]) -> String {
     table
 }
 
-/// Median and 99th percentile, or the one sample.
+/// A ratio in bold if the peer is better, with a dagger if it misses its target.
+pub(crate) fn marked(row: &ResultRow, peer: &str, ratio: f64) -> String {
+    let shown = if ratio < 1.0 { format!("**{}**", number(ratio)) } else { number(ratio) };
+    let missed = row.target.get(peer).is_some_and(|target| ratio < *target);
+    format!("{shown}{}", if missed { " †" } else { "" })
+}
+
+/// Builds a table with one line per row and peer: medians and 99th percentiles, without spreads.
+pub(crate) fn list(rows: &[&ResultRow]) -> String {
+    let has_published = rows.iter().any(|row| row.published.is_some());
+    let synced_differs = rows.windows(2).any(|pair| pair[0].durability != pair[1].durability);
+    let (published, published_rule) = if has_published { (PUBLISHED, "---|") } else { ("", "") };
+    let mut table = format!("| row | documents | unit | Stemma | peer | its figure | ratio |{published}\n");
+    writeln!(table, "|---|--:|---|--:|---|--:|--:|{published_rule}").expect("a string takes everything");
+    for row in rows {
+        let synced = if synced_differs && row.durability == "sync" { " (flushed)" } else { "" };
+        let head = format!("{}{synced} | {} | {} | {}", row.row, grouped(row.documents), row.unit, brief(&row.ours));
+        let words = |position: usize| match (has_published, position) {
+            (false, _) => String::new(),
+            (true, 0) => format!(" {} |", row.published.as_deref().unwrap_or("")),
+            (true, _) => " |".to_owned(),
+        };
+        if row.peers.is_empty() {
+            writeln!(table, "| {head} | – | – | – |{}", words(0)).expect("a string takes everything");
+        }
+        for (position, (name, peer)) in row.peers.iter().enumerate() {
+            let head = if position == 0 { &head } else { " | | | " };
+            let ratio = marked(row, name, row.ratio[name]);
+            writeln!(table, "| {head} | {name} | {} | {ratio} |{}", brief(peer), words(position))
+                .expect("a string takes everything");
+        }
+    }
+    table
+}
+
+/// One line of a table of series: rows that differ only in size or in a number.
+pub(crate) struct SeriesLine<'r> {
+    pub(crate) name: String,
+    pub(crate) rows: Vec<&'r ResultRow>,
+}
+
+/// A column of a table of series: its heading, and the peers of which the best one counts.
+pub(crate) type PeerColumn<'p> = (&'p str, &'p [&'p str]);
+
+/// Builds a table with one line per series; each cell holds the series' medians or ratios, separated by `·`.
+pub(crate) fn series(lines: &[SeriesLine<'_>], peers: &[PeerColumn<'_>]) -> String {
+    let occurs = |names: &[&str]| lines.iter().flat_map(|line| &line.rows).any(|row| best(row, names).is_some());
+    let peers: Vec<PeerColumn<'_>> = peers.iter().copied().filter(|(_, names)| occurs(names)).collect();
+    let mut units: Vec<&str> = lines.iter().filter_map(|line| line.rows.first()).map(|row| &*row.unit).collect();
+    units.dedup();
+    let (head, rule) = match units[..] {
+        [unit] => (format!("| | Stemma, {unit} |"), "|---|--:|"),
+        _ => ("| | unit | Stemma |".to_owned(), "|---|---|--:|"),
+    };
+    let mut table = head;
+    peers.iter().for_each(|(heading, _)| table.push_str(&format!(" {heading} |")));
+    table.push('\n');
+    table.push_str(rule);
+    table.push_str(&"--:|".repeat(peers.len()));
+    for SeriesLine { name, rows } in lines {
+        let unit = rows.first().filter(|_| units.len() > 1).map_or(String::new(), |row| format!(" {} |", row.unit));
+        let ours: Vec<String> = rows.iter().map(|row| number(row.ours.p50)).collect();
+        write!(table, "\n| {name} |{unit} {} |", ours.join(" · ")).expect("a string takes everything");
+        for (_, names) in &peers {
+            let ratio =
+                |row: &&ResultRow| best(row, names).map_or("–".to_owned(), |(peer, ratio)| marked(row, peer, ratio));
+            let mut ratios: Vec<String> = rows.iter().map(ratio).collect();
+            while ratios.len() > 1 && ratios.last().is_some_and(|ratio| ratio == "–") {
+                ratios.pop();
+            }
+            write!(table, " {} |", ratios.join(" · ")).expect("a string takes everything");
+        }
+    }
+    table.push('\n');
+    table
+}
+
+/// The strongest of some peers: the one with the lowest ratio.
+fn best<'r>(row: &'r ResultRow, names: &[&str]) -> Option<(&'r str, f64)> {
+    let ratios = row.ratio.iter().filter(|(name, _)| names.contains(&name.as_str()));
+    ratios.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(name, ratio)| (name.as_str(), *ratio))
+}
+
+/// Formats median and 99th percentile, or a single sample.
 fn brief(summary: &Summary) -> String {
     let (p50, p99) = (number(summary.p50), number(summary.p99));
     if p50 == p99 { p50 } else { format!("{p50} / {p99}") }
 }
 
-/// One line for the terminal while a run goes on.
-pub(crate) fn line(row: &Row) -> String {
+/// Returns the progress line printed during a run.
+pub(crate) fn line(row: &ResultRow) -> String {
     let mut line = format!("{}: {} {}", row.row, number(row.ours.p50), row.unit);
     for (name, peer) in &row.peers {
         write!(line, " · {name} {} ({}×)", number(peer.p50), number(row.ratio[name]))
@@ -142,8 +245,8 @@ pub(crate) fn line(row: &Row) -> String {
     line
 }
 
-/// A line of the table for each peer, the row's own facts on the first.
-fn table_rows(row: &Row, columns: Columns, page: &mut String) {
+/// Adds a line for each peer; the row's own cells are on the first.
+fn table_rows(row: &ResultRow, columns: Columns, page: &mut String) {
     let facts = match columns.has_rows {
         true => row.rows.map_or("–".to_owned(), grouped),
         false => format!("{} | {}", grouped(row.documents), row.durability),
@@ -183,7 +286,7 @@ fn cell(summary: &Summary) -> String {
     figures + &rate
 }
 
-/// A large number in three digits.
+/// Formats a large number with about three digits.
 fn short(number: f64) -> String {
     match number {
         1e6.. => format!("{:.1} M", number / 1e6),
@@ -192,11 +295,13 @@ fn short(number: f64) -> String {
     }
 }
 
-fn number(number: f64) -> String {
+/// Formats a figure.
+pub(crate) fn number(number: f64) -> String {
     if number.abs() >= 1_000.0 { grouped(number.round() as u64) } else { format!("{number}") }
 }
 
-fn grouped(number: u64) -> String {
+/// Groups digits by thousands.
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {
@@ -214,7 +319,7 @@ mod tests {
     use super::super::summary::{Samples, Unit};
     use super::*;
 
-    fn row(ours: f64, theirs: f64) -> Row {
+    fn row(ours: f64, theirs: f64) -> ResultRow {
         let heading = Heading {
             experiment: "core",
             row: "get by id".to_owned(),
@@ -225,11 +330,11 @@ mod tests {
             note: None,
             targets: vec![("sqlite", 3.0)],
         };
-        Row::new(heading, &Samples::of([ours]), &[("sqlite", &Samples::of([theirs]))])
+        ResultRow::new(heading, &Samples::from_costs([ours]), &[("sqlite", &Samples::from_costs([theirs]))])
     }
 
     #[test]
-    fn a_row_we_lose_is_printed_and_marked() {
+    fn lost_rows_are_printed_and_marked() {
         let lost = row(4_000.0, 2_000.0);
         let mut page = String::new();
         table_rows(&lost, Columns::default(), &mut page);
@@ -238,8 +343,8 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_how_to_make_it_again_and_what_it_comes_to() {
-        let machine = Machine::look(std::path::Path::new("."), "stemmadb 1".to_owned(), "none".to_owned());
+    fn pages_state_command_machine_and_outcome() {
+        let machine = Machine::detect(std::path::Path::new("."), "stemmadb 1".to_owned(), "none".to_owned());
         let rows = [row(100.0, 400.0), row(100.0, 200.0), row(400.0, 200.0)];
         let page = page("to make it again:\n{command}\n", &machine, "0123abcd", "the command", &rows);
         assert!(page.contains("\nthe command\n") && page.contains("0123abcd") && page.contains("stemmadb 1"));
@@ -248,8 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn answers_with_rows_are_in_tables_of_their_own() {
-        let machine = Machine::look(std::path::Path::new("."), "stemmadb 1".to_owned(), "none".to_owned());
+    fn rows_with_row_counts_get_one_table_per_size() {
+        let machine = Machine::detect(std::path::Path::new("."), "stemmadb 1".to_owned(), "none".to_owned());
         let mut rows = vec![row(100.0, 400.0), row(100.0, 400.0), row(100.0, 400.0)];
         rows[2].documents = 7;
         for row in &mut rows {
@@ -266,7 +371,7 @@ mod tests {
             page.contains("| get by id | 1,000 | ns | 100 | sqlite 400 | 4 | 3 met | be careful | 5 ns |"),
             "{page}"
         );
-        assert!(page.contains("| target | what is advised elsewhere | published elsewhere |"), "{page}");
+        assert!(page.contains("| target | note | published elsewhere |"), "{page}");
     }
 
     #[test]
@@ -275,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_table_has_a_line_for_each_row_and_marks_what_is_missed() {
+    fn wide_tables_have_one_line_per_row_and_mark_missed_targets() {
         let mut rows = [row(100.0, 400.0), row(100.0, 200.0), row(400.0, 200.0)];
         rows.iter_mut().zip(["a", "b", "c"]).for_each(|(row, name)| row.row = format!("get: {name}"));
         let table = wide(&rows.iter().collect::<Vec<_>>());
@@ -283,6 +388,25 @@ mod tests {
             | a | 100 | 400 | 4 |\n| b | 100 | 200 | 2 † |\n| c | 400 | 200 | **0.5** † |\n";
         assert_eq!(table, expected);
         assert_eq!(wide(&[]), "");
+    }
+
+    #[test]
+    fn lists_have_one_line_per_peer() {
+        let rows = [row(100.0, 400.0), row(400.0, 200.0)];
+        let table = list(&rows.iter().collect::<Vec<_>>());
+        let expected = "| row | documents | unit | Stemma | peer | its figure | ratio |\n\
+            |---|--:|---|--:|---|--:|--:|\n\
+            | get by id | 100,000 | ns | 100 | sqlite | 400 | 4 |\n\
+            | get by id | 100,000 | ns | 400 | sqlite | 200 | **0.5** † |\n";
+        assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn series_join_medians_and_the_ratios_of_the_best_peer() {
+        let rows = [row(100.0, 400.0), row(100.0, 200.0)];
+        let line = SeriesLine { name: "get".to_owned(), rows: rows.iter().collect() };
+        let table = series(&[line], &[("best", &["sqlite", "other"]), ("absent", &["none"])]);
+        assert_eq!(table, "| | Stemma, ns | best |\n|---|--:|--:|\n| get | 100 · 100 | 4 · 2 † |\n");
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! What is drawn of the rows of each experiment: how costs grow with sizes, how they are spread, who is how many times better.
+//! Plots of each experiment: cost by size, distributions, and ratios.
 
 use std::collections::BTreeMap;
 
-use crate::harness::{Axis, Figure, Panel, Results, Row, Scale, Series};
+use crate::harness::{Axis, Figure, Panel, ResultRow, Results, Scale, Series};
 
-/// Ours, as series are called.
+/// Stemma's series name.
 const OURS: &str = "stemma";
-/// What is a number and nobody who takes part.
+/// Peers that are fixed bounds rather than contenders.
 const BOUNDS: [&str; 2] = ["bound", "bbolt's best"];
 
-/// An axis that holds all of `values`, with room at both ends.
+/// Returns an axis that covers `values`, with margins.
 fn axis(label: &str, scale: Scale, values: impl Iterator<Item = f64>) -> Axis {
     let (low, high) = values
         .filter(|value| value.is_finite())
@@ -22,7 +22,7 @@ fn axis(label: &str, scale: Scale, values: impl Iterator<Item = f64>) -> Axis {
     Axis { label: label.to_owned(), scale, range, ticks: Vec::new() }
 }
 
-/// Panels beside each other with the same axes.
+/// Builds adjacent panels with common axes.
 fn figure(title: &str, x: (&str, Scale), y: (&str, Scale), panels: Vec<(String, Vec<Series>)>) -> Option<Figure> {
     let points = || panels.iter().flat_map(|(_, series)| series).flat_map(|one| one.points.iter().copied());
     points().next()?;
@@ -31,12 +31,12 @@ fn figure(title: &str, x: (&str, Scale), y: (&str, Scale), panels: Vec<(String, 
     Some(Figure { title: title.to_owned(), panels: panels.into_iter().map(panel).collect() })
 }
 
-/// The medians of everybody in some rows, each row at its place on the x axis; only contenders that are wanted.
-fn medians<'r>(rows: impl Iterator<Item = (f64, &'r Row)>, is_wanted: impl Fn(&str) -> bool) -> Vec<Series> {
+/// Returns each contender's medians by x position, for the contenders that `is_included` accepts.
+fn medians<'r>(rows: impl Iterator<Item = (f64, &'r ResultRow)>, is_included: impl Fn(&str) -> bool) -> Vec<Series> {
     let mut series: BTreeMap<(bool, &str), Vec<(f64, f64)>> = BTreeMap::new();
     for (x, row) in rows {
         series.entry((false, OURS)).or_default().push((x, row.ours.p50));
-        for (name, peer) in row.peers.iter().filter(|(name, _)| !BOUNDS.contains(&name.as_str()) && is_wanted(name)) {
+        for (name, peer) in row.peers.iter().filter(|(name, _)| !BOUNDS.contains(&name.as_str()) && is_included(name)) {
             series.entry((true, name)).or_default().push((x, peer.p50));
         }
     }
@@ -47,19 +47,19 @@ fn medians<'r>(rows: impl Iterator<Item = (f64, &'r Row)>, is_wanted: impl Fn(&s
     series.into_iter().map(finish).collect()
 }
 
-/// Rows of one name at all their sizes.
-fn sizes<'r>(rows: &'r [Row], name: &str) -> Vec<(f64, &'r Row)> {
+/// Returns the rows called `name`, by document count.
+fn sizes<'r>(rows: &'r [ResultRow], name: &str) -> Vec<(f64, &'r ResultRow)> {
     rows.iter().filter(|row| row.row == name).map(|row| (row.documents as f64, row)).collect()
 }
 
-/// Rows called by a number (`16 writers`, `GET, 16 connections`) at that number.
-fn numbered<'r>(rows: &'r [Row], before: &str, after: &str) -> Vec<(f64, &'r Row)> {
-    let number = |row: &Row| row.row.strip_prefix(before)?.strip_suffix(after)?.parse().ok();
+/// Returns the rows whose names contain a number (`16 writers`, `GET, 16 connections`), by that number.
+fn numbered<'r>(rows: &'r [ResultRow], before: &str, after: &str) -> Vec<(f64, &'r ResultRow)> {
+    let number = |row: &ResultRow| row.row.strip_prefix(before)?.strip_suffix(after)?.parse().ok();
     rows.iter().filter_map(|row| Some((number(row)?, row))).collect()
 }
 
-/// Distributions: of each row, how large a share of the samples took no longer.
-fn spreads<'r>(rows: impl Iterator<Item = (String, &'r Row)>, contender: &str) -> Vec<Series> {
+/// Returns each row's cumulative distribution for a contender.
+fn distributions<'r>(rows: impl Iterator<Item = (String, &'r ResultRow)>, contender: &str) -> Vec<Series> {
     let series = rows.filter_map(|(name, row)| {
         let shares = row.histograms.get(contender)?.cumulated();
         Some(Series {
@@ -75,7 +75,7 @@ fn named(figures: Vec<(String, Option<Figure>)>) -> Vec<(String, Figure)> {
     figures.into_iter().filter_map(|(name, figure)| Some((name, figure?))).collect()
 }
 
-/// How many times faster each query is than the ideal index, in order.
+/// Plots the ratio to SQLite's ideal index for all queries, in ascending order.
 pub(crate) fn queries(results: &Results) -> Vec<(String, Figure)> {
     let mut sizes: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for row in results.rows().iter().filter(|row| row.experiment == "queries") {
@@ -94,7 +94,7 @@ pub(crate) fn queries(results: &Results) -> Vec<(String, Figure)> {
     named(vec![("queries-ratios".to_owned(), figure)])
 }
 
-/// What a sum takes, by the number of rows.
+/// Plots the time of a sum by number of rows.
 pub(crate) fn views(results: &Results) -> Vec<(String, Figure)> {
     let names = ["sum of half", "sum of 1 of 100", "sum of 10 keys"];
     let panels = names.map(|name| (name.to_owned(), medians(sizes(results.rows(), name).into_iter(), |_| true)));
@@ -103,18 +103,18 @@ pub(crate) fn views(results: &Results) -> Vec<(String, Figure)> {
     named(vec![("views-sums".to_owned(), figure)])
 }
 
-/// What each operation takes, by the number of records; bbolt's strategies and LMDB's apart.
+/// Plots the cost of each operation by number of records, for bbolt and LMDB separately.
 pub(crate) fn encodings(results: &Results) -> Vec<(String, Figure)> {
     let operations = ["insert", "read", "read many", "field sum", "update", "storage"];
     let mut figures = Vec::new();
     for operation in operations {
-        let unit = if operation == "storage" { "bytes a record" } else { "microseconds a record" };
+        let unit = if operation == "storage" { "bytes per record" } else { "microseconds per record" };
         for engine in ["bbolt", "lmdb"] {
             let panel = |mode: &str| {
                 let rows = sizes(results.rows(), &format!("{operation}, inserted {mode}"));
                 (format!("inserted {mode}"), medians(rows.into_iter(), |name| name.starts_with(engine)))
             };
-            let title = format!("{operation}, beside {engine}");
+            let title = format!("{operation}, compared with {engine}");
             let panels = vec![panel("single"), panel("bulk")];
             let figure = figure(&title, ("records", Scale::Logarithmic), (unit, Scale::Logarithmic), panels);
             figures.push((format!("encodings-{}-{engine}", operation.replace(' ', "-")), figure));
@@ -123,7 +123,7 @@ pub(crate) fn encodings(results: &Results) -> Vec<(String, Figure)> {
     named(figures)
 }
 
-/// What writers come to together, and what each waits for.
+/// Plots the writers' total rate, documents per flush, and latency.
 pub(crate) fn batches(results: &Results) -> Vec<(String, Figure)> {
     let rows = results.rows();
     let by_writers = |after: &str| medians(numbered(rows, "", after).into_iter(), |_| true);
@@ -131,28 +131,28 @@ pub(crate) fn batches(results: &Results) -> Vec<(String, Figure)> {
     let rate = vec![("durable inserts".to_owned(), by_writers(" writers"))];
     let flushes = vec![("durable inserts".to_owned(), by_writers(" writers: documents per flush"))];
     let spread = |contender: &str| {
-        let rows = numbered(rows, "", " writers: an insert")
+        let rows = numbered(rows, "", " writers: latency")
             .into_iter()
             .filter(|(count, _)| [1.0, 4.0, 16.0, 64.0, 256.0].contains(count));
-        spreads(rows.map(|(count, row)| (format!("{count} writers"), row)), contender)
+        distributions(rows.map(|(count, row)| (format!("{count} writers"), row)), contender)
     };
     let spread =
         vec![("group commit".to_owned(), spread(OURS)), ("no group commit".to_owned(), spread("no-group-commit"))];
-    let share = ("% took no longer", Scale::Linear);
+    let share = ("% of samples", Scale::Linear);
     named(vec![
-        ("batches-rate".to_owned(), figure("Documents a second", writers, ("documents/s", Scale::Logarithmic), rate)),
+        ("batches-rate".to_owned(), figure("Documents per second", writers, ("documents/s", Scale::Logarithmic), rate)),
         (
             "batches-flushes".to_owned(),
-            figure("Documents a flush", writers, ("documents", Scale::Logarithmic), flushes),
+            figure("Documents per flush", writers, ("documents", Scale::Logarithmic), flushes),
         ),
         (
             "batches-latency".to_owned(),
-            figure("What an insert takes", ("microseconds", Scale::Logarithmic), share, spread),
+            figure("Latency of an insert", ("microseconds", Scale::Logarithmic), share, spread),
         ),
     ])
 }
 
-/// What it takes to find cars, by how many there are.
+/// Plots the time of lookups by number of cars.
 pub(crate) fn caches(results: &Results) -> Vec<(String, Figure)> {
     let figure = |kind: &str| {
         let panel = |mode: &str| {
@@ -166,7 +166,7 @@ pub(crate) fn caches(results: &Results) -> Vec<(String, Figure)> {
     named(["index", "partition", "tag"].map(|kind| (format!("caches-{kind}"), figure(kind))).into())
 }
 
-/// Requests a second by connections, and what an answer takes.
+/// Plots request rates and latencies by number of connections.
 pub(crate) fn http(results: &Results) -> Vec<(String, Figure)> {
     let rows = results.rows();
     let kinds = ["GET", "PUT"];
@@ -174,19 +174,22 @@ pub(crate) fn http(results: &Results) -> Vec<(String, Figure)> {
         (kind.to_owned(), medians(numbered(rows, &format!("{kind}, "), " connections").into_iter(), |_| false))
     };
     let spread = |kind: &str| {
-        let rows = numbered(rows, &format!("{kind}, "), " connections: an answer");
-        (kind.to_owned(), spreads(rows.into_iter().map(|(count, row)| (format!("{count} connections"), row)), OURS))
+        let rows = numbered(rows, &format!("{kind}, "), " connections: latency");
+        (
+            kind.to_owned(),
+            distributions(rows.into_iter().map(|(count, row)| (format!("{count} connections"), row)), OURS),
+        )
     };
     let rates = figure(
-        "Requests a second",
+        "Requests per second",
         ("connections", Scale::Logarithmic),
         ("requests/s", Scale::Logarithmic),
         kinds.map(rate).into(),
     );
     let spreads = figure(
-        "What an answer takes",
+        "Latency of a response",
         ("microseconds", Scale::Logarithmic),
-        ("% took no longer", Scale::Linear),
+        ("% of samples", Scale::Linear),
         kinds.map(spread).into(),
     );
     named(vec![("http-rates".to_owned(), rates), ("http-latency".to_owned(), spreads)])

@@ -1,19 +1,20 @@
-//! The cars as DODB's own experiment writes them: a file for each kind of index, thirteen columns, which its scripts draw.
+//! The `caches` results in DODB's own data format: one file per lookup kind with thirteen columns, as DODB's scripts
+//! expect.
 //!
-//! The first column tells the size: cars divided by five, cars with the colour divided by two, cars with the keyword. Then the lower quartile, median
-//! and upper quartile in nanoseconds: RAM only, cached, an index alone cached, uncached. Where a contender has no such mode there is `nan`:
-//! Stemma has none between cached and uncached.
+//! The first column is the size: cars divided by five, cars with the color divided by two, cars with the keyword. Then
+//! follow lower quartile, median and upper quartile in nanoseconds for: RAM only, cached, cached index only, uncached.
+//! Modes that a contender lacks are `nan`; Stemma has no mode between cached and uncached.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::Result;
-use crate::harness::{Results, Row, Summary};
+use crate::harness::{ResultRow, Results, Summary};
 
-/// Our kinds, and DODB's file names.
+/// Lookup kinds by our names and by DODB's file names.
 const KINDS: [(&str, &str); 3] = [("index", "index"), ("partition", "partitions"), ("tag", "tags")];
 
-/// Who, and whose figures stand in which columns: the mode whose row it is, and the peer in it, or ourselves.
+/// For each column group: the mode, and the peer whose figures it holds (`None`: Stemma).
 type Columns = [Option<(&'static str, Option<&'static str>)>; 4];
 
 const CONTENDERS: [(&str, Columns); 2] = [
@@ -29,7 +30,7 @@ const CONTENDERS: [(&str, Columns); 2] = [
     ),
 ];
 
-/// Writes the files beside `json`, called as it is: `<name>.stemma-index.d`. None, if there are no cars in the results.
+/// Writes the files beside `json`, as `<name>.stemma-index.d`. Writes nothing if the results contain no cars.
 pub(crate) fn write(results: &Results, json: &Path) -> Result<()> {
     for (file, text) in files(results, json) {
         std::fs::write(&file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
@@ -37,7 +38,7 @@ pub(crate) fn write(results: &Results, json: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes them again, if they are there.
+/// Removes these files, if they exist.
 pub(crate) fn remove(json: &Path) {
     for (who, _) in CONTENDERS {
         for (_, name) in KINDS {
@@ -63,8 +64,8 @@ fn files(results: &Results, json: &Path) -> Vec<(PathBuf, String)> {
     files
 }
 
-fn table(rows: &[Row], kind: &str, columns: &Columns) -> String {
-    let of = |mode: &str, documents: u64| {
+fn table(rows: &[ResultRow], kind: &str, columns: &Columns) -> String {
+    let find_row = |mode: &str, documents: u64| {
         rows.iter().find(|row| {
             row.experiment == "caches" && row.documents == documents && row.row == format!("{kind}, {mode}")
         })
@@ -82,12 +83,14 @@ fn table(rows: &[Row], kind: &str, columns: &Columns) -> String {
             .iter()
             .map(|column| {
                 let (mode, peer) = (*column)?;
-                let row = of(mode, documents)?;
+                let row = find_row(mode, documents)?;
                 peer.map_or(Some(&row.ours), |peer| row.peers.get(peer))
             })
             .collect();
-        let matches =
-            of("uncached", documents).or_else(|| of("cached", documents)).and_then(|row| row.rows).unwrap_or(0);
+        let matches = find_row("uncached", documents)
+            .or_else(|| find_row("cached", documents))
+            .and_then(|row| row.rows)
+            .unwrap_or(0);
         let size = match kind {
             "index" => documents / 5,
             "partition" => matches / 2,
@@ -109,14 +112,14 @@ fn table(rows: &[Row], kind: &str, columns: &Columns) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::{Heading, Machine, Place, Samples, Unit};
+    use crate::harness::{Heading, Machine, Samples, ScratchDirectory, Unit};
 
     #[test]
-    fn a_line_has_thirteen_columns_in_dodbs_order() {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), String::new(), String::new());
+    fn lines_have_thirteen_columns_in_dodb_order() {
+        let scratch = ScratchDirectory::new(None).unwrap();
+        let machine = Machine::detect(scratch.path(), String::new(), String::new());
         let mut results = Results::new(machine, "none".to_owned(), None);
-        let samples = |median: f64| Samples::of([median / 2.0, median, 2.0 * median]);
+        let samples = |median: f64| Samples::from_costs([median / 2.0, median, 2.0 * median]);
         for (mode, ours, peers) in [
             ("RAM only", 10.0, vec![("maps-in-RAM", 100.0)]),
             ("cached", 20.0, vec![("files-cached", 200.0)]),
@@ -134,15 +137,17 @@ mod tests {
             };
             let peers: Vec<(&str, Samples)> = peers.into_iter().map(|(name, median)| (name, samples(median))).collect();
             let peers: Vec<(&str, &Samples)> = peers.iter().map(|(name, samples)| (*name, samples)).collect();
-            results.push(Row::new(heading, &samples(ours), &peers).with_quartiles(&samples(ours), &peers)).unwrap();
+            results
+                .push(ResultRow::new(heading, &samples(ours), &peers).with_quartiles(&samples(ours), &peers))
+                .unwrap();
         }
-        let json = place.path().join("cars.json");
+        let json = scratch.path().join("cars.json");
         write(&results, &json).unwrap();
-        let text = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
+        let text = |name: &str| std::fs::read_to_string(scratch.path().join(name)).unwrap();
         assert_eq!(text("cars.stemma-partitions.d"), "20 5 10 20 10 20 40 nan nan nan 20 40 80\n");
         assert_eq!(text("cars.files-partitions.d"), "20 50 100 200 100 200 400 150 300 600 200 400 800\n");
-        assert!(!place.path().join("cars.stemma-tags.d").exists());
+        assert!(!scratch.path().join("cars.stemma-tags.d").exists());
         remove(&json);
-        assert!(!place.path().join("cars.files-partitions.d").exists());
+        assert!(!scratch.path().join("cars.files-partitions.d").exists());
     }
 }

@@ -1,37 +1,65 @@
-//! Results for people: a page of Markdown for each experiment, plots as SVG and PNG, and one page of HTML that needs nothing else.
+//! Reports from a results file: documentation pages, plots, and full tables as Markdown and HTML.
 
 pub(crate) mod charts;
 pub(crate) mod columns;
+mod headline;
 mod html;
+mod pages;
 mod png;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::Result;
 use crate::commands::{COMMANDS, Command};
-use crate::harness::{Results, Row};
+use crate::harness::{ResultRow, Results};
 use html::Section;
 
-/// Writes everything that `results` say into `directory`, as `docs/` has it: `benchmarks.md` (the core), `benchmarks-<experiment>.md`,
-/// `benchmarks-summary.md`, `plots/`, and all of it in `benchmarks.html`.
-pub(crate) fn write(results: &Results, how: &str, directory: &Path) -> Result<()> {
+/// Prose of the overview page.
+const OVERVIEW: &str = include_str!("../pages/overview.md");
+
+/// Beginning of the full tables of an experiment.
+const FULL_TABLES: &str = "# Full benchmark tables: {name}\n\nGenerated. To measure again:\n\n```\n{command}\n```\n\n\
+    Figures are median / 99th percentile / spread (the range of the repetitions' medians, as a share of the median).\n\
+    Ratios tell how many times better Stemma is; **bold**: the peer is better.\n\n";
+
+/// Returns the beginning of an experiment's full tables, in which `{command}` stands for the command line.
+pub(crate) fn opening(command: &Command) -> String {
+    FULL_TABLES.replace("{name}", command.name)
+}
+
+/// Writes the pages and plots of `file` into `directory`, and the full tables beside `file`.
+///
+/// Into `directory` go `benchmarks.md` (the overview), `benchmarks-<experiment>.md` and `plots/`. Into the directory
+/// named like `file` without its extension go `<experiment>.md` (every row), `targets.md` (every target),
+/// `benchmarks.html` (all of it in one page) and `cars.*.d` (DODB's data format).
+pub(crate) fn write(file: &Path, how: &str, directory: &Path) -> Result<()> {
+    let results = Results::read(file)?;
+    let full = file.with_extension("");
     let plots = directory.join("plots");
     std::fs::create_dir_all(&plots)?;
-    let mut sections = vec![Section { name: "summary", markdown: summary(results), plots: Vec::new() }];
+    std::fs::create_dir_all(&full)?;
+    let link = relative(directory, &full)?;
+    let mut sections = vec![Section { name: "targets", markdown: targets(&results), plots: Vec::new() }];
     for command in &COMMANDS {
-        let part = results.of(command.experiments);
+        let part = results.for_experiments(command.experiments);
         if part.rows().is_empty() {
             continue;
         }
+        let how = format!("{how} {}", command.name);
+        let tables = (command.page)(&part, &opening(command), &how);
+        put(&full.join(format!("{}.md", command.name)), tables.as_bytes())?;
         let figures = (command.plots)(&part);
-        let mut page = (command.page)(&part, command.opening, &format!("{how} {}", command.name));
-        if command.name != "commerce" && !figures.is_empty() {
-            page.push_str("\n## Plots\n\n");
-            figures
-                .iter()
-                .for_each(|(name, figure)| page.push_str(&format!("![{}](plots/{name}.svg)\n\n", figure.title)));
-        }
-        put(&directory.join(page_name(command.name)), page.as_bytes())?;
+        let references: String =
+            figures.iter().map(|(name, figure)| format!("\n![{}](plots/{name}.svg)\n", figure.title)).collect();
+        let page = format!(
+            "{}\n## Results\n\n{}\n{}\n[All figures]({link}/{}.md).\n\n{}{references}",
+            command.prose.replace("{command}", &how),
+            part.outcome(),
+            pages::LEGEND,
+            command.name,
+            pages::tables(command.name, &part)
+        );
+        put(&directory.join(format!("benchmarks-{}.md", command.name)), page.as_bytes())?;
         let mut pictures = Vec::new();
         for (name, figure) in &figures {
             let svg = figure.to_svg();
@@ -39,27 +67,34 @@ pub(crate) fn write(results: &Results, how: &str, directory: &Path) -> Result<()
             put(&plots.join(format!("{name}.png")), &png::draw(&svg)?)?;
             pictures.push((name.clone(), svg));
         }
-        sections.push(Section { name: command.name, markdown: page, plots: pictures });
+        sections.push(Section { name: command.name, markdown: tables + &references, plots: pictures });
     }
-    columns::write(results, &plots.join("cars"))?;
-    put(&directory.join(page_name("summary")), sections[0].markdown.as_bytes())?;
-    put(&directory.join("benchmarks.html"), html::page(&sections).as_bytes())
+    columns::write(&results, &full.join("cars"))?;
+    put(&full.join("targets.md"), sections[0].markdown.as_bytes())?;
+    put(&full.join("benchmarks.html"), html::page(&sections).as_bytes())?;
+    put(&directory.join("benchmarks.md"), headline::page(&results, OVERVIEW, &link).as_bytes())
 }
 
-fn page_name(section: &str) -> String {
-    if section == "core" { "benchmarks.md".to_owned() } else { format!("benchmarks-{section}.md") }
+/// Returns the path of directory `to` as seen from directory `from`, with slashes.
+fn relative(from: &Path, to: &Path) -> Result<String> {
+    let (from, to) = (std::path::absolute(from)?, std::path::absolute(to)?);
+    let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
+    let up = from.components().skip(common).map(|_| PathBuf::from(".."));
+    let down = to.components().skip(common).map(|part| PathBuf::from(part.as_os_str()));
+    let path: PathBuf = up.chain(down).collect();
+    Ok(path.to_string_lossy().replace('\\', "/"))
 }
 
 fn put(file: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::write(file, bytes).map_err(|error| format!("cannot write {}: {error}", file.display()).into())
 }
 
-/// Every target: met or missed, by how much, with the spread.
-fn summary(results: &Results) -> String {
-    let mut page = format!("# Benchmarks: every target\n\n{}\n", results.facts());
+/// Lists every target with its ratio, its spread, and whether it is met.
+fn targets(results: &Results) -> String {
+    let mut page = format!("# Benchmark targets\n\n{}\n", results.facts());
     for command in &COMMANDS {
-        let part = results.of(command.experiments);
-        let judged: Vec<&Row> = part.rows().iter().filter(|row| row.met.is_some()).collect();
+        let part = results.for_experiments(command.experiments);
+        let judged: Vec<&ResultRow> = part.rows().iter().filter(|row| row.met.is_some()).collect();
         if judged.is_empty() {
             continue;
         }
@@ -90,9 +125,9 @@ fn title(command: &Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::{Heading, Machine, Place, Samples, Unit};
+    use crate::harness::{Heading, Machine, Samples, ScratchDirectory, Unit};
 
-    fn row(experiment: &'static str, name: &str, documents: u64, ours: f64, target: f64) -> Row {
+    fn row(experiment: &'static str, name: &str, documents: u64, ours: f64, target: f64) -> ResultRow {
         let heading = Heading {
             experiment,
             row: name.to_owned(),
@@ -103,35 +138,39 @@ mod tests {
             note: None,
             targets: vec![("bound", target)],
         };
-        let (ours, peer) = (Samples::of([ours * 1e3]), Samples::of([10e3]));
-        Row::new(heading, &ours, &[("bound", &peer), ("files", &peer)]).with_histograms("stemma", &ours, &[])
+        let (ours, peer) = (Samples::from_costs([ours * 1e3]), Samples::from_costs([10e3]));
+        ResultRow::new(heading, &ours, &[("bound", &peer), ("files", &peer)]).with_histograms("stemma", &ours, &[])
     }
 
     #[test]
-    fn a_report_is_whole_and_needs_no_network() {
-        let place = Place::new(None).unwrap();
-        let machine = Machine::look(place.path(), "a 1".to_owned(), String::new());
+    fn report_is_complete_and_self_contained() {
+        let scratch = ScratchDirectory::new(None).unwrap();
+        let machine = Machine::detect(scratch.path(), "a 1".to_owned(), String::new());
         let mut results = Results::new(machine, "none".to_owned(), None);
         for (documents, ours) in [(1_000, 5.0), (10_000, 20.0)] {
             results.push(row("caches", "index, uncached", documents, ours, 1.0)).unwrap();
         }
-        results.push(row("http", "GET, 16 connections: an answer", 1, 1.0, 1.0)).unwrap();
-        let file = place.path().join("results.json");
+        results.push(row("http", "GET, 16 connections: latency", 1, 1.0, 1.0)).unwrap();
+        let file = scratch.path().join("results.json");
         results.write(&file).unwrap();
         let read = Results::read(&file).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), serde_json::to_value(&results).unwrap());
-        let directory = place.path().join("report");
-        write(&read, "bench", &directory).unwrap();
+        let directory = scratch.path().join("report");
+        write(&file, "bench", &directory).unwrap();
         let text = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
-        assert!(
-            text("benchmarks-summary.md").contains("| index, uncached | 10000 | bound | 0.5 | 1 | 0 % | **missed** |")
-        );
-        assert!(text("benchmarks-summary.md").contains("## Caches: 1 of 2 met"));
+        let full = |name: &str| text(&format!("../results/{name}"));
+        assert!(full("targets.md").contains("| index, uncached | 10000 | bound | 0.5 | 1 | 0 % | **missed** |"));
+        assert!(full("targets.md").contains("## Caches: 1 of 2 met"));
+        assert!(full("caches.md").contains("| index, uncached | 10,000 |"));
+        assert!(text("benchmarks-caches.md").contains("[All figures](../results/caches.md)"));
+        assert!(text("benchmarks-caches.md").contains("| index, uncached | 5 · 20 | 2 · **0.5** † | 2 · **0.5** |"));
+        let missed = "| Lookup by a unique value: 150 ns cached, 5 µs uncached | 1 of 2 | 0.5 of 1 |";
+        assert!(text("benchmarks.md").contains(missed), "{}", text("benchmarks.md"));
         assert!(text("benchmarks-caches.md").contains("![Finding cars by index](plots/caches-index.svg)"));
-        assert_eq!(text("plots/cars.stemma-index.d").lines().count(), 2);
+        assert_eq!(full("cars.stemma-index.d").lines().count(), 2);
         let png = std::fs::read(directory.join("plots/caches-index.png")).unwrap();
         assert!(png.starts_with(b"\x89PNG"));
-        let html = text("benchmarks.html");
+        let html = full("benchmarks.html");
         assert!(html.contains("<svg") && html.contains("<table>") && !html.contains("<img") && !html.contains("src="));
     }
 }

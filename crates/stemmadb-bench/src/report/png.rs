@@ -1,4 +1,4 @@
-//! Plots as PNG, for where SVG is not shown.
+//! PNG versions of plots, for viewers without SVG.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,10 +8,10 @@ use resvg::usvg::{Options, Tree};
 
 use crate::Result;
 
-/// Pixels for each unit of the SVG.
+/// Pixels per SVG unit.
 const DENSITY: f32 = 2.0;
 
-/// The picture of an SVG's text.
+/// Renders an SVG text.
 pub(super) fn draw(svg: &str) -> Result<Vec<u8>> {
     let options = Options { fontdb: fonts()?, ..Options::default() };
     let tree = Tree::from_str(svg, &options)?;
@@ -21,7 +21,7 @@ pub(super) fn draw(svg: &str) -> Result<Vec<u8>> {
     Ok(picture.encode_png()?)
 }
 
-/// The system's fonts. Without any, plots would have no words.
+/// Loads the system's fonts, without which plots would have no text.
 fn fonts() -> Result<Arc<Database>> {
     static FONTS: OnceLock<Arc<Database>> = OnceLock::new();
     let fonts = FONTS.get_or_init(|| {

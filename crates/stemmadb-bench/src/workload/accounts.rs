@@ -1,10 +1,10 @@
-//! The users of the BoltDB study: 15 fields, of every kind of number and text that a record has.
+//! User records of the BoltDB study: 15 fields of various numeric and text types.
 
 use serde::{Deserialize, Serialize};
 
 use crate::harness::Random;
 
-/// A user.
+/// A user record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Account {
     pub(crate) id: i64,
@@ -24,11 +24,11 @@ pub(crate) struct Account {
     pub(crate) description: String,
 }
 
-/// The time that accounts are made at, in seconds: a fixed one, so that every run has the same.
+/// Fixed creation time in seconds, so that every run has the same records.
 const NOW: i64 = 1_750_000_000;
 
 impl Account {
-    /// User `number`.
+    /// Generates user `number`.
     pub(crate) fn new(seed: u64, number: u64) -> Self {
         let mut random = Random::at(seed, number);
         let mut below = |bound: u64| random.below(bound);
@@ -41,7 +41,7 @@ impl Account {
             age: 18 + below(60) as i32,
             height: 150.0 + below(50) as f32,
             weight: 50.0 + below(100) as f32,
-            // In cents: short decimals, which every encoding has to bring back as they were.
+            // Whole cents: short decimals, which every encoding must preserve exactly.
             balance: below(1_000_000) as f64 / 100.0,
             is_active: below(2) == 1,
             created_at: NOW - below(365 * 24 * 3_600) as i64,

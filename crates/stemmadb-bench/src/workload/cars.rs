@@ -1,4 +1,4 @@
-//! The cars of DODB's experiment: a unique name, one of 25 colours, and keywords, one of which is on every fiftieth car.
+//! Cars of DODB's experiment: a unique name, one of 25 colors, and keywords, one of which every 50th car has.
 
 use std::fmt::Write as _;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use super::corpus::Documents;
 
-/// How many colours there are.
+/// Number of colors.
 const COLOR_COUNT: u64 = 25;
-/// Of so many cars one has the keyword that is asked for.
+/// Every n-th car has the queried keyword.
 const RARITY: u64 = 50;
-/// Other keywords.
+/// Number of other keywords.
 const KEYWORD_COUNT: u64 = 20;
 
-/// The colour that is asked for.
+/// The queried color.
 pub(crate) const COLOR: &str = "color-07";
-/// The keyword that is asked for.
+/// The queried keyword.
 pub(crate) const KEYWORD: &str = "rare";
 
-/// All cars.
+/// The workload of cars.
 #[derive(Clone, Copy)]
 pub(crate) struct Cars;
 
-/// One of them.
+/// A car.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Car {
     pub(crate) name: String,
@@ -31,9 +31,9 @@ pub(crate) struct Car {
 }
 
 impl Car {
-    /// Car `number`.
+    /// Generates car `number`.
     pub(crate) fn new(number: u64) -> Self {
-        // Colours and keywords go through all combinations.
+        // Colors and keywords cycle through all combinations.
         let (color, word) = (number % COLOR_COUNT, number / COLOR_COUNT % KEYWORD_COUNT);
         let mut keywords = vec![format!("word-{word:02}"), format!("word-{:02}", (word + 7) % KEYWORD_COUNT)];
         if number.is_multiple_of(RARITY) {
@@ -43,7 +43,7 @@ impl Car {
     }
 }
 
-/// The name of car `number`.
+/// Returns the name of car `number`.
 pub(crate) fn name(number: u64) -> String {
     format!("car-{number:06}")
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_25th_of_the_cars_has_the_colour_and_a_50th_the_keyword() {
+    fn color_and_keyword_have_the_documented_selectivity() {
         let cars: Vec<Car> = (0..10_000).map(Car::new).collect();
         assert_eq!(cars.iter().filter(|car| car.color == COLOR).count(), 400);
         assert_eq!(cars.iter().filter(|car| car.keywords.iter().any(|word| word == KEYWORD)).count(), 200);

@@ -1,10 +1,10 @@
-//! Documents made before the clock starts: ids and JSON texts, the same for every contender.
+//! Documents generated before timing: ids and JSON texts, the same for every contender.
 
 use std::ops::Range;
 
-/// Documents, each a function of its number.
+/// Documents as a function of their number.
 pub(crate) trait Documents {
-    /// Appends the id of document `number`; it ends with the number, in decimal digits.
+    /// Appends the id of document `number`, which ends with the number in decimal digits.
     fn write_id(&self, number: u64, id: &mut String);
 
     /// Appends document `number` as JSON.
@@ -18,11 +18,11 @@ pub(crate) struct Corpus {
     ids: Texts,
 }
 
-/// Texts one after the other.
+/// Concatenated texts.
 #[derive(Default)]
 struct Texts {
     text: String,
-    /// Where each ends.
+    /// End offset of each text.
     ends: Vec<usize>,
 }
 
@@ -39,12 +39,12 @@ impl Texts {
 }
 
 impl Corpus {
-    /// The first `count` of `documents`.
+    /// Generates the first `count` documents.
     pub(crate) fn generate(documents: impl Documents, count: u64) -> Self {
         Self::generate_range(documents, 0..count)
     }
 
-    /// The documents with these numbers.
+    /// Generates the documents with these numbers.
     pub(crate) fn generate_range(documents: impl Documents, numbers: Range<u64>) -> Self {
         let mut corpus = Corpus { first: numbers.start, json: Texts::default(), ids: Texts::default() };
         for number in numbers {
@@ -54,22 +54,22 @@ impl Corpus {
         corpus
     }
 
-    /// How many documents there are.
+    /// Returns the number of documents.
     pub(crate) fn len(&self) -> usize {
         self.ids.ends.len()
     }
 
-    /// Bytes of all JSON texts.
+    /// Returns the total bytes of all JSON texts.
     pub(crate) fn json_bytes(&self) -> u64 {
         self.json.text.len() as u64
     }
 
-    /// The id of the document at `position`.
+    /// Returns the id of the document at `position`.
     pub(crate) fn id(&self, position: usize) -> &str {
         self.ids.get(position)
     }
 
-    /// Where the document with this id is, if it is one of ours.
+    /// Returns the position of the document with this id, if it belongs to the corpus.
     pub(crate) fn position_of(&self, id: &str) -> Option<usize> {
         let digit_count = id.bytes().rev().take_while(u8::is_ascii_digit).count();
         let number: u64 = id[id.len() - digit_count..].parse().ok()?;
@@ -77,17 +77,17 @@ impl Corpus {
         (position < self.len() && self.id(position) == id).then_some(position)
     }
 
-    /// The JSON text of the document at `position`.
+    /// Returns the JSON text of the document at `position`.
     pub(crate) fn json(&self, position: usize) -> &str {
         self.json.get(position)
     }
 
-    /// Ids and JSON texts of these positions.
+    /// Returns ids and JSON texts of these positions.
     pub(crate) fn documents(&self, positions: Range<usize>) -> Vec<(&str, &str)> {
         positions.map(|position| (self.id(position), self.json(position))).collect()
     }
 
-    /// All documents in batches of `batch_count`.
+    /// Returns all documents in batches of `batch_count`.
     pub(crate) fn batches(&self, batch_count: usize) -> impl Iterator<Item = Vec<(&str, &str)>> {
         let starts = (0..self.len()).step_by(batch_count);
         starts.map(move |start| self.documents(start..(start + batch_count).min(self.len())))
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_come_back_by_position_and_in_batches() {
+    fn documents_are_returned_by_position_and_in_batches() {
         let corpus = Corpus::generate(Records::new(1), 25);
         let mut second = String::new();
         Records::new(1).write_json(1, &mut second);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_positions() {
+    fn ids_map_to_positions() {
         let corpus = Corpus::generate_range(Records::new(1), 400..500);
         assert_eq!(corpus.position_of("d000000417"), Some(17));
         for stranger in ["x000000417", "d417", "d000000500", "d000000399", "d", ""] {

@@ -1,20 +1,21 @@
-//! Documents in which conditions of every kind have a twin: an equality that exactly as many documents meet, as randomly spread.
+//! Documents for anti-patterns: every condition has an equality that exactly as many documents match, with the same
+//! random distribution.
 //!
-//! Each field deals out its values in an order of its own, a permutation of the document numbers, so that shares are exact
-//! and fields know nothing of each other.
+//! Each field assigns its values by its own permutation of the document numbers, so that shares are exact and fields
+//! are uncorrelated.
 
 use std::fmt::Write as _;
 
 use super::corpus::Documents;
 use crate::harness::Random;
 
-/// People, of whom there are `count`: a multiple of 10,000.
+/// A workload of `count` people.
 #[derive(Clone, Copy)]
 pub(crate) struct People {
     count: u64,
 }
 
-/// Values of `group`; each has a thousandth of the documents.
+/// Number of distinct values of `group`; each has 0.1 % of the documents.
 pub(crate) const GROUPS: u64 = 1_000;
 
 const FIRST: [&str; 100] = [
@@ -29,15 +30,15 @@ const FIRST: [&str; 100] = [
 ];
 
 impl People {
-    /// So many; a multiple of 10,000.
+    /// Creates the workload; `count` must be a multiple of 10,000.
     pub(crate) fn new(count: u64) -> Self {
         assert!(count.is_multiple_of(10_000), "shares are exact");
         People { count }
     }
 
-    /// Where document `number` comes in the order of a field: a Feistel network over the least even number of bits, walked until it
-    /// leads back below `count`.
-    fn place(&self, field: u64, number: u64) -> u64 {
+    /// Returns document `number`'s position in a field's permutation: a Feistel network over the smallest even number
+    /// of bits, iterated until the result is below `count`.
+    fn permuted_position(&self, field: u64, number: u64) -> u64 {
         let half = (64 - (self.count - 1).leading_zeros()).div_ceil(2);
         let mask = (1_u64 << half) - 1;
         let mut at = number;
@@ -60,21 +61,26 @@ impl Documents for People {
     }
 
     fn write_json(&self, number: u64, json: &mut String) {
-        let place = |field| self.place(field, number);
-        let name = place(1);
-        let kind = if place(2) % 100 == 0 { "rare" } else { "common" };
-        let visible = place(3) % 100 != 0;
+        let position = |field| self.permuted_position(field, number);
+        let name = position(1);
+        let kind = if position(2) % 100 == 0 { "rare" } else { "common" };
+        let visible = position(3) % 100 != 0;
         write!(
             json,
-            r#"{{"name":"{} {:03}","surname":"{:03} Smith","kind":"{kind}","visible":{visible},"group":{},"tenth":{},"hundredth":{},"thousandth":{},"score":{},"all":"yes","created_at":{number}}}"#,
+            r#"{{"name":"{} {:03}","surname":"{:03} Smith","kind":"{kind}","visible":{visible}"#,
             FIRST[(name % 100) as usize],
             name / 100 % 1_000,
-            place(9) / 100 % 1_000,
-            place(4) % GROUPS,
-            place(5) % 10,
-            place(6) % 100,
-            place(7) % 1_000,
-            place(8),
+            position(9) / 100 % 1_000,
+        )
+        .expect("a string takes everything");
+        write!(
+            json,
+            r#","group":{},"tenth":{},"hundredth":{},"thousandth":{},"score":{},"all":"yes","created_at":{number}}}"#,
+            position(4) % GROUPS,
+            position(5) % 10,
+            position(6) % 100,
+            position(7) % 1_000,
+            position(8),
         )
         .expect("a string takes everything");
     }
@@ -84,26 +90,26 @@ impl Documents for People {
 mod tests {
     use std::collections::HashSet;
 
-    use super::super::question::{Condition, Question, Test, Wanted};
-    use super::super::{Corpus, Truth};
+    use super::super::query_spec::{Condition, Predicate, Projection, QuerySpec};
+    use super::super::{Corpus, ExpectedRows};
     use super::*;
 
     #[test]
-    fn every_field_deals_out_its_values_evenly() {
+    fn field_values_are_evenly_distributed() {
         let people = People::new(10_000);
         for field in 1..10 {
-            let places: HashSet<u64> = (0..10_000).map(|number| people.place(field, number)).collect();
-            assert_eq!(places.len(), 10_000);
+            let positions: HashSet<u64> = (0..10_000).map(|number| people.permuted_position(field, number)).collect();
+            assert_eq!(positions.len(), 10_000);
         }
         let corpus = Corpus::generate(people, 10_000);
-        let count = |path, test| {
-            let question = Question::all(Condition::At(path, test), Wanted::Count);
-            Truth::of(&corpus, &[question])[0].row_count(None)
+        let count = |path, predicate| {
+            let spec = QuerySpec::all(Condition::Field(path, predicate), Projection::Count);
+            ExpectedRows::compute(&corpus, &[spec])[0].row_count(None)
         };
-        assert_eq!(count("name", Test::Prefix("John ".to_owned())), 100);
-        assert_eq!(count("kind", Test::Equal("common".into())), 9_900);
-        assert_eq!(count("visible", Test::Equal(true.into())), 9_900);
-        assert_eq!(count("group", Test::Equal(7.into())), 10);
-        assert_eq!(count("hundredth", Test::Equal(7.into())), 100);
+        assert_eq!(count("name", Predicate::Prefix("John ".to_owned())), 100);
+        assert_eq!(count("kind", Predicate::Equal("common".into())), 9_900);
+        assert_eq!(count("visible", Predicate::Equal(true.into())), 9_900);
+        assert_eq!(count("group", Predicate::Equal(7.into())), 10);
+        assert_eq!(count("hundredth", Predicate::Equal(7.into())), 100);
     }
 }

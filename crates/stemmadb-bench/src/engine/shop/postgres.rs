@@ -1,4 +1,4 @@
-//! The shop in PostgreSQL, in two forms: by someone who knows it, and as the benchmark that we follow had it.
+//! The shop in PostgreSQL, in two variants: tuned, and as in the original benchmark.
 
 use std::io::Write as _;
 
@@ -8,55 +8,60 @@ use super::postgres_sql::{
     ADD_PRODUCT, CHECKOUT, CREATE_CART, DELETE_CART, INSERT_ORDER, LITERAL, MOVE_CONTENTS, RATE, REFRESH, SCHEMA, Sql,
     TUNED,
 };
-use super::{Agent, CartId, PostgresServer, Reach, Shop, ascending};
+use super::{Agent, CartId, PostgresServer, Shop, Transport, ascending};
 use crate::Result;
-use crate::workload::shop::{Order, ProductSeen, Rating, State, Stock};
+use crate::workload::shop::{Order, ProductWithRating, Rating, ShopState, Stock};
 
-/// How it is used, for the record.
+/// Describes the client configuration, for the report.
 pub(super) const SETTINGS: &str =
     "prepared statements, a connection for each agent, VACUUM ANALYZE and CHECKPOINT after the load";
 
-/// Whose SQL.
+/// Which schema and statements are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Indexes on everything that is looked up, no more round trips than needed.
+pub(crate) enum PostgresVariant {
+    /// An index on every lookup, and as few round trips as possible.
     Tuned,
-    /// As it was in the benchmark that we follow.
+    /// As in the original benchmark.
     Literal,
 }
 
-/// A shop: a database of its own. There is one of each form at a time.
+/// A shop in its own database. At most one exists per variant at a time.
 pub(crate) struct PostgresShop<'a> {
     server: &'a PostgresServer,
-    form: Form,
-    reach: Reach,
+    variant: PostgresVariant,
+    transport: Transport,
 }
 
-impl Form {
+impl PostgresVariant {
     fn database(self) -> &'static str {
         match self {
-            Form::Tuned => "shop",
-            Form::Literal => "literal_shop",
+            PostgresVariant::Tuned => "shop",
+            PostgresVariant::Literal => "literal_shop",
         }
     }
 
     fn sql(self) -> &'static Sql {
         match self {
-            Form::Tuned => &TUNED,
-            Form::Literal => &LITERAL,
+            PostgresVariant::Tuned => &TUNED,
+            PostgresVariant::Literal => &LITERAL,
         }
     }
 }
 
 impl<'a> PostgresShop<'a> {
-    /// A new shop; the stock comes in one transaction, by COPY.
-    pub(crate) fn open(server: &'a PostgresServer, form: Form, reach: Reach, stock: &Stock) -> Result<Self> {
-        server.create_database(form.database())?;
-        let shop = PostgresShop { server, form, reach };
+    /// Creates a shop and loads the stock with COPY in one transaction.
+    pub(crate) fn open(
+        server: &'a PostgresServer,
+        variant: PostgresVariant,
+        transport: Transport,
+        stock: &Stock,
+    ) -> Result<Self> {
+        server.create_database(variant.database())?;
+        let shop = PostgresShop { server, variant, transport };
         let mut client = shop.connect()?;
         let mut transaction = client.transaction()?;
         transaction.batch_execute(SCHEMA)?;
-        transaction.batch_execute(form.sql().schema)?;
+        transaction.batch_execute(variant.sql().schema)?;
         for (table, rows) in tables(stock) {
             let mut copy = transaction.copy_in(&format!("COPY {table} FROM STDIN"))?;
             copy.write_all(rows.as_bytes())?;
@@ -66,28 +71,28 @@ impl<'a> PostgresShop<'a> {
             let set = format!("SELECT setval('{table}_id_seq', (SELECT max(id) + 1 FROM {table}))");
             transaction.batch_execute(&set)?;
         }
-        if form == Form::Literal {
+        if variant == PostgresVariant::Literal {
             transaction.batch_execute(REFRESH)?;
         }
         transaction.commit()?;
         Ok(shop)
     }
 
-    /// What someone who knows it does after a load.
-    pub(crate) fn tidy(&self) -> Result<()> {
-        // Apart, since several statements at once would be one transaction.
+    /// Runs the maintenance that is usual after a bulk load.
+    pub(crate) fn run_maintenance(&self) -> Result<()> {
+        // Separate calls, because several statements in one call form one transaction.
         let mut client = self.connect()?;
         client.batch_execute("VACUUM ANALYZE")?;
         Ok(client.batch_execute("CHECKPOINT")?)
     }
 
-    /// A connection to it.
+    /// Opens a connection to the shop's database.
     pub(crate) fn connect(&self) -> Result<Client> {
-        self.server.connect(self.form.database(), self.reach)
+        self.server.connect(self.variant.database(), self.transport)
     }
 }
 
-/// Each table's rows in the text form of COPY.
+/// Returns each table's rows in COPY text format.
 fn tables(stock: &Stock) -> Vec<(&'static str, String)> {
     let mut tables = Vec::new();
     let mut add = |table: &'static str, rows: Vec<String>| tables.push((table, rows.concat()));
@@ -118,10 +123,10 @@ fn tables(stock: &Stock) -> Vec<(&'static str, String)> {
 impl Shop for PostgresShop<'_> {
     fn agent(&self) -> Result<Box<dyn Agent + Send + '_>> {
         let mut client = self.connect()?;
-        let sql = self.form.sql();
-        let (checkout, move_contents) = match self.form {
-            Form::Tuned => (CHECKOUT, None),
-            Form::Literal => (INSERT_ORDER, Some(client.prepare(MOVE_CONTENTS)?)),
+        let sql = self.variant.sql();
+        let (checkout, move_contents) = match self.variant {
+            PostgresVariant::Tuned => (CHECKOUT, None),
+            PostgresVariant::Literal => (INSERT_ORDER, Some(client.prepare(MOVE_CONTENTS)?)),
         };
         Ok(Box::new(PostgresAgent {
             find: client.prepare(sql.find_product)?,
@@ -134,11 +139,11 @@ impl Shop for PostgresShop<'_> {
             rate: client.prepare(RATE)?,
             refresh: client.prepare(REFRESH)?,
             client,
-            form: self.form,
+            variant: self.variant,
         }))
     }
 
-    fn state(&self) -> Result<State> {
+    fn state(&self) -> Result<ShopState> {
         let mut client = self.connect()?;
         let mut baskets = |table: &str, contents: &str, key: &str| -> Result<Vec<Order>> {
             let sql = format!(
@@ -149,15 +154,15 @@ impl Shop for PostgresShop<'_> {
         };
         let orders = baskets("orders", "order_products", "order_id")?;
         let carts = baskets("carts", "cart_products", "cart_id")?;
-        let mut state = State { orders, carts, ..State::default() };
+        let mut state = ShopState { orders, carts, ..ShopState::default() };
         for row in client.query("SELECT product_id, customer_id, rating FROM product_reviews", &[])? {
             state.ratings.insert((number(&row, 0)?, number(&row, 1)?), u8::try_from(row.get::<_, i32>(2))?);
         }
-        Ok(state.ordered())
+        Ok(state.normalized())
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.server.drop_database(self.form.database())
+        self.server.drop_database(self.variant.database())
     }
 }
 
@@ -176,7 +181,7 @@ fn numbers(row: &Row, column: usize) -> Result<Vec<u32>> {
 
 struct PostgresAgent {
     client: Client,
-    form: Form,
+    variant: PostgresVariant,
     find: Statement,
     look_up: Statement,
     create_cart: Statement,
@@ -189,14 +194,14 @@ struct PostgresAgent {
 }
 
 impl PostgresAgent {
-    fn seen(&self, rows: &[Row]) -> Result<Option<ProductSeen>> {
+    fn product_with_rating(&self, rows: &[Row]) -> Result<Option<ProductWithRating>> {
         let Some(row) = rows.first() else { return Ok(None) };
-        let (category_ids, rating) = match self.form {
-            Form::Tuned => {
+        let (category_ids, rating) = match self.variant {
+            PostgresVariant::Tuned => {
                 let (total, count): (i64, i64) = (row.get(3), row.get(4));
                 (numbers(row, 2)?, Rating { total: u32::try_from(total)?, count: u32::try_from(count)? })
             }
-            Form::Literal => {
+            PostgresVariant::Literal => {
                 let categories: Vec<Option<u32>> = rows.iter().map(|row| optional(row, 2)).collect::<Result<_>>()?;
                 let (total, count) = (optional(row, 3)?.unwrap_or(0), optional(row, 4)?.unwrap_or(0));
                 let rating = Rating { total, count };
@@ -204,10 +209,10 @@ impl PostgresAgent {
             }
         };
         let category_ids = ascending(category_ids);
-        Ok(Some(ProductSeen { id: number(row, 0)?, name: row.get(1), category_ids, rating }))
+        Ok(Some(ProductWithRating { id: number(row, 0)?, name: row.get(1), category_ids, rating }))
     }
 
-    /// As it was: three statements between BEGIN and COMMIT.
+    /// Checkout as in the original: three statements between BEGIN and COMMIT.
     fn literal_checkout(&mut self, cart: i32, customer_id: i32, move_contents: &Statement) -> Result<Vec<Row>> {
         let mut transaction = self.client.transaction()?;
         let order: i32 = transaction.query_one(&self.checkout, &[&customer_id])?.get(0);
@@ -227,34 +232,34 @@ fn cart_key(cart: CartId) -> Result<i32> {
 }
 
 impl Agent for PostgresAgent {
-    fn find_product(&mut self, name: &str) -> Result<Option<ProductSeen>> {
+    fn find_product(&mut self, name: &str) -> Result<Option<ProductWithRating>> {
         let rows = self.client.query(&self.find, &[&name])?;
-        self.seen(&rows)
+        self.product_with_rating(&rows)
     }
 
-    fn look_up_product(&mut self, id: u32) -> Result<Option<ProductSeen>> {
+    fn look_up_product(&mut self, id: u32) -> Result<Option<ProductWithRating>> {
         let rows = self.client.query(&self.look_up, &[&key(id)?])?;
-        self.seen(&rows)
+        self.product_with_rating(&rows)
     }
 
     fn create_cart(&mut self) -> Result<CartId> {
-        let row = match self.form {
-            Form::Tuned => self.client.query_one(&self.create_cart, &[])?,
-            Form::Literal => {
+        let row = match self.variant {
+            PostgresVariant::Tuned => self.client.query_one(&self.create_cart, &[])?,
+            PostgresVariant::Literal => {
                 let mut transaction = self.client.transaction()?;
                 let row = transaction.query_one(&self.create_cart, &[])?;
                 transaction.commit()?;
                 row
             }
         };
-        CartId::of_row(i64::from(row.get::<_, i32>(0)))
+        CartId::from_row(i64::from(row.get::<_, i32>(0)))
     }
 
     fn add_product(&mut self, cart: CartId, product_id: u32) -> Result<()> {
         let (cart, product_id) = (cart_key(cart)?, key(product_id)?);
-        match self.form {
-            Form::Tuned => self.client.execute(&self.add, &[&cart, &product_id])?,
-            Form::Literal => {
+        match self.variant {
+            PostgresVariant::Tuned => self.client.execute(&self.add, &[&cart, &product_id])?,
+            PostgresVariant::Literal => {
                 let mut transaction = self.client.transaction()?;
                 let count = transaction.execute(&self.add, &[&cart, &product_id])?;
                 transaction.commit()?;
@@ -275,11 +280,11 @@ impl Agent for PostgresAgent {
 
     fn rate_product(&mut self, customer_id: u32, product_id: u32, rating: u8) -> Result<()> {
         let (product_id, customer_id, rating) = (key(product_id)?, key(customer_id)?, i32::from(rating));
-        match self.form {
-            Form::Tuned => {
+        match self.variant {
+            PostgresVariant::Tuned => {
                 self.client.execute(&self.rate, &[&product_id, &customer_id, &rating])?;
             }
-            Form::Literal => {
+            PostgresVariant::Literal => {
                 let mut transaction = self.client.transaction()?;
                 transaction.execute(&self.rate, &[&product_id, &customer_id, &rating])?;
                 transaction.commit()?;

@@ -1,7 +1,8 @@
-//! A PostgreSQL server of our own: made in our directory, reached by a socket in it and from this machine alone, and ended with us.
+//! A private PostgreSQL server in the scratch directory, reachable only from this machine.
 //!
-//! PostgreSQL refuses to run as root, so as root we run it as the system user `postgres`. It is started through `setpriv`, which has
-//! the kernel end it if we die ourselves; otherwise it is ended, by its process id, when this is dropped.
+//! PostgreSQL refuses to run as root; as root, the benchmark runs it as the system user `postgres`. The server is
+//! started through `setpriv`, so that the kernel terminates it if the benchmark dies; otherwise it is stopped by
+//! process id on drop.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -13,15 +14,15 @@ use postgres::{Client, Config, NoTls};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
 use crate::Result;
-use crate::harness::Place;
+use crate::harness::ScratchDirectory;
 
-/// The major version that is measured.
+/// The measured major version.
 const VERSION: &str = "15";
-/// The user that it has inside.
+/// The database superuser.
 const SUPERUSER: &str = "bench";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What an administrator who knows it would set on a machine like this, given with its reason on the page.
+/// Settings that an experienced administrator would choose for this machine; listed in the report.
 const CONFIGURATION: [(&str, &str); 18] = [
     ("fsync", "on"),
     ("synchronous_commit", "on"),
@@ -43,12 +44,12 @@ const CONFIGURATION: [(&str, &str); 18] = [
     ("jit", "off"),
 ];
 
-/// How a server is reached.
+/// How clients connect to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// By a socket in its directory.
+pub(crate) enum Transport {
+    /// Through a Unix socket in the server's directory.
     Socket,
-    /// Over TCP, on this machine.
+    /// Over TCP on the loopback interface.
     Tcp,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// What it was set up with, for the record.
+    /// Describes the server configuration, for the report.
     pub(crate) fn settings() -> String {
         let settings = CONFIGURATION.map(|(name, value)| format!("{name}={value}"));
         format!(
@@ -69,16 +70,16 @@ impl PostgresServer {
         )
     }
 
-    /// A new server in `place`.
-    pub(crate) fn start(place: &Place) -> Result<Self> {
+    /// Starts a new server in `scratch`.
+    pub(crate) fn start(scratch: &ScratchDirectory) -> Result<Self> {
         let programs = programs()?;
-        let directory = place.fresh("postgresql")?;
+        let directory = scratch.fresh_path("postgresql")?;
         std::fs::create_dir(&directory)?;
         let user = unprivileged_user()?;
         if let Some(user) = user {
             chown(&directory, Some(user.id), Some(user.group_id))?;
-            // The user has to come through to its own.
-            std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o711))?;
+            // The server's user needs to traverse the parent of its own directory.
+            std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o711))?;
         }
         let data = directory.join("data");
         let mut make = command(&programs.join("initdb"), user, &directory);
@@ -102,33 +103,33 @@ impl PostgresServer {
         Ok(server)
     }
 
-    /// The version it says it has.
+    /// Returns the version that the server reports.
     pub(crate) fn version(&self) -> Result<String> {
-        let row = self.connect("postgres", Reach::Socket)?.query_one("SHOW server_version", &[])?;
+        let row = self.connect("postgres", Transport::Socket)?.query_one("SHOW server_version", &[])?;
         Ok(format!("PostgreSQL {}", row.get::<_, &str>(0).split(' ').next().unwrap_or(VERSION)))
     }
 
-    /// Makes an empty database called so, instead of any that was.
+    /// Creates an empty database, replacing any existing one of that name.
     pub(crate) fn create_database(&self, name: &str) -> Result<()> {
         self.drop_database(name)?;
         Ok(self
-            .connect("postgres", Reach::Socket)?
+            .connect("postgres", Transport::Socket)?
             .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))?)
     }
 
-    /// Drops a database, if there is one called so.
+    /// Drops a database if it exists.
     pub(crate) fn drop_database(&self, name: &str) -> Result<()> {
         Ok(self
-            .connect("postgres", Reach::Socket)?
+            .connect("postgres", Transport::Socket)?
             .batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"))?)
     }
 
-    /// A connection to a database.
-    pub(crate) fn connect(&self, database: &str, reach: Reach) -> Result<Client> {
+    /// Opens a connection to a database.
+    pub(crate) fn connect(&self, database: &str, transport: Transport) -> Result<Client> {
         let mut config = Config::new();
-        match reach {
-            Reach::Socket => config.host_path(&self.directory),
-            Reach::Tcp => config.host("127.0.0.1"),
+        match transport {
+            Transport::Socket => config.host_path(&self.directory),
+            Transport::Tcp => config.host("127.0.0.1"),
         };
         config.port(self.port).user(SUPERUSER).dbname(database);
         Ok(config.connect(NoTls)?)
@@ -137,7 +138,7 @@ impl PostgresServer {
     fn wait_until_ready(&mut self) -> Result<()> {
         let start = Instant::now();
         loop {
-            let error = match self.connect("postgres", Reach::Socket) {
+            let error = match self.connect("postgres", Transport::Socket) {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             };
@@ -150,13 +151,13 @@ impl PostgresServer {
         }
     }
 
-    /// Ends it in its own time, connections or not.
+    /// Stops the server, even with open connections.
     fn stop(&mut self) -> Result<()> {
         if self.process.try_wait()?.is_some() {
             return Ok(());
         }
         let id = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw).ok_or("the server has no process id")?;
-        // Fast shutdown; the process is the server itself, since `setpriv` becomes what it starts.
+        // SIGINT requests a fast shutdown. The child is the server itself, because `setpriv` executes it in place.
         kill_process(id, Signal::INT)?;
         let start = Instant::now();
         while self.process.try_wait()?.is_none() {
@@ -178,19 +179,19 @@ impl Drop for PostgresServer {
     }
 }
 
-/// A port that nobody has; whoever takes it before the server does makes its start fail.
+/// Returns an unused port. If another process takes it first, the server fails to start.
 fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// A user of the system.
+/// A system user.
 #[derive(Clone, Copy)]
 struct User {
     id: u32,
     group_id: u32,
 }
 
-/// Whom to run as: nobody else, unless we are root.
+/// Returns the user to run the server as: `postgres` for root, otherwise the current user.
 fn unprivileged_user() -> Result<Option<User>> {
     if !getuid().is_root() {
         return Ok(None);
@@ -204,7 +205,8 @@ fn unprivileged_user() -> Result<Option<User>> {
     Ok(Some(user.ok_or("PostgreSQL does not run as root, and there is no user `postgres` to run it as")?))
 }
 
-/// `program` with the user's rights, and ended by the kernel when we are.
+/// Builds a command that runs `program` with the user's rights and is terminated by the kernel when the benchmark
+/// exits.
 fn command(program: &Path, user: Option<User>, directory: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "INT"]);
@@ -215,7 +217,7 @@ fn command(program: &Path, user: Option<User>, directory: &Path) -> Command {
     command
 }
 
-/// The directory of PostgreSQL's programs.
+/// Returns the directory of PostgreSQL's programs.
 fn programs() -> Result<PathBuf> {
     let debian = PathBuf::from(format!("/usr/lib/postgresql/{VERSION}/bin"));
     let asked = Command::new("pg_config").arg("--bindir").output().ok();

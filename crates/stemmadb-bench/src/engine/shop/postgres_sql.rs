@@ -1,17 +1,18 @@
-//! What is said to PostgreSQL: by someone who knows it, and as the benchmark that we follow said it.
+//! SQL of the shop in PostgreSQL, tuned and as in the original benchmark.
 
-/// Its statements.
+/// The statements that differ between the variants.
 pub(super) struct Sql {
-    /// All but the tables that both have.
+    /// The tables that differ between the variants.
     pub(super) schema: &'static str,
     pub(super) find_product: &'static str,
     pub(super) look_up_product: &'static str,
 }
 
-/// Tables that both have.
+/// Tables common to both variants.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE customers(id serial PRIMARY KEY, name text NOT NULL, email text NOT NULL, address text NOT NULL,
-        city text NOT NULL, region text NOT NULL, country text NOT NULL, postal_code text NOT NULL, phone text NOT NULL);
+        city text NOT NULL, region text NOT NULL, country text NOT NULL, postal_code text NOT NULL,
+        phone text NOT NULL);
     CREATE TABLE categories(id serial PRIMARY KEY, name text NOT NULL);
     CREATE TABLE products(id serial PRIMARY KEY, name text NOT NULL);
     CREATE TABLE orders(id serial PRIMARY KEY, customer_id int NOT NULL);
@@ -19,14 +20,14 @@ pub(super) const SCHEMA: &str = "
     CREATE TABLE order_products(order_id int NOT NULL, product_id int NOT NULL);
     CREATE TABLE cart_products(cart_id int NOT NULL, product_id int NOT NULL);";
 
-/// An index on everything that is looked up, each step one statement and so one round trip and one transaction.
+/// Tuned: an index on every lookup; each step is one statement, hence one round trip and one transaction.
 pub(super) const TUNED: Sql = Sql {
     schema: "
         CREATE UNIQUE INDEX products_by_name ON products(name);
         CREATE TABLE product_categories(product_id int NOT NULL, category_id int NOT NULL,
             PRIMARY KEY(product_id, category_id));
-        CREATE TABLE product_reviews(product_id int NOT NULL, customer_id int NOT NULL, rating int NOT NULL, review text,
-            PRIMARY KEY(product_id, customer_id)) WITH (fillfactor = 80);
+        CREATE TABLE product_reviews(product_id int NOT NULL, customer_id int NOT NULL, rating int NOT NULL,
+            review text, PRIMARY KEY(product_id, customer_id)) WITH (fillfactor = 80);
         CREATE INDEX order_products_by_order ON order_products(order_id);
         CREATE INDEX cart_products_by_cart ON cart_products(cart_id);",
     find_product: "
@@ -41,7 +42,7 @@ pub(super) const TUNED: Sql = Sql {
         WHERE p.id = $1",
 };
 
-/// The one statement of a checkout by someone who knows it.
+/// The tuned checkout, in one statement.
 pub(super) const CHECKOUT: &str = "
     WITH contents AS (DELETE FROM cart_products WHERE cart_id = $1 RETURNING product_id),
         cart AS (DELETE FROM carts WHERE id = $1),
@@ -54,15 +55,17 @@ pub(super) const RATE: &str =
     "INSERT INTO product_reviews(product_id, customer_id, rating, review) VALUES ($1, $2, $3, NULL)
     ON CONFLICT (product_id, customer_id) DO UPDATE SET rating = excluded.rating, review = excluded.review";
 
-/// As it was: ratings in a materialised view without an index, which is made anew after each review; no index on what is in a cart; a
-/// row for each category. Only what it got wrong is right: its columns, and that a checkout is committed.
+/// As in the original: ratings in a materialized view without an index, refreshed after each review; no index on cart
+/// contents; one row per category. Corrected only where the original was broken: its column names, and checkouts are
+/// committed.
 pub(super) const LITERAL: Sql = Sql {
     schema: "
         CREATE INDEX products_by_name ON products(name);
         CREATE TABLE product_categories(product_id int NOT NULL, category_id int NOT NULL);
         CREATE INDEX product_categories_by_product ON product_categories(product_id);
         CREATE INDEX product_categories_by_category ON product_categories(category_id);
-        CREATE TABLE product_reviews(product_id int NOT NULL, customer_id int NOT NULL, rating int NOT NULL, review text);
+        CREATE TABLE product_reviews(product_id int NOT NULL, customer_id int NOT NULL, rating int NOT NULL,
+            review text);
         CREATE INDEX product_reviews_by_product ON product_reviews(product_id);
         CREATE UNIQUE INDEX product_reviews_by_customer ON product_reviews(customer_id, product_id);
         CREATE MATERIALIZED VIEW product_ratings AS

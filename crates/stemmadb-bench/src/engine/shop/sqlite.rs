@@ -1,7 +1,7 @@
-//! The shop in SQLite: tables with an index on everything that is looked up, statements prepared once, a connection for each agent.
+//! The shop in SQLite: an index on every lookup, prepared statements, and one connection per agent.
 //!
-//! SQLite has one writer, and whoever finds it busy sleeps for milliseconds and tries again. Agents of one process do better: they
-//! hold a lock of their own while they write.
+//! SQLite allows one writer, and its busy handler sleeps for milliseconds. Agents of one process avoid this by holding
+//! a lock while they write.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,21 +12,22 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use super::super::sqlite::connect;
 use super::{Agent, CartId, Shop, ascending};
 use crate::Result;
-use crate::workload::shop::{Order, ProductSeen, Rating, State, Stock};
+use crate::workload::shop::{Order, ProductWithRating, Rating, ShopState, Stock};
 
-/// How it is set up, for the record.
-pub(super) const SETTINGS: &str = "SQLite: WAL, synchronous FULL, 1 GiB of page cache, 2 GiB mapped, prepared statements, \
-    a connection for each agent, a lock around writes instead of its busy handler, ANALYZE after the load";
+/// Describes the configuration, for the report.
+pub(super) const SETTINGS: &str = "SQLite: WAL, synchronous FULL, 1 GiB of page cache, 2 GiB mapped, prepared \
+    statements, a connection per agent, a lock around writes instead of its busy handler, ANALYZE after the load";
 
 const SCHEMA: &str = "
     CREATE TABLE customers(id INTEGER PRIMARY KEY, name TEXT NOT NULL, email TEXT NOT NULL, address TEXT NOT NULL,
-        city TEXT NOT NULL, region TEXT NOT NULL, country TEXT NOT NULL, postal_code TEXT NOT NULL, phone TEXT NOT NULL);
+        city TEXT NOT NULL, region TEXT NOT NULL, country TEXT NOT NULL, postal_code TEXT NOT NULL,
+        phone TEXT NOT NULL);
     CREATE TABLE categories(id INTEGER PRIMARY KEY, name TEXT NOT NULL);
     CREATE TABLE products(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
     CREATE TABLE product_categories(product_id INTEGER NOT NULL, category_id INTEGER NOT NULL,
         PRIMARY KEY(product_id, category_id)) WITHOUT ROWID;
-    CREATE TABLE reviews(product_id INTEGER NOT NULL, customer_id INTEGER NOT NULL, rating INTEGER NOT NULL, review TEXT,
-        PRIMARY KEY(product_id, customer_id)) WITHOUT ROWID;
+    CREATE TABLE reviews(product_id INTEGER NOT NULL, customer_id INTEGER NOT NULL, rating INTEGER NOT NULL,
+        review TEXT, PRIMARY KEY(product_id, customer_id)) WITHOUT ROWID;
     CREATE TABLE orders(id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL);
     CREATE TABLE order_products(order_id INTEGER NOT NULL, product_id INTEGER NOT NULL);
     CREATE INDEX order_products_by_order ON order_products(order_id);
@@ -34,7 +35,7 @@ const SCHEMA: &str = "
     CREATE TABLE cart_products(cart_id INTEGER NOT NULL, product_id INTEGER NOT NULL);
     CREATE INDEX cart_products_by_cart ON cart_products(cart_id);";
 
-/// One row, even if nothing is found: then its id is null.
+/// Returns exactly one row; its id is null if no product matches.
 const PRODUCT: &str =
     "SELECT p.id, p.name, (SELECT group_concat(category_id) FROM product_categories WHERE product_id = p.id),
         ifnull(sum(r.rating), 0), count(r.rating)
@@ -42,14 +43,14 @@ const PRODUCT: &str =
 const RATE: &str = "INSERT INTO reviews(product_id, customer_id, rating, review) VALUES (?1, ?2, ?3, NULL)
     ON CONFLICT(product_id, customer_id) DO UPDATE SET rating = excluded.rating, review = excluded.review";
 
-/// A shop.
+/// A shop in one database file.
 pub(crate) struct SqliteShop {
     path: PathBuf,
     writing: Mutex<()>,
 }
 
 impl SqliteShop {
-    /// A new shop in the file `path`; the stock comes in one transaction.
+    /// Creates a shop in the file `path` and loads the stock in one transaction.
     pub(crate) fn open(path: &Path, stock: &Stock) -> Result<Self> {
         let mut connection = connect(path, true)?;
         connection.execute_batch(SCHEMA)?;
@@ -59,8 +60,8 @@ impl SqliteShop {
         Ok(SqliteShop { path: path.to_owned(), writing: Mutex::new(()) })
     }
 
-    /// What someone who knows it does after a load.
-    pub(crate) fn tidy(&self) -> Result<()> {
+    /// Runs the maintenance that is usual after a bulk load.
+    pub(crate) fn run_maintenance(&self) -> Result<()> {
         connect(&self.path, true)?.execute_batch("ANALYZE; PRAGMA wal_checkpoint(TRUNCATE);")?;
         Ok(())
     }
@@ -103,25 +104,25 @@ fn insert_stock(connection: &Connection, stock: &Stock) -> Result<()> {
 impl Shop for SqliteShop {
     fn agent(&self) -> Result<Box<dyn Agent + Send + '_>> {
         let connection = connect(&self.path, true)?;
-        // Only a checkpoint can still be in the way of a writer.
+        // Agents hold a lock while writing, so only a checkpoint can block a writer.
         connection.busy_timeout(Duration::from_secs(30))?;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(Box::new(SqliteAgent { connection, writing: &self.writing }))
     }
 
-    fn state(&self) -> Result<State> {
+    fn state(&self) -> Result<ShopState> {
         let connection = connect(&self.path, true)?;
-        let mut state = State {
+        let mut state = ShopState {
             orders: baskets(&connection, "SELECT id, customer_id FROM orders", "order_products", "order_id")?,
             carts: baskets(&connection, "SELECT id, customer_id FROM carts", "cart_products", "cart_id")?,
-            ..State::default()
+            ..ShopState::default()
         };
         let mut statement = connection.prepare("SELECT product_id, customer_id, rating FROM reviews")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             state.ratings.insert((row.get(0)?, row.get(1)?), row.get(2)?);
         }
-        Ok(state.ordered())
+        Ok(state.normalized())
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -129,7 +130,7 @@ impl Shop for SqliteShop {
     }
 }
 
-/// Orders or carts with what is in them.
+/// Reads orders or carts with their contents.
 fn baskets(connection: &Connection, sql: &str, table: &str, key: &str) -> Result<Vec<Order>> {
     let mut contents = connection.prepare(&format!("SELECT product_id FROM {table} WHERE {key} = ?1"))?;
     let mut statement = connection.prepare(sql)?;
@@ -159,30 +160,30 @@ impl SqliteAgent<'_> {
     }
 }
 
-fn seen(row: &Row<'_>) -> rusqlite::Result<Option<ProductSeen>> {
+fn product_with_rating(row: &Row<'_>) -> rusqlite::Result<Option<ProductWithRating>> {
     let Some(id) = row.get(0)? else { return Ok(None) };
     let categories = row.get_ref(2)?.as_str_or_null()?.unwrap_or_default();
-    // A list of what the table holds as integers.
+    // `group_concat` returns the integer ids as a comma-separated string.
     let category_ids = categories.split(',').filter_map(|number| number.parse().ok()).collect();
     let rating = Rating { total: row.get(3)?, count: row.get(4)? };
-    Ok(Some(ProductSeen { id, name: row.get(1)?, category_ids: ascending(category_ids), rating }))
+    Ok(Some(ProductWithRating { id, name: row.get(1)?, category_ids: ascending(category_ids), rating }))
 }
 
 impl Agent for SqliteAgent<'_> {
-    fn find_product(&mut self, name: &str) -> Result<Option<ProductSeen>> {
+    fn find_product(&mut self, name: &str) -> Result<Option<ProductWithRating>> {
         let mut select = self.connection.prepare_cached(&format!("{PRODUCT} p.name = ?1"))?;
-        Ok(select.query_row([name], seen)?)
+        Ok(select.query_row([name], product_with_rating)?)
     }
 
-    fn look_up_product(&mut self, id: u32) -> Result<Option<ProductSeen>> {
+    fn look_up_product(&mut self, id: u32) -> Result<Option<ProductWithRating>> {
         let mut select = self.connection.prepare_cached(&format!("{PRODUCT} p.id = ?1"))?;
-        Ok(select.query_row([id], seen)?)
+        Ok(select.query_row([id], product_with_rating)?)
     }
 
     fn create_cart(&mut self) -> Result<CartId> {
         let _writing = self.write();
         self.connection.prepare_cached("INSERT INTO carts(customer_id) VALUES (NULL)")?.execute([])?;
-        CartId::of_row(self.connection.last_insert_rowid())
+        CartId::from_row(self.connection.last_insert_rowid())
     }
 
     fn add_product(&mut self, cart: CartId, product_id: u32) -> Result<()> {

@@ -1,7 +1,7 @@
-//! The shop in Stemma: a document for each thing, nothing declared, through the public face only.
+//! The shop in Stemma: one document per entity, no declared indexes, public API only.
 //!
-//! `product:17` has a name and categories; `review:17:4` is customer 4's review of product 17, so there is only one. What the reviews of
-//! a product come to is asked of the index, in the same snapshot as the product.
+//! `product:17` has a name and categories. `review:17:4` is customer 4's review of product 17, so there is at most one.
+//! Reviews are aggregated by the index, in the same snapshot as the product.
 
 use std::path::Path;
 
@@ -11,18 +11,18 @@ use uuid::Uuid;
 
 use super::{Agent, CartId, Shop, ascending};
 use crate::Result;
-use crate::workload::shop::{Order, Product, ProductSeen, Rating, Review, State, Stock};
+use crate::workload::shop::{Order, Product, ProductWithRating, Rating, Review, ShopState, Stock};
 
-/// How it is set up, for the record.
+/// Describes the configuration, for the report.
 pub(super) const SETTINGS: &str = "Stemma: as it opens, `Durability::Sync`, a snapshot for each read";
 
-/// A shop.
+/// A shop in one database.
 pub(crate) struct StemmaShop {
     database: Database,
 }
 
 impl StemmaShop {
-    /// A new shop in the directory `path`; the stock comes in one transaction.
+    /// Creates a shop in the directory `path` and loads the stock in one transaction.
     pub(crate) fn open(path: &Path, stock: &Stock) -> Result<Self> {
         let database = Database::open_with(path, Options::new().durability(Durability::Sync))?;
         database.write(|tx| {
@@ -59,17 +59,17 @@ impl Shop for StemmaShop {
         Ok(Box::new(StemmaAgent { database: self.database.clone() }))
     }
 
-    fn state(&self) -> Result<State> {
+    fn state(&self) -> Result<ShopState> {
         let snapshot = self.database.snapshot()?;
         let with_prefix = |prefix: &str| snapshot.find(field("_id").begins_with(prefix)).documents();
         let orders =
             |prefix: &str| with_prefix(prefix)?.iter().map(Document::to).collect::<stemmadb::Result<Vec<Order>>>();
-        let mut state = State { orders: orders("order:")?, carts: orders("cart:")?, ..State::default() };
+        let mut state = ShopState { orders: orders("order:")?, carts: orders("cart:")?, ..ShopState::default() };
         for document in with_prefix("review:")? {
             let review: Review = document.to()?;
             state.ratings.insert((review.product_id, review.customer_id), review.rating);
         }
-        Ok(state.ordered())
+        Ok(state.normalized())
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -77,40 +77,45 @@ impl Shop for StemmaShop {
     }
 }
 
-/// A clone of the handle is all that a thread needs.
+/// Holds a clone of the database handle, which is all a thread needs.
 struct StemmaAgent {
     database: Database,
 }
 
 impl StemmaAgent {
-    fn seen(snapshot: &Snapshot, document: &Document) -> Result<Option<ProductSeen>> {
+    fn product_with_rating(snapshot: &Snapshot, document: &Document) -> Result<Option<ProductWithRating>> {
         let Some(id) = document.id().as_str().strip_prefix("product:") else { return Ok(None) };
         let id: u32 = id.parse()?;
         let Product { name, category_ids } = document.to()?;
         let ratings = snapshot.find(field("product_id").eq(id)).summary("rating")?;
         let total = u32::try_from(ratings.sum.and_then(|sum| sum.as_u64()).unwrap_or(0))?;
-        Ok(Some(ProductSeen { id, name, category_ids, rating: Rating { total, count: u32::try_from(ratings.count)? } }))
+        Ok(Some(ProductWithRating {
+            id,
+            name,
+            category_ids,
+            rating: Rating { total, count: u32::try_from(ratings.count)? },
+        }))
     }
 }
 
-/// Customers have names too.
+/// Selects products by name; the id prefix excludes customers, which have names too.
 fn product_called(name: &str) -> Selector {
     field("name").eq(name).and(field("_id").begins_with("product:"))
 }
 
 impl Agent for StemmaAgent {
-    fn find_product(&mut self, name: &str) -> Result<Option<ProductSeen>> {
+    fn find_product(&mut self, name: &str) -> Result<Option<ProductWithRating>> {
         let snapshot = self.database.snapshot()?;
         match snapshot.find(product_called(name)).first()? {
-            Some(document) => Self::seen(&snapshot, &document),
+            Some(document) => Self::product_with_rating(&snapshot, &document),
             None => Ok(None),
         }
     }
 
-    fn look_up_product(&mut self, id: u32) -> Result<Option<ProductSeen>> {
+    fn look_up_product(&mut self, id: u32) -> Result<Option<ProductWithRating>> {
         let snapshot = self.database.snapshot()?;
         match snapshot.get(&format!("product:{id}"))? {
-            Some(document) => Self::seen(&snapshot, &document),
+            Some(document) => Self::product_with_rating(&snapshot, &document),
             None => Ok(None),
         }
     }
@@ -123,7 +128,7 @@ impl Agent for StemmaAgent {
 
     fn add_product(&mut self, cart: CartId, product_id: u32) -> Result<()> {
         let id = cart_id(cart);
-        // Only its own shopper writes to a cart; if another did, this would be a conflict and nothing would be lost.
+        // Only its own shopper writes to a cart; a concurrent write would fail with `Conflict`.
         let document = self.database.get(&id)?.ok_or("the cart is gone")?;
         let mut contents: Order = document.to()?;
         contents.product_ids.push(product_id);

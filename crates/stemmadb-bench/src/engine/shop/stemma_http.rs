@@ -1,8 +1,8 @@
-//! The shop in Stemma, reached over HTTP: the same documents as within the program, a server in a process of its own, one connection for each agent.
+//! The shop in Stemma over HTTP: the same documents, a server in a separate process, one connection per agent.
 //!
-//! Queries are prepared, as statements are. A product that is looked up and what its reviews come to are asked for at once, each without
-//! waiting for the other's answer; one that is found by name has to be known before its reviews are. An agent keeps the carts that it wrote,
-//! with their revisions, and reads one only if somebody else wrote to it. A transaction (`_transact`) is one request.
+//! Queries are prepared. Looking up a product by id pipelines two requests, for the product and for its reviews;
+//! finding one by name needs the product's id first. Agents cache the carts they wrote with their revisions, and read a
+//! cart again only after a conflict. A transaction (`_transact`) is one request.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,29 +16,29 @@ use uuid::Uuid;
 use super::stemma::{cart_id, review_id};
 use super::{Agent, CartId, Shop, ascending};
 use crate::Result;
-use crate::served::{Answer, Connection, Served, Site};
-use crate::workload::shop::{Order, Product, ProductSeen, Rating, Review, State, Stock};
+use crate::server::{Connection, Endpoint, Response, ServerProcess};
+use crate::workload::shop::{Order, Product, ProductWithRating, Rating, Review, ShopState, Stock};
 
-/// How it is set up, for the record.
+/// Describes the configuration, for the report.
 pub(super) const SETTINGS: &str =
     "Stemma over HTTP: as `stemma serve` starts, synced, a connection that is kept for each agent, prepared queries";
 
 const DATABASE: &str = "/shop";
-/// Documents of one request of the load.
+/// Documents per load request.
 const BATCH_COUNT: usize = 1_000;
 
-/// A shop on a server of its own.
+/// A shop on its own server.
 pub(crate) struct StemmaHttpShop {
-    served: Served,
+    server: ServerProcess,
     find: String,
 }
 
 impl StemmaHttpShop {
-    /// A new shop on a server of the databases in `path`.
+    /// Starts a server on the directory `path` and loads the stock.
     pub(crate) fn open(path: &Path, stock: &Stock) -> Result<Self> {
-        let served = Served::start(path, "sync")?;
-        let site = served.site();
-        site.expect(201, "PUT", DATABASE, None)?;
+        let server = ServerProcess::start(path, "sync")?;
+        let endpoint = server.endpoint();
+        endpoint.expect_status(201, "PUT", DATABASE, None)?;
         let mut documents = Vec::new();
         add_all(&mut documents, "category", &stock.categories)?;
         add_all(&mut documents, "product", &stock.products)?;
@@ -48,7 +48,12 @@ impl StemmaHttpShop {
             documents.push(document(&review_id(review.product_id, review.customer_id), review)?);
         }
         for batch in documents.chunks(BATCH_COUNT) {
-            let written = site.expect(201, "POST", &at("_bulk_docs"), Some(&json!({"docs": batch}).to_string()))?;
+            let written = endpoint.expect_status(
+                201,
+                "POST",
+                &database_path("_bulk_docs"),
+                Some(&json!({"docs": batch}).to_string()),
+            )?;
             let rows = written.as_array().ok_or("no rows of what was written")?;
             if rows.len() != batch.len() || rows.iter().any(|row| row.get("error").is_some()) {
                 return Err("the stock was not written".into());
@@ -58,18 +63,18 @@ impl StemmaHttpShop {
             "selector": {"name": {"$param": "name"}, "_id": {"$beginsWith": "product:"}},
             "limit": 1,
         });
-        let prepared = site.expect(201, "POST", &at("_prepare"), Some(&find.to_string()))?;
+        let prepared = endpoint.expect_status(201, "POST", &database_path("_prepare"), Some(&find.to_string()))?;
         let handle = prepared["handle"].as_str().ok_or("a query without a handle")?;
-        Ok(StemmaHttpShop { find: at(&format!("_prepared/{handle}")), served })
+        Ok(StemmaHttpShop { find: database_path(&format!("_prepared/{handle}")), server })
     }
 
-    pub(crate) fn site(&self) -> Site {
-        self.served.site()
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.server.endpoint()
     }
 }
 
-/// The path of something in the database.
-fn at(what: &str) -> String {
+/// Returns the URL path of a resource in the database.
+fn database_path(what: &str) -> String {
     format!("{DATABASE}/{what}")
 }
 
@@ -92,26 +97,26 @@ fn read<T: DeserializeOwned>(value: &Value) -> Result<T> {
 
 impl Shop for StemmaHttpShop {
     fn agent(&self) -> Result<Box<dyn Agent + Send + '_>> {
-        let site = self.site();
-        let connection = RefCell::new(Connection::open(site.address)?);
-        Ok(Box::new(StemmaHttpAgent { site, connection, find: &self.find, carts: HashMap::new() }))
+        let endpoint = self.endpoint();
+        let connection = RefCell::new(Connection::open(endpoint.address)?);
+        Ok(Box::new(StemmaHttpAgent { endpoint, connection, find: &self.find, carts: HashMap::new() }))
     }
 
-    fn state(&self) -> Result<State> {
-        let site = self.site();
+    fn state(&self) -> Result<ShopState> {
+        let endpoint = self.endpoint();
         let all = |kind: &str| -> Result<Vec<Value>> {
             let range = format!("_all_docs?include_docs=true&startkey=%22{kind}:%22&endkey=%22{kind};%22");
-            let mut told = site.expect(200, "GET", &at(&range), None)?;
-            let rows = told["rows"].as_array_mut().ok_or("a listing without rows")?;
+            let mut listing = endpoint.expect_status(200, "GET", &database_path(&range), None)?;
+            let rows = listing["rows"].as_array_mut().ok_or("a listing without rows")?;
             Ok(rows.iter_mut().map(|row| row["doc"].take()).collect())
         };
         let orders = |kind: &str| all(kind)?.iter().map(read).collect::<Result<Vec<Order>>>();
-        let mut state = State { orders: orders("order")?, carts: orders("cart")?, ..State::default() };
+        let mut state = ShopState { orders: orders("order")?, carts: orders("cart")?, ..ShopState::default() };
         for review in all("review")? {
             let review: Review = read(&review)?;
             state.ratings.insert((review.product_id, review.customer_id), review.rating);
         }
-        Ok(state.ordered())
+        Ok(state.normalized())
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -120,36 +125,36 @@ impl Shop for StemmaHttpShop {
 }
 
 struct StemmaHttpAgent<'a> {
-    site: Site,
+    endpoint: Endpoint,
     connection: RefCell<Connection>,
-    /// The path of the prepared query.
+    /// URL path of the prepared query.
     find: &'a str,
-    /// The carts that this agent wrote last, as it wrote them.
+    /// The carts that this agent wrote, with their current revisions.
     carts: HashMap<CartId, Value>,
 }
 
 impl StemmaHttpAgent<'_> {
     fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Vec<u8> {
-        self.site.request(method, path, body.map(Value::to_string).as_deref())
+        self.endpoint.request(method, path, body.map(Value::to_string).as_deref())
     }
 
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer> {
-        self.connection.borrow_mut().ask(&self.request(method, path, body))
+    fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Response> {
+        self.connection.borrow_mut().send(&self.request(method, path, body))
     }
 
-    /// A document, if it is there.
+    /// Reads a document, if it exists.
     fn get(&self, id: &str) -> Result<Option<Value>> {
-        found(&self.ask("GET", &at(id), None)?)
+        optional_document(&self.call("GET", &database_path(id), None)?)
     }
 
-    /// What the reviews of a product come to.
+    /// Builds the request that aggregates a product's reviews.
     fn rating_request(&self, product_id: u32) -> Vec<u8> {
         let figures = json!({"count": "count", "total": {"sum": "rating"}});
-        let asked = json!({"selector": {"product_id": product_id}, "figures": figures});
-        self.request("POST", &at("_aggregate"), Some(&asked))
+        let aggregate = json!({"selector": {"product_id": product_id}, "figures": figures});
+        self.request("POST", &database_path("_aggregate"), Some(&aggregate))
     }
 
-    /// The cart as this agent knows it, with its revision; else as it is.
+    /// Returns the cached cart, or reads it from the server.
     fn known_cart(&mut self, cart: CartId) -> Result<Value> {
         match self.carts.remove(&cart) {
             Some(known) => Ok(known),
@@ -157,40 +162,40 @@ impl StemmaHttpAgent<'_> {
         }
     }
 
-    /// Writes a cart; false if somebody else wrote to it.
+    /// Writes a cart; returns false on a conflict.
     fn put_cart(&mut self, cart: CartId, mut document: Value) -> Result<bool> {
-        let path = at(&cart_id(cart));
-        let answer = self.ask("PUT", &path, Some(&document))?;
-        if answer.status == 409 {
+        let path = database_path(&cart_id(cart));
+        let response = self.call("PUT", &path, Some(&document))?;
+        if response.status == 409 {
             return Ok(false);
         }
-        document["_rev"] = told(&answer, 201)?["rev"].take();
+        document["_rev"] = expect_json(&response, 201)?["rev"].take();
         self.carts.insert(cart, document);
         Ok(true)
     }
 }
 
-/// What an answer says, if its status is this one.
-fn told(answer: &Answer, status: u16) -> Result<Value> {
-    if answer.status != status {
-        let text = String::from_utf8_lossy(&answer.body);
-        return Err(format!("{} instead of {status}: {text}", answer.status).into());
+/// Parses a response body, if the response has the expected status.
+fn expect_json(response: &Response, status: u16) -> Result<Value> {
+    if response.status != status {
+        let text = String::from_utf8_lossy(&response.body);
+        return Err(format!("{} instead of {status}: {text}", response.status).into());
     }
-    Ok(serde_json::from_slice(&answer.body)?)
+    Ok(serde_json::from_slice(&response.body)?)
 }
 
-/// The document that was asked for, if it is there.
-fn found(answer: &Answer) -> Result<Option<Value>> {
-    if answer.status == 404 { Ok(None) } else { told(answer, 200).map(Some) }
+/// Parses the requested document; `None` if it does not exist.
+fn optional_document(response: &Response) -> Result<Option<Value>> {
+    if response.status == 404 { Ok(None) } else { expect_json(response, 200).map(Some) }
 }
 
-/// A product with what its reviews come to.
-fn seen(product: &Value, rating: &Answer) -> Result<ProductSeen> {
-    let told = told(rating, 200)?;
-    let figure = |name: &str| -> Result<u32> { Ok(told["rows"][0]["value"][name].as_u64().unwrap_or(0).try_into()?) };
+/// Combines a product with its aggregated reviews.
+fn product_with_rating(product: &Value, rating: &Response) -> Result<ProductWithRating> {
+    let body = expect_json(rating, 200)?;
+    let figure = |name: &str| -> Result<u32> { Ok(body["rows"][0]["value"][name].as_u64().unwrap_or(0).try_into()?) };
     let rating = Rating { total: figure("total")?, count: figure("count")? };
     let Product { name, category_ids } = read(product)?;
-    Ok(ProductSeen { id: product_id(product)?, name, category_ids, rating })
+    Ok(ProductWithRating { id: product_id(product)?, name, category_ids, rating })
 }
 
 fn product_id(product: &Value) -> Result<u32> {
@@ -199,18 +204,18 @@ fn product_id(product: &Value) -> Result<u32> {
 }
 
 impl Agent for StemmaHttpAgent<'_> {
-    fn find_product(&mut self, name: &str) -> Result<Option<ProductSeen>> {
-        let answer = self.ask("POST", self.find, Some(&json!({"parameters": {"name": name}})))?;
-        let told = told(&answer, 200)?;
-        let Some(product) = told["docs"].as_array().and_then(|docs| docs.first()) else { return Ok(None) };
-        let rating = self.connection.borrow_mut().ask(&self.rating_request(product_id(product)?))?;
-        seen(product, &rating).map(Some)
+    fn find_product(&mut self, name: &str) -> Result<Option<ProductWithRating>> {
+        let response = self.call("POST", self.find, Some(&json!({"parameters": {"name": name}})))?;
+        let body = expect_json(&response, 200)?;
+        let Some(product) = body["docs"].as_array().and_then(|docs| docs.first()) else { return Ok(None) };
+        let rating = self.connection.borrow_mut().send(&self.rating_request(product_id(product)?))?;
+        product_with_rating(product, &rating).map(Some)
     }
 
-    fn look_up_product(&mut self, id: u32) -> Result<Option<ProductSeen>> {
-        let get = self.request("GET", &at(&format!("product:{id}")), None);
-        let [product, rating] = self.connection.borrow_mut().ask_both(&get, &self.rating_request(id))?;
-        found(&product)?.map(|product| seen(&product, &rating)).transpose()
+    fn look_up_product(&mut self, id: u32) -> Result<Option<ProductWithRating>> {
+        let get = self.request("GET", &database_path(&format!("product:{id}")), None);
+        let [product, rating] = self.connection.borrow_mut().send_pipelined(&get, &self.rating_request(id))?;
+        optional_document(&product)?.map(|product| product_with_rating(&product, &rating)).transpose()
     }
 
     fn create_cart(&mut self) -> Result<CartId> {
@@ -236,9 +241,9 @@ impl Agent for StemmaHttpAgent<'_> {
             let order = Order { customer_id: Some(customer_id), ..read(&contents)? };
             let placed = document(&format!("order:{}", Uuid::now_v7().simple()), &order)?;
             let gone = json!({"_id": id, "_rev": contents["_rev"], "_deleted": true});
-            let answer = self.ask("POST", &at("_transact"), Some(&json!({"docs": [gone, placed]})))?;
-            if answer.status != 409 {
-                told(&answer, 201)?;
+            let response = self.call("POST", &database_path("_transact"), Some(&json!({"docs": [gone, placed]})))?;
+            if response.status != 409 {
+                expect_json(&response, 201)?;
                 return Ok(ascending(order.product_ids));
             }
         }
@@ -247,14 +252,14 @@ impl Agent for StemmaHttpAgent<'_> {
     fn rate_product(&mut self, customer_id: u32, product_id: u32, rating: u8) -> Result<()> {
         let id = review_id(product_id, customer_id);
         let mut review = serde_json::to_value(Review { customer_id, product_id, rating, review: None })?;
-        // Most are new; who changes one learns its revision first, until nobody comes between.
-        let mut answer = self.ask("PUT", &at(&id), Some(&review))?;
-        while answer.status == 409 {
+        // Most reviews are new. After a conflict, read the current revision and retry.
+        let mut response = self.call("PUT", &database_path(&id), Some(&review))?;
+        while response.status == 409 {
             let known = self.get(&id)?;
             review["_rev"] = known.map_or(Value::Null, |known| known["_rev"].clone());
-            answer = self.ask("PUT", &at(&id), Some(&review))?;
+            response = self.call("PUT", &database_path(&id), Some(&review))?;
         }
-        if answer.status == 201 { Ok(()) } else { Err(format!("PUT {id}: {}", answer.status).into()) }
+        if response.status == 201 { Ok(()) } else { Err(format!("PUT {id}: {}", response.status).into()) }
     }
 
     fn cart(&mut self, cart: CartId) -> Result<Option<Vec<u32>>> {

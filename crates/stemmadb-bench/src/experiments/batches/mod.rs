@@ -1,5 +1,5 @@
-//! COUCHDB-1023: what it saves to write many documents at once. Transactions of many documents beside as many of one; writers that share
-//! flushes beside writers that take turns; and what the system is asked for each document.
+//! Batch writes (after CouchDB issue COUCHDB-1023): transactions of many documents against single-document
+//! transactions, group commit against exclusive writers, and system calls per document.
 
 mod calls;
 
@@ -12,16 +12,16 @@ use std::time::Instant;
 use super::{Bench, SEED};
 use crate::Result;
 use crate::engine::{Caching, Stemma};
-use crate::harness::{Contender, Heading, Random, Row, Samples, Unit, hold};
+use crate::harness::{Contender, Heading, Random, ResultRow, Samples, Unit, measure_row};
 
 pub(crate) use calls::run_child;
 
-/// How many documents of how many bytes: what CouchDB's developers tried first, then a sweep.
+/// Pairs of document count and document size in bytes: the original's first, then a sweep.
 const BATCHES: [(usize, usize); 6] = [(30, 1_000), (30, 4_000), (10, 1_000), (100, 1_000), (1_000, 1_000), (30, 100)];
 const WRITER_COUNTS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// The size of what writers write.
+/// Size of the documents that concurrent writers insert.
 const DOCUMENT_BYTES: usize = 1_000;
-/// Bytes of a record beside its text.
+/// Log record overhead per document, in bytes.
 const FRAME_BYTES: usize = 60;
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
@@ -36,7 +36,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     calls::run(bench)
 }
 
-/// Documents of so many bytes of JSON, their ids beside them.
+/// Documents of a given JSON size, with their ids.
 struct Documents(Vec<(String, String)>);
 
 impl Documents {
@@ -60,18 +60,18 @@ fn heading(bench: &Bench, row: &str, documents: usize, synced: bool, unit: Unit)
     Heading { experiment: "batches", ..bench.heading(row, documents as u64, synced, unit) }
 }
 
-/// One transaction of `count` documents, beside as many of one document, and beside the file that both would need at least.
+/// Measures one transaction of `count` documents against single-document transactions and against plain file writes.
 fn batch(bench: &mut Bench, count: usize, bytes: usize, synced: bool) -> Result<()> {
     let name = format!("{count} documents of {bytes} bytes at once");
-    if !bench.wants(&name) {
+    if !bench.is_selected(&name) {
         return Ok(());
     }
     let documents = Documents::make(count, bytes);
     let document_count = documents.0.len();
-    let place = &bench.place;
-    // Each turn writes to databases that are new, and checks that all of it is there.
+    let scratch = &bench.scratch;
+    // Each turn writes to a new database and checks that all documents are stored.
     let stemma = |at_once: bool, samples: &mut Samples| -> Result<()> {
-        let stemma = Stemma::open(&place.fresh("batch.stemma")?, synced, Caching::Default)?;
+        let stemma = Stemma::open(&scratch.fresh_path("batch.stemma")?, synced, Caching::Default)?;
         let documents = documents.all();
         let start = Instant::now();
         match at_once {
@@ -83,8 +83,8 @@ fn batch(bench: &mut Bench, count: usize, bytes: usize, synced: bool) -> Result<
         stemma.close()
     };
     let file = |at_once: bool, samples: &mut Samples| {
-        let path = place.fresh("batch.file")?;
-        samples.push(bare(&path, &documents, at_once, synced)?);
+        let path = scratch.fresh_path("batch.file")?;
+        samples.push(write_file(&path, &documents, at_once, synced)?);
         Ok(())
     };
     let contenders = vec![
@@ -94,12 +94,12 @@ fn batch(bench: &mut Bench, count: usize, bytes: usize, synced: bool) -> Result<
         Contender::new("file-one-by-one", |_, samples| file(false, samples)),
     ];
     let heading = heading(bench, &name, document_count, synced, Unit::Microseconds);
-    let row = hold(heading, bench.scale.repetition_count, contenders)?;
+    let row = measure_row(heading, bench.scale.repetition_count, contenders)?;
     bench.push(row)
 }
 
-/// The same bytes into a preallocated file: in one write, or in one for each, flushed at the end or each.
-fn bare(path: &Path, documents: &Documents, at_once: bool, synced: bool) -> Result<f64> {
+/// Writes the same bytes into a preallocated file, in one write or one per document; returns the nanoseconds.
+fn write_file(path: &Path, documents: &Documents, at_once: bool, synced: bool) -> Result<f64> {
     let records: Vec<Vec<u8>> =
         documents.0.iter().map(|(_, json)| [json.as_bytes(), &[0; FRAME_BYTES]].concat()).collect();
     let length: usize = records.iter().map(Vec::len).sum();
@@ -134,17 +134,17 @@ fn check(stemma: &Stemma, count: usize) -> Result<()> {
     if found == count as u64 { Ok(()) } else { Err(format!("{found} documents instead of {count}").into()) }
 }
 
-/// What writers came to: nanoseconds for each document, what each insert took, and documents per flush.
-struct Written {
+/// Result of concurrent inserts: nanoseconds per document, each insert's latency, and documents per flush.
+struct WriterRun {
     each: f64,
     latencies: Vec<f64>,
     per_flush: f64,
 }
 
-/// So many writers at the same time, each inserting documents one by one, durable: sharing flushes, or each with one of its own.
+/// Measures concurrent durable single-document inserts, with group commit and with one flush per insert.
 fn writers(bench: &mut Bench, writer_count: usize) -> Result<()> {
     let rate = format!("{writer_count} writers");
-    if !bench.wants(&rate) {
+    if !bench.is_selected(&rate) {
         return Ok(());
     }
     let each_count = (bench.scale.synced_count / writer_count).max(4);
@@ -152,39 +152,45 @@ fn writers(bench: &mut Bench, writer_count: usize) -> Result<()> {
     let [mut ours, mut alone] = [(); 2].map(|()| [(); 3].map(|()| Samples::default()));
     for _ in 0..bench.scale.repetition_count {
         for (shared, samples) in [(true, &mut ours), (false, &mut alone)] {
-            let written = crowd(&bench.place.fresh("writers.stemma")?, &documents, writer_count, shared)?;
-            samples[0].push_repetition(written.each);
+            let run =
+                insert_concurrently(&bench.scratch.fresh_path("writers.stemma")?, &documents, writer_count, shared)?;
+            samples[0].push_repetition(run.each);
             samples[1].begin_repetition();
-            written.latencies.into_iter().for_each(|latency| samples[1].push(latency));
-            samples[2].push_repetition(written.per_flush);
+            run.latencies.into_iter().for_each(|latency| samples[1].push(latency));
+            samples[2].push_repetition(run.per_flush);
         }
     }
     let rows = [
         (rate.clone(), Unit::PerSecond("documents/s")),
-        (format!("{rate}: an insert"), Unit::Microseconds),
+        (format!("{rate}: latency"), Unit::Microseconds),
         (format!("{rate}: documents per flush"), Unit::Share("documents/flush")),
     ];
     for ((name, unit), (ours, alone)) in rows.into_iter().zip(ours.iter().zip(&alone)) {
         let heading = heading(bench, &name, documents.0.len(), true, unit);
         let peers = [("no-group-commit", alone)];
-        let row = Row::new(heading, ours, &peers);
+        let row = ResultRow::new(heading, ours, &peers);
         let is_latency = unit == Unit::Microseconds;
         bench.push(if is_latency { row.with_histograms("stemma", ours, &peers) } else { row })?;
     }
     Ok(())
 }
 
-/// Inserts `documents` by so many writers; who shares nothing waits until the one before is flushed.
-fn crowd(path: &Path, documents: &Documents, writer_count: usize, shares_flushes: bool) -> Result<Written> {
+/// Inserts `documents` with concurrent writers. Without shared flushes, a lock serializes the inserts.
+fn insert_concurrently(
+    path: &Path,
+    documents: &Documents,
+    writer_count: usize,
+    shares_flushes: bool,
+) -> Result<WriterRun> {
     let stemma = Stemma::open(path, true, Caching::Default)?;
-    let turn = Mutex::new(());
+    let exclusive = Mutex::new(());
     let all = documents.all();
     let flushed_before = stemma.flush_count()?;
     let insert = |document: (&str, &str)| -> Result<f64> {
         let start = Instant::now();
-        let turn = (!shares_flushes).then(|| turn.lock());
+        let guard = (!shares_flushes).then(|| exclusive.lock());
         stemma.insert(&[document])?;
-        drop(turn);
+        drop(guard);
         Ok(start.elapsed().as_nanos() as f64)
     };
     let begin = Instant::now();
@@ -204,28 +210,28 @@ fn crowd(path: &Path, documents: &Documents, writer_count: usize, shares_flushes
     let flushes = stemma.flush_count()? - flushed_before;
     check(&stemma, all.len())?;
     stemma.close()?;
-    Ok(Written { each, latencies, per_flush: all.len() as f64 / flushes.max(1) as f64 })
+    Ok(WriterRun { each, latencies, per_flush: all.len() as f64 / flushes.max(1) as f64 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::Place;
+    use crate::harness::ScratchDirectory;
 
     #[test]
-    fn documents_have_the_bytes_that_their_row_says() {
+    fn documents_have_the_requested_size() {
         for bytes in [100, 1_000, 4_000] {
             assert!(Documents::make(30, bytes).0.iter().all(|(_, json)| json.len() == bytes));
         }
     }
 
     #[test]
-    fn who_takes_turns_shares_no_flush() {
-        let place = Place::new(None).unwrap();
+    fn exclusive_writers_share_no_flush() {
+        let scratch = ScratchDirectory::new(None).unwrap();
         let documents = Documents::make(64, 200);
-        let alone = crowd(&place.fresh("alone").unwrap(), &documents, 8, false).unwrap();
+        let alone = insert_concurrently(&scratch.fresh_path("alone").unwrap(), &documents, 8, false).unwrap();
         assert_eq!((alone.latencies.len(), alone.per_flush), (64, 1.0));
-        let shared = crowd(&place.fresh("shared").unwrap(), &documents, 8, true).unwrap();
+        let shared = insert_concurrently(&scratch.fresh_path("shared").unwrap(), &documents, 8, true).unwrap();
         assert!(shared.per_flush >= 1.0, "{}", shared.per_flush);
     }
 }

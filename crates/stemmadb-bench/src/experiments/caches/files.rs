@@ -1,4 +1,4 @@
-//! DODB's layout itself: a file for each object, a symbolic link for each value that it is found by. And what its modes keep in memory.
+//! DODB's storage layout: one file per object and one symbolic link per indexed value; and its in-memory modes.
 //!
 //! ```text
 //! data/<key>                              the object as JSON
@@ -7,7 +7,7 @@
 //! tags/by_keyword/<keyword>/<key>      -> ../../../data/<key>
 //! ```
 //!
-//! A file is written beside its place and renamed; nothing is flushed.
+//! Files are written under a temporary name and renamed. Nothing is flushed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,54 +18,54 @@ use std::sync::Arc;
 use crate::Result;
 use crate::workload::Car;
 
-/// What is asked for.
+/// The kind of value that cars are looked up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// The one car of a name.
+pub(super) enum LookupKind {
+    /// A unique name.
     Index,
-    /// All cars of a colour.
+    /// A color, shared by many cars.
     Partition,
-    /// All cars with a keyword.
+    /// A keyword, of which a car has several.
     Tag,
 }
 
-/// The files and links.
+/// The on-disk layout.
 pub(super) struct Files {
     root: PathBuf,
 }
 
-/// What is kept in memory: where each value's cars are and, in two of the modes, the cars.
+/// The in-memory modes: keys by value and, in two modes, the cars.
 #[derive(Default)]
-pub(super) struct Remembered {
-    places: HashMap<(u8, String), Vec<u64>>,
+pub(super) struct MemoryIndex {
+    keys_by_value: HashMap<(u8, String), Vec<u64>>,
     cars: Option<HashMap<u64, Arc<Car>>>,
 }
 
-impl Kind {
-    pub(super) const ALL: [Kind; 3] = [Kind::Index, Kind::Partition, Kind::Tag];
+impl LookupKind {
+    pub(super) const ALL: [LookupKind; 3] = [LookupKind::Index, LookupKind::Partition, LookupKind::Tag];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::Index => "index",
-            Kind::Partition => "partition",
-            Kind::Tag => "tag",
+            LookupKind::Index => "index",
+            LookupKind::Partition => "partition",
+            LookupKind::Tag => "tag",
         }
     }
 
-    /// The values by which a car is found.
+    /// Returns the car's values of this kind.
     fn values(self, car: &Car) -> Vec<&str> {
         match self {
-            Kind::Index => vec![&car.name],
-            Kind::Partition => vec![&car.color],
-            Kind::Tag => car.keywords.iter().map(String::as_str).collect(),
+            LookupKind::Index => vec![&car.name],
+            LookupKind::Partition => vec![&car.color],
+            LookupKind::Tag => car.keywords.iter().map(String::as_str).collect(),
         }
     }
 
     fn directory(self) -> &'static str {
         match self {
-            Kind::Index => "indices/by_name",
-            Kind::Partition => "partitions/by_color",
-            Kind::Tag => "tags/by_keyword",
+            LookupKind::Index => "indices/by_name",
+            LookupKind::Partition => "partitions/by_color",
+            LookupKind::Tag => "tags/by_keyword",
         }
     }
 }
@@ -79,56 +79,56 @@ fn read(path: &Path) -> Result<Car> {
 }
 
 impl Files {
-    /// An empty layout.
+    /// Creates an empty layout.
     pub(super) fn create(root: &Path) -> Result<Self> {
         fs::create_dir_all(root.join("data"))?;
-        for kind in Kind::ALL {
+        for kind in LookupKind::ALL {
             fs::create_dir_all(root.join(kind.directory()))?;
         }
         Ok(Files { root: root.to_owned() })
     }
 
-    /// Writes a car's file and its links.
+    /// Writes a car's file and links.
     pub(super) fn insert(&self, key: u64, car: &Car) -> Result<()> {
         let name = file_name(key);
         let path = self.root.join("data").join(&name);
         let new = path.with_extension("new");
         fs::write(&new, serde_json::to_vec(car)?)?;
         fs::rename(&new, &path)?;
-        for kind in Kind::ALL {
+        for kind in LookupKind::ALL {
             for value in kind.values(car) {
-                let place = self.root.join(kind.directory()).join(value);
-                if kind == Kind::Index {
-                    symlink(format!("../../data/{name}"), place)?;
+                let link = self.root.join(kind.directory()).join(value);
+                if kind == LookupKind::Index {
+                    symlink(format!("../../data/{name}"), link)?;
                     continue;
                 }
-                fs::create_dir_all(&place)?;
-                symlink(format!("../../../data/{name}"), place.join(&name))?;
+                fs::create_dir_all(&link)?;
+                symlink(format!("../../../data/{name}"), link.join(&name))?;
             }
         }
         Ok(())
     }
 
-    /// The cars that are found by a value, read through the links.
-    pub(super) fn find(&self, kind: Kind, value: &str) -> Result<Vec<Car>> {
-        let place = self.root.join(kind.directory()).join(value);
-        if kind == Kind::Index {
-            return Ok(vec![read(&place)?]);
+    /// Finds cars by following links and reading files.
+    pub(super) fn find(&self, kind: LookupKind, value: &str) -> Result<Vec<Car>> {
+        let link = self.root.join(kind.directory()).join(value);
+        if kind == LookupKind::Index {
+            return Ok(vec![read(&link)?]);
         }
-        fs::read_dir(place)?.map(|entry| read(&entry?.path())).collect()
+        fs::read_dir(link)?.map(|entry| read(&entry?.path())).collect()
     }
 }
 
-impl Remembered {
-    /// Nothing yet; `with_cars` says whether cars are to be kept beside their places.
+impl MemoryIndex {
+    /// Creates an empty index; `with_cars` also keeps the cars in memory.
     pub(super) fn new(with_cars: bool) -> Self {
-        Remembered { places: HashMap::new(), cars: with_cars.then(HashMap::new) }
+        MemoryIndex { keys_by_value: HashMap::new(), cars: with_cars.then(HashMap::new) }
     }
 
     pub(super) fn insert(&mut self, key: u64, car: &Car) {
-        for kind in Kind::ALL {
+        for kind in LookupKind::ALL {
             for value in kind.values(car) {
-                self.places.entry((kind as u8, value.to_owned())).or_default().push(key);
+                self.keys_by_value.entry((kind as u8, value.to_owned())).or_default().push(key);
             }
         }
         if let Some(cars) = &mut self.cars {
@@ -136,18 +136,18 @@ impl Remembered {
         }
     }
 
-    fn keys(&self, kind: Kind, value: &str) -> &[u64] {
-        self.places.get(&(kind as u8, value.to_owned())).map_or(&[], Vec::as_slice)
+    fn keys(&self, kind: LookupKind, value: &str) -> &[u64] {
+        self.keys_by_value.get(&(kind as u8, value.to_owned())).map_or(&[], Vec::as_slice)
     }
 
-    /// The cars that are found by a value, all of it from memory.
-    pub(super) fn find(&self, kind: Kind, value: &str) -> Vec<Arc<Car>> {
+    /// Finds cars entirely in memory.
+    pub(super) fn find(&self, kind: LookupKind, value: &str) -> Vec<Arc<Car>> {
         let Some(cars) = &self.cars else { return Vec::new() };
         self.keys(kind, value).iter().map(|key| cars[key].clone()).collect()
     }
 
-    /// The cars that are found by a value: their places from memory, their files read.
-    pub(super) fn find_files(&self, files: &Files, kind: Kind, value: &str) -> Result<Vec<Car>> {
+    /// Finds keys in memory and reads the cars' files.
+    pub(super) fn find_files(&self, files: &Files, kind: LookupKind, value: &str) -> Result<Vec<Car>> {
         self.keys(kind, value).iter().map(|key| read(&files.root.join("data").join(file_name(*key)))).collect()
     }
 }
@@ -155,30 +155,30 @@ impl Remembered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::Place;
+    use crate::harness::ScratchDirectory;
     use crate::workload::{COLOR, KEYWORD};
 
     #[test]
     fn links_and_memory_find_the_same_cars() {
-        let place = Place::new(None).unwrap();
-        let files = Files::create(&place.fresh("files").unwrap()).unwrap();
-        let (mut places, mut everything) = (Remembered::new(false), Remembered::new(true));
+        let scratch = ScratchDirectory::new(None).unwrap();
+        let files = Files::create(&scratch.fresh_path("files").unwrap()).unwrap();
+        let (mut key_index, mut full_cache) = (MemoryIndex::new(false), MemoryIndex::new(true));
         let cars: Vec<Car> = (0..200).map(Car::new).collect();
         for (key, car) in cars.iter().enumerate() {
             files.insert(key as u64, car).unwrap();
-            places.insert(key as u64, car);
-            everything.insert(key as u64, car);
+            key_index.insert(key as u64, car);
+            full_cache.insert(key as u64, car);
         }
         for (kind, value, count) in
-            [(Kind::Index, "car-000123", 1), (Kind::Partition, COLOR, 8), (Kind::Tag, KEYWORD, 4)]
+            [(LookupKind::Index, "car-000123", 1), (LookupKind::Partition, COLOR, 8), (LookupKind::Tag, KEYWORD, 4)]
         {
             let mut read = files.find(kind, value).unwrap();
             read.sort_by(|one, other| one.name.cmp(&other.name));
             assert_eq!(read.len(), count);
-            assert_eq!(places.find_files(&files, kind, value).unwrap(), read);
-            let kept: Vec<Car> = everything.find(kind, value).iter().map(|car| Car::clone(car)).collect();
-            assert_eq!(kept, read);
+            assert_eq!(key_index.find_files(&files, kind, value).unwrap(), read);
+            let cached: Vec<Car> = full_cache.find(kind, value).iter().map(|car| Car::clone(car)).collect();
+            assert_eq!(cached, read);
         }
-        assert!(files.find(Kind::Index, "car-999999").is_err());
+        assert!(files.find(LookupKind::Index, "car-999999").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What the disk takes for as many flushes as shoppers' steps need: no contender that serves them one after the other can be faster.
+//! The cost of the flushes that the shoppers' steps require: a lower bound for serving them one after another.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,20 +8,20 @@ use std::time::Instant;
 use crate::Result;
 use crate::workload::shop::Plan;
 
-/// About what a step writes.
+/// Approximate size of a step's write.
 const RECORD: [u8; 300] = [0x5a; 300];
-/// Flushes measured in a turn.
+/// Flushes measured per turn.
 const FLUSH_COUNT: usize = 10;
-/// The file is as long, and written again from its beginning: no flush has to note a new length.
+/// The file is preallocated and rewritten from the start, so that no flush changes its length.
 const FILE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A file that is written and flushed, and nothing else.
+/// A file that is written and flushed repeatedly.
 pub(super) struct Disk {
     file: File,
     position: u64,
-    /// Nanoseconds of each flush, with its write.
+    /// Nanoseconds of each write and flush.
     pub(super) costs: Vec<f64>,
-    /// Nanoseconds of a flush for each step that writes.
+    /// Estimated total in nanoseconds, at one flush per writing step.
     pub(super) total: f64,
 }
 
@@ -33,7 +33,7 @@ impl Disk {
         Ok(Disk { file, position: 0, costs: Vec::new(), total: 0.0 })
     }
 
-    /// Flushes some times, and reckons with that for each step of `plans` that writes.
+    /// Measures a few flushes and adds their mean for each writing step of `plans`.
     pub(super) fn turn(&mut self, plans: &[Plan]) -> Result<()> {
         let begin = Instant::now();
         for _ in 0..FLUSH_COUNT {

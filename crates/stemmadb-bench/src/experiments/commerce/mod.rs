@@ -1,7 +1,8 @@
-//! A shop, after BonsaiDb's commerce benchmark: what shoppers do, in Stemma, PostgreSQL and SQLite, durable everywhere.
+//! The shop experiment, after BonsaiDb's commerce benchmark: shoppers' operations in Stemma, PostgreSQL and SQLite, all
+//! durable.
 //!
-//! `--only` picks sizes and plans, such as `small balanced`. The rows' names have two parts, `operation: size, agents` or
-//! `total: size plan, agents`; the page has a table for each first part.
+//! `--only` selects sizes and plans, such as `small balanced`. Row names have the form `operation: size, agents` or
+//! `total: size plan, agents`; the report has a table for each first part.
 
 mod disk;
 mod notice;
@@ -14,11 +15,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use disk::Disk;
-use serve::{Desk, Served};
+use serve::{ServeTimes, ShopSession};
 
 use super::Bench;
-use crate::engine::shop::{Form, PostgresServer, PostgresShop, Reach, Shop, SqliteShop, StemmaHttpShop, StemmaShop};
-use crate::harness::{Heading, Row, Samples, Unit, remove, settle};
+use crate::engine::shop::{
+    PostgresServer, PostgresShop, PostgresVariant, Shop, SqliteShop, StemmaHttpShop, StemmaShop, Transport,
+};
+use crate::harness::{Heading, ResultRow, Samples, Unit, remove, sync_file_system};
 use crate::workload::shop::{
     BALANCED, OPERATIONS, Operation, Plan, PlanKind, READ_HEAVY, SIZES, Size, Stock, WRITE_HEAVY,
 };
@@ -30,44 +33,48 @@ pub(crate) use plots::figures as plots;
 const SEED: u64 = 0;
 const KINDS: [PlanKind; 3] = [BALANCED, READ_HEAVY, WRITE_HEAVY];
 const AGENT_COUNTS: [usize; 3] = [1, 2, 4];
-/// Shoppers of the untimed pass in which everything is looked at.
+/// Shoppers in the untimed verification pass.
 const VERIFIED_COUNT: usize = 100;
 
-/// Shoppers that one contender serves before it is the next one's turn: some tens of milliseconds, so that whatever the disk does
-/// meanwhile hits all of them.
+/// Shoppers served per turn of a contender: some tens of milliseconds, so that disturbances of the disk affect all
+/// contenders alike.
 const TURN_COUNT: usize = 20;
 
-/// Part of the name of every row about all steps of a run, and of all runs.
+/// First part of the names of rows about whole runs.
 const TOTAL: &str = "total";
 const EVERYTHING: &str = "everything";
 const LOAD: &str = "load";
-/// Not a contender but a bound, where one agent works alone.
+/// A lower bound rather than a contender; measured with one agent only.
 const BARE_FLUSH: &str = "bare-flush";
 
-/// What the names of rows begin with where everybody is a server that is reached over the network, which is this machine's own.
-const NETWORK: &str = "network ";
+/// Prefix of the rows in which all contenders are servers reached over the loopback network.
+pub(crate) const NETWORK: &str = "network ";
 
-/// So many times faster than in PostgreSQL it should be there.
+/// Target for the total over the network, as a ratio to PostgreSQL.
 const NETWORK_TARGET: f64 = 2.0;
 
-/// All steps together should be so many times faster than in PostgreSQL, and none of them slower than there or in SQLite.
+/// Targets as ratios: whole runs to PostgreSQL, single steps to PostgreSQL and SQLite.
 const TOTAL_TARGET: f64 = 5.0;
 const STEP_TARGET: f64 = 1.0;
 
-/// One who takes part.
+/// A measured engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contender {
     Stemma,
     StemmaHttp,
-    Postgres(Form),
+    Postgres(PostgresVariant),
     PostgresTcp,
     Sqlite,
 }
 
-const CONTENDERS: [Contender; 4] =
-    [Contender::Stemma, Contender::Postgres(Form::Tuned), Contender::Sqlite, Contender::Postgres(Form::Literal)];
+const CONTENDERS: [Contender; 4] = [
+    Contender::Stemma,
+    Contender::Postgres(PostgresVariant::Tuned),
+    Contender::Sqlite,
+    Contender::Postgres(PostgresVariant::Literal),
+];
 
-/// Those who are reached over the network; ours is the first.
+/// The contenders over the network; Stemma is first.
 const SERVERS: [Contender; 2] = [Contender::StemmaHttp, Contender::PostgresTcp];
 
 impl Contender {
@@ -76,13 +83,13 @@ impl Contender {
             Contender::Stemma => "stemma",
             Contender::StemmaHttp => "stemma-http",
             Contender::PostgresTcp => "postgresql-tcp",
-            Contender::Postgres(Form::Tuned) => "postgresql",
-            Contender::Postgres(Form::Literal) => "postgresql-literal",
+            Contender::Postgres(PostgresVariant::Tuned) => "postgresql",
+            Contender::Postgres(PostgresVariant::Literal) => "postgresql-literal",
             Contender::Sqlite => "sqlite",
         }
     }
 
-    /// Loads a new shop at `path` and tidies it up; also how long the load alone took, in nanoseconds.
+    /// Loads a new shop at `path` and runs its maintenance; returns the load time alone, in nanoseconds.
     fn open<'a>(
         self,
         path: &Path,
@@ -103,19 +110,19 @@ impl Contender {
                 Ok((Box::new(shop), cost))
             }
             Contender::Postgres(_) | Contender::PostgresTcp => {
-                let (form, reach) = match self {
-                    Contender::Postgres(form) => (form, Reach::Socket),
-                    _ => (Form::Tuned, Reach::Tcp),
+                let (variant, transport) = match self {
+                    Contender::Postgres(variant) => (variant, Transport::Socket),
+                    _ => (PostgresVariant::Tuned, Transport::Tcp),
                 };
-                let shop = PostgresShop::open(server.ok_or("no server was started")?, form, reach, stock)?;
+                let shop = PostgresShop::open(server.ok_or("no server was started")?, variant, transport, stock)?;
                 let cost = elapsed();
-                shop.tidy()?;
+                shop.run_maintenance()?;
                 Ok((Box::new(shop), cost))
             }
             Contender::Sqlite => {
                 let shop = SqliteShop::open(path, stock)?;
                 let cost = elapsed();
-                shop.tidy()?;
+                shop.run_maintenance()?;
                 Ok((Box::new(shop), cost))
             }
         }
@@ -123,7 +130,7 @@ impl Contender {
 }
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
-    let server = PostgresServer::start(&bench.place)?;
+    let server = PostgresServer::start(&bench.scratch)?;
     let version = server.version()?;
     bench.results.add_version(&version);
     let mut embedded = Commerce::new(bench, Some(&server), &CONTENDERS, "");
@@ -137,18 +144,18 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
 struct Commerce<'a> {
     bench: &'a mut Bench,
     server: Option<&'a PostgresServer>,
-    /// Ours is the first.
+    /// Stemma is first.
     contenders: &'a [Contender],
-    /// What the names of rows begin with.
+    /// Prefix of the row names.
     prefix: &'static str,
-    /// Nanoseconds of all runs together, by number of agents: of each contender.
+    /// Total nanoseconds of all runs, by number of agents and contender.
     everything: BTreeMap<usize, Vec<f64>>,
-    /// Nanoseconds of a bare flush for each step that writes, in all runs of one agent.
+    /// Estimated nanoseconds of all flushes, in all runs with one agent.
     flushes: f64,
 }
 
-/// The samples of each contender.
-type OfEach = Vec<Samples>;
+/// Samples by contender.
+type SamplesByContender = Vec<Samples>;
 
 impl<'a> Commerce<'a> {
     fn new(
@@ -165,9 +172,9 @@ impl<'a> Commerce<'a> {
             self.size(size)?;
         }
         for (agent_count, costs) in std::mem::take(&mut self.everything) {
-            let samples: OfEach = costs.into_iter().map(|cost| Samples::of([cost])).collect();
+            let samples: SamplesByContender = costs.into_iter().map(|cost| Samples::from_costs([cost])).collect();
             let documents = sizes.iter().map(Size::document_count).sum();
-            let bound = (agent_count == 1).then(|| Samples::of([self.flushes]));
+            let bound = (agent_count == 1).then(|| Samples::from_costs([self.flushes]));
             self.push_total(
                 format!("{TOTAL}: {EVERYTHING}, {}", agents(agent_count)),
                 documents,
@@ -179,11 +186,12 @@ impl<'a> Commerce<'a> {
     }
 
     fn size(&mut self, size: &Size) -> Result<()> {
-        let mut loads = self.nobodys();
+        let mut loads = self.empty_samples();
         let mut flushes = Samples::default();
-        let mut steps: BTreeMap<(Operation, usize), OfEach> = BTreeMap::new();
-        let is_wanted = |kind: &PlanKind| self.bench.wants(&format!("{}{} {}", self.prefix, size.name, kind.name));
-        let kinds: Vec<PlanKind> = KINDS.into_iter().filter(is_wanted).collect();
+        let mut steps: BTreeMap<(Operation, usize), SamplesByContender> = BTreeMap::new();
+        let is_selected =
+            |kind: &PlanKind| self.bench.is_selected(&format!("{}{} {}", self.prefix, size.name, kind.name));
+        let kinds: Vec<PlanKind> = KINDS.into_iter().filter(is_selected).collect();
         if kinds.is_empty() {
             return Ok(());
         }
@@ -192,19 +200,19 @@ impl<'a> Commerce<'a> {
             self.verify(size, &kind, &stock, &plans)?;
             for agent_count in AGENT_COUNTS {
                 for operation in OPERATIONS {
-                    let samples = steps.entry((operation, agent_count)).or_insert_with(|| self.nobodys());
+                    let samples = steps.entry((operation, agent_count)).or_insert_with(|| self.empty_samples());
                     samples.iter_mut().for_each(Samples::begin_repetition);
                 }
-                let mut totals = self.nobodys();
-                let (served, disk) = self
-                    .race(&stock, &plans, agent_count, &mut loads)
+                let mut totals = self.empty_samples();
+                let (times, disk) = self
+                    .serve_in_turns(&stock, &plans, agent_count, &mut loads)
                     .map_err(|error| format!("{} {}, {}: {error}", size.name, kind.name, agents(agent_count)))?;
-                for (number, served) in served.into_iter().enumerate() {
-                    let total = served.elapsed.as_nanos() as f64;
+                for (number, times) in times.into_iter().enumerate() {
+                    let total = times.elapsed.as_nanos() as f64;
                     totals[number].push(total);
                     let of_all = vec![0.0; self.contenders.len()];
                     self.everything.entry(agent_count).or_insert(of_all)[number] += total;
-                    for (operation, cost) in served.costs {
+                    for (operation, cost) in times.costs {
                         steps.get_mut(&(operation, agent_count)).expect("begun above")[number].push(cost as f64);
                     }
                 }
@@ -212,7 +220,7 @@ impl<'a> Commerce<'a> {
                     flushes.begin_repetition();
                     disk.costs.iter().for_each(|cost| flushes.push(*cost));
                     self.flushes += disk.total;
-                    Samples::of([disk.total])
+                    Samples::from_costs([disk.total])
                 });
                 let row = format!("{TOTAL}: {} {}, {}", size.name, kind.name, agents(agent_count));
                 self.push_total(row, size.document_count(), &totals, bound.as_ref())?;
@@ -226,20 +234,20 @@ impl<'a> Commerce<'a> {
         self.push(heading, &loads, None, None)
     }
 
-    /// One list of samples for each contender, empty.
-    fn nobodys(&self) -> OfEach {
+    /// Returns an empty sample list for each contender.
+    fn empty_samples(&self) -> SamplesByContender {
         vec![Samples::default(); self.contenders.len()]
     }
 
-    /// Opens all shops, and serves a few shoppers in each in turn until all were served in all. Where one agent works alone, the disk has
-    /// its turn too.
-    fn race(
+    /// Opens all shops and serves the shoppers in alternating turns. With one agent, flushes of a plain file are
+    /// measured after each turn.
+    fn serve_in_turns(
         &self,
         stock: &Stock,
         plans: &[Plan],
         agent_count: usize,
-        loads: &mut OfEach,
-    ) -> Result<(Vec<Served>, Option<Disk>)> {
+        loads: &mut SamplesByContender,
+    ) -> Result<(Vec<ServeTimes>, Option<Disk>)> {
         let mut shops = Vec::new();
         for (contender, loads) in self.contenders.iter().zip(loads) {
             let (shop, load) = self.open(*contender, stock)?;
@@ -247,35 +255,37 @@ impl<'a> Commerce<'a> {
             shops.push(shop);
         }
         let is_alone = agent_count == 1;
-        let mut disk = is_alone.then(|| Disk::open(&self.bench.place.fresh("flushed")?)).transpose()?;
-        settle(self.bench.place.path());
+        let mut disk = is_alone.then(|| Disk::open(&self.bench.scratch.fresh_path("flushed")?)).transpose()?;
+        sync_file_system(self.bench.scratch.path());
         let named = |number: usize, error: Failure| format!("{}: {error}", self.contenders[number].name());
-        let mut desks = shops.iter().map(|shop| Desk::open(&**shop, agent_count)).collect::<Result<Vec<_>>>()?;
+        let mut sessions =
+            shops.iter().map(|shop| ShopSession::open(&**shop, agent_count)).collect::<Result<Vec<_>>>()?;
         for (turn, plans) in plans.chunks(TURN_COUNT).enumerate() {
-            for place in 0..desks.len() {
-                // Nobody always comes after the same one.
-                let number = (turn + place) % desks.len();
-                desks[number].serve(stock, plans).map_err(|error| named(number, error))?;
+            for offset in 0..sessions.len() {
+                // Rotate the order, so that no contender always follows the same one.
+                let number = (turn + offset) % sessions.len();
+                sessions[number].serve(stock, plans).map_err(|error| named(number, error))?;
             }
             disk.as_mut().map_or(Ok(()), |disk| disk.turn(plans))?;
         }
-        let close =
-            |(number, desk): (usize, Desk<'_>)| desk.close(stock, plans).map_err(|error| named(number, error).into());
-        let served = desks.into_iter().enumerate().map(close).collect::<Result<_>>()?;
+        let close = |(number, session): (usize, ShopSession<'_>)| {
+            session.close(stock, plans).map_err(|error| named(number, error).into())
+        };
+        let times = sessions.into_iter().enumerate().map(close).collect::<Result<_>>()?;
         shops.into_iter().try_for_each(|shop| shop.close())?;
-        Ok((served, disk))
+        Ok((times, disk))
     }
 
     fn open(&self, contender: Contender, stock: &Stock) -> Result<(Box<dyn Shop + '_>, f64)> {
         let name = format!("shop-{}", contender.name());
-        // A database may have files beside its own.
+        // SQLite keeps two files beside the database.
         for suffix in ["-wal", "-shm"] {
-            remove(&self.bench.place.path().join(format!("{name}{suffix}")))?;
+            remove(&self.bench.scratch.path().join(format!("{name}{suffix}")))?;
         }
-        contender.open(&self.bench.place.fresh(&name)?, self.server, stock)
+        contender.open(&self.bench.scratch.fresh_path(&name)?, self.server, stock)
     }
 
-    /// Everyone gives the same answers, and has written what it says.
+    /// Checks every contender's answers and stored data in an untimed pass.
     fn verify(&self, size: &Size, kind: &PlanKind, stock: &Stock, plans: &[Plan]) -> Result<()> {
         let plans = &plans[..plans.len().min(VERIFIED_COUNT)];
         for contender in self.contenders {
@@ -292,7 +302,13 @@ impl<'a> Commerce<'a> {
         Heading { experiment: "commerce", ..self.bench.heading(&row, documents, true, unit) }
     }
 
-    fn push_total(&mut self, row: String, documents: u64, nanoseconds: &OfEach, bound: Option<&Samples>) -> Result<()> {
+    fn push_total(
+        &mut self,
+        row: String,
+        documents: u64,
+        nanoseconds: &SamplesByContender,
+        bound: Option<&Samples>,
+    ) -> Result<()> {
         let heading = self.heading(row, documents, Unit::Milliseconds);
         let target = if self.prefix == NETWORK { NETWORK_TARGET } else { TOTAL_TARGET };
         self.push(heading, nanoseconds, bound, Some(target))
@@ -303,10 +319,10 @@ impl<'a> Commerce<'a> {
         operation: Operation,
         size: &Size,
         agent_count: usize,
-        samples: &OfEach,
+        samples: &SamplesByContender,
         bound: Option<&Samples>,
     ) -> Result<()> {
-        // Too few shoppers may never get so far.
+        // With very few shoppers, some operations may not occur.
         if samples.iter().any(Samples::is_empty) {
             return Ok(());
         }
@@ -315,30 +331,30 @@ impl<'a> Commerce<'a> {
         self.push(heading, samples, bound, Some(STEP_TARGET))
     }
 
-    /// Whom to compare with: everyone who does the same for a step; PostgreSQL for all of them together.
-    fn judges(&self, is_step: bool) -> impl Iterator<Item = &Contender> {
+    /// Returns the contenders that targets refer to: for steps PostgreSQL and SQLite, for totals PostgreSQL.
+    fn target_peers(&self, is_step: bool) -> impl Iterator<Item = &Contender> {
         self.contenders.iter().filter(move |contender| match contender {
-            Contender::Postgres(Form::Tuned) | Contender::PostgresTcp => true,
+            Contender::Postgres(PostgresVariant::Tuned) | Contender::PostgresTcp => true,
             Contender::Sqlite => is_step,
-            Contender::Stemma | Contender::StemmaHttp | Contender::Postgres(Form::Literal) => false,
+            Contender::Stemma | Contender::StemmaHttp | Contender::Postgres(PostgresVariant::Literal) => false,
         })
     }
 
     fn push(
         &mut self,
         mut heading: Heading,
-        samples: &OfEach,
+        samples: &SamplesByContender,
         bound: Option<&Samples>,
         target: Option<f64>,
     ) -> Result<()> {
         let is_distribution = heading.unit == Unit::Microseconds;
         let names: Vec<&str> = self.contenders.iter().map(|contender| contender.name()).collect();
         if let Some(target) = target {
-            heading.targets = self.judges(is_distribution).map(|judge| (judge.name(), target)).collect();
+            heading.targets = self.target_peers(is_distribution).map(|peer| (peer.name(), target)).collect();
         }
         let peers: Vec<_> = names.iter().copied().zip(samples).skip(1).collect();
         let bounded: Vec<_> = peers.iter().copied().chain(bound.map(|bound| (BARE_FLUSH, bound))).collect();
-        let row = Row::new(heading, &samples[0], &bounded);
+        let row = ResultRow::new(heading, &samples[0], &bounded);
         let row = if is_distribution { row.with_histograms(names[0], &samples[0], &peers) } else { row };
         self.bench.push(row)
     }

@@ -1,6 +1,7 @@
-//! Somebody waits to be told of new carts: over a WebSocket by Stemma, by NOTIFY over a connection of its own by PostgreSQL.
+//! Notification latency for new carts: a live query over WebSocket in Stemma, LISTEN/NOTIFY in PostgreSQL.
 //!
-//! Requests don't travel by WebSocket here, only what is watched does; so this is what of the shop can be measured over one.
+//! Stemma's WebSockets carry only live queries, not requests, so this is the part of the shop that can be measured over
+//! one.
 
 use std::time::Instant;
 
@@ -8,46 +9,47 @@ use postgres::fallible_iterator::FallibleIterator;
 
 use super::Bench;
 use crate::Result;
-use crate::engine::shop::{Form, PostgresServer, PostgresShop, Reach, Shop as _, StemmaHttpShop};
-use crate::harness::{Contender, Heading, Row, Samples, Unit, hold};
-use crate::served::Connection;
+use crate::engine::shop::{PostgresServer, PostgresShop, PostgresVariant, Shop as _, StemmaHttpShop, Transport};
+use crate::harness::{Contender, Heading, ResultRow, Samples, Unit, measure_row};
+use crate::server::Connection;
 use crate::workload::shop::Stock;
 
-const NAME: &str = "network notice: a new cart, from its request until another client hears of it";
-/// Carts of a turn.
+const NAME: &str = "network notification: new cart, from request to another client's notification";
+/// Carts per turn.
 const CART_COUNT: usize = 50;
 
 pub(super) fn run(bench: &mut Bench, server: &PostgresServer, stock: &Stock) -> Result<()> {
-    if !bench.wants(NAME) {
+    if !bench.is_selected(NAME) {
         return Ok(());
     }
-    let ours = StemmaHttpShop::open(&bench.place.fresh("shop-notices")?, stock)?;
-    let site = ours.site();
+    let ours = StemmaHttpShop::open(&bench.scratch.fresh_path("shop-notices")?, stock)?;
+    let endpoint = ours.endpoint();
     // {"_id":{"$beginsWith":"cart:"}}
     let watch = "/shop/_watch?selector=%7B%22_id%22%3A%7B%22%24beginsWith%22%3A%22cart%3A%22%7D%7D&since=now";
-    let mut watching = Connection::open(site.address)?;
-    watching.upgrade(&site, watch)?;
-    let mut writing = Connection::open(site.address)?;
+    let mut watching = Connection::open(endpoint.address)?;
+    watching.upgrade_to_websocket(&endpoint, watch)?;
+    let mut writing = Connection::open(endpoint.address)?;
     let mut number = 0;
     let mut stemma = |samples: &mut Samples| -> Result<()> {
         for _ in 0..CART_COUNT {
             number += 1;
             let id = format!("cart:noticed-{number}");
-            let request = site.request("PUT", &format!("/shop/{id}"), Some(r#"{"customer_id":null,"product_ids":[]}"#));
+            let request =
+                endpoint.request("PUT", &format!("/shop/{id}"), Some(r#"{"customer_id":null,"product_ids":[]}"#));
             let start = Instant::now();
-            let (heard, answer) = std::thread::scope(|scope| -> Result<_> {
-                let hearing = scope.spawn(|| watching.hear_of(&id));
-                let answer = writing.ask(&request)?;
-                Ok((hearing.join().map_err(|_| "a client failed")??, answer))
+            let (notified, response) = std::thread::scope(|scope| -> Result<_> {
+                let listening = scope.spawn(|| watching.wait_for_change(&id));
+                let response = writing.send(&request)?;
+                Ok((listening.join().map_err(|_| "a client failed")??, response))
             })?;
-            if answer.status != 201 {
-                return Err(format!("PUT {id}: {}", answer.status).into());
+            if response.status != 201 {
+                return Err(format!("PUT {id}: {}", response.status).into());
             }
-            samples.push((heard - start).as_nanos() as f64);
+            samples.push((notified - start).as_nanos() as f64);
         }
         Ok(())
     };
-    let theirs = PostgresShop::open(server, Form::Tuned, Reach::Tcp, stock)?;
+    let theirs = PostgresShop::open(server, PostgresVariant::Tuned, Transport::Tcp, stock)?;
     let (mut waiting, mut asking) = (theirs.connect()?, theirs.connect()?);
     waiting.batch_execute("LISTEN carts")?;
     let insert = asking.prepare(
@@ -57,19 +59,19 @@ pub(super) fn run(bench: &mut Bench, server: &PostgresServer, stock: &Stock) -> 
     let mut postgres = |samples: &mut Samples| -> Result<()> {
         for _ in 0..CART_COUNT {
             let start = Instant::now();
-            let (heard, made) = std::thread::scope(|scope| -> Result<_> {
-                let hearing = scope.spawn(|| {
-                    let told = waiting.notifications().blocking_iter().next();
-                    told.map(|told| (told, Instant::now()))
+            let (notified, made) = std::thread::scope(|scope| -> Result<_> {
+                let listening = scope.spawn(|| {
+                    let notification = waiting.notifications().blocking_iter().next();
+                    notification.map(|notification| (notification, Instant::now()))
                 });
                 let made: i32 = asking.query_one(&insert, &[])?.get(0);
-                Ok((hearing.join().map_err(|_| "a client failed")??, made))
+                Ok((listening.join().map_err(|_| "a client failed")??, made))
             })?;
-            let (told, heard) = heard;
-            if told.map(|told| told.payload().to_owned()) != Some(made.to_string()) {
+            let (notification, notified) = notified;
+            if notification.map(|notification| notification.payload().to_owned()) != Some(made.to_string()) {
                 return Err(format!("it did not hear of cart {made}").into());
             }
-            samples.push((heard - start).as_nanos() as f64);
+            samples.push((notified - start).as_nanos() as f64);
         }
         Ok(())
     };
@@ -80,7 +82,7 @@ pub(super) fn run(bench: &mut Bench, server: &PostgresServer, stock: &Stock) -> 
     let heading = bench.heading(NAME, stock.products.len() as u64, true, Unit::Microseconds);
     let targets = vec![("postgresql-tcp", super::NETWORK_TARGET)];
     let heading = Heading { experiment: "commerce", targets, ..heading };
-    let row: Row = hold(heading, bench.scale.repetition_count, contenders)?;
+    let row: ResultRow = measure_row(heading, bench.scale.repetition_count, contenders)?;
     drop((asking, waiting));
     Box::new(theirs).close()?;
     bench.push(row)

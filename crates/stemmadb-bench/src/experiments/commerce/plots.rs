@@ -1,12 +1,12 @@
-//! The shop's plots, made from its rows: how long each operation takes, and all of them together.
+//! Plots of the shop experiment: latency distributions and total times.
 
 use std::collections::BTreeMap;
 
 use super::{AGENT_COUNTS, BARE_FLUSH, CONTENDERS, EVERYTHING, KINDS, TOTAL, agents};
-use crate::harness::{Axis, Figure, Histogram, Panel, Results, Row, Scale, Series};
+use crate::harness::{Axis, Figure, Histogram, Panel, ResultRow, Results, Scale, Series};
 use crate::workload::shop::{OPERATIONS, Operation};
 
-/// Every plot, by its file's name.
+/// Returns every plot with its file name.
 pub(crate) fn figures(results: &Results) -> Vec<(String, Figure)> {
     let mut figures = vec![("commerce-overview".to_owned(), overview(results.rows()))];
     let one = |operation| (format!("commerce-{}", file_name(operation)), distribution(operation, results.rows()));
@@ -18,8 +18,8 @@ pub(super) fn file_name(operation: Operation) -> String {
     operation.name().replace(' ', "-")
 }
 
-/// How long an operation took in all sizes and plans: a panel for each number of agents.
-fn distribution(operation: Operation, rows: &[Row]) -> Figure {
+/// Plots an operation's latency over all sizes and plans, with a panel for each number of agents.
+fn distribution(operation: Operation, rows: &[ResultRow]) -> Figure {
     let panels: Vec<(usize, BTreeMap<&str, Histogram>)> =
         AGENT_COUNTS.map(|count| (count, histograms(operation, count, rows))).to_vec();
     let all: Vec<Vec<(f64, f64)>> = panels.iter().flat_map(|(_, one)| one.values().map(Histogram::shares)).collect();
@@ -43,7 +43,7 @@ fn distribution(operation: Operation, rows: &[Row]) -> Figure {
     Figure { title, panels: panels.into_iter().map(panel).collect() }
 }
 
-fn histograms(operation: Operation, agent_count: usize, rows: &[Row]) -> BTreeMap<&str, Histogram> {
+fn histograms(operation: Operation, agent_count: usize, rows: &[ResultRow]) -> BTreeMap<&str, Histogram> {
     let mut all: BTreeMap<&str, Histogram> = BTreeMap::new();
     let (begin, end) = (format!("{}: ", operation.name()), format!(", {}", agents(agent_count)));
     for row in rows.iter().filter(|row| row.row.starts_with(&begin) && row.row.ends_with(&end)) {
@@ -54,8 +54,8 @@ fn histograms(operation: Operation, agent_count: usize, rows: &[Row]) -> BTreeMa
     all
 }
 
-/// The time that serving everyone took, by the number of agents: all together, and each plan.
-fn overview(rows: &[Row]) -> Figure {
+/// Plots the total time by number of agents, over everything and for each plan.
+fn overview(rows: &[ResultRow]) -> Figure {
     let everything = [("everything".to_owned(), format!("{TOTAL}: {EVERYTHING}"))];
     let kinds = KINDS.map(|kind| (kind.name.to_owned(), format!(" {}", kind.name)));
     let panels: Vec<(String, Seconds<'_>)> =
@@ -79,11 +79,11 @@ fn overview(rows: &[Row]) -> Figure {
     Figure { title: "Wall time of serving everyone".to_owned(), panels: panels.into_iter().map(panel).collect() }
 }
 
-/// The points of each contender: number of agents, seconds.
+/// Points (agents, seconds) by contender.
 type Seconds<'a> = BTreeMap<&'a str, Vec<(f64, f64)>>;
 
-/// By contender, what the totals whose names have `part` in them come to together, by the number of agents.
-fn seconds<'a>(rows: &'a [Row], part: &str) -> Seconds<'a> {
+/// Sums the totals whose names contain `part`, by contender and number of agents.
+fn seconds<'a>(rows: &'a [ResultRow], part: &str) -> Seconds<'a> {
     let mut seconds = Seconds::new();
     for count in AGENT_COUNTS {
         let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
@@ -103,7 +103,7 @@ fn seconds<'a>(rows: &'a [Row], part: &str) -> Seconds<'a> {
     seconds
 }
 
-/// The contenders' series, always in the same order.
+/// Builds the contenders' series in a fixed order.
 fn in_order(points: impl Fn(&str) -> Option<(Vec<(f64, f64)>, bool)>) -> Vec<Series> {
     let series = CONTENDERS.iter().filter_map(|contender| {
         let (points, is_steps) = points(contender.name())?;

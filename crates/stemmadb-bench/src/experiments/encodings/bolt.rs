@@ -1,11 +1,11 @@
-//! The strategies on bbolt: a small program in Go, built when it is first needed, which is handed the records and prints what it did.
+//! The strategies on bbolt: runs a small Go program, which is built on first use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
 
-use super::Work;
+use super::Workload;
 use super::encode::to_binary;
 use crate::Result;
 
@@ -17,7 +17,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("stores.go", include_str!("../../../bolt/stores.go")),
 ];
 
-/// The strategies, as the program and the rows call them.
+/// Strategies, by their names in the Go program and in rows.
 pub(super) const STRATEGIES: [(&str, &str); 6] = [
     ("binary", "bbolt-binary"),
     ("names", "bbolt-names"),
@@ -27,12 +27,12 @@ pub(super) const STRATEGIES: [(&str, &str); 6] = [
     ("nested", "bbolt-nested"),
 ];
 
-/// The program.
+/// The built Go program.
 pub(super) struct Bolt {
     program: PathBuf,
 }
 
-/// What it prints: nanoseconds of all operations of a kind, and what was found.
+/// The program's output: nanoseconds of all operations of a kind, and checksums.
 #[derive(Debug, Deserialize)]
 pub(super) struct Outcome {
     pub(super) insert: u64,
@@ -48,7 +48,7 @@ pub(super) struct Outcome {
 }
 
 impl Bolt {
-    /// Builds it in `directory`.
+    /// Builds the program in `directory`.
     pub(super) fn build(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory)?;
         for (name, text) in SOURCES {
@@ -64,18 +64,18 @@ impl Bolt {
     }
 
     /// Runs one strategy in an empty directory.
-    pub(super) fn run(&self, directory: &Path, strategy: &str, work: &Work, bulk: bool) -> Result<Outcome> {
+    pub(super) fn run(&self, directory: &Path, strategy: &str, workload: &Workload, bulk: bool) -> Result<Outcome> {
         std::fs::create_dir_all(directory)?;
         let (records, ids) = (directory.join("records"), directory.join("ids"));
         let mut bytes = Vec::new();
-        for account in &work.accounts {
+        for account in &workload.accounts {
             let mut record = Vec::with_capacity(256);
             to_binary(account, &mut record);
             bytes.extend_from_slice(&(record.len() as u32).to_le_bytes());
             bytes.extend_from_slice(&record);
         }
         std::fs::write(&records, bytes)?;
-        let all: Vec<u8> = work.read.iter().chain(&work.updated).flat_map(|id| id.to_le_bytes()).collect();
+        let all: Vec<u8> = workload.read.iter().chain(&workload.updated).flat_map(|id| id.to_le_bytes()).collect();
         std::fs::write(&ids, all)?;
         let mut command = Command::new(&self.program);
         command.arg("-directory").arg(directory).arg("-records").arg(&records).arg("-ids").arg(&ids);

@@ -1,25 +1,25 @@
-//! How a record becomes bytes: the study's strategies, each of them lossless, and one more that keeps what changes often by itself.
+//! Record encodings of the study, all lossless, and one more that stores frequently updated fields separately.
 
 use crate::Result;
 use crate::workload::Account;
 
-/// A way to keep a record in an ordered map of bytes.
+/// How a record is stored in an ordered key-value map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
-    /// Lengths and strings, then what has a fixed size.
+    /// Length-prefixed strings, then the fixed-size fields.
     Binary,
-    /// Each field after its name.
+    /// Each field preceded by its name.
     Names,
     Json,
-    /// The numbers of the fields that are not zero, and these as varints: Go's `gob` with its types told once, not in every record.
+    /// Field numbers and varints of the nonzero fields: Go's `gob`, but with the type description stored once.
     Gob,
-    /// A pair for each field.
+    /// A key-value pair per field.
     MultiKv,
-    /// As `Binary`; but what changes often (balance, logins, the time of the last change) is a pair of its own.
+    /// As `Binary`, with the frequently updated fields (balance, login count, update time) in a separate pair.
     HotFields,
 }
 
-/// The names of the fields: strings first, so that the rest lies at fixed distances from the end.
+/// Field names in storage order. Strings come first, so that fixed-size fields have fixed offsets from the end.
 pub(super) const NAMES: [&str; 15] = [
     "username",
     "email",
@@ -38,7 +38,7 @@ pub(super) const NAMES: [&str; 15] = [
     "score",
 ];
 const BALANCE: usize = 9;
-/// What the fields after the strings take, and how far from the end the balance begins.
+/// Total size of the fixed-size fields, and the balance's offset from the end.
 const FIXED_BYTES: usize = 57;
 const BALANCE_FROM_END: usize = 37;
 
@@ -58,7 +58,7 @@ impl Strategy {
     }
 }
 
-fn damaged() -> crate::Failure {
+fn damaged_record() -> crate::Failure {
     "a record is damaged".into()
 }
 
@@ -66,7 +66,7 @@ fn strings(account: &Account) -> [&String; 5] {
     [&account.username, &account.email, &account.first_name, &account.last_name, &account.description]
 }
 
-/// The bytes of one field, without its name.
+/// Returns the bytes of one field, without its name.
 pub(super) fn field(account: &Account, at: usize) -> Vec<u8> {
     match at {
         0..5 => strings(account)[at].as_bytes().to_vec(),
@@ -85,9 +85,9 @@ pub(super) fn field(account: &Account, at: usize) -> Vec<u8> {
 
 pub(super) fn set_field(account: &mut Account, at: usize, bytes: &[u8]) -> Result<()> {
     fn array<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
-        bytes.try_into().map_err(|_| damaged())
+        bytes.try_into().map_err(|_| damaged_record())
     }
-    let text = || String::from_utf8(bytes.to_vec()).map_err(|_| damaged());
+    let text = || String::from_utf8(bytes.to_vec()).map_err(|_| damaged_record());
     match at {
         0 => account.username = text()?,
         1 => account.email = text()?,
@@ -108,18 +108,18 @@ pub(super) fn set_field(account: &mut Account, at: usize, bytes: &[u8]) -> Resul
     Ok(())
 }
 
-/// Takes so many bytes off the front.
+/// Splits `count` bytes off the front.
 fn take<'b>(bytes: &mut &'b [u8], count: usize) -> Result<&'b [u8]> {
-    let (front, rest) = bytes.split_at_checked(count).ok_or_else(damaged)?;
+    let (front, rest) = bytes.split_at_checked(count).ok_or_else(damaged_record)?;
     *bytes = rest;
     Ok(front)
 }
 
 fn take_u32(bytes: &mut &[u8]) -> Result<usize> {
-    Ok(u32::from_le_bytes(take(bytes, 4)?.try_into().map_err(|_| damaged())?) as usize)
+    Ok(u32::from_le_bytes(take(bytes, 4)?.try_into().map_err(|_| damaged_record())?) as usize)
 }
 
-/// How many bytes the fields have that are no strings, in their order.
+/// Returns the size of a fixed-size field.
 fn fixed_length(at: usize) -> usize {
     match at {
         10 => 1,
@@ -128,7 +128,7 @@ fn fixed_length(at: usize) -> usize {
     }
 }
 
-/// The form of `Binary`, which is also how records are handed to other processes and compared.
+/// Encodes as `Binary`, which is also the exchange and hashing format.
 pub(super) fn to_binary(account: &Account, out: &mut Vec<u8>) {
     for text in strings(account) {
         out.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -143,19 +143,19 @@ pub(super) fn from_binary(mut bytes: &[u8]) -> Result<Account> {
         let length = if at < 5 { take_u32(&mut bytes)? } else { fixed_length(at) };
         set_field(&mut account, at, take(&mut bytes, length)?)?;
     }
-    if bytes.is_empty() { Ok(account) } else { Err(damaged()) }
+    if bytes.is_empty() { Ok(account) } else { Err(damaged_record()) }
 }
 
-/// The balance alone, of a record in the form of `Binary`.
+/// Decodes the balance alone from a `Binary` record.
 pub(super) fn balance_of_binary(bytes: &[u8]) -> Result<f64> {
     if bytes.len() < FIXED_BYTES {
-        return Err(damaged());
+        return Err(damaged_record());
     }
     balance(&bytes[bytes.len() - BALANCE_FROM_END..][..8])
 }
 
 pub(super) fn balance(bytes: &[u8]) -> Result<f64> {
-    Ok(f64::from_le_bytes(bytes.try_into().map_err(|_| damaged())?))
+    Ok(f64::from_le_bytes(bytes.try_into().map_err(|_| damaged_record())?))
 }
 
 pub(super) fn to_names(account: &Account, out: &mut Vec<u8>) {
@@ -168,26 +168,26 @@ pub(super) fn to_names(account: &Account, out: &mut Vec<u8>) {
     }
 }
 
-/// The next name and its field; none at the end.
+/// Returns the next name and field; `None` at the end.
 fn next_named<'b>(bytes: &mut &'b [u8]) -> Result<Option<(&'b [u8], &'b [u8])>> {
     if bytes.is_empty() {
         return Ok(None);
     }
     let length = usize::from(take(bytes, 1)?[0]);
     let name = take(bytes, length)?;
-    let length = u16::from_le_bytes(take(bytes, 2)?.try_into().map_err(|_| damaged())?);
+    let length = u16::from_le_bytes(take(bytes, 2)?.try_into().map_err(|_| damaged_record())?);
     Ok(Some((name, take(bytes, usize::from(length))?)))
 }
 
-/// The place of a field in [`NAMES`].
-pub(super) fn place_of(name: &[u8]) -> Result<usize> {
-    NAMES.iter().position(|known| known.as_bytes() == name).ok_or_else(damaged)
+/// Returns a field's index in [`NAMES`].
+pub(super) fn field_index(name: &[u8]) -> Result<usize> {
+    NAMES.iter().position(|known| known.as_bytes() == name).ok_or_else(damaged_record)
 }
 
 pub(super) fn from_names(mut bytes: &[u8]) -> Result<Account> {
     let mut account = Account::default();
     while let Some((name, field)) = next_named(&mut bytes)? {
-        set_field(&mut account, place_of(name)?, field)?;
+        set_field(&mut account, field_index(name)?, field)?;
     }
     Ok(account)
 }
@@ -198,7 +198,7 @@ pub(super) fn balance_of_names(mut bytes: &[u8]) -> Result<f64> {
             return balance(field);
         }
     }
-    Err(damaged())
+    Err(damaged_record())
 }
 
 fn push_varint(mut number: u64, out: &mut Vec<u8>) {
@@ -218,10 +218,11 @@ fn take_varint(bytes: &mut &[u8]) -> Result<u64> {
             return Ok(number);
         }
     }
-    Err(damaged())
+    Err(damaged_record())
 }
 
-/// A field that is no string as one number that is short where the field is small or round: whole numbers in zigzag, doubles with their bytes turned round.
+/// Returns a non-string field as one number that has a short varint for small or round values: integers in zigzag form,
+/// doubles with reversed bytes.
 fn gob_number(account: &Account, at: usize) -> u64 {
     let zigzag = |number: i64| ((number << 1) ^ (number >> 63)) as u64;
     match at {
@@ -275,7 +276,7 @@ pub(super) fn to_gob(account: &Account, out: &mut Vec<u8>) {
     out.push(0);
 }
 
-/// Calls back with each field: its place, and its text or its number.
+/// Calls `each` with each field's index and its text or number.
 fn each_gob<'b>(mut bytes: &'b [u8], mut each: impl FnMut(usize, &'b [u8], u64) -> Result<()>) -> Result<()> {
     let mut last = 0;
     loop {
@@ -290,7 +291,7 @@ fn each_gob<'b>(mut bytes: &'b [u8], mut each: impl FnMut(usize, &'b [u8], u64) 
                 each(at, take(&mut bytes, length)?, 0)?;
             }
             at @ 5..15 => each(at, &[], take_varint(&mut bytes)?)?,
-            _ => return Err(damaged()),
+            _ => return Err(damaged_record()),
         }
     }
 }
@@ -323,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_encoding_brings_every_field_back() {
+    fn encodings_round_trip() {
         let mut accounts: Vec<Account> = (0..500).map(|number| Account::new(3, number)).collect();
         accounts.push(Account::default());
         accounts.push(Account { id: i64::MIN, age: -1, balance: -0.01, score: f64::MAX, ..Account::new(1, 1) });

@@ -1,4 +1,4 @@
-//! The strategies on LMDB, which is what our tree is made of.
+//! The strategies on LMDB, the storage engine below Stemma's tree.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -7,18 +7,18 @@ use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn};
 
 use super::encode::{
-    NAMES, Strategy, balance, balance_of_binary, balance_of_gob, balance_of_names, field, from_binary, from_gob,
-    from_names, place_of, set_field, to_binary, to_gob, to_names,
+    NAMES, Strategy, balance, balance_of_binary, balance_of_gob, balance_of_names, field, field_index, from_binary,
+    from_gob, from_names, set_field, to_binary, to_gob, to_names,
 };
 use crate::Result;
 use crate::workload::Account;
 
-/// Room for the largest experiment; only what is used is taken.
+/// Address space for the largest experiment; disk space is used only as needed.
 const MAP_BYTES: usize = 64 << 30;
-/// Where the hot fields of a record lie: the same key, and one byte more.
+/// Suffix of the key under which a record's hot fields are stored.
 const HOT: u8 = 1;
 
-/// A file of records.
+/// An LMDB environment with one database of records.
 pub(super) struct Lmdb {
     env: Env,
     records: Database<'static, Bytes, Bytes>,
@@ -37,8 +37,8 @@ fn missing(id: u64) -> crate::Failure {
     format!("record {id} is not there").into()
 }
 
-/// Balance, logins, time of the last change.
-fn hot(account: &Account) -> [u8; 20] {
+/// Encodes balance, login count and update time.
+fn hot_fields(account: &Account) -> [u8; 20] {
     let mut bytes = [0; 20];
     bytes[..8].copy_from_slice(&account.balance.to_le_bytes());
     bytes[8..12].copy_from_slice(&account.login_count.to_le_bytes());
@@ -46,26 +46,27 @@ fn hot(account: &Account) -> [u8; 20] {
     bytes
 }
 
-/// The rest of a record keeps nothing in their places.
-fn cold(account: &Account) -> Account {
+/// Returns the record without its hot fields.
+fn without_hot_fields(account: &Account) -> Account {
     Account { balance: 0.0, login_count: 0, updated_at: 0, ..account.clone() }
 }
 
-fn warm(account: &mut Account, hot: &[u8]) -> Result<()> {
+fn set_hot_fields(account: &mut Account, hot: &[u8]) -> Result<()> {
     let part = |range: std::ops::Range<usize>| hot.get(range).ok_or("a record is damaged");
-    set_field(account, place_of(b"balance")?, part(0..8)?)?;
-    set_field(account, place_of(b"login_count")?, part(8..12)?)?;
-    set_field(account, place_of(b"updated_at")?, part(12..20)?)
+    set_field(account, field_index(b"balance")?, part(0..8)?)?;
+    set_field(account, field_index(b"login_count")?, part(8..12)?)?;
+    set_field(account, field_index(b"updated_at")?, part(12..20)?)
 }
 
 impl Lmdb {
-    /// The file in `directory`, made if there is none. Nothing waits for the disk unless `synced`.
+    /// Opens the environment in `directory`, creating it if needed. Commits are flushed only if `synced`.
     pub(super) fn open(directory: &Path, strategy: Strategy, synced: bool) -> Result<Self> {
         std::fs::create_dir_all(directory)?;
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES);
         #[expect(unsafe_code, reason = "mapping a file is unsafe by nature; heed says so with an unsafe `open`")]
-        // SAFETY: the file is this run's own, in a temporary directory, and opened once at a time; without syncs a loss of power loses it.
+        // SAFETY: the file is private to this run, in a temporary directory, and opened once at a time. Unsynced data
+        // may be lost on power failure, which is acceptable here.
         let env = unsafe {
             if !synced {
                 options.flags(EnvFlags::NO_SYNC);
@@ -80,11 +81,11 @@ impl Lmdb {
         Ok(Lmdb { env, records, strategy })
     }
 
-    /// Inserts records: each in a transaction of its own, or all in one.
+    /// Inserts records, one per transaction or all in one.
     pub(super) fn insert(&self, accounts: &[Account], bulk: bool) -> Result<()> {
-        for some in accounts.chunks(if bulk { accounts.len() } else { 1 }) {
+        for chunk in accounts.chunks(if bulk { accounts.len() } else { 1 }) {
             let mut transaction = self.env.write_txn()?;
-            some.iter().try_for_each(|account| self.put(&mut transaction, account))?;
+            chunk.iter().try_for_each(|account| self.put(&mut transaction, account))?;
             transaction.commit()?;
         }
         Ok(())
@@ -105,8 +106,8 @@ impl Lmdb {
                 return Ok(());
             }
             Strategy::HotFields => {
-                to_binary(&cold(account), &mut bytes);
-                self.records.put(transaction, &longer_key(id, &[HOT]), &hot(account))?;
+                to_binary(&without_hot_fields(account), &mut bytes);
+                self.records.put(transaction, &longer_key(id, &[HOT]), &hot_fields(account))?;
             }
         }
         Ok(self.records.put(transaction, &key(id), &bytes)?)
@@ -121,7 +122,7 @@ impl Lmdb {
         }
     }
 
-    /// A record, in a transaction of its own.
+    /// Reads a record in its own transaction.
     pub(super) fn get(&self, id: u64) -> Result<Account> {
         let transaction = self.env.read_txn()?;
         self.get_in(&transaction, id)
@@ -137,7 +138,7 @@ impl Lmdb {
         .ok_or_else(|| missing(id))
     }
 
-    /// Records in the order of their ids, in one transaction.
+    /// Reads records in id order in one transaction.
     pub(super) fn get_many(&self, first: u64, count: usize) -> Result<Vec<Account>> {
         let transaction = self.env.read_txn()?;
         self.range(&transaction, first, count)
@@ -162,14 +163,14 @@ impl Lmdb {
             }
             let account = found.last_mut().expect("pushed before");
             match self.strategy {
-                Strategy::HotFields => warm(account, bytes)?,
-                _ => set_field(account, place_of(rest)?, bytes)?,
+                Strategy::HotFields => set_hot_fields(account, bytes)?,
+                _ => set_field(account, field_index(rest)?, bytes)?,
             }
         }
         Ok(found)
     }
 
-    /// The sum of all balances, in one transaction.
+    /// Sums all balances in one transaction.
     pub(super) fn sum(&self, count: u64) -> Result<f64> {
         let transaction = self.env.read_txn()?;
         let mut sum = 0.0;
@@ -193,7 +194,7 @@ impl Lmdb {
         Ok(sum)
     }
 
-    /// Sets one balance, in a transaction of its own.
+    /// Updates one balance in its own transaction.
     pub(super) fn set_balance(&self, id: u64, balance: f64) -> Result<()> {
         let mut transaction = self.env.write_txn()?;
         match self.strategy {
@@ -215,13 +216,13 @@ impl Lmdb {
         Ok(transaction.commit()?)
     }
 
-    /// Waits until nobody else has the file open, and lets go of it.
+    /// Closes the environment and waits until it is closed.
     pub(super) fn close(self) {
         self.env.prepare_for_closing().wait();
     }
 }
 
-/// One field of a record in JSON.
+/// Decodes only the balance from JSON.
 #[derive(serde::Deserialize)]
 struct Balance {
     balance: f64,

@@ -1,7 +1,9 @@
-//! The BoltDB study: six ways to keep a record of 15 fields, on bbolt and on LMDB, beside Stemma, which indexes all of them meanwhile.
+//! The BoltDB encoding study: six ways to store a record of 15 fields on bbolt and on LMDB, compared with Stemma, which
+//! also indexes every field.
 //!
-//! Whoever takes part inserts the same records (each in a transaction of its own, or in bulk), reads half as many at random, a third from the middle on in
-//! order, sums one field of all, and changes that field of half as many at random. All that was read is hashed, and compared.
+//! Each contender inserts the same records (one per transaction, or in bulk), reads half as many at random, reads a
+//! third of them in order from the middle on, sums one field over all records, and updates that field in half as many
+//! records at random. Everything read is hashed and compared.
 
 mod bolt;
 mod encode;
@@ -16,21 +18,21 @@ use stemmadb::{Database, DocumentId, Durability, Edit, Options, Query, Selector,
 
 use super::{Bench, SEED};
 use crate::Result;
-use crate::harness::{Heading, Random, Row, Samples, Unit, allocated_bytes};
+use crate::harness::{Heading, Random, ResultRow, Samples, Unit, allocated_bytes};
 use crate::workload::Account;
 use bolt::{Bolt, STRATEGIES};
 use encode::{Strategy, to_binary};
 use lmdb::Lmdb;
 
-/// What FieldSum should be faster by than bbolt's best.
+/// Target ratio of the field sum to the best bbolt strategy.
 const SUM_TARGET: f64 = 5.0;
 const BEST: &str = "bbolt's best";
-/// Documents of a transaction of ours in bulk: it is one frame of the log.
+/// Stemma's documents per bulk transaction, which is one log frame.
 const BULK_COUNT: usize = 10_000;
-/// Up to so many records everything is repeated.
+/// Larger record counts are measured once instead of repeatedly.
 const REPEATED_MAX: u64 = 100_000;
 
-/// Stemma keeps a sum by a view, if it is told to.
+/// A view that maintains the sum.
 const VIEW: &str = r#"{"key": "is_active", "value": "balance", "reduce": "_sum"}"#;
 
 const OPERATIONS: [&str; 6] = ["insert", "read", "read many", "field sum", "update", "storage"];
@@ -41,12 +43,12 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     for &count in bench.scale.record_counts {
         for (bulk, mode) in bulks {
             let names = OPERATIONS.map(|operation| format!("{operation}, inserted {mode}"));
-            if !names.iter().any(|name| bench.wants(name)) {
+            if !names.iter().any(|name| bench.is_selected(name)) {
                 continue;
             }
             let bolt = match &bolt {
                 Some(bolt) => bolt,
-                None => bolt.insert(Bolt::build(&bench.place.fresh("bolt")?)?),
+                None => bolt.insert(Bolt::build(&bench.scratch.fresh_path("bolt")?)?),
             };
             rows(bench, bolt, count, bulk, &names)?;
         }
@@ -54,46 +56,46 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// What the sum takes where a view keeps it: to make the view and then to ask it, in nanoseconds per record.
+/// Cost of the sum maintained by a view: building and querying it, in nanoseconds per record.
 #[derive(Clone, Copy)]
-struct Kept {
+struct ViewSumCost {
     making: f64,
     asking: f64,
 }
 
-/// The records, and which are read and changed.
-struct Work {
+/// The records, and the ids that are read and updated.
+struct Workload {
     accounts: Vec<Account>,
     read: Vec<u64>,
     updated: Vec<u64>,
 }
 
-/// What there is to be found.
+/// Checksums of everything read.
 #[derive(Debug, PartialEq)]
-struct Found {
+struct Checksums {
     read_hash: u64,
     many_hash: u64,
     sum: f64,
     updated_sum: f64,
 }
 
-/// What one run of one contender came to: nanoseconds per record of each operation, then bytes per record, as [`OPERATIONS`] are.
+/// Costs of one run: nanoseconds per record of each operation and bytes per record, in the order of [`OPERATIONS`].
 type Costs = [f64; 6];
 
-impl Work {
+impl Workload {
     fn make(count: u64) -> Self {
         let mut random = Random::new(SEED ^ count);
         let mut ids = || (0..(count / 2).max(1)).map(|_| random.below(count)).collect();
         let (read, updated) = (ids(), ids());
-        Work { accounts: (0..count).map(|number| Account::new(SEED, number)).collect(), read, updated }
+        Workload { accounts: (0..count).map(|number| Account::new(SEED, number)).collect(), read, updated }
     }
 
     fn many(&self) -> (u64, usize) {
         (self.accounts.len() as u64 / 2, self.accounts.len() / 3)
     }
 
-    /// What the records themselves say.
-    fn truth(&self) -> Found {
+    /// Computes the expected checksums from the records.
+    fn expected_checksums(&self) -> Checksums {
         let read: Vec<&Account> = self.read.iter().map(|id| &self.accounts[*id as usize]).collect();
         let (first, many) = self.many();
         let mut balances: Vec<f64> = self.accounts.iter().map(|account| account.balance).collect();
@@ -101,7 +103,7 @@ impl Work {
         for (at, id) in self.updated.iter().enumerate() {
             balances[*id as usize] = new_balance(at);
         }
-        Found {
+        Checksums {
             read_hash: hash(read),
             many_hash: hash(&self.accounts[first as usize..first as usize + many]),
             sum,
@@ -109,7 +111,7 @@ impl Work {
         }
     }
 
-    /// How many records each operation is about; storage is about all.
+    /// Returns how many records each operation covers, for the cost per record.
     fn counts(&self) -> [usize; 6] {
         let all = self.accounts.len();
         [all, self.read.len(), self.many().1.max(1), all, self.updated.len(), all]
@@ -120,7 +122,7 @@ fn new_balance(at: usize) -> f64 {
     at as f64 + 0.5
 }
 
-/// FNV-1a of records in the form of the strategy `binary`.
+/// Returns the FNV-1a hash of the records in the `binary` encoding.
 fn hash<'a>(accounts: impl IntoIterator<Item = &'a Account>) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut bytes = Vec::new();
@@ -134,91 +136,96 @@ fn hash<'a>(accounts: impl IntoIterator<Item = &'a Account>) -> u64 {
     hash
 }
 
-impl Found {
-    /// Refuses what is not the truth. A sum may be rounded once where others round each time.
-    fn check(&self, name: &str, truth: &Found) -> Result<()> {
+impl Checksums {
+    /// Compares with the expected checksums. Sums may differ by rounding order.
+    fn check(&self, name: &str, expected: &Checksums) -> Result<()> {
         let near = |one: f64, other: f64| (one - other).abs() <= 1e-9 * other.abs();
-        let hashes = (self.read_hash, self.many_hash) == (truth.read_hash, truth.many_hash);
-        if hashes && near(self.sum, truth.sum) && near(self.updated_sum, truth.updated_sum) {
+        let hashes = (self.read_hash, self.many_hash) == (expected.read_hash, expected.many_hash);
+        if hashes && near(self.sum, expected.sum) && near(self.updated_sum, expected.updated_sum) {
             return Ok(());
         }
-        Err(format!("{name} found {self:?}, not {truth:?}").into())
+        Err(format!("{name} found {self:?}, not {expected:?}").into())
     }
 }
 
 fn rows(bench: &mut Bench, bolt: &Bolt, count: u64, bulk: bool, names: &[String; 6]) -> Result<()> {
-    let work = Work::make(count);
-    let truth = work.truth();
+    let workload = Workload::make(count);
+    let expected = workload.expected_checksums();
     let mut costs: BTreeMap<&'static str, Vec<Costs>> = BTreeMap::new();
-    let mut kept = Vec::new();
+    let mut view_costs = Vec::new();
     let repetition_count = if count <= REPEATED_MAX { bench.scale.repetition_count } else { 1 };
     for _ in 0..repetition_count {
-        let mut add = |name: &'static str, (found, each): (Found, Costs)| -> Result<()> {
-            found.check(name, &truth)?;
+        let mut add = |name: &'static str, (found, each): (Checksums, Costs)| -> Result<()> {
+            found.check(name, &expected)?;
             costs.entry(name).or_default().push(each);
             Ok(())
         };
-        let (ours, sum) = stemma(&bench.place.fresh("encodings.stemma")?, &work, bulk)?;
+        let (ours, sum) = stemma(&bench.scratch.fresh_path("encodings.stemma")?, &workload, bulk)?;
         add("stemma", ours)?;
-        kept.push(sum);
+        view_costs.push(sum);
         for strategy in Strategy::ALL {
-            add(strategy.name(), lmdb(&bench.place.fresh("encodings.lmdb")?, strategy, &work, bulk)?)?;
+            add(strategy.name(), lmdb(&bench.scratch.fresh_path("encodings.lmdb")?, strategy, &workload, bulk)?)?;
         }
         for (strategy, name) in STRATEGIES {
-            add(name, bbolt(bolt, &bench.place.fresh("encodings.bolt")?, strategy, &work, bulk)?)?;
+            add(name, bbolt(bolt, &bench.scratch.fresh_path("encodings.bolt")?, strategy, &workload, bulk)?)?;
         }
     }
-    for (at, name) in names.iter().enumerate().filter(|(_, name)| bench.wants(name)).collect::<Vec<_>>() {
+    for (at, name) in names.iter().enumerate().filter(|(_, name)| bench.is_selected(name)).collect::<Vec<_>>() {
         let samples: BTreeMap<&str, Samples> =
-            costs.iter().map(|(name, runs)| (*name, Samples::of(runs.iter().map(|costs| costs[at])))).collect();
+            costs.iter().map(|(name, runs)| (*name, Samples::from_costs(runs.iter().map(|costs| costs[at])))).collect();
         let unit = if OPERATIONS[at] == "storage" { Unit::Amount("bytes/record") } else { Unit::Microseconds };
         let row = row(bench.heading(name, count, false, unit), &samples);
         if OPERATIONS[at] == "field sum" {
-            bench.push(row_of_view(bench, &kept, count, name, &samples[best_bolt(&row)]))?;
+            bench.push(view_sum_row(bench, &view_costs, count, name, &samples[best_bolt(&row)]))?;
         }
         bench.push(row)?;
     }
     Ok(())
 }
 
-/// Who of bbolt's strategies is the best of a row.
-fn best_bolt(row: &Row) -> &str {
+/// Returns the bbolt strategy with the lowest median.
+fn best_bolt(row: &ResultRow) -> &str {
     let bolts = row.peers.iter().filter(|(name, _)| name.starts_with("bbolt-"));
     bolts.min_by(|(_, one), (_, other)| one.p50.total_cmp(&other.p50)).map_or("", |(name, _)| name)
 }
 
-/// The sum where a view keeps it, which costs something before it is asked for.
-fn row_of_view(bench: &Bench, kept: &[Kept], count: u64, name: &str, best: &Samples) -> Row {
-    let making = Samples::of(kept.iter().map(|kept| kept.making)).summary(Unit::Microseconds).p50;
-    let name = name.replacen("field sum", "field sum kept by a view", 1);
+/// Builds the row for the sum maintained by a view, with its build cost as a note.
+fn view_sum_row(bench: &Bench, view_costs: &[ViewSumCost], count: u64, name: &str, best: &Samples) -> ResultRow {
+    let making =
+        Samples::from_costs(view_costs.iter().map(|view_costs| view_costs.making)).summary(Unit::Microseconds).p50;
+    let name = name.replacen("field sum", "field sum by a view", 1);
     let heading = bench.heading(&name, count, false, Unit::Microseconds);
-    let note = Some(format!("made once, at {making} us a record"));
+    let note = Some(format!("view built once, {making} us per record"));
     let heading = Heading { experiment: "encodings", targets: vec![(BEST, SUM_TARGET)], note, ..heading };
-    Row::new(heading, &Samples::of(kept.iter().map(|kept| kept.asking)), &[(BEST, best)])
+    ResultRow::new(
+        heading,
+        &Samples::from_costs(view_costs.iter().map(|view_costs| view_costs.asking)),
+        &[(BEST, best)],
+    )
 }
 
-fn row(heading: Heading, samples: &BTreeMap<&str, Samples>) -> Row {
+fn row(heading: Heading, samples: &BTreeMap<&str, Samples>) -> ResultRow {
     let mut heading = Heading { experiment: "encodings", ..heading };
     let mut peers: Vec<(&str, &Samples)> =
         samples.iter().filter(|(name, _)| **name != "stemma").map(|(name, samples)| (*name, samples)).collect();
     if !heading.row.starts_with("field sum") {
-        return Row::new(heading, &samples["stemma"], &peers);
+        return ResultRow::new(heading, &samples["stemma"], &peers);
     }
-    let row = Row::new(heading.clone(), &samples["stemma"], &peers);
+    let row = ResultRow::new(heading.clone(), &samples["stemma"], &peers);
     peers.push((BEST, &samples[best_bolt(&row)]));
     heading.targets = vec![(BEST, SUM_TARGET)];
-    Row::new(heading, &samples["stemma"], &peers)
+    ResultRow::new(heading, &samples["stemma"], &peers)
 }
 
-/// Nanoseconds that `work` takes, and what it comes to.
+/// Returns the nanoseconds that `work` takes, and its result.
 fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
     let start = Instant::now();
     let result = work()?;
     Ok((start.elapsed().as_nanos() as f64, result))
 }
 
-fn per_record(totals: [f64; 6], work: &Work) -> Costs {
-    let counts = work.counts();
+fn per_record(totals: [f64; 6], workload: &Workload) -> Costs {
+    let counts = workload.counts();
     std::array::from_fn(|at| totals[at] / counts[at] as f64)
 }
 
@@ -226,10 +233,10 @@ fn id_of(number: u64) -> String {
     format!("{number:010}")
 }
 
-fn stemma(path: &Path, work: &Work, bulk: bool) -> Result<((Found, Costs), Kept)> {
+fn stemma(path: &Path, workload: &Workload, bulk: bool) -> Result<((Checksums, Costs), ViewSumCost)> {
     let open = || Database::open_with(path, Options::new().durability(Durability::None));
     let db = open()?;
-    let (insert, ()) = timed(|| insert(&db, &work.accounts, bulk))?;
+    let (insert, ()) = timed(|| insert(&db, &workload.accounts, bulk))?;
     db.close()?;
     let bytes = allocated_bytes(path)? as f64;
     let db = open()?;
@@ -237,9 +244,9 @@ fn stemma(path: &Path, work: &Work, bulk: bool) -> Result<((Found, Costs), Kept)
         let document = db.get(&id_of(*id))?.ok_or_else(|| format!("record {id} is not there"))?;
         Ok(document.to()?)
     };
-    let (read, accounts) = timed(|| work.read.iter().map(get).collect::<Result<Vec<_>>>())?;
+    let (read, accounts) = timed(|| workload.read.iter().map(get).collect::<Result<Vec<_>>>())?;
     let read_hash = hash(&accounts);
-    let (first, count) = work.many();
+    let (first, count) = workload.many();
     let (many, accounts) = timed(|| {
         let listing = db.snapshot()?.list().from(Bound::Included(&id_of(first))).documents(true);
         let document = |listed: stemmadb::Result<stemmadb::Listed>| -> Result<Account> {
@@ -250,7 +257,7 @@ fn stemma(path: &Path, work: &Work, bulk: bool) -> Result<((Found, Costs), Kept)
     let many_hash = hash(&accounts);
     let sum = || -> Result<f64> { Ok(db.find(Query::new(Selector::everything())).sum("balance")?.as_f64()) };
     let (field_sum, found_sum) = timed(sum)?;
-    let kept = keep_sum(&db, work, found_sum)?;
+    let view_costs = measure_view_sum(&db, workload, found_sum)?;
     let update = |(at, id): (usize, &u64)| -> Result<()> {
         let id = id_of(*id);
         let document = db.get(&id)?.ok_or("a record is not there")?;
@@ -258,23 +265,23 @@ fn stemma(path: &Path, work: &Work, bulk: bool) -> Result<((Found, Costs), Kept)
         db.replace(&id, document.revision(), &account)?;
         Ok(())
     };
-    let (update, ()) = timed(|| work.updated.iter().enumerate().try_for_each(update))?;
-    let found = Found { read_hash, many_hash, sum: found_sum, updated_sum: sum()? };
+    let (update, ()) = timed(|| workload.updated.iter().enumerate().try_for_each(update))?;
+    let found = Checksums { read_hash, many_hash, sum: found_sum, updated_sum: sum()? };
     db.close()?;
-    Ok(((found, per_record([insert, read, many, field_sum, update, bytes], work)), kept))
+    Ok(((found, per_record([insert, read, many, field_sum, update, bytes], workload)), view_costs))
 }
 
-fn keep_sum(db: &Database, work: &Work, expected: f64) -> Result<Kept> {
+fn measure_view_sum(db: &Database, workload: &Workload, expected: f64) -> Result<ViewSumCost> {
     let name = "sums";
     let (making, ()) = timed(|| Ok(db.views().define(name, &Value::parse(VIEW)?)?.update()?))?;
     let view = db.views().open(name)?;
     let (asking, sum) = timed(|| Ok(view.query().reduce()?.and_then(|sum| sum.as_f64())))?;
-    // Or the updates that follow would pay for it.
+    // The updates that follow must not pay for maintaining the view.
     db.views().remove(name)?;
     match sum {
         Some(sum) if sum == expected => {
-            let count = work.accounts.len() as f64;
-            Ok(Kept { making: making / count, asking: asking / count })
+            let count = workload.accounts.len() as f64;
+            Ok(ViewSumCost { making: making / count, asking: asking / count })
         }
         sum => Err(format!("the view's sum is {sum:?}, not {expected}").into()),
     }
@@ -286,64 +293,69 @@ fn insert(db: &Database, accounts: &[Account], bulk: bool) -> Result<()> {
             .iter()
             .try_for_each(|account| Ok(db.insert(&id_of(account.id as u64), account).map(|_| ())?));
     }
-    for some in accounts.chunks(BULK_COUNT) {
+    for chunk in accounts.chunks(BULK_COUNT) {
         let edit = |account: &Account| -> Result<Edit> {
             Ok(Edit::Insert { id: DocumentId::new(id_of(account.id as u64))?, body: Value::from_serialize(account)? })
         };
-        for outcome in db.bulk(some.iter().map(edit).collect::<Result<_>>()?)? {
+        for outcome in db.bulk(chunk.iter().map(edit).collect::<Result<_>>()?)? {
             outcome?;
         }
     }
     Ok(())
 }
 
-fn lmdb(path: &Path, strategy: Strategy, work: &Work, bulk: bool) -> Result<(Found, Costs)> {
+fn lmdb(path: &Path, strategy: Strategy, workload: &Workload, bulk: bool) -> Result<(Checksums, Costs)> {
     let store = Lmdb::open(path, strategy, false)?;
-    let (insert, ()) = timed(|| store.insert(&work.accounts, bulk))?;
+    let (insert, ()) = timed(|| store.insert(&workload.accounts, bulk))?;
     store.close();
     let bytes = allocated_bytes(&path.join("data.mdb"))? as f64;
     let store = Lmdb::open(path, strategy, false)?;
-    let (read, accounts) = timed(|| work.read.iter().map(|id| store.get(*id)).collect::<Result<Vec<_>>>())?;
+    let (read, accounts) = timed(|| workload.read.iter().map(|id| store.get(*id)).collect::<Result<Vec<_>>>())?;
     let read_hash = hash(&accounts);
-    let (first, count) = work.many();
+    let (first, count) = workload.many();
     let (many, accounts) = timed(|| store.get_many(first, count))?;
-    let record_count = work.accounts.len() as u64;
+    let record_count = workload.accounts.len() as u64;
     let (field_sum, sum) = timed(|| store.sum(record_count))?;
     let update = |(at, id): (usize, &u64)| store.set_balance(*id, new_balance(at));
-    let (update, ()) = timed(|| work.updated.iter().enumerate().try_for_each(update))?;
-    let found = Found { read_hash, many_hash: hash(&accounts), sum, updated_sum: store.sum(record_count)? };
+    let (update, ()) = timed(|| workload.updated.iter().enumerate().try_for_each(update))?;
+    let found = Checksums { read_hash, many_hash: hash(&accounts), sum, updated_sum: store.sum(record_count)? };
     store.close();
-    Ok((found, per_record([insert, read, many, field_sum, update, bytes], work)))
+    Ok((found, per_record([insert, read, many, field_sum, update, bytes], workload)))
 }
 
-fn bbolt(bolt: &Bolt, path: &Path, strategy: &str, work: &Work, bulk: bool) -> Result<(Found, Costs)> {
-    let outcome = bolt.run(path, strategy, work, bulk)?;
-    let found = Found {
+fn bbolt(bolt: &Bolt, path: &Path, strategy: &str, workload: &Workload, bulk: bool) -> Result<(Checksums, Costs)> {
+    let outcome = bolt.run(path, strategy, workload, bulk)?;
+    let found = Checksums {
         read_hash: outcome.read_hash,
         many_hash: outcome.many_hash,
         sum: f64::from_bits(outcome.sum_bits),
         updated_sum: f64::from_bits(outcome.updated_bits),
     };
     let totals = [outcome.insert, outcome.read, outcome.read_many, outcome.field_sum, outcome.update, outcome.bytes];
-    Ok((found, per_record(totals.map(|total| total as f64), work)))
+    Ok((found, per_record(totals.map(|total| total as f64), workload)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::Place;
+    use crate::harness::ScratchDirectory;
 
     #[test]
-    fn ours_and_every_strategy_find_what_is_there() {
-        let place = Place::new(None).unwrap();
+    fn all_engines_return_the_expected_checksums() {
+        let scratch = ScratchDirectory::new(None).unwrap();
         for count in [10, 300] {
-            let work = Work::make(count);
-            let truth = work.truth();
+            let workload = Workload::make(count);
+            let expected = workload.expected_checksums();
             for bulk in [false, true] {
-                stemma(&place.fresh("stemma").unwrap(), &work, bulk).unwrap().0.0.check("stemma", &truth).unwrap();
+                stemma(&scratch.fresh_path("stemma").unwrap(), &workload, bulk)
+                    .unwrap()
+                    .0
+                    .0
+                    .check("stemma", &expected)
+                    .unwrap();
                 for strategy in Strategy::ALL {
-                    let (found, costs) = lmdb(&place.fresh("lmdb").unwrap(), strategy, &work, bulk).unwrap();
-                    found.check(strategy.name(), &truth).unwrap();
+                    let (found, costs) = lmdb(&scratch.fresh_path("lmdb").unwrap(), strategy, &workload, bulk).unwrap();
+                    found.check(strategy.name(), &expected).unwrap();
                     assert!(costs.iter().all(|cost| *cost > 0.0));
                 }
             }
@@ -351,11 +363,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_refused() {
-        let work = Work::make(100);
-        let truth = work.truth();
-        let wrong = Found { sum: truth.sum + 0.01, ..work.truth() };
-        assert!(wrong.check("peer", &truth).unwrap_err().to_string().starts_with("peer found"));
-        assert!(Found { many_hash: 1, ..work.truth() }.check("peer", &truth).is_err());
+    fn wrong_checksums_are_rejected() {
+        let workload = Workload::make(100);
+        let expected = workload.expected_checksums();
+        let wrong = Checksums { sum: expected.sum + 0.01, ..workload.expected_checksums() };
+        assert!(wrong.check("peer", &expected).unwrap_err().to_string().starts_with("peer found"));
+        assert!(Checksums { many_hash: 1, ..workload.expected_checksums() }.check("peer", &expected).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The stock of a shop, item by item in a fixed order from one generator.
+//! Generates a shop's stock in a fixed order from one generator.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::words::{
 use super::{Category, Customer, Order, Product, Review, Size, Stock};
 use crate::harness::Random;
 
-/// Orders have fewer products than this.
+/// Exclusive upper bound on products per order.
 const ORDER_PRODUCTS_END: u32 = 20;
 
 pub(super) fn stock(size: &Size, random: &mut Random) -> Stock {
@@ -32,7 +32,7 @@ fn digits(random: &mut Random, count: u32) -> String {
     (0..count).map(|_| char::from(b'0' + below(random, 10) as u8)).collect()
 }
 
-/// Draws names until one is new.
+/// Draws names until one is unused.
 fn new_name(random: &mut Random, names: &mut HashSet<String>, draw: impl Fn(&mut Random) -> String) -> String {
     loop {
         let name = format!("{} {}", draw(random), below(random, 256));
@@ -75,7 +75,7 @@ fn order(size: &Size, random: &mut Random) -> Order {
     Order { customer_id, product_ids: distinct(random, count, size.product_count) }
 }
 
-/// `count` distinct numbers below `end`, in the order they were drawn.
+/// Returns `count` distinct numbers below `end`, in the order drawn.
 fn distinct(random: &mut Random, count: u32, end: u32) -> Vec<u32> {
     let mut numbers = Vec::with_capacity(count as usize);
     while numbers.len() < count as usize {
@@ -87,14 +87,15 @@ fn distinct(random: &mut Random, count: u32, end: u32) -> Vec<u32> {
     numbers
 }
 
-/// Reviews by customers of what they ordered: from a random place among all such pairs, the next that has none yet.
+/// Generates reviews by customers of products they ordered: from a random position among these pairs, the next one
+/// without a review.
 fn reviews(size: &Size, random: &mut Random, orders: &[Order]) -> Vec<Review> {
     let mut pairs = Vec::new();
-    let mut known = HashSet::new();
+    let mut seen = HashSet::new();
     for order in orders {
         let customer_id = order.customer_id.expect("an order has a customer");
         let bought = order.product_ids.iter().map(|product_id| (customer_id, *product_id));
-        pairs.extend(bought.filter(|pair| known.insert(*pair)));
+        pairs.extend(bought.filter(|pair| seen.insert(*pair)));
     }
     let mut is_reviewed = vec![false; pairs.len()];
     let count = (size.review_count as usize).min(pairs.len());

@@ -1,5 +1,5 @@
-//! A shop: customers, products, orders and reviews, and the plans of who comes to buy. After BonsaiDb's commerce benchmark: its sizes,
-//! probabilities and operations, with words of our own.
+//! The shop workload: customers, products, orders, reviews, and shoppers' plans. Sizes, probabilities and operations
+//! follow BonsaiDb's commerce benchmark; the words are our own.
 
 mod generate;
 mod model;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::harness::Random;
 
-pub(crate) use model::{Answer, Model, State, Visit, same};
+pub(crate) use model::{ShopModel, ShopState, ShopperVisit, StepResult, expect_equal};
 pub(crate) use plan::{BALANCED, OPERATIONS, Operation, Plan, PlanKind, READ_HEAVY, Step, WRITE_HEAVY};
 
-/// How much a shop has when it opens.
+/// Initial size of a shop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) name: &'static str,
@@ -52,7 +52,7 @@ pub(crate) const SIZES: [Size; 3] = [
     },
 ];
 
-/// What a shop has when it opens. Customers, categories, products and orders are numbered from 0 as they lie here.
+/// A shop's initial contents. Customers, categories, products and orders are numbered from 0 in this order.
 pub(crate) struct Stock {
     pub(crate) customers: Vec<Customer>,
     pub(crate) categories: Vec<Category>,
@@ -73,27 +73,27 @@ pub(crate) struct Customer {
     pub(crate) phone: String,
 }
 
-/// Names are not unique.
+/// A category; names are not unique.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Category {
     pub(crate) name: String,
 }
 
-/// The name is unique; the categories ascend.
+/// A product; names are unique, and category ids ascend.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Product {
     pub(crate) name: String,
     pub(crate) category_ids: Vec<u32>,
 }
 
-/// An order, or, without a customer, a cart.
+/// An order, or a cart if it has no customer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) customer_id: Option<u32>,
     pub(crate) product_ids: Vec<u32>,
 }
 
-/// There is one at most of a product by a customer.
+/// A review; at most one per product and customer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Review {
     pub(crate) customer_id: u32,
@@ -102,17 +102,17 @@ pub(crate) struct Review {
     pub(crate) review: Option<String>,
 }
 
-/// A product as a shopper sees it.
+/// A product with its aggregated reviews.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProductSeen {
+pub(crate) struct ProductWithRating {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// Ascending.
+    /// In ascending order.
     pub(crate) category_ids: Vec<u32>,
     pub(crate) rating: Rating,
 }
 
-/// What the reviews of a product come to.
+/// Aggregated reviews of a product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rating {
     pub(crate) total: u32,
@@ -120,7 +120,7 @@ pub(crate) struct Rating {
 }
 
 impl Size {
-    /// The stock, and the plans of `shopper_count` shoppers of a kind, all of one generator.
+    /// Generates the stock and the plans of `shopper_count` shoppers from one generator.
     pub(crate) fn generate(&self, seed: u64, kind: &PlanKind, shopper_count: usize) -> (Stock, Vec<Plan>) {
         let mut random = Random::new(seed);
         let stock = generate::stock(self, &mut random);
@@ -128,7 +128,7 @@ impl Size {
         (stock, plans)
     }
 
-    /// Documents at the opening.
+    /// Returns the initial number of documents.
     pub(crate) fn document_count(&self) -> u64 {
         let counts =
             [self.customer_count, self.product_count, self.category_count, self.order_count, self.review_count];

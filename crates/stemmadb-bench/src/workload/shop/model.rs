@@ -1,101 +1,101 @@
-//! The truth about a shop: kept the naive way, in memory, for every backend's answers and last state to be compared with.
+//! A naive in-memory model of a shop, with which every engine's results and final state are compared.
 //!
-//! Where shoppers come at the same time, what depends on who came first is compared as far as it is determined: ratings then lie
-//! between those at the opening and those at the end, and a customer's last rating is one that some shopper gave last.
+//! With concurrent shoppers, results that depend on their order are compared as far as they are determined: ratings lie
+//! between the initial and the final ones, and a customer's last rating is one that some shopper gave last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Order, ProductSeen, Rating, Step, Stock};
+use super::{Order, ProductWithRating, Rating, Step, Stock};
 use crate::Result;
 
-/// A shop in memory.
+/// The model.
 #[derive(Clone)]
-pub(crate) struct Model {
-    /// Name and categories, by id.
+pub(crate) struct ShopModel {
+    /// Names and categories by product id.
     products: Vec<(String, Vec<u32>)>,
-    state: State,
-    /// What each product's reviews come to.
+    state: ShopState,
+    /// Aggregated reviews by product id.
     totals: Vec<Rating>,
-    /// By product and customer: what each shopper rated it last.
-    given: BTreeMap<(u32, u32), BTreeSet<u8>>,
+    /// Each shopper's last rating, by product and customer.
+    last_ratings: BTreeMap<(u32, u32), BTreeSet<u8>>,
 }
 
-/// What a shop has that shoppers change. Products of orders and carts ascend, and so do orders and carts: backends number them
-/// as they like.
+/// The mutable contents of a shop. Products within orders and carts are sorted, and so are orders and carts, because
+/// engines number them differently.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct ShopState {
     pub(crate) orders: Vec<Order>,
-    /// Those that were left.
+    /// Carts that were not bought.
     pub(crate) carts: Vec<Order>,
     /// Ratings by product and customer.
     pub(crate) ratings: BTreeMap<(u32, u32), u8>,
 }
 
-/// A shopper who is there.
+/// A shopper in the shop.
 #[derive(Default)]
-pub(crate) struct Visit {
-    /// What is in the cart.
+pub(crate) struct ShopperVisit {
+    /// The products in the cart.
     pub(crate) cart: Option<Vec<u32>>,
-    /// The last rating of each product and customer.
-    given: BTreeMap<(u32, u32), u8>,
+    /// The last rating, by product and customer.
+    last_ratings: BTreeMap<(u32, u32), u8>,
 }
 
-/// What a shopper is told of one step.
+/// The result of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Product(Option<ProductSeen>),
+pub(crate) enum StepResult {
+    Product(Option<ProductWithRating>),
     Done,
-    /// The products of the order, ascending.
+    /// Products of the order, in ascending order.
     Ordered(Vec<u32>),
 }
 
-impl Model {
-    /// A shop that opens with `stock`.
+impl ShopModel {
+    /// Creates a model with the initial `stock`.
     pub(crate) fn new(stock: &Stock) -> Self {
         let products: Vec<_> =
             stock.products.iter().map(|product| (product.name.clone(), product.category_ids.clone())).collect();
         let orders = stock.orders.iter().cloned().map(sorted).collect();
         let totals = vec![Rating::default(); products.len()];
-        let state = State { orders, ..State::default() };
-        let mut model = Model { products, state, totals, given: BTreeMap::new() };
+        let state = ShopState { orders, ..ShopState::default() };
+        let mut model = ShopModel { products, state, totals, last_ratings: BTreeMap::new() };
         for review in &stock.reviews {
             model.rate((review.product_id, review.customer_id), review.rating);
         }
         model
     }
 
-    /// Serves a shopper; returns the answers to each step.
-    pub(crate) fn serve(&mut self, plan: &[Step]) -> Vec<Answer> {
-        let mut visit = Visit::default();
-        let answers = plan.iter().map(|step| self.take(step, &mut visit)).collect();
-        self.leave(visit);
-        answers
+    /// Serves a shopper; returns the result of each step.
+    pub(crate) fn serve(&mut self, plan: &[Step]) -> Vec<StepResult> {
+        let mut visit = ShopperVisit::default();
+        let results = plan.iter().map(|step| self.apply_step(step, &mut visit)).collect();
+        self.end_visit(visit);
+        results
     }
 
-    /// Takes one step of a visit.
-    pub(crate) fn take(&mut self, step: &Step, visit: &mut Visit) -> Answer {
+    /// Applies one step of a visit.
+    pub(crate) fn apply_step(&mut self, step: &Step, visit: &mut ShopperVisit) -> StepResult {
         match *step {
-            Step::FindProduct(id) | Step::LookupProduct(id) => return Answer::Product(Some(self.product(id))),
+            Step::FindProduct(id) | Step::LookupProduct(id) => return StepResult::Product(Some(self.product(id))),
             Step::CreateCart => visit.cart = Some(Vec::new()),
             Step::AddProduct(id) => visit.cart.as_mut().expect("a plan makes a cart first").push(id),
             Step::Checkout { customer_id } => {
                 let product_ids = visit.cart.take().expect("a plan makes a cart first");
                 let order = sorted(Order { customer_id: Some(customer_id), product_ids });
                 self.state.orders.push(order.clone());
-                return Answer::Ordered(order.product_ids);
+                return StepResult::Ordered(order.product_ids);
             }
             Step::RateProduct { customer_id, product_id, rating } => {
                 self.rate((product_id, customer_id), rating);
-                visit.given.insert((product_id, customer_id), rating);
+                visit.last_ratings.insert((product_id, customer_id), rating);
             }
         }
-        Answer::Done
+        StepResult::Done
     }
 
-    /// Ends a visit; a cart that was not bought stays.
-    pub(crate) fn leave(&mut self, visit: Visit) {
-        for (pair, rating) in visit.given {
-            self.given.entry(pair).or_default().insert(rating);
+    /// Ends a visit; an unpurchased cart remains.
+    pub(crate) fn end_visit(&mut self, visit: ShopperVisit) {
+        for (pair, rating) in visit.last_ratings {
+            self.last_ratings.entry(pair).or_default().insert(rating);
         }
         self.state.carts.extend(visit.cart.map(|product_ids| sorted(Order { customer_id: None, product_ids })));
     }
@@ -109,60 +109,65 @@ impl Model {
         total.total += u32::from(rating);
     }
 
-    /// A product as it is seen now.
-    pub(crate) fn product(&self, id: u32) -> ProductSeen {
+    /// Returns a product's current state.
+    pub(crate) fn product(&self, id: u32) -> ProductWithRating {
         let (name, category_ids) = self.products[id as usize].clone();
-        ProductSeen { id, name, category_ids, rating: self.totals[id as usize] }
+        ProductWithRating { id, name, category_ids, rating: self.totals[id as usize] }
     }
 
-    /// The state as it is now.
-    pub(crate) fn state(&self) -> State {
-        self.state.clone().ordered()
+    /// Returns the current state.
+    pub(crate) fn state(&self) -> ShopState {
+        self.state.clone().normalized()
     }
 
-    /// Whether `answer` is what could be seen at some time between `opening` and this, the end; `expected` is what is told where
-    /// shoppers come one after the other.
-    pub(crate) fn check_between(&self, opening: &Model, expected: &Answer, answer: &Answer) -> Result<()> {
-        let (Answer::Product(Some(expected)), Answer::Product(Some(seen))) = (expected, answer) else {
-            return same(expected, answer);
+    /// Checks that `result` was possible at some time between `initial` and this final model; `expected` is the result
+    /// for sequential shoppers.
+    pub(crate) fn check_concurrent_result(
+        &self,
+        initial: &ShopModel,
+        expected: &StepResult,
+        result: &StepResult,
+    ) -> Result<()> {
+        let (StepResult::Product(Some(expected)), StepResult::Product(Some(seen))) = (expected, result) else {
+            return expect_equal(expected, result);
         };
-        let counts = opening.totals[seen.id as usize].count..=self.totals[seen.id as usize].count;
+        let counts = initial.totals[seen.id as usize].count..=self.totals[seen.id as usize].count;
         let Rating { total, count } = seen.rating;
         if !counts.contains(&count) || !(count..=5 * count).contains(&total) {
             return Err(format!("{} of {count} is no rating of product {}", total, seen.id).into());
         }
-        same(&ProductSeen { rating: seen.rating, ..expected.clone() }, seen)
+        expect_equal(&ProductWithRating { rating: seen.rating, ..expected.clone() }, seen)
     }
 
-    /// Whether `state` is how shoppers who came at the same time may have left the shop.
-    pub(crate) fn check_left(&self, state: &State) -> Result<()> {
+    /// Checks that `state` is a possible final state after concurrent shoppers.
+    pub(crate) fn check_final_state(&self, state: &ShopState) -> Result<()> {
         let mut expected = self.state();
         for (pair, rating) in &mut expected.ratings {
-            let candidates = self.given.get(pair);
+            let candidates = self.last_ratings.get(pair);
             if let Some(found) =
                 state.ratings.get(pair).filter(|found| candidates.is_some_and(|all| all.contains(found)))
             {
                 *rating = *found;
             }
         }
-        same(&expected, state)
+        expect_equal(&expected, state)
     }
 }
 
-impl State {
-    /// In the order that states are compared in.
-    pub(crate) fn ordered(self) -> Self {
+impl ShopState {
+    /// Sorts orders and carts for comparison.
+    pub(crate) fn normalized(self) -> Self {
         let in_order = |all: Vec<Order>| {
             let mut all: Vec<Order> = all.into_iter().map(sorted).collect();
             all.sort();
             all
         };
-        State { orders: in_order(self.orders), carts: in_order(self.carts), ratings: self.ratings }
+        ShopState { orders: in_order(self.orders), carts: in_order(self.carts), ratings: self.ratings }
     }
 }
 
-/// An error that shows both where they differ.
-pub(crate) fn same<T: PartialEq + std::fmt::Debug>(expected: &T, found: &T) -> Result<()> {
+/// Returns an error that shows where the two differ.
+pub(crate) fn expect_equal<T: PartialEq + std::fmt::Debug>(expected: &T, found: &T) -> Result<()> {
     if expected == found {
         return Ok(());
     }

@@ -1,9 +1,9 @@
-//! What a shopper is going to do, decided before anything is timed.
+//! Shoppers' plans, generated before timing.
 
 use super::Size;
 use crate::harness::Random;
 
-/// One thing a shopper does.
+/// A kind of step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     FindProduct,
@@ -14,7 +14,7 @@ pub(crate) enum Operation {
     RateProduct,
 }
 
-/// All of them, reads first.
+/// All operations, reads first.
 pub(crate) const OPERATIONS: [Operation; 6] = [
     Operation::LookupProduct,
     Operation::FindProduct,
@@ -24,7 +24,7 @@ pub(crate) const OPERATIONS: [Operation; 6] = [
     Operation::RateProduct,
 ];
 
-/// An operation with what it is about. Carts are the shopper's only one; who rates is who checked out.
+/// An operation with its arguments. A shopper has at most one cart, and reviews as the customer who checked out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// By name.
@@ -43,14 +43,15 @@ pub(crate) enum Step {
     },
 }
 
-/// One shopper's steps.
+/// The steps of one shopper.
 pub(crate) type Plan = Vec<Step>;
 
-/// How shoppers behave.
+/// A behavior of shoppers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanKind {
     pub(crate) name: &'static str,
-    /// That a product looked at is put into the cart, the cart is bought, a product bought is rated.
+    /// Probability that a viewed product is added to the cart, that the cart is bought, and that a bought product is
+    /// rated.
     chance: f64,
 }
 
@@ -58,7 +59,7 @@ pub(crate) const BALANCED: PlanKind = PlanKind { name: "balanced", chance: 0.25 
 pub(crate) const READ_HEAVY: PlanKind = PlanKind { name: "readheavy", chance: 0.1 };
 pub(crate) const WRITE_HEAVY: PlanKind = PlanKind { name: "writeheavy", chance: 0.9 };
 
-/// Products that a shopper looks at, at most.
+/// Maximum number of products viewed.
 const SEARCHES_MAX: u64 = 10;
 
 impl PlanKind {
@@ -104,12 +105,12 @@ impl Step {
 }
 
 impl Operation {
-    /// Whether it changes anything, and so must reach the disk.
+    /// Returns whether the operation writes, and so must be durable.
     pub(crate) fn writes(self) -> bool {
         !matches!(self, Operation::FindProduct | Operation::LookupProduct)
     }
 
-    /// As it is written in results.
+    /// Returns the name used in row names.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Operation::FindProduct => "find product",

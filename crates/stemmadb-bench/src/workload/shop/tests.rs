@@ -1,4 +1,4 @@
-//! The shop is near the one it is after: its row counts, the length of its documents, what shoppers do.
+//! Tests that the workload resembles the original benchmark: row counts, document sizes, and operations.
 
 use serde::Serialize;
 
@@ -15,14 +15,13 @@ fn assert_near(what: &str, found: f64, published: f64, share: f64) {
     assert!((found / published - 1.0).abs() <= share, "{what}: {found}, published {published}");
 }
 
-/// How far two counts may lie apart by chance: three standard deviations where events come one by one, and a little for those that
-/// come together.
+/// Allowed relative deviation of two random counts: three standard deviations, plus a margin for correlated events.
 fn by_chance(count: f64) -> f64 {
     0.05 + 3.0 / count.sqrt()
 }
 
-/// What was published of each size: rows of categories of products and of products of orders, reviews with text, mean bytes of
-/// customers, products, orders, categories and reviews.
+/// Published figures by size: product categories, ordered products, reviews with text; mean bytes of customers,
+/// products, orders, categories and reviews.
 const PUBLISHED: [([f64; 3], [f64; 5]); 3] = [
     ([196.0, 1_105.0, 16.0], [206.0, 65.0, 59.0, 21.0, 202.0]),
     ([11_971.0, 14_254.0, 121.0], [207.0, 94.0, 71.0, 20.0, 197.0]),
@@ -30,7 +29,7 @@ const PUBLISHED: [([f64; 3], [f64; 5]); 3] = [
 ];
 
 #[test]
-fn the_stock_is_near_what_was_published() {
+fn stock_matches_published_counts() {
     for (size, (rows, bytes)) in SIZES.iter().zip(PUBLISHED) {
         let (stock, _) = size.generate(SEED, &BALANCED, 0);
         let counts = [
@@ -67,8 +66,8 @@ fn the_stock_is_near_what_was_published() {
 }
 
 #[test]
-fn shoppers_do_what_was_published() {
-    // Of 1,000 shoppers in the large shop: look up, find, create cart, add, checkout, rate.
+fn shopper_plans_match_published_counts() {
+    // Operations of 1,000 shoppers in the large shop: look up, find, create cart, add, checkout, rate.
     let published = [
         (BALANCED, [2_731.0, 2_766.0, 715.0, 1_350.0, 165.0, 81.0]),
         (READ_HEAVY, [2_721.0, 2_748.0, 389.0, 538.0, 34.0, 3.0]),
@@ -86,7 +85,7 @@ fn shoppers_do_what_was_published() {
 }
 
 #[test]
-fn a_seed_is_a_shop() {
+fn equal_seeds_give_equal_shops() {
     let text = |seed| {
         let (stock, plans) = SIZES[0].generate(seed, &BALANCED, 100);
         format!("{:?} {:?} {:?} {plans:?}", stock.products, stock.orders, stock.reviews)
@@ -96,7 +95,7 @@ fn a_seed_is_a_shop() {
 }
 
 #[test]
-fn reviews_are_of_what_was_bought_and_at_most_one_of_each() {
+fn reviews_are_unique_and_of_ordered_products() {
     let (stock, _) = SIZES[1].generate(SEED, &BALANCED, 0);
     let mut seen = std::collections::HashSet::new();
     for review in &stock.reviews {
@@ -109,32 +108,32 @@ fn reviews_are_of_what_was_bought_and_at_most_one_of_each() {
 }
 
 #[test]
-fn the_model_keeps_one_review_of_each_and_moves_carts_into_orders() {
+fn model_keeps_one_review_per_customer_and_moves_carts_into_orders() {
     let (stock, _) = SIZES[0].generate(SEED, &BALANCED, 0);
-    let opening = Model::new(&stock);
-    let mut model = opening.clone();
+    let initial = ShopModel::new(&stock);
+    let mut model = initial.clone();
     let rate = |rating| Step::RateProduct { customer_id: 7, product_id: 3, rating };
     let mut plan = vec![Step::CreateCart, Step::AddProduct(3), Step::AddProduct(1), Step::Checkout { customer_id: 7 }];
     plan.extend([rate(2), rate(5), Step::LookupProduct(3)]);
-    let answers = model.serve(&plan);
-    assert_eq!(answers[3], Answer::Ordered(vec![1, 3]));
-    let before = opening.product(3).rating;
+    let results = model.serve(&plan);
+    assert_eq!(results[3], StepResult::Ordered(vec![1, 3]));
+    let before = initial.product(3).rating;
     let seen = model.product(3);
-    assert_eq!(answers[6], Answer::Product(Some(seen.clone())));
+    assert_eq!(results[6], StepResult::Product(Some(seen.clone())));
     assert_eq!(seen.rating, Rating { total: before.total + 5, count: before.count + 1 });
     let left = model.serve(&[Step::CreateCart, Step::AddProduct(9)]);
-    assert_eq!(left, [Answer::Done, Answer::Done]);
+    assert_eq!(left, [StepResult::Done, StepResult::Done]);
     let state = model.state();
     assert_eq!(state.orders.len(), stock.orders.len() + 1);
     assert_eq!(state.carts, [Order { customer_id: None, product_ids: vec![9] }]);
-    // Another shopper's rating may be the last one too, the first of this one's may not.
+    // Another shopper's rating may be the last one; this shopper's first rating may not.
     model.serve(&[rate(1)]);
     for (rating, is_possible) in [(5, true), (1, true), (2, false)] {
         let mut state = model.state();
         state.ratings.insert((3, 7), rating);
-        assert_eq!(model.check_left(&state).is_ok(), is_possible);
+        assert_eq!(model.check_final_state(&state).is_ok(), is_possible);
     }
-    assert!(model.check_between(&opening, &answers[6], &answers[6]).is_ok());
-    let wrong = Answer::Product(Some(ProductSeen { rating: Rating { total: 500, count: 100 }, ..seen }));
-    assert!(model.check_between(&opening, &answers[6], &wrong).is_err());
+    assert!(model.check_concurrent_result(&initial, &results[6], &results[6]).is_ok());
+    let wrong = StepResult::Product(Some(ProductWithRating { rating: Rating { total: 500, count: 100 }, ..seen }));
+    assert!(model.check_concurrent_result(&initial, &results[6], &wrong).is_err());
 }

@@ -1,4 +1,4 @@
-//! The shop's words: short lists of our own, of which names, addresses and reviews are put together.
+//! Word lists for generated names, addresses and reviews.
 
 use crate::harness::Random;
 
@@ -161,12 +161,12 @@ const LOREM: [&str; 32] = [
     "sed", "sint", "tempora", "ut", "velit", "voluptas",
 ];
 
-/// One of them.
+/// Picks a random word.
 pub(super) fn pick<'a>(random: &mut Random, words: &[&'a str]) -> &'a str {
     words[random.below(words.len() as u64) as usize]
 }
 
-/// A paragraph of three to five sentences of eight to fourteen words.
+/// Generates a paragraph of 3 to 5 sentences of 8 to 14 words.
 pub(super) fn paragraph(random: &mut Random) -> String {
     let sentence_count = 3 + random.below(3);
     let sentences: Vec<String> = (0..sentence_count).map(|_| sentence(random)).collect();

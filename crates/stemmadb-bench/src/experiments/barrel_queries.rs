@@ -1,28 +1,31 @@
-//! Every query of Barrel's benchmark in its correct form: complete, verified, in order.
+//! The queries of Barrel's benchmark, with complete, verified and ordered results.
 //!
-//! Its own harness times empty answers, first pages and pages that lose rows; the questions are the same here, the answers
-//! whole. SQLite has the ideal index for each query, with the id in it where that saves looking up rows, and none.
+//! Barrel's own harness times empty answers, first pages, and pages that skip rows. The queries here are the same, but
+//! their results are complete. SQLite runs with the ideal index for each query (with the id appended where that avoids
+//! table lookups) and without any index.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use super::ask::{Effort, Entrant, Family, row};
-use super::find::{SHORT, target};
+use super::field_queries::{SHORT, target};
+use super::query_row::{MeasurementBudget, QueryContender, QueryFamily, measure_queries};
 use super::{BATCH_COUNT, Bench};
 use crate::Result;
-use crate::engine::{Access, Asked, Collect, Engine, Layout, Pager, Sqlite, Stemma, Tally};
-use crate::harness::{Contender, Heading, Row, Samples, Stopwatch, Unit, hold};
-use crate::workload::{Condition, Corpus, Question, Test, Truth, Users, Wanted};
+use crate::engine::{
+    AccessPath, Engine, Layout, PageReader, RowCollector, RowCounter, Sqlite, SqliteWithAccess, Stemma,
+};
+use crate::harness::{Contender, Heading, ResultRow, Samples, Stopwatch, Unit, measure_row};
+use crate::workload::{Condition, Corpus, ExpectedRows, Predicate, Projection, QuerySpec, Users};
 
 const INDEXED: &str = "sqlite-index";
 const COVERING: &str = "sqlite-covering";
 const SCANNED: &str = "sqlite-scan";
 
 const SCAN_TARGET: f64 = 50.0;
-/// Rows of a page.
+/// Rows per page.
 const PAGES: [usize; 2] = [100, 500];
 
-/// Indexes that serve best, by name; each exists with and without the id at its end.
+/// The ideal indexes by name; each exists with and without the id appended.
 const INDEXES: [(&str, &[&str]); 9] = [
     ("by_type", &["type"]),
     ("by_status", &["status"]),
@@ -34,67 +37,67 @@ const INDEXES: [(&str, &[&str]); 9] = [
     ("by_type_status_age", &["type", "status", "age"]),
     ("by_type_age", &["type", "age"]),
 ];
-/// Those that serve an order; no query that uses one asks for ids.
+/// Indexes that provide a sort order; no query on them asks for ids.
 const ORDERED: [(&str, &[&str]); 3] = [
     ("by_type_created", &["type", "created_at"]),
     ("by_created_age", &["created_at", "age"]),
     ("by_type_created_age", &["type", "created_at", "age"]),
 ];
-/// What serves `exists`.
+/// The index for `exists`.
 const BY_PROFILE: &str = "by_profile";
 
-/// A query of the benchmark, perhaps under several keys.
-struct Query {
+/// A query of the benchmark, which may have several keys there.
+struct BarrelQuery {
     key: &'static str,
-    says: &'static str,
+    description: &'static str,
     condition: Condition,
     newest: bool,
     is_limited: bool,
     has_documents: bool,
-    /// None: two of them, an `OR`.
+    /// `None`: an `OR`, which uses two indexes.
     index: Option<&'static str>,
 }
 
 fn user() -> Condition {
-    Condition::At("type", Test::Equal("user".into()))
+    Condition::Field("type", Predicate::Equal("user".into()))
 }
 
 fn active() -> Condition {
-    Condition::At("status", Test::Equal("active".into()))
+    Condition::Field("status", Predicate::Equal("active".into()))
 }
 
 fn paris() -> Condition {
-    Condition::At("profile.city", Test::Equal("Paris".into()))
+    Condition::Field("profile.city", Predicate::Equal("Paris".into()))
 }
 
 fn above_50() -> Condition {
-    Condition::At("age", Test::Above(50))
+    Condition::Field("age", Predicate::Above(50))
 }
 
 fn named() -> Condition {
-    Condition::At("name", Test::Prefix("User 1".to_owned()))
+    Condition::Field("name", Predicate::Prefix("User 1".to_owned()))
 }
 
 fn with_profile() -> Condition {
-    Condition::At("profile", Test::Exists)
+    Condition::Field("profile", Predicate::Exists)
 }
 
-/// All of them, in the order of the benchmark.
-fn queries() -> Vec<Query> {
+/// Returns all queries, in the benchmark's order.
+fn queries() -> Vec<BarrelQuery> {
     let all = |conditions: &[Condition]| Condition::All(conditions.to_vec());
-    let query = |key, says, condition, index| Query {
+    let query = |key, description, condition, index| BarrelQuery {
         key,
-        says,
+        description,
         condition,
         newest: false,
         is_limited: false,
         has_documents: false,
         index: Some(index),
     };
-    let limited = |query| Query { is_limited: true, ..query };
-    let documents = |query| Query { has_documents: true, ..query };
-    let newest = |query| Query { newest: true, is_limited: true, has_documents: true, ..query };
-    let or = |key| Query {
+    let limited = |query| BarrelQuery { is_limited: true, ..query };
+    let documents = |query| BarrelQuery { has_documents: true, ..query };
+    let newest = |query| BarrelQuery { newest: true, is_limited: true, has_documents: true, ..query };
+    let or = |key| BarrelQuery {
         index: None,
         ..query(key, "type = user or status = active", Condition::Any(vec![user(), active()]), "")
     };
@@ -131,32 +134,32 @@ fn queries() -> Vec<Query> {
     ]
 }
 
-impl Query {
-    fn question(&self, wanted: Wanted) -> Question {
-        let mut question = Question::all(self.condition.clone(), wanted);
+impl BarrelQuery {
+    fn spec(&self, projection: Projection) -> QuerySpec {
+        let mut spec = QuerySpec::all(self.condition.clone(), projection);
         if self.newest {
-            question = question.descending("created_at");
+            spec = spec.descending("created_at");
         }
-        if self.is_limited { question.limit(SHORT) } else { question }
+        if self.is_limited { spec.limit(SHORT) } else { spec }
     }
 
-    /// Everything that is measured of it.
-    fn wanted(&self) -> &'static [Wanted] {
+    /// Returns the projections that are measured.
+    fn projections(&self) -> &'static [Projection] {
         match (self.has_documents, self.is_limited) {
-            (true, _) => &[Wanted::Documents, Wanted::Json],
-            (false, true) => &[Wanted::Ids],
-            (false, false) => &[Wanted::Ids, Wanted::Count],
+            (true, _) => &[Projection::Documents, Projection::Json],
+            (false, true) => &[Projection::Ids],
+            (false, false) => &[Projection::Ids, Projection::Count],
         }
     }
 
-    fn row_name(&self, wanted: Wanted) -> String {
+    fn row_name(&self, projection: Projection) -> String {
         let limit = if self.is_limited { format!(", limit {SHORT}") } else { String::new() };
-        format!("{}: {}{limit}; {}", self.key, self.says, wanted.name())
+        format!("{}: {}{limit}; {}", self.key, self.description, projection.name())
     }
 }
 
-/// The databases of one size, with everything in them.
-struct Rivals {
+/// The loaded databases of one size.
+struct LoadedDatabases {
     corpus: Corpus,
     stemma: Stemma,
     sqlite: Sqlite,
@@ -165,40 +168,43 @@ struct Rivals {
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let queries = queries();
     let is_wanted = |bench: &Bench| {
-        let pages = PAGES.iter().any(|count| bench.wants(&page_name(*count)));
-        pages || queries.iter().any(|query| query.wanted().iter().any(|wanted| bench.wants(&query.row_name(*wanted))))
+        let pages = PAGES.iter().any(|count| bench.is_selected(&page_name(*count)));
+        pages
+            || queries.iter().any(|query| {
+                query.projections().iter().any(|projection| bench.is_selected(&query.row_name(*projection)))
+            })
     };
     if !is_wanted(bench) {
         return Ok(());
     }
     for document_count in bench.scale.query_counts {
-        let rivals = load(bench, *document_count)?;
-        let questions: Vec<Question> = queries.iter().map(|query| query.question(Wanted::Ids)).collect();
-        let truths = Truth::of(&rivals.corpus, &questions);
-        for (query, truth) in queries.iter().zip(&truths) {
-            for wanted in query.wanted() {
-                if bench.wants(&query.row_name(*wanted)) {
-                    ask(bench, &rivals, query, *wanted, truth)?;
+        let databases = load(bench, *document_count)?;
+        let specs: Vec<QuerySpec> = queries.iter().map(|query| query.spec(Projection::Ids)).collect();
+        let expectations = ExpectedRows::compute(&databases.corpus, &specs);
+        for (query, expected_rows) in queries.iter().zip(&expectations) {
+            for projection in query.projections() {
+                if bench.is_selected(&query.row_name(*projection)) {
+                    measure_query(bench, &databases, query, *projection, expected_rows)?;
                 }
             }
         }
         for row_count in PAGES {
-            if bench.wants(&page_name(row_count)) {
-                pages(bench, &rivals, row_count)?;
+            if bench.is_selected(&page_name(row_count)) {
+                pages(bench, &databases, row_count)?;
             }
         }
-        rivals.stemma.close()?;
-        rivals.sqlite.close()?;
+        databases.stemma.close()?;
+        databases.sqlite.close()?;
     }
     Ok(())
 }
 
-fn load(bench: &Bench, document_count: u64) -> Result<Rivals> {
+fn load(bench: &Bench, document_count: u64) -> Result<LoadedDatabases> {
     eprintln!("loading {document_count} users");
     let corpus = Corpus::generate(Users, document_count);
-    let stemma = super::load_stemma(&bench.place.fresh("users.stemma")?, &corpus)?;
+    let stemma = super::load_stemma(&bench.scratch.fresh_path("users.stemma")?, &corpus)?;
     let layout = Layout { name: "sqlite", indexed: vec![], without_rowid: false, synced: false };
-    let sqlite = Sqlite::create(&bench.place.fresh("users.sqlite")?, &layout)?;
+    let sqlite = Sqlite::create(&bench.scratch.fresh_path("users.sqlite")?, &layout)?;
     for batch in corpus.batches(BATCH_COUNT) {
         sqlite.insert(&batch)?;
     }
@@ -212,24 +218,25 @@ fn load(bench: &Bench, document_count: u64) -> Result<Rivals> {
     sqlite.index_kind(BY_PROFILE, "profile", false)?;
     sqlite.index_kind(&with_id(BY_PROFILE), "profile", true)?;
     sqlite.analyze()?;
-    Ok(Rivals { corpus, stemma, sqlite })
+    Ok(LoadedDatabases { corpus, stemma, sqlite })
 }
 
 fn with_id(name: &str) -> String {
     format!("{name}_id")
 }
 
-impl Rivals {
-    fn peers(&self, index: Option<&'static str>, ids_alone: bool) -> Vec<Asked<'_>> {
-        let access = index.map_or(Access::Chosen, Access::Index);
-        let mut peers = vec![self.sqlite.by(INDEXED, access), self.sqlite.by(SCANNED, Access::Scan)];
+impl LoadedDatabases {
+    fn peers(&self, index: Option<&'static str>, ids_alone: bool) -> Vec<SqliteWithAccess<'_>> {
+        let access = index.map_or(AccessPath::PlannerChoice, AccessPath::Index);
+        let mut peers =
+            vec![self.sqlite.with_access(INDEXED, access), self.sqlite.with_access(SCANNED, AccessPath::Scan)];
         if let (Some(index), true) = (index, ids_alone) {
-            peers.push(self.sqlite.by(COVERING, Access::Covering(covering(index))));
+            peers.push(self.sqlite.with_access(COVERING, AccessPath::Covering(covering(index))));
         }
         peers
     }
 
-    fn heading(&self, row: &str, rows: u64, target: f64, peers: &[Asked<'_>]) -> Heading {
+    fn heading(&self, row: &str, rows: u64, target: f64, peers: &[SqliteWithAccess<'_>]) -> Heading {
         let target = |name| if name == SCANNED { SCAN_TARGET } else { target };
         Heading {
             experiment: "queries",
@@ -244,7 +251,7 @@ impl Rivals {
     }
 }
 
-/// The index of that name with the id in it.
+/// Returns the name of the same index with the id appended.
 fn covering(index: &'static str) -> &'static str {
     match index {
         "by_type" => "by_type_id",
@@ -261,23 +268,29 @@ fn covering(index: &'static str) -> &'static str {
     }
 }
 
-fn ask(bench: &mut Bench, rivals: &Rivals, query: &Query, wanted: Wanted, truth: &Truth) -> Result<()> {
-    let question = [query.question(wanted)];
-    let truth = std::slice::from_ref(truth);
-    let family = Family { questions: &question, truths: truth };
-    let peers = rivals.peers(query.index, wanted == Wanted::Ids);
-    let rows = truth[0].row_count(question[0].limit);
-    let heading = rivals.heading(&query.row_name(wanted), rows, target(rows, wanted), &peers);
-    let mut entrants = vec![Entrant::new(&rivals.stemma, family)];
+fn measure_query(
+    bench: &mut Bench,
+    databases: &LoadedDatabases,
+    query: &BarrelQuery,
+    projection: Projection,
+    expected_rows: &ExpectedRows,
+) -> Result<()> {
+    let spec = [query.spec(projection)];
+    let expected_rows = std::slice::from_ref(expected_rows);
+    let family = QueryFamily { specs: &spec, expectations: expected_rows };
+    let peers = databases.peers(query.index, projection == Projection::Ids);
+    let rows = expected_rows[0].row_count(spec[0].limit);
+    let heading = databases.heading(&query.row_name(projection), rows, target(rows, projection), &peers);
+    let mut contenders = vec![QueryContender::new(&databases.stemma, family)];
     for peer in &peers {
-        entrants.push(Entrant { is_slow: peer.name() == SCANNED, ..Entrant::new(peer, family) });
+        contenders.push(QueryContender { is_slow: peer.name() == SCANNED, ..QueryContender::new(peer, family) });
     }
-    let row = row(heading, &rivals.corpus, &entrants, &effort(bench))?;
+    let row = measure_queries(heading, &databases.corpus, &contenders, &budget(bench))?;
     bench.push(row)
 }
 
-fn effort(bench: &Bench) -> Effort {
-    Effort {
+fn budget(bench: &Bench) -> MeasurementBudget {
+    MeasurementBudget {
         repetition_count: bench.scale.repetition_count,
         clock: bench.clock,
         turn: Duration::from_millis(bench.scale.query_turn_ms),
@@ -288,63 +301,63 @@ fn page_name(row_count: usize) -> String {
     format!("range_cont_{row_count}: age > 50; pages of {row_count} ids")
 }
 
-/// All pages of a result: verified once, then timed one by one until the turn is over.
-fn pages(bench: &mut Bench, rivals: &Rivals, row_count: usize) -> Result<()> {
-    let question = Question::all(above_50(), Wanted::Ids);
-    let truth = Truth::of(&rivals.corpus, std::slice::from_ref(&question)).remove(0);
-    let peers = rivals.peers(Some("by_age"), true);
+/// Measures paging: verifies all pages once, then times single pages until the turn is over.
+fn pages(bench: &mut Bench, databases: &LoadedDatabases, row_count: usize) -> Result<()> {
+    let spec = QuerySpec::all(above_50(), Projection::Ids);
+    let expected_rows = ExpectedRows::compute(&databases.corpus, std::slice::from_ref(&spec)).remove(0);
+    let peers = databases.peers(Some("by_age"), true);
     let engines: Vec<&dyn Engine> =
-        std::iter::once(&rivals.stemma as &dyn Engine).chain(peers.iter().map(|peer| peer as &dyn Engine)).collect();
+        std::iter::once(&databases.stemma as &dyn Engine).chain(peers.iter().map(|peer| peer as &dyn Engine)).collect();
     let heading =
-        rivals.heading(&page_name(row_count), row_count as u64, target(row_count as u64, Wanted::Ids), &peers);
+        databases.heading(&page_name(row_count), row_count as u64, target(row_count as u64, Projection::Ids), &peers);
     let stopwatch = Stopwatch::new(bench.clock);
-    let turn = effort(bench).turn;
+    let turn = budget(bench).turn;
     let mut contenders = Vec::new();
     for engine in engines {
-        let mut pager = engine.pager(&question, row_count)?;
+        let mut page_reader = engine.page_reader(&spec, row_count)?;
         let fail = |wrong: String| format!("{}: pages of {row_count} rows: it {wrong}", engine.name());
-        truth.check(&rivals.corpus, &question, &all_pages(&mut pager)?.answer).map_err(fail)?;
+        expected_rows.check(&databases.corpus, &spec, &all_pages(&mut page_reader)?.result).map_err(fail)?;
         let (stopwatch, is_first) = (&stopwatch, Cell::new(true));
         contenders.push(Contender::new(engine.name(), move |_, samples| {
             let end = Instant::now() + turn;
             while Instant::now() < end {
-                let has_more = page(&mut pager, is_first.get(), row_count, stopwatch, samples)?;
+                let has_more = page(&mut page_reader, is_first.get(), row_count, stopwatch, samples)?;
                 is_first.set(!has_more);
             }
             Ok(())
         }));
     }
-    let row: Row = hold(heading, bench.scale.repetition_count, contenders)?;
+    let row: ResultRow = measure_row(heading, bench.scale.repetition_count, contenders)?;
     bench.push(row)
 }
 
-fn all_pages(pager: &mut Pager<'_>) -> Result<Collect> {
-    let mut all = Collect::default();
+fn all_pages(page_reader: &mut PageReader<'_>) -> Result<RowCollector> {
+    let mut all = RowCollector::default();
     let mut is_first = true;
-    while pager(is_first, &mut all)? {
+    while page_reader(is_first, &mut all)? {
         is_first = false;
     }
     Ok(all)
 }
 
-/// Times a page; the last one, which may be short, is no sample. Whether there may be more.
+/// Times one page; returns whether more follow. A short last page is not a sample.
 fn page(
-    pager: &mut Pager<'_>,
+    page_reader: &mut PageReader<'_>,
     is_first: bool,
     row_count: usize,
     stopwatch: &Stopwatch,
     samples: &mut Samples,
 ) -> Result<bool> {
-    let mut tally = Tally::default();
+    let mut counter = RowCounter::default();
     let mut has_more = false;
     let cost = stopwatch.nanoseconds(1, || {
-        has_more = pager(is_first, &mut tally)?;
+        has_more = page_reader(is_first, &mut counter)?;
         Ok(())
     })?;
-    if tally.row_count == row_count as u64 {
+    if counter.row_count == row_count as u64 {
         samples.push(cost);
     } else if has_more {
-        return Err(format!("timed a page of {} rows, not {row_count}", tally.row_count).into());
+        return Err(format!("timed a page of {} rows, not {row_count}", counter.row_count).into());
     }
     Ok(has_more)
 }

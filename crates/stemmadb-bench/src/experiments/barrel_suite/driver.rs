@@ -1,4 +1,4 @@
-//! How is a database reached? By the library, or over HTTP; both hand out what an application would hold in its hands.
+//! Drivers for a database of users: the library, or HTTP. Both return data as an application would hold it.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,60 +9,60 @@ use stemmadb::{Database, Durability, Options, PathSubscription, Revision, Sequen
 
 use crate::Result;
 use crate::engine::insert_json;
-use crate::served::{Answer, Connection, Site};
+use crate::server::{Connection, Endpoint, Response};
 use crate::workload::{Corpus, Users};
 
-/// How long a notice may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum wait for a notification.
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One way to a database of users.
-pub(super) trait Way {
+/// Access to a database of users.
+pub(super) trait Driver {
     fn name(&self) -> &'static str;
 
-    /// Writes documents, ids and JSON, at once.
+    /// Writes documents (ids and JSON) in one batch.
     fn load(&mut self, documents: &[(&str, &str)]) -> Result<()>;
 
-    /// Makes the user of this number, to be written later.
-    fn make(&mut self, number: usize) -> Result<()>;
+    /// Builds the user with this number, to be inserted later.
+    fn prepare(&mut self, number: usize) -> Result<()>;
 
-    /// Writes the user of this number, who is new.
+    /// Inserts the prepared user with this number.
     fn insert(&mut self, number: usize) -> Result<()>;
 
-    /// Reads a user, who has to be the right one.
+    /// Reads a user and checks that it is the right one.
     fn read(&mut self, number: usize) -> Result<()>;
 
-    /// Reads a user, sets when it was updated, and writes it.
+    /// Reads a user, sets its update time, and writes it.
     fn update(&mut self, number: usize) -> Result<()>;
 
-    /// Deletes a user that [`Way::insert`] wrote.
+    /// Deletes a user that [`Driver::insert`] wrote.
     fn delete(&mut self, number: usize) -> Result<()>;
 
-    /// Reads a user that is not there.
-    fn miss(&mut self, number: usize) -> Result<()>;
+    /// Reads a user that does not exist.
+    fn read_missing(&mut self, number: usize) -> Result<()>;
 
-    /// So many users are there, of which the first were updated so often.
+    /// Checks the number of users, and how often the first ones were updated.
     fn check(&mut self, count: usize, updated_count: usize, update_count: usize) -> Result<()>;
 
-    /// How many users, or active users, come up to a limit; each of them in full.
+    /// Returns the number of users, or active users, up to a limit; all documents are read in full.
     fn find(&mut self, is_active: bool, limit: usize) -> Result<usize>;
 
-    /// How many documents the feed has to tell of.
+    /// Returns the number of documents in the changes feed.
     fn change_count(&mut self) -> Result<usize>;
 
-    /// The next changes after a position, or from the beginning.
+    /// Returns the next changes after a position, or from the beginning.
     fn changes(&mut self, since: Option<&str>, limit: usize) -> Result<Batch>;
 
-    /// Writes documents from a number on that somebody waits for; nanoseconds of each until it was heard of.
+    /// Writes documents starting at number `first`; returns each one's nanoseconds until it was notified.
     fn notices(&mut self, first: usize, count: usize) -> Result<Vec<f64>>;
 }
 
-/// Some changes.
+/// A batch of changes.
 pub(super) struct Batch {
     pub(super) count: usize,
     pub(super) reached: String,
 }
 
-/// The id and JSON of a user.
+/// Returns a user's id and JSON.
 fn user(number: usize) -> (String, String) {
     let corpus = Corpus::generate_range(Users, number as u64..number as u64 + 1);
     (corpus.id(0).to_owned(), corpus.json(0).to_owned())
@@ -72,34 +72,34 @@ fn id(number: usize) -> String {
     format!("user_{number}")
 }
 
-/// Whether as many users were found, and the first and last that were updated as often written, as there should be.
-fn judged((found, ends): (usize, (usize, usize)), (count, expected): (usize, usize)) -> Result<()> {
+/// Checks the number of users and the update counts of the first and the last updated one.
+fn check_state((found, ends): (usize, (usize, usize)), (count, expected): (usize, usize)) -> Result<()> {
     if (found, ends) == (count, (expected, expected)) {
         return Ok(());
     }
-    wrong(format!("{found} users of {count}, written {ends:?} times of {expected}"))
+    failure(format!("{found} users of {count}, written {ends:?} times of {expected}"))
 }
 
-fn wrong(what: impl std::fmt::Display) -> Result<()> {
+fn failure(what: impl std::fmt::Display) -> Result<()> {
     Err(what.to_string().into())
 }
 
-/// By the library.
-pub(super) struct Direct {
+/// Access through the library.
+pub(super) struct LibraryDriver {
     database: Database,
     revisions: HashMap<usize, Revision>,
-    /// Users to come are made beforehand, as an application has them.
-    made: HashMap<usize, Value>,
+    /// Users built before timing, as an application would have them.
+    prepared: HashMap<usize, Value>,
 }
 
-impl Direct {
+impl LibraryDriver {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let database = Database::open_with(path, Options::new().durability(Durability::None))?;
-        Ok(Direct { database, revisions: HashMap::new(), made: HashMap::new() })
+        Ok(LibraryDriver { database, revisions: HashMap::new(), prepared: HashMap::new() })
     }
 }
 
-impl Way for Direct {
+impl Driver for LibraryDriver {
     fn name(&self) -> &'static str {
         "stemma"
     }
@@ -108,13 +108,13 @@ impl Way for Direct {
         insert_json(&self.database, Durability::None, documents)
     }
 
-    fn make(&mut self, number: usize) -> Result<()> {
-        self.made.insert(number, Value::parse(user(number).1.as_bytes())?);
+    fn prepare(&mut self, number: usize) -> Result<()> {
+        self.prepared.insert(number, Value::parse(user(number).1.as_bytes())?);
         Ok(())
     }
 
     fn insert(&mut self, number: usize) -> Result<()> {
-        let body = self.made.get(&number).ok_or("nobody made this user")?;
+        let body = self.prepared.get(&number).ok_or("this user was not prepared")?;
         self.revisions.insert(number, self.database.insert(&id(number), body)?);
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Way for Direct {
         if body.get("created_at").and_then(Value::as_u64) == Some(number as u64) {
             Ok(())
         } else {
-            wrong("another user")
+            failure("another user")
         }
     }
 
@@ -138,13 +138,13 @@ impl Way for Direct {
     }
 
     fn delete(&mut self, number: usize) -> Result<()> {
-        let revision = self.revisions.remove(&number).ok_or("nobody wrote this user")?;
+        let revision = self.revisions.remove(&number).ok_or("this user was not written")?;
         self.database.delete(&id(number), &revision)?;
         Ok(())
     }
 
-    fn miss(&mut self, number: usize) -> Result<()> {
-        if self.database.get(&id(number))?.is_none() { Ok(()) } else { wrong("there is such a user") }
+    fn read_missing(&mut self, number: usize) -> Result<()> {
+        if self.database.get(&id(number))?.is_none() { Ok(()) } else { failure("there is such a user") }
     }
 
     fn check(&mut self, count: usize, updated_count: usize, update_count: usize) -> Result<()> {
@@ -153,7 +153,7 @@ impl Way for Direct {
             Ok(self.database.get(&id(number))?.ok_or("no such user")?.revision().generation() as usize)
         };
         let ends = (generation(0)?, generation(updated_count - 1)?);
-        judged((found, ends), (count, 1 + update_count))
+        check_state((found, ends), (count, 1 + update_count))
     }
 
     fn find(&mut self, is_active: bool, limit: usize) -> Result<usize> {
@@ -188,7 +188,7 @@ impl Way for Direct {
             let body = json!({"bench": {"data": number, "timestamp": number}});
             let start = Instant::now();
             self.database.insert(&id, &body)?;
-            let heard = subscription.next_within(PATIENCE)?.ok_or("nobody heard of it")?;
+            let heard = subscription.next_within(NOTIFICATION_TIMEOUT)?.ok_or("no notification arrived")?;
             costs.push(start.elapsed().as_nanos() as f64);
             if heard.id.as_str() != id {
                 return Err(format!("heard of {} instead of {id}", heard.id).into());
@@ -198,45 +198,45 @@ impl Way for Direct {
     }
 }
 
-/// Over HTTP.
-pub(super) struct Http {
-    site: Site,
+/// Access over HTTP.
+pub(super) struct HttpDriver {
+    endpoint: Endpoint,
     name: &'static str,
     database: String,
-    /// None: a new one for each request.
+    /// `None` opens a new connection for each request.
     connection: Option<Connection>,
     revisions: HashMap<usize, String>,
-    made: HashMap<usize, String>,
+    prepared: HashMap<usize, String>,
 }
 
-impl Http {
-    pub(super) fn open(site: Site, name: &'static str, is_new_each_time: bool) -> Result<Self> {
+impl HttpDriver {
+    pub(super) fn open(endpoint: Endpoint, name: &'static str, is_new_each_time: bool) -> Result<Self> {
         let database = format!("/{name}");
-        site.expect(201, "PUT", &database, None)?;
-        let connection = if is_new_each_time { None } else { Some(Connection::open(site.address)?) };
-        Ok(Http { site, name, database, connection, revisions: HashMap::new(), made: HashMap::new() })
+        endpoint.expect_status(201, "PUT", &database, None)?;
+        let connection = if is_new_each_time { None } else { Some(Connection::open(endpoint.address)?) };
+        Ok(HttpDriver { endpoint, name, database, connection, revisions: HashMap::new(), prepared: HashMap::new() })
     }
 
-    fn ask(&mut self, method: &str, what: &str, body: Option<&str>) -> Result<Answer> {
-        let request = self.site.request(method, &format!("{}{what}", self.database), body);
+    fn call(&mut self, method: &str, what: &str, body: Option<&str>) -> Result<Response> {
+        let request = self.endpoint.request(method, &format!("{}{what}", self.database), body);
         match &mut self.connection {
-            Some(connection) => connection.ask(&request),
-            None => Connection::open(self.site.address)?.ask(&request),
+            Some(connection) => connection.send(&request),
+            None => Connection::open(self.endpoint.address)?.send(&request),
         }
     }
 
-    /// What it says, if its status is this one.
-    fn told(&mut self, status: u16, method: &str, what: &str, body: Option<&str>) -> Result<serde_json::Value> {
-        let answer = self.ask(method, what, body)?;
-        if answer.status != status {
-            let text = String::from_utf8_lossy(&answer.body);
-            return Err(format!("{method} {what}: {} instead of {status}: {text}", answer.status).into());
+    /// Sends a request and parses the response, which must have the given status.
+    fn expect_json(&mut self, status: u16, method: &str, what: &str, body: Option<&str>) -> Result<serde_json::Value> {
+        let response = self.call(method, what, body)?;
+        if response.status != status {
+            let text = String::from_utf8_lossy(&response.body);
+            return Err(format!("{method} {what}: {} instead of {status}: {text}", response.status).into());
         }
-        Ok(serde_json::from_slice(&answer.body)?)
+        Ok(serde_json::from_slice(&response.body)?)
     }
 }
 
-impl Way for Http {
+impl Driver for HttpDriver {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -245,50 +245,50 @@ impl Way for Http {
         let document = |(id, json): &(&str, &str)| format!("{{\"_id\":\"{id}\",{}", &json[1..]);
         let documents: Vec<String> = documents.iter().map(document).collect();
         let body = format!("{{\"docs\":[{}]}}", documents.join(","));
-        self.told(201, "POST", "/_bulk_docs", Some(&body)).map(|_| ())
+        self.expect_json(201, "POST", "/_bulk_docs", Some(&body)).map(|_| ())
     }
 
-    fn make(&mut self, number: usize) -> Result<()> {
-        self.made.insert(number, user(number).1);
+    fn prepare(&mut self, number: usize) -> Result<()> {
+        self.prepared.insert(number, user(number).1);
         Ok(())
     }
 
     fn insert(&mut self, number: usize) -> Result<()> {
-        let body = self.made.remove(&number).ok_or("nobody made this user")?;
-        let told = self.told(201, "PUT", &format!("/{}", id(number)), Some(&body))?;
-        self.revisions.insert(number, told["rev"].as_str().ok_or("no revision")?.to_owned());
+        let body = self.prepared.remove(&number).ok_or("this user was not prepared")?;
+        let body = self.expect_json(201, "PUT", &format!("/{}", id(number)), Some(&body))?;
+        self.revisions.insert(number, body["rev"].as_str().ok_or("no revision")?.to_owned());
         Ok(())
     }
 
     fn read(&mut self, number: usize) -> Result<()> {
-        let body = self.told(200, "GET", &format!("/{}", id(number)), None)?;
-        if body["created_at"] == number { Ok(()) } else { wrong("another user") }
+        let body = self.expect_json(200, "GET", &format!("/{}", id(number)), None)?;
+        if body["created_at"] == number { Ok(()) } else { failure("another user") }
     }
 
     fn update(&mut self, number: usize) -> Result<()> {
         let what = format!("/{}", id(number));
-        let mut body = self.told(200, "GET", &what, None)?;
+        let mut body = self.expect_json(200, "GET", &what, None)?;
         body["updated_at"] = number.into();
-        self.told(201, "PUT", &what, Some(&body.to_string())).map(|_| ())
+        self.expect_json(201, "PUT", &what, Some(&body.to_string())).map(|_| ())
     }
 
     fn delete(&mut self, number: usize) -> Result<()> {
-        let revision = self.revisions.remove(&number).ok_or("nobody wrote this user")?;
-        self.told(200, "DELETE", &format!("/{}?rev={revision}", id(number)), None).map(|_| ())
+        let revision = self.revisions.remove(&number).ok_or("this user was not written")?;
+        self.expect_json(200, "DELETE", &format!("/{}?rev={revision}", id(number)), None).map(|_| ())
     }
 
-    fn miss(&mut self, number: usize) -> Result<()> {
-        self.told(404, "GET", &format!("/{}", id(number)), None).map(|_| ())
+    fn read_missing(&mut self, number: usize) -> Result<()> {
+        self.expect_json(404, "GET", &format!("/{}", id(number)), None).map(|_| ())
     }
 
     fn check(&mut self, count: usize, updated_count: usize, update_count: usize) -> Result<()> {
-        let found = self.told(200, "GET", "", None)?["doc_count"].as_u64().unwrap_or(0) as usize;
+        let found = self.expect_json(200, "GET", "", None)?["doc_count"].as_u64().unwrap_or(0) as usize;
         let mut generation = |number: usize| -> Result<usize> {
-            let body = self.told(200, "GET", &format!("/{}", id(number)), None)?;
+            let body = self.expect_json(200, "GET", &format!("/{}", id(number)), None)?;
             Ok(body["_rev"].as_str().and_then(|rev| rev.split('-').next()).ok_or("no revision")?.parse()?)
         };
         let ends = (generation(0)?, generation(updated_count - 1)?);
-        judged((found, ends), (count, 1 + update_count))
+        check_state((found, ends), (count, 1 + update_count))
     }
 
     fn find(&mut self, is_active: bool, limit: usize) -> Result<usize> {
@@ -296,38 +296,38 @@ impl Way for Http {
         if is_active {
             selector["status"] = "active".into();
         }
-        let asked = json!({"selector": selector, "limit": limit}).to_string();
-        let told = self.told(200, "POST", "/_find", Some(&asked))?;
-        Ok(told["docs"].as_array().map_or(0, Vec::len))
+        let query = json!({"selector": selector, "limit": limit}).to_string();
+        let body = self.expect_json(200, "POST", "/_find", Some(&query))?;
+        Ok(body["docs"].as_array().map_or(0, Vec::len))
     }
 
     fn change_count(&mut self) -> Result<usize> {
-        let info = self.told(200, "GET", "", None)?;
+        let info = self.expect_json(200, "GET", "", None)?;
         let count = |name: &str| info[name].as_u64().unwrap_or(0) as usize;
         Ok(count("doc_count") + count("doc_del_count"))
     }
 
     fn changes(&mut self, since: Option<&str>, limit: usize) -> Result<Batch> {
         let limit = if limit == usize::MAX { String::new() } else { format!("&limit={limit}") };
-        let told = self.told(200, "GET", &format!("/_changes?since={}{limit}", since.unwrap_or("0")), None)?;
-        let reached = told["last_seq"].as_str().ok_or("no sequence")?.to_owned();
-        Ok(Batch { count: told["results"].as_array().map_or(0, Vec::len), reached })
+        let body = self.expect_json(200, "GET", &format!("/_changes?since={}{limit}", since.unwrap_or("0")), None)?;
+        let reached = body["last_seq"].as_str().ok_or("no sequence")?.to_owned();
+        Ok(Batch { count: body["results"].as_array().map_or(0, Vec::len), reached })
     }
 
     fn notices(&mut self, first: usize, count: usize) -> Result<Vec<f64>> {
-        let mut watching = Connection::open(self.site.address)?;
+        let mut watching = Connection::open(self.endpoint.address)?;
         // {"bench":{"$exists":true}}
         let watch = "/_watch?selector=%7B%22bench%22%3A%7B%22%24exists%22%3Atrue%7D%7D&since=now";
-        watching.upgrade(&self.site, &format!("{}{watch}", self.database))?;
+        watching.upgrade_to_websocket(&self.endpoint, &format!("{}{watch}", self.database))?;
         let mut costs = Vec::with_capacity(count);
         for number in first..first + count {
             let id = format!("sub_{number}");
             let body = json!({"bench": {"data": number, "timestamp": number}}).to_string();
             let start = Instant::now();
             let heard = std::thread::scope(|scope| -> Result<Instant> {
-                let hearing = scope.spawn(|| watching.hear_of(&id));
-                self.told(201, "PUT", &format!("/{id}"), Some(&body))?;
-                hearing.join().map_err(|_| "a client failed")?
+                let listening = scope.spawn(|| watching.wait_for_change(&id));
+                self.expect_json(201, "PUT", &format!("/{id}"), Some(&body))?;
+                listening.join().map_err(|_| "a client failed")?
             })?;
             costs.push((heard - start).as_nanos() as f64);
         }

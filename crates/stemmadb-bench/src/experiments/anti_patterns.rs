@@ -1,32 +1,33 @@
-//! What document databases advise against, each beside an equality that gives as many rows in the same database.
+//! Anti-patterns of document databases, each compared with an equality that returns as many rows from the same
+//! database.
 
 use super::Bench;
-use super::ask::{Effort, Entrant, Family, row};
+use super::query_row::{MeasurementBudget, QueryContender, QueryFamily, measure_queries};
 use crate::Result;
 use crate::engine::Stemma;
 use crate::harness::{Heading, Unit};
-use crate::workload::{Condition, Corpus, GROUPS, Pattern, People, Question, Test, Truth, Wanted};
+use crate::workload::{Condition, Corpus, ExpectedRows, GROUPS, Pattern, People, Predicate, Projection, QuerySpec};
 
 const EQUALITY: &str = "stemma-equality";
-/// Within three times what the equality takes.
+/// At most three times the equality's time.
 const TARGET: f64 = 0.333;
-/// The rows of an answer without bounds.
+/// Row count of the query without a limit.
 const UNBOUNDED: i64 = 100_000;
 
-/// A pattern, what Barrel's page says of it, and its twin.
-struct Row {
+/// An anti-pattern, Barrel's advice about it, and the equality it is compared with.
+struct AntiPattern {
     name: String,
     advice: &'static str,
-    pattern: Question,
-    equality: Question,
+    pattern: QuerySpec,
+    equality: QuerySpec,
 }
 
-fn at(path: &'static str, test: Test) -> Condition {
-    Condition::At(path, test)
+fn field(path: &'static str, predicate: Predicate) -> Condition {
+    Condition::Field(path, predicate)
 }
 
 fn is(path: &'static str, value: impl Into<serde_json::Value>) -> Condition {
-    at(path, Test::Equal(value.into()))
+    field(path, Predicate::Equal(value.into()))
 }
 
 const MANY_TERMS: &str = "OR with many terms creates large unions: consider multiple queries";
@@ -37,18 +38,30 @@ const SORT_ALL: &str = "Sorting without limit sorts all results: add LIMIT";
 const NO_LIMIT: &str = "No LIMIT fetches the entire database: always paginate";
 const FIRST: &str = "Put selective conditions first";
 
-fn rows(document_count: u64) -> Vec<Row> {
-    let ids = |condition| Question::all(condition, Wanted::Ids);
-    let row = |name: &str, advice, pattern, equality| Row { name: name.to_owned(), advice, pattern, equality };
+fn rows(document_count: u64) -> Vec<AntiPattern> {
+    let ids = |condition| QuerySpec::all(condition, Projection::Ids);
+    let row = |name: &str, advice, pattern, equality| AntiPattern { name: name.to_owned(), advice, pattern, equality };
     let any_of_100 = || Condition::Any((0..100).map(|term| is("group", term * GROUPS / 100 + 3)).collect());
     let none = |condition| Condition::Not(Box::new(condition));
-    let worst =
-        || Condition::All(vec![at("score", Test::Above(-1)), is("all", "yes"), is("kind", "common"), is("tenth", 3)]);
-    let best =
-        || Condition::All(vec![is("tenth", 3), is("kind", "common"), is("all", "yes"), at("score", Test::Above(-1))]);
+    let worst = || {
+        Condition::All(vec![
+            field("score", Predicate::Above(-1)),
+            is("all", "yes"),
+            is("kind", "common"),
+            is("tenth", 3),
+        ])
+    };
+    let best = || {
+        Condition::All(vec![
+            is("tenth", 3),
+            is("kind", "common"),
+            is("all", "yes"),
+            field("score", Predicate::Above(-1)),
+        ])
+    };
     let unbounded = if document_count > UNBOUNDED as u64 { UNBOUNDED } else { document_count as i64 };
     let equal_to_unbounded = || if document_count == 10 * unbounded as u64 { is("tenth", 4) } else { is("all", "yes") };
-    let pattern = |field, pattern| at(field, Test::Regex(pattern));
+    let pattern = |path, pattern| field(path, Predicate::Regex(pattern));
     let hundredth = || ids(is("hundredth", 7));
     let mut rows = vec![
         row("OR of 100 terms, a tenth of all", MANY_TERMS, ids(any_of_100()), ids(is("tenth", 4))),
@@ -82,14 +95,14 @@ fn rows(document_count: u64) -> Vec<Row> {
         ),
         row("sort with a filter of 1 %, all", SORT_ALL, ids(is("hundredth", 3)).descending("score"), hundredth()),
     ];
-    for wanted in [Wanted::Ids, Wanted::Documents] {
-        let range = Question::all(at("created_at", Test::Between(0, unbounded)), wanted);
-        let name = format!("range without a limit, at most 100,000 rows; {}", wanted.name());
-        rows.push(Row {
+    for projection in [Projection::Ids, Projection::Documents] {
+        let range = QuerySpec::all(field("created_at", Predicate::Between(0, unbounded)), projection);
+        let name = format!("range without a limit, at most 100,000 rows; {}", projection.name());
+        rows.push(AntiPattern {
             name,
             advice: NO_LIMIT,
             pattern: range,
-            equality: Question::all(equal_to_unbounded(), wanted),
+            equality: QuerySpec::all(equal_to_unbounded(), projection),
         });
     }
     rows.extend([
@@ -107,32 +120,38 @@ fn rows(document_count: u64) -> Vec<Row> {
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
     for document_count in bench.scale.pattern_counts {
-        let rows: Vec<Row> = rows(*document_count).into_iter().filter(|row| bench.wants(&row.name)).collect();
+        let rows: Vec<AntiPattern> =
+            rows(*document_count).into_iter().filter(|row| bench.is_selected(&row.name)).collect();
         if rows.is_empty() {
             continue;
         }
         eprintln!("loading {document_count} people");
         let corpus = Corpus::generate(People::new(*document_count), *document_count);
-        let stemma = super::load_stemma(&bench.place.fresh("people.stemma")?, &corpus)?;
-        let questions: Vec<Question> =
-            rows.iter().flat_map(|row| [row.pattern.clone(), row.equality.clone()]).collect();
-        let truths = Truth::of(&corpus, &questions);
+        let stemma = super::load_stemma(&bench.scratch.fresh_path("people.stemma")?, &corpus)?;
+        let specs: Vec<QuerySpec> = rows.iter().flat_map(|row| [row.pattern.clone(), row.equality.clone()]).collect();
+        let expectations = ExpectedRows::compute(&corpus, &specs);
         for (position, one) in rows.iter().enumerate() {
-            compare(bench, &corpus, &stemma, one, &truths[2 * position..2 * position + 2])?;
+            compare(bench, &corpus, &stemma, one, &expectations[2 * position..2 * position + 2])?;
         }
         stemma.close()?;
     }
     Ok(())
 }
 
-fn compare(bench: &mut Bench, corpus: &Corpus, stemma: &Stemma, one: &Row, truths: &[Truth]) -> Result<()> {
-    let rows = truths[0].row_count(one.pattern.limit);
-    let equal = truths[1].row_count(one.equality.limit);
+fn compare(
+    bench: &mut Bench,
+    corpus: &Corpus,
+    stemma: &Stemma,
+    one: &AntiPattern,
+    expectations: &[ExpectedRows],
+) -> Result<()> {
+    let rows = expectations[0].row_count(one.pattern.limit);
+    let equal = expectations[1].row_count(one.equality.limit);
     if rows != equal {
         return Err(format!("{} has {rows} rows, its equality {equal}", one.name).into());
     }
     let heading = Heading {
-        experiment: "what not to do",
+        experiment: "anti-patterns",
         row: one.name.clone(),
         documents: corpus.len() as u64,
         durability: "none",
@@ -141,15 +160,18 @@ fn compare(bench: &mut Bench, corpus: &Corpus, stemma: &Stemma, one: &Row, truth
         note: Some(one.advice.to_owned()),
         targets: vec![(EQUALITY, TARGET)],
     };
-    let family =
-        |question, truth| Family { questions: std::slice::from_ref(question), truths: std::slice::from_ref(truth) };
-    let pattern = Entrant::new(stemma, family(&one.pattern, &truths[0]));
-    let equality = Entrant { name: EQUALITY, ..Entrant::new(stemma, family(&one.equality, &truths[1])) };
-    let effort = Effort {
+    let family = |spec, expected_rows| QueryFamily {
+        specs: std::slice::from_ref(spec),
+        expectations: std::slice::from_ref(expected_rows),
+    };
+    let pattern = QueryContender::new(stemma, family(&one.pattern, &expectations[0]));
+    let equality =
+        QueryContender { name: EQUALITY, ..QueryContender::new(stemma, family(&one.equality, &expectations[1])) };
+    let budget = MeasurementBudget {
         repetition_count: bench.scale.repetition_count,
         clock: bench.clock,
         turn: std::time::Duration::from_millis(bench.scale.query_turn_ms),
     };
-    let row = row(heading, corpus, &[pattern, equality], &effort)?;
+    let row = measure_queries(heading, corpus, &[pattern, equality], &budget)?;
     bench.push(row)
 }

@@ -1,4 +1,4 @@
-//! Where databases lie while they are measured, and how much room they take.
+//! The scratch directory of a run, and the disk space of files.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use tempfile::TempDir;
 
 use crate::Result;
 
-/// A directory for a run's databases; everything in it is removed at the end.
-pub(crate) struct Place {
+/// A temporary directory for a run's databases, removed at the end.
+pub(crate) struct ScratchDirectory {
     root: TempDir,
 }
 
-impl Place {
-    /// A new directory in `parent`, or where the system keeps temporary files.
+impl ScratchDirectory {
+    /// Creates a directory in `parent`, or in the system's temporary directory.
     pub(crate) fn new(parent: Option<&Path>) -> Result<Self> {
         let builder = || tempfile::Builder::new().prefix("stemmadb-bench-").to_owned();
         let root = match parent {
@@ -25,23 +25,23 @@ impl Place {
             }
             None => builder().tempdir(),
         };
-        Ok(Place { root: root.map_err(|error| format!("cannot create a temporary directory: {error}"))? })
+        Ok(ScratchDirectory { root: root.map_err(|error| format!("cannot create a temporary directory: {error}"))? })
     }
 
-    /// The directory itself.
+    /// Returns the directory's path.
     pub(crate) fn path(&self) -> &Path {
         self.root.path()
     }
 
-    /// A path in it where nothing lies; what lay there is removed.
-    pub(crate) fn fresh(&self, name: &str) -> Result<PathBuf> {
+    /// Returns a path in it, after removing whatever exists there.
+    pub(crate) fn fresh_path(&self, name: &str) -> Result<PathBuf> {
         let path = self.root.path().join(name);
         remove(&path)?;
         Ok(path)
     }
 }
 
-/// Removes a file or a directory, if it is there.
+/// Removes a file or directory, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     match removed {
@@ -52,13 +52,13 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Lets the system write back what earlier contenders left dirty, so that the next one does not pay for it.
-pub(crate) fn settle(directory: &Path) {
-    // Without `sync` the figures are noisier, not wrong.
+/// Waits for pending writes of earlier contenders, so that the next one does not pay for them.
+pub(crate) fn sync_file_system(directory: &Path) {
+    // If `sync` is missing, the figures are only noisier.
     Command::new("sync").arg("--file-system").arg(directory).status().ok();
 }
 
-/// The bytes that are allocated on the disk for a file, or for everything below a directory: what `du` says.
+/// Returns the bytes allocated for a file or a directory tree, as `du` does.
 pub(crate) fn allocated_bytes(path: &Path) -> Result<u64> {
     let fail = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
     let facts = std::fs::symlink_metadata(path).map_err(fail)?;
@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fresh_path_is_empty_and_its_bytes_are_counted() {
-        let place = Place::new(None).unwrap();
-        let path = place.fresh("one").unwrap();
+    fn fresh_paths_are_empty_and_allocated_bytes_are_counted() {
+        let scratch = ScratchDirectory::new(None).unwrap();
+        let path = scratch.fresh_path("one").unwrap();
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join("file"), vec![1; 100_000]).unwrap();
-        settle(&path);
+        sync_file_system(&path);
         let bytes = allocated_bytes(&path).unwrap();
         assert!((100_000..200_000).contains(&bytes), "{bytes}");
-        assert!(!place.fresh("one").unwrap().exists());
+        assert!(!scratch.fresh_path("one").unwrap().exists());
     }
 }

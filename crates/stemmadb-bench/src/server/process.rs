@@ -1,4 +1,4 @@
-//! The server as a process of its own, so that its memory is its own and clients are beside it.
+//! The server as a child process, so that its memory can be measured separately.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,21 +8,21 @@ use std::process::{Child, Command, Stdio};
 use stemmadb::Durability;
 use stemmadb_server::{Administrator, Config, Server};
 
-use super::Site;
+use super::Endpoint;
 use crate::Result;
 use crate::harness::process_kib;
 
 const NAME: &str = "bench";
 const PASSWORD: &str = "measured";
 
-/// A server that runs. It ends with this.
-pub(crate) struct Served {
+/// A running server, stopped on drop.
+pub(crate) struct ServerProcess {
     child: Child,
     address: SocketAddr,
 }
 
-impl Served {
-    /// Starts a server of the databases in `directory`, as durable as `durability` says, by its name in the settings.
+impl ServerProcess {
+    /// Starts a server on the databases in `directory`; `durability` is the setting's name.
     pub(crate) fn start(directory: &Path, durability: &str) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("serve-child")
@@ -35,37 +35,37 @@ impl Served {
         let output = child.stdout.take().ok_or("the server has no output")?;
         BufReader::new(output).read_line(&mut line)?;
         let address = line.trim().parse().map_err(|_| format!("the server did not start: {line:?}"))?;
-        Ok(Served { child, address })
+        Ok(ServerProcess { child, address })
     }
 
-    /// Where it is, for its administrator.
-    pub(crate) fn site(&self) -> Site {
-        Site { address: self.address, authorization: Self::authorization() }
+    /// Returns its address with the administrator's credentials.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint { address: self.address, authorization: Self::authorization() }
     }
 
-    /// What a request of its administrator says who asks.
+    /// Returns the administrator's Authorization header.
     fn authorization() -> String {
         use base64::Engine;
         let pair = base64::engine::general_purpose::STANDARD.encode(format!("{NAME}:{PASSWORD}"));
         format!("Basic {pair}")
     }
 
-    /// What the process holds, as `/proc` has it under this name, in KiB.
+    /// Returns a memory field of the process's `/proc` status, in KiB.
     pub(crate) fn memory_kib(&self, name: &str) -> Result<u64> {
         process_kib(self.child.id(), name)
             .ok_or_else(|| "the system does not say how much memory the server has".into())
     }
 }
 
-impl Drop for Served {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It stops when nobody is left to write to it.
+        // The child stops when its stdin is closed.
         drop(self.child.stdin.take());
         _ = self.child.wait();
     }
 }
 
-/// The child: serves until its input ends.
+/// Entry point of the child process: serves until stdin ends.
 pub(crate) fn run_child(directory: PathBuf, durability: &str) -> Result<()> {
     let durability = match durability {
         "sync" => Durability::Sync,
@@ -80,7 +80,7 @@ pub(crate) fn run_child(directory: PathBuf, durability: &str) -> Result<()> {
             administrator: Some(Administrator { name: NAME.to_owned(), password: PASSWORD.to_owned() }),
             ..Config::new(&directory)
         };
-        // As `stemma serve` does: a line for each request.
+        // One log line per request, as in `stemma serve`.
         let log = std::fs::File::create(directory.with_extension("log"))?;
         let _logging = config.log.install(log).map_err(|failure| failure.reason().to_owned())?;
         let server = Server::start(config).await.map_err(|failure| failure.reason().to_owned())?;

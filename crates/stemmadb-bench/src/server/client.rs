@@ -1,35 +1,36 @@
-//! A client that costs little, so that the server has the processor: one connection that is kept, requests made beforehand.
+//! A lightweight HTTP client with one persistent connection and prebuilt requests, which leaves the processor to the
+//! server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::Site;
+use super::Endpoint;
 use crate::Result;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A connection that is kept.
+/// A persistent connection.
 pub(crate) struct Connection {
     stream: TcpStream,
     bytes: Vec<u8>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
 }
 
-/// Where an answer's body ends.
-enum Extent {
+/// How the end of a response body is determined.
+enum BodyFraming {
     Length(usize),
     Chunks,
 }
 
-/// A request, ready to be sent.
+/// Builds a request.
 pub(crate) fn request(authorization: &str, method: &str, path: &str, body: Option<&str>) -> Vec<u8> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n");
     if let Some(body) = body {
@@ -44,47 +45,47 @@ impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
         Ok(Connection { stream, bytes: Vec::new() })
     }
 
-    /// Sends a request and takes its answer.
-    pub(crate) fn ask(&mut self, request: &[u8]) -> Result<Answer> {
+    /// Sends a request and reads its response.
+    pub(crate) fn send(&mut self, request: &[u8]) -> Result<Response> {
         self.stream.write_all(request)?;
-        self.answer()
+        self.read_response()
     }
 
-    /// Sends two requests at once and takes their answers.
-    pub(crate) fn ask_both(&mut self, first: &[u8], second: &[u8]) -> Result<[Answer; 2]> {
+    /// Pipelines two requests and reads both responses.
+    pub(crate) fn send_pipelined(&mut self, first: &[u8], second: &[u8]) -> Result<[Response; 2]> {
         self.stream.write_all(&[first, second].concat())?;
-        Ok([self.answer()?, self.answer()?])
+        Ok([self.read_response()?, self.read_response()?])
     }
 
-    /// The next answer; what came after it is kept.
-    fn answer(&mut self) -> Result<Answer> {
+    /// Reads the next response; keeps bytes that follow it.
+    fn read_response(&mut self) -> Result<Response> {
         let head_end = self.head_end()?;
         let head = std::str::from_utf8(&self.bytes[..head_end])?;
-        let status = head.get(9..12).ok_or("an answer without a status")?.parse()?;
-        let (body, end) = match extent(head)? {
-            Extent::Length(length) => {
+        let status = head.get(9..12).ok_or("a response without a status")?.parse()?;
+        let (body, end) = match body_framing(head)? {
+            BodyFraming::Length(length) => {
                 let end = head_end + length;
                 while self.bytes.len() < end {
                     self.read_more()?;
                 }
                 (self.bytes[head_end..end].to_vec(), end)
             }
-            Extent::Chunks => loop {
-                if let Some((body, length)) = joined(&self.bytes[head_end..])? {
+            BodyFraming::Chunks => loop {
+                if let Some((body, length)) = decode_chunks(&self.bytes[head_end..])? {
                     break (body, head_end + length);
                 }
                 self.read_more()?;
             },
         };
         self.bytes.drain(..end);
-        Ok(Answer { status, body })
+        Ok(Response { status, body })
     }
 
-    /// Where the head of the next answer ends, once all of it is there.
+    /// Reads until the next response's head is complete; returns its end.
     fn head_end(&mut self) -> Result<usize> {
         loop {
             if let Some(at) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -94,9 +95,9 @@ impl Connection {
         }
     }
 
-    /// Asks for a WebSocket; from then on there are messages, and no requests.
-    pub(crate) fn upgrade(&mut self, site: &Site, path: &str) -> Result<()> {
-        let authorization = &site.authorization;
+    /// Upgrades the connection to a WebSocket.
+    pub(crate) fn upgrade_to_websocket(&mut self, endpoint: &Endpoint, path: &str) -> Result<()> {
+        let authorization = &endpoint.authorization;
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\nConnection: Upgrade\r\n\
              Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
@@ -110,7 +111,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next message of a WebSocket, once it is there; pings are passed over.
+    /// Reads the next text message of a WebSocket, skipping pings.
     pub(crate) fn next_message(&mut self) -> Result<Vec<u8>> {
         loop {
             let Some((opcode, start, end)) = frame(&self.bytes)? else {
@@ -127,14 +128,14 @@ impl Connection {
         }
     }
 
-    /// When a WebSocket that watches told of this document; what it tells of others before is passed over.
-    pub(crate) fn hear_of(&mut self, id: &str) -> Result<Instant> {
+    /// Waits for a live query's message about this document, skipping others; returns its time of arrival.
+    pub(crate) fn wait_for_change(&mut self, id: &str) -> Result<Instant> {
         loop {
-            let told: serde_json::Value = serde_json::from_slice(&self.next_message()?)?;
-            if told["type"] == "failure" {
-                return Err(format!("the watch is over: {told}").into());
+            let message: serde_json::Value = serde_json::from_slice(&self.next_message()?)?;
+            if message["type"] == "failure" {
+                return Err(format!("the watch is over: {message}").into());
             }
-            if told["id"] == id {
+            if message["id"] == id {
                 return Ok(Instant::now());
             }
         }
@@ -152,11 +153,11 @@ impl Connection {
     }
 }
 
-/// What a frame's first byte says that it is: whole, and a text or the end.
+/// First bytes of final frames: text and close.
 const TEXT: u8 = 0x81;
 const CLOSE: u8 = 0x88;
 
-/// The first frame of a server: what it is, and where its content begins and ends; none if it is not all there yet.
+/// Parses a server's first frame: its first byte and its payload range; `None` if incomplete.
 fn frame(bytes: &[u8]) -> Result<Option<(u8, usize, usize)>> {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | usize::from(*byte));
     let [opcode, short, rest @ ..] = bytes else { return Ok(None) };
@@ -170,21 +171,21 @@ fn frame(bytes: &[u8]) -> Result<Option<(u8, usize, usize)>> {
     Ok((bytes.len() >= start + length).then_some((*opcode, start, start + length)))
 }
 
-fn extent(head: &str) -> Result<Extent> {
+fn body_framing(head: &str) -> Result<BodyFraming> {
     for line in head.lines().skip(1) {
         let Some((name, value)) = line.split_once(':') else { continue };
         if name.eq_ignore_ascii_case("content-length") {
-            return Ok(Extent::Length(value.trim().parse()?));
+            return Ok(BodyFraming::Length(value.trim().parse()?));
         }
         if name.eq_ignore_ascii_case("transfer-encoding") {
-            return Ok(Extent::Chunks);
+            return Ok(BodyFraming::Chunks);
         }
     }
-    Ok(Extent::Length(0))
+    Ok(BodyFraming::Length(0))
 }
 
-/// The bytes of all chunks, and of how many bytes they are made; none if the last is not there yet.
-fn joined(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
+/// Decodes a chunked body; returns it with its encoded length, or `None` if incomplete.
+fn decode_chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
     let (mut body, mut rest) = (Vec::new(), bytes);
     loop {
         let Some(line_end) = rest.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
@@ -206,18 +207,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_joined_once_all_are_there() {
+    fn chunks_are_decoded_once_complete() {
         let all = b"3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n";
-        let joined_of = |bytes: &[u8]| joined(bytes).unwrap();
-        assert_eq!(joined_of(all), Some((b"abc0123456789".to_vec(), all.len())));
-        assert_eq!(joined_of(&[&all[..], b"HTTP/1.1 200"].concat()), joined_of(all));
+        let decoded = |bytes: &[u8]| decode_chunks(bytes).unwrap();
+        assert_eq!(decoded(all), Some((b"abc0123456789".to_vec(), all.len())));
+        assert_eq!(decoded(&[&all[..], b"HTTP/1.1 200"].concat()), decoded(all));
         for end in 0..all.len() {
-            assert_eq!(joined_of(&all[..end]), None, "of the first {end} bytes");
+            assert_eq!(decoded(&all[..end]), None, "of the first {end} bytes");
         }
     }
 
     #[test]
-    fn frames_are_taken_once_all_of_one_is_there() {
+    fn frames_are_decoded_once_complete() {
         let mut long = vec![TEXT, 126, 1, 0];
         long.extend([b'x'; 256]);
         for (bytes, found) in
@@ -232,10 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answers_extent_is_told_by_its_head() {
+    fn body_framing_is_read_from_the_headers() {
         let head = |line: &str| format!("HTTP/1.1 200 OK\r\n{line}\r\n\r\n");
-        assert!(matches!(extent(&head("content-length: 12")).unwrap(), Extent::Length(12)));
-        assert!(matches!(extent(&head("Transfer-Encoding: chunked")).unwrap(), Extent::Chunks));
-        assert!(matches!(extent(&head("ETag: x")).unwrap(), Extent::Length(0)));
+        assert!(matches!(body_framing(&head("content-length: 12")).unwrap(), BodyFraming::Length(12)));
+        assert!(matches!(body_framing(&head("Transfer-Encoding: chunked")).unwrap(), BodyFraming::Chunks));
+        assert!(matches!(body_framing(&head("ETag: x")).unwrap(), BodyFraming::Length(0)));
     }
 }

@@ -1,4 +1,4 @@
-//! What memory an import needs, in a process of its own so that neither SQLite nor the corpus counts.
+//! Memory of an import, measured in a child process without SQLite and the corpus.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use super::{BATCH_COUNT, Bench, SEED};
 use crate::Result;
 use crate::engine::{Caching, Stemma};
-use crate::harness::{MemoryWatch, Row, Samples, Unit};
+use crate::harness::{MemoryWatch, ResultRow, Samples, Unit};
 use crate::workload::{Corpus, Records};
 
 const ROW: &str = "memory of an import";
 
-/// What the issue allows, beside the page cache.
+/// The target, excluding the page cache.
 const BOUND_MIB: f64 = 400.0;
 
 pub(super) fn run(bench: &mut Bench) -> Result<()> {
-    if !bench.wants(ROW) {
+    if !bench.is_selected(ROW) {
         return Ok(());
     }
-    let path = bench.place.fresh("import.stemma")?;
+    let path = bench.scratch.fresh_path("import.stemma")?;
     let count = bench.scale.document_count;
     let output = Command::new(std::env::current_exe()?)
         .arg("import-child")
@@ -35,16 +35,20 @@ pub(super) fn run(bench: &mut Bench) -> Result<()> {
     let peaks: Value = serde_json::from_slice(&output.stdout)?;
     let mebibytes = |name: &str| {
         let kib = peaks[name].as_f64().ok_or_else(|| format!("the import did not say its {name}"))?;
-        Ok::<_, crate::Failure>(Samples::of([kib / 1024.0]))
+        Ok::<_, crate::Failure>(Samples::from_costs([kib / 1024.0]))
     };
     let mut heading = bench.heading(ROW, count, false, Unit::Amount("MiB"));
     heading.targets = vec![("bound", 1.0)];
-    bench.push(Row::new(heading, &mebibytes("anonymous_kib")?, &[("bound", &Samples::of([BOUND_MIB]))]))?;
+    bench.push(ResultRow::new(
+        heading,
+        &mebibytes("anonymous_kib")?,
+        &[("bound", &Samples::from_costs([BOUND_MIB]))],
+    ))?;
     let heading = bench.heading(&format!("{ROW}, with mapped pages of its files"), count, false, Unit::Amount("MiB"));
-    bench.push(Row::new(heading, &mebibytes("total_kib")?, &[]))
+    bench.push(ResultRow::new(heading, &mebibytes("total_kib")?, &[]))
 }
 
-/// The child: imports `count` documents, made as they are needed, and prints what memory that took.
+/// Entry point of the child process: imports `count` generated documents and prints its peak memory.
 pub(crate) fn run_child(path: &Path, count: u64) -> Result<()> {
     let watch = MemoryWatch::start();
     let stemma = Stemma::open(path, false, Caching::Default)?;
