@@ -13,8 +13,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use stemmadb::{
-    Document, DocumentId, Durability, Edit, ErrorKind, Explanation, Find, Found, Object, Options, Revision, Selector,
-    Sequence, Value, field,
+    Document, DocumentId, Durability, Edit, ErrorKind, Explanation, Find, Object, Options, QueryRows, Revision,
+    Selector, Sequence, Value, field,
 };
 
 use crate::arguments::DurabilityChoice;
@@ -578,9 +578,9 @@ impl FindResults {
 }
 
 enum ResultRows {
-    Documents(Found<Document>),
-    Fields(Found<Value>),
-    Ids(Found<DocumentId>),
+    Documents(QueryRows<Document>),
+    Fields(QueryRows<Value>),
+    Ids(QueryRows<DocumentId>),
 }
 
 impl ResultRows {

@@ -339,7 +339,7 @@ impl Database {
     /// # Errors
     /// `Invalid`, naming what is wrong with the query.
     pub fn prepare(&self, query: impl Into<Query>) -> Result<Query> {
-        query.into().kept()
+        query.into().with_plan_cache()
     }
 
     /// Takes a snapshot: an immutable state of the database, for several reads that must agree.

@@ -84,8 +84,8 @@ pub use mirror::{Mirror, MirrorOptions, MirrorStats};
 pub use options::{Durability, Options};
 pub use publish::Notifier;
 pub use query::{
-    Cancellation, Explanation, Field, Find, Found, GroupBy, Query, Selector, Sort, Summary, all_of, any_of, element,
-    field, not,
+    Cancellation, Explanation, Field, Find, GroupBy, Query, QueryRows, Selector, Sort, Summary, all_of, any_of,
+    element, field, not,
 };
 pub use read::{Branch, Listed, Listing, PathInfo, Snapshot};
 pub use replicate::{

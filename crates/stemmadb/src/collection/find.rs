@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::entry::{Entry, entry_from};
 use crate::Result;
 use crate::document::Document;
-use crate::query::{Cancellation, Find, Found};
+use crate::query::{Cancellation, Find, QueryRows};
 
 /// A query over a collection, built step by step; created by [`Collection::find`](super::Collection::find). See
 /// [`Collection`](crate::Collection) for an example.
@@ -113,13 +113,13 @@ impl<T: DeserializeOwned> FindEntries<T> {
 /// The entries that a query found, in order. Iteration ends after an error. See [`Collection`](crate::Collection) for
 /// an example.
 pub struct FoundEntries<T> {
-    found: Found<Document>,
+    found: QueryRows<Document>,
     prefix: String,
     content: PhantomData<fn() -> T>,
 }
 
 impl<T> FoundEntries<T> {
-    /// Returns a token that continues after the last returned entry; see [`Found::token`].
+    /// Returns a token that continues after the last returned entry; see [`QueryRows::token`].
     ///
     /// # Errors
     /// `Invalid` if the query has no unique representation to bind the token to.

@@ -1,4 +1,4 @@
-//! A query on its way: narrowed step by step, then run against one snapshot.
+//! The fluent query interface: builds a query and runs it against one snapshot.
 
 mod group_by;
 
@@ -13,9 +13,9 @@ use super::language::document::{self, value_at};
 use super::language::field::field;
 use super::language::selector::Selector;
 use super::language::sort::Sort;
-use super::plan::facts::FactsState;
+use super::plan::catalog::CatalogVersion;
 use super::plan::request::Query;
-use super::source::limits::{Cancellation, Guarded};
+use super::source::limits::{Cancellation, LimitedSource};
 use crate::Result;
 use crate::cache::CachedResult;
 use crate::document::Document;
@@ -26,41 +26,63 @@ use crate::value::{Number, Path, Value};
 
 pub use group_by::GroupBy;
 
-/// A query bound to the state of the database when it was begun. Nothing is read before it is run.
+/// A query bound to one snapshot of the database. Building it reads nothing; [`Find::run`] and the other terminal
+/// methods execute it.
+///
+/// The snapshot is taken when the `Find` is created, so all results of one `Find` are consistent. A query may be
+/// narrowed, sorted and limited step by step:
+///
+/// ```
+/// # use stemmadb::{Database, field};
+/// # fn main() -> stemmadb::Result<()> {
+/// # let db = Database::in_memory();
+/// # db.insert("dune", &serde_json::json!({"title": "Dune", "year": 1965}))?;
+/// # db.insert("solaris", &serde_json::json!({"title": "Solaris", "year": 1961}))?;
+/// let sixties = || db.find(field("year").ge(1960).and(field("year").lt(1970)));
+/// assert_eq!(sixties().count()?, 2);
+/// let first = sixties().sort("year").limit(10).first()?.expect("two books match");
+/// assert_eq!(first.id().as_str(), "solaris");
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a query does nothing until it is run"]
 pub struct Find {
-    at: At,
+    source: FindSource,
     query: Query,
 }
 
-/// What a query is answered from.
-enum At {
-    State(Result<Snapshot>),
-    /// What the database keeps of an answer that holds; should something else be asked, its state then.
-    Kept(CachedResult, Arc<Store>),
+/// Where the rows of a query come from.
+enum FindSource {
+    Snapshot(Result<Snapshot>),
+    /// A cached result that is still valid. If the terminal method needs more than it contains, the newest snapshot of
+    /// the store is read instead.
+    Cached(CachedResult, Arc<Store>),
 }
 
 impl Find {
-    /// Asks the newest state of a store.
+    /// Queries the newest state of a store.
     pub(crate) fn newest(store: &Arc<Store>, query: Query) -> Self {
-        let at = match store.kept_answer(&query) {
-            Some(answer) => At::Kept(answer, store.clone()),
-            None => At::State(store.snapshot()),
+        let source = match store.cached_lookup(&query) {
+            Some(answer) => FindSource::Cached(answer, store.clone()),
+            None => FindSource::Snapshot(store.snapshot()),
         };
-        Find { at, query }
+        Find { source, query }
     }
 
     fn with(self, change: impl FnOnce(Query) -> Query) -> Self {
         Find { query: change(self.query), ..self }
     }
 
-    /// Asks the snapshot, within the limits of the query.
-    pub(super) fn with_source<T>(self, ask: impl FnOnce(Guarded<Snapshot>, &Query) -> Result<T>) -> Result<T> {
-        let snapshot = match self.at {
-            At::State(snapshot) => snapshot?,
-            At::Kept(_, store) => store.snapshot()?,
+    /// Runs `ask` with the snapshot, within the limits of the query.
+    pub(super) fn with_source<T>(
+        self,
+        execute: impl FnOnce(LimitedSource<Snapshot>, &Query) -> Result<T>,
+    ) -> Result<T> {
+        let snapshot = match self.source {
+            FindSource::Snapshot(snapshot) => snapshot?,
+            FindSource::Cached(_, store) => store.snapshot()?,
         };
-        ask(Guarded::new(snapshot, self.query.limits()), &self.query)
+        execute(LimitedSource::new(snapshot, self.query.limits()), &self.query)
     }
 
     fn extreme(self, path: &str, descending: bool) -> Result<Option<Value>> {
@@ -69,24 +91,26 @@ impl Find {
         let query = if descending { query.sort_descending(path) } else { query.sort(path) };
         let found = Find { query: query.limit(1), ..self }.first()?;
         let Some(found) = found else { return Ok(None) };
-        let value = value_at(&Path::parse(path)?, document::Document::of(&found)?)?;
+        let value = value_at(&Path::parse(path)?, document::DocumentView::of(&found)?)?;
         value.map(|value| Ok(canonical(&value)?.1)).transpose()
     }
 
-    /// Orders by the value at `path`, ascending; documents without one come first. Where earlier paths leave a tie, this one
-    /// decides, and at last the document id. Without any order, rows come as their documents were first inserted, or, with a limit, in
-    /// whichever order finds them soonest.
+    /// Sorts by the value at `path`, ascending; documents without a value come first.
+    ///
+    /// Further calls add further sort paths, which break the ties of the earlier ones; the document id breaks the
+    /// remaining ties. An unsorted query returns documents in order of their first insertion or, if it has a limit, in
+    /// the order that finds its rows fastest.
     pub fn sort(self, path: impl AsRef<str>) -> Self {
         self.with(|query| query.sort(path))
     }
 
-    /// Orders by the value at `path`, descending; documents without one come last.
+    /// Sorts by the value at `path`, descending; documents without a value come last. See [`Find::sort`].
     pub fn sort_descending(self, path: impl AsRef<str>) -> Self {
         self.with(|query| query.sort_descending(path))
     }
 
-    /// Orders by the value at `path`, ascending, strings as people of a language do: a BCP 47 tag such as `de`, or `und` for the order
-    /// of no particular language.
+    /// Sorts by the value at `path`, ascending, with strings in the collation order of a language: a BCP 47 tag such as
+    /// `de`, or `und` for the root collation. See [`Query::sort_collated`].
     pub fn sort_collated(self, path: impl AsRef<str>, language: impl AsRef<str>) -> Self {
         self.with(|query| query.sort_collated(path, language))
     }
@@ -96,72 +120,74 @@ impl Find {
         self.with(|query| query.sort_collated_descending(path, language))
     }
 
-    /// Orders as `sort` says, whatever was asked before.
+    /// Replaces the sort order by `sort`.
     pub fn order(self, sort: Sort) -> Self {
         self.with(|query| query.order(sort))
     }
 
-    /// At most `count` rows. Without a sort, any so many.
+    /// Returns at most `count` rows. Without a sort these are any `count` matching documents.
     pub fn limit(self, count: u64) -> Self {
         self.with(|query| query.limit(count))
     }
 
-    /// Leaves out the first `count` rows.
+    /// Skips the first `count` rows.
     pub fn skip(self, count: u64) -> Self {
         self.with(|query| query.skip(count))
     }
 
-    /// What [`Find::values`] returns of each document.
+    /// Sets the fields that [`Find::values`] returns of each document.
     pub fn fields<P: AsRef<str>>(self, paths: impl IntoIterator<Item = P>) -> Self {
         self.with(|query| query.fields(paths))
     }
 
-    /// Continues after the row that a continuation token stands for.
+    /// Continues after the row that a continuation token refers to; see [`QueryRows::token`].
     pub fn after(self, token: impl Into<String>) -> Self {
         self.with(|query| query.after(token))
     }
 
-    /// Fails with `Stopped` once it has run for so long, from the moment rows, a count or whatever else is asked for.
+    /// Fails with `Stopped` if execution takes longer than `time`. The time starts when a terminal method such as
+    /// [`Find::run`] is called.
     pub fn time_limit(self, time: Duration) -> Self {
         self.with(|query| query.time_limit(time))
     }
 
-    /// Fails with `Stopped` where there is one row more than `count`; unlike [`Find::limit`], which ends the result in silence.
+    /// Fails with `Stopped` if there are more than `count` rows. Unlike [`Find::limit`], it never truncates the result
+    /// silently.
     pub fn rows_max(self, count: u64) -> Self {
         self.with(|query| query.rows_max(count))
     }
 
-    /// Fails with `Stopped` where a sort, a grouping or a set of documents would take more than about `bytes` of memory.
+    /// Fails with `Stopped` if a sort, a grouping or a set of documents would need more than about `bytes` of memory.
     pub fn memory_max(self, bytes: usize) -> Self {
         self.with(|query| query.memory_max(bytes))
     }
 
-    /// Fails with `Stopped` once `cancellation` is used.
+    /// Fails with `Stopped` once `cancellation` is cancelled.
     pub fn cancelled_by(self, cancellation: &Cancellation) -> Self {
         self.with(|query| query.cancelled_by(cancellation))
     }
 
-    /// The matching documents, streamed.
+    /// Returns the matching documents as an iterator that reads them in batches.
     ///
     /// # Errors
-    /// `Invalid` if the query can't be run as it is; `Corrupt` if stored bytes are damaged.
-    pub fn run(self) -> Result<Found<Document>> {
-        match self.at {
-            At::Kept(answer, _) if self.query.is_look_up() => {
-                Ok(Found(Inner::kept(answer, self.query.into_selector())))
+    /// `Invalid` if the query is malformed; `Stopped` if it reaches a limit; `Corrupt` if stored bytes are damaged.
+    pub fn run(self) -> Result<QueryRows<Document>> {
+        match self.source {
+            FindSource::Cached(answer, _) if self.query.is_lookup() => {
+                Ok(QueryRows(QueryRowsInner::cached(answer, self.query.into_selector())))
             }
-            at => Find { at, ..self }.read(rows::documents),
+            source => Find { source, ..self }.read(rows::documents),
         }
     }
 
     fn read<T>(
         self,
-        open: impl FnOnce(Guarded<Snapshot>, &Query) -> Result<Rows<Guarded<Snapshot>, T>>,
-    ) -> Result<Found<T>> {
-        Ok(Found(Inner::Read(Box::new(self.with_source(open)?))))
+        open: impl FnOnce(LimitedSource<Snapshot>, &Query) -> Result<Rows<LimitedSource<Snapshot>, T>>,
+    ) -> Result<QueryRows<T>> {
+        Ok(QueryRows(QueryRowsInner::Executed(Box::new(self.with_source(open)?))))
     }
 
-    /// The matching documents, all at once.
+    /// Returns all matching documents in one vector.
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -169,7 +195,7 @@ impl Find {
         self.run()?.collect()
     }
 
-    /// The first matching document.
+    /// Returns the first matching document, or `None` if no document matches.
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -177,23 +203,25 @@ impl Find {
         self.limit(1).run()?.next().transpose()
     }
 
-    /// The ids of the matching documents, streamed; bodies are read only where the index can't decide.
+    /// Returns the ids of the matching documents as an iterator. Reads a document only if the index cannot decide
+    /// whether it matches.
     ///
     /// # Errors
     /// As [`Find::run`].
-    pub fn ids(self) -> Result<Found<DocumentId>> {
+    pub fn ids(self) -> Result<QueryRows<DocumentId>> {
         self.read(rows::ids)
     }
 
-    /// The fields asked for of each matching document, streamed; whole documents with `_id` and `_rev` if none were.
+    /// Returns the selected fields of each matching document as an iterator; without [`Find::fields`], whole documents
+    /// with `_id` and `_rev`.
     ///
     /// # Errors
     /// As [`Find::run`].
-    pub fn values(self) -> Result<Found<Value>> {
+    pub fn values(self) -> Result<QueryRows<Value>> {
         self.read(rows::values)
     }
 
-    /// How many documents match; sort, limit and skip play no part.
+    /// Returns the number of matching documents. Ignores sort, limit and skip.
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -201,7 +229,7 @@ impl Find {
         self.with_source(rows::count)
     }
 
-    /// Whether any document matches. Stops at the first.
+    /// Returns whether any document matches. Stops at the first match.
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -210,10 +238,12 @@ impl Find {
         Ok(first.is_some())
     }
 
-    /// The distinct values at `path` of what matches, in their order; documents without one add none. Equal values (`1` and
-    /// `1.0`) are one, a whole number shown as an integer. Sort, limit and skip play no part, here and in all that follow.
+    /// Returns the distinct values at `path` of the matching documents, in collation order.
     ///
-    /// Costs a step for each distinct value in the index, or reads the documents where that is less.
+    /// Documents without a value contribute nothing. Equal values (`1` and `1.0`) are one value, and whole numbers are
+    /// returned as integers. Ignores sort, limit and skip, as do all aggregating methods.
+    ///
+    /// Cost: one step per distinct value in the index, or reading the matching documents if that is cheaper.
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -221,7 +251,8 @@ impl Find {
         Ok(self.group_by(path).counts()?.into_iter().map(|(value, _)| value).collect())
     }
 
-    /// The least value at `path` of what matches, in the order of all values; none if no document has one.
+    /// Returns the smallest value at `path` of the matching documents in collation order, or `None` if no document has
+    /// one.
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -229,7 +260,8 @@ impl Find {
         self.extreme(path.as_ref(), false)
     }
 
-    /// The greatest value at `path` of what matches, in the order of all values; none if no document has one.
+    /// Returns the largest value at `path` of the matching documents in collation order, or `None` if no document has
+    /// one.
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -237,10 +269,12 @@ impl Find {
         self.extreme(path.as_ref(), true)
     }
 
-    /// What the numbers at `path` come to: count, sum, least, greatest, average. From the index, without any document.
+    /// Returns count, sum, minimum and maximum of the numbers at `path`. Computed from the index, without reading
+    /// documents that the index decides.
     ///
-    /// Of all documents the database keeps the sum: it costs two look-ups, and one for each number written since the last checkpoint. Of
-    /// what a filter leaves it costs a step for each distinct number.
+    /// Cost: for a query that matches every document, the database maintains the sum, so it takes two lookups, and one
+    /// step per number written since the last checkpoint. For other queries it takes one step per distinct number at
+    /// the path.
     ///
     /// ```
     /// # use stemmadb::{Database, field};
@@ -255,13 +289,13 @@ impl Find {
     /// ```
     ///
     /// # Errors
-    /// As [`Find::run`]; `Invalid` if the sum is beyond the numbers.
+    /// As [`Find::run`]; `Invalid` if the sum exceeds the range of a double.
     pub fn summary(self, path: impl AsRef<str>) -> Result<Summary> {
         self.with_source(|source, query| aggregate::summary(source, query, path.as_ref()))
     }
 
-    /// The sum of the numbers at `path`: an integer if it is a whole number that fits 64 bits, else the nearest double to the
-    /// exact sum; 0 if there are none.
+    /// Returns the sum of the numbers at `path`: an integer if it is a whole number that fits 64 bits, otherwise the
+    /// double nearest to the exact sum; 0 if there are no numbers.
     ///
     /// # Errors
     /// As [`Find::summary`].
@@ -269,7 +303,8 @@ impl Find {
         self.with_source(|source, query| aggregate::sum(source, query, path.as_ref()))
     }
 
-    /// The average of the numbers at `path`: their sum as a double, divided by their count; none if there are none.
+    /// Returns the average of the numbers at `path`: their sum as a double divided by their count, or `None` if there
+    /// are no numbers.
     ///
     /// # Errors
     /// As [`Find::summary`].
@@ -277,13 +312,13 @@ impl Find {
         Ok(self.summary(path)?.average())
     }
 
-    /// What matches, in groups of documents with one value at `path`.
+    /// Groups the matching documents by the value at `path`; see [`GroupBy`].
     pub fn group_by(self, path: impl AsRef<str>) -> GroupBy {
         GroupBy { find: self, path: path.as_ref().to_owned() }
     }
 
-    /// How the query would be answered, with about how many documents each step gives: the index is asked a little for that, no document
-    /// is read.
+    /// Returns the plan of the query and the estimated number of documents of each step, without running it. Reads a
+    /// few index entries and no document. See [`Explanation`].
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -291,7 +326,7 @@ impl Find {
         self.with_source(|source, query| explain::explain(source, query, false))
     }
 
-    /// How the query is answered: runs it and tells what each step found and took.
+    /// Runs the query and returns its plan with the actual row counts and times of each step. See [`Explanation`].
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -301,14 +336,14 @@ impl Find {
 }
 
 impl Snapshot {
-    /// What matches a selector (or a whole [`Query`]) in this state of the database.
+    /// Builds a query on this snapshot from a selector or a whole [`Query`]. See [`Find`] for an example.
     pub fn find(&self, query: impl Into<Query>) -> Find {
-        Find { at: At::State(Ok(self.clone())), query: query.into() }
+        Find { source: FindSource::Snapshot(Ok(self.clone())), query: query.into() }
     }
 }
 
 impl Transaction<'_> {
-    /// What matches a selector (or a whole [`Query`]), with what this transaction wrote so far.
+    /// Builds a query that sees this transaction's own writes, from a selector or a whole [`Query`].
     ///
     /// # Errors
     /// `Corrupt` if stored bytes are damaged.
@@ -324,58 +359,75 @@ impl fmt::Debug for Find {
 }
 
 impl Store {
-    /// The documents that a query asks for, if it was prepared, asks for those of one term, was answered lately, and nothing changed
-    /// them since.
-    fn kept_answer(&self, query: &Query) -> Option<CachedResult> {
-        let facts = FactsState::new(&self.parts.paths, self.parts.declared_generation());
-        query.ask_term(facts, |path, key| self.parts.cached_result(path, key))
+    /// Returns the cached result of a query, if the query is prepared, looks up a single term, was answered recently,
+    /// and no write has changed its result since.
+    fn cached_lookup(&self, query: &Query) -> Option<CachedResult> {
+        let catalog = CatalogVersion::new(&self.parts.paths, self.parts.declared_generation());
+        query.with_cached_term(catalog, |path, key| self.parts.cached_result(path, key))
     }
 }
 
-/// The rows of a result, in order. After an error there are no further rows.
-pub struct Found<T>(Inner<T>);
+/// The rows of a query result, in order. An iterator; after an error it returns no further rows.
+///
+/// [`QueryRows::token`] returns a token with which a later query continues:
+///
+/// ```
+/// # use stemmadb::{Database, Selector};
+/// # fn main() -> stemmadb::Result<()> {
+/// # let db = Database::in_memory();
+/// # for id in ["a", "b", "c"] {
+/// #     db.insert(id, &serde_json::json!({}))?;
+/// # }
+/// let mut page = db.find(Selector::everything()).sort("_id").limit(2).ids()?;
+/// assert_eq!(page.by_ref().count(), 2);
+/// let token = page.token()?.expect("a further page");
+/// assert_eq!(db.find(Selector::everything()).sort("_id").after(token).ids()?.count(), 1);
+/// # Ok(())
+/// # }
+/// ```
+pub struct QueryRows<T>(QueryRowsInner<T>);
 
-enum Inner<T> {
-    Read(Box<Rows<Guarded<Snapshot>, T>>),
-    Kept { answer: CachedResult, next: usize, make: fn(&Document) -> T, selector: Selector },
+enum QueryRowsInner<T> {
+    Executed(Box<Rows<LimitedSource<Snapshot>, T>>),
+    Cached { answer: CachedResult, next: usize, make: fn(&Document) -> T, selector: Selector },
 }
 
-impl Inner<Document> {
-    fn kept(answer: CachedResult, selector: Selector) -> Self {
-        Inner::Kept { answer, next: 0, make: Document::clone, selector }
+impl QueryRowsInner<Document> {
+    fn cached(answer: CachedResult, selector: Selector) -> Self {
+        QueryRowsInner::Cached { answer, next: 0, make: Document::clone, selector }
     }
 }
 
-impl<T> Found<T> {
-    /// The token that continues after the row returned last: none before the first row, and none at the end. It survives a
-    /// restart; pass it to [`Find::after`] of the same query.
+impl<T> QueryRows<T> {
+    /// Returns the token that continues after the last returned row: `None` before the first row and at the end of the
+    /// result. It survives a restart; pass it to [`Find::after`] of the same query.
     ///
     /// # Errors
-    /// `Invalid` if the query can't be told from others.
+    /// `Invalid` if the selector cannot be serialized, which the token's query hash requires.
     pub fn token(&self) -> Result<Option<String>> {
         match &self.0 {
-            Inner::Read(rows) => rows.token(),
-            Inner::Kept { answer, next, selector, .. } => rows::token_after(answer, *next, selector),
+            QueryRowsInner::Executed(rows) => rows.token(),
+            QueryRowsInner::Cached { answer, next, selector, .. } => rows::token_after(answer, *next, selector),
         }
     }
 
-    /// How many documents were read so far, to decide or to return.
+    /// Returns the number of documents read so far, to check or to return them.
     pub fn documents_read(&self) -> u64 {
         match &self.0 {
-            Inner::Read(rows) => rows.documents_read(),
-            Inner::Kept { .. } => 0,
+            QueryRowsInner::Executed(rows) => rows.documents_read(),
+            QueryRowsInner::Cached { .. } => 0,
         }
     }
 }
 
-impl<T> Iterator for Found<T> {
+impl<T> Iterator for QueryRows<T> {
     type Item = Result<T>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.0 {
-            Inner::Read(rows) => rows.next(),
-            Inner::Kept { answer, next, make, .. } => {
+            QueryRowsInner::Executed(rows) => rows.next(),
+            QueryRowsInner::Cached { answer, next, make, .. } => {
                 let Some((_, document)) = answer.get(*next) else {
                     // There is no token after the end.
                     *next = usize::MAX;

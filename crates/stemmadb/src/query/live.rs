@@ -1,18 +1,20 @@
-//! A query that is asked again and again, of each document that is written: what it is about, and which documents to ask at all.
+//! Live queries: a query that is evaluated against every written document, and the clues by which a write finds the
+//! queries it may affect.
 //!
-//! A *clue* is something that every matching document shows: a value at a path, anything at a path, an id. Whoever has
-//! ten thousand queries to ask finds by their clues the few that a document can concern. Clues are read from the normal form
-//! and looked for in the document itself, so neither the index's policy nor its bounds play a part.
+//! A *clue* is a property that every matching document has: a value at a path, any value at a path, or an id. A router
+//! that holds ten thousand queries uses their clues to find the few that a written document can concern. Clues are
+//! derived from the selector's normal form and checked against the document itself, so the index policy and its bounds
+//! have no effect on them.
 
 use super::execute::cursor::Cursor;
-use super::language::document::Identity;
+use super::language::document::IdentityField;
 use super::language::interval::successor;
 use super::language::matcher::Matcher;
 use super::language::normal::{Check, Leaf, Normal};
-use super::language::selector::{Comparison, Place};
+use super::language::selector::{Comparison, Target};
 use super::plan::request::Query;
-use super::source::Source as _;
-use super::source::limits::{Guarded, Limits};
+use super::source::QueryContext as _;
+use super::source::limits::{LimitedSource, QueryLimits};
 use crate::document::Document;
 use crate::index::{DocumentNumber, DocumentSet};
 use crate::read::Snapshot;
@@ -20,7 +22,7 @@ use crate::value::collate::key;
 use crate::value::{Kind, Path, Value};
 use crate::{Error, Result};
 
-/// A selector that stays, with the query it came from.
+/// A query registered to be evaluated against every write.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveQuery {
     query: Query,
@@ -28,31 +30,31 @@ pub(crate) struct LiveQuery {
     clues: Vec<Clues>,
 }
 
-/// Each matching document shows at least one of these.
+/// Alternatives: each matching document has at least one of these properties.
 pub(crate) type Clues = Vec<Clue>;
 
-/// What a matching document shows.
+/// A property of matching documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Clue {
     /// It has this id.
     Id(String),
-    /// At the path stands a scalar with this key, or an array that has it as an element.
+    /// The value at the path is a scalar with this key, or an array that contains such an element.
     Value(Path, Vec<u8>),
-    /// At the path stands a scalar whose key is in the range (from `lower` on, below `upper`), or an array or object that
-    /// might be.
+    /// The value at the path is a scalar whose key is at least the first and below the second key, or an array or
+    /// object, which may match.
     Range(Path, Vec<u8>, Vec<u8>),
-    /// At the path stands something.
+    /// There is a value at the path.
     Present(Path),
 }
 
-/// Hits looked at together.
+/// Number of hits verified together.
 const BATCH_COUNT: usize = 1024;
 
 impl LiveQuery {
-    /// Makes a query ready to stay.
+    /// Prepares a live query.
     ///
     /// # Errors
-    /// `Invalid` if the query is wrong, or asks for more than a set of documents.
+    /// `Invalid` if the query is malformed, or has a sort, limit, skip, token or fields.
     pub(crate) fn new(query: &Query) -> Result<Self> {
         let prepared = query.prepare()?;
         let unsupported = [
@@ -62,9 +64,9 @@ impl LiveQuery {
             (prepared.after.is_some(), "continuation token"),
             (prepared.fields.is_some(), "fields"),
         ];
-        if let Some((_, what)) = unsupported.iter().find(|(is_asked, _)| *is_asked) {
+        if let Some((_, what)) = unsupported.iter().find(|(is_set, _)| *is_set) {
             return Err(Error::invalid(format!("a live query has no {what}")).with_hint(
-                "it is the set of all documents that match its selector; order, cut and project what it tells",
+                "it returns the set of all matching documents; sort, limit and project the deltas in the client",
             ));
         }
         let clues = alternatives(&prepared.normal);
@@ -79,37 +81,37 @@ impl LiveQuery {
         self.matcher.matches(document)
     }
 
-    /// The documents of a snapshot that match, within the limits of the query.
+    /// Returns the matching documents of a snapshot, within the limits of the query.
     ///
     /// # Errors
     /// `Stopped` at a limit; `Corrupt` if stored bytes are damaged.
     pub(crate) fn members(&self, snapshot: &Snapshot) -> Result<DocumentSet> {
-        let mut cursor = Cursor::open(Guarded::new(snapshot, self.query.limits()), &self.query.prepare()?, None)?;
+        let mut cursor = Cursor::open(LimitedSource::new(snapshot, self.query.limits()), &self.query.prepare()?, None)?;
         let mut numbers = Vec::new();
         loop {
-            cursor.filtered.source.proceed()?;
+            cursor.filtered.source.check_stopped()?;
             let hits = cursor.next_hits(BATCH_COUNT)?;
             if hits.is_empty() {
                 return Ok(DocumentSet::from_sorted(numbers));
             }
-            numbers.extend(cursor.filtered.verified(hits)?.iter().map(|hit| hit.number));
+            numbers.extend(cursor.filtered.verify(hits)?.iter().map(|hit| hit.number));
             self.query.limits().allow_rows(numbers.len() as u64)?;
-            cursor.filtered.source.hold(numbers.len() * size_of::<DocumentNumber>())?;
+            cursor.filtered.source.check_memory(numbers.len() * size_of::<DocumentNumber>())?;
         }
     }
 
     /// The limits of the query.
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &QueryLimits {
         self.query.limits()
     }
 
-    /// Clues to choose from: any one of these lists is enough. No list: every document has to be asked.
+    /// Lists of clues, any one of which suffices. If there is no list, every document must be evaluated.
     pub(crate) fn clues(&self) -> &[Clues] {
         &self.clues
     }
 }
 
-/// Lists of clues, each of them enough.
+/// Returns lists of clues, each of which suffices.
 fn alternatives(normal: &Normal) -> Vec<Clues> {
     match normal {
         Normal::Everything => Vec::new(),
@@ -120,31 +122,31 @@ fn alternatives(normal: &Normal) -> Vec<Clues> {
             lists
         }
         Normal::Any(children) => {
-            // What matches one child shows that child's clue: so take one list of each.
+            // A document that matches one child has that child's clue: combine one list of each child.
             let best: Option<Vec<Clues>> =
-                children.iter().map(|child| alternatives(child).into_iter().min_by_key(vagueness)).collect();
+                children.iter().map(|child| alternatives(child).into_iter().min_by_key(unselectivity)).collect();
             best.map(|lists| vec![lists.concat()]).unwrap_or_default()
         }
         Normal::Leaf(leaf) => leaf_clues(leaf).into_iter().collect(),
     }
 }
 
-/// Makes one range of the ranges at one path: `x > 1 and x < 3`.
+/// Merges the ranges at one path into one range: `x > 1 and x < 3`.
 fn join_ranges(lists: &mut Vec<Clues>) {
     let mut joined: Vec<Clue> = Vec::new();
     lists.retain(|list| {
         let [Clue::Range(path, lower, upper)] = list.as_slice() else { return true };
-        let known = joined.iter_mut().find_map(|clue| match clue {
-            Clue::Range(known, lower, upper) if known == path => Some((lower, upper)),
+        let existing = joined.iter_mut().find_map(|clue| match clue {
+            Clue::Range(existing, lower, upper) if existing == path => Some((lower, upper)),
             _ => None,
         });
-        match known {
-            Some((known_lower, known_upper)) => {
-                if *lower > *known_lower {
-                    known_lower.clone_from(lower);
+        match existing {
+            Some((existing_lower, existing_upper)) => {
+                if *lower > *existing_lower {
+                    existing_lower.clone_from(lower);
                 }
-                if *upper < *known_upper {
-                    known_upper.clone_from(upper);
+                if *upper < *existing_upper {
+                    existing_upper.clone_from(upper);
                 }
             }
             None => joined.push(list[0].clone()),
@@ -154,8 +156,8 @@ fn join_ranges(lists: &mut Vec<Clues>) {
     lists.extend(joined.into_iter().map(|clue| vec![clue]));
 }
 
-/// How little a list of clues says: less is better.
-fn vagueness(clues: &Clues) -> usize {
+/// Estimates how unselective a list of clues is; lower is better.
+fn unselectivity(clues: &Clues) -> usize {
     let vague = |clue: &Clue| match clue {
         Clue::Id(_) | Clue::Value(..) => 1,
         Clue::Range(..) => 100,
@@ -164,30 +166,30 @@ fn vagueness(clues: &Clues) -> usize {
     clues.iter().map(vague).sum()
 }
 
-/// What every document shows that meets the condition; none if there is no telling.
+/// Returns the clues of a condition, or `None` if it implies no property.
 fn leaf_clues(leaf: &Leaf) -> Option<Clues> {
-    let Place::At(path) = &leaf.place else { return None };
-    match Identity::of(path) {
-        Some(Identity::Id) => return identity_clues(leaf),
+    let Target::Path(path) = &leaf.target else { return None };
+    match IdentityField::of(path) {
+        Some(IdentityField::Id) => return identity_clues(leaf),
         Some(_) => return None,
         None => {}
     }
     if leaf.negated {
-        // But for the negated `Exists`, a value must be there to fail the check.
+        // Except for a negated `Exists`, a value must be present to fail the check.
         return (leaf.check != Check::Exists).then(|| vec![Clue::Present(path.clone())]);
     }
-    let values = wanted_values(&leaf.check);
+    let values = required_values(&leaf.check);
     if let Some(clues) = values.and_then(|values| values.into_iter().map(|value| clue(path, value)).collect()) {
         return Some(clues);
     }
-    Some(vec![match wanted_range(&leaf.check) {
+    Some(vec![match required_range(&leaf.check) {
         Some((lower, upper)) => Clue::Range(path.clone(), lower, upper),
         None => Clue::Present(path.clone()),
     }])
 }
 
 fn identity_clues(leaf: &Leaf) -> Option<Clues> {
-    let values = wanted_values(&leaf.check).filter(|_| !leaf.negated)?;
+    let values = required_values(&leaf.check).filter(|_| !leaf.negated)?;
     let ids = values.into_iter().filter_map(|value| match value {
         Value::String(id) => Some(Clue::Id(id.clone())),
         _ => None,
@@ -195,19 +197,19 @@ fn identity_clues(leaf: &Leaf) -> Option<Clues> {
     Some(ids.collect())
 }
 
-/// The values of which one must be there, itself or as an element.
-fn wanted_values(check: &Check) -> Option<Vec<&Value>> {
+/// The values of which one must be present, as the value itself or as an element.
+fn required_values(check: &Check) -> Option<Vec<&Value>> {
     match check {
         Check::Compare(Comparison::Equal, value) => Some(vec![value]),
         Check::OneOf(values) | Check::In(values) => Some(values.iter().collect()),
-        // Of a list of one array, the whole value may be meant.
+        // With a list of one array, `$all` may also mean equality with that array.
         Check::All(values) => {
             values.first().filter(|_| values.len() > 1 || is_scalar(&values[0])).map(|value| vec![value])
         }
         Check::ElemMatch(inner) => match &**inner {
-            Normal::Leaf(Leaf { place: Place::Itself, negated: false, check }) => match check {
+            Normal::Leaf(Leaf { target: Target::Element, negated: false, check }) => match check {
                 Check::Compare(Comparison::Equal, value) if is_scalar(value) => Some(vec![value]),
-                // Its elements may be arrays that have a listed value, which is no clue.
+                // The elements may be arrays that contain a listed value, which no clue describes.
                 _ => None,
             },
             _ => None,
@@ -216,8 +218,8 @@ fn wanted_values(check: &Check) -> Option<Vec<&Value>> {
     }
 }
 
-/// The keys between which the value's key must be.
-fn wanted_range(check: &Check) -> Option<(Vec<u8>, Vec<u8>)> {
+/// The range in which the value's key must be.
+fn required_range(check: &Check) -> Option<(Vec<u8>, Vec<u8>)> {
     let key_of = |value: &Value| {
         let mut encoded = Vec::new();
         key::encode(value, &mut encoded);
@@ -244,7 +246,7 @@ fn is_scalar(value: &Value) -> bool {
     !matches!(value, Value::Array(_) | Value::Object(_))
 }
 
-/// The clue that is a scalar at the path; arrays and objects are none.
+/// The clue that a scalar is at the path; `None` for arrays and objects.
 fn clue(path: &Path, value: &Value) -> Option<Clue> {
     let mut encoded = Vec::new();
     key::encode(value, &mut encoded);
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn clues_are_what_every_match_shows() {
+    fn clues_hold_for_every_match() {
         use serde_json::json;
         assert_eq!(clues(json!({})), [""; 0]);
         assert_eq!(clues(json!({"a": 1, "b": {"$gt": 2}})), ["a=1", "b in a range"]);
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn only_sets_are_watched() {
+    fn live_queries_reject_sort_limit_skip_and_fields() {
         let all = || Query::new(crate::Selector::everything());
         for query in [all().limit(1), all().skip(1), all().sort("a"), all().fields(["a"])] {
             assert_eq!(LiveQuery::new(&query).unwrap_err().kind(), crate::ErrorKind::Invalid);

@@ -1,8 +1,13 @@
-//! What was asked?
+//! Queries: the selector language, planning, execution, and the interface to the snapshot they read.
 //!
-//! A [`Selector`] says which documents are wanted; it is made by Rust functions or read from Mango JSON. Its normal form
-//! is planned against what the index knows, evaluated to sets of document numbers, and what the index can't decide is
-//! checked on the packed record. Rows stream.
+//! A [`Selector`] defines which documents match; it is built by Rust functions or parsed from Mango JSON. Its normal
+//! form is planned against the index, the plan is evaluated to sets of document numbers, and conditions that the index
+//! cannot decide are checked against the packed record. Rows are streamed in batches.
+//!
+//! - `language`: selectors, sort orders, continuation tokens.
+//! - `plan`: the choice of index operations.
+//! - `source`: what execution reads from a snapshot, and the query limits.
+//! - `execute`: evaluation, ordering, aggregation, explain.
 
 mod candidates;
 mod execute;
@@ -16,13 +21,13 @@ pub(crate) use candidates::candidates;
 pub use execute::{Explanation, Summary};
 #[cfg(test)]
 use execute::{count, documents, explain, ids, values};
-pub use find::{Find, Found, GroupBy};
+pub use find::{Find, GroupBy, QueryRows};
 pub(crate) use language::Matcher;
 pub use language::{Field, Selector, Sort, all_of, any_of, element, field, not};
 pub(crate) use live::{Clue, Clues, LiveQuery};
 pub use plan::Query;
 pub use source::Cancellation;
-pub(crate) use source::Limits;
+pub(crate) use source::QueryLimits;
 
 #[cfg(test)]
 mod tests;

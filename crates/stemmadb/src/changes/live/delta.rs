@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::document::Document;
 use crate::index::{DocumentNumber, DocumentSet};
-use crate::query::Limits;
+use crate::query::QueryLimits;
 use crate::read::Snapshot;
 use crate::revision::{DocumentId, Sequence};
 
@@ -33,7 +33,7 @@ pub(super) struct StoredDelta {
     pub(super) added: DocumentSet,
     pub(super) changed: DocumentSet,
     pub(super) removed: DocumentSet,
-    pub(super) limits: Limits,
+    pub(super) limits: QueryLimits,
 }
 
 /// Documents read together.
@@ -123,7 +123,7 @@ impl StoredDelta {
         let added = self.documents(&self.added).map(|document| document.map(DeltaEvent::Added));
         let changed = self.documents(&self.changed).map(|document| document.map(DeltaEvent::Changed));
         let events = removed.chain(added).chain(changed);
-        events.map(|event| self.limits.proceed().and(event))
+        events.map(|event| self.limits.check_cancelled().and(event))
     }
 
     /// Reads these documents in batches. A batch that fails to load yields one error in place of its remaining

@@ -168,7 +168,7 @@ impl Watch {
             return self.read_initial().map(Some);
         }
         loop {
-            let next_poll = self.watcher.query.limits().proceed()?.then(|| Instant::now() + CANCELLATION_POLL);
+            let next_poll = self.watcher.query.limits().check_cancelled()?.then(|| Instant::now() + CANCELLATION_POLL);
             let until = [deadline, next_poll].into_iter().flatten().min();
             let delta = match self.watcher.inbox.read(until) {
                 InboxRead::Notification(notification) => self.apply(notification),
@@ -223,7 +223,7 @@ impl Watch {
         let (mut added, mut changed, mut removed) = (Vec::new(), Vec::new(), Vec::new());
         let mut reached = after.max(self.position);
         while reached < snapshot.sequence() {
-            self.watcher.query.limits().proceed()?;
+            self.watcher.query.limits().check_cancelled()?;
             let found = snapshot.events_after(reached, BATCH_COUNT)?;
             reached = found.reached;
             for (_, number) in found.events {

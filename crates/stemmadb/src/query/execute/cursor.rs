@@ -1,11 +1,11 @@
-//! The documents of a result, one after the other in their order, before anything is made of them.
+//! Cursors: iterate over the hits of a query in order, before rows are built from them.
 //!
-//! A cursor owns what the filter gave: sets of documents that certainly match, that may match, and those whose terms are
-//! incomplete (the *overflow*), which may match whatever the index says. It hands out hits in batches. A hit says what is
-//! still to be checked on its record, so that checking and returning a document are one read.
+//! A cursor owns the result of the filter: the documents that certainly match, those that may match, and those whose
+//! terms are incomplete (the *overflow*), which may match whatever the index says. It returns hits in batches. A hit
+//! states what must still be checked on its record, so that checking and returning a document take one read.
 //!
-//! Orders: by number, straight from the sets; sorted by collecting all hits; sorted by walking the first path's values
-//! (see [`walk`](super::value_walk)).
+//! Orders: by number, directly from the sets; sorted, by collecting all hits; sorted, by walking the first path's
+//! values (see [`value_walk`](super::value_walk)), a declared index or a column.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,45 +14,45 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::collect::{self, Collector};
-use super::estimate::spares_filter;
-use super::evaluate::{Answer, READ_COST, Trace, evaluate, evaluate_in, evaluate_within, is_of_terms};
-pub(crate) use super::hit::{Batch, Hit, Need, Place};
+use super::estimate::is_reading_cheaper;
+use super::evaluate::{MatchSet, READ_COST, Trace, evaluate, evaluate_in, evaluate_within, is_of_terms};
+pub(crate) use super::hit::{Batch, Hit, HitPosition, Recheck};
+use super::index_count;
 use super::index_walk::IndexWalk;
 use super::ranked::Ranked;
-use super::stream::{ByChunk, Others, Stream};
-use super::tally;
+use super::stream::{ChunkedFilter, OtherConditions, Stream};
 use super::value_walk::ValueWalk;
 use crate::document::Document as StoredDocument;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Window};
-use crate::query::language::document::Document;
+use crate::query::language::document::DocumentView;
 use crate::query::language::matcher;
 use crate::query::language::page_token::Position;
-use crate::query::language::sort::{SortPath, Sorted};
-use crate::query::plan::facts::Facts;
+use crate::query::language::sort::{SortPath, SortedPosition};
+use crate::query::plan::catalog::Catalog;
 use crate::query::plan::request::Prepared;
-use crate::query::plan::{DeclaredWalk, Drive, Node, Order, Plan, Walk};
-use crate::query::source::Source;
+use crate::query::plan::{DeclaredWalk, DrivingCondition, Node, Order, Plan, Walk};
+use crate::query::source::QuerySource;
 use crate::{Error, Result};
 
-/// How many candidates are collected and sorted rather than met on a walk, however the costs compare; fewer in tests, so
-/// that small databases are walked too.
+/// Up to this many candidates are collected and sorted rather than walked, whatever the estimated costs. Fewer in
+/// tests, so that small databases are walked too.
 const COLLECT_ALWAYS: u64 = if cfg!(test) { 2 } else { 64 };
-/// A limit above this many rows is none, as far as walking values goes.
+/// A limit above this many rows does not lead to a walk over values.
 const STREAM_MAX: u64 = 4096;
-/// How many documents are read to spare evaluating the other conditions, before they are.
-const UNSETTLED_MAX: u64 = if cfg!(test) { 2 } else { 256 };
+/// The number of documents that may be read before the other conditions are evaluated.
+const DEFERRED_READS_MAX: u64 = if cfg!(test) { 2 } else { 256 };
 
-/// The hits of a query in order.
+/// Iterates over the hits of a query in order.
 pub(crate) struct Cursor<S> {
     pub(crate) filtered: Filtered<S>,
-    order: State,
+    order: RowOrder,
 }
 
-/// What the filter gave, with the snapshot and plan it came from.
+/// The result of the filter, with the snapshot and the plan.
 pub(crate) struct Filtered<S> {
     pub(crate) source: S,
     pub(crate) plan: Arc<Plan>,
-    pub(in crate::query) known: Known,
+    pub(in crate::query) filter_state: FilterState,
     overflow: DocumentSet,
     documents_read: Cell<u64>,
     checks: Cell<Checks>,
@@ -61,79 +61,81 @@ pub(crate) struct Filtered<S> {
     values_walked: Cell<u64>,
 }
 
-/// Documents read to decide whether they match.
+/// Statistics of documents read to decide whether they match.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Checks {
     pub(crate) count: u64,
-    /// Those that do.
+    /// The number of them that match.
     pub(crate) matching_count: u64,
     pub(crate) time: Duration,
 }
 
-/// What is known of the documents before they are met in order.
-pub(in crate::query) enum Known {
-    /// They match, whichever they are.
-    Everything,
-    /// The filter was not evaluated; they must all be read.
-    Nothing,
-    /// What evaluating gave, without documents whose terms are incomplete.
-    Answer(Answer),
+/// What the index has established about the documents before they are visited in order.
+pub(in crate::query) enum FilterState {
+    /// Every document matches.
+    MatchesAll,
+    /// The filter was not evaluated; every document must be read.
+    NotEvaluated,
+    /// The result of the filter, without documents whose terms are incomplete.
+    Evaluated(MatchSet),
 }
 
-enum State {
-    /// By number: the candidates from `next` on; where there are none apart, what is known to match. Unless it is none, `window` is
-    /// what the filter is evaluated for next.
+enum RowOrder {
+    /// By number: `candidates` from `next` on; without a separate candidate set, the matches. If `window` is set, the
+    /// filter is evaluated window by window, and `window` is the next one.
     Insertion { candidates: Option<DocumentSet>, next: Option<DocumentNumber>, window: Option<Window> },
-    /// By number: the documents of one term, from `next` on, as far as they are `found`.
+    /// By number: the documents of one term from `next` on. `found` is the part read so far.
     Term { path: PathNumber, key: Vec<u8>, next: Option<DocumentNumber>, found: DocumentSet, has_more: bool },
     /// All hits, collected and sorted.
     Collected(VecDeque<Hit>),
-    /// By places in a column.
+    /// By rank in a column.
     Ranked(Box<Ranked>),
-    /// Met on a walk over the values of the first path.
+    /// A walk over the values of the first sort path.
     Walking(Box<ValueWalk>),
-    /// Met on a walk over a declared index.
+    /// A walk over a declared index.
     Indexed(Box<IndexWalk>),
-    /// Met on a walk over the values of a condition.
+    /// A walk over the values of a driving condition.
     Streaming(Box<Stream>),
 }
 
-impl<S: Source> Cursor<S> {
-    /// Plans, and filters as far as it pays. With a trace, measures the filter.
+impl<S: QuerySource> Cursor<S> {
+    /// Plans the query, and evaluates the filter as far as that reduces cost. With a trace, measures the filter.
     pub(crate) fn open(source: S, prepared: &Prepared, trace: Option<&mut Trace>) -> Result<Self> {
-        let facts = Facts::of(&source);
+        let catalog = Catalog::of(&source);
         let is_limited = prepared.limit.is_some() || matches!(prepared.after, Some(Position::Value { .. }));
-        let plan = prepared.plan(is_limited, facts);
+        let plan = prepared.plan(is_limited, catalog);
         let mut filtered = Filtered::new(source, plan)?;
         filtered.is_measured = trace.is_some();
         let order = filtered.start(prepared, trace)?;
         Ok(Cursor { filtered, order })
     }
 
-    /// The next hits, at most about `want`; none at the end.
+    /// Returns about `want` further hits at most; none at the end.
     pub(crate) fn next_hits(&mut self, want: usize) -> Result<Vec<Hit>> {
         Ok(match self.next_batch(want)? {
             Batch::Hits(hits) => hits,
-            Batch::Sure(numbers) => numbers.into_iter().map(Hit::sure).collect(),
+            Batch::Verified(numbers) => numbers.into_iter().map(Hit::verified).collect(),
         })
     }
 
-    /// What comes next, at most about `want`; nothing at the end.
+    /// Returns about `want` further documents at most; an empty batch at the end.
     pub(crate) fn next_batch(&mut self, want: usize) -> Result<Batch> {
         let hits = match &mut self.order {
-            State::Insertion { candidates, next, window } => loop {
+            RowOrder::Insertion { candidates, next, window } => loop {
                 let Some(from) = *next else { return Ok(Batch::Hits(Vec::new())) };
-                let batch = match (candidates.as_ref(), &self.filtered.known) {
+                let batch = match (candidates.as_ref(), &self.filtered.filter_state) {
                     (Some(candidates), _) => {
                         let numbers = candidates.range(from, DocumentNumber::MAX).take(want);
                         Batch::Hits(numbers.map(|number| self.filtered.hit(number)).collect())
                     }
-                    (None, Known::Answer(answer)) => Batch::Sure(answer.certain.first_from(from, want)),
+                    (None, FilterState::Evaluated(match_set)) => {
+                        Batch::Verified(match_set.certain.first_from(from, want))
+                    }
                     _ => Batch::Hits(Vec::new()),
                 };
                 if let (0, Some(searched)) = (batch.len(), *window) {
-                    let answer = evaluate_in(&self.filtered.plan.filter, &self.filtered.source, searched)?;
-                    self.filtered.know(answer);
+                    let match_set = evaluate_in(&self.filtered.plan.filter, &self.filtered.source, searched)?;
+                    self.filtered.set_matches(match_set);
                     *candidates = self.filtered.candidates();
                     *window = searched.following();
                     continue;
@@ -141,81 +143,81 @@ impl<S: Source> Cursor<S> {
                 *next = batch.last_number().and_then(after);
                 return Ok(batch);
             },
-            State::Term { path, key, next, found, has_more } => loop {
+            RowOrder::Term { path, key, next, found, has_more } => loop {
                 let Some(from) = *next else { return Ok(Batch::Hits(Vec::new())) };
                 let numbers = found.first_from(from, want);
                 if let Some(last) = numbers.last() {
                     *next = after(*last);
-                    return Ok(Batch::Sure(numbers));
+                    return Ok(Batch::Verified(numbers));
                 }
                 if !*has_more {
                     *next = None;
                     continue;
                 }
-                // What was found lies before; whole chunks were asked for, so go on in the one after them.
+                // Whole chunks were requested, so continue in the chunk after the last document found.
                 let last = found.iter().next_back().map_or(from.chunk(), |last| last.chunk());
                 let from = from.max(DocumentNumber::from_parts(last + 1, 0));
                 *next = Some(from);
                 (*found, *has_more) = self.filtered.source.equal_from(*path, key, from, want as u64)?;
             },
-            State::Ranked(ranked) => return ranked.next_numbers(&self.filtered, want).map(Batch::Sure),
-            State::Collected(hits) => hits.drain(..want.min(hits.len())).collect(),
-            State::Walking(walk) => {
+            RowOrder::Ranked(ranked) => return ranked.next_numbers(&self.filtered, want).map(Batch::Verified),
+            RowOrder::Collected(hits) => hits.drain(..want.min(hits.len())).collect(),
+            RowOrder::Walking(walk) => {
                 let plan = self.filtered.plan.clone();
-                if self.filtered.settle(&plan.filter)? {
-                    walk.know(&self.filtered);
+                if self.filtered.evaluate_deferred(&plan.filter)? {
+                    walk.refresh_documents(&self.filtered);
                 }
                 walk.next_hits(&self.filtered, want)?
             }
-            State::Indexed(walk) => walk.next_hits(&self.filtered, want)?,
-            State::Streaming(stream) => stream.next_hits(&mut self.filtered, want)?,
+            RowOrder::Indexed(walk) => walk.next_hits(&self.filtered, want)?,
+            RowOrder::Streaming(stream) => stream.next_hits(&mut self.filtered, want)?,
         };
         Ok(Batch::Hits(hits))
     }
 
-    /// Where one of a batch stands, for a later page.
+    /// The position of one document of a batch, for a continuation token.
     pub(crate) fn position(&self, batch: &Batch, at: usize) -> Result<Option<Position>> {
         match (&self.order, batch) {
-            (State::Ranked(ranked), Batch::Sure(numbers)) => {
+            (RowOrder::Ranked(ranked), Batch::Verified(numbers)) => {
                 numbers.get(at).map(|number| ranked.position(&self.filtered.source, *number)).transpose()
             }
             _ => Ok(batch.position(at)),
         }
     }
 
-    /// How the rows came into order, for people.
+    /// How the rows are ordered, as displayed by explain.
     pub(crate) fn order_name(&self) -> Cow<'static, str> {
         match &self.order {
-            State::Insertion { .. } | State::Term { .. } => "by number".into(),
-            State::Collected(_) => "collected and sorted".into(),
-            State::Ranked(_) => "by places in memory".into(),
-            State::Walking(_) => "walked in the order of values".into(),
-            State::Indexed(walk) => format!("walked in the order of index `{}`", walk.walk().name).into(),
-            State::Streaming(_) => "streamed value by value".into(),
+            RowOrder::Insertion { .. } | RowOrder::Term { .. } => "by number".into(),
+            RowOrder::Collected(_) => "collected and sorted".into(),
+            RowOrder::Ranked(_) => "by rank in memory".into(),
+            RowOrder::Walking(_) => "walked in the order of values".into(),
+            RowOrder::Indexed(walk) => format!("walked in the order of index `{}`", walk.walk().name).into(),
+            RowOrder::Streaming(_) => "streamed value by value".into(),
         }
     }
 
-    /// The condition whose values are walked, if one is.
-    pub(crate) fn drive(&self) -> Option<&Drive> {
+    /// The driving condition, if its values are walked.
+    pub(crate) fn driving(&self) -> Option<&DrivingCondition> {
         match &self.order {
-            State::Insertion { .. }
-            | State::Term { .. }
-            | State::Ranked(_)
-            | State::Collected(_)
-            | State::Indexed(_) => None,
-            State::Walking(walk) => walk.drive(),
-            State::Streaming(stream) => Some(stream.drive()),
+            RowOrder::Insertion { .. }
+            | RowOrder::Term { .. }
+            | RowOrder::Ranked(_)
+            | RowOrder::Collected(_)
+            | RowOrder::Indexed(_) => None,
+            RowOrder::Walking(walk) => walk.driving(),
+            RowOrder::Streaming(stream) => Some(stream.driving()),
         }
     }
 }
 
-/// How many documents match. Sort, limit, skip and token play no part.
-pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
-    let facts = Facts::of(&source);
-    let plan = prepared.plan(false, facts);
+/// Returns the number of matching documents. Ignores sort, limit, skip and token.
+pub(crate) fn count<S: QuerySource>(source: S, prepared: &Prepared) -> Result<u64> {
+    let catalog = Catalog::of(&source);
+    let plan = prepared.plan(false, catalog);
     let mut filtered = Filtered::new(source, plan)?;
     if filtered.overflow.is_empty()
-        && let Some(count) = tally::len(&filtered.plan.filter, &filtered.source)?
+        && let Some(count) = index_count::len(&filtered.plan.filter, &filtered.source)?
     {
         return Ok(count);
     }
@@ -223,60 +225,61 @@ pub(crate) fn count<S: Source>(source: S, prepared: &Prepared) -> Result<u64> {
     filtered.count()
 }
 
-impl<S: Source> Filtered<S> {
+impl<S: QuerySource> Filtered<S> {
     pub(in crate::query) fn new(source: S, plan: Arc<Plan>) -> Result<Self> {
         let overflow = source.presence(PathNumber::ROOT, &[Presence::Overflow])?;
         let (documents_read, values_walked, checks) = (Cell::new(0), Cell::new(0), Cell::default());
-        let (known, is_measured) = (Known::Nothing, false);
-        Ok(Filtered { source, plan, known, overflow, documents_read, checks, is_measured, values_walked })
+        let (filter_state, is_measured) = (FilterState::NotEvaluated, false);
+        Ok(Filtered { source, plan, filter_state, overflow, documents_read, checks, is_measured, values_walked })
     }
 
-    /// Evaluates the plan's filter, unless that was done.
+    /// Evaluates the plan's filter, unless that was already done.
     pub(in crate::query) fn filter(&mut self, trace: Option<&mut Trace>) -> Result<()> {
-        if matches!(self.known, Known::Answer(_)) {
+        if matches!(self.filter_state, FilterState::Evaluated(_)) {
             return Ok(());
         }
-        let answer = evaluate(&self.plan.filter, &self.source, trace)?;
-        self.know(answer);
+        let match_set = evaluate(&self.plan.filter, &self.source, trace)?;
+        self.set_matches(match_set);
         Ok(())
     }
 
-    fn know(&mut self, mut answer: Answer) {
+    fn set_matches(&mut self, mut match_set: MatchSet) {
         if !self.overflow.is_empty() {
-            answer.certain.and_not_with(&self.overflow);
-            answer.maybe.and_not_with(&self.overflow);
+            match_set.certain.and_not_with(&self.overflow);
+            match_set.maybe.and_not_with(&self.overflow);
         }
-        self.known = Known::Answer(answer);
+        self.filter_state = FilterState::Evaluated(match_set);
     }
 
-    /// Evaluates what all conditions but one ask, once reading documents instead has cost enough. Tells whether it did.
-    pub(in crate::query) fn settle(&mut self, rest: &Node) -> Result<bool> {
-        if !matches!(self.known, Known::Nothing) || self.documents_read.get() < UNSETTLED_MAX {
+    /// Evaluates `rest`, all conditions except the driving one, once as many documents were read as that is worth.
+    /// Returns whether it did so now.
+    pub(in crate::query) fn evaluate_deferred(&mut self, rest: &Node) -> Result<bool> {
+        if !matches!(self.filter_state, FilterState::NotEvaluated) || self.documents_read.get() < DEFERRED_READS_MAX {
             return Ok(false);
         }
-        let answer = evaluate(rest, &self.source, None)?;
-        self.know(answer);
+        let match_set = evaluate(rest, &self.source, None)?;
+        self.set_matches(match_set);
         Ok(true)
     }
 
-    /// Everything that matches or may match; none if what is known is enough.
+    /// The documents that match or may match; `None` if the matches alone are the result.
     fn candidates(&self) -> Option<DocumentSet> {
-        match &self.known {
-            Known::Answer(answer) if answer.maybe.is_empty() && self.overflow.is_empty() => None,
-            Known::Answer(answer) => {
-                let mut candidates = answer.clone().possible();
+        match &self.filter_state {
+            FilterState::Evaluated(match_set) if match_set.maybe.is_empty() && self.overflow.is_empty() => None,
+            FilterState::Evaluated(match_set) => {
+                let mut candidates = match_set.clone().possible();
                 candidates.or_with(&self.overflow);
                 Some(candidates)
             }
-            Known::Everything | Known::Nothing => Some(self.overflow.clone()),
+            FilterState::MatchesAll | FilterState::NotEvaluated => Some(self.overflow.clone()),
         }
     }
 
-    /// What may match, as far as it is known, without documents whose terms are incomplete.
+    /// The documents that may match, as far as the filter was evaluated, without documents whose terms are incomplete.
     pub(in crate::query) fn documents(&self) -> Option<DocumentSet> {
-        match &self.known {
-            Known::Everything | Known::Nothing => None,
-            Known::Answer(answer) => Some(answer.clone().possible()),
+        match &self.filter_state {
+            FilterState::MatchesAll | FilterState::NotEvaluated => None,
+            FilterState::Evaluated(match_set) => Some(match_set.clone().possible()),
         }
     }
 
@@ -285,52 +288,54 @@ impl<S: Source> Filtered<S> {
         &self.overflow
     }
 
-    /// The documents that match, if the index decided everything.
+    /// The matching documents, if the index decided every condition.
     pub(in crate::query) fn exact(&self) -> Option<DocumentSet> {
-        match &self.known {
-            Known::Answer(answer) if self.is_exact() => Some(answer.certain.clone()),
+        match &self.filter_state {
+            FilterState::Evaluated(match_set) if self.is_exact() => Some(match_set.certain.clone()),
             _ => None,
         }
     }
 
-    /// Whether the index decided everything.
+    /// Whether the index decided every condition.
     pub(in crate::query) fn is_exact(&self) -> bool {
-        let is_known = match &self.known {
-            Known::Everything => true,
-            Known::Nothing => false,
-            Known::Answer(answer) => answer.maybe.is_empty(),
+        let is_decided = match &self.filter_state {
+            FilterState::MatchesAll => true,
+            FilterState::NotEvaluated => false,
+            FilterState::Evaluated(match_set) => match_set.maybe.is_empty(),
         };
-        is_known && self.overflow.is_empty()
+        is_decided && self.overflow.is_empty()
     }
 
-    /// How many distinct values were walked so far.
+    /// The number of distinct values walked so far.
     pub(crate) fn values_walked(&self) -> u64 {
         self.values_walked.get()
     }
 
-    /// Counts values that were walked.
+    /// Adds to the number of walked values.
     pub(in crate::query) fn walked(&self, value_count: u64) {
         self.values_walked.set(self.values_walked.get() + value_count);
     }
 
-    /// How many documents were read so far.
+    /// The number of documents read so far.
     pub(crate) fn documents_read(&self) -> u64 {
         self.documents_read.get()
     }
 
-    /// What was checked so far; if the filter was measured.
+    /// Statistics of the checks so far; the time only if it is measured.
     pub(crate) fn checks(&self) -> Checks {
         self.checks.get()
     }
 
-    /// How many documents match. Reads only those that the index can't decide.
+    /// Returns the number of matching documents. Reads only those that the index cannot decide.
     pub(crate) fn count(&self) -> Result<u64> {
-        let Known::Answer(answer) = &self.known else { return Err(Error::internal("a count before its filter")) };
-        let mut undecided = answer.maybe.clone();
+        let FilterState::Evaluated(match_set) = &self.filter_state else {
+            return Err(Error::internal("a count before its filter"));
+        };
+        let mut undecided = match_set.maybe.clone();
         undecided.or_with(&self.overflow);
-        let mut count = answer.certain.len();
+        let mut count = match_set.certain.len();
         let numbers: Vec<DocumentNumber> = undecided.iter().collect();
-        for batch in numbers.chunks(collect::BATCH) {
+        for batch in numbers.chunks(collect::BATCH_LEN) {
             let hits: Vec<Hit> = batch.iter().map(|number| self.hit(*number)).collect();
             self.load(&hits, |_, _| {
                 count += 1;
@@ -340,26 +345,26 @@ impl<S: Source> Filtered<S> {
         Ok(count)
     }
 
-    /// A candidate as a hit, in no sorted order yet.
+    /// Creates the hit of a candidate, without a sorted position.
     pub(in crate::query) fn hit(&self, number: DocumentNumber) -> Hit {
-        let need = match &self.known {
-            _ if !self.overflow.is_empty() && self.overflow.contains(number) => Need::Whole,
-            Known::Everything => Need::Nothing,
-            Known::Nothing => Need::Whole,
-            Known::Answer(answer) if answer.maybe.is_empty() => {
-                debug_assert!(answer.certain.contains(number), "only what may match becomes a hit");
-                Need::Nothing
+        let recheck = match &self.filter_state {
+            _ if !self.overflow.is_empty() && self.overflow.contains(number) => Recheck::Whole,
+            FilterState::MatchesAll => Recheck::None,
+            FilterState::NotEvaluated => Recheck::Whole,
+            FilterState::Evaluated(match_set) if match_set.maybe.is_empty() => {
+                debug_assert!(match_set.certain.contains(number), "only what may match becomes a hit");
+                Recheck::None
             }
-            Known::Answer(answer) => match answer.has(number) {
-                Some(false) => Need::Nothing,
-                Some(true) if !answer.is_undecided => Need::Residual,
-                Some(true) | None => Need::Whole,
+            FilterState::Evaluated(match_set) => match match_set.has(number) {
+                Some(false) => Recheck::None,
+                Some(true) if !match_set.needs_whole_selector => Recheck::Residual,
+                Some(true) | None => Recheck::Whole,
             },
         };
-        Hit { number, need, place: Place::Number }
+        Hit { number, recheck, position: HitPosition::Number }
     }
 
-    /// Reads the documents of hits and visits those that match, with their places among the hits.
+    /// Reads the documents of hits and visits those that match, with their index in `hits`.
     pub(crate) fn load(&self, hits: &[Hit], mut visit: impl FnMut(usize, StoredDocument) -> Result<()>) -> Result<()> {
         if hits.is_empty() {
             return Ok(());
@@ -370,15 +375,15 @@ impl<S: Source> Filtered<S> {
         let mut checks = self.checks.get();
         self.source.load(&numbers, &mut |number, document| {
             let Some(hit) = hits.get(at).filter(|hit| hit.number == number) else {
-                return Err(Error::internal("a snapshot loaded another document than it was asked for"));
+                return Err(Error::internal("a snapshot loaded a document that was not requested"));
             };
             self.documents_read.set(self.documents_read.get() + 1);
-            let matches = match hit.need {
-                Need::Nothing => true,
-                Need::Residual => matcher::matches(&self.plan.residual, Document::of(&document)?)?,
-                Need::Whole => matcher::matches(&self.plan.whole, Document::of(&document)?)?,
+            let matches = match hit.recheck {
+                Recheck::None => true,
+                Recheck::Residual => matcher::matches(&self.plan.residual, DocumentView::of(&document)?)?,
+                Recheck::Whole => matcher::matches(&self.plan.whole, DocumentView::of(&document)?)?,
             };
-            if hit.need != Need::Nothing {
+            if hit.recheck != Recheck::None {
                 checks.count += 1;
                 checks.matching_count += u64::from(matches);
             }
@@ -396,7 +401,7 @@ impl<S: Source> Filtered<S> {
     }
 
     /// Reads documents that are known to match.
-    pub(crate) fn load_sure(
+    pub(crate) fn load_matching(
         &self,
         numbers: &[DocumentNumber],
         mut visit: impl FnMut(StoredDocument) -> Result<()>,
@@ -405,12 +410,12 @@ impl<S: Source> Filtered<S> {
         self.source.load(numbers, &mut |_, document| visit(document))
     }
 
-    /// The hits that match; those that need no check are not read.
-    pub(crate) fn verified(&self, hits: Vec<Hit>) -> Result<Vec<Hit>> {
-        if hits.iter().all(|hit| hit.need == Need::Nothing) {
+    /// Returns the hits that match. Hits that need no recheck are not read.
+    pub(crate) fn verify(&self, hits: Vec<Hit>) -> Result<Vec<Hit>> {
+        if hits.iter().all(|hit| hit.recheck == Recheck::None) {
             return Ok(hits);
         }
-        let unsure: Vec<Hit> = hits.iter().filter(|hit| hit.need != Need::Nothing).cloned().collect();
+        let unsure: Vec<Hit> = hits.iter().filter(|hit| hit.recheck != Recheck::None).cloned().collect();
         let mut found = vec![false; unsure.len()];
         self.load(&unsure, |at, _| {
             found[at] = true;
@@ -418,19 +423,19 @@ impl<S: Source> Filtered<S> {
         })?;
         let mut found = found.into_iter();
         let mut hits = hits;
-        hits.retain_mut(|hit| match hit.need {
-            Need::Nothing => true,
+        hits.retain_mut(|hit| match hit.recheck {
+            Recheck::None => true,
             _ => {
-                hit.need = Need::Nothing;
+                hit.recheck = Recheck::None;
                 found.next().unwrap_or(false)
             }
         });
         Ok(hits)
     }
 
-    fn start(&mut self, prepared: &Prepared, trace: Option<&mut Trace>) -> Result<State> {
+    fn start(&mut self, prepared: &Prepared, trace: Option<&mut Trace>) -> Result<RowOrder> {
         let mut trace = trace;
-        let wanted = prepared.limit.map(|limit| limit.saturating_add(prepared.skip));
+        let rows_needed = prepared.limit.map(|limit| limit.saturating_add(prepared.skip));
         if let Order::Sorted { keys, walk, declared } = &self.plan.order {
             let (keys, walk, declared) = (keys.clone(), walk.clone(), declared.clone());
             let position = match &prepared.after {
@@ -438,99 +443,108 @@ impl<S: Source> Filtered<S> {
                 _ => None,
             };
             if let Some(declared) = declared {
-                if self.prefers_index(&declared, wanted, &mut trace)? {
-                    return Ok(State::Indexed(Box::new(IndexWalk::start(self, *declared, &keys, position))));
+                if self.prefers_index(&declared, rows_needed, &mut trace)? {
+                    return Ok(RowOrder::Indexed(Box::new(IndexWalk::start(self, *declared, &keys, position))));
                 }
-            } else if let Some(ranked) = self.ranked(&keys, walk.as_ref(), position.as_ref(), wanted, &mut trace)? {
-                return Ok(State::Ranked(Box::new(ranked)));
+            } else if let Some(ranked) =
+                self.ranked(&keys, walk.as_ref(), position.as_ref(), rows_needed, &mut trace)?
+            {
+                return Ok(RowOrder::Ranked(Box::new(ranked)));
             } else if let Some(walk) = &walk {
-                let drive = self.walkable(walk, wanted, &mut trace)?;
-                if drive.is_some() || self.prefers_walk(wanted, trace.as_deref_mut())? {
-                    let walk = ValueWalk::start(self, walk.path, drive, &keys, position, wanted)?;
-                    return Ok(State::Walking(Box::new(walk)));
+                let driving = self.walkable(walk, rows_needed, &mut trace)?;
+                if driving.is_some() || self.prefers_walk(rows_needed, trace.as_deref_mut())? {
+                    let walk = ValueWalk::start(self, walk.path, driving, &keys, position, rows_needed)?;
+                    return Ok(RowOrder::Walking(Box::new(walk)));
                 }
             } else {
                 self.filter(trace)?;
             }
-            let mut collector = Collector::new(&keys, position.as_ref(), wanted);
-            match (self.candidates(), &self.known) {
+            let mut collector = Collector::new(&keys, position.as_ref(), rows_needed);
+            match (self.candidates(), &self.filter_state) {
                 (Some(candidates), _) => collector.add_all(self, &candidates)?,
-                (None, Known::Answer(answer)) => collector.add_all(self, &answer.certain)?,
+                (None, FilterState::Evaluated(match_set)) => collector.add_all(self, &match_set.certain)?,
                 _ => {}
             }
             if let Some(path) = walk.and_then(|walk| walk.path) {
-                self.source.spend(path, collector.met_count().saturating_mul(READ_COST));
+                self.source.record_scan(path, collector.candidate_count().saturating_mul(READ_COST));
             }
-            return Ok(State::Collected(collector.finish()));
+            return Ok(RowOrder::Collected(collector.finish()));
         }
-        if let Some(stream) = self.stream(prepared, wanted, &mut trace)? {
-            return Ok(State::Streaming(Box::new(stream)));
+        if let Some(stream) = self.stream(prepared, rows_needed, &mut trace)? {
+            return Ok(RowOrder::Streaming(Box::new(stream)));
         }
         let next = match &prepared.after {
             Some(Position::Number(number)) => after(*number),
             _ => Some(DocumentNumber::MIN),
         };
-        if let (Node::Equal { path, key }, Some(wanted), true, None) =
-            (&self.plan.filter, wanted, self.overflow.is_empty(), &trace)
+        if let (Node::Equal { path, key }, Some(rows_needed), true, None) =
+            (&self.plan.filter, rows_needed, self.overflow.is_empty(), &trace)
         {
             let (path, key) = (*path, key.clone());
             let (found, has_more) = match next {
-                Some(next) => self.source.equal_from(path, &key, next, wanted.max(1))?,
+                Some(next) => self.source.equal_from(path, &key, next, rows_needed.max(1))?,
                 None => (DocumentSet::new(), false),
             };
-            return Ok(State::Term { path, key, next, found, has_more });
+            return Ok(RowOrder::Term { path, key, next, found, has_more });
         }
-        if wanted.is_some_and(|wanted| wanted <= STREAM_MAX)
+        if rows_needed.is_some_and(|rows_needed| rows_needed <= STREAM_MAX)
             && self.overflow.is_empty()
             && trace.is_none()
             && is_of_terms(&self.plan.filter)
         {
-            self.known = Known::Answer(Answer::default());
+            self.filter_state = FilterState::Evaluated(MatchSet::default());
             let window = next.map(|next| Window::of(next.chunk()));
-            return Ok(State::Insertion { candidates: None, next, window });
+            return Ok(RowOrder::Insertion { candidates: None, next, window });
         }
         self.filter(trace)?;
-        Ok(State::Insertion { candidates: self.candidates(), next, window: None })
+        Ok(RowOrder::Insertion { candidates: self.candidates(), next, window: None })
     }
 
-    /// The order by places in a column, if there is one for it.
+    /// The order by rank in a column, if the path has one.
     fn ranked(
         &mut self,
         keys: &[SortPath],
         walk: Option<&Walk>,
-        after: Option<&Sorted>,
-        wanted: Option<u64>,
+        after: Option<&SortedPosition>,
+        rows_needed: Option<u64>,
         trace: &mut Option<&mut Trace>,
     ) -> Result<Option<Ranked>> {
         match (keys, walk) {
             ([by], Some(Walk { path: Some(path) })) => {
-                Ranked::start(self, *path, by, after, wanted, trace.as_deref_mut())
+                Ranked::start(self, *path, by, after, rows_needed, trace.as_deref_mut())
             }
             _ => Ok(None),
         }
     }
 
-    /// The condition on the sort path, if walking only the values that meet it pays; what the others ask is known then.
-    fn walkable(&mut self, walk: &Walk, wanted: Option<u64>, trace: &mut Option<&mut Trace>) -> Result<Option<Drive>> {
-        let drive = self.plan.drives.first().filter(|drive| Some(drive.path) == walk.path);
-        let Some(drive) = drive.cloned() else { return Ok(None) };
-        if drive.rest == Node::All {
-            self.known = Known::Everything;
-            return Ok(Some(drive));
+    /// Returns the driving condition on the sort path if walking only its values is cheaper. Evaluates the other
+    /// conditions.
+    fn walkable(
+        &mut self,
+        walk: &Walk,
+        rows_needed: Option<u64>,
+        trace: &mut Option<&mut Trace>,
+    ) -> Result<Option<DrivingCondition>> {
+        let driving = self.plan.driving_conditions.first().filter(|driving| Some(driving.path) == walk.path);
+        let Some(driving) = driving.cloned() else { return Ok(None) };
+        if driving.rest == Node::All {
+            self.filter_state = FilterState::MatchesAll;
+            return Ok(Some(driving));
         }
-        let rest = evaluate(&drive.rest, &self.source, trace.as_deref_mut())?;
-        if !self.pays(rest.certain.len() + rest.maybe.len(), wanted)? {
+        let rest = evaluate(&driving.rest, &self.source, trace.as_deref_mut())?;
+        if !self.is_walk_cheaper(rest.certain.len() + rest.maybe.len(), rows_needed)? {
             return Ok(None);
         }
-        self.know(rest);
-        Ok(Some(drive))
+        self.set_matches(rest);
+        Ok(Some(driving))
     }
 
-    /// A walk over the values of one condition, if it finds enough rows at less cost than the sets of all conditions.
+    /// Returns a walk over the values of one condition, if it finds enough rows at less cost than the sets of all
+    /// conditions.
     fn stream(
         &mut self,
         prepared: &Prepared,
-        wanted: Option<u64>,
+        rows_needed: Option<u64>,
         trace: &mut Option<&mut Trace>,
     ) -> Result<Option<Stream>> {
         let position = match &prepared.after {
@@ -538,101 +552,112 @@ impl<S: Source> Filtered<S> {
             Some(Position::Value { ordinal, key, number }) => Some((*ordinal, key.clone(), *number)),
             Some(_) => return Ok(None),
         };
-        let mut drives = self.plan.drives.iter();
-        let drive = match &position {
+        let mut driving_conditions = self.plan.driving_conditions.iter();
+        let driving = match &position {
             Some((ordinal, ..)) => {
-                let found = drives.find(|drive| drive.ordinal == *ordinal);
+                let found = driving_conditions.find(|driving| driving.ordinal == *ordinal);
                 Some(found.ok_or_else(|| {
                     Error::invalid("the continuation token belongs to another index policy")
                         .with_hint("start the query from its beginning, without a token")
                 })?)
             }
-            None if wanted.is_none_or(|wanted| wanted > STREAM_MAX) => None,
-            None => drives.clone().find(|drive| drive.rest == Node::All).or_else(|| drives.next()),
+            None if rows_needed.is_none_or(|rows_needed| rows_needed > STREAM_MAX) => None,
+            None => driving_conditions
+                .clone()
+                .find(|driving| driving.rest == Node::All)
+                .or_else(|| driving_conditions.next()),
         };
-        let Some(drive) = drive.cloned() else { return Ok(None) };
+        let Some(driving) = driving.cloned() else { return Ok(None) };
         let after = position.map(|(_, key, number)| (key, number));
-        if drive.rest == Node::All {
-            self.known = Known::Everything;
-            return Ok(Some(Stream::start(drive, after, Others::All)));
+        if driving.rest == Node::All {
+            self.filter_state = FilterState::MatchesAll;
+            return Ok(Some(Stream::start(driving, after, OtherConditions::All)));
         }
-        if self.overflow.is_empty() && trace.is_none() && is_of_terms(&drive.rest) {
-            let others = ByChunk::default();
-            if after.is_some() || self.pays(others.estimate(&drive.rest, &self.source)?, wanted)? {
-                self.known = Known::Everything;
-                return Ok(Some(Stream::start(drive, after, Others::ByChunk(others))));
+        if self.overflow.is_empty() && trace.is_none() && is_of_terms(&driving.rest) {
+            let others = ChunkedFilter::default();
+            if after.is_some() || self.is_walk_cheaper(others.estimate(&driving.rest, &self.source)?, rows_needed)? {
+                self.filter_state = FilterState::MatchesAll;
+                return Ok(Some(Stream::start(driving, after, OtherConditions::Chunked(others))));
             }
         }
-        match evaluate_within(&drive.rest, &self.source, STREAM_MAX, trace.as_deref_mut())? {
-            // Documents are read until it is known how many that takes.
-            None => self.known = Known::Nothing,
+        match evaluate_within(&driving.rest, &self.source, STREAM_MAX, trace.as_deref_mut())? {
+            // Documents are read until the cost of that is known.
+            None => self.filter_state = FilterState::NotEvaluated,
             Some(rest) => {
                 let found_count = rest.certain.len() + rest.maybe.len();
-                if after.is_none() && !self.pays(found_count, wanted)? {
+                if after.is_none() && !self.is_walk_cheaper(found_count, rows_needed)? {
                     return Ok(None);
                 }
-                self.know(rest);
+                self.set_matches(rest);
             }
         }
-        let others = self.documents().map_or(Others::All, Others::Known);
-        Ok(Some(Stream::start(drive, after, others)))
+        let others = self.documents().map_or(OtherConditions::All, OtherConditions::Documents);
+        Ok(Some(Stream::start(driving, after, others)))
     }
 
-    /// Whether walking a declared index costs less than reading all candidates, which are known otherwise.
+    /// Whether walking a declared index costs less than reading all candidates. If not, the filter has been evaluated.
     fn prefers_index(
         &mut self,
         walk: &DeclaredWalk,
-        wanted: Option<u64>,
+        rows_needed: Option<u64>,
         trace: &mut Option<&mut Trace>,
     ) -> Result<bool> {
         if walk.rest == Node::All {
-            self.known = Known::Everything;
+            self.filter_state = FilterState::MatchesAll;
             return Ok(true);
         }
         self.filter(trace.as_deref_mut())?;
-        let Known::Answer(answer) = &self.known else { return Ok(true) };
-        let candidate_count = answer.certain.len() + answer.maybe.len();
+        let FilterState::Evaluated(match_set) = &self.filter_state else { return Ok(true) };
+        let candidate_count = match_set.certain.len() + match_set.maybe.len();
         let mut all = self.source.live_len()?;
-        for met in &walk.met {
-            if let Node::Equal { path, key } = met {
+        for node in &walk.covered {
+            if let Node::Equal { path, key } = node {
                 all = all.min(self.source.equal_len(*path, key)?);
             }
         }
-        Ok(Self::pays_among(all, candidate_count, wanted))
+        Ok(Self::is_walk_cheaper_among(all, candidate_count, rows_needed))
     }
 
-    /// Whether walking the sort path's values until enough candidates are met costs less than reading all candidates.
-    /// The filter is evaluated then, unless it is everything.
-    fn prefers_walk(&mut self, wanted: Option<u64>, trace: Option<&mut Trace>) -> Result<bool> {
-        if wanted.is_some_and(|wanted| wanted <= UNSETTLED_MAX)
-            && spares_filter(&self.plan.filter, &self.source, wanted.unwrap_or_default(), UNSETTLED_MAX / 2)?
+    /// Whether walking the sort path's values until enough candidates are found costs less than reading all candidates.
+    /// Evaluates the filter, unless it matches everything.
+    fn prefers_walk(&mut self, rows_needed: Option<u64>, trace: Option<&mut Trace>) -> Result<bool> {
+        if rows_needed.is_some_and(|rows_needed| rows_needed <= DEFERRED_READS_MAX)
+            && is_reading_cheaper(
+                &self.plan.filter,
+                &self.source,
+                rows_needed.unwrap_or_default(),
+                DEFERRED_READS_MAX / 2,
+            )?
         {
-            // Documents are read until it is known how many that takes.
-            self.known = Known::Nothing;
+            // Documents are read until the cost of that is known.
+            self.filter_state = FilterState::NotEvaluated;
             return Ok(true);
         }
-        if self.plan.filter == Node::All && trace.is_none() && self.pays(self.source.live_len()?, wanted)? {
-            self.known = Known::Everything;
+        if self.plan.filter == Node::All
+            && trace.is_none()
+            && self.is_walk_cheaper(self.source.live_len()?, rows_needed)?
+        {
+            self.filter_state = FilterState::MatchesAll;
             return Ok(true);
         }
         self.filter(trace)?;
-        let Known::Answer(answer) = &self.known else { return Ok(true) };
-        self.pays(answer.certain.len() + answer.maybe.len(), wanted)
+        let FilterState::Evaluated(match_set) = &self.filter_state else { return Ok(true) };
+        self.is_walk_cheaper(match_set.certain.len() + match_set.maybe.len(), rows_needed)
     }
 
-    /// Whether walking values until so many of the candidates are met costs less than reading the candidates.
-    fn pays(&self, candidate_count: u64, wanted: Option<u64>) -> Result<bool> {
+    /// Whether walking values until `wanted` of the candidates are found costs less than reading the candidates.
+    fn is_walk_cheaper(&self, candidate_count: u64, rows_needed: Option<u64>) -> Result<bool> {
         if candidate_count <= COLLECT_ALWAYS {
             return Ok(false);
         }
-        Ok(Self::pays_among(self.source.live_len()?, candidate_count, wanted))
+        Ok(Self::is_walk_cheaper_among(self.source.live_len()?, candidate_count, rows_needed))
     }
 
-    fn pays_among(all: u64, candidate_count: u64, wanted: Option<u64>) -> bool {
+    fn is_walk_cheaper_among(all: u64, candidate_count: u64, rows_needed: Option<u64>) -> bool {
         if candidate_count <= COLLECT_ALWAYS {
             return false;
         }
-        let share_walked = wanted.map_or(candidate_count, |wanted| wanted.min(candidate_count));
+        let share_walked = rows_needed.map_or(candidate_count, |rows_needed| rows_needed.min(candidate_count));
         let walked = u128::from(all) * u128::from(share_walked) / u128::from(candidate_count);
         walked <= u128::from(candidate_count) * u128::from(READ_COST)
     }

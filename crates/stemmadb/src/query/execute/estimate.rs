@@ -1,7 +1,7 @@
-//! About how many documents a step of a plan gives, at little cost: look-ups in the index, the first and last values of a range,
-//! and the statistics of what lies between.
+//! Cardinality estimates: about how many documents a node of a plan returns, from lookups, the first and last values of
+//! a range, and the histogram in between.
 //!
-//! An answer never depends on an estimate; the order in which it is found may.
+//! Results never depend on estimates; the order of unsorted rows may.
 
 use std::ops::ControlFlow;
 
@@ -10,23 +10,23 @@ use crate::Result;
 use crate::index::{Histogram, PathNumber, Presence};
 use crate::query::language::interval::{KeyRange, successor};
 use crate::query::plan::{Node, ValueTest};
-use crate::query::source::Source;
+use crate::query::source::IndexStatistics;
 use crate::tree::Direction;
 
-/// How many values of one range are looked at, from either end.
+/// The number of values visited at each end of a range.
 const VALUES_MAX: u64 = if cfg!(test) { 8 } else { 64 };
-/// At how many places within a range values are tried, and how many at each.
+/// The number of positions sampled within a range, and the number of values at each.
 const SAMPLES_MAX: usize = 16;
 const SAMPLE_VALUES: u64 = 8;
-/// A filter of fewer values is evaluated in any case.
-const SPARED_VALUES_MIN: u64 = if cfg!(test) { 3 } else { 4_096 };
-/// How many values of one list are looked up.
+/// A filter of fewer values is always evaluated.
+const COSTLY_VALUES_MIN: u64 = if cfg!(test) { 3 } else { 4_096 };
+/// The number of values of one list that are looked up.
 const KEYS_MAX: usize = 64;
-/// What a range of which nothing is known is taken to have, of all that have a scalar there.
+/// The assumed share of a range without statistics, of all documents with a scalar at its path.
 const RANGE_SHARE: f64 = 1.0 / 3.0;
 
-/// About how many documents a node gives; `all` is how many there are.
-pub(in crate::query) fn estimate(node: &Node, source: &impl Source, all: u64) -> Result<u64> {
+/// Estimates how many documents a node returns; `all` is the number of live documents.
+pub(in crate::query) fn estimate(node: &Node, source: &impl IndexStatistics, all: u64) -> Result<u64> {
     let rows = match node {
         Node::Empty => 0,
         Node::All => all,
@@ -39,8 +39,8 @@ pub(in crate::query) fn estimate(node: &Node, source: &impl Source, all: u64) ->
             found * keys.len() as u64 / keys.len().clamp(1, KEYS_MAX) as u64
         }
         Node::Presence { path, kinds } => source.presence_len(*path, kinds)?,
-        Node::Range { path, range } => of_range(source, *path, range, None)?,
-        Node::Matching { path, range, test } => of_range(source, *path, range, Some(test))?,
+        Node::Range { path, range } => estimate_range(source, *path, range, None)?,
+        Node::Matching { path, range, test } => estimate_range(source, *path, range, Some(test))?,
         Node::Ids(ids) => ids.len() as u64,
         Node::IdRange { .. } => (all as f64 * RANGE_SHARE) as u64,
         Node::Union(nodes) => {
@@ -60,28 +60,28 @@ pub(in crate::query) fn estimate(node: &Node, source: &impl Source, all: u64) ->
     Ok(rows.min(all))
 }
 
-/// What statistics tell of evaluating a range, without a look at the index.
+/// The estimated cost of evaluating a range, from statistics only.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::query) struct Expected {
-    /// Values to visit.
+pub(in crate::query) struct RangeEstimate {
+    /// The number of values to visit.
     pub(in crate::query) values: u64,
-    /// Documents that have one of them.
+    /// The number of documents that have one of them.
     pub(in crate::query) documents: u64,
-    /// Whether values are tested, so that fewer documents may be what comes of it.
+    /// Whether the values are tested, so that the result may be smaller.
     pub(in crate::query) is_tested: bool,
 }
 
-/// What a range of values is expected to have, or several together with what costs nothing; none if the node is another, or
-/// nothing is known of its path.
-pub(in crate::query) fn expected(node: &Node, source: &impl Source) -> Option<Expected> {
+/// Estimates a range, or a union of ranges and inexpensive nodes. `None` for other nodes, and if a path has no
+/// statistics.
+pub(in crate::query) fn range_estimate(node: &Node, source: &impl IndexStatistics) -> Option<RangeEstimate> {
     let (path, range) = match node {
         Node::Range { path, range } | Node::Matching { path, range, .. } => (*path, range),
-        Node::Check(inner) => return expected(inner, source),
+        Node::Check(inner) => return range_estimate(inner, source),
         Node::Union(nodes) => {
-            let mut sum = Expected { values: 0, documents: 0, is_tested: false };
+            let mut sum = RangeEstimate { values: 0, documents: 0, is_tested: false };
             let is_costly = |node: &&Node| !matches!(node, Node::Presence { .. } | Node::Equal { .. });
             for node in nodes.iter().filter(is_costly) {
-                let one = expected(node, source)?;
+                let one = range_estimate(node, source)?;
                 sum.values = sum.values.saturating_add(one.values);
                 sum.documents = sum.documents.saturating_add(one.documents);
                 sum.is_tested |= one.is_tested;
@@ -92,39 +92,49 @@ pub(in crate::query) fn expected(node: &Node, source: &impl Source) -> Option<Ex
     };
     let amount = source.histogram(path)?.estimate(&range.lower, &range.upper);
     let is_tested = matches!(node, Node::Matching { .. });
-    Some(Expected { values: amount.values as u64, documents: amount.entries as u64, is_tested })
+    Some(RangeEstimate { values: amount.values as u64, documents: amount.entries as u64, is_tested })
 }
 
-/// Whether a filter is one range of so many values that it costs less to read the documents met on a walk in another order until
-/// `wanted` of them match: no more than `read_max`, if they are spread evenly.
-pub(in crate::query) fn spares_filter(filter: &Node, source: &impl Source, wanted: u64, read_max: u64) -> Result<bool> {
-    let Some(range) = expected(filter, source).filter(|range| range.values >= SPARED_VALUES_MIN) else {
+/// Whether a filter is one range with so many values that it costs less to walk documents in another order and read
+/// them until `wanted` match: at most `read_max` documents, if matches are distributed evenly.
+pub(in crate::query) fn is_reading_cheaper(
+    filter: &Node,
+    source: &impl IndexStatistics,
+    rows_needed: u64,
+    read_max: u64,
+) -> Result<bool> {
+    let Some(range) = range_estimate(filter, source).filter(|range| range.values >= COSTLY_VALUES_MIN) else {
         return Ok(false);
     };
     let all = source.live_len()?;
     let matching = if range.is_tested { estimate(filter, source, all)? } else { range.documents };
-    let read = u128::from(all) * u128::from(wanted) / u128::from(matching.max(1));
+    let read = u128::from(all) * u128::from(rows_needed) / u128::from(matching.max(1));
     Ok(read <= u128::from(read_max) && read * u128::from(READ_COST) < u128::from(range.values / 4))
 }
 
-/// Documents met on a walk over some values.
+/// Totals of the values visited by a walk.
 #[derive(Default)]
-struct Met {
-    /// Those with a value that passes, or may.
+struct WalkedValues {
+    /// Documents with a value that passes or may pass the test.
     passing: u64,
     all: u64,
     last_key: Vec<u8>,
-    /// Whether there were no more values.
+    /// Whether the walk visited every value of the range.
     is_whole: bool,
 }
 
-fn of_range(source: &impl Source, path: PathNumber, range: &KeyRange, test: Option<&ValueTest>) -> Result<u64> {
-    let first = meet(source, path, range, Direction::Ascending, VALUES_MAX, test)?;
+fn estimate_range(
+    source: &impl IndexStatistics,
+    path: PathNumber,
+    range: &KeyRange,
+    test: Option<&ValueTest>,
+) -> Result<u64> {
+    let first = sample_values(source, path, range, Direction::Ascending, VALUES_MAX, test)?;
     if first.is_whole {
         return Ok(first.passing);
     }
     let rest = KeyRange { lower: successor(&first.last_key), upper: range.upper.clone() };
-    let last = meet(source, path, &rest, Direction::Descending, VALUES_MAX, test)?;
+    let last = sample_values(source, path, &rest, Direction::Descending, VALUES_MAX, test)?;
     let found = first.passing + last.passing;
     if last.is_whole {
         return Ok(found);
@@ -138,57 +148,58 @@ fn of_range(source: &impl Source, path: PathNumber, range: &KeyRange, test: Opti
     if test.is_some() {
         for from in histogram.samples(&between.lower, &between.upper, SAMPLES_MAX) {
             let sample = KeyRange { lower: from.to_vec(), upper: between.upper.clone() };
-            let met = meet(source, path, &sample, Direction::Ascending, SAMPLE_VALUES, test)?;
-            passing += met.passing;
-            all += met.all;
+            let sampled = sample_values(source, path, &sample, Direction::Ascending, SAMPLE_VALUES, test)?;
+            passing += sampled.passing;
+            all += sampled.all;
         }
     }
     let unseen = histogram.estimate(&between.lower, &between.upper).entries * growth(source, path, &histogram)?;
     Ok(found + (unseen * share(passing, all)).round() as u64)
 }
 
-/// Looks at the first values of a range, or the last.
-fn meet(
-    source: &impl Source,
+/// Visits the first or the last values of a range.
+fn sample_values(
+    source: &impl IndexStatistics,
     path: PathNumber,
     range: &KeyRange,
     direction: Direction,
     values_max: u64,
     test: Option<&ValueTest>,
-) -> Result<Met> {
-    let mut met = Met { is_whole: true, ..Met::default() };
+) -> Result<WalkedValues> {
+    let mut sampled = WalkedValues { is_whole: true, ..WalkedValues::default() };
     let mut left = values_max;
     if range.is_empty() {
-        return Ok(met);
+        return Ok(sampled);
     }
     source.walk(path, range, direction, &mut |key, documents| {
         if left == 0 {
-            met.is_whole = false;
+            sampled.is_whole = false;
             return Ok(ControlFlow::Break(()));
         }
         left -= 1;
         let count = documents.len()?;
-        met.all += count;
+        sampled.all += count;
         let may_pass = test.map_or(Ok(Some(true)), |test| passes(test, key))? != Some(false);
-        met.passing += if may_pass { count } else { 0 };
-        met.last_key.clear();
-        met.last_key.extend_from_slice(key);
+        sampled.passing += if may_pass { count } else { 0 };
+        sampled.last_key.clear();
+        sampled.last_key.extend_from_slice(key);
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(met)
+    Ok(sampled)
 }
 
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
 }
 
-/// How many times as many entries a path has now as when its statistics were made, where that is easily told.
-fn growth(source: &impl Source, path: PathNumber, histogram: &Histogram) -> Result<f64> {
+/// The ratio of the current number of entries of a path to that in its statistics, or 1 if it is expensive to
+/// determine.
+fn growth(source: &impl IndexStatistics, path: PathNumber, histogram: &Histogram) -> Result<f64> {
     let now = if source.paths().enters_array(path) { 0 } else { scalars(source, path)? };
     Ok(if now == 0 { 1.0 } else { now as f64 / histogram.entry_count().max(1) as f64 })
 }
 
-/// How many documents have a scalar at a path, not counting those within arrays.
-fn scalars(source: &impl Source, path: PathNumber) -> Result<u64> {
+/// The number of documents with a scalar at a path, not counting those within arrays.
+fn scalars(source: &impl IndexStatistics, path: PathNumber) -> Result<u64> {
     Ok(source.presence(path, &[Presence::Null, Presence::Bool, Presence::Number, Presence::String])?.len())
 }

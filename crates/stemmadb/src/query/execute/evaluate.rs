@@ -1,86 +1,90 @@
-//! A plan's filter to sets of documents.
+//! Evaluation of a plan's filter to sets of documents.
 //!
-//! Every node gives what certainly matches and, apart from it, what may match. Joins evaluate what is likely to be small
-//! first, stop when nothing is left, and leave to the documents what costs more to ask of the index.
+//! Each node yields the documents that certainly match and, separately, those that may match. An intersection evaluates
+//! the nodes with the smallest expected sets first, stops when no document is left, and leaves conditions undecided
+//! when reading the remaining documents costs less than evaluating them in the index.
 
 use std::borrow::Cow;
 use std::ops::{Bound, ControlFlow};
 use std::time::{Duration, Instant};
 
-use super::estimate::expected;
+use super::estimate::range_estimate;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence, Union, Window};
 use crate::query::language::interval::{KeyRange, plain_text};
 use crate::query::plan::{Node, ValueTest};
-use crate::query::source::{Source, VisitValue};
+use crate::query::source::{IndexStatistics, VisitValue};
 use crate::tree::Direction;
 use crate::value::Value;
 use crate::value::collate::key;
 use crate::{Error, Result};
 
-/// What reading a document costs, in values visited; in tests little, so that small databases have both.
+/// The cost of reading a document, in values visited; low in tests, so that small databases exercise both methods.
 pub(in crate::query) const READ_COST: u64 = if cfg!(test) { 1 } else { 8 };
-/// How many values each of several conditions may have to be evaluated in the first turn, and how many times more in the next.
+/// The number of values that each condition of an intersection may have in the first round, and the growth factor per
+/// round.
 const FIRST_VALUES: u64 = if cfg!(test) { 2 } else { 64 };
 const VALUES_GROWTH: u64 = 16;
-/// What is expected to have so many times more values than it may visit is not begun.
-const HOPELESS: u64 = 4;
-/// More documents are never read to spare the index.
+/// A node is skipped if its estimate exceeds the number of values it may visit by this factor.
+const SKIP_FACTOR: u64 = 4;
+/// The largest number of documents read instead of evaluating a condition in the index.
 const READ_MAX: u64 = 4096;
-/// So many terms of one list are looked up window by window.
+/// The largest number of terms of one list that are looked up window by window.
 const WINDOW_KEYS_MAX: usize = 16;
 
-/// The documents of a node.
+/// The result of evaluating a node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answer {
-    /// Those that match.
+pub(crate) struct MatchSet {
+    /// The documents that match.
     pub(crate) certain: DocumentSet,
-    /// Those that may match; none of them is in `certain`.
+    /// The documents that may match; disjoint from `certain`.
     pub(crate) maybe: DocumentSet,
-    /// Whether conditions were left out which the index could have decided: what may match must be asked the whole selector.
-    pub(crate) is_undecided: bool,
+    /// Whether conditions that the index could decide were skipped: then the documents in `maybe` must be checked
+    /// against the whole selector.
+    pub(crate) needs_whole_selector: bool,
 }
 
-/// What evaluating a node took: one per node of the plan, shaped like it.
+/// Measurements of an evaluation: a tree with one node per node of the plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
-    /// What came of it; none if it was not evaluated.
-    pub(crate) measured: Option<Measured>,
-    /// Whether documents were to be read rather than the rest of it evaluated.
+    /// The result's size and time, or `None` if the node was not evaluated.
+    pub(crate) measured: Option<NodeMeasurement>,
+    /// Whether evaluation was abandoned in favor of reading documents.
     pub(crate) is_abandoned: bool,
     pub(crate) children: Vec<Trace>,
 }
 
-/// What came of a node.
+/// The measured result of a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measured {
+pub(crate) struct NodeMeasurement {
     pub(crate) certain_count: u64,
     pub(crate) maybe_count: u64,
     pub(crate) time: Duration,
 }
 
 /// Evaluates a node; with a trace, measures it.
-pub(crate) fn evaluate(node: &Node, source: &impl Source, trace: Option<&mut Trace>) -> Result<Answer> {
+pub(crate) fn evaluate(node: &Node, source: &impl IndexStatistics, trace: Option<&mut Trace>) -> Result<MatchSet> {
     let found = evaluate_within(node, source, u64::MAX, trace)?;
-    found.ok_or_else(|| Error::internal("an evaluation without a bound met it"))
+    found.ok_or_else(|| Error::internal("an evaluation without a bound reached it"))
 }
 
-/// Evaluates a node, but gives up once more than `values_max` distinct values would have to be visited.
+/// Evaluates a node, or returns `None` once it would have to visit more than `values_max` distinct values.
 pub(crate) fn evaluate_within(
     node: &Node,
-    source: &impl Source,
+    source: &impl IndexStatistics,
     values_max: u64,
     trace: Option<&mut Trace>,
-) -> Result<Option<Answer>> {
+) -> Result<Option<MatchSet>> {
     evaluate_bounded(node, source, Bounds { values_max, window: Window::ALL }, trace)
 }
 
-/// What a node gives within a window. Costs little of what the whole costs only if the node [is made of terms](is_of_terms).
-pub(in crate::query) fn evaluate_in(node: &Node, source: &impl Source, window: Window) -> Result<Answer> {
+/// Evaluates a node within a window. Cheaper than the whole evaluation only if the node [consists of
+/// terms](is_of_terms).
+pub(in crate::query) fn evaluate_in(node: &Node, source: &impl IndexStatistics, window: Window) -> Result<MatchSet> {
     let found = evaluate_bounded(node, source, Bounds { values_max: u64::MAX, window }, None)?;
-    found.ok_or_else(|| Error::internal("an evaluation without a bound met it"))
+    found.ok_or_else(|| Error::internal("an evaluation without a bound reached it"))
 }
 
-/// Whether a node asks the index for a few terms only, which lie there by document number.
+/// Whether a node needs only a few terms, whose postings are in order of document numbers.
 pub(in crate::query) fn is_of_terms(node: &Node) -> bool {
     match node {
         Node::Empty | Node::All | Node::Equal { .. } | Node::Presence { .. } => true,
@@ -92,32 +96,32 @@ pub(in crate::query) fn is_of_terms(node: &Node) -> bool {
     }
 }
 
-/// What an evaluation is kept to.
+/// The bounds of an evaluation.
 #[derive(Clone, Copy)]
 struct Bounds {
-    /// It gives up once more distinct values would have to be visited.
+    /// Evaluation gives up once it would have to visit more distinct values.
     values_max: u64,
-    /// Documents elsewhere are left out.
+    /// Documents outside the window are omitted.
     window: Window,
 }
 
 fn evaluate_bounded(
     node: &Node,
-    source: &impl Source,
+    source: &impl IndexStatistics,
     bounds: Bounds,
     trace: Option<&mut Trace>,
-) -> Result<Option<Answer>> {
+) -> Result<Option<MatchSet>> {
     let Some(trace) = trace else { return evaluate_node(node, source, bounds, &mut Tracer(None)) };
     let started = Instant::now();
     trace.children = node.children().iter().map(|_| Trace::default()).collect();
-    let answer = evaluate_node(node, source, bounds, &mut Tracer(Some(&mut trace.children)))?;
-    trace.measured = answer.as_ref().map(|answer| Measured {
-        certain_count: answer.certain.len(),
-        maybe_count: answer.maybe.len(),
+    let match_set = evaluate_node(node, source, bounds, &mut Tracer(Some(&mut trace.children)))?;
+    trace.measured = match_set.as_ref().map(|match_set| NodeMeasurement {
+        certain_count: match_set.certain.len(),
+        maybe_count: match_set.maybe.len(),
         time: started.elapsed(),
     });
-    trace.is_abandoned = answer.is_none();
-    Ok(answer)
+    trace.is_abandoned = match_set.is_none();
+    Ok(match_set)
 }
 
 /// The traces of a node's children, if they are measured.
@@ -129,97 +133,112 @@ impl Tracer<'_> {
     }
 }
 
-fn evaluate_node(node: &Node, source: &impl Source, bounds: Bounds, tracer: &mut Tracer<'_>) -> Result<Option<Answer>> {
+fn evaluate_node(
+    node: &Node,
+    source: &impl IndexStatistics,
+    bounds: Bounds,
+    tracer: &mut Tracer<'_>,
+) -> Result<Option<MatchSet>> {
     let Bounds { values_max, window } = bounds;
     Ok(Some(match node {
-        Node::Empty => Answer::default(),
-        Node::All => Answer::certain(source.presence_in(PathNumber::ROOT, &[Presence::Object], window)?),
-        Node::Equal { path, key } => Answer::certain(source.equal_in(*path, key, window)?),
+        Node::Empty => MatchSet::default(),
+        Node::All => MatchSet::certain(source.presence_in(PathNumber::ROOT, &[Presence::Object], window)?),
+        Node::Equal { path, key } => MatchSet::certain(source.equal_in(*path, key, window)?),
         Node::EqualAny { keys, .. } if keys.len() as u64 > values_max => return Ok(None),
-        Node::EqualAny { path, keys } => Answer::certain(source.equal_any(*path, keys, window)?),
+        Node::EqualAny { path, keys } => MatchSet::certain(source.equal_any(*path, keys, window)?),
         Node::Range { path, range } => {
             let Some(found) = source.range_within(*path, range, values_max)? else { return Ok(None) };
-            Answer::certain(found).within(window)
+            MatchSet::certain(found).within(window)
         }
-        Node::Presence { path, kinds } => Answer::certain(source.presence_in(*path, kinds, window)?),
+        Node::Presence { path, kinds } => MatchSet::certain(source.presence_in(*path, kinds, window)?),
         Node::Matching { path, range, test } => {
             let Some(found) = matching(source, *path, range, test, values_max)? else { return Ok(None) };
             found.within(window)
         }
         Node::Ids(ids) if ids.len() as u64 > values_max => return Ok(None),
-        Node::Ids(ids) => Answer::certain(numbers_of(source, ids)?).within(window),
+        Node::Ids(ids) => MatchSet::certain(numbers_of(source, ids)?).within(window),
         Node::IdRange { .. } if values_max < u64::MAX => return Ok(None),
         Node::IdRange { lower, upper } => {
-            Answer::certain(source.ids_in_range(as_str(lower), as_str(upper))?).within(window)
+            MatchSet::certain(source.ids_in_range(as_str(lower), as_str(upper))?).within(window)
         }
         Node::Union(nodes) => return union(nodes, source, bounds, tracer),
         Node::Intersection(nodes) => return intersection(nodes, source, bounds, tracer),
         Node::Difference(from, without) => return difference(from, without, source, bounds, tracer),
         Node::Check(inner) => {
-            let Some(answer) = evaluate_bounded(inner, source, bounds, tracer.child(0))? else { return Ok(None) };
-            let is_undecided = answer.is_undecided;
-            Answer { certain: DocumentSet::new(), maybe: answer.possible(), is_undecided }
+            let Some(match_set) = evaluate_bounded(inner, source, bounds, tracer.child(0))? else { return Ok(None) };
+            let needs_whole_selector = match_set.needs_whole_selector;
+            MatchSet { certain: DocumentSet::new(), maybe: match_set.possible(), needs_whole_selector }
         }
     }))
 }
 
-fn union(nodes: &[Node], source: &impl Source, bounds: Bounds, tracer: &mut Tracer<'_>) -> Result<Option<Answer>> {
-    let (mut certain, mut maybe, mut is_undecided) = (Union::new(), Union::new(), false);
+fn union(
+    nodes: &[Node],
+    source: &impl IndexStatistics,
+    bounds: Bounds,
+    tracer: &mut Tracer<'_>,
+) -> Result<Option<MatchSet>> {
+    let (mut certain, mut maybe, mut needs_whole_selector) = (Union::new(), Union::new(), false);
     for (at, node) in nodes.iter().enumerate() {
-        let Some(answer) = evaluate_bounded(node, source, bounds, tracer.child(at))? else { return Ok(None) };
-        certain.add_set(&answer.certain);
-        maybe.add_set(&answer.maybe);
-        is_undecided |= answer.is_undecided;
+        let Some(match_set) = evaluate_bounded(node, source, bounds, tracer.child(at))? else { return Ok(None) };
+        certain.add_set(&match_set.certain);
+        maybe.add_set(&match_set.maybe);
+        needs_whole_selector |= match_set.needs_whole_selector;
     }
     let certain = certain.finish();
     let mut maybe = maybe.finish();
     maybe.and_not_with(&certain);
-    Ok(Some(Answer { certain, maybe, is_undecided }))
+    Ok(Some(MatchSet { certain, maybe, needs_whole_selector }))
 }
 
-/// What is likely to be small first; what has many values only after all others had their turn, as far as it must be. As
-/// soon as reading the documents found so far costs less than what else there is to evaluate, they are left undecided.
+/// Evaluates the conditions with the smallest expected sets first. A condition with many values is deferred to later
+/// rounds, with a growing bound on the number of values. As soon as reading the documents found so far costs less than
+/// evaluating the remaining conditions, these are left undecided.
 fn intersection(
     nodes: &[Node],
-    source: &impl Source,
+    source: &impl IndexStatistics,
     bounds: Bounds,
     tracer: &mut Tracer<'_>,
-) -> Result<Option<Answer>> {
+) -> Result<Option<MatchSet>> {
     let mut waiting: Vec<usize> = (0..nodes.len()).collect();
     waiting.sort_by_key(|at| expected_size(&nodes[*at]));
-    let mut all: Option<Answer> = None;
+    let mut all: Option<MatchSet> = None;
     let mut values = FIRST_VALUES;
     while !waiting.is_empty() {
         let turn = if waiting.len() == 1 { u64::MAX } else { values };
         let mut too_long = Vec::new();
         if values > FIRST_VALUES {
-            waiting.sort_by_cached_key(|at| expected(&nodes[*at], source).map(|expected| expected.documents));
+            waiting.sort_by_cached_key(|at| range_estimate(&nodes[*at], source).map(|expected| expected.documents));
         }
         for at in waiting {
-            let most = turn.min(worth(all.as_ref())).min(bounds.values_max);
-            if values > FIRST_VALUES && is_hopeless(&nodes[at], source, most) {
+            let most = turn.min(values_worth_visiting(all.as_ref())).min(bounds.values_max);
+            if values > FIRST_VALUES && is_too_costly(&nodes[at], source, most) {
                 too_long.push(at);
                 continue;
             }
-            let Some(answer) =
+            let Some(match_set) =
                 evaluate_bounded(&nodes[at], source, Bounds { values_max: most, ..bounds }, tracer.child(at))?
             else {
                 too_long.push(at);
                 continue;
             };
-            let met = match all.take() {
-                Some(all) => all.and(answer),
-                None => answer,
+            let remaining = match all.take() {
+                Some(all) => all.and(match_set),
+                None => match_set,
             };
-            if met.is_empty() {
-                return Ok(Some(Answer::default()));
+            if remaining.is_empty() {
+                return Ok(Some(MatchSet::default()));
             }
-            all = Some(met);
+            all = Some(remaining);
         }
         waiting = too_long;
-        let worth = worth(all.as_ref());
-        if !waiting.is_empty() && turn >= worth.min(bounds.values_max) {
-            return Ok(if worth <= bounds.values_max { all.map(Answer::undecided) } else { None });
+        let values_worth_visiting = values_worth_visiting(all.as_ref());
+        if !waiting.is_empty() && turn >= values_worth_visiting.min(bounds.values_max) {
+            return Ok(if values_worth_visiting <= bounds.values_max {
+                all.map(MatchSet::into_unverified)
+            } else {
+                None
+            });
         }
         values = values.saturating_mul(VALUES_GROWTH);
     }
@@ -227,13 +246,13 @@ fn intersection(
 }
 
 /// Whether a node is expected to have far more values than it may visit.
-fn is_hopeless(node: &Node, source: &impl Source, values_max: u64) -> bool {
-    let most = values_max.saturating_mul(HOPELESS);
-    most < u64::MAX && expected(node, source).is_some_and(|expected| expected.values > most)
+fn is_too_costly(node: &Node, source: &impl IndexStatistics, values_max: u64) -> bool {
+    let most = values_max.saturating_mul(SKIP_FACTOR);
+    most < u64::MAX && range_estimate(node, source).is_some_and(|expected| expected.values > most)
 }
 
-/// How many values may be visited to spare reading these documents.
-fn worth(found: Option<&Answer>) -> u64 {
+/// The number of values that may be visited to avoid reading these documents.
+fn values_worth_visiting(found: Option<&MatchSet>) -> u64 {
     match found.map(|found| found.certain.len() + found.maybe.len()) {
         Some(count) if count <= READ_MAX => count * READ_COST,
         _ => u64::MAX,
@@ -243,25 +262,25 @@ fn worth(found: Option<&Answer>) -> u64 {
 fn difference(
     from: &Node,
     without: &Node,
-    source: &impl Source,
+    source: &impl IndexStatistics,
     bounds: Bounds,
     tracer: &mut Tracer<'_>,
-) -> Result<Option<Answer>> {
+) -> Result<Option<MatchSet>> {
     let Some(from) = evaluate_bounded(from, source, bounds, tracer.child(0))? else { return Ok(None) };
     if from.is_empty() {
         return Ok(Some(from));
     }
     let Some(without) = evaluate_bounded(without, source, bounds, tracer.child(1))? else { return Ok(None) };
-    let is_undecided = from.is_undecided || without.is_undecided;
+    let needs_whole_selector = from.needs_whole_selector || without.needs_whole_selector;
     let mut maybe = from.certain.and(&without.maybe);
     maybe.or_with(&from.maybe.and_not(&without.certain));
     let mut certain = from.certain;
     certain.and_not_with(&without.certain);
     certain.and_not_with(&without.maybe);
-    Ok(Some(Answer { certain, maybe, is_undecided }))
+    Ok(Some(MatchSet { certain, maybe, needs_whole_selector }))
 }
 
-/// Roughly how large a node's set is, before anything is known of it: 0 is smallest.
+/// A rough rank of a node's size without statistics: 0 is smallest.
 fn expected_size(node: &Node) -> u8 {
     match node {
         Node::Empty | Node::Ids(_) => 0,
@@ -278,14 +297,14 @@ fn expected_size(node: &Node) -> u8 {
     }
 }
 
-/// Tries each distinct value in a range.
+/// Tests each distinct value in a range.
 fn matching(
-    source: &impl Source,
+    source: &impl IndexStatistics,
     path: PathNumber,
     range: &KeyRange,
     test: &ValueTest,
     values_max: u64,
-) -> Result<Option<Answer>> {
+) -> Result<Option<MatchSet>> {
     let (mut certain, mut maybe) = (Union::new(), Union::new());
     let mut left = Some(values_max);
     let visit: &mut VisitValue<'_> = &mut |value_key, documents| {
@@ -304,17 +323,17 @@ fn matching(
         ValueTest::Regex(pattern) => pattern.literal(),
         ValueTest::Modulo { .. } => None,
     };
-    source.walk_holding(path, range, Direction::Ascending, literal, visit)?;
+    source.walk_containing(path, range, Direction::Ascending, literal, visit)?;
     if left.is_none() {
         return Ok(None);
     }
     let certain = certain.finish();
     let mut maybe = maybe.finish();
     maybe.and_not_with(&certain);
-    Ok(Some(Answer { certain, maybe, is_undecided: false }))
+    Ok(Some(MatchSet { certain, maybe, needs_whole_selector: false }))
 }
 
-/// Whether the value with this key passes; none if the key does not say.
+/// Whether the value with this key passes the test; `None` if the key does not contain the whole value.
 pub(in crate::query) fn passes(test: &ValueTest, value_key: &[u8]) -> Result<Option<bool>> {
     match test {
         ValueTest::Regex(pattern) => {
@@ -336,7 +355,7 @@ pub(in crate::query) fn passes(test: &ValueTest, value_key: &[u8]) -> Result<Opt
     }
 }
 
-fn numbers_of(source: &impl Source, ids: &[String]) -> Result<DocumentSet> {
+fn numbers_of(source: &impl IndexStatistics, ids: &[String]) -> Result<DocumentSet> {
     let mut numbers = Vec::with_capacity(ids.len());
     for id in ids {
         numbers.extend(source.number_of(id)?);
@@ -354,33 +373,33 @@ fn as_str(bound: &Bound<String>) -> Bound<&str> {
     }
 }
 
-impl Answer {
-    /// Documents that match, whatever else is asked.
+impl MatchSet {
+    /// Documents that certainly match.
     pub(in crate::query) fn certain(certain: DocumentSet) -> Self {
-        Answer { certain, maybe: DocumentSet::new(), is_undecided: false }
+        MatchSet { certain, maybe: DocumentSet::new(), needs_whole_selector: false }
     }
 
-    /// What of it lies within a window.
+    /// The part within a window.
     pub(in crate::query) fn within(self, window: Window) -> Self {
         if window == Window::ALL {
             return self;
         }
-        Answer { certain: self.certain.within(window), maybe: self.maybe.within(window), ..self }
+        MatchSet { certain: self.certain.within(window), maybe: self.maybe.within(window), ..self }
     }
 
-    /// Adds what lies in later chunks.
-    pub(in crate::query) fn append(&mut self, later: Answer) {
+    /// Adds the result of later chunks.
+    pub(in crate::query) fn append(&mut self, later: MatchSet) {
         self.certain.or_with(&later.certain);
         self.maybe.or_with(&later.maybe);
-        self.is_undecided |= later.is_undecided;
+        self.needs_whole_selector |= later.needs_whole_selector;
     }
 
-    /// All of it may match, but the whole selector must be asked.
-    fn undecided(self) -> Self {
-        Answer { certain: DocumentSet::new(), maybe: self.possible(), is_undecided: true }
+    /// Turns all documents into candidates that must be checked against the whole selector.
+    fn into_unverified(self) -> Self {
+        MatchSet { certain: DocumentSet::new(), maybe: self.possible(), needs_whole_selector: true }
     }
 
-    /// Everything that matches or may match.
+    /// All documents that match or may match.
     pub(crate) fn possible(self) -> DocumentSet {
         if self.maybe.is_empty() {
             return self.certain;
@@ -390,7 +409,7 @@ impl Answer {
         possible
     }
 
-    /// As [`Answer::possible`], without making a set where there is one.
+    /// As [`MatchSet::possible`], without copying a set if one suffices.
     pub(in crate::query) fn candidates(&self) -> Cow<'_, DocumentSet> {
         if self.maybe.is_empty() { Cow::Borrowed(&self.certain) } else { Cow::Owned(self.clone().possible()) }
     }
@@ -399,7 +418,7 @@ impl Answer {
         self.certain.is_empty() && self.maybe.is_empty()
     }
 
-    /// Whether a document may match, and if so whether it must be checked.
+    /// `None` if the document does not match; otherwise whether it must be checked.
     pub(crate) fn has(&self, document: DocumentNumber) -> Option<bool> {
         if self.certain.contains(document) {
             return Some(false);
@@ -407,21 +426,21 @@ impl Answer {
         self.maybe.contains(document).then_some(true)
     }
 
-    /// What is in both; the smaller one is filtered.
-    pub(crate) fn and(self, other: Answer) -> Answer {
+    /// The intersection; copies only the smaller set.
+    pub(crate) fn and(self, other: MatchSet) -> MatchSet {
         if self.maybe.is_empty() && other.maybe.is_empty() {
             let (mut certain, larger) = match self.certain.len() <= other.certain.len() {
                 true => (self.certain, other.certain),
                 false => (other.certain, self.certain),
             };
             certain.and_with(&larger);
-            return Answer::certain(certain);
+            return MatchSet::certain(certain);
         }
-        let is_undecided = self.is_undecided || other.is_undecided;
+        let needs_whole_selector = self.needs_whole_selector || other.needs_whole_selector;
         let certain = self.certain.and(&other.certain);
         let mut maybe = self.possible();
         maybe.and_with(&other.possible());
         maybe.and_not_with(&certain);
-        Answer { certain, maybe, is_undecided }
+        MatchSet { certain, maybe, needs_whole_selector }
     }
 }

@@ -1,11 +1,11 @@
-//! How a query is answered, as a tree for people and programs.
+//! Explain: the plan of a query and its measurements, as text and as JSON.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Bound;
 use std::time::Instant;
 
-use super::cursor::{Checks, Cursor, Need};
+use super::cursor::{Checks, Cursor, Recheck};
 use super::estimate::estimate;
 use super::evaluate::Trace;
 use crate::Result;
@@ -13,88 +13,103 @@ use crate::index::{PathNumber, Paths, Presence};
 use crate::query::language::interval::KeyRange;
 use crate::query::language::normal::Normal;
 use crate::query::language::print;
-use crate::query::plan::facts::Facts;
+use crate::query::plan::catalog::Catalog;
 use crate::query::plan::request::{Prepared, Query};
-use crate::query::plan::{Drive, Node, Order, Plan, ValueTest, Values};
-use crate::query::source::Source;
+use crate::query::plan::{DrivingCondition, Node, Order, Plan, ValueTest, Values};
+use crate::query::source::QuerySource;
 use crate::value::collate::key::{self, Tag};
 use crate::value::{Object, Value};
 
 /// Larger plans are shown without estimates.
 const ESTIMATED_MAX: usize = 1_000;
-/// How many rows an analysis takes at once.
+/// The number of hits that an analysis verifies at once.
 const BATCH: usize = 256;
 
-/// How a query is answered: what the index is asked, what is checked on documents, and how rows come into order; each step with
-/// about how many documents it gives. Of an analysed query also what each step found and took.
+/// The plan of a query, as returned by [`Find::explain`](crate::Find::explain): what is read from the index, what is
+/// checked on documents, and how rows are ordered.
+///
+/// Each step has an estimated number of documents. After [`Find::explain_analyze`](crate::Find::explain_analyze) it
+/// also has the actual number and the time in microseconds. [`Display`](fmt::Display) prints a tree of lines;
+/// [`Explanation::to_value`] returns JSON.
+///
+/// ```
+/// # use stemmadb::{Database, field};
+/// # fn main() -> stemmadb::Result<()> {
+/// # let db = Database::in_memory();
+/// # db.insert("dune", &serde_json::json!({"year": 1965}))?;
+/// let plan = db.find(field("year").ge(1960)).explain_analyze()?;
+/// println!("{plan}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    filter: Step,
-    /// About how many rows there are without a limit.
+    filter: ExplainStep,
+    /// The estimated number of rows without a limit.
     estimated: Option<u64>,
     residual: Option<Value>,
     order: String,
     sort: Value,
     limit: Option<u64>,
     skip: u64,
-    ran: Option<Ran>,
+    run_statistics: Option<RunStatistics>,
 }
 
 /// One step of the filter.
 #[derive(Clone, Debug)]
-struct Step {
-    /// What is done, in one word.
+struct ExplainStep {
+    /// The name of the operation.
     operation: &'static str,
     path: Option<String>,
-    /// What with.
+    /// The operands.
     detail: Option<String>,
     is_exact: bool,
-    /// What came of it; none if it was not evaluated.
-    found: Option<Found>,
-    /// About how many documents it gives.
+    /// The measured result; `None` if the step was not evaluated.
+    found: Option<StepCounts>,
+    /// The estimated number of documents.
     estimated: Option<u64>,
-    /// Whether documents were read instead of finishing it.
+    /// Whether evaluation was abandoned in favor of reading documents.
     is_abandoned: bool,
-    children: Vec<Step>,
+    children: Vec<ExplainStep>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct StepCounts {
     certain_count: u64,
     maybe_count: u64,
     time_us: u64,
 }
 
-/// What running the query took.
+/// Measurements of an execution.
 #[derive(Clone, Copy, Debug)]
-struct Ran {
+struct RunStatistics {
     row_count: u64,
     documents_read: u64,
-    /// Of documents read to decide whether they match.
+    /// Documents read to decide whether they match.
     checks: Checks,
     values_walked: u64,
     time_us: u64,
 }
 
-pub(in crate::query) fn explain<S: Source>(source: S, query: &Query, analyze: bool) -> Result<Explanation> {
+pub(in crate::query) fn explain<S: QuerySource>(source: S, query: &Query, analyze: bool) -> Result<Explanation> {
     let prepared = query.prepare()?;
     if !analyze {
-        let facts = Facts::of(&source);
-        let plan = prepared.plan(prepared.limit.is_some(), facts);
+        let catalog = Catalog::of(&source);
+        let plan = prepared.plan(prepared.limit.is_some(), catalog);
         let order = match &plan.order {
             Order::Insertion => "by number".into(),
             Order::Sorted { declared: Some(walk), .. } if walk.rest == Node::All => {
                 format!("walked in the order of index `{}`", walk.name).into()
             }
             Order::Sorted { declared: Some(walk), .. } => {
-                format!("walked in the order of index `{}` or collected, by what costs less", walk.name).into()
+                format!("walked in the order of index `{}` or collected, whichever is cheaper", walk.name).into()
             }
             Order::Sorted { walk: Some(_), .. } => {
-                "walked in the order of values or collected, by what costs less".into()
+                "walked in the order of values or collected, whichever is cheaper".into()
             }
             Order::Sorted { walk: None, .. } => "collected and sorted".into(),
         };
-        let mut filter = Step::new(&plan.filter, source.paths(), &Trace::default());
+        let mut filter = ExplainStep::new(&plan.filter, source.paths(), &Trace::default());
         filter.estimate(&plan.filter, &source, source.live_len()?)?;
         let estimated = filter.estimated;
         return Ok(Explanation::new(&prepared, &plan, filter, estimated, order, None));
@@ -106,40 +121,40 @@ pub(in crate::query) fn explain<S: Source>(source: S, query: &Query, analyze: bo
     let row_count = run(&mut cursor, &prepared)?;
     query.limits().allow_rows(row_count)?;
     let filtered = &cursor.filtered;
-    let ran = Ran {
+    let run_statistics = RunStatistics {
         row_count,
         documents_read: filtered.documents_read(),
         checks: filtered.checks(),
         values_walked: filtered.values_walked(),
         time_us: microseconds(started.elapsed()),
     };
-    // After the clock has stopped: of the same snapshot, they are what they were.
+    // Estimates are computed after the time is taken; the snapshot is the same.
     let (source, plan, all) = (&filtered.source, &filtered.plan, filtered.source.live_len()?);
-    let filter = match cursor.drive() {
-        Some(drive) => Step::driven(drive, source, all, &trace)?,
+    let filter = match cursor.driving() {
+        Some(driving) => ExplainStep::driven(driving, source, all, &trace)?,
         None => {
-            let mut filter = Step::new(&plan.filter, source.paths(), &trace);
+            let mut filter = ExplainStep::new(&plan.filter, source.paths(), &trace);
             filter.estimate(&plan.filter, source, all)?;
             filter
         }
     };
     let estimated = estimate(&plan.filter, source, all)?;
-    Ok(Explanation::new(&prepared, plan, filter, Some(estimated), order, Some(ran)))
+    Ok(Explanation::new(&prepared, plan, filter, Some(estimated), order, Some(run_statistics)))
 }
 
 /// Runs a query to its last row and counts the rows.
-fn run<S: Source>(cursor: &mut Cursor<S>, prepared: &Prepared) -> Result<u64> {
-    let wanted = prepared.limit.unwrap_or(u64::MAX).saturating_add(prepared.skip);
+fn run<S: QuerySource>(cursor: &mut Cursor<S>, prepared: &Prepared) -> Result<u64> {
+    let rows_needed = prepared.limit.unwrap_or(u64::MAX).saturating_add(prepared.skip);
     let mut found = 0;
-    while found < wanted {
-        let left = usize::try_from(wanted - found).unwrap_or(usize::MAX);
+    while found < rows_needed {
+        let left = usize::try_from(rows_needed - found).unwrap_or(usize::MAX);
         let hits = cursor.next_hits(BATCH.min(left))?;
         if hits.is_empty() {
             break;
         }
-        found += cursor.filtered.verified(hits)?.iter().filter(|hit| hit.need == Need::Nothing).count() as u64;
+        found += cursor.filtered.verify(hits)?.iter().filter(|hit| hit.recheck == Recheck::None).count() as u64;
     }
-    Ok(found.min(wanted).saturating_sub(prepared.skip))
+    Ok(found.min(rows_needed).saturating_sub(prepared.skip))
 }
 
 fn microseconds(time: std::time::Duration) -> u64 {
@@ -150,10 +165,10 @@ impl Explanation {
     fn new(
         prepared: &Prepared,
         plan: &Plan,
-        filter: Step,
+        filter: ExplainStep,
         estimated: Option<u64>,
         order: Cow<'static, str>,
-        ran: Option<Ran>,
+        run_statistics: Option<RunStatistics>,
     ) -> Self {
         let residual = (plan.residual != Normal::Everything).then(|| print::normal(&plan.residual));
         Explanation {
@@ -164,19 +179,22 @@ impl Explanation {
             sort: prepared.sort.to_value(),
             limit: prepared.limit,
             skip: prepared.skip,
-            ran,
+            run_statistics,
         }
     }
 
-    /// What was checked on documents, if the query ran and that was asked for or took place.
+    /// The checks on documents, if the query ran and had a residual condition or checked any document.
     fn checks(&self) -> Option<Checks> {
-        let checks = self.ran.as_ref()?.checks;
+        let checks = self.run_statistics.as_ref()?.checks;
         (checks.count > 0 || self.residual.is_some()).then_some(checks)
     }
 
-    /// The explanation as JSON: `filter` is a tree of steps, each with its `operation`, `path`, `detail`, and what it gives
-    /// (`estimated_rows`; analysed also `rows`, those `undecided`, `time_us`), and the steps it is made `of`. Steps ask the index:
-    /// only `check` reads documents to decide, and `documents_read` counts these and what a sort reads.
+    /// Returns the explanation as JSON.
+    ///
+    /// `filter` is a tree of steps. Each has its `operation`, `path`, `detail`, its `estimated_rows` and, if analyzed,
+    /// `rows`, the `undecided` ones among the candidates and `time_us`; `of` contains its child steps. Steps read only
+    /// the index. `check` reports the documents that were read to decide whether they match, and the top-level
+    /// `documents_read` counts these and the documents read for sorting.
     pub fn to_value(&self) -> Value {
         let mut object = Object::new();
         object.insert("filter", self.filter.to_value());
@@ -201,20 +219,20 @@ impl Explanation {
         if let Some(estimated) = self.estimated {
             object.insert("estimated_rows", estimated);
         }
-        if let Some(ran) = &self.ran {
-            object.insert("rows", ran.row_count);
-            object.insert("documents_read", ran.documents_read);
-            if ran.values_walked > 0 {
-                object.insert("values_walked", ran.values_walked);
+        if let Some(run_statistics) = &self.run_statistics {
+            object.insert("rows", run_statistics.row_count);
+            object.insert("documents_read", run_statistics.documents_read);
+            if run_statistics.values_walked > 0 {
+                object.insert("values_walked", run_statistics.values_walked);
             }
-            object.insert("time_us", ran.time_us);
+            object.insert("time_us", run_statistics.time_us);
         }
         Value::Object(object)
     }
 }
 
 impl fmt::Display for Explanation {
-    /// A tree of lines.
+    /// Prints a tree of lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rows {}", self.order)?;
         if let Value::Array(keys) = &self.sort
@@ -228,13 +246,14 @@ impl fmt::Display for Explanation {
         if self.skip > 0 {
             write!(f, ", skip {}", self.skip)?;
         }
-        if let Some(ran) = &self.ran {
-            let (rows, documents) = (counted(ran.row_count, "row"), counted(ran.documents_read, "document"));
+        if let Some(run_statistics) = &self.run_statistics {
+            let (rows, documents) =
+                (counted(run_statistics.row_count, "row"), counted(run_statistics.documents_read, "document"));
             write!(f, ": {rows}{}, {documents} read", expectation(self.estimated))?;
-            if ran.values_walked > 0 {
-                write!(f, ", {} walked", counted(ran.values_walked, "value"))?;
+            if run_statistics.values_walked > 0 {
+                write!(f, ", {} walked", counted(run_statistics.values_walked, "value"))?;
             }
-            write!(f, ", {} µs", ran.time_us)?;
+            write!(f, ", {} µs", run_statistics.time_us)?;
         }
         match (&self.residual, self.checks()) {
             (Some(residual), _) => write!(f, "\n  checked on documents: {residual}")?,
@@ -252,30 +271,31 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl Step {
+impl ExplainStep {
     fn new(node: &Node, paths: &Paths, trace: &Trace) -> Self {
         let (operation, path, detail) = describe(node);
         let children = node.children();
         let untraced = Trace::default();
         let traces = (0..children.len()).map(|at| trace.children.get(at).unwrap_or(&untraced));
-        Step {
+        ExplainStep {
             operation,
             path: path.map(|path| paths.text(path).unwrap_or_else(|| format!("path {}", path.0))),
             detail,
             is_exact: node.is_exact(),
-            found: trace.measured.map(|measured| Found {
+            found: trace.measured.map(|measured| StepCounts {
                 certain_count: measured.certain_count,
                 maybe_count: measured.maybe_count,
                 time_us: microseconds(measured.time),
             }),
             estimated: None,
             is_abandoned: trace.is_abandoned,
-            children: children.iter().zip(traces).map(|(child, trace)| Step::new(child, paths, trace)).collect(),
+            children: children.iter().zip(traces).map(|(child, trace)| ExplainStep::new(child, paths, trace)).collect(),
         }
     }
 
-    /// Estimates it and what is below it. A step costs a few look-ups, and is looked at once for each step above it.
-    fn estimate(&mut self, node: &Node, source: &impl Source, all: u64) -> Result<()> {
+    /// Estimates the step and those below it. An estimate takes a few lookups for each step below, so each step is
+    /// estimated once per ancestor.
+    fn estimate(&mut self, node: &Node, source: &impl QuerySource, all: u64) -> Result<()> {
         if self.detail_count() > ESTIMATED_MAX {
             return Ok(());
         }
@@ -287,26 +307,26 @@ impl Step {
         })
     }
 
-    /// How many steps there are below it, itself included.
+    /// The number of steps in this tree, including itself.
     fn detail_count(&self) -> usize {
-        1 + self.children.iter().map(Step::detail_count).sum::<usize>()
+        1 + self.children.iter().map(ExplainStep::detail_count).sum::<usize>()
     }
 
-    /// A condition whose values are walked, of which the others are asked beside.
-    fn driven(drive: &Drive, source: &impl Source, all: u64, trace: &Trace) -> Result<Self> {
+    /// The step of a driving condition, with the other conditions as its children.
+    fn driven(driving: &DrivingCondition, source: &impl QuerySource, all: u64, trace: &Trace) -> Result<Self> {
         let paths = source.paths();
-        let path = drive.path;
-        let values = match &drive.values {
+        let path = driving.path;
+        let values = match &driving.values {
             Values::Range(range) => Node::Range { path, range: range.clone() },
             Values::Keys(keys) => Node::EqualAny { path, keys: keys.clone() },
             Values::Matching(range, test) => Node::Matching { path, range: range.clone(), test: test.clone() },
         };
-        let mut step = Step::new(&values, paths, &Trace::default());
+        let mut step = ExplainStep::new(&values, paths, &Trace::default());
         step.estimate(&values, source, all)?;
         step.operation = "walk";
-        let asked = [(&drive.others, &Trace::default(), Node::Empty), (&drive.rest, trace, Node::All)];
-        for (node, trace, _) in asked.into_iter().filter(|(node, _, nothing)| *node != nothing) {
-            let mut child = Step::new(node, paths, trace);
+        let condition_nodes = [(&driving.others, &Trace::default(), Node::Empty), (&driving.rest, trace, Node::All)];
+        for (node, trace, _) in condition_nodes.into_iter().filter(|(node, _, nothing)| *node != nothing) {
+            let mut child = ExplainStep::new(node, paths, trace);
             child.estimate(node, source, all)?;
             step.children.push(child);
         }
@@ -335,7 +355,7 @@ impl Step {
             object.insert("left_to_documents", true);
         }
         if !self.children.is_empty() {
-            object.insert("of", Value::Array(self.children.iter().map(Step::to_value).collect()));
+            object.insert("of", Value::Array(self.children.iter().map(ExplainStep::to_value).collect()));
         }
         Value::Object(object)
     }
@@ -414,7 +434,7 @@ fn show_key(value_key: &[u8]) -> String {
     }
 }
 
-/// A range of keys as the comparisons it came from.
+/// Displays a range of keys as the comparisons it was built from.
 fn show_range(range: &KeyRange) -> String {
     let is_prefix =
         range.upper == crate::query::language::interval::successor(&range.lower) && whole_value(&range.lower).is_none();
@@ -432,7 +452,7 @@ fn show_range(range: &KeyRange) -> String {
     [lower, upper].into_iter().flatten().collect::<Vec<_>>().join(" and ")
 }
 
-/// A bound as a comparison with the value it stands before or after; none if it stands between kinds.
+/// Displays a bound as a comparison with the adjacent value; `None` if the bound is between kinds.
 fn show_bound(bound: &[u8], before: &str, after: &str) -> Option<String> {
     if let Some(value) = whole_value(bound) {
         return Some(format!("{before} {}", shorten(&value.to_json())));
@@ -443,7 +463,7 @@ fn show_bound(bound: &[u8], before: &str, after: &str) -> Option<String> {
     if let [tag, text @ .., 0, 2] = bound
         && *tag == Tag::String as u8
     {
-        // After all strings that were cut here.
+        // A bound after all strings that were cut here.
         return Some(format!("{after} \"{}…\"", shorten(&String::from_utf8_lossy(text))));
     }
     let mut previous = bound.to_vec();
@@ -471,7 +491,7 @@ fn show_bounds(lower: &Bound<String>, upper: &Bound<String>) -> String {
     [lower, upper].into_iter().flatten().collect::<Vec<_>>().join(" and ")
 }
 
-/// What was expected, beside what was found.
+/// The estimate, displayed after the actual number.
 fn expectation(estimated: Option<u64>) -> String {
     estimated.map_or_else(String::new, |estimated| format!(" (about {estimated} expected)"))
 }
@@ -480,7 +500,7 @@ fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// The text, or its beginning if it is long.
+/// The text, truncated if it is long.
 fn shorten(text: &str) -> String {
     const SHOWN_MAX: usize = 80;
     match text.char_indices().nth(SHOWN_MAX) {

@@ -1,88 +1,88 @@
-//! What comes next in a result: documents that match, or hits, which say what is still to be checked and where they stand.
+//! Hits: the candidates that a cursor returns, with their position and the check they still need.
 
 use std::sync::Arc;
 
 use crate::index::DocumentNumber;
 use crate::query::language::page_token::Position;
-use crate::query::language::sort::Sorted;
+use crate::query::language::sort::SortedPosition;
 
-/// One document of a result.
+/// One candidate document of a result.
 #[derive(Clone, Debug)]
 pub(crate) struct Hit {
     pub(crate) number: DocumentNumber,
-    pub(crate) need: Need,
-    pub(crate) place: Place,
+    pub(crate) recheck: Recheck,
+    pub(crate) position: HitPosition,
 }
 
-/// What comes next in a result.
+/// The next documents of a result.
 pub(crate) enum Batch {
-    /// Documents that match, in the order of their numbers.
-    Sure(Vec<DocumentNumber>),
+    /// Documents that match, in row order.
+    Verified(Vec<DocumentNumber>),
     Hits(Vec<Hit>),
 }
 
-/// Where a hit stands in the order of the result.
+/// The position of a hit in the order of the result.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum HitPosition {
     /// By number.
     Number,
     /// By the values of a condition, then by number.
     Value { ordinal: u8, key: Arc<[u8]> },
-    /// In the order that was asked for.
-    Sorted(Sorted),
+    /// By the requested sort.
+    Sorted(SortedPosition),
 }
 
-/// What is still to be checked on a record.
+/// The check that a record still needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Need {
-    Nothing,
-    /// What the index could not decide.
+pub(crate) enum Recheck {
+    None,
+    /// The conditions that the index could not decide.
     Residual,
     /// The whole selector.
     Whole,
 }
 
 impl Hit {
-    pub(in crate::query) fn sure(number: DocumentNumber) -> Self {
-        Hit { number, need: Need::Nothing, place: Place::Number }
+    pub(in crate::query) fn verified(number: DocumentNumber) -> Self {
+        Hit { number, recheck: Recheck::None, position: HitPosition::Number }
     }
 }
 
 impl Batch {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Batch::Sure(numbers) => numbers.len(),
+            Batch::Verified(numbers) => numbers.len(),
             Batch::Hits(hits) => hits.len(),
         }
     }
 
-    /// Leaves out the first `count`.
+    /// Removes the first `count` documents.
     pub(crate) fn skip(&mut self, count: usize) {
         match self {
-            Batch::Sure(numbers) => drop(numbers.drain(..count)),
+            Batch::Verified(numbers) => drop(numbers.drain(..count)),
             Batch::Hits(hits) => drop(hits.drain(..count)),
         }
     }
 
-    /// Keeps the first `count` at most.
+    /// Keeps at most the first `count` documents.
     pub(crate) fn truncate(&mut self, count: usize) {
         match self {
-            Batch::Sure(numbers) => numbers.truncate(count),
+            Batch::Verified(numbers) => numbers.truncate(count),
             Batch::Hits(hits) => hits.truncate(count),
         }
     }
 
-    /// Where one of them stands.
+    /// The position of one of the documents.
     pub(crate) fn position(&self, at: usize) -> Option<Position> {
         match self {
-            Batch::Sure(numbers) => numbers.get(at).copied().map(Position::Number),
+            Batch::Verified(numbers) => numbers.get(at).copied().map(Position::Number),
             Batch::Hits(hits) => hits.get(at).map(Position::of),
         }
     }
 
     pub(in crate::query) fn last_number(&self) -> Option<DocumentNumber> {
         match self {
-            Batch::Sure(numbers) => numbers.last().copied(),
+            Batch::Verified(numbers) => numbers.last().copied(),
             Batch::Hits(hits) => hits.last().map(|hit| hit.number),
         }
     }

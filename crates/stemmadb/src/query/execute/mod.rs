@@ -1,4 +1,4 @@
-//! Execution of plans: sets of document numbers, walks in an order, counts and sums; and what explain says of them.
+//! Execution of plans: evaluating filters to sets of document numbers, ordering rows, aggregating, and explaining.
 
 pub(in crate::query) mod aggregate;
 mod collect;
@@ -7,11 +7,11 @@ mod estimate;
 pub(in crate::query) mod evaluate;
 pub(in crate::query) mod explain;
 mod hit;
+mod index_count;
 mod index_walk;
 mod ranked;
 pub(in crate::query) mod rows;
 mod stream;
-mod tally;
 mod value_walk;
 mod values;
 

@@ -1,90 +1,92 @@
-//! A sorted order from a column: its path's values lie in memory in order, so a document's place is a number.
+//! Sorted order by a column: the values of the sort path are in memory in order, so a document's position is a number.
 //!
-//! Only where that says everything: one path, every value whole, no arrays or objects there, no document whose terms are incomplete,
-//! nothing in memtables. Documents of one value stand by id.
+//! Used only if the column is complete for the sort: one sort path, no cut values, no arrays or objects at the path, no
+//! document with incomplete terms, and nothing in memtables. Documents with the same value are ordered by id.
 //!
-//! Two ways: the documents that match are known and brought into order, or the column is walked in order and its documents are tested,
-//! whichever costs less. A walk tests ranges against other columns, and terms chunk by chunk, so that a short result needs no set of them.
+//! Rows are found by the cheaper of two strategies: sort the set of matching documents by position, or walk the column
+//! in order and test each document. A walk tests ranges against other columns and evaluates terms chunk by chunk, so a
+//! short result does not need their whole sets.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use super::cursor::{Filtered, Known};
+use super::cursor::{FilterState, Filtered};
 use super::evaluate::{Trace, evaluate, is_of_terms};
-use super::stream::ByChunk;
+use super::stream::ChunkedFilter;
 use crate::cache::Column;
 use crate::index::{DocumentNumber, DocumentSet, PathNumber, Presence};
 use crate::query::language::page_token::Position;
-use crate::query::language::sort::{self, MISSING, SortPath, Sorted, VALUE_BYTES_MAX};
+use crate::query::language::sort::{self, MISSING, SortPath, SortedPosition, VALUE_BYTES_MAX};
 use crate::query::plan::Node;
-use crate::query::source::Source;
+use crate::query::source::{IndexReader, QuerySource};
 use crate::{Error, Result};
 
-/// A limit above this many rows is none, as far as testing documents goes; and how many are tested before the documents that match
-/// are looked up after all; few in tests, so that small results meet both.
+/// With a limit above this many rows, documents are not tested one by one. After `TESTED_MAX` tests the set of matching
+/// documents is computed after all; few in tests, so that small results exercise both strategies.
 const TESTED_ROWS_MAX: u64 = 256;
 const TESTED_MAX: usize = if cfg!(test) { 3 } else { 4_096 };
-/// Bringing a document into its order takes as long as testing so many on a walk.
+/// The cost of sorting a document, in tests on a walk.
 const TESTS_A_SORT: u64 = 8;
 
-/// Rows in order.
+/// Iterates over the rows in order.
 pub(in crate::query) struct Ranked {
-    places: Places,
-    /// Rows up to this one were returned before.
-    after: Option<After>,
-    wanted: Option<u64>,
-    way: Way,
+    order: ColumnOrder,
+    /// Rows up to this one were already returned.
+    after: Option<LastReturned>,
+    rows_needed: Option<u64>,
+    strategy: Strategy,
     ready: VecDeque<DocumentNumber>,
 }
 
-/// Where documents stand, by their value at the path: first those without one if the order ascends, last if it descends.
-struct Places {
+/// The position of documents by their value at the path. Documents without a value come first if the order is
+/// ascending, last if it is descending.
+struct ColumnOrder {
     column: Arc<Column>,
     path: PathNumber,
     is_descending: bool,
 }
 
 /// The row that was returned last.
-struct After {
-    /// Its place, or that of the first value beyond it.
-    place: u32,
-    /// Whose documents of this place were returned, as far as this one; none if no document stands there that was.
+struct LastReturned {
+    /// Its position, or that of the first value after it.
+    position: u32,
+    /// The documents at this position up to this id were returned. `None` if none of them was.
     id: Option<crate::revision::DocumentId>,
 }
 
-enum Way {
-    /// In order already.
+enum Strategy {
+    /// Already in order.
     Listed(std::vec::IntoIter<DocumentNumber>),
-    /// From this place on.
+    /// Walks the column from this position on.
     Walk { members: Members, next: u32, tested_count: usize },
 }
 
-/// The documents that match.
+/// The matching documents.
 enum Members {
     All,
     Set(DocumentSet),
     /// Those that pass all tests.
-    Tested(Vec<Test>),
-    /// Those that meet the filter, which is evaluated for the chunks of those that are met.
-    ByChunk(ByChunk),
+    Tested(Vec<MemberTest>),
+    /// Those that match the filter, which is evaluated chunk by chunk as documents are visited.
+    Chunked(ChunkedFilter),
 }
 
-enum Test {
+enum MemberTest {
     Ranks(Arc<Column>, Range<u32>),
     Set(DocumentSet),
-    Any(Vec<Test>),
+    Any(Vec<MemberTest>),
 }
 
 impl Ranked {
-    /// The rows in the order of a path; none if its column does not say everything. What is known of the filter afterwards is what
-    /// had to be evaluated.
+    /// Returns the rows in the order of a path, or `None` if its column is not complete. Evaluates as much of the
+    /// filter as the strategy needs.
     pub(in crate::query) fn start(
-        filtered: &mut Filtered<impl Source>,
+        filtered: &mut Filtered<impl QuerySource>,
         path: PathNumber,
         by: &SortPath,
-        after: Option<&Sorted>,
-        wanted: Option<u64>,
+        after: Option<&SortedPosition>,
+        rows_needed: Option<u64>,
         trace: Option<&mut Trace>,
     ) -> Result<Option<Self>> {
         if !filtered.overflow().is_empty() {
@@ -96,44 +98,44 @@ impl Ranked {
         {
             return Ok(None);
         }
-        let places = Places { column, path, is_descending: by.descending };
-        let after = after.map(|after| places.after(after));
-        let next = after.as_ref().map_or(0, |after| after.place);
-        let walk = |members| Way::Walk { members, next, tested_count: 0 };
-        let mut ranked = Ranked { places, after, wanted, way: walk(Members::All), ready: VecDeque::new() };
-        let is_short = wanted.is_some_and(|wanted| wanted <= TESTED_ROWS_MAX) && trace.is_none();
+        let order = ColumnOrder { column, path, is_descending: by.descending };
+        let after = after.map(|after| order.after(after));
+        let next = after.as_ref().map_or(0, |after| after.position);
+        let walk = |members| Strategy::Walk { members, next, tested_count: 0 };
+        let mut ranked = Ranked { order, after, rows_needed, strategy: walk(Members::All), ready: VecDeque::new() };
+        let is_short = rows_needed.is_some_and(|rows_needed| rows_needed <= TESTED_ROWS_MAX) && trace.is_none();
         if filtered.plan.filter == Node::All {
-            filtered.known = Known::Everything;
+            filtered.filter_state = FilterState::MatchesAll;
         } else if let Some(members) = if is_short { ranked.testable(filtered)? } else { None } {
-            filtered.known = Known::Everything;
-            ranked.way = walk(members);
+            filtered.filter_state = FilterState::MatchesAll;
+            ranked.strategy = walk(members);
         } else {
             filtered.filter(trace)?;
             let Some(matching) = filtered.exact() else { return Ok(None) };
-            ranked.look_up(filtered, matching, next)?;
+            ranked.order_matching(filtered, matching, next)?;
         }
         Ok(Some(ranked))
     }
 
-    /// The next rows, at most `want`; none at the end.
+    /// Returns at most `want` further rows; none at the end.
     pub(in crate::query) fn next_numbers(
         &mut self,
-        filtered: &Filtered<impl Source>,
+        filtered: &Filtered<impl QuerySource>,
         want: usize,
     ) -> Result<Vec<DocumentNumber>> {
         while self.ready.len() < want {
-            if let Way::Walk {
-                members: Members::Tested(_) | Members::ByChunk(_),
+            if let Strategy::Walk {
+                members: Members::Tested(_) | Members::Chunked(_),
                 next,
                 tested_count: tested_count @ TESTED_MAX..,
-            } = &mut self.way
+            } = &mut self.strategy
             {
                 let next = *next;
                 *tested_count = 0;
-                let answer = evaluate(&filtered.plan.filter, &filtered.source, None)?;
-                // Where few documents are left, the index leaves them to be read; testing goes on then.
-                if answer.maybe.is_empty() {
-                    self.look_up(filtered, answer.certain, next)?;
+                let match_set = evaluate(&filtered.plan.filter, &filtered.source, None)?;
+                // If few documents are left, the evaluation leaves them to be read; testing continues then.
+                if match_set.maybe.is_empty() {
+                    self.order_matching(filtered, match_set.certain, next)?;
                 }
             }
             if !self.step(filtered)? {
@@ -143,104 +145,110 @@ impl Ranked {
         Ok(self.ready.drain(..want.min(self.ready.len())).collect())
     }
 
-    /// Where a row stands, for a later page.
-    pub(in crate::query) fn position(&self, source: &impl Source, number: DocumentNumber) -> Result<Position> {
-        let place = self.places.of(number);
+    /// The position of a row, for a continuation token.
+    pub(in crate::query) fn position(&self, source: &impl IndexReader, number: DocumentNumber) -> Result<Position> {
+        let position = self.order.of(number);
         let mut key = Vec::new();
-        sort::append_encoded(&mut key, self.places.key(place), self.places.is_descending);
+        sort::append_encoded(&mut key, self.order.key(position), self.order.is_descending);
         let id = source.ids(&[number])?.pop().ok_or_else(|| Error::internal("a row without an id"))?;
-        Ok(Position::Sorted(Sorted { key: key.into(), id }))
+        Ok(Position::Sorted(SortedPosition { key: key.into(), id }))
     }
 
-    /// How documents are tested on the walk; none if that would cost more than it spares.
-    fn testable(&self, filtered: &Filtered<impl Source>) -> Result<Option<Members>> {
+    /// Chooses how documents are tested on the walk, or `None` if testing would cost more than computing the set.
+    fn testable(&self, filtered: &Filtered<impl QuerySource>) -> Result<Option<Members>> {
         let filter = &filtered.plan.filter;
         if !is_of_terms(filter) || !filter.is_exact() {
             return Ok(tests(filtered)?.map(Members::Tested));
         }
-        let by_chunk = ByChunk::default();
-        let matching = by_chunk.estimate(filter, &filtered.source)?;
-        let wanted = self.wanted.unwrap_or(u64::MAX);
-        let tested = self.places.column.document_count().saturating_mul(wanted) / matching.max(1);
-        Ok((tested <= TESTED_MAX as u64 / 4).then_some(Members::ByChunk(by_chunk)))
+        let chunked = ChunkedFilter::default();
+        let matching = chunked.estimate(filter, &filtered.source)?;
+        let rows_needed = self.rows_needed.unwrap_or(u64::MAX);
+        let tested = self.order.column.document_count().saturating_mul(rows_needed) / matching.max(1);
+        Ok((tested <= TESTED_MAX as u64 / 4).then_some(Members::Chunked(chunked)))
     }
 
-    /// Goes on with documents that are known to match, from a place on.
-    fn look_up(&mut self, filtered: &Filtered<impl Source>, matching: DocumentSet, from: u32) -> Result<()> {
-        let (all, count) = (self.places.column.document_count(), matching.len().max(1));
-        let is_walk_cheaper = match self.wanted {
-            Some(wanted) => all.saturating_mul(wanted) / count <= count.saturating_mul(TESTS_A_SORT),
+    /// Continues with the set of matching documents from a position on.
+    fn order_matching(
+        &mut self,
+        filtered: &Filtered<impl QuerySource>,
+        matching: DocumentSet,
+        from: u32,
+    ) -> Result<()> {
+        let (all, count) = (self.order.column.document_count(), matching.len().max(1));
+        let is_walk_cheaper = match self.rows_needed {
+            Some(rows_needed) => all.saturating_mul(rows_needed) / count <= count.saturating_mul(TESTS_A_SORT),
             None => all <= count.saturating_mul(TESTS_A_SORT),
         };
-        self.way = if is_walk_cheaper {
-            Way::Walk { members: Members::Set(matching), next: from, tested_count: 0 }
+        self.strategy = if is_walk_cheaper {
+            Strategy::Walk { members: Members::Set(matching), next: from, tested_count: 0 }
         } else {
-            Way::Listed(self.in_order(filtered, &matching, from)?.into_iter())
+            Strategy::Listed(self.in_order(filtered, &matching, from)?.into_iter())
         };
         Ok(())
     }
 
-    /// Documents from a place on, in order; no more than are wanted.
+    /// Returns the documents from a position on, in order, and no more than are wanted.
     fn in_order(
         &self,
-        filtered: &Filtered<impl Source>,
+        filtered: &Filtered<impl QuerySource>,
         matching: &DocumentSet,
         from: u32,
     ) -> Result<Vec<DocumentNumber>> {
-        // Place and number in one, which sorts fastest.
-        let standing = |number: DocumentNumber| u64::from(self.places.of(number)) << 32 | number.0;
-        let place_of = |row: u64| (row >> 32) as u32;
-        let mut rows: Vec<u64> = matching.iter().map(standing).filter(|row| place_of(*row) >= from).collect();
+        // Position and number in one integer, which sorts fastest.
+        let row_of = |number: DocumentNumber| u64::from(self.order.of(number)) << 32 | number.0;
+        let position_of = |row: u64| (row >> 32) as u32;
+        let mut rows: Vec<u64> = matching.iter().map(row_of).filter(|row| position_of(*row) >= from).collect();
         let is_returned =
-            |place: u32| self.after.as_ref().is_some_and(|after| after.place == place && after.id.is_some());
-        let returned_count = rows.iter().filter(|row| is_returned(place_of(**row))).count();
-        let wanted = self.wanted.map_or(usize::MAX, |wanted| usize::try_from(wanted).unwrap_or(usize::MAX));
-        let wanted = wanted.saturating_add(returned_count);
-        if wanted > 0 && wanted < rows.len() {
-            let last = place_of(*rows.select_nth_unstable(wanted - 1).1);
-            // Documents of its place tie, so all of them may be wanted.
-            rows.retain(|row| place_of(*row) <= last);
+            |position: u32| self.after.as_ref().is_some_and(|after| after.position == position && after.id.is_some());
+        let returned_count = rows.iter().filter(|row| is_returned(position_of(**row))).count();
+        let rows_needed =
+            self.rows_needed.map_or(usize::MAX, |rows_needed| usize::try_from(rows_needed).unwrap_or(usize::MAX));
+        let rows_needed = rows_needed.saturating_add(returned_count);
+        if rows_needed > 0 && rows_needed < rows.len() {
+            let last = position_of(*rows.select_nth_unstable(rows_needed - 1).1);
+            // Documents at this position tie, so all of them may be wanted.
+            rows.retain(|row| position_of(*row) <= last);
         }
         rows.sort_unstable();
         let number_of = |row: &u64| DocumentNumber(row & u64::from(u32::MAX));
         let mut numbers = Vec::with_capacity(rows.len());
-        for tied in rows.chunk_by(|a, b| place_of(*a) == place_of(*b)) {
+        for tied in rows.chunk_by(|a, b| position_of(*a) == position_of(*b)) {
             match tied {
-                [only] if !is_returned(place_of(*only)) => numbers.push(number_of(only)),
+                [only] if !is_returned(position_of(*only)) => numbers.push(number_of(only)),
                 tied => {
-                    self.add_tied(filtered, place_of(tied[0]), tied.iter().map(number_of).collect(), &mut numbers)?
+                    self.add_tied(filtered, position_of(tied[0]), tied.iter().map(number_of).collect(), &mut numbers)?
                 }
             }
         }
         Ok(numbers)
     }
 
-    /// Makes further rows ready; false if there are none.
-    fn step(&mut self, filtered: &Filtered<impl Source>) -> Result<bool> {
-        let (members, place) = match &mut self.way {
-            Way::Listed(numbers) => {
+    /// Finds further rows; false if there are none.
+    fn step(&mut self, filtered: &Filtered<impl QuerySource>) -> Result<bool> {
+        let (members, position) = match &mut self.strategy {
+            Strategy::Listed(numbers) => {
                 let before = self.ready.len();
                 self.ready.extend(numbers);
                 return Ok(self.ready.len() > before);
             }
-            Way::Walk { members, next, tested_count } => {
-                let place = *next;
-                if place > self.places.last() {
+            Strategy::Walk { members, next, tested_count } => {
+                let position = *next;
+                if position > self.order.last() {
                     return Ok(false);
                 }
                 *next += 1;
                 *tested_count += 1;
-                (members, place)
+                (members, position)
             }
         };
-        let numbers: Vec<DocumentNumber> = match self.places.rank(place) {
-            Some(rank) => match self.places.column.documents(rank) {
+        let numbers: Vec<DocumentNumber> = match self.order.rank(position) {
+            Some(rank) => match self.order.column.documents(rank) {
                 [only] => {
                     let only = DocumentNumber(u64::from(*only));
                     if !members.has(filtered, only)? {
                         return Ok(true);
                     }
-                    if self.after.as_ref().is_none_or(|after| after.place != place) {
+                    if self.after.as_ref().is_none_or(|after| after.position != position) {
                         self.ready.push_back(only);
                         return Ok(true);
                     }
@@ -251,26 +259,26 @@ impl Ranked {
                     members.among(filtered, numbers)?
                 }
             },
-            None => members.missing(filtered, self.places.path)?,
+            None => members.missing(filtered, self.order.path)?,
         };
-        if let Way::Walk { tested_count, .. } = &mut self.way {
+        if let Strategy::Walk { tested_count, .. } = &mut self.strategy {
             *tested_count += numbers.len();
         }
         let mut ready = Vec::with_capacity(numbers.len());
-        self.add_tied(filtered, place, numbers, &mut ready)?;
+        self.add_tied(filtered, position, numbers, &mut ready)?;
         self.ready.extend(ready);
         Ok(true)
     }
 
-    /// Adds documents of one place by id, as far as they were not returned before.
+    /// Adds the documents of one position in order of their ids, except those already returned.
     fn add_tied(
         &self,
-        filtered: &Filtered<impl Source>,
-        place: u32,
+        filtered: &Filtered<impl QuerySource>,
+        position: u32,
         numbers: Vec<DocumentNumber>,
         out: &mut Vec<DocumentNumber>,
     ) -> Result<()> {
-        let after = self.after.as_ref().filter(|after| after.place == place).and_then(|after| after.id.as_ref());
+        let after = self.after.as_ref().filter(|after| after.position == position).and_then(|after| after.id.as_ref());
         if numbers.len() < 2 && after.is_none() {
             out.extend(numbers);
             return Ok(());
@@ -284,12 +292,12 @@ impl Ranked {
     }
 }
 
-impl Places {
+impl ColumnOrder {
     fn value_count(&self) -> u32 {
         self.column.len() as u32
     }
 
-    /// The place of documents without a value.
+    /// The position of documents without a value.
     fn missing(&self) -> u32 {
         if self.is_descending { self.value_count() } else { 0 }
     }
@@ -307,44 +315,45 @@ impl Places {
         self.column.rank(number).map_or(self.missing(), |rank| self.of_rank(rank))
     }
 
-    /// The rank of the value at a place; none for documents without one.
-    fn rank(&self, place: u32) -> Option<usize> {
-        let rank = if self.is_descending { self.value_count().checked_sub(place + 1) } else { place.checked_sub(1) };
+    /// The rank of the value at a position; `None` for documents without a value.
+    fn rank(&self, position: u32) -> Option<usize> {
+        let rank =
+            if self.is_descending { self.value_count().checked_sub(position + 1) } else { position.checked_sub(1) };
         rank.map(|rank| rank as usize)
     }
 
-    fn key(&self, place: u32) -> &[u8] {
-        self.rank(place).map_or(&[MISSING], |rank| self.column.key(rank))
+    fn key(&self, position: u32) -> &[u8] {
+        self.rank(position).map_or(&[MISSING], |rank| self.column.key(rank))
     }
 
-    fn after(&self, after: &Sorted) -> After {
+    fn after(&self, after: &SortedPosition) -> LastReturned {
         let key: Vec<u8> = after.key.iter().map(|byte| if self.is_descending { !byte } else { *byte }).collect();
         if *key == [MISSING] {
-            return After { place: self.missing(), id: Some(after.id.clone()) };
+            return LastReturned { position: self.missing(), id: Some(after.id.clone()) };
         }
         match (self.column.find(&key), self.is_descending) {
-            (Ok(rank), _) => After { place: self.of_rank(rank as u32), id: Some(after.id.clone()) },
-            // The first place whose value is above it, or below it.
-            (Err(below_count), false) => After { place: below_count as u32 + 1, id: None },
-            (Err(below_count), true) => After { place: self.value_count() - below_count as u32, id: None },
+            (Ok(rank), _) => LastReturned { position: self.of_rank(rank as u32), id: Some(after.id.clone()) },
+            // The first position whose value is above it (ascending) or below it (descending).
+            (Err(below_count), false) => LastReturned { position: below_count as u32 + 1, id: None },
+            (Err(below_count), true) => LastReturned { position: self.value_count() - below_count as u32, id: None },
         }
     }
 }
 
 impl Members {
     #[inline]
-    fn has(&self, filtered: &Filtered<impl Source>, number: DocumentNumber) -> Result<bool> {
+    fn has(&self, filtered: &Filtered<impl QuerySource>, number: DocumentNumber) -> Result<bool> {
         Ok(match self {
             Members::All => true,
             Members::Set(set) => set.contains(number),
             Members::Tested(tests) => tests.iter().all(|test| test.passes(number)),
-            Members::ByChunk(by_chunk) => by_chunk.has(number, &filtered.plan.filter, &filtered.source)?,
+            Members::Chunked(chunked) => chunked.has(number, &filtered.plan.filter, &filtered.source)?,
         })
     }
 
     fn among(
         &self,
-        filtered: &Filtered<impl Source>,
+        filtered: &Filtered<impl QuerySource>,
         numbers: impl Iterator<Item = DocumentNumber>,
     ) -> Result<Vec<DocumentNumber>> {
         let mut members = Vec::new();
@@ -356,11 +365,11 @@ impl Members {
         Ok(members)
     }
 
-    /// Those that have nothing at a path.
-    fn missing(&self, filtered: &Filtered<impl Source>, path: PathNumber) -> Result<Vec<DocumentNumber>> {
+    /// The matching documents without a value at the path.
+    fn missing(&self, filtered: &Filtered<impl QuerySource>, path: PathNumber) -> Result<Vec<DocumentNumber>> {
         let mut missing = match self {
             Members::Set(set) => set.clone(),
-            Members::All | Members::Tested(_) | Members::ByChunk(_) => {
+            Members::All | Members::Tested(_) | Members::Chunked(_) => {
                 filtered.source.presence(PathNumber::ROOT, &[Presence::Object])?
             }
         };
@@ -369,9 +378,9 @@ impl Members {
     }
 }
 
-/// Tests that a document passes exactly if it matches; none if they would cost more than what they spare.
-fn tests(filtered: &Filtered<impl Source>) -> Result<Option<Vec<Test>>> {
-    // Sets alone are as well intersected.
+/// Returns tests that a document passes if and only if it matches, or `None` if they would cost more than they save.
+fn tests(filtered: &Filtered<impl QuerySource>) -> Result<Option<Vec<MemberTest>>> {
+    // Without a range, intersecting the sets is as cheap.
     if !has_range(&filtered.plan.filter) {
         return Ok(None);
     }
@@ -397,37 +406,37 @@ fn has_range(node: &Node) -> bool {
     }
 }
 
-fn test(node: &Node, source: &impl Source) -> Result<Option<Test>> {
+fn test(node: &Node, source: &impl IndexReader) -> Result<Option<MemberTest>> {
     Ok(match node {
-        // A document has one value at most where no array is entered.
+        // A document has at most one value at a path that enters no array.
         Node::Range { path, range } if !source.paths().enters_array(*path) => source.column(*path)?.map(|column| {
             let span = column.span(Bound::Included(&range.lower), Bound::Excluded(&range.upper));
-            Test::Ranks(column, span.start as u32..span.end as u32)
+            MemberTest::Ranks(column, span.start as u32..span.end as u32)
         }),
-        Node::Equal { path, key } => Some(Test::Set(source.equal(*path, key)?)),
-        Node::Presence { path, kinds } => Some(Test::Set(source.presence(*path, kinds)?)),
+        Node::Equal { path, key } => Some(MemberTest::Set(source.equal(*path, key)?)),
+        Node::Presence { path, kinds } => Some(MemberTest::Set(source.presence(*path, kinds)?)),
         Node::Union(nodes) => {
             let mut any = Vec::with_capacity(nodes.len());
             for node in nodes {
                 match test(node, source)? {
-                    Some(Test::Set(set)) if set.is_empty() => {}
+                    Some(MemberTest::Set(set)) if set.is_empty() => {}
                     Some(test) => any.push(test),
                     None => return Ok(None),
                 }
             }
-            Some(Test::Any(any))
+            Some(MemberTest::Any(any))
         }
         _ => None,
     })
 }
 
-impl Test {
+impl MemberTest {
     #[inline]
     fn passes(&self, number: DocumentNumber) -> bool {
         match self {
-            Test::Ranks(column, ranks) => column.rank(number).is_some_and(|rank| ranks.contains(&rank)),
-            Test::Set(set) => set.contains(number),
-            Test::Any(any) => any.iter().any(|test| test.passes(number)),
+            MemberTest::Ranks(column, ranks) => column.rank(number).is_some_and(|rank| ranks.contains(&rank)),
+            MemberTest::Set(set) => set.contains(number),
+            MemberTest::Any(any) => any.iter().any(|test| test.passes(number)),
         }
     }
 }

@@ -1,83 +1,80 @@
-//! The rows of a result: ids, documents, or the fields that were asked for. They stream.
+//! The rows of a result: ids, documents, or projected fields, streamed in batches.
 //!
-//! Rows are made in batches that start small and grow, so that a short result costs little and a long one is read many
-//! documents at a time.
+//! Batches start small and grow, so that a short result costs little and a long one reads many documents at a time.
 
-use super::cursor::{self, Batch, Cursor, Hit, Place};
+use super::cursor::{self, Batch, Cursor, Hit, HitPosition};
 use crate::cache::CachedResult;
 use crate::document::Document as StoredDocument;
 use crate::index::DocumentNumber;
-use crate::query::language::document::{Document, value_at};
+use crate::query::language::document::{DocumentView, value_at};
 use crate::query::language::page_token::{Position, QueryHash};
 use crate::query::language::projection::Fields;
 use crate::query::language::selector::Selector;
 use crate::query::language::sort::Sort;
-use crate::query::plan::facts::Facts;
+use crate::query::plan::catalog::Catalog;
 use crate::query::plan::request::{Prepared, Query};
-use crate::query::source::Source;
-use crate::query::source::limits::Limits;
+use crate::query::source::QuerySource;
+use crate::query::source::limits::QueryLimits;
 use crate::revision::DocumentId;
 use crate::value::{Object, Value};
 use crate::{Error, Result};
 
-/// How many rows the first batch makes at most (fewer in tests, so that small results take several), and how much larger
-/// each next one may be.
+/// The largest number of rows in the first batch (fewer in tests, so that small results take several), and the growth
+/// factor of later ones.
 const FIRST_BATCH: usize = if cfg!(test) { 2 } else { 16 };
 const BATCH_GROWTH: usize = 4;
-/// How many ids a batch makes at most, and how many documents.
+/// The largest number of ids in a batch, and of documents.
 const IDS_BATCH_MAX: usize = 1024;
 const DOCUMENTS_BATCH_MAX: usize = 128;
 
-/// The ids of the documents that match; bodies are only read where the index can't decide.
-pub(crate) fn ids<S: Source>(source: S, query: &Query) -> Result<Rows<S, DocumentId>> {
-    Rows::open(source, query, IDS_BATCH_MAX, make_ids)
+/// Streams the ids of the matching documents. Reads a body only if the index cannot decide.
+pub(crate) fn ids<S: QuerySource>(source: S, query: &Query) -> Result<Rows<S, DocumentId>> {
+    Rows::open(source, query, IDS_BATCH_MAX, id_rows)
 }
 
-/// The documents that match.
-pub(crate) fn documents<S: Source>(source: S, query: &Query) -> Result<Rows<S, StoredDocument>> {
-    let mut rows = Rows::open(source, query, DOCUMENTS_BATCH_MAX, make_documents)?;
-    rows.keep_answer(query)?;
+/// Streams the matching documents.
+pub(crate) fn documents<S: QuerySource>(source: S, query: &Query) -> Result<Rows<S, StoredDocument>> {
+    let mut rows = Rows::open(source, query, DOCUMENTS_BATCH_MAX, document_rows)?;
+    rows.cache_result(query)?;
     Ok(rows)
 }
 
-/// The fields that the query asks for, of the documents that match; whole documents, with `_id` and `_rev` as their first
-/// fields, if it asks for none.
-pub(crate) fn values<S: Source>(source: S, query: &Query) -> Result<Rows<S, Value>> {
-    Rows::open(source, query, DOCUMENTS_BATCH_MAX, make_values)
+/// Streams the query's fields of the matching documents; whole documents, with `_id` and `_rev` as their first fields,
+/// if it has none.
+pub(crate) fn values<S: QuerySource>(source: S, query: &Query) -> Result<Rows<S, Value>> {
+    Rows::open(source, query, DOCUMENTS_BATCH_MAX, value_rows)
 }
 
-/// How many documents match. Sort, limit, skip and token play no part.
-pub(crate) fn count<S: Source>(source: S, query: &Query) -> Result<u64> {
+/// Returns the number of matching documents. Ignores sort, limit, skip and token.
+pub(crate) fn count<S: QuerySource>(source: S, query: &Query) -> Result<u64> {
     cursor::count(source, &query.prepare_unordered()?)
 }
 
-/// The rows of a result, in order.
-///
-/// After an error there are no further rows.
+/// Iterates over the rows of a result in order. After an error there are no further rows.
 pub(crate) struct Rows<S, T> {
     cursor: Cursor<S>,
     prepared: Prepared,
-    make: Make<S, T>,
-    /// The rows made last that are not yet returned, and what all rows made last came from.
-    made: std::vec::IntoIter<T>,
+    make: BuildRows<S, T>,
+    /// The rows of the current batch that were not returned yet, and the batch they were built from.
+    pending: std::vec::IntoIter<T>,
     batch: Batch,
-    /// Where the row before these stands.
+    /// The position of the last row of the previous batch.
     before: Option<Position>,
     skip_left: u64,
     limit_left: u64,
-    limits: Limits,
-    /// Rows made so far, if there may only be so many.
-    made_count: u64,
+    limits: QueryLimits,
+    /// The number of rows built so far, counted only if there is a row limit.
+    row_count: u64,
     batch_size: usize,
     batch_max: usize,
     is_finished: bool,
 }
 
-/// Makes rows of what matches, and returns both.
-type Make<S, T> = fn(&Cursor<S>, &Prepared, Batch) -> Result<(Batch, Vec<T>)>;
+/// Builds rows from a batch; returns the matching part of the batch and its rows.
+type BuildRows<S, T> = fn(&Cursor<S>, &Prepared, Batch) -> Result<(Batch, Vec<T>)>;
 
-impl<S: Source, T> Rows<S, T> {
-    fn open(source: S, query: &Query, batch_max: usize, make: Make<S, T>) -> Result<Self> {
+impl<S: QuerySource, T> Rows<S, T> {
+    fn open(source: S, query: &Query, batch_max: usize, make: BuildRows<S, T>) -> Result<Self> {
         let prepared = query.prepare()?;
         let cursor = Cursor::open(source, &prepared, None)?;
         let (skip_left, limit_left) = (prepared.skip, prepared.limit.unwrap_or(u64::MAX));
@@ -85,61 +82,61 @@ impl<S: Source, T> Rows<S, T> {
             cursor,
             prepared,
             make,
-            made: Vec::new().into_iter(),
+            pending: Vec::new().into_iter(),
             batch: Batch::Hits(Vec::new()),
             before: None,
             skip_left,
             limit_left,
             limits: query.limits().clone(),
-            made_count: 0,
+            row_count: 0,
             batch_size: FIRST_BATCH,
             batch_max,
             is_finished: false,
         })
     }
 
-    /// The token that continues after the row returned last: none before the first row, and none if the result came to
-    /// its end. It survives a restart; pass it to [`Query::after`].
+    /// Returns the token that continues after the last returned row: `None` before the first row and at the end of the
+    /// result. It survives a restart; pass it to [`Query::after`].
     pub(crate) fn token(&self) -> Result<Option<String>> {
-        let returned_count = self.batch.len() - self.made.len();
+        let returned_count = self.batch.len() - self.pending.len();
         let last = match returned_count.checked_sub(1) {
             Some(last) => self.cursor.position(&self.batch, last)?,
             None => self.before.clone(),
         };
         match last {
-            Some(position) if !self.is_finished || self.made.len() > 0 || self.limit_left == 0 => {
+            Some(position) if !self.is_finished || self.pending.len() > 0 || self.limit_left == 0 => {
                 Ok(Some(position.to_token(self.prepared.hash()?)))
             }
             _ => Ok(None),
         }
     }
 
-    /// How many documents were read so far, to decide or to return.
+    /// The number of documents read so far, to check or to return them.
     pub(crate) fn documents_read(&self) -> u64 {
         self.cursor.filtered.documents_read()
     }
 
-    /// The first of the next rows, which are made.
+    /// Builds the next batch and returns its first row.
     #[cold]
-    fn turn(&mut self) -> Option<Result<T>> {
+    fn next_from_batch(&mut self) -> Option<Result<T>> {
         match self.fill() {
-            Ok(()) => self.made.next().map(Ok),
+            Ok(()) => self.pending.next().map(Ok),
             Err(error) => {
-                self.made = Vec::new().into_iter();
+                self.pending = Vec::new().into_iter();
                 (self.is_finished, self.limit_left) = (true, 0);
                 Some(Err(error))
             }
         }
     }
 
-    /// Makes the next rows.
+    /// Builds the next batch.
     ///
     /// # Errors
-    /// `Stopped` once there are more rows than the query may have, after all it may.
+    /// `Stopped` if the result exceeds the row limit; the rows within the limit are returned first.
     fn fill(&mut self) -> Result<()> {
-        while self.made.len() == 0 && !self.is_finished {
-            self.limits.allow_rows(self.made_count)?;
-            self.cursor.filtered.source.proceed()?;
+        while self.pending.len() == 0 && !self.is_finished {
+            self.limits.allow_rows(self.row_count)?;
+            self.cursor.filtered.source.check_stopped()?;
             let left = usize::try_from(self.limit_left.saturating_add(self.skip_left)).unwrap_or(usize::MAX);
             if self.limit_left == 0 {
                 self.is_finished = true;
@@ -153,94 +150,94 @@ impl<S: Source, T> Rows<S, T> {
             }
             if self.skip_left > 0 {
                 if let Batch::Hits(hits) = batch {
-                    batch = Batch::Hits(self.cursor.filtered.verified(hits)?);
+                    batch = Batch::Hits(self.cursor.filtered.verify(hits)?);
                 }
                 let skipped = batch.len().min(usize::try_from(self.skip_left).unwrap_or(usize::MAX));
                 batch.skip(skipped);
                 self.skip_left -= skipped as u64;
             }
             if batch.len() > 0 {
-                let (mut batch, mut made) = (self.make)(&self.cursor, &self.prepared, batch)?;
+                let (mut batch, mut pending) = (self.make)(&self.cursor, &self.prepared, batch)?;
                 if let Some(last) = self.batch.len().checked_sub(1) {
                     self.before = self.cursor.position(&self.batch, last)?;
                 }
-                self.limit_left = self.limit_left.saturating_sub(made.len() as u64);
+                self.limit_left = self.limit_left.saturating_sub(pending.len() as u64);
                 if let Some(most) = self.limits.rows {
-                    let allowed = usize::try_from(most.saturating_sub(self.made_count)).unwrap_or(usize::MAX);
-                    self.made_count += made.len() as u64;
-                    made.truncate(allowed);
+                    let allowed = usize::try_from(most.saturating_sub(self.row_count)).unwrap_or(usize::MAX);
+                    self.row_count += pending.len() as u64;
+                    pending.truncate(allowed);
                     batch.truncate(allowed);
                 }
-                (self.batch, self.made) = (batch, made.into_iter());
+                (self.batch, self.pending) = (batch, pending.into_iter());
             }
         }
         Ok(())
     }
 }
 
-impl<S: Source> Rows<S, StoredDocument> {
-    /// Makes the first rows of a look-up at once, and has them kept if they are all.
-    fn keep_answer(&mut self, query: &Query) -> Result<()> {
+impl<S: QuerySource> Rows<S, StoredDocument> {
+    /// Builds the first batch of a lookup and caches the result if the batch contains all of it.
+    fn cache_result(&mut self, query: &Query) -> Result<()> {
         let filtered = &self.cursor.filtered;
-        let Some((path, key)) = query.note_term(Facts::of(&filtered.source).state(), &filtered.plan) else {
+        let Some((path, key)) = query.cache_term(Catalog::of(&filtered.source).state(), &filtered.plan) else {
             return Ok(());
         };
         let is_decided = filtered.overflow().is_empty();
         self.fill()?;
         let numbers = match &self.batch {
-            Batch::Sure(numbers) => numbers.as_slice(),
+            Batch::Verified(numbers) => numbers.as_slice(),
             Batch::Hits(hits) if hits.is_empty() => &[],
             Batch::Hits(_) => return Ok(()),
         };
         if is_decided && numbers.len() < FIRST_BATCH {
-            let answer: CachedResult = numbers.iter().copied().zip(self.made.as_slice().iter().cloned()).collect();
-            self.cursor.filtered.source.keep_answer(path, &key, &answer);
+            let answer: CachedResult = numbers.iter().copied().zip(self.pending.as_slice().iter().cloned()).collect();
+            self.cursor.filtered.source.cache_lookup(path, &key, &answer);
         }
         Ok(())
     }
 }
 
-/// As [`Rows::token`], of an answer that was kept, of which so many rows were returned.
+/// As [`Rows::token`], for a cached result of which `returned_count` rows were returned.
 pub(crate) fn token_after(answer: &CachedResult, returned_count: usize, selector: &Selector) -> Result<Option<String>> {
     let Some((number, _)) = returned_count.checked_sub(1).and_then(|last| answer.get(last)) else { return Ok(None) };
     let hash = QueryHash::new(&selector.to_value()?, &Sort::default());
     Ok(Some(Position::Number(*number).to_token(hash)))
 }
 
-impl<S: Source, T> Iterator for Rows<S, T> {
+impl<S: QuerySource, T> Iterator for Rows<S, T> {
     type Item = Result<T>;
 
     #[inline]
     fn next(&mut self) -> Option<Result<T>> {
-        match self.made.next() {
+        match self.pending.next() {
             Some(row) => Some(Ok(row)),
-            None => self.turn(),
+            None => self.next_from_batch(),
         }
     }
 }
 
 impl Position {
     pub(in crate::query) fn of(hit: &Hit) -> Self {
-        match &hit.place {
-            Place::Number => Position::Number(hit.number),
-            Place::Value { ordinal, key } => {
+        match &hit.position {
+            HitPosition::Number => Position::Number(hit.number),
+            HitPosition::Value { ordinal, key } => {
                 Position::Value { ordinal: *ordinal, key: key.clone(), number: hit.number }
             }
-            Place::Sorted(sorted) => Position::Sorted(sorted.clone()),
+            HitPosition::Sorted(sorted) => Position::Sorted(sorted.clone()),
         }
     }
 }
 
-fn make_ids<S: Source>(cursor: &Cursor<S>, _: &Prepared, batch: Batch) -> Result<(Batch, Vec<DocumentId>)> {
+fn id_rows<S: QuerySource>(cursor: &Cursor<S>, _: &Prepared, batch: Batch) -> Result<(Batch, Vec<DocumentId>)> {
     let hits = match batch {
-        Batch::Sure(numbers) => {
+        Batch::Verified(numbers) => {
             let ids = ids_of(cursor, &numbers)?;
-            return Ok((Batch::Sure(numbers), ids));
+            return Ok((Batch::Verified(numbers), ids));
         }
-        Batch::Hits(hits) => cursor.filtered.verified(hits)?,
+        Batch::Hits(hits) => cursor.filtered.verify(hits)?,
     };
-    let sorted = |hit: &Hit| match &hit.place {
-        Place::Sorted(sorted) => Some(sorted.id.clone()),
+    let sorted = |hit: &Hit| match &hit.position {
+        HitPosition::Sorted(sorted) => Some(sorted.id.clone()),
         _ => None,
     };
     let ids = match hits.iter().map(sorted).collect() {
@@ -250,7 +247,7 @@ fn make_ids<S: Source>(cursor: &Cursor<S>, _: &Prepared, batch: Batch) -> Result
     Ok((Batch::Hits(hits), ids))
 }
 
-fn ids_of<S: Source>(cursor: &Cursor<S>, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
+fn ids_of<S: QuerySource>(cursor: &Cursor<S>, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
     let ids = cursor.filtered.source.ids(numbers)?;
     if ids.len() != numbers.len() {
         return Err(Error::internal("a snapshot gave fewer ids than documents"));
@@ -258,37 +255,41 @@ fn ids_of<S: Source>(cursor: &Cursor<S>, numbers: &[DocumentNumber]) -> Result<V
     Ok(ids)
 }
 
-fn make_documents<S: Source>(cursor: &Cursor<S>, _: &Prepared, batch: Batch) -> Result<(Batch, Vec<StoredDocument>)> {
+fn document_rows<S: QuerySource>(
+    cursor: &Cursor<S>,
+    _: &Prepared,
+    batch: Batch,
+) -> Result<(Batch, Vec<StoredDocument>)> {
     load_each(cursor, batch, Ok)
 }
 
-fn make_values<S: Source>(cursor: &Cursor<S>, prepared: &Prepared, batch: Batch) -> Result<(Batch, Vec<Value>)> {
-    load_each(cursor, batch, |document| project(prepared.fields.as_ref(), Document::of(&document)?))
+fn value_rows<S: QuerySource>(cursor: &Cursor<S>, prepared: &Prepared, batch: Batch) -> Result<(Batch, Vec<Value>)> {
+    load_each(cursor, batch, |document| project(prepared.fields.as_ref(), DocumentView::of(&document)?))
 }
 
-fn load_each<S: Source, T>(
+fn load_each<S: QuerySource, T>(
     cursor: &Cursor<S>,
     batch: Batch,
     mut make: impl FnMut(StoredDocument) -> Result<T>,
 ) -> Result<(Batch, Vec<T>)> {
-    let mut made = Vec::with_capacity(batch.len());
+    let mut pending = Vec::with_capacity(batch.len());
     let mut hits = match batch {
-        Batch::Sure(numbers) => {
-            cursor.filtered.load_sure(&numbers, |document| {
-                made.push(make(document)?);
+        Batch::Verified(numbers) => {
+            cursor.filtered.load_matching(&numbers, |document| {
+                pending.push(make(document)?);
                 Ok(())
             })?;
-            return Ok((Batch::Sure(numbers), made));
+            return Ok((Batch::Verified(numbers), pending));
         }
         Batch::Hits(hits) => hits,
     };
     let mut matching = Vec::with_capacity(hits.len());
     cursor.filtered.load(&hits, |at, document| {
         matching.push(at);
-        made.push(make(document)?);
+        pending.push(make(document)?);
         Ok(())
     })?;
-    if made.len() < hits.len() {
+    if pending.len() < hits.len() {
         let mut matching = matching.into_iter().peekable();
         let mut at = 0;
         hits.retain(|_| {
@@ -296,11 +297,11 @@ fn load_each<S: Source, T>(
             matching.next_if_eq(&(at - 1)).is_some()
         });
     }
-    Ok((Batch::Hits(hits), made))
+    Ok((Batch::Hits(hits), pending))
 }
 
-/// The fields of a document; all of them, its own first, if none are named.
-fn project(fields: Option<&Fields>, document: Document<'_>) -> Result<Value> {
+/// Projects a document to the fields; without fields, returns the whole document, `_id` and `_rev` first.
+fn project(fields: Option<&Fields>, document: DocumentView<'_>) -> Result<Value> {
     if let Some(fields) = fields {
         return fields.project(|path| value_at(path, document));
     }

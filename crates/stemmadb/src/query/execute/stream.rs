@@ -1,8 +1,8 @@
-//! Rows in no particular order, met on a walk over the values of one condition: a limit stops the walk, however many documents
-//! meet the condition.
+//! Unsorted rows by walking the values of one condition: the walk stops at the limit, however many documents meet the
+//! condition.
 //!
-//! Documents come value by value, those of one value by number; at last, by number, those that meet the condition with
-//! something that is not walked (arrays, objects) and those whose terms are incomplete.
+//! Documents come value by value and, within a value, by number. The *tail* follows, by number: documents that meet the
+//! condition with a value that is not walked (arrays, objects), and those whose terms are incomplete.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -11,56 +11,60 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::cursor::{Filtered, Hit, Need, Place};
-use super::evaluate::{Answer, evaluate, evaluate_in};
+use super::cursor::{Filtered, Hit, HitPosition, Recheck};
+use super::evaluate::{MatchSet, evaluate, evaluate_in};
 use super::values;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, Window};
 use crate::query::language::interval::KeyRange;
-use crate::query::plan::{Drive, Node};
-use crate::query::source::Source;
+use crate::query::plan::{DrivingCondition, Node};
+use crate::query::source::{IndexStatistics, QuerySource};
 use crate::tree::Direction;
 
-/// Stands for the documents after all values: above every value's key.
+/// The key of the tail: above every value's key.
 const TAIL: &[u8] = &[u8::MAX];
 
-/// A walk under way.
+/// State of the walk.
 pub(in crate::query) struct Stream {
-    drive: Drive,
-    /// What was returned last, or passed over.
+    driving: DrivingCondition,
+    /// The last document that was returned or skipped.
     after: Option<(Arc<[u8]>, DocumentNumber)>,
-    others: Others,
-    tail: Option<Answer>,
+    others: OtherConditions,
+    tail: Option<MatchSet>,
     is_finished: bool,
 }
 
-/// What the conditions leave whose values are not walked.
-pub(in crate::query) enum Others {
-    /// Everything, or it is not known.
+/// The documents that meet the other conditions, whose values are not walked.
+pub(in crate::query) enum OtherConditions {
+    /// Every document, or the conditions were not evaluated.
     All,
-    Known(DocumentSet),
-    ByChunk(ByChunk),
+    Documents(DocumentSet),
+    Chunked(ChunkedFilter),
 }
 
-/// Conditions that are evaluated for a chunk when documents of it are met.
+/// Conditions evaluated chunk by chunk, when a document of the chunk is visited first.
 #[derive(Default)]
-pub(in crate::query) struct ByChunk(RefCell<HashMap<u64, Answer>>);
+pub(in crate::query) struct ChunkedFilter(RefCell<HashMap<u64, MatchSet>>);
 
 impl Stream {
-    /// Gets ready to walk, after a position. Reads nothing.
-    pub(in crate::query) fn start(drive: Drive, after: Option<(Arc<[u8]>, DocumentNumber)>, others: Others) -> Self {
-        Stream { drive, after, others, tail: None, is_finished: false }
+    /// Prepares the walk after a position; reads nothing.
+    pub(in crate::query) fn start(
+        driving: DrivingCondition,
+        after: Option<(Arc<[u8]>, DocumentNumber)>,
+        others: OtherConditions,
+    ) -> Self {
+        Stream { driving, after, others, tail: None, is_finished: false }
     }
 
-    /// The next hits, at most `want`; none at the end.
+    /// Returns at most `want` further hits; none at the end.
     pub(in crate::query) fn next_hits(
         &mut self,
-        filtered: &mut Filtered<impl Source>,
+        filtered: &mut Filtered<impl QuerySource>,
         want: usize,
     ) -> Result<Vec<Hit>> {
-        if filtered.settle(&self.drive.rest)? {
-            self.others = filtered.documents().map_or(Others::All, Others::Known);
-            // It was collected before the other conditions were known.
+        if filtered.evaluate_deferred(&self.driving.rest)? {
+            self.others = filtered.documents().map_or(OtherConditions::All, OtherConditions::Documents);
+            // The tail was collected before the other conditions were evaluated.
             self.tail = None;
         }
         let mut hits = Vec::new();
@@ -73,16 +77,16 @@ impl Stream {
         Ok(hits)
     }
 
-    pub(in crate::query) fn drive(&self) -> &Drive {
-        &self.drive
+    pub(in crate::query) fn driving(&self) -> &DrivingCondition {
+        &self.driving
     }
 
-    fn values(&mut self, filtered: &Filtered<impl Source>, want: usize, hits: &mut Vec<Hit>) -> Result<()> {
+    fn values(&mut self, filtered: &Filtered<impl QuerySource>, want: usize, hits: &mut Vec<Hit>) -> Result<()> {
         let all = KeyRange::of_scalars();
         let lower = self.after.as_ref().map_or(all.lower, |(key, _)| key.to_vec());
         let within = KeyRange { lower, upper: all.upper };
-        let (drive, others, after) = (&self.drive, &self.others, &mut self.after);
-        let visit: &mut values::Visit<'_> = &mut |key, posting, is_sure| {
+        let (driving, others, after) = (&self.driving, &self.others, &mut self.after);
+        let visit: &mut values::VisitMatch<'_> = &mut |key, posting, is_certain| {
             let from = match after {
                 Some((last, number)) if **last == *key => match number.0.checked_add(1) {
                     Some(next) => DocumentNumber(next),
@@ -91,17 +95,17 @@ impl Stream {
                 _ => DocumentNumber::MIN,
             };
             let key: Arc<[u8]> = key.into();
-            let least = if is_sure { Need::Nothing } else { Need::Residual };
-            let place = Place::Value { ordinal: drive.ordinal, key: key.clone() };
+            let least = if is_certain { Recheck::None } else { Recheck::Residual };
+            let position = HitPosition::Value { ordinal: driving.ordinal, key: key.clone() };
             let mut has_more = true;
             while has_more {
                 let mut members;
                 (members, has_more) = posting.take_some(from, (want - hits.len()) as u64)?;
                 members.and_not_with(filtered.overflow());
-                let members = others.narrow(Answer::certain(members), filtered, &drive.rest)?;
+                let members = others.narrow(MatchSet::certain(members), filtered, &driving.rest)?;
                 for number in members.candidates().range(from, DocumentNumber::MAX) {
-                    let need = need(filtered, &members, number).max(least);
-                    hits.push(Hit { number, need, place: place.clone() });
+                    let recheck = recheck(filtered, &members, number).max(least);
+                    hits.push(Hit { number, recheck, position: position.clone() });
                     if hits.len() >= want {
                         *after = Some((key, number));
                         return Ok(ControlFlow::Break(()));
@@ -112,19 +116,19 @@ impl Stream {
             Ok(ControlFlow::Continue(()))
         };
         let direction = Direction::Ascending;
-        let looked_at = values::walk(&filtered.source, drive.path, &drive.values, &within, direction, visit)?;
-        filtered.walked(looked_at);
+        let visited = values::walk(&filtered.source, driving.path, &driving.values, &within, direction, visit)?;
+        filtered.walked(visited);
         Ok(())
     }
 
-    fn tail(&mut self, filtered: &Filtered<impl Source>, want: usize, hits: &mut Vec<Hit>) -> Result<()> {
+    fn tail(&mut self, filtered: &Filtered<impl QuerySource>, want: usize, hits: &mut Vec<Hit>) -> Result<()> {
         let tail = match self.tail.take() {
             Some(tail) => tail,
             None => {
-                let mut tail = evaluate(&self.drive.others, &filtered.source, None)?;
+                let mut tail = evaluate(&self.driving.others, &filtered.source, None)?;
                 tail.certain.and_not_with(filtered.overflow());
                 tail.maybe.and_not_with(filtered.overflow());
-                self.others.narrow(tail, filtered, &self.drive.rest)?
+                self.others.narrow(tail, filtered, &self.driving.rest)?
             }
         };
         let mut candidates = tail.candidates().into_owned();
@@ -135,8 +139,8 @@ impl Stream {
         };
         let key: Arc<[u8]> = TAIL.into();
         for number in from.iter().flat_map(|from| candidates.range(*from, DocumentNumber::MAX)).take(want) {
-            let place = Place::Value { ordinal: self.drive.ordinal, key: key.clone() };
-            hits.push(Hit { number, need: need(filtered, &tail, number), place });
+            let position = HitPosition::Value { ordinal: self.driving.ordinal, key: key.clone() };
+            hits.push(Hit { number, recheck: recheck(filtered, &tail, number), position });
         }
         match hits.last() {
             Some(last) => self.after = Some((key, last.number)),
@@ -147,68 +151,77 @@ impl Stream {
     }
 }
 
-/// What is still to be checked on a document that the walk met among `members`, or that has incomplete terms.
-fn need(filtered: &Filtered<impl Source>, members: &Answer, number: DocumentNumber) -> Need {
+/// The recheck of a document that the walk found among `members`, or whose terms are incomplete.
+fn recheck(filtered: &Filtered<impl QuerySource>, members: &MatchSet, number: DocumentNumber) -> Recheck {
     if members.maybe.is_empty() && filtered.overflow().is_empty() {
-        return filtered.hit(number).need;
+        return filtered.hit(number).recheck;
     }
     match members.has(number) {
-        None => Need::Whole,
-        Some(false) => filtered.hit(number).need,
-        Some(true) => filtered.hit(number).need.max(if members.is_undecided { Need::Whole } else { Need::Residual }),
+        None => Recheck::Whole,
+        Some(false) => filtered.hit(number).recheck,
+        Some(true) => filtered.hit(number).recheck.max(if members.needs_whole_selector {
+            Recheck::Whole
+        } else {
+            Recheck::Residual
+        }),
     }
 }
 
-impl Others {
-    /// What is left of documents that were met.
-    fn narrow(&self, met: Answer, filtered: &Filtered<impl Source>, rest: &Node) -> Result<Answer> {
+impl OtherConditions {
+    /// Keeps the documents that meet the other conditions.
+    fn narrow(&self, found: MatchSet, filtered: &Filtered<impl QuerySource>, rest: &Node) -> Result<MatchSet> {
         match self {
-            Others::All => Ok(met),
-            Others::Known(documents) => {
-                let Answer { mut certain, mut maybe, is_undecided } = met;
+            OtherConditions::All => Ok(found),
+            OtherConditions::Documents(documents) => {
+                let MatchSet { mut certain, mut maybe, needs_whole_selector } = found;
                 certain.and_with(documents);
                 maybe.and_with(documents);
-                Ok(Answer { certain, maybe, is_undecided })
+                Ok(MatchSet { certain, maybe, needs_whole_selector })
             }
-            Others::ByChunk(others) => others.narrow(met, rest, &filtered.source),
+            OtherConditions::Chunked(others) => others.narrow(found, rest, &filtered.source),
         }
     }
 }
 
-impl ByChunk {
-    /// About how many documents meet the conditions, if those of the first chunk are like the others.
-    pub(in crate::query) fn estimate(&self, rest: &Node, source: &impl Source) -> Result<u64> {
-        let first = self.of(0, rest, source)?;
+impl ChunkedFilter {
+    /// Estimates how many documents meet the conditions, by extrapolating from the first chunk.
+    pub(in crate::query) fn estimate(&self, rest: &Node, source: &impl IndexStatistics) -> Result<u64> {
+        let first = self.chunk_matches(0, rest, source)?;
         let chunk_count = source.live_len()?.div_ceil(Window::CHUNK_LENGTH);
         Ok((first.certain.len() + first.maybe.len()) * chunk_count)
     }
 
     /// Whether a document certainly meets the conditions.
-    pub(in crate::query) fn has(&self, number: DocumentNumber, rest: &Node, source: &impl Source) -> Result<bool> {
-        if let Some(known) = self.0.borrow().get(&number.chunk()) {
-            return Ok(known.certain.contains(number));
+    pub(in crate::query) fn has(
+        &self,
+        number: DocumentNumber,
+        rest: &Node,
+        source: &impl IndexStatistics,
+    ) -> Result<bool> {
+        if let Some(cached) = self.0.borrow().get(&number.chunk()) {
+            return Ok(cached.certain.contains(number));
         }
-        Ok(self.of(number.chunk(), rest, source)?.certain.contains(number))
+        Ok(self.chunk_matches(number.chunk(), rest, source)?.certain.contains(number))
     }
 
-    fn of(&self, chunk: u64, rest: &Node, source: &impl Source) -> Result<Answer> {
-        if let Some(known) = self.0.borrow().get(&chunk) {
-            return Ok(known.clone());
+    fn chunk_matches(&self, chunk: u64, rest: &Node, source: &impl IndexStatistics) -> Result<MatchSet> {
+        if let Some(cached) = self.0.borrow().get(&chunk) {
+            return Ok(cached.clone());
         }
-        let answer = evaluate_in(rest, source, Window::of(chunk))?;
-        self.0.borrow_mut().insert(chunk, answer.clone());
-        Ok(answer)
+        let match_set = evaluate_in(rest, source, Window::of(chunk))?;
+        self.0.borrow_mut().insert(chunk, match_set.clone());
+        Ok(match_set)
     }
 
-    fn narrow(&self, met: Answer, rest: &Node, source: &impl Source) -> Result<Answer> {
-        let chunks: SmallVec<[u64; 8]> = met.candidates().chunks().map(|(chunk, _)| chunk).collect();
+    fn narrow(&self, found: MatchSet, rest: &Node, source: &impl IndexStatistics) -> Result<MatchSet> {
+        let chunks: SmallVec<[u64; 8]> = found.candidates().chunks().map(|(chunk, _)| chunk).collect();
         if let [only] = *chunks {
-            return Ok(met.and(self.of(only, rest, source)?));
+            return Ok(found.and(self.chunk_matches(only, rest, source)?));
         }
-        let mut left = Answer::default();
+        let mut left = MatchSet::default();
         for chunk in chunks {
-            let met = met.clone().within(Window::of(chunk));
-            left.append(met.and(self.of(chunk, rest, source)?));
+            let found = found.clone().within(Window::of(chunk));
+            left.append(found.and(self.chunk_matches(chunk, rest, source)?));
         }
         Ok(left)
     }

@@ -1,4 +1,4 @@
-//! The values of one path that meet a condition, one after the other.
+//! Walks over the values of one path that meet a condition.
 
 use std::ops::ControlFlow;
 
@@ -7,27 +7,28 @@ use crate::Result;
 use crate::index::PathNumber;
 use crate::query::language::interval::KeyRange;
 use crate::query::plan::Values;
-use crate::query::source::{Posting, Source};
+use crate::query::source::{IndexReader, Posting};
 use crate::tree::Direction;
 use crate::value::collate::key::is_cut;
 
-/// What a walk calls with each value's key, its documents, and whether they certainly meet the condition.
-pub(in crate::query) type Visit<'a> = dyn FnMut(&[u8], &mut dyn Posting, bool) -> Result<ControlFlow<()>> + 'a;
+/// Callback of a walk: receives each value's key, its documents, and whether they certainly meet the condition.
+pub(in crate::query) type VisitMatch<'a> = dyn FnMut(&[u8], &mut dyn Posting, bool) -> Result<ControlFlow<()>> + 'a;
 
-/// Calls `visit` with the values whose keys are `within`, in order, until it breaks. Returns how many distinct values were looked at.
+/// Calls `visit` with the values whose keys are `within`, in order, until it breaks. Returns the number of distinct
+/// values visited.
 pub(in crate::query) fn walk(
-    source: &impl Source,
+    source: &impl IndexReader,
     path: PathNumber,
     values: &Values,
     within: &KeyRange,
     direction: Direction,
-    visit: &mut Visit<'_>,
+    visit: &mut VisitMatch<'_>,
 ) -> Result<u64> {
-    let mut looked_at = 0;
+    let mut visited = 0;
     match values {
         Values::Range(range) => {
             source.walk(path, &range.intersection(within), direction, &mut |key, documents| {
-                looked_at += 1;
+                visited += 1;
                 visit(key, documents, true)
             })?;
         }
@@ -38,7 +39,7 @@ pub(in crate::query) fn walk(
                 Direction::Descending => keys.rev().collect(),
             };
             for key in keys {
-                looked_at += 1;
+                visited += 1;
                 let mut documents = source.equal(path, key)?;
                 if !documents.is_empty() && visit(key, &mut documents, true)?.is_break() {
                     break;
@@ -47,7 +48,7 @@ pub(in crate::query) fn walk(
         }
         Values::Matching(range, test) => {
             source.walk(path, &range.intersection(within), direction, &mut |key, documents| {
-                looked_at += 1;
+                visited += 1;
                 match passes(test, key)? {
                     Some(false) => Ok(ControlFlow::Continue(())),
                     passes => visit(key, documents, passes == Some(true) && !is_cut(key)),
@@ -55,5 +56,5 @@ pub(in crate::query) fn walk(
             })?;
         }
     }
-    Ok(looked_at)
+    Ok(visited)
 }

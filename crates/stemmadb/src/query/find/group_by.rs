@@ -1,11 +1,25 @@
-//! Groups of matching documents with one value each.
+//! Grouping by the value at one path.
 
 use super::Find;
 use crate::Result;
 use crate::query::execute::aggregate::{self, Summary};
 use crate::value::Value;
 
-/// What matches, in groups of documents with one value at a path. Documents without a value there are in no group.
+/// The matching documents of a [`Find`], grouped by the value at a path. Documents without a value there are in no
+/// group.
+///
+/// ```
+/// # use stemmadb::{Database, Selector};
+/// # fn main() -> stemmadb::Result<()> {
+/// # let db = Database::in_memory();
+/// # db.insert("a", &serde_json::json!({"city": "Oslo", "price": 5}))?;
+/// # db.insert("b", &serde_json::json!({"city": "Oslo", "price": 7}))?;
+/// let groups = db.find(Selector::everything()).group_by("city").summaries("price")?;
+/// assert_eq!(groups.len(), 1);
+/// assert_eq!(groups[0].1.average(), Some(6.0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a query does nothing until it is run"]
 pub struct GroupBy {
@@ -14,7 +28,7 @@ pub struct GroupBy {
 }
 
 impl GroupBy {
-    /// Each value in order, with how many documents have it. From the index, like [`Find::count`].
+    /// Returns each value in collation order with its number of documents. Computed from the index, as [`Find::count`].
     ///
     /// # Errors
     /// As [`Find::run`].
@@ -23,11 +37,11 @@ impl GroupBy {
         self.find.with_source(|source, query| aggregate::distinct(source, query, &path))
     }
 
-    /// Each value in order, with what the numbers at `path` come to in its group. From the index, unless there are so few
-    /// documents that reading them costs less.
+    /// Returns each value in collation order with a [`Summary`] of the numbers at `path` in its group. Computed from
+    /// the index, unless so few documents match that reading them costs less.
     ///
     /// # Errors
-    /// As [`Find::run`]; `Invalid` if a sum is beyond the numbers.
+    /// As [`Find::run`]; `Invalid` if a sum exceeds the range of a double.
     pub fn summaries(self, path: impl AsRef<str>) -> Result<Vec<(Value, Summary)>> {
         let group = self.path;
         self.find.with_source(|source, query| aggregate::summaries(source, query, &group, path.as_ref()))

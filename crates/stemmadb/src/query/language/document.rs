@@ -1,78 +1,78 @@
-//! A stored document as queries see it: its own fields `_id` and `_rev`, and its packed body.
+//! A stored document as conditions read it: the fields `_id` and `_rev`, and the packed body.
 
 use crate::Result;
 use crate::document::Document as StoredDocument;
 use crate::revision::Revision;
 use crate::value::{Kind, PackedValue, Path, Value};
 
-/// A document as it is stored.
+/// A borrowed view of a stored document.
 #[derive(Clone, Copy)]
-pub(crate) struct Document<'a> {
+pub(crate) struct DocumentView<'a> {
     pub(crate) id: &'a str,
     pub(crate) revision: Revision,
     pub(crate) body: PackedValue<'a>,
 }
 
-impl<'a> Document<'a> {
-    /// A stored document as queries see it.
+impl<'a> DocumentView<'a> {
+    /// Creates the view of a stored document.
     ///
     /// # Errors
     /// `Corrupt` if its bytes are damaged.
     pub(crate) fn of(stored: &'a StoredDocument) -> Result<Self> {
-        Ok(Document { id: stored.id().as_str(), revision: *stored.revision(), body: stored.packed()? })
+        Ok(DocumentView { id: stored.id().as_str(), revision: *stored.revision(), body: stored.packed()? })
     }
 }
 
-/// The fields that are a document's own, not its body's.
+/// The fields that belong to the document rather than to its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Identity {
+pub(crate) enum IdentityField {
     Id,
     Revision,
-    /// A path through one of them, where nothing is.
+    /// A path below `_id` or `_rev`, where there is never a value.
     Beyond,
 }
 
-impl Identity {
-    /// The document's own field at this path, if it is one.
+impl IdentityField {
+    /// Returns the identity field at this path, if it is one.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let mut names = path.segments();
         let identity = match names.next()? {
-            "_id" => Identity::Id,
-            "_rev" => Identity::Revision,
+            "_id" => IdentityField::Id,
+            "_rev" => IdentityField::Revision,
             _ => return None,
         };
-        Some(if names.next().is_none() { identity } else { Identity::Beyond })
+        Some(if names.next().is_none() { identity } else { IdentityField::Beyond })
     }
 }
 
-/// The value at a path of a document, its own fields included.
-pub(crate) fn value_at(path: &Path, document: Document<'_>) -> Result<Option<Value>> {
-    match Identity::of(path) {
-        Some(Identity::Id) => Ok(Some(Value::from(document.id))),
-        Some(Identity::Revision) => Ok(Some(Value::from(document.revision.to_string()))),
-        Some(Identity::Beyond) => Ok(None),
+/// Returns the value at a path of a document, including `_id` and `_rev`.
+pub(crate) fn value_at(path: &Path, document: DocumentView<'_>) -> Result<Option<Value>> {
+    match IdentityField::of(path) {
+        Some(IdentityField::Id) => Ok(Some(Value::from(document.id))),
+        Some(IdentityField::Revision) => Ok(Some(Value::from(document.revision.to_string()))),
+        Some(IdentityField::Beyond) => Ok(None),
         None => document.body.get(path)?.map(PackedValue::to_value).transpose(),
     }
 }
 
-/// What a path leads to.
-pub(crate) enum Found<'a> {
+/// The result of following a path.
+pub(crate) enum PathLookup<'a> {
     Value(PackedValue<'a>),
-    /// The last object on the way has no such field.
+    /// The last object on the path has no such field.
     Missing,
-    /// The way leads through something that has no fields, or an array without such an element.
-    NoWay,
+    /// The path passes through a value that has no fields, or through an array without such an element.
+    Unreachable,
 }
 
-/// Follows a path through objects, and by decimal names through arrays.
-pub(crate) fn find<'a>(path: &Path, value: PackedValue<'a>) -> Result<Found<'a>> {
-    let mut here = value;
+/// Follows a path through objects and, by decimal names, through arrays.
+pub(crate) fn find<'a>(path: &Path, value: PackedValue<'a>) -> Result<PathLookup<'a>> {
+    let mut current = value;
     for segment in path.segments() {
-        here = match (here.child(segment)?, here.kind()) {
+        current = match (current.child(segment)?, current.kind()) {
             (Some(next), _) => next,
-            (None, Kind::Object) => return Ok(Found::Missing),
-            _ => return Ok(Found::NoWay),
+            (None, Kind::Object) => return Ok(PathLookup::Missing),
+            _ => return Ok(PathLookup::Unreachable),
         };
     }
-    Ok(Found::Value(here))
+    Ok(PathLookup::Value(current))
 }

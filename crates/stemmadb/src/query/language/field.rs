@@ -1,112 +1,129 @@
 //! Conditions as Rust functions: `field("year").ge(1960)`.
 
 use super::operators::Pattern;
-use super::selector::{Comparison, Place, Selector, Test};
+use super::selector::{Comparison, Selector, Target, Test};
 use crate::Error;
 use crate::value::{Kind, Path, Value};
 
-/// A place in a document, of which conditions are made.
+/// A field of a document, on which conditions are built. Created by [`field()`] or [`element()`].
+///
+/// Each method returns a [`Selector`] that matches the documents whose value meets the condition. Except for
+/// [`Field::missing`], no condition matches a document without the field.
+///
+/// ```
+/// # use stemmadb::field;
+/// let selector = field("author.name").begins_with("Ur").and(field("tags").contains("classic"));
+/// assert!(selector.check().is_ok());
+/// ```
 #[derive(Clone, Debug)]
 pub struct Field {
-    place: Result<Place, String>,
+    target: Result<Target, String>,
 }
 
-/// The field at a dotted path, such as `author.name`; a decimal segment is also an array's index (`items.0.price`). A dot
-/// within a name is written `\.`. `_id` and `_rev` are the document's own.
+/// Returns the field at a dotted path, such as `author.name`.
+///
+/// A decimal segment is a field name or an array index (`items.0.price`). A dot within a name is escaped as `\.`. `_id`
+/// and `_rev` are the document's id and revision. An invalid path is reported when the selector is used.
 ///
 /// ```
 /// # use stemmadb::field;
 /// let sixties = field("year").ge(1960).and(field("year").lt(1970));
 /// ```
 pub fn field(path: impl AsRef<str>) -> Field {
-    let place = Path::parse(path.as_ref()).map(Place::At).map_err(|error| error.message().to_owned());
-    Field { place }
+    let target = Path::parse(path.as_ref()).map(Target::Path).map_err(|error| error.message().to_owned());
+    Field { target }
 }
 
-/// The array's element itself, for conditions inside [`Field::elem_match`] and [`Field::all_match`], or the name, inside
-/// [`Field::key_match`].
+/// Returns the array element itself, for conditions inside [`Field::elem_match`] and [`Field::all_match`], or the field
+/// name, inside [`Field::key_match`].
+///
+/// ```
+/// # use stemmadb::{element, field};
+/// let cheap = field("prices").elem_match(element().lt(10));
+/// ```
 pub fn element() -> Field {
-    Field { place: Ok(Place::Itself) }
+    Field { target: Ok(Target::Element) }
 }
 
 impl Field {
-    /// Equal to `value`; `1` and `1.0` are equal.
+    /// The value equals `value`; `1` and `1.0` are equal.
     pub fn eq(self, value: impl Into<Value>) -> Selector {
         self.compare(Comparison::Equal, value)
     }
 
-    /// There, and not equal to `value`.
+    /// The field exists and does not equal `value`.
     pub fn ne(self, value: impl Into<Value>) -> Selector {
         self.compare(Comparison::NotEqual, value)
     }
 
-    /// After `value` in the order null < false < true < numbers < strings < arrays < objects.
+    /// The value sorts after `value` in collation order: null < false < true < numbers < strings < arrays < objects.
     pub fn gt(self, value: impl Into<Value>) -> Selector {
         self.compare(Comparison::Greater, value)
     }
 
-    /// `value` or after it.
+    /// The value equals `value` or sorts after it; see [`Field::gt`].
     pub fn ge(self, value: impl Into<Value>) -> Selector {
         self.compare(Comparison::GreaterOrEqual, value)
     }
 
-    /// Before `value`.
+    /// The value sorts before `value`; see [`Field::gt`].
     pub fn lt(self, value: impl Into<Value>) -> Selector {
         self.compare(Comparison::Less, value)
     }
 
-    /// `value` or before it.
+    /// The value equals `value` or sorts before it; see [`Field::gt`].
     pub fn le(self, value: impl Into<Value>) -> Selector {
         self.compare(Comparison::LessOrEqual, value)
     }
 
-    /// Equal to one of `values`, or an array with such an element.
+    /// The value equals one of `values`, or is an array with such an element.
     pub fn one_of<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Selector {
         self.test(Test::In(values.into_iter().map(Into::into).collect()))
     }
 
-    /// There, and neither equal to one of `values` nor an array with such an element.
+    /// The field exists, and its value neither equals one of `values` nor is an array with such an element.
     pub fn none_of<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Selector {
         self.test(Test::NotIn(values.into_iter().map(Into::into).collect()))
     }
 
-    /// There, also if it is null.
+    /// The field exists; its value may be null.
     pub fn exists(self) -> Selector {
         self.test(Test::Exists(true))
     }
 
-    /// Not a field of its object. As in CouchDB, a way that leads through something other than objects is no absence:
-    /// `field("a.b").missing()` does not match `{"a": 5}`.
+    /// The object has no such field. As in CouchDB, a path through a value that is not an object does not count as
+    /// missing: `field("a.b").missing()` does not match `{"a": 5}`.
     pub fn missing(self) -> Selector {
         self.test(Test::Exists(false))
     }
 
-    /// Of this kind.
+    /// The value is of this kind.
     pub fn is_type(self, kind: Kind) -> Selector {
         self.test(Test::Type(kind))
     }
 
-    /// A string that begins with `prefix`.
+    /// The value is a string that begins with `prefix`.
     pub fn begins_with(self, prefix: impl Into<String>) -> Selector {
         self.test(Test::BeginsWith(prefix.into()))
     }
 
-    /// An array with an element equal to `value`.
+    /// The value is an array with an element equal to `value`.
     pub fn contains(self, value: impl Into<Value>) -> Selector {
         self.elem_match(element().eq(value))
     }
 
-    /// An array in which each of `values` is an element; no array if there are no values.
+    /// The value is an array that contains each of `values`. Matches nothing if `values` is empty.
     pub fn contains_all<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Selector {
         let mut values: Vec<Value> = values.into_iter().map(Into::into).collect();
         if let [Value::Array(_)] = values.as_slice() {
-            // `$all` of one array has a second meaning in Mango, equality, which isn't asked for here.
+            // In Mango, `$all` with a list of one array also means equality with that array, which is not wanted here.
             return self.contains(values.remove(0));
         }
         self.test(Test::All(values))
     }
 
-    /// A string in which the pattern is found; anchor it with `^` where you can. The syntax is that of the `regex` crate.
+    /// The value is a string in which the pattern is found. The syntax is that of the `regex` crate. A pattern anchored
+    /// with `^` searches a range of the index instead of all strings.
     pub fn matches_regex(self, pattern: impl AsRef<str>) -> Selector {
         match Pattern::new(pattern.as_ref()) {
             Ok(pattern) => self.test(Test::Regex(pattern)),
@@ -114,12 +131,13 @@ impl Field {
         }
     }
 
-    /// An array of `count` elements.
+    /// The value is an array of `count` elements.
     pub fn size(self, count: usize) -> Selector {
         self.test(Test::Size(count as u64))
     }
 
-    /// A whole number which leaves `remainder` when divided by `divisor`; the remainder has the number's sign.
+    /// The value is a whole number whose remainder after division by `divisor` is `remainder`. The remainder has the
+    /// sign of the number.
     pub fn modulo(self, divisor: i64, remainder: i64) -> Selector {
         if divisor == 0 {
             return Selector::wrong(
@@ -129,17 +147,18 @@ impl Field {
         self.test(Test::Modulo { divisor, remainder })
     }
 
-    /// An array with an element that matches all of `inner`, whose fields are the element's; [`element`] is the element itself.
+    /// The value is an array with an element that matches `inner`. Fields in `inner` are fields of the element;
+    /// [`element()`] is the element itself.
     pub fn elem_match(self, inner: Selector) -> Selector {
         self.nesting(inner, Test::ElemMatch)
     }
 
-    /// An array that is not empty and all of whose elements match `inner`.
+    /// The value is a non-empty array all of whose elements match `inner`.
     pub fn all_match(self, inner: Selector) -> Selector {
         self.nesting(inner, Test::AllMatch)
     }
 
-    /// An object with a field whose name ([`element`]) matches `inner`.
+    /// The value is an object with a field whose name ([`element()`]) matches `inner`.
     pub fn key_match(self, inner: Selector) -> Selector {
         self.nesting(inner, Test::KeyMapMatch)
     }
@@ -149,15 +168,15 @@ impl Field {
     }
 
     fn test(self, test: Test) -> Selector {
-        match self.place {
-            Ok(place) => Selector::condition(place, test),
+        match self.target {
+            Ok(target) => Selector::condition(target, test),
             Err(problem) => Selector::wrong(wrong_path(problem)),
         }
     }
 
     fn nesting(self, inner: Selector, test: impl FnOnce(Box<super::selector::Node>) -> Test) -> Selector {
-        match self.place {
-            Ok(place) => Selector::nesting(place, inner, test),
+        match self.target {
+            Ok(target) => Selector::nesting(target, inner, test),
             Err(problem) => Selector::wrong(wrong_path(problem)),
         }
     }

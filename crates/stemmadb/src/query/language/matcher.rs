@@ -1,18 +1,18 @@
-//! Whether a stored document matches, read field by field from its packed record.
+//! Matching of stored documents: evaluates a selector's normal form on packed records.
 //!
-//! Only the fields that the selector names are read, and no value is unpacked. Works on the normal form, so a condition
-//! is false unless its value is there.
+//! Only the fields that the selector names are read, and no value is unpacked. In normal form, a condition on an absent
+//! value is false.
 
 use std::sync::Arc;
 
-use super::document::{Document, Found, Identity, find};
+use super::document::{DocumentView, IdentityField, PathLookup, find};
 use super::normal::{Check, Leaf, Normal};
-use super::selector::Place;
+use super::selector::Target;
 use crate::Result;
 use crate::document::Document as StoredDocument;
 use crate::value::{Kind, Packed, PackedArray, PackedValue, Path, Value, collate};
 
-/// A selector made ready to be asked of many documents. Cheap to clone.
+/// A selector prepared for matching many documents. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Matcher(Arc<Normal>);
 
@@ -26,7 +26,7 @@ impl Matcher {
     /// # Errors
     /// `Corrupt` if its bytes are damaged.
     pub(crate) fn matches(&self, document: &StoredDocument) -> Result<bool> {
-        matches(&self.0, Document::of(document)?)
+        matches(&self.0, DocumentView::of(document)?)
     }
 }
 
@@ -34,37 +34,37 @@ impl Matcher {
 ///
 /// # Errors
 /// [`Corrupt`](crate::ErrorKind::Corrupt) if its record is damaged.
-pub(crate) fn matches(selector: &Normal, document: Document<'_>) -> Result<bool> {
+pub(crate) fn matches(selector: &Normal, document: DocumentView<'_>) -> Result<bool> {
     match selector {
         Normal::Everything => Ok(true),
         Normal::Nothing => Ok(false),
         Normal::All(children) => all(children, |child| matches(child, document)),
         Normal::Any(children) => any(children, |child| matches(child, document)),
-        Normal::Leaf(leaf) => match &leaf.place {
-            Place::At(path) => match Identity::of(path) {
+        Normal::Leaf(leaf) => match &leaf.target {
+            Target::Path(path) => match IdentityField::of(path) {
                 Some(identity) => Ok(meets_identity(leaf, identity, document)),
                 None => meets_at(leaf, path, document.body),
             },
-            Place::Itself => meets(leaf, document.body),
+            Target::Element => meets(leaf, document.body),
         },
     }
 }
 
-/// Whether an element of an array matches.
+/// Whether an array element matches.
 fn matches_element(selector: &Normal, element: PackedValue<'_>) -> Result<bool> {
     match selector {
         Normal::Everything => Ok(true),
         Normal::Nothing => Ok(false),
         Normal::All(children) => all(children, |child| matches_element(child, element)),
         Normal::Any(children) => any(children, |child| matches_element(child, element)),
-        Normal::Leaf(leaf) => match &leaf.place {
-            Place::At(path) => meets_at(leaf, path, element),
-            Place::Itself => meets(leaf, element),
+        Normal::Leaf(leaf) => match &leaf.target {
+            Target::Path(path) => meets_at(leaf, path, element),
+            Target::Element => meets(leaf, element),
         },
     }
 }
 
-/// Whether a string, which is no part of a record, matches: an id, a revision, a field's name.
+/// Whether a string outside a record matches: an id, a revision, or a field name.
 fn matches_text(selector: &Normal, text: &str) -> bool {
     match selector {
         Normal::Everything => true,
@@ -72,23 +72,23 @@ fn matches_text(selector: &Normal, text: &str) -> bool {
         Normal::All(children) => children.iter().all(|child| matches_text(child, text)),
         Normal::Any(children) => children.iter().any(|child| matches_text(child, text)),
         // A string has no fields.
-        Normal::Leaf(leaf) => leaf.place == Place::Itself && text_passes(&leaf.check, text) != leaf.negated,
+        Normal::Leaf(leaf) => leaf.target == Target::Element && text_passes(&leaf.check, text) != leaf.negated,
     }
 }
 
 fn meets_at(leaf: &Leaf, path: &Path, value: PackedValue<'_>) -> Result<bool> {
     match find(path, value)? {
-        Found::Value(found) => meets(leaf, found),
-        Found::Missing => Ok(leaf.negated && leaf.check == Check::Exists),
-        Found::NoWay => Ok(false),
+        PathLookup::Value(found) => meets(leaf, found),
+        PathLookup::Missing => Ok(leaf.negated && leaf.check == Check::Exists),
+        PathLookup::Unreachable => Ok(false),
     }
 }
 
-fn meets_identity(leaf: &Leaf, identity: Identity, document: Document<'_>) -> bool {
+fn meets_identity(leaf: &Leaf, identity: IdentityField, document: DocumentView<'_>) -> bool {
     match identity {
-        Identity::Id => text_passes(&leaf.check, document.id) != leaf.negated,
-        Identity::Revision => text_passes(&leaf.check, &document.revision.to_string()) != leaf.negated,
-        Identity::Beyond => false,
+        IdentityField::Id => text_passes(&leaf.check, document.id) != leaf.negated,
+        IdentityField::Revision => text_passes(&leaf.check, &document.revision.to_string()) != leaf.negated,
+        IdentityField::Beyond => false,
     }
 }
 
@@ -145,7 +145,7 @@ fn array_passes(check: &Check, array: PackedValue<'_>, elements: PackedArray<'_>
     }
 }
 
-/// Whether a sorted list has the value.
+/// Whether a sorted list contains the value.
 fn is_listed(list: &[Value], value: PackedValue<'_>) -> Result<bool> {
     let (mut low, mut high) = (0, list.len());
     while low < high {

@@ -1,18 +1,18 @@
-//! The query language: selectors as written by a caller, their normal form and what it means for a single document.
+//! The query language: selectors as a caller writes them, their normal form, and matching them against one document.
 //!
-//! It knows neither indexes nor snapshots.
+//! This module depends on neither indexes nor snapshots.
 
 pub(in crate::query) mod document;
 pub(in crate::query) mod field;
 pub(in crate::query) mod interval;
 pub(in crate::query) mod matcher;
-mod naive;
 pub(in crate::query) mod normal;
 pub(in crate::query) mod operators;
 pub(in crate::query) mod page_token;
 mod parse;
 pub(in crate::query) mod print;
 pub(in crate::query) mod projection;
+mod reference;
 pub(in crate::query) mod selector;
 pub(in crate::query) mod sort;
 

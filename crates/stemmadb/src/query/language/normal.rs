@@ -1,52 +1,54 @@
-//! The normal form of a selector: no negation above a condition, no empty joins, sorted lists.
+//! The normal form of a selector: negations pushed down to the conditions, no empty conjunctions or disjunctions,
+//! sorted lists.
 //!
-//! The planner and the matcher of packed records work on it. Negations go down to the conditions, as CouchDB's
-//! normaliser does it: `not (a or b)` is `not a and not b`, and `not (x > 5)` is `x <= 5`, which a missing `x` does not
-//! meet. Conditions which have no opposite (a pattern, a type) keep a mark.
+//! The planner and the packed matcher use it. Negations are pushed down as in CouchDB's normalizer: `not (a or b)` is
+//! `not a and not b`, and `not (x > 5)` is `x <= 5`, which a missing `x` does not meet. Conditions without an opposite
+//! (a pattern, a type) keep a `negated` flag.
 //!
-//! Invariants: joins have two children or more, none of them of their own kind nor `Everything` or `Nothing`;
-//! lists are sorted in the order of values and hold each value once; depth is that of the selector at most.
+//! Invariants: `All` and `Any` have at least two children, none of which is of the same kind, `Everything` or
+//! `Nothing`; lists are sorted in collation order and contain each value once; the depth is at most that of the
+//! selector.
 
 use std::collections::HashMap;
 
 use super::operators::Pattern;
-use super::selector::{Comparison, Node, Place, Test};
+use super::selector::{Comparison, Node, Target, Test};
 use crate::value::{Kind, Value, collate};
 use crate::{Error, Result};
 
-/// A selector in its normal form.
+/// A selector in normal form.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Normal {
     /// Matches every document.
     Everything,
     /// Matches no document.
     Nothing,
-    /// Matches if all of these do.
+    /// Matches if all of these match.
     All(Vec<Normal>),
-    /// Matches if one of these does.
+    /// Matches if one of these matches.
     Any(Vec<Normal>),
-    /// One condition.
+    /// A single condition.
     Leaf(Leaf),
 }
 
-/// A condition on the value at a place: false if there is no such value, but for `Exists` negated.
+/// A condition on the value at a target. False if there is no such value, except for a negated `Exists`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Leaf {
-    /// Where it looks.
-    pub(crate) place: Place,
-    /// Whether the value must fail the check. Never with `Check::Compare`, which turns round itself.
+    /// The value that is checked.
+    pub(crate) target: Target,
+    /// Whether the value must fail the check. Never set with `Check::Compare`, whose comparison is inverted instead.
     pub(crate) negated: bool,
-    /// What the value must pass.
+    /// The check on the value.
     pub(crate) check: Check,
 }
 
-/// What a condition asks of the value it finds; see [`Test`].
+/// A check of the value that a condition finds; see [`Test`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Check {
     Compare(Comparison, Value),
-    /// The value itself is one of these scalars: several equalities, of which one must hold.
+    /// The value itself is one of these scalars. Replaces several equalities, one of which must hold.
     OneOf(Vec<Value>),
-    /// The value itself is listed, or an element of it.
+    /// The value itself, or an element of it, is listed.
     In(Vec<Value>),
     Exists,
     Type(Kind),
@@ -64,12 +66,12 @@ pub(crate) enum Check {
 }
 
 impl Normal {
-    /// The normal form of a selector on documents.
+    /// Normalizes a selector on documents.
     pub(crate) fn of(node: &Node) -> Result<Normal> {
-        normalise(node, false, false)
+        normalize(node, false, false)
     }
 
-    /// All of `children`, simplified.
+    /// The conjunction of `children`, simplified.
     pub(crate) fn all(children: impl IntoIterator<Item = Normal>) -> Normal {
         let mut flat = Vec::new();
         for child in children {
@@ -87,7 +89,7 @@ impl Normal {
         }
     }
 
-    /// Any of `children`, simplified.
+    /// The disjunction of `children`, simplified.
     pub(crate) fn any(children: impl IntoIterator<Item = Normal>) -> Normal {
         let mut flat = Vec::new();
         for child in children {
@@ -107,18 +109,18 @@ impl Normal {
     }
 }
 
-/// Makes one condition of the equalities that ask for a scalar at one place.
+/// Merges equalities with scalars on one target into one condition.
 fn join_equalities(alternatives: &mut Vec<Normal>) {
-    let mut firsts: HashMap<Place, usize> = HashMap::new();
+    let mut firsts: HashMap<Target, usize> = HashMap::new();
     let mut joined: Vec<Normal> = Vec::with_capacity(alternatives.len());
     for alternative in alternatives.drain(..) {
         match Equality::of(alternative) {
             Err(other) => joined.push(other),
-            Ok(Equality { place, mut values }) => match firsts.get(&place).map(|first| &mut joined[*first]) {
+            Ok(Equality { target, mut values }) => match firsts.get(&target).map(|first| &mut joined[*first]) {
                 Some(Normal::Leaf(Leaf { check: Check::OneOf(listed), .. })) => listed.append(&mut values),
                 _ => {
-                    firsts.insert(place.clone(), joined.len());
-                    joined.push(Normal::Leaf(Leaf { place, negated: false, check: Check::OneOf(values) }));
+                    firsts.insert(target.clone(), joined.len());
+                    joined.push(Normal::Leaf(Leaf { target, negated: false, check: Check::OneOf(values) }));
                 }
             },
         }
@@ -136,29 +138,31 @@ fn join_equalities(alternatives: &mut Vec<Normal>) {
     *alternatives = joined;
 }
 
-/// A condition that one of some scalars is at a place.
+/// A condition that the value at a target is one of some scalars.
 struct Equality {
-    place: Place,
+    target: Target,
     values: Vec<Value>,
 }
 
 impl Equality {
-    /// The condition as one, or as it was.
+    /// Returns the condition as an equality, or unchanged as an error.
     fn of(condition: Normal) -> std::result::Result<Self, Normal> {
         match condition {
-            Normal::Leaf(Leaf { place, negated: false, check: Check::Compare(Comparison::Equal, value) })
+            Normal::Leaf(Leaf { target, negated: false, check: Check::Compare(Comparison::Equal, value) })
                 if !matches!(value, Value::Array(_) | Value::Object(_)) =>
             {
-                Ok(Equality { place, values: vec![value] })
+                Ok(Equality { target, values: vec![value] })
             }
-            Normal::Leaf(Leaf { place, negated: false, check: Check::OneOf(values) }) => Ok(Equality { place, values }),
+            Normal::Leaf(Leaf { target, negated: false, check: Check::OneOf(values) }) => {
+                Ok(Equality { target, values })
+            }
             other => Err(other),
         }
     }
 }
 
-fn normalise(node: &Node, negated: bool, inner: bool) -> Result<Normal> {
-    let each = |nodes: &[Node]| nodes.iter().map(|node| normalise(node, negated, inner)).collect::<Result<Vec<_>>>();
+fn normalize(node: &Node, negated: bool, inner: bool) -> Result<Normal> {
+    let each = |nodes: &[Node]| nodes.iter().map(|node| normalize(node, negated, inner)).collect::<Result<Vec<_>>>();
     Ok(match node {
         Node::Everything | Node::Nothing => {
             if matches!(node, Node::Everything) != negated {
@@ -171,17 +175,17 @@ fn normalise(node: &Node, negated: bool, inner: bool) -> Result<Normal> {
         Node::All(nodes) => Normal::all(each(nodes)?),
         Node::Any(nodes) if negated => Normal::all(each(nodes)?),
         Node::Any(nodes) => Normal::any(each(nodes)?),
-        Node::Not(node) => normalise(node, !negated, inner)?,
-        Node::Condition(Place::Itself, _) if !inner => {
-            return Err(Error::invalid("a condition on an element stands outside elem_match").with_hint(
+        Node::Not(node) => normalize(node, !negated, inner)?,
+        Node::Condition(Target::Element, _) if !inner => {
+            return Err(Error::invalid("a condition on an element is outside elem_match").with_hint(
                 "use field(\"…\") at the top, and element() only inside elem_match, all_match and key_match",
             ));
         }
-        Node::Condition(place, test) => leaf(place, test, negated)?,
+        Node::Condition(target, test) => leaf(target, test, negated)?,
     })
 }
 
-fn leaf(place: &Place, test: &Test, negated: bool) -> Result<Normal> {
+fn leaf(target: &Target, test: &Test, negated: bool) -> Result<Normal> {
     let (negated, check) = match test {
         Test::Compare(comparison, operand) => {
             let comparison = if negated { comparison.negated() } else { *comparison };
@@ -189,7 +193,7 @@ fn leaf(place: &Place, test: &Test, negated: bool) -> Result<Normal> {
         }
         Test::In(values) => (negated, Check::In(sorted(values))),
         Test::NotIn(values) => (!negated, Check::In(sorted(values))),
-        Test::Exists(wanted) => (*wanted == negated, Check::Exists),
+        Test::Exists(exists) => (*exists == negated, Check::Exists),
         Test::Type(kind) => (negated, Check::Type(*kind)),
         Test::BeginsWith(prefix) => (negated, Check::BeginsWith(prefix.clone())),
         Test::Regex(pattern) => match pattern.only_prefix() {
@@ -198,16 +202,16 @@ fn leaf(place: &Place, test: &Test, negated: bool) -> Result<Normal> {
         },
         Test::Modulo { divisor, remainder } => (negated, Check::Modulo { divisor: *divisor, remainder: *remainder }),
         Test::Size(size) => (negated, Check::Size(*size)),
-        // Not without its repetitions: a list of one array has a second meaning.
+        // Repetitions must be kept: a list of one array has a second meaning.
         Test::All(values) => (negated, Check::All(values.clone())),
-        Test::ElemMatch(inner) => (negated, Check::ElemMatch(Box::new(normalise(inner, false, true)?))),
-        Test::AllMatch(inner) => (negated, Check::AllMatch(Box::new(normalise(inner, false, true)?))),
-        Test::KeyMapMatch(inner) => (negated, Check::KeyMapMatch(Box::new(normalise(inner, false, true)?))),
+        Test::ElemMatch(inner) => (negated, Check::ElemMatch(Box::new(normalize(inner, false, true)?))),
+        Test::AllMatch(inner) => (negated, Check::AllMatch(Box::new(normalize(inner, false, true)?))),
+        Test::KeyMapMatch(inner) => (negated, Check::KeyMapMatch(Box::new(normalize(inner, false, true)?))),
     };
-    if *place == Place::Itself && check == Check::Exists {
+    if *target == Target::Element && check == Check::Exists {
         return Ok(if negated { Normal::Nothing } else { Normal::Everything });
     }
-    Ok(Normal::Leaf(Leaf { place: place.clone(), negated, check }))
+    Ok(Normal::Leaf(Leaf { target: target.clone(), negated, check }))
 }
 
 fn sorted(values: &[Value]) -> Vec<Value> {

@@ -1,4 +1,4 @@
-//! The operators of Mango by name, and the one that needs compiling: the regular expression.
+//! The Mango operators by name, and compiled regular expressions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::{Error, Result};
 
 /// The longest pattern, in bytes.
 pub(crate) const PATTERN_BYTES_MAX: usize = 1024;
-/// How much memory a compiled pattern may take, and how much its search may cache.
+/// Memory bound of a compiled pattern, and of its search cache.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
-/// How deep groups may nest in a pattern.
+/// The deepest nesting of groups in a pattern.
 const PATTERN_DEPTH_MAX: u32 = 64;
 
-/// A shorter literal is in too many strings to be worth looking for.
+/// Shorter literals occur in too many strings to be useful for searching.
 const LITERAL_BYTES_MIN: usize = 2;
 
 /// Every operator, for hints.
@@ -45,7 +45,7 @@ pub(crate) const OPERATORS: &[&str] = &[
     "$not",
 ];
 
-/// What other languages call an operator of ours.
+/// Names that other query languages use for an operator.
 const ALIASES: &[(&str, &str)] = &[
     ("$ge", "$gte"),
     ("$le", "$lte"),
@@ -62,10 +62,10 @@ const ALIASES: &[(&str, &str)] = &[
     ("$max", "$lte"),
 ];
 
-/// Operators that CouchDB or MongoDB know and this database does not have.
+/// Operators that CouchDB or MongoDB have and Stemma does not.
 const NOT_SUPPORTED: &[&str] = &["$where", "$text", "$near", "$nearSphere", "$geoWithin", "$geoIntersects", "$expr"];
 
-/// A regular expression with its text; equal to another if the texts are.
+/// A compiled regular expression with its source text. Two patterns are equal if their texts are.
 #[derive(Clone)]
 pub(crate) struct Pattern {
     text: Arc<str>,
@@ -74,19 +74,19 @@ pub(crate) struct Pattern {
     prefix: Option<Prefix>,
 }
 
-/// How every string begins in which a pattern is found.
+/// The prefix of every string in which a pattern is found.
 #[derive(Clone)]
 struct Prefix {
     literal: Arc<str>,
-    /// Whether nothing is asked of what follows it.
-    is_all: bool,
+    /// Whether the pattern requires nothing after the prefix.
+    is_whole_pattern: bool,
 }
 
 fn parse(pattern: &str) -> Option<Hir> {
     regex_syntax::ParserBuilder::new().nest_limit(PATTERN_DEPTH_MAX).build().parse(pattern).ok()
 }
 
-/// The longest literal that must be found for the whole to be.
+/// Returns the longest literal that every match contains.
 fn longest_literal(part: &Hir) -> Option<&[u8]> {
     match part.kind() {
         HirKind::Literal(literal) => Some(&literal.0),
@@ -97,11 +97,11 @@ fn longest_literal(part: &Hir) -> Option<&[u8]> {
     }
 }
 
-/// The literal after a `^`.
+/// Returns the literal after a leading `^`.
 fn prefix(tree: &Hir) -> Option<Prefix> {
     let HirKind::Concat(parts) = tree.kind() else { return None };
     let mut parts = parts.iter().peekable();
-    // In multi-line mode `^` is another look, which lines within the string also meet.
+    // In multi-line mode `^` is a different `Look`, which also matches at line starts within the string.
     if *parts.next()?.kind() != HirKind::Look(Look::Start) {
         return None;
     }
@@ -114,11 +114,11 @@ fn prefix(tree: &Hir) -> Option<Prefix> {
         let properties = part.properties();
         properties.minimum_len() == Some(0) && properties.look_set().is_empty()
     };
-    (!text.is_empty()).then(|| Prefix { literal: text.into(), is_all: parts.all(asks_nothing) })
+    (!text.is_empty()).then(|| Prefix { literal: text.into(), is_whole_pattern: parts.all(asks_nothing) })
 }
 
 impl Pattern {
-    /// Compiles `text`, within bounds of length, nesting and memory.
+    /// Compiles `text` within bounds of length, nesting and memory.
     pub(crate) fn new(text: &str) -> Result<Self> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(Error::invalid(format!(
@@ -141,22 +141,22 @@ impl Pattern {
         Ok(Pattern { text: text.into(), regex, literal: literal.map(Arc::from), prefix })
     }
 
-    /// The pattern as it was written.
+    /// The source text of the pattern.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// What every string begins with in which the pattern is found; none if it may be found anywhere.
+    /// The prefix of every string in which the pattern is found, or `None` if there is no common prefix.
     pub(crate) fn literal_prefix(&self) -> Option<&str> {
         self.prefix.as_ref().map(|prefix| &*prefix.literal)
     }
 
-    /// The beginning that the pattern asks for, if it asks for nothing else: `^John.*`.
+    /// The prefix, if the pattern requires nothing else: `^John.*`.
     pub(crate) fn only_prefix(&self) -> Option<&str> {
-        self.prefix.as_ref().filter(|prefix| prefix.is_all).map(|prefix| &*prefix.literal)
+        self.prefix.as_ref().filter(|prefix| prefix.is_whole_pattern).map(|prefix| &*prefix.literal)
     }
 
-    /// The longest text that every string holds in which the pattern is found, if there is one worth looking for.
+    /// The longest text that every matching string contains, if it is long enough to be useful for searching.
     pub(crate) fn literal(&self) -> Option<&str> {
         self.literal.as_deref()
     }
@@ -186,7 +186,7 @@ fn wrong_pattern(text: &str, error: &regex::Error) -> Error {
         ))
         .with_hint("use smaller repetition counts"),
         other => {
-            // The error of the parser draws the pattern with a marker below it; its last line says what is wrong.
+            // The parser's error shows the pattern with a marker below it; the last line is the message.
             let drawn = other.to_string();
             let reason = drawn.lines().last().unwrap_or_default().trim();
             let reason = reason.strip_prefix("error: ").unwrap_or(reason);
@@ -196,7 +196,7 @@ fn wrong_pattern(text: &str, error: &regex::Error) -> Error {
     }
 }
 
-/// The error for an operator that does not exist, with the nearest one that does.
+/// The error for an unknown operator, with the most similar known one as a hint.
 pub(crate) fn unknown_operator(name: &str) -> Error {
     let shown: String = name.chars().take(64).collect();
     if NOT_SUPPORTED.contains(&name) {
@@ -212,7 +212,7 @@ pub(crate) fn unknown_operator(name: &str) -> Error {
     }
 }
 
-/// The operator nearest to `name`, if one is near.
+/// Returns the operator most similar to `name`, if one is similar enough.
 fn nearest_operator(name: &str) -> Option<&'static str> {
     if name.len() > 32 {
         return None;
@@ -229,7 +229,7 @@ fn nearest_operator(name: &str) -> Option<&'static str> {
         .map(|(_, operator)| operator)
 }
 
-/// How many letters must be put in, left out, changed or swapped with their neighbour to make one name of the other.
+/// The edit distance of two names: insertions, deletions, substitutions and transpositions of neighboring letters.
 fn edit_distance(left: &str, right: &str) -> usize {
     let left: Vec<char> = left.chars().collect();
     let right: Vec<char> = right.chars().collect();
@@ -249,7 +249,7 @@ fn edit_distance(left: &str, right: &str) -> usize {
     last[right.len()]
 }
 
-/// The kind that `$type` calls by this name.
+/// The kind with this name in `$type`.
 pub(crate) fn kind_named(name: &str) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| kind.name() == name)
 }
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_operator_is_named() {
+    fn similar_operator_is_suggested() {
         for (wrong, right) in [
             ("$gtt", Some("$gt")),
             ("$ge", Some("$gte")),

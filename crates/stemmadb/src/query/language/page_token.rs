@@ -1,21 +1,27 @@
 //! Continuation tokens: a position in a result, as text that survives a restart.
 //!
-//! A token holds a position and no state of the server: a hash of the query it belongs to, and the last row that was
-//! returned, by its number, by its value and number, or by its sort key and id. It is opaque, but not secret; a checksum finds damage.
+//! A token refers to no state in the server. It contains a hash of the query it belongs to and the position of the last
+//! returned row: its document number, its value and number, or its sort key and id. It is opaque but not secret; a
+//! checksum detects damage.
 //!
-//! Layout, before it becomes base64url without padding:
+//! Layout, before encoding as base64url without padding:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 1 | version, 1 |
 //! | 8 | hash of selector and sort |
 //! | 1 | 0: by number; 1: by sort key; 2: by the values of a condition |
-//! | 8, or the rest | the number, big-endian; or the sort key's length (4, big-endian), the sort key, the id; or which condition (1), the number, the value's key |
-//! | 4 | CRC-32C of all before, big-endian |
+//! | rest | the position, see below |
+//! | 4 | CRC-32C of everything before, big-endian |
+//!
+//! The position is one of:
+//! - by number: the number (8 bytes, big-endian);
+//! - by sort key: the sort key's length (4 bytes, big-endian), the sort key, the id;
+//! - by value: the condition's ordinal (1 byte), the number (8 bytes, big-endian), the value's key.
 
 use std::sync::Arc;
 
-use super::sort::{Sort, Sorted};
+use super::sort::{Sort, SortedPosition};
 use crate::index::DocumentNumber;
 use crate::revision::DocumentId;
 use crate::value::Value;
@@ -25,31 +31,32 @@ const VERSION: u8 = 1;
 const BY_NUMBER: u8 = 0;
 const BY_SORT_KEY: u8 = 1;
 const BY_VALUE: u8 = 2;
-/// Longer text is no token of ours: sixteen sort values of 4 KiB and an id of 1 KiB.
+/// Longer text cannot be a token: sixteen sort values of 4 KiB and an id of 1 KiB fit.
 const TEXT_BYTES_MAX: usize = 100_000;
 
-/// What a token continues: selector and sort together, by hash. Limit and fields may differ from page to page.
+/// Identifies the query that a token continues by the hash of its selector and sort. Limit and fields may differ from
+/// page to page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueryHash([u8; 8]);
 
-/// The last row that was returned.
+/// The position of the last returned row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// In the order of numbers.
+    /// In order of document numbers.
     Number(DocumentNumber),
-    /// In the order of the values of one condition, and of numbers.
+    /// In order of the values of one condition, then of document numbers.
     Value {
-        /// Which condition.
+        /// The condition's ordinal; see [`DrivingCondition`](crate::query::plan::DrivingCondition).
         ordinal: u8,
         key: Arc<[u8]>,
         number: DocumentNumber,
     },
     /// In a sorted order.
-    Sorted(Sorted),
+    Sorted(SortedPosition),
 }
 
 impl QueryHash {
-    /// The hash of a selector, as it prints, and a sort.
+    /// Hashes a selector, as printed, and a sort.
     pub(crate) fn new(selector: &Value, sort: &Sort) -> Self {
         let mut hasher = blake3::Hasher::new();
         for part in [selector.to_json(), sort.to_value().to_json()] {
@@ -63,7 +70,7 @@ impl QueryHash {
 }
 
 impl Position {
-    /// The token of this position in the result of a query.
+    /// Encodes the position as a token of a query.
     pub(crate) fn to_token(&self, query: QueryHash) -> String {
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(&query.0);
@@ -77,7 +84,7 @@ impl Position {
                 bytes.extend_from_slice(&number.0.to_be_bytes());
                 bytes.extend_from_slice(key);
             }
-            Position::Sorted(Sorted { key, id }) => {
+            Position::Sorted(SortedPosition { key, id }) => {
                 bytes.push(BY_SORT_KEY);
                 bytes.extend_from_slice(&(key.len() as u32).to_be_bytes());
                 bytes.extend_from_slice(key);
@@ -88,7 +95,7 @@ impl Position {
         to_base64url(&bytes)
     }
 
-    /// The position of a token, if it is one of this query.
+    /// Decodes a token and checks that it belongs to the query.
     pub(crate) fn of_token(token: &str, query: QueryHash) -> Result<Self> {
         let bytes = if token.len() <= TEXT_BYTES_MAX { from_base64url(token) } else { None };
         let bytes = bytes.ok_or_else(damaged)?;
@@ -99,7 +106,7 @@ impl Position {
         let (version, bytes) = bytes.split_first().ok_or_else(damaged)?;
         if *version != VERSION {
             return Err(Error::invalid(format!(
-                "the continuation token has version {version}, which is not known here"
+                "the continuation token has version {version}, which this version does not support"
             ))
             .with_hint("it was made by another version of Stemma; start the query from its beginning"));
         }
@@ -126,7 +133,7 @@ fn position(bytes: &[u8]) -> Option<Position> {
             let (length, bytes) = bytes.split_first_chunk::<4>()?;
             let (key, id) = bytes.split_at_checked(u32::from_be_bytes(*length) as usize)?;
             let id = DocumentId::new(std::str::from_utf8(id).ok()?).ok()?;
-            Some(Position::Sorted(Sorted { key: key.into(), id }))
+            Some(Position::Sorted(SortedPosition { key: key.into(), id }))
         }
         _ => None,
     }

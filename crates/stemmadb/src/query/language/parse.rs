@@ -1,35 +1,36 @@
-//! Mango JSON to a selector's tree.
+//! The parser of Mango JSON selectors.
 //!
-//! Nested objects become nested paths, several fields or operators side by side become *and*, and a plain value becomes
-//! equality, as CouchDB does it.
+//! Nested objects become nested paths, several fields or operators in one object become *and*, and a plain value
+//! becomes equality, as in CouchDB.
 //!
-//! Where we differ from CouchDB 3.5, on purpose:
-//! - strings compare by code point, not by ICU; in `$all` and `$mod` too `1` and `1.0` are equal;
-//! - `$regex` is that of the `regex` crate, not PCRE: always linear in time;
-//! - `{}` within `$and`, `$or` and `$not` matches everything, where CouchDB compares the document with `{}`;
-//! - a negated `$elemMatch` reads the negations within it as any other does;
-//! - an unknown `$type`, a `$mod` by zero and an operator without a field are refused, where CouchDB matches nothing.
+//! Deliberate differences from CouchDB 3.5:
+//! - strings compare by code point, not by ICU collation; `1` and `1.0` are equal in `$all` and `$mod` too;
+//! - `$regex` uses the `regex` crate, not PCRE: matching always takes linear time;
+//! - `{}` within `$and`, `$or` and `$not` matches everything, whereas CouchDB compares the document with `{}`;
+//! - negations within a negated `$elemMatch` have the same meaning as elsewhere;
+//! - an unknown `$type`, a `$mod` by zero and an operator without a field are errors, whereas in CouchDB they match
+//!   nothing.
 
 use super::operators::{Pattern, kind_named, kind_with_article, unknown_operator};
-use super::selector::{Comparison, DEPTH_MAX, Node, Place, Size, Test};
+use super::selector::{Comparison, DEPTH_MAX, Node, Size, Target, Test};
 use crate::value::{Path, Value};
 use crate::{Error, Result};
 
-/// How many objects may be within each other: a selector's level takes up to two, and names nest too.
+/// Bound on nested JSON objects: one level of a selector takes up to two, and field names nest too.
 const NESTING_MAX: usize = 3 * DEPTH_MAX;
 
-/// Where in the selector's text a part stands.
+/// The position of a part within the selector.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     /// The field names around this part.
     prefix: &'a [String],
-    /// Whether the value at hand is an array's element or a key, which conditions may test without a field.
+    /// Whether the part applies to an array element or a key, which conditions may test without a field.
     inner: bool,
-    /// How many levels of the text are around this part.
+    /// The number of JSON levels around this part.
     depth: usize,
 }
 
-/// The tree that `json` asks for, and its size.
+/// Parses `json`. Returns the tree and its size.
 pub(in crate::query) fn selector(json: &Value) -> Result<(Node, Size)> {
     let Value::Object(_) = json else {
         return Err(Error::invalid(format!("a selector is an object, not {}", kind_with_article(json.kind())))
@@ -38,7 +39,7 @@ pub(in crate::query) fn selector(json: &Value) -> Result<(Node, Size)> {
     part(json, Context { prefix: &[], inner: false, depth: 0 })
 }
 
-/// One object or plain value at `context`.
+/// Parses one object or plain value at `context`.
 fn part(json: &Value, context: Context<'_>) -> Result<(Node, Size)> {
     if context.depth >= NESTING_MAX {
         return Err(Error::invalid(format!("the selector nests deeper than {NESTING_MAX} objects"))
@@ -62,7 +63,7 @@ fn part(json: &Value, context: Context<'_>) -> Result<(Node, Size)> {
     Ok((Node::all(nodes), size))
 }
 
-/// One name of an object with what stands under it.
+/// Parses one field of an object.
 fn entry(name: &str, argument: &Value, context: Context<'_>) -> Result<(Node, Size)> {
     match name {
         "$and" | "$or" | "$nor" => joined(name, argument, context),
@@ -93,7 +94,7 @@ fn joined(name: &str, argument: &Value, context: Context<'_>) -> Result<(Node, S
             .with_hint(format!("write for example {{\"{name}\": [{{\"a\": 1}}, {{\"b\": 2}}]}}")));
     };
     if arguments.is_empty() {
-        // CouchDB takes an empty list for no condition at all, also an empty $or.
+        // In CouchDB an empty list is no condition at all, also for `$or`.
         return Ok((Node::Everything, Size::default()));
     }
     let mut nodes = Vec::with_capacity(arguments.len());
@@ -132,29 +133,29 @@ fn nesting(name: &str, argument: &Value, context: Context<'_>) -> Result<(Node, 
     };
     let size = size.below(1);
     size.check()?;
-    let node = Node::Condition(place(name, context)?, test);
+    let node = Node::Condition(target(name, context)?, test);
     Ok((node, size))
 }
 
 fn condition(operator: &str, context: Context<'_>, test: Test) -> Result<(Node, Size)> {
     test.check_operands()?;
     let size = Size::of_condition(&test);
-    Ok((Node::Condition(place(operator, context)?, test), size))
+    Ok((Node::Condition(target(operator, context)?, test), size))
 }
 
-/// The place that the names around a condition make.
-fn place(operator: &str, context: Context<'_>) -> Result<Place> {
+/// The target that the field names around a condition define.
+fn target(operator: &str, context: Context<'_>) -> Result<Target> {
     if context.prefix.is_empty() {
         if context.inner {
-            return Ok(Place::Itself);
+            return Ok(Target::Element);
         }
-        return Err(Error::invalid(format!("the operator {operator} stands at the top, without a field"))
+        return Err(Error::invalid(format!("the operator {operator} is at the top level, without a field"))
             .with_hint(format!("write {{\"field\": {{\"{operator}\": …}}}}")));
     }
-    Path::parse(&context.prefix.join(".")).map(Place::At)
+    Path::parse(&context.prefix.join(".")).map(Target::Path)
 }
 
-/// The test of an operator which is neither a join nor nests selectors.
+/// Parses an operator that neither combines nor nests selectors.
 fn leaf(name: &str, argument: &Value, context: Context<'_>) -> Result<Test> {
     let comparison = match name {
         "$eq" => Some(Comparison::Equal),
@@ -230,7 +231,7 @@ impl Context<'_> {
         Context { depth: self.depth + 1, ..self }
     }
 
-    /// What messages call this place.
+    /// How messages name this position.
     fn name(&self) -> String {
         match (self.prefix.is_empty(), self.inner) {
             (true, false) => "the selector".to_owned(),

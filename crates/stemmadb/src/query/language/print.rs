@@ -1,10 +1,10 @@
-//! A selector's tree to Mango JSON, in its shortest common form; parsing it gives the same tree.
+//! The printer of selectors as Mango JSON in its shortest common form. Parsing the output gives an equal tree.
 
 use super::normal::{Check, Leaf, Normal};
-use super::selector::{Comparison, Node, Place, Test};
+use super::selector::{Comparison, Node, Target, Test};
 use crate::value::{Object, Value};
 
-/// The Mango JSON of a tree.
+/// Prints a tree as Mango JSON.
 pub(in crate::query) fn selector(node: &Node) -> Value {
     Value::Object(object(node))
 }
@@ -33,7 +33,7 @@ fn object(node: &Node) -> Object {
                 object.insert("$not", selector(other));
             }
         },
-        Node::Condition(place, test) => insert_condition(&mut object, place, test),
+        Node::Condition(target, test) => insert_condition(&mut object, target, test),
     }
     object
 }
@@ -48,18 +48,18 @@ fn single(name: &str, value: Value) -> Value {
     Value::Object(object)
 }
 
-/// Conditions as fields of one object, if they are only conditions, those on one field stand together, and no operator
-/// comes twice for a field. An equality is then always written with its operator where it shares a field.
+/// Prints conditions as fields of one object. Possible if there are only conditions, those on one field are adjacent,
+/// and no operator occurs twice for a field. An equality that shares its field is printed with its operator.
 fn side_by_side(nodes: &[Node]) -> Option<Object> {
     let mut fields = Object::new();
-    let mut last: Option<&Place> = None;
+    let mut last: Option<&Target> = None;
     let mut operators = Object::new();
     for node in nodes {
-        let Node::Condition(place, test) = node else { return None };
-        if last.is_some_and(|last| last != place) {
+        let Node::Condition(target, test) = node else { return None };
+        if last.is_some_and(|last| last != target) {
             finish(&mut fields, last?, std::mem::take(&mut operators))?;
         }
-        last = Some(place);
+        last = Some(target);
         let (name, argument) = operator(test);
         if operators.insert(name, argument).is_some() {
             return None;
@@ -69,17 +69,17 @@ fn side_by_side(nodes: &[Node]) -> Option<Object> {
     Some(fields)
 }
 
-/// Writes the operators of one place; none if the place was written before.
-fn finish(fields: &mut Object, place: &Place, mut operators: Object) -> Option<()> {
-    match place {
-        Place::Itself => {
+/// Prints the operators of one target. `None` if the target was already printed.
+fn finish(fields: &mut Object, target: &Target, mut operators: Object) -> Option<()> {
+    match target {
+        Target::Element => {
             for (name, argument) in operators.iter() {
                 if fields.insert(name, argument.clone()).is_some() {
                     return None;
                 }
             }
         }
-        Place::At(path) => {
+        Target::Path(path) => {
             let value = match operators.get("$eq") {
                 Some(plain) if operators.len() == 1 && is_plain(plain) => operators.remove("$eq")?,
                 _ => Value::Object(operators),
@@ -92,20 +92,20 @@ fn finish(fields: &mut Object, place: &Place, mut operators: Object) -> Option<(
     Some(())
 }
 
-fn insert_condition(object: &mut Object, place: &Place, test: &Test) {
+fn insert_condition(object: &mut Object, target: &Target, test: &Test) {
     let (name, argument) = operator(test);
-    match place {
-        Place::Itself => {
+    match target {
+        Target::Element => {
             object.insert(name, argument);
         }
-        Place::At(path) => {
+        Target::Path(path) => {
             let value = if name == "$eq" && is_plain(&argument) { argument } else { single(name, argument) };
             object.insert(field_name(&path.to_string()), value);
         }
     }
 }
 
-/// Whether a value means equality when it stands without an operator.
+/// Whether the value means equality when printed without an operator.
 fn is_plain(value: &Value) -> bool {
     match value {
         Value::Object(object) => object.is_empty(),
@@ -113,7 +113,7 @@ fn is_plain(value: &Value) -> bool {
     }
 }
 
-/// A path as a field of a selector, where a leading dollar sign would be an operator's.
+/// Prints a path as a field name; a leading dollar sign is escaped because it would mark an operator.
 fn field_name(path: &str) -> String {
     if path.starts_with('$') { format!("\\{path}") } else { path.to_owned() }
 }
@@ -124,7 +124,7 @@ fn operator(test: &Test) -> (&'static str, Value) {
         Test::Compare(comparison, operand) => (comparison_name(*comparison), operand.clone()),
         Test::In(values) => ("$in", Value::Array(values.clone())),
         Test::NotIn(values) => ("$nin", Value::Array(values.clone())),
-        Test::Exists(wanted) => ("$exists", Value::Bool(*wanted)),
+        Test::Exists(exists) => ("$exists", Value::Bool(*exists)),
         Test::Type(kind) => ("$type", Value::from(kind.name())),
         Test::BeginsWith(prefix) => ("$beginsWith", Value::from(prefix.as_str())),
         Test::Regex(pattern) => ("$regex", Value::from(pattern.text())),
@@ -139,24 +139,24 @@ fn operator(test: &Test) -> (&'static str, Value) {
     }
 }
 
-/// The Mango JSON of a normal form.
+/// Prints a normal form as Mango JSON.
 pub(in crate::query) fn normal(normal: &Normal) -> Value {
-    selector(&denormalised(normal))
+    selector(&denormalize(normal))
 }
 
-fn denormalised(normal: &Normal) -> Node {
+fn denormalize(normal: &Normal) -> Node {
     match normal {
         Normal::Everything => Node::Everything,
         Normal::Nothing => Node::Nothing,
-        Normal::All(children) => Node::All(children.iter().map(denormalised).collect()),
-        Normal::Any(children) => Node::Any(children.iter().map(denormalised).collect()),
-        Normal::Leaf(Leaf { place, negated, check }) => {
-            let inner = |inner: &Normal| Box::new(denormalised(inner));
+        Normal::All(children) => Node::All(children.iter().map(denormalize).collect()),
+        Normal::Any(children) => Node::Any(children.iter().map(denormalize).collect()),
+        Normal::Leaf(Leaf { target, negated, check }) => {
+            let inner = |inner: &Normal| Box::new(denormalize(inner));
             let (test, negated) = match check {
                 Check::Compare(comparison, operand) => (Test::Compare(*comparison, operand.clone()), *negated),
                 Check::OneOf(values) => {
                     let equal = |value: &Value| Test::Compare(Comparison::Equal, value.clone());
-                    let each = values.iter().map(|value| Node::Condition(place.clone(), equal(value)));
+                    let each = values.iter().map(|value| Node::Condition(target.clone(), equal(value)));
                     return Node::Any(each.collect());
                 }
                 Check::In(values) if *negated => (Test::NotIn(values.clone()), false),
@@ -174,7 +174,7 @@ fn denormalised(normal: &Normal) -> Node {
                 Check::AllMatch(selector) => (Test::AllMatch(inner(selector)), *negated),
                 Check::KeyMapMatch(selector) => (Test::KeyMapMatch(inner(selector)), *negated),
             };
-            let condition = Node::Condition(place.clone(), test);
+            let condition = Node::Condition(target.clone(), test);
             if negated { Node::Not(Box::new(condition)) } else { condition }
         }
     }

@@ -1,20 +1,20 @@
-//! Which fields of a document a query returns: a projection that keeps nesting.
+//! Projection: the fields of a document that a query returns, in their original nesting.
 
 use super::operators::kind_with_article;
 use crate::value::{Object, Path, Value};
 use crate::{Error, Result};
 
-/// How many paths a projection may have.
+/// The largest number of paths in a projection.
 const PATHS_MAX: usize = 1_000;
 
-/// The paths that are returned, in order; the document's own `_id` and `_rev` only if they are among them.
+/// The returned paths, in order. `_id` and `_rev` are returned only if they are listed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fields {
     pub(crate) paths: Vec<Path>,
 }
 
 impl Fields {
-    /// The projection on these paths; none if there are none, which means whole documents.
+    /// Creates the projection on these paths; `None` if there are none, which means whole documents.
     pub(crate) fn new<P: AsRef<str>>(paths: impl IntoIterator<Item = P>) -> Result<Option<Self>> {
         let mut parsed = Vec::new();
         for path in paths {
@@ -26,7 +26,7 @@ impl Fields {
         Ok(if parsed.is_empty() { None } else { Some(Fields { paths: parsed }) })
     }
 
-    /// The projection that Mango JSON asks for: an array of paths.
+    /// Parses the projection of a Mango query: an array of paths.
     pub(crate) fn parse(json: &Value) -> Result<Option<Self>> {
         let hint = "write for example [\"_id\", \"title\", \"author.name\"]";
         let Value::Array(entries) = json else {
@@ -48,7 +48,7 @@ impl Fields {
         Fields::new(paths)
     }
 
-    /// The fields of a document, where `get` finds the value at a path.
+    /// Projects a document; `get` returns the value at a path.
     pub(crate) fn project(&self, mut get: impl FnMut(&Path) -> Result<Option<Value>>) -> Result<Value> {
         let mut projected = Object::new();
         for path in &self.paths {
@@ -60,21 +60,21 @@ impl Fields {
     }
 }
 
-/// Puts `value` at `path`, through objects that are made as needed. What an earlier, shorter path put there holds this
-/// value already.
+/// Inserts `value` at `path` and creates the objects on the way. If an earlier, shorter path inserted a value there,
+/// that value already contains this one.
 fn insert(target: &mut Object, path: &Path, value: Value) {
     let mut segments = path.segments().peekable();
-    let mut here = target;
+    let mut current = target;
     while let Some(segment) = segments.next() {
         if segments.peek().is_none() {
-            here.insert(segment, value);
+            current.insert(segment, value);
             return;
         }
-        if !here.contains(segment) {
-            here.insert(segment, Object::new());
+        if !current.contains(segment) {
+            current.insert(segment, Object::new());
         }
-        match here.get_mut(segment) {
-            Some(Value::Object(next)) => here = next,
+        match current.get_mut(segment) {
+            Some(Value::Object(next)) => current = next,
             _ => return,
         }
     }

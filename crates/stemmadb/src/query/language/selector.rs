@@ -1,50 +1,61 @@
-//! A selector: which documents are asked for.
+//! Selectors: trees of conditions on paths, combined by *and*, *or* and *not*.
 //!
-//! A selector is a tree of conditions on paths, joined by *and*, *or* and *not*. Mango JSON ([`Selector::parse`]) and the
-//! Rust functions ([`field`](fn@super::field) and its conditions) make the same tree, and it prints back as Mango JSON.
+//! Mango JSON ([`Selector::parse`]) and the Rust functions ([`field`](fn@super::field) and its conditions) produce the
+//! same tree, and it prints as Mango JSON.
 //!
-//! Invariants: a tree is at most [`DEPTH_MAX`] levels deep, so every walk over it may recurse; it holds at most
-//! [`CONDITIONS_MAX`] conditions and [`LISTED_MAX`] listed values. A builder that is handed something wrong keeps the
-//! problem, and every use of the selector reports it.
+//! Invariants: a tree is at most [`DEPTH_MAX`] levels deep, so every walk over it may recurse; it has at most
+//! [`CONDITIONS_MAX`] conditions and [`LISTED_MAX`] listed values. A builder with an invalid argument stores the error,
+//! and every use of the selector returns it.
 
 use std::fmt;
 use std::ops::Not;
 use std::sync::Arc;
 
 use super::matcher::Matcher;
-use super::naive;
 use super::normal::Normal;
 use super::operators::Pattern;
 use super::parse;
 use super::print;
+use super::reference;
 use crate::value::{Kind, Limits, Path, Value};
 use crate::{Error, Result};
 
-/// How deep conditions may nest.
+/// The deepest nesting of conditions.
 pub(crate) const DEPTH_MAX: usize = 64;
-/// How many conditions one selector may have.
+/// The largest number of conditions in one selector.
 pub(crate) const CONDITIONS_MAX: usize = 16_384;
-/// How many regular expressions one selector may have: each may take a megabyte or two.
+/// The largest number of regular expressions in one selector; each may take one or two megabytes.
 pub(crate) const PATTERNS_MAX: usize = 64;
-/// How many values the lists of one selector (`$in`, `$nin`, `$all`) may have together.
+/// The largest total number of values in the lists (`$in`, `$nin`, `$all`) of one selector.
 pub(crate) const LISTED_MAX: usize = 65_536;
 
-/// Which documents are asked for: conditions on paths, joined by *and*, *or* and *not*.
+/// Conditions that decide which documents match, combined by *and*, *or* and *not*. Cheap to clone.
 ///
-/// Cheap to clone. A selector made by the Rust functions from something wrong (an impossible path or pattern, too deep a
-/// tree) says so when it is used, or when [`Selector::check`] is called.
+/// Built by [`field()`](crate::field()) and its conditions, or parsed from Mango JSON. A selector built from an invalid
+/// argument (a malformed path or pattern, too deep a tree) returns the error when it is used or when
+/// [`Selector::check`] is called.
+///
+/// ```
+/// # use stemmadb::{Selector, field};
+/// # fn main() -> stemmadb::Result<()> {
+/// let built = field("year").ge(1960).and(field("title").exists());
+/// let parsed = Selector::parse_text(r#"{"year": {"$gte": 1960}, "title": {"$exists": true}}"#)?;
+/// assert_eq!(built, parsed);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Selector {
     tree: Result<Arc<Tree>, Arc<Error>>,
 }
 
-/// A tree of conditions with its size, so that the bounds hold without walking it again.
+/// A tree of conditions with its size, so that checking the bounds needs no walk over it.
 struct Tree {
     node: Node,
     size: Size,
 }
 
-/// How large a tree is, in the three measures that are bounded.
+/// The size of a tree, in the measures that are bounded.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Size {
     depth: usize,
@@ -53,7 +64,7 @@ pub(crate) struct Size {
     pattern_count: usize,
 }
 
-/// One node of a selector, as it was written.
+/// A node of a selector as written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
     /// Matches every document.
@@ -66,23 +77,24 @@ pub(crate) enum Node {
     Any(Vec<Node>),
     /// `$not`; of [`Node::Any`] it prints as `$nor`.
     Not(Box<Node>),
-    /// A test of the value at a place.
-    Condition(Place, Test),
+    /// A test of the value at a target.
+    Condition(Target, Test),
 }
 
-/// Where a condition looks.
+/// The value that a condition tests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
-    /// The value at hand: an array's element inside `$elemMatch` and `$allMatch`, a key inside `$keyMapMatch`.
-    Itself,
-    /// A path below the value at hand: the document, or an array's element.
-    At(Path),
+pub(crate) enum Target {
+    /// The current value itself: an array element inside `$elemMatch` and `$allMatch`, a field name inside
+    /// `$keyMapMatch`.
+    Element,
+    /// The value at a path below the current value, which is the document or an array element.
+    Path(Path),
 }
 
-/// What a condition asks of the value it finds.
+/// A test of the target's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Test {
-    /// `$eq $ne $lt $lte $gt $gte`, in the order of all values.
+    /// `$eq $ne $lt $lte $gt $gte`, in collation order.
     Compare(Comparison, Value),
     /// `$in`: equal to one of these, or an array with an element equal to one of these.
     In(Vec<Value>),
@@ -100,22 +112,22 @@ pub(crate) enum Test {
     Modulo {
         /// Not zero.
         divisor: i64,
-        /// Compared as it is.
+        /// Compared without normalization.
         remainder: i64,
     },
     /// `$size`: an array of this length.
     Size(u64),
-    /// `$all`: an array in which each of these is an element.
+    /// `$all`: an array that contains each of these.
     All(Vec<Value>),
-    /// `$elemMatch`: an array with an element that matches.
+    /// `$elemMatch`: an array with a matching element.
     ElemMatch(Box<Node>),
-    /// `$allMatch`: an array that is not empty and whose elements all match.
+    /// `$allMatch`: a non-empty array whose elements all match.
     AllMatch(Box<Node>),
-    /// `$keyMapMatch`: an object with a key that matches.
+    /// `$keyMapMatch`: an object with a matching field name.
     KeyMapMatch(Box<Node>),
 }
 
-/// A comparison in the order of all values.
+/// A comparison in collation order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Less,
@@ -127,80 +139,81 @@ pub(crate) enum Comparison {
 }
 
 impl Selector {
-    /// The selector that Mango JSON asks for: an object such as `{"year": {"$gte": 1960}}`.
+    /// Parses a Mango JSON selector: an object such as `{"year": {"$gte": 1960}}`.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid), naming the place and the operator, and the nearest operator if it is unknown.
+    /// [`Invalid`](crate::ErrorKind::Invalid), with the field and the operator; for an unknown operator, the hint names
+    /// the most similar one.
     pub fn parse(json: &Value) -> Result<Self> {
         let (node, size) = parse::selector(json)?;
         Ok(Selector::from_tree(node, size))
     }
 
-    /// The selector that Mango JSON text asks for.
+    /// Parses the text of a Mango JSON selector. See [`Selector`] for an example.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) if it isn't JSON, or not a selector.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if it is not JSON or not a selector.
     pub fn parse_text(json: &str) -> Result<Self> {
         Selector::parse(&Value::parse(json.as_bytes())?)
     }
 
-    /// The selector that matches every document: `{}`.
+    /// Returns the selector that matches every document: `{}`.
     pub fn everything() -> Self {
         Selector::from_tree(Node::Everything, Size::default())
     }
 
-    /// The selector that matches no document: `{"_id": {"$in": []}}`.
+    /// Returns the selector that matches no document: `{"_id": {"$in": []}}`.
     pub fn nothing() -> Self {
         Selector::from_tree(Node::Nothing, Size::default())
     }
 
-    /// Whether the selector can be used.
+    /// Checks that the selector is valid.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) with what was wrong where the selector was made.
+    /// [`Invalid`](crate::ErrorKind::Invalid) with the error of the builder that was called with an invalid argument.
     pub fn check(&self) -> Result<()> {
         self.node().map(|_| ())
     }
 
-    /// Documents which match both.
+    /// Matches documents that match both selectors.
     #[must_use]
     pub fn and(self, other: Selector) -> Self {
         all_of([self, other])
     }
 
-    /// Documents which match one of both, or both.
+    /// Matches documents that match at least one of the two selectors.
     #[must_use]
     pub fn or(self, other: Selector) -> Self {
         any_of([self, other])
     }
 
-    /// Whether a document, with its `_id` and `_rev` among its fields if they matter, matches.
+    /// Whether a document matches. Include `_id` and `_rev` among its fields if the selector refers to them.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) if the selector itself is wrong.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the selector itself is invalid.
     pub fn matches(&self, document: &Value) -> Result<bool> {
-        Ok(naive::matches(self.node()?, document))
+        Ok(reference::matches(self.node()?, document))
     }
 
-    /// The selector made ready for many documents.
+    /// Prepares the selector for matching many documents.
     pub(crate) fn matcher(&self) -> Result<Matcher> {
         self.normal().map(Matcher::new)
     }
 
-    /// The same selector as Mango JSON; parsing it gives this selector again.
+    /// Prints the selector as Mango JSON; parsing it gives an equal selector.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) if the selector itself is wrong.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the selector itself is invalid.
     pub fn to_value(&self) -> Result<Value> {
         Ok(print::selector(self.node()?))
     }
 
-    /// The normal form, which is planned and matched.
+    /// The normal form, which the planner and the matcher use.
     pub(crate) fn normal(&self) -> Result<Normal> {
         Normal::of(self.node()?)
     }
 
-    /// The tree, or what was wrong with it.
+    /// The tree, or the error of an invalid selector.
     pub(crate) fn node(&self) -> Result<&Node> {
         match &self.tree {
             Ok(tree) => Ok(&tree.node),
@@ -208,24 +221,24 @@ impl Selector {
         }
     }
 
-    /// A selector of a condition on the value at a place.
-    pub(crate) fn condition(place: Place, test: Test) -> Self {
+    /// Creates a selector with one condition.
+    pub(crate) fn condition(target: Target, test: Test) -> Self {
         let size = Size::of_condition(&test);
         match test.check_operands() {
-            Ok(()) => Selector::bounded(Node::Condition(place, test), size),
+            Ok(()) => Selector::bounded(Node::Condition(target, test), size),
             Err(error) => Selector::wrong(error),
         }
     }
 
-    /// A selector of a condition that holds a selector itself.
-    pub(crate) fn nesting(place: Place, inner: Selector, test: impl FnOnce(Box<Node>) -> Test) -> Self {
+    /// Creates a selector with a condition that contains a selector.
+    pub(crate) fn nesting(target: Target, inner: Selector, test: impl FnOnce(Box<Node>) -> Test) -> Self {
         match inner.into_parts() {
-            Ok((node, size)) => Selector::bounded(Node::Condition(place, test(Box::new(node))), size.below(1)),
+            Ok((node, size)) => Selector::bounded(Node::Condition(target, test(Box::new(node))), size.below(1)),
             Err(error) => Selector { tree: Err(error) },
         }
     }
 
-    /// A selector that only reports `error`.
+    /// Creates an invalid selector, whose uses return `error`.
     pub(crate) fn wrong(error: Error) -> Self {
         Selector { tree: Err(Arc::new(error)) }
     }
@@ -259,7 +272,7 @@ impl Selector {
         for part in parts {
             match part.into_parts() {
                 Ok((node, size)) => {
-                    // What was joined in the same way before is no level of its own.
+                    // A nested node of the same kind is flattened and adds no level.
                     let level = usize::from(is_joined(&node));
                     nodes.push(node);
                     sum = sum.beside(Size { depth: size.depth - level, ..size });
@@ -285,18 +298,34 @@ impl Not for Selector {
     }
 }
 
-/// Documents which match all of `selectors`; every document if there are none.
+/// Matches documents that match all of `selectors`; every document if there are none.
+///
+/// ```
+/// # use stemmadb::{all_of, field};
+/// let selector = all_of(["title", "year"].map(|name| field(name).exists()));
+/// ```
 pub fn all_of(selectors: impl IntoIterator<Item = Selector>) -> Selector {
     Selector::joined(selectors, Node::all, |node| matches!(node, Node::All(_)))
 }
 
-/// Documents which match at least one of `selectors`; no document if there are none.
+/// Matches documents that match at least one of `selectors`; no document if there are none.
+///
+/// ```
+/// # use stemmadb::{any_of, field};
+/// let selector = any_of([field("year").lt(1900), field("tags").contains("classic")]);
+/// ```
 pub fn any_of(selectors: impl IntoIterator<Item = Selector>) -> Selector {
     Selector::joined(selectors, Node::any, |node| matches!(node, Node::Any(_)))
 }
 
-/// Documents which do not match: each condition within is turned round, and a condition on a missing field stays false.
-/// So `not(field("year").gt(5))` asks for `year <= 5`, and documents without a year match neither.
+/// Negates each condition of a selector. Conditions on missing fields stay false.
+///
+/// So `not(field("year").gt(5))` matches documents with `year <= 5`, and documents without a year match neither.
+///
+/// ```
+/// # use stemmadb::{field, not};
+/// let selector = not(field("year").gt(1960));
+/// ```
 pub fn not(selector: Selector) -> Selector {
     !selector
 }
@@ -317,7 +346,7 @@ impl fmt::Debug for Selector {
 }
 
 impl PartialEq for Selector {
-    /// Two selectors are equal if they are written alike; a wrong selector equals none.
+    /// Selectors are equal if they are written alike. An invalid selector equals no selector.
     fn eq(&self, other: &Selector) -> bool {
         match (&self.tree, &other.tree) {
             (Ok(left), Ok(right)) => left.node == right.node,
@@ -327,7 +356,7 @@ impl PartialEq for Selector {
 }
 
 impl Node {
-    /// All of `nodes`, those of an inner *and* taken out of it.
+    /// The conjunction of `nodes`; nested conjunctions are flattened.
     pub(crate) fn all(nodes: Vec<Node>) -> Node {
         let mut flat = flattened(nodes, |node| match node {
             Node::All(inner) => Ok(inner),
@@ -340,7 +369,7 @@ impl Node {
         }
     }
 
-    /// Any of `nodes`, those of an inner *or* taken out of it.
+    /// The disjunction of `nodes`; nested disjunctions are flattened.
     pub(crate) fn any(nodes: Vec<Node>) -> Node {
         let mut flat = flattened(nodes, |node| match node {
             Node::Any(inner) => Ok(inner),
@@ -354,7 +383,8 @@ impl Node {
     }
 }
 
-/// Puts the nodes that `open` takes out of a join in its place. Grows the first join, so adding one by one is cheap.
+/// Replaces each node from which `open` extracts children by these children. Extends the first extracted list in place,
+/// so adding nodes one by one is cheap.
 fn flattened(nodes: Vec<Node>, open: impl Fn(Node) -> Result<Vec<Node>, Node>) -> Vec<Node> {
     let mut flat = Vec::new();
     for node in nodes {
@@ -368,7 +398,7 @@ fn flattened(nodes: Vec<Node>, open: impl Fn(Node) -> Result<Vec<Node>, Node>) -
 }
 
 impl Test {
-    /// How many values it lists.
+    /// The number of listed values.
     pub(crate) fn listed_count(&self) -> usize {
         match self {
             Test::In(values) | Test::NotIn(values) | Test::All(values) => values.len(),
@@ -376,7 +406,7 @@ impl Test {
         }
     }
 
-    /// Refuses operands that no document could hold, on which recursion would not be bounded.
+    /// Rejects operands that no document can contain, whose nesting would not be bounded.
     pub(crate) fn check_operands(&self) -> Result<()> {
         let operands = match self {
             Test::Compare(_, operand) => std::slice::from_ref(operand),
@@ -389,7 +419,7 @@ impl Test {
 }
 
 impl Comparison {
-    /// The comparison that holds when this one does not.
+    /// The comparison that holds exactly if this one does not.
     pub(crate) fn negated(self) -> Comparison {
         match self {
             Comparison::Less => Comparison::GreaterOrEqual,
@@ -401,7 +431,7 @@ impl Comparison {
         }
     }
 
-    /// Whether it holds of a value that stands in this order to the operand.
+    /// Whether the comparison holds for a value with this order relative to the operand.
     pub(crate) fn holds(self, order: std::cmp::Ordering) -> bool {
         match self {
             Comparison::Less => order.is_lt(),
@@ -415,7 +445,7 @@ impl Comparison {
 }
 
 impl Size {
-    /// The size of one condition that nests no selector.
+    /// The size of one condition without a nested selector.
     pub(crate) fn of_condition(test: &Test) -> Size {
         let pattern_count = usize::from(matches!(test, Test::Regex(_)));
         Size { depth: 1, condition_count: 1, listed_count: test.listed_count(), pattern_count }
@@ -431,12 +461,12 @@ impl Size {
         }
     }
 
-    /// The size of a tree below one more level, which has `condition_count` conditions itself.
+    /// The size of a tree below one more level, which adds `condition_count` conditions.
     pub(crate) fn below(self, condition_count: usize) -> Size {
         Size { depth: self.depth + 1, condition_count: self.condition_count + condition_count, ..self }
     }
 
-    /// Refuses a tree that is larger than a selector may be.
+    /// Rejects a tree above the bounds of a selector.
     pub(crate) fn check(self) -> Result<()> {
         if self.depth > DEPTH_MAX {
             return Err(Error::invalid(format!("the selector nests deeper than {DEPTH_MAX} levels"))

@@ -1,12 +1,12 @@
-//! The order of rows: by paths, each ascending or descending, ties by document id.
+//! The order of rows: by paths, each ascending or descending; the document id breaks ties.
 //!
-//! A row's place in that order is a string of bytes, its *sort key*, which compares as the rows do: for each path the
-//! ordered key of the value there, or a lowest byte if there is none, turned round bit by bit where the order is
-//! descending; then the document id, always ascending. Strings may be in the order of a language.
+//! A row's *sort key* is a byte string that compares as the rows do. For each path it contains the ordered key of the
+//! value, or the lowest byte if there is none, with all bits inverted if the path is descending. The document id
+//! follows, always ascending. Strings may use the collation order of a language.
 //!
-//! Values decide by the first [`VALUE_BYTES_MAX`] bytes of their key. That bounds memory and tokens; longer values that
-//! agree so far count as equal, and the next path or the id decides. No key is the beginning of another, so cut keys
-//! still line up.
+//! Only the first [`VALUE_BYTES_MAX`] bytes of a value's key are compared, which bounds memory and tokens. Longer
+//! values with the same first bytes count as equal, and the next path or the id decides. No key is a prefix of another,
+//! so cut keys still order correctly.
 
 use std::sync::Arc;
 
@@ -16,46 +16,57 @@ use crate::value::collate::{self, Language};
 use crate::value::{Object, PackedValue, Path, Value};
 use crate::{Error, Result};
 
-/// How many paths an order may have.
+/// The largest number of paths in a sort.
 const PATHS_MAX: usize = 16;
-/// How many bytes of a value's key take part in the order.
+/// The number of bytes of a value's key that are compared.
 pub(crate) const VALUE_BYTES_MAX: usize = 4096;
 pub(crate) use crate::index::MISSING;
 
-/// Where a document stands in a sorted order.
+/// A row's position in a sorted order: sort key, then id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Sorted {
+pub(crate) struct SortedPosition {
     /// The sort key without the id.
     pub(crate) key: Arc<[u8]>,
     pub(crate) id: DocumentId,
 }
 
-/// The order of rows.
+/// A sort order of rows: paths with directions and languages. See [`Find::sort`](crate::Find::sort).
+///
+/// ```
+/// # use stemmadb::{Sort, Value};
+/// # fn main() -> stemmadb::Result<()> {
+/// let sort = Sort::parse(&Value::parse(br#"["year", {"title": "desc"}]"#)?)?;
+/// assert_eq!(sort.to_value().to_json(), r#"["year",{"title":"desc"}]"#);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sort {
     pub(crate) keys: Vec<SortPath>,
 }
 
-/// One path of an order.
+/// One path of a sort order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SortPath {
     pub(crate) path: Path,
     pub(crate) descending: bool,
-    /// In whose order strings are; none for that of their bytes.
+    /// The language whose collation order strings have; `None` for byte order.
     pub(crate) language: Option<Language>,
 }
 
 impl Sort {
-    /// The order in which documents were first inserted.
+    /// Returns the order in which documents were first inserted.
     pub fn by_insertion() -> Self {
         Sort::default()
     }
 
-    /// The order that Mango JSON asks for: an array of paths, or of objects such as `{"year": "desc"}`; our own is
-    /// `{"title": {"direction": "asc", "collation": "de"}}`, for strings in the order of a language.
+    /// Parses the sort of a Mango query: an array of paths, or of objects such as `{"year": "desc"}`.
+    ///
+    /// The form `{"title": {"direction": "asc", "collation": "de"}}`, an extension of Mango, sorts strings in the
+    /// collation order of a language.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid), naming the entry.
+    /// [`Invalid`](crate::ErrorKind::Invalid), with the invalid entry.
     pub fn parse(json: &Value) -> Result<Self> {
         let hint = "write for example [\"year\", {\"title\": \"desc\"}]";
         let Value::Array(entries) = json else {
@@ -81,7 +92,7 @@ impl Sort {
         Ok(sort)
     }
 
-    /// The order as Mango JSON.
+    /// Prints the order as Mango JSON.
     pub fn to_value(&self) -> Value {
         let entry = |key: &SortPath| {
             let path = key.path.to_string();
@@ -101,7 +112,7 @@ impl Sort {
         Value::Array(self.keys.iter().map(entry).collect())
     }
 
-    /// Adds a path, which decides where those before it leave a tie.
+    /// Adds a path, which breaks the ties of the paths before it.
     pub(crate) fn push(&mut self, path: &str, descending: bool, language: Option<Language>) -> Result<()> {
         let path = Path::parse(path).map_err(|error| error.within("sort"))?;
         if self.keys.iter().any(|key| key.path == path) {
@@ -150,7 +161,7 @@ fn is_descending(direction: &str) -> Result<bool> {
     }
 }
 
-/// Appends the part of a sort key for a value at one path, or for its absence.
+/// Appends the sort key of a value at one path, or of its absence.
 pub(crate) fn append_value(key: &mut Vec<u8>, value: Option<&Value>, by: &SortPath) {
     let start = key.len();
     match (value, &by.language) {
@@ -161,7 +172,7 @@ pub(crate) fn append_value(key: &mut Vec<u8>, value: Option<&Value>, by: &SortPa
     finish_value(key, start, by.descending);
 }
 
-/// Appends the part of a sort key for a value of a record, or for its absence.
+/// Appends the sort key of a packed value, or of its absence.
 pub(crate) fn append_packed(key: &mut Vec<u8>, value: Option<PackedValue<'_>>, by: &SortPath) -> Result<()> {
     let start = key.len();
     match (value, &by.language) {
@@ -173,7 +184,7 @@ pub(crate) fn append_packed(key: &mut Vec<u8>, value: Option<PackedValue<'_>>, b
     Ok(())
 }
 
-/// Appends the part of a sort key for a value whose ordered key is known.
+/// Appends the sort key of a value whose ordered key is already encoded.
 pub(crate) fn append_encoded(key: &mut Vec<u8>, encoded: &[u8], descending: bool) {
     let start = key.len();
     key.extend_from_slice(&encoded[..encoded.len().min(VALUE_BYTES_MAX)]);

@@ -1,12 +1,13 @@
-//! A plan: how the index answers a query, as a tree of set operations.
+//! Query plans: trees of set operations on the index.
 //!
-//! Evaluating a node gives two sets: documents that *certainly* match, and documents that *may* match and must be looked
-//! at. [`Node::Check`] moves everything below it to the second. So one tree serves exact and inexact parts side by side,
-//! also below a difference, and the residual selector is only asked of documents that the index can't decide.
+//! Evaluating a node yields two sets: documents that *certainly* match, and documents that *may* match and must be
+//! checked. [`Node::Check`] moves everything below it into the second set. One tree therefore combines exact and
+//! inexact parts, also below a difference, and the residual selector is checked only on documents that the index cannot
+//! decide.
 //!
-//! Joins are flat, and simplified as they are made.
+//! Unions and intersections are flattened and simplified when they are built.
 
-pub(in crate::query) mod facts;
+pub(in crate::query) mod catalog;
 pub(in crate::query) mod planner;
 pub(in crate::query) mod request;
 
@@ -22,86 +23,88 @@ use crate::index::{PathNumber, Presence};
 
 pub use request::Query;
 
-/// How a query is answered.
+/// The plan of a query.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Which documents match, or may match.
+    /// The documents that match or may match.
     pub(crate) filter: Node,
-    /// What a document that may match must meet.
+    /// The conditions that a document that may match must be checked against.
     pub(crate) residual: Normal,
-    /// The whole selector: for documents whose terms are incomplete.
+    /// The whole selector, for documents whose terms are incomplete.
     pub(crate) whole: Arc<Normal>,
-    /// How rows come into order.
+    /// How rows are ordered.
     pub(crate) order: Order,
-    /// Conditions whose values may be walked one after the other, instead of uniting their documents first.
-    pub(crate) drives: Vec<Drive>,
+    /// Conditions whose values can be walked one after the other, instead of computing the union of their documents
+    /// first.
+    pub(crate) driving_conditions: Vec<DrivingCondition>,
 }
 
-/// How rows come into order.
+/// How rows are ordered.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
     /// By document number.
     Insertion,
-    /// By paths, and ties by id.
+    /// By paths; the id breaks ties.
     Sorted {
         keys: Vec<SortPath>,
-        /// If the index has the first path's values in order, they may be walked; else rows are collected and sorted.
+        /// If the index has the first path's values in order, they can be walked. Otherwise rows are collected and
+        /// sorted.
         walk: Option<Walk>,
-        /// If a declared index has the rows in order, it may be walked: that is cheaper.
+        /// If a declared index has the rows in order, walking it is cheaper.
         declared: Option<Box<DeclaredWalk>>,
     },
 }
 
-/// A declared index which has the rows in order.
+/// A walk over a declared index that has the rows in order.
 #[derive(Clone, Debug)]
 pub(crate) struct DeclaredWalk {
     pub(crate) name: String,
     pub(crate) path: PathNumber,
-    /// The keys of documents that meet the conditions on its values.
+    /// The keys of documents that meet the conditions on the index's values.
     pub(crate) range: KeyRange,
-    /// The bytes of a key that come before the values which are sorted by: those that equalities ask for.
+    /// The key bytes before the sorted values: the values fixed by equalities.
     pub(crate) lead: Vec<u8>,
-    /// Whether the order asked for is the other way round.
+    /// Whether the requested order is the reverse of the index's order.
     pub(crate) is_reversed: bool,
-    /// What the conditions ask which the range meets.
-    pub(crate) met: Vec<Node>,
-    /// What the other conditions ask.
+    /// The conditions that `range` already enforces.
+    pub(crate) covered: Vec<Node>,
+    /// The other conditions.
     pub(crate) rest: Node,
 }
 
-/// The first sort path, as the index knows it.
+/// A walk over the first sort path in the index.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
-    /// None if no document has this path.
+    /// `None` if no document has this path.
     pub(crate) path: Option<PathNumber>,
 }
 
-/// One of several conditions that must all be met, on the value at one path that crosses no array. Its values can be
-/// walked in order, and each document comes up once.
+/// A condition of a conjunction whose values are walked in order; named after the driving table of a join. Its path
+/// crosses no array, so the walk visits each document once.
 #[derive(Clone, Debug)]
-pub(crate) struct Drive {
-    /// Which of the conditions it is: the same one whenever the same selector is planned.
+pub(crate) struct DrivingCondition {
+    /// Identifies the condition: planning the same selector again assigns the same ordinal.
     pub(crate) ordinal: u8,
     pub(crate) path: PathNumber,
     pub(crate) values: Values,
-    /// Documents that meet the condition with anything but these values: none of them has one of these.
+    /// Documents that meet the condition with other values than these; none of them has one of these values.
     pub(crate) others: Node,
-    /// What the other conditions ask.
+    /// The other conditions.
     pub(crate) rest: Node,
 }
 
 /// The values of one path that meet a condition.
 #[derive(Clone, Debug)]
 pub(crate) enum Values {
-    /// All in a range.
+    /// All values in a range.
     Range(KeyRange),
-    /// Those with one of these keys, which ascend.
+    /// The values with these keys, in ascending order.
     Keys(Vec<Vec<u8>>),
-    /// Those in a range that pass a test.
+    /// The values in a range that pass a test.
     Matching(KeyRange, ValueTest),
 }
 
-/// A set of documents, by what the index knows.
+/// An expression that the index evaluates to a set of documents.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
     /// No document.
@@ -116,33 +119,33 @@ pub(crate) enum Node {
     Range { path: PathNumber, range: KeyRange },
     /// Documents with a value of one of these kinds at the path, without crossing arrays.
     Presence { path: PathNumber, kinds: Vec<Presence> },
-    /// Documents with a term in a range that passes a test; the test is made once for each distinct value.
+    /// Documents with a term in a range that passes a test, which is evaluated once per distinct value.
     Matching { path: PathNumber, range: KeyRange, test: ValueTest },
     /// Documents with one of these ids.
     Ids(Vec<String>),
     /// Documents with an id in a range.
     IdRange { lower: Bound<String>, upper: Bound<String> },
-    /// Documents in one of these sets.
+    /// Documents in at least one of these sets.
     Union(Vec<Node>),
     /// Documents in all of these sets.
     Intersection(Vec<Node>),
     /// Documents in the first set and not in the second.
     Difference(Box<Node>, Box<Node>),
-    /// Documents in this set, which may match.
+    /// Documents in this set, which may match but must be checked.
     Check(Box<Node>),
 }
 
 /// A test of distinct values.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ValueTest {
-    /// A pattern found in a string. Strings that were cut may match.
+    /// A regular expression found in a string. Strings with a cut key may match.
     Regex(Pattern),
     /// A remainder.
     Modulo { divisor: i64, remainder: i64 },
 }
 
 impl Node {
-    /// Documents in one of `nodes`.
+    /// The union of `nodes`, simplified.
     pub(crate) fn union(nodes: impl IntoIterator<Item = Node>) -> Node {
         let mut flat = Vec::new();
         for node in nodes {
@@ -161,7 +164,7 @@ impl Node {
         }
     }
 
-    /// Documents in all of `nodes`.
+    /// The intersection of `nodes`, simplified.
     pub(crate) fn intersection(nodes: impl IntoIterator<Item = Node>) -> Node {
         let mut flat = Vec::new();
         let mut check = false;
@@ -182,7 +185,7 @@ impl Node {
         if check { Node::check(node) } else { node }
     }
 
-    /// Documents in `from` and not in `without`.
+    /// The documents in `from` and not in `without`, simplified.
     pub(crate) fn difference(from: Node, without: Node) -> Node {
         match (from, without) {
             (Node::Empty, _) | (_, Node::All) => Node::Empty,
@@ -191,7 +194,7 @@ impl Node {
         }
     }
 
-    /// Documents in `node`, which may match.
+    /// Marks the documents in `node` as candidates that must be checked.
     pub(crate) fn check(node: Node) -> Node {
         match node {
             Node::Empty => Node::Empty,
@@ -210,7 +213,7 @@ impl Node {
         }
     }
 
-    /// The nodes directly below.
+    /// The child nodes.
     pub(crate) fn children(&self) -> Vec<&Node> {
         match self {
             Node::Union(nodes) | Node::Intersection(nodes) => nodes.iter().collect(),
@@ -221,7 +224,7 @@ impl Node {
     }
 }
 
-/// Looks for terms of one path together, in the place of the first.
+/// Merges the terms of one path into one node, at the position of the first.
 fn joined_terms(nodes: Vec<Node>) -> Vec<Node> {
     let mut joined: Vec<Node> = Vec::with_capacity(nodes.len());
     let mut places: HashMap<PathNumber, usize> = HashMap::new();

@@ -1,102 +1,107 @@
-//! Selector to plan. Pure: it knows the dictionary of paths and the policy, and does no I/O.
+//! The planner: translates a selector and a sort into a [`Plan`], using only the catalog. It does no I/O.
 //!
-//! Each condition becomes a set of documents that holds every one that matches. Where the index can decide, the set is
-//! exact; where it can't, the condition's set is wrapped in [`Node::Check`].
+//! Each condition becomes a set of documents that contains every match. Where the index can decide the condition, the
+//! set is exact; otherwise the set is wrapped in [`Node::Check`].
 //!
-//! What the index holds, and what follows:
+//! What the index contains, and what follows from it:
 //! - a term for each scalar at each path, so comparisons with scalars are terms and ranges;
 //! - a presence for each kind of value at each path *that crosses no array*, so whole kinds, existence and negation
-//!   (a difference from presence) are exact there; within arrays, whatever a nested array or object could meet is checked
-//!   on documents which have an array there;
-//! - nothing about the contents of arrays and objects as such: equality with them is bounded by the terms they hold.
+//!   (the difference from presence) are exact there. Within arrays, conditions that a nested array or object could meet
+//!   are checked on the documents that have an array there;
+//! - nothing about arrays and objects as a whole: equality with them is bounded by the terms they contain.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::facts::Facts;
-use super::{DeclaredWalk, Drive, Node, Order, Plan, Walk};
+use super::catalog::Catalog;
+use super::{DeclaredWalk, DrivingCondition, Node, Order, Plan, Walk};
 use crate::index::{PathNumber, Presence};
-use crate::query::language::interval::{Interval, KeyRange, Piece};
+use crate::query::language::interval::{Interval, IntervalPart, KeyRange};
 use crate::query::language::normal::{Check, Leaf, Normal};
-use crate::query::language::selector::{Comparison, Place};
+use crate::query::language::selector::{Comparison, Target};
 use crate::query::language::sort::Sort;
 use crate::value::{Kind, Path, Value};
 
 mod condition;
 mod declared;
-mod drive;
+mod driving;
 mod element;
 mod identity;
 
-/// Everything about how a query is answered that can be known without reading. If it `is_limited`, rows in no order may
-/// come in any.
-pub(crate) fn plan(selector: &Arc<Normal>, sort: &Sort, is_limited: bool, facts: Facts<'_>) -> Plan {
-    let planner = Planner { facts };
-    let wanted = match sort.keys.first() {
-        Some(first) if first.language.is_some() => Wanted::None,
-        Some(first) => Wanted::Only(&first.path),
-        None if is_limited => Wanted::Any,
-        None => Wanted::None,
+/// Plans a query. If `is_limited`, the rows of an unsorted query may come in any order.
+pub(crate) fn plan(selector: &Arc<Normal>, sort: &Sort, is_limited: bool, catalog: Catalog<'_>) -> Plan {
+    let planner = Planner { catalog };
+    let driving_paths = match sort.keys.first() {
+        Some(first) if first.language.is_some() => DrivingPaths::None,
+        Some(first) => DrivingPaths::Only(&first.path),
+        None if is_limited => DrivingPaths::Any,
+        None => DrivingPaths::None,
     };
-    let Filter { node, residual, drives, declared } = planner.filter(selector, wanted, sort);
-    Plan { filter: node, residual, whole: Arc::clone(selector), order: planner.order(sort, declared), drives }
+    let Filter { node, residual, driving_conditions, declared } = planner.filter(selector, driving_paths, sort);
+    Plan {
+        filter: node,
+        residual,
+        whole: Arc::clone(selector),
+        order: planner.order(sort, declared),
+        driving_conditions,
+    }
 }
 
 struct Planner<'a> {
-    facts: Facts<'a>,
+    catalog: Catalog<'a>,
 }
 
-/// What is made of a selector.
+/// The planned selector.
 struct Filter {
     node: Node,
-    /// What the index leaves undecided.
+    /// The conditions that the index leaves undecided.
     residual: Normal,
-    /// Which of the conditions can be walked.
-    drives: Vec<Drive>,
+    /// The conditions that can be walked.
+    driving_conditions: Vec<DrivingCondition>,
     declared: Option<DeclaredWalk>,
 }
 
-/// Which conditions are worth walking.
+/// The paths whose conditions may drive a walk.
 #[derive(Clone, Copy)]
-enum Wanted<'s> {
+enum DrivingPaths<'s> {
     None,
-    /// The one on this path.
+    /// Only the condition on this path.
     Only(&'s Path),
     Any,
 }
 
-/// What is asked of the value at one place: the comparisons on it joined, or another condition.
-struct Question<'s> {
-    place: &'s Place,
+/// A condition on the value at one target: the intersection of the comparisons on it, or another check.
+struct PathCondition<'s> {
+    target: &'s Target,
     negated: bool,
-    ask: Ask<'s>,
-    /// The conditions this question stands for.
-    asked: Vec<&'s Leaf>,
+    predicate: Predicate<'s>,
+    /// The leaves of the normal form that this condition represents.
+    leaves: Vec<&'s Leaf>,
 }
 
-enum Ask<'s> {
-    /// Between two marks.
+enum Predicate<'s> {
+    /// The value is in an interval.
     Within(Interval),
-    /// Equal to an array or object.
+    /// The value equals an array or object.
     Container(&'s Value),
-    /// Any check but a comparison.
+    /// Any check except a comparison.
     Check(&'s Check),
 }
 
 impl Planner<'_> {
-    fn filter(&self, selector: &Normal, wanted: Wanted<'_>, sort: &Sort) -> Filter {
+    fn filter(&self, selector: &Normal, driving_paths: DrivingPaths<'_>, sort: &Sort) -> Filter {
         let children = match selector {
             Normal::All(children) => children.as_slice(),
             one => std::slice::from_ref(one),
         };
-        // A document that may match is in every conjunct's set, so what is exact of the conjuncts need not be asked again.
+        // A document that may match is in the set of every conjunct, so exact conjuncts need not be checked again.
         let mut nodes = Vec::new();
         let mut residual = Vec::new();
-        let (questions, others) = self.questions(children);
-        for question in &questions {
-            let node = self.answer(question);
+        let (conditions, others) = self.conditions(children);
+        for condition in &conditions {
+            let node = self.condition_node(condition);
             if !node.is_exact() {
-                residual.extend(question.asked.iter().map(|leaf| Normal::Leaf((*leaf).clone())));
+                residual.extend(condition.leaves.iter().map(|leaf| Normal::Leaf((*leaf).clone())));
             }
             nodes.push(node);
         }
@@ -107,9 +112,9 @@ impl Planner<'_> {
             }
             nodes.push(node);
         }
-        let drives = self.drives(&questions, &nodes, wanted);
-        let declared = self.declared(sort, &questions, &nodes);
-        Filter { node: Node::intersection(nodes), residual: Normal::all(residual), drives, declared }
+        let driving_conditions = self.driving_conditions(&conditions, &nodes, driving_paths);
+        let declared = self.declared(sort, &conditions, &nodes);
+        Filter { node: Node::intersection(nodes), residual: Normal::all(residual), driving_conditions, declared }
     }
 
     fn order(&self, sort: &Sort, declared: Option<DeclaredWalk>) -> Order {
@@ -118,58 +123,58 @@ impl Planner<'_> {
         let walk = if first.language.is_some() || matches!(names.as_slice(), ["_id" | "_rev", ..]) {
             None
         } else {
-            let ways = self.facts.ways(Some(PathNumber::ROOT), &[], false, &names);
-            let is_plain = !ways.is_excluded && ways.arrays.is_empty();
-            is_plain.then(|| Walk { path: ways.ways.first().and_then(|way| way.number) })
+            let readings = self.catalog.readings(Some(PathNumber::ROOT), &[], false, &names);
+            let is_plain = !readings.is_excluded && readings.arrays.is_empty();
+            is_plain.then(|| Walk { path: readings.readings.first().and_then(|reading| reading.number) })
         };
         Order::Sorted { keys: sort.keys.clone(), walk, declared: declared.map(Box::new) }
     }
 
-    /// The documents that meet a selector on documents.
+    /// The documents that match a selector on documents.
     fn in_document(&self, selector: &Normal) -> Node {
         match selector {
             Normal::Everything => Node::All,
             Normal::Nothing => Node::Empty,
             Normal::Any(children) => Node::union(children.iter().map(|child| self.in_document(child))),
             Normal::All(children) => {
-                let (questions, others) = self.questions(children);
-                let answers = questions.iter().map(|question| self.answer(question));
+                let (conditions, others) = self.conditions(children);
+                let nodes = conditions.iter().map(|condition| self.condition_node(condition));
                 let others = others.iter().map(|other| self.in_document(other));
-                Node::intersection(answers.chain(others))
+                Node::intersection(nodes.chain(others))
             }
-            Normal::Leaf(leaf) => self.answer(&self.question(leaf)),
+            Normal::Leaf(leaf) => self.condition_node(&self.condition(leaf)),
         }
     }
 
-    /// The conditions among `children`, those that compare the value at one place joined; and the other children.
-    fn questions<'s>(&self, children: &'s [Normal]) -> (Vec<Question<'s>>, Vec<&'s Normal>) {
-        let mut questions: Vec<Question<'s>> = Vec::new();
+    /// Splits `children` into conditions, with the comparisons on one target merged, and other nodes.
+    fn conditions<'s>(&self, children: &'s [Normal]) -> (Vec<PathCondition<'s>>, Vec<&'s Normal>) {
+        let mut conditions: Vec<PathCondition<'s>> = Vec::new();
         let mut others = Vec::new();
-        let mut intervals: HashMap<&Place, usize> = HashMap::new();
+        let mut intervals: HashMap<&Target, usize> = HashMap::new();
         for child in children {
             let Normal::Leaf(leaf) = child else {
                 others.push(child);
                 continue;
             };
-            let question = self.question(leaf);
-            let joinable = !question.negated && matches!(question.ask, Ask::Within(_));
+            let condition = self.condition(leaf);
+            let joinable = !condition.negated && matches!(condition.predicate, Predicate::Within(_));
             if !joinable {
-                questions.push(question);
+                conditions.push(condition);
                 continue;
             }
-            match intervals.get(question.place) {
-                Some(earlier) => questions[*earlier].join(question),
+            match intervals.get(condition.target) {
+                Some(earlier) => conditions[*earlier].join(condition),
                 None => {
-                    intervals.insert(question.place, questions.len());
-                    questions.push(question);
+                    intervals.insert(condition.target, conditions.len());
+                    conditions.push(condition);
                 }
             }
         }
-        (questions, others)
+        (conditions, others)
     }
 
-    fn question<'s>(&self, leaf: &'s Leaf) -> Question<'s> {
-        let (negated, ask) = match &leaf.check {
+    fn condition<'s>(&self, leaf: &'s Leaf) -> PathCondition<'s> {
+        let (negated, predicate) = match &leaf.check {
             Check::Compare(comparison, operand) => {
                 let (negated, comparison) = match comparison {
                     Comparison::NotEqual => (true, Comparison::Equal),
@@ -178,60 +183,65 @@ impl Planner<'_> {
                 let is_container = matches!(operand, Value::Array(_) | Value::Object(_));
                 match Interval::of(comparison, operand, self.text_bytes_max()) {
                     Some(interval) if comparison != Comparison::Equal || !is_container => {
-                        (negated, Ask::Within(interval))
+                        (negated, Predicate::Within(interval))
                     }
-                    _ => (negated, Ask::Container(operand)),
+                    _ => (negated, Predicate::Container(operand)),
                 }
             }
-            check => (leaf.negated, Ask::Check(check)),
+            check => (leaf.negated, Predicate::Check(check)),
         };
-        Question { place: &leaf.place, negated, ask, asked: vec![leaf] }
+        PathCondition { target: &leaf.target, negated, predicate, leaves: vec![leaf] }
     }
 
-    /// The documents that meet a question.
-    fn answer(&self, question: &Question<'_>) -> Node {
-        let Place::At(path) = question.place else {
-            // The normal form has conditions on elements only within arrays.
+    /// The documents that meet a condition.
+    fn condition_node(&self, condition: &PathCondition<'_>) -> Node {
+        let Target::Path(path) = condition.target else {
+            // In normal form, conditions on elements occur only within arrays.
             return Node::check(Node::All);
         };
-        if let Some(node) = self.identity(path, question) {
+        if let Some(node) = self.identity(path, condition) {
             return node;
         }
         let names: Vec<&str> = path.segments().collect();
-        let ways = self.facts.ways(Some(PathNumber::ROOT), &[], false, &names);
-        if ways.is_excluded {
+        let readings = self.catalog.readings(Some(PathNumber::ROOT), &[], false, &names);
+        if readings.is_excluded {
             return Node::check(Node::All);
         }
-        let plain = ways.ways.first().and_then(|way| way.number);
-        let straight = match (&question.ask, question.negated) {
-            (Ask::Check(Check::Exists), true) => self.missing(path),
-            (_, true) => Node::difference(present(plain), self.positive(plain, Reach::Straight, &names, &question.ask)),
-            (_, false) => self.positive(plain, Reach::Straight, &names, &question.ask),
+        let plain = readings.readings.first().and_then(|reading| reading.number);
+        let straight = match (&condition.predicate, condition.negated) {
+            (Predicate::Check(Check::Exists), true) => self.missing(path),
+            (_, true) => {
+                Node::difference(present(plain), self.positive(plain, Reach::Straight, &names, &condition.predicate))
+            }
+            (_, false) => self.positive(plain, Reach::Straight, &names, &condition.predicate),
         };
-        if ways.arrays.is_empty() {
+        if readings.arrays.is_empty() {
             return straight;
         }
-        let anchor = Node::union(ways.arrays.iter().map(|array| presence(Some(*array), Kind::Array)));
-        let through_arrays = if question.negated || ways.is_cut {
-            anchor
-        } else {
-            let crossing = ways.ways.iter().filter(|way| way.crosses);
-            Node::union(crossing.map(|way| self.positive(way.number, Reach::Crossing(&anchor), &names, &question.ask)))
-        };
+        let anchor = Node::union(readings.arrays.iter().map(|array| presence(Some(*array), Kind::Array)));
+        let through_arrays =
+            if condition.negated || readings.is_cut {
+                anchor
+            } else {
+                let crossing = readings.readings.iter().filter(|reading| reading.crosses);
+                Node::union(crossing.map(|reading| {
+                    self.positive(reading.number, Reach::Crossing(&anchor), &names, &condition.predicate)
+                }))
+            };
         Node::union([straight, Node::check(through_arrays)])
     }
 
-    /// Documents in which the path ends at an object that has no such field.
+    /// Documents in which the path ends at an object without such a field.
     fn missing(&self, path: &Path) -> Node {
         let mut node = Node::Empty;
         let mut parent = Some(PathNumber::ROOT);
         let mut names = Vec::new();
         for name in path.segments() {
             names.push(name);
-            if !self.facts.covers(&names) {
+            if !self.catalog.covers(&names) {
                 return Node::check(Node::All);
             }
-            let child = parent.and_then(|parent| self.facts.field(parent, name));
+            let child = parent.and_then(|parent| self.catalog.field(parent, name));
             let objects = if names.len() == 1 { Node::All } else { presence(parent, Kind::Object) };
             node = Node::union([node, Node::difference(objects, present(child))]);
             parent = child;
@@ -240,16 +250,16 @@ impl Planner<'_> {
     }
 
     fn text_bytes_max(&self) -> usize {
-        self.facts.policy.text_bytes_max()
+        self.catalog.policy.text_bytes_max()
     }
 }
 
-impl<'s> Question<'s> {
-    /// Asks what another question on the same place asks, too.
-    fn join(&mut self, other: Question<'s>) {
-        if let (Ask::Within(interval), Ask::Within(further)) = (&mut self.ask, other.ask) {
+impl<'s> PathCondition<'s> {
+    /// Intersects this condition with another one on the same target.
+    fn join(&mut self, other: PathCondition<'s>) {
+        if let (Predicate::Within(interval), Predicate::Within(further)) = (&mut self.predicate, other.predicate) {
             *interval = interval.clone().intersection(further);
-            self.asked.extend(other.asked);
+            self.leaves.extend(other.leaves);
         }
     }
 }
@@ -257,10 +267,10 @@ impl<'s> Question<'s> {
 /// How a path is reached.
 #[derive(Clone, Copy)]
 enum Reach<'n> {
-    /// Without crossing an array: a document has one value there, and its kind is indexed.
+    /// Without crossing an array: a document has at most one value there, and its kind is indexed.
     Straight,
-    /// Through an array: a document has several values there, of which the scalars are indexed. Every document which has
-    /// a value there is in this set.
+    /// Through an array: a document may have several values there, of which the scalars are indexed. This set contains
+    /// every document that has a value there.
     Crossing(&'n Node),
 }
 
@@ -288,7 +298,7 @@ fn range(path: Option<PathNumber>, range: KeyRange) -> Node {
     }
 }
 
-/// Documents with a scalar at a path.
+/// Documents with this scalar at a path.
 fn equal(path: Option<PathNumber>, key: Vec<u8>) -> Node {
     match path {
         Some(path) => Node::Equal { path, key },
@@ -307,28 +317,28 @@ fn equal_any(path: Option<PathNumber>, mut keys: Vec<Vec<u8>>) -> Node {
     }
 }
 
-/// Documents in which the pieces of an interval are found at a path.
+/// Documents with a value in an interval at a path.
 ///
-/// Null and the truth values are three values at most, so before a range they are part of it. So are whole kinds of
-/// scalars within arrays, where there is no presence.
+/// Null and the booleans are only three values, so directly before a range they are merged into it. Within arrays,
+/// where there is no presence, so are whole kinds of scalars.
 fn within(path: Option<PathNumber>, reach: Reach<'_>, interval: &Interval) -> Node {
     let mut kinds = Vec::new();
     let mut nodes = Vec::new();
-    // Whole kinds that a range may still continue, and from where.
+    // Whole kinds that a following range may extend, and the lower bound of that range.
     let mut open: Option<(Vec<u8>, Vec<Kind>)> = None;
-    for piece in interval.pieces() {
-        let is_open_kind = match (&piece, reach) {
-            (Piece::Whole(kind), Reach::Straight) => *kind <= Kind::Bool,
-            (Piece::Whole(kind), Reach::Crossing(_)) => *kind <= Kind::String,
+    for part in interval.parts() {
+        let is_open_kind = match (&part, reach) {
+            (IntervalPart::Whole(kind), Reach::Straight) => *kind <= Kind::Bool,
+            (IntervalPart::Whole(kind), Reach::Crossing(_)) => *kind <= Kind::String,
             _ => false,
         };
-        match piece {
-            Piece::Whole(kind) if is_open_kind => {
+        match part {
+            IntervalPart::Whole(kind) if is_open_kind => {
                 let open = open.get_or_insert_with(|| (KeyRange::of_kind(kind).lower, Vec::new()));
                 open.1.push(kind);
                 continue;
             }
-            Piece::Keys(keys) => {
+            IntervalPart::Keys(keys) => {
                 let lower = open.take().map_or(keys.lower, |(lower, _)| lower);
                 nodes.push(range(path, KeyRange { lower, upper: keys.upper }));
                 continue;
@@ -336,17 +346,19 @@ fn within(path: Option<PathNumber>, reach: Reach<'_>, interval: &Interval) -> No
             _ => {}
         }
         close(path, reach, open.take(), &mut kinds, &mut nodes);
-        nodes.push(match (piece, reach) {
-            (Piece::Key(key), _) => equal(path, key),
-            (Piece::Keys(keys), _) => range(path, keys),
-            (Piece::CutKey(key), _) => Node::check(equal(path, key)),
-            (Piece::CutKeys(keys), _) => Node::check(range(path, keys)),
-            (Piece::Whole(kind), Reach::Straight) => {
+        nodes.push(match (part, reach) {
+            (IntervalPart::Key(key), _) => equal(path, key),
+            (IntervalPart::Keys(keys), _) => range(path, keys),
+            (IntervalPart::CutKey(key), _) => Node::check(equal(path, key)),
+            (IntervalPart::CutKeys(keys), _) => Node::check(range(path, keys)),
+            (IntervalPart::Whole(kind), Reach::Straight) => {
                 kinds.push(Presence::from(kind));
                 continue;
             }
-            (Piece::Part(kind), Reach::Straight) => Node::check(presence(path, kind)),
-            (Piece::Whole(_) | Piece::Part(_), Reach::Crossing(anchor)) => Node::check(anchor.clone()),
+            (IntervalPart::Candidates(kind), Reach::Straight) => Node::check(presence(path, kind)),
+            (IntervalPart::Whole(_) | IntervalPart::Candidates(_), Reach::Crossing(anchor)) => {
+                Node::check(anchor.clone())
+            }
         });
     }
     close(path, reach, open, &mut kinds, &mut nodes);
@@ -357,7 +369,7 @@ fn within(path: Option<PathNumber>, reach: Reach<'_>, interval: &Interval) -> No
     Node::union(nodes)
 }
 
-/// Whole kinds that no range continued: presence, or within arrays the range of their keys.
+/// Adds whole kinds that no range extended: as presence or, within arrays, as a range of their keys.
 fn close(
     path: Option<PathNumber>,
     reach: Reach<'_>,

@@ -1,9 +1,9 @@
-//! A query: a selector, an order, and which part of the result is wanted.
+//! Queries: a selector with sort, limit, skip, fields, continuation token and limits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::facts::{Facts, FactsState};
+use super::catalog::{Catalog, CatalogVersion};
 use super::planner;
 use super::{Node, Order, Plan};
 use crate::index::PathNumber;
@@ -13,16 +13,16 @@ use crate::query::language::page_token::{Position, QueryHash};
 use crate::query::language::projection::Fields;
 use crate::query::language::selector::Selector;
 use crate::query::language::sort::Sort;
-use crate::query::source::limits::{Cancellation, Limits};
+use crate::query::source::limits::{Cancellation, QueryLimits};
 use crate::sync::{Mutex, RwLock};
 use crate::value::Value;
 use crate::value::collate::Language;
 use crate::{Error, Result};
 
-/// How many plans of one query are kept.
+/// The largest number of cached plans per query.
 const PLANS_MAX: usize = 4;
 
-/// A selector with an order, a limit, and the fields that are wanted.
+/// A selector with an order, a limit and the returned fields. Run it with [`Database::find`](crate::Database::find).
 ///
 /// ```
 /// # use stemmadb::{Query, field};
@@ -36,19 +36,19 @@ pub struct Query {
     skip: u64,
     fields: Option<Fields>,
     after: Option<String>,
-    limits: Limits,
-    /// The normal form and the plans, of a query that is asked again and again.
-    ready: Option<Arc<Ready>>,
-    /// What was wrong where the query was made; told when it is used.
-    problem: Option<Arc<Error>>,
+    limits: QueryLimits,
+    /// The normal form and the plans of a prepared query.
+    plan_cache: Option<Arc<QueryPlanCache>>,
+    /// The first error of a builder method; returned when the query is used.
+    deferred_error: Option<Arc<Error>>,
 }
 
-/// A query that was checked, ready to be planned.
+/// A validated query, ready for planning.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) selector: Selector,
     pub(crate) normal: Arc<Normal>,
-    ready: Option<Arc<Ready>>,
+    plan_cache: Option<Arc<QueryPlanCache>>,
     pub(crate) sort: Sort,
     pub(crate) limit: Option<u64>,
     pub(crate) skip: u64,
@@ -56,35 +56,37 @@ pub(crate) struct Prepared {
     pub(crate) after: Option<Position>,
 }
 
-/// What is made once of a query that is asked again and again.
+/// State shared by all executions of a prepared query.
 #[derive(Debug)]
-struct Ready {
+struct QueryPlanCache {
     normal: Arc<Normal>,
-    plans: Mutex<Vec<KeptPlan>>,
-    /// The term that it asks for, if it asks for one only.
-    term: RwLock<Option<KeptTerm>>,
+    plans: Mutex<Vec<CachedPlan>>,
+    /// The term that the query looks up, if it looks up a single one.
+    term: RwLock<Option<CachedTerm>>,
 }
 
 #[derive(Debug)]
-struct KeptTerm {
-    planned_for: FactsState,
+struct CachedTerm {
+    planned_for: CatalogVersion,
     path: PathNumber,
     key: Box<[u8]>,
 }
 
-type KeptPlan = (PlannedFor, Arc<Plan>);
+type CachedPlan = (PlanKey, Arc<Plan>);
 
-/// What a plan depends on beside selector and sort.
+/// The inputs of a plan other than the selector and the sort paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PlannedFor {
-    facts: FactsState,
+struct PlanKey {
+    catalog: CatalogVersion,
     is_sorted: bool,
     is_limited: bool,
 }
 
 impl Query {
-    /// All documents that match `selector`. Without a sort and without a limit they come in the order of their first
-    /// insertion; with a limit in whichever order finds them soonest, which further pages keep.
+    /// Creates a query for all documents that match `selector`.
+    ///
+    /// Without a sort and a limit, rows are in order of the documents' first insertion. With a limit they are in the
+    /// order that finds them fastest, which further pages keep.
     pub fn new(selector: Selector) -> Self {
         Query {
             selector,
@@ -93,17 +95,17 @@ impl Query {
             skip: 0,
             fields: None,
             after: None,
-            limits: Limits::default(),
-            ready: None,
-            problem: None,
+            limits: QueryLimits::default(),
+            plan_cache: None,
+            deferred_error: None,
         }
     }
 
-    /// The query of a CouchDB `_find` body: an object with `selector`, and perhaps `sort`, `limit`, `skip`, `fields` and
-    /// `bookmark`. Without a limit, all rows are meant.
+    /// Parses the body of a CouchDB `_find` request: an object with `selector` and optionally `sort`, `limit`, `skip`,
+    /// `fields` and `bookmark`. Without a limit, all rows are returned.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid), naming what is wrong.
+    /// [`Invalid`](crate::ErrorKind::Invalid), with the invalid field.
     pub fn parse(json: &Value) -> Result<Self> {
         let Value::Object(object) = json else {
             return Err(Error::invalid(format!("a query is an object, not {}", kind_with_article(json.kind())))
@@ -120,7 +122,7 @@ impl Query {
                 ("limit", _) => query.limit = Some(count(name, value)?),
                 ("skip", _) => query.skip = count(name, value)?,
                 ("fields", _) => query.fields = Fields::parse(value)?,
-                // CouchDB's word for the position after the last row, and before the first.
+                // CouchDB's bookmarks for the positions after the last row and before the first.
                 ("bookmark", Value::Null) => {}
                 ("bookmark", Value::String(bookmark)) if bookmark == "nil" || bookmark.is_empty() => {}
                 ("bookmark", Value::String(bookmark)) => query.after = Some(bookmark.clone()),
@@ -135,22 +137,24 @@ impl Query {
         Ok(query)
     }
 
-    /// Orders by the value at `path`, ascending; documents without one come first. Where earlier paths leave a tie, this
-    /// one decides, and at last the document id.
+    /// Sorts by the value at `path`, ascending; documents without a value come first.
+    ///
+    /// Further calls add further sort paths, which break the ties of the earlier ones; the document id breaks the
+    /// remaining ties.
     #[must_use]
     pub fn sort(self, path: impl AsRef<str>) -> Self {
         self.sorted_by(path.as_ref(), false, None)
     }
 
-    /// Orders by the value at `path`, descending; documents without one come last.
+    /// Sorts by the value at `path`, descending; documents without a value come last.
     #[must_use]
     pub fn sort_descending(self, path: impl AsRef<str>) -> Self {
         self.sorted_by(path.as_ref(), true, None)
     }
 
-    /// Orders by the value at `path`, ascending, strings as people of a language do: a BCP 47 tag such as `de`, or `und` for the order
-    /// of no particular language. Other values stay where they are. An index that is [collated](crate::Index::collated) so spares
-    /// sorting.
+    /// Sorts by the value at `path`, ascending, with strings in the collation order of a language: a BCP 47 tag such as
+    /// `de`, or `und` for the root collation. Other values keep their order. An index with the [same
+    /// collation](crate::Index::collated) avoids sorting.
     #[must_use]
     pub fn sort_collated(self, path: impl AsRef<str>, language: impl AsRef<str>) -> Self {
         self.sorted_in(path.as_ref(), false, language.as_ref())
@@ -162,75 +166,77 @@ impl Query {
         self.sorted_in(path.as_ref(), true, language.as_ref())
     }
 
-    /// Orders as `sort` says, whatever was asked before.
+    /// Replaces the sort order by `sort`.
     #[must_use]
     pub fn order(mut self, sort: Sort) -> Self {
-        self.ready = None;
+        self.plan_cache = None;
         self.sort = sort;
         self
     }
 
-    /// At most `count` rows. Without a sort, any so many.
+    /// Returns at most `count` rows. Without a sort these are any `count` matching documents.
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
         self.limit = Some(count);
         self
     }
 
-    /// Leaves out the first `count` rows. A query that continues after a token skips nothing.
+    /// Skips the first `count` rows. Ignored if the query continues after a token.
     #[must_use]
     pub fn skip(mut self, count: u64) -> Self {
         self.skip = count;
         self
     }
 
-    /// Returns only these paths of each document, `_id` and `_rev` among them if they are named. No paths mean all.
+    /// Returns only these paths of each document; `_id` and `_rev` only if they are listed. No paths means whole
+    /// documents.
     #[must_use]
     pub fn fields<P: AsRef<str>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
         match Fields::new(paths) {
             Ok(fields) => self.fields = fields,
-            Err(error) => self.note(error),
+            Err(error) => self.record_error(error),
         }
         self
     }
 
-    /// Continues after the row that a continuation token stands for. Selector and sort must be those of the query it came
-    /// from; limit and fields may differ.
+    /// Continues after the row that a continuation token refers to. Selector and sort must be those of the query that
+    /// returned the token; limit and fields may differ.
     #[must_use]
     pub fn after(mut self, token: impl Into<String>) -> Self {
         self.after = Some(token.into());
         self
     }
 
-    /// Fails with `Stopped` once it has run for so long, from the moment it was begun.
+    /// Fails with `Stopped` if execution takes longer than `time`. The time starts when execution starts.
     #[must_use]
     pub fn time_limit(mut self, time: Duration) -> Self {
         self.limits.time = Some(time);
         self
     }
 
-    /// Fails with `Stopped` where there is one row more than `count`; unlike [`Query::limit`], which ends the result in silence.
+    /// Fails with `Stopped` if there are more than `count` rows. Unlike [`Query::limit`], it never truncates the result
+    /// silently.
     #[must_use]
     pub fn rows_max(mut self, count: u64) -> Self {
         self.limits.rows = Some(count);
         self
     }
 
-    /// Fails with `Stopped` where a sort, a grouping or a set of documents would take more than about `bytes` of memory.
+    /// Fails with `Stopped` if a sort, a grouping or a set of documents would need more than about `bytes` of memory.
     #[must_use]
     pub fn memory_max(mut self, bytes: usize) -> Self {
         self.limits.memory_bytes = Some(bytes);
         self
     }
 
-    /// Fails with `Stopped` once `cancellation` is used.
+    /// Fails with `Stopped` once `cancellation` is cancelled.
     #[must_use]
     pub fn cancelled_by(mut self, cancellation: &Cancellation) -> Self {
         self.limits.cancellation = Some(cancellation.clone());
         self
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &QueryLimits {
         &self.limits
     }
 
@@ -238,32 +244,33 @@ impl Query {
         self.selector
     }
 
-    /// The selector.
+    /// Returns the selector.
     pub fn selector(&self) -> &Selector {
         &self.selector
     }
 
-    /// Whether the query can be used.
+    /// Checks that the query is valid.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) with what was wrong where the query was made.
+    /// [`Invalid`](crate::ErrorKind::Invalid) with the error of the builder method that was called with an invalid
+    /// argument.
     pub fn check(&self) -> Result<()> {
         self.prepare().map(|_| ())
     }
 
-    /// Checks the query and brings its selector into normal form.
+    /// Validates the query and normalizes its selector.
     pub(crate) fn prepare(&self) -> Result<Prepared> {
-        if let Some(problem) = &self.problem {
-            return Err(problem.duplicate());
+        if let Some(deferred_error) = &self.deferred_error {
+            return Err(deferred_error.duplicate());
         }
-        let normal = match &self.ready {
-            Some(ready) => ready.normal.clone(),
+        let normal = match &self.plan_cache {
+            Some(plan_cache) => plan_cache.normal.clone(),
             None => Arc::new(self.selector.normal()?),
         };
         let mut prepared = Prepared {
             selector: self.selector.clone(),
             normal,
-            ready: self.ready.clone(),
+            plan_cache: self.plan_cache.clone(),
             sort: self.sort.clone(),
             limit: self.limit,
             skip: self.skip,
@@ -277,59 +284,65 @@ impl Query {
         Ok(prepared)
     }
 
-    /// The same query, which keeps what is made of it: its normal form now, each plan when it is first needed.
-    pub(crate) fn kept(mut self) -> Result<Query> {
+    /// Returns the query with a plan cache: its normal form is computed now, each plan when it is first needed.
+    pub(crate) fn with_plan_cache(mut self) -> Result<Query> {
         let normal = self.prepare()?.normal;
-        self.ready = Some(Arc::new(Ready { normal, plans: Mutex::default(), term: RwLock::default() }));
+        self.plan_cache = Some(Arc::new(QueryPlanCache { normal, plans: Mutex::default(), term: RwLock::default() }));
         Ok(self)
     }
 
-    /// Whether it was prepared and asks for all that match, in no order and within no limits: what a kept answer can be given to.
-    pub(in crate::query) fn is_look_up(&self) -> bool {
-        let is_whole = self.limit.is_none() && self.skip == 0 && self.after.is_none() && self.problem.is_none();
-        self.ready.is_some() && is_whole && self.sort.keys.is_empty() && self.limits.is_none()
+    /// Whether a cached result can answer the query: it is prepared, has neither order, limit, skip nor token, and no
+    /// execution limits.
+    pub(in crate::query) fn is_lookup(&self) -> bool {
+        let is_whole = self.limit.is_none() && self.skip == 0 && self.after.is_none() && self.deferred_error.is_none();
+        self.plan_cache.is_some() && is_whole && self.sort.keys.is_empty() && self.limits.is_none()
     }
 
-    /// Calls `ask` with the term that the query asks for, if it was prepared, asks for one only, and was run.
-    pub(crate) fn ask_term<T>(&self, facts: FactsState, ask: impl FnOnce(PathNumber, &[u8]) -> Option<T>) -> Option<T> {
-        let ready = self.ready.as_ref().filter(|_| self.is_look_up())?;
-        let term = ready.term.read();
-        let term = term.as_ref().filter(|term| term.planned_for == facts)?;
-        ask(term.path, &term.key)
+    /// Calls `ask` with the term that the query looks up, if it is prepared, looks up a single term, and has been
+    /// executed before.
+    pub(crate) fn with_cached_term<T>(
+        &self,
+        catalog: CatalogVersion,
+        lookup: impl FnOnce(PathNumber, &[u8]) -> Option<T>,
+    ) -> Option<T> {
+        let plan_cache = self.plan_cache.as_ref().filter(|_| self.is_lookup())?;
+        let term = plan_cache.term.read();
+        let term = term.as_ref().filter(|term| term.planned_for == catalog)?;
+        lookup(term.path, &term.key)
     }
 
-    /// Notes the term that the query asks for, where the index knows this. Whether it asks for one only.
-    pub(in crate::query) fn note_term(&self, facts: FactsState, plan: &Plan) -> Option<(PathNumber, Vec<u8>)> {
-        let ready = self.ready.as_ref().filter(|_| self.is_look_up())?;
+    /// Caches the term of the query and returns it, if its plan looks up a single term.
+    pub(in crate::query) fn cache_term(&self, catalog: CatalogVersion, plan: &Plan) -> Option<(PathNumber, Vec<u8>)> {
+        let plan_cache = self.plan_cache.as_ref().filter(|_| self.is_lookup())?;
         let (Node::Equal { path, key }, Order::Insertion) = (&plan.filter, &plan.order) else { return None };
-        *ready.term.write() = Some(KeptTerm { planned_for: facts, path: *path, key: key.as_slice().into() });
+        *plan_cache.term.write() = Some(CachedTerm { planned_for: catalog, path: *path, key: key.as_slice().into() });
         Some((*path, key.clone()))
     }
 
-    /// The same without order, limit and place.
+    /// The query without order, limit, skip and token.
     pub(in crate::query) fn unordered(&self) -> Query {
         Query { after: None, sort: Sort::default(), limit: None, skip: 0, ..self.clone() }
     }
 
-    /// The same query among the documents that match `selector`.
+    /// The query restricted to the documents that match `selector`.
     pub(crate) fn within(self, selector: Selector) -> Query {
-        Query { selector: selector.and(self.selector), ready: None, ..self }
+        Query { selector: selector.and(self.selector), plan_cache: None, ..self }
     }
 
-    /// What also meets `further`, without order, limit and place.
+    /// The query restricted to documents that also match `further`, without order, limit, skip and token.
     pub(in crate::query) fn narrowed(&self, further: Selector) -> Query {
-        Query { selector: self.selector.clone().and(further), ready: None, ..self.unordered() }
+        Query { selector: self.selector.clone().and(further), plan_cache: None, ..self.unordered() }
     }
 
-    /// As [`Query::prepare`], where neither order nor place in it matter.
+    /// As [`Query::prepare`], without order, limit, skip and token.
     pub(crate) fn prepare_unordered(&self) -> Result<Prepared> {
         self.unordered().prepare()
     }
 
     fn sorted_by(mut self, path: &str, descending: bool, language: Option<Language>) -> Self {
-        self.ready = None;
+        self.plan_cache = None;
         if let Err(error) = self.sort.push(path, descending, language) {
-            self.note(error);
+            self.record_error(error);
         }
         self
     }
@@ -338,14 +351,14 @@ impl Query {
         match Language::new(language) {
             Ok(language) => self.sorted_by(path, descending, Some(language)),
             Err(error) => {
-                self.note(error);
+                self.record_error(error);
                 self
             }
         }
     }
 
-    fn note(&mut self, error: Error) {
-        self.problem.get_or_insert(Arc::new(error));
+    fn record_error(&mut self, error: Error) {
+        self.deferred_error.get_or_insert(Arc::new(error));
     }
 }
 
@@ -362,24 +375,24 @@ impl From<&Query> for Query {
 }
 
 impl Prepared {
-    /// How the query is answered where the index knows this; a plan that was kept is used again while it holds.
-    pub(crate) fn plan(&self, is_limited: bool, facts: Facts<'_>) -> Arc<Plan> {
-        let make = || Arc::new(planner::plan(&self.normal, &self.sort, is_limited, facts));
-        let Some(ready) = &self.ready else { return make() };
-        let planned_for = PlannedFor { facts: facts.state(), is_sorted: !self.sort.keys.is_empty(), is_limited };
-        let mut plans = ready.plans.lock();
-        if let Some((_, plan)) = plans.iter().find(|(known, _)| *known == planned_for) {
+    /// Returns the plan of the query for this catalog; reuses a cached plan while the catalog is unchanged.
+    pub(crate) fn plan(&self, is_limited: bool, catalog: Catalog<'_>) -> Arc<Plan> {
+        let make = || Arc::new(planner::plan(&self.normal, &self.sort, is_limited, catalog));
+        let Some(plan_cache) = &self.plan_cache else { return make() };
+        let plan_key = PlanKey { catalog: catalog.state(), is_sorted: !self.sort.keys.is_empty(), is_limited };
+        let mut plans = plan_cache.plans.lock();
+        if let Some((_, plan)) = plans.iter().find(|(key, _)| *key == plan_key) {
             return plan.clone();
         }
         let plan = make();
         if plans.len() == PLANS_MAX {
             plans.remove(0);
         }
-        plans.push((planned_for, plan.clone()));
+        plans.push((plan_key, plan.clone()));
         plan
     }
 
-    /// What continuation tokens of this query carry.
+    /// The hash that continuation tokens of this query contain.
     pub(crate) fn hash(&self) -> Result<QueryHash> {
         Ok(QueryHash::new(&self.selector.to_value()?, &self.sort))
     }

@@ -1,6 +1,6 @@
-//! What a query may take: time, rows, memory; and a way to stop it from elsewhere.
+//! Query limits: time, rows, memory, and cancellation from another thread.
 //!
-//! A snapshot is asked through a [`Guarded`] one, which looks at the limits between steps: each value walked, each document read.
+//! [`LimitedSource`] wraps a snapshot and checks the limits between steps: at each value walked and each document read.
 
 use std::cell::Cell;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Source, VisitValue};
+use super::{IndexReader, IndexStatistics, QueryContext, QuerySource, VisitValue};
 use crate::cache::{CachedResult, Column};
 use crate::document::Document;
 use crate::index::{
@@ -19,10 +19,10 @@ use crate::revision::DocumentId;
 use crate::tree::Direction;
 use crate::{Error, Result};
 
-/// The clock is looked at once in so many steps.
+/// The clock is read once per this many steps.
 const STEPS_A_LOOK: u32 = 64;
 
-/// Stops queries from another thread. Clones stop the same queries.
+/// A handle that cancels queries from another thread. Clones cancel the same queries.
 ///
 /// ```
 /// # use stemmadb::{Cancellation, Database, ErrorKind, Selector};
@@ -36,41 +36,41 @@ const STEPS_A_LOOK: u32 = 64;
 pub struct Cancellation(Arc<AtomicBool>);
 
 impl Cancellation {
-    /// One that was not used yet.
+    /// Returns a handle that is not cancelled yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Stops every query that was given this, now and later: each fails with `Stopped` at its next step.
+    /// Cancels every query that has this handle, now and in future: each fails with `Stopped` at its next step.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was used.
+    /// Returns whether [`Cancellation::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The limits of a query; none unless they are set.
+/// The limits of a query; each is optional.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Limits {
+pub(crate) struct QueryLimits {
     pub(crate) time: Option<Duration>,
     pub(crate) rows: Option<u64>,
     pub(crate) memory_bytes: Option<usize>,
     pub(crate) cancellation: Option<Cancellation>,
 }
 
-impl Limits {
-    /// Whether none is set.
+impl QueryLimits {
+    /// Whether no limit is set.
     pub(crate) fn is_none(&self) -> bool {
         self.time.is_none() && self.rows.is_none() && self.memory_bytes.is_none() && self.cancellation.is_none()
     }
 
-    /// Whether a result may have so many rows.
+    /// Fails if a result must not have `count` rows.
     ///
     /// # Errors
-    /// `Stopped` if not.
+    /// `Stopped` if `count` exceeds the row limit.
     pub(crate) fn allow_rows(&self, count: u64) -> Result<()> {
         match self.rows {
             Some(most) if count > most => Err(Error::stopped(format!("the query has more than its {most} rows"))
@@ -79,11 +79,11 @@ impl Limits {
         }
     }
 
-    /// Whether somebody may cancel the query, now or later.
+    /// Returns whether the query has a [`Cancellation`] that may be cancelled later.
     ///
     /// # Errors
-    /// `Stopped` if somebody has.
-    pub(crate) fn proceed(&self) -> Result<bool> {
+    /// `Stopped` if it is already cancelled.
+    pub(crate) fn check_cancelled(&self) -> Result<bool> {
         match &self.cancellation {
             Some(cancellation) if cancellation.is_cancelled() => Err(Error::stopped("the query was cancelled")),
             cancellation => Ok(cancellation.is_some()),
@@ -91,41 +91,41 @@ impl Limits {
     }
 }
 
-/// A snapshot that looks at the limits.
-pub(crate) struct Guarded<S> {
+/// A snapshot that enforces the limits of a query.
+pub(crate) struct LimitedSource<S> {
     inner: S,
-    guard: Option<Guard>,
+    active: Option<ActiveLimits>,
 }
 
-struct Guard {
-    limits: Limits,
+struct ActiveLimits {
+    limits: QueryLimits,
     deadline: Option<Instant>,
     steps: Cell<u32>,
 }
 
-impl<S: Source> Guarded<S> {
-    /// The time runs from now on.
-    pub(crate) fn new(inner: S, limits: &Limits) -> Self {
+impl<S: QuerySource> LimitedSource<S> {
+    /// Starts the time limit.
+    pub(crate) fn new(inner: S, limits: &QueryLimits) -> Self {
         let is_limited = limits.time.is_some() || limits.memory_bytes.is_some() || limits.cancellation.is_some();
-        let guard = is_limited.then(|| Guard {
+        let active = is_limited.then(|| ActiveLimits {
             limits: limits.clone(),
             deadline: limits.time.and_then(|time| Instant::now().checked_add(time)),
             steps: Cell::new(0),
         });
-        Guarded { inner, guard }
+        LimitedSource { inner, active }
     }
 
-    fn held(&self, set: DocumentSet) -> Result<DocumentSet> {
-        if self.guard.is_some() {
-            self.hold(set.byte_count())?;
+    fn checked(&self, set: DocumentSet) -> Result<DocumentSet> {
+        if self.active.is_some() {
+            self.check_memory(set.byte_count())?;
         }
         Ok(set)
     }
 }
 
-impl Guard {
-    fn proceed(&self) -> Result<()> {
-        self.limits.proceed()?;
+impl ActiveLimits {
+    fn check_stopped(&self) -> Result<()> {
+        self.limits.check_cancelled()?;
         let step = self.steps.get();
         self.steps.set(step.wrapping_add(1));
         if step.is_multiple_of(STEPS_A_LOOK) && self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -137,7 +137,7 @@ impl Guard {
     }
 }
 
-impl<S: Source> Source for Guarded<S> {
+impl<S: QuerySource> IndexReader for LimitedSource<S> {
     fn paths(&self) -> &Paths {
         self.inner.paths()
     }
@@ -151,12 +151,12 @@ impl<S: Source> Source for Guarded<S> {
     }
 
     fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet> {
-        self.proceed()?;
-        self.held(self.inner.equal_in(path, key, window)?)
+        self.check_stopped()?;
+        self.checked(self.inner.equal_in(path, key, window)?)
     }
 
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet> {
-        if self.guard.is_none() {
+        if self.active.is_none() {
             return self.inner.range(path, range);
         }
         // Value by value, so that it can be stopped.
@@ -164,7 +164,7 @@ impl<S: Source> Source for Guarded<S> {
         found.ok_or_else(|| Error::internal("a range of more values than there can be"))
     }
 
-    fn walk_holding(
+    fn walk_containing(
         &self,
         path: PathNumber,
         range: &KeyRange,
@@ -172,41 +172,37 @@ impl<S: Source> Source for Guarded<S> {
         literal: Option<&str>,
         visit: &mut VisitValue<'_>,
     ) -> Result<()> {
-        if self.guard.is_none() {
-            return self.inner.walk_holding(path, range, direction, literal, visit);
+        if self.active.is_none() {
+            return self.inner.walk_containing(path, range, direction, literal, visit);
         }
-        self.inner.walk_holding(path, range, direction, literal, &mut |key, documents| {
-            self.proceed()?;
+        self.inner.walk_containing(path, range, direction, literal, &mut |key, documents| {
+            self.check_stopped()?;
             visit(key, documents)
         })
     }
 
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
-        self.proceed()?;
+        self.check_stopped()?;
         self.inner.column(path)
     }
 
-    fn spend(&self, path: PathNumber, row_count: u64) {
-        self.inner.spend(path, row_count);
-    }
-
     fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
-        self.proceed()?;
-        self.held(self.inner.presence_in(path, kinds, window)?)
+        self.check_stopped()?;
+        self.checked(self.inner.presence_in(path, kinds, window)?)
     }
 
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>> {
-        self.proceed()?;
+        self.check_stopped()?;
         self.inner.number_of(id)
     }
 
     fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet> {
-        self.proceed()?;
-        self.held(self.inner.ids_in_range(lower, upper)?)
+        self.check_stopped()?;
+        self.checked(self.inner.ids_in_range(lower, upper)?)
     }
 
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>> {
-        self.proceed()?;
+        self.check_stopped()?;
         self.inner.ids(numbers)
     }
 
@@ -215,46 +211,18 @@ impl<S: Source> Source for Guarded<S> {
         numbers: &[DocumentNumber],
         visit: &mut dyn FnMut(DocumentNumber, Document) -> Result<()>,
     ) -> Result<()> {
-        if self.guard.is_none() {
+        if self.active.is_none() {
             return self.inner.load(numbers, visit);
         }
         self.inner.load(numbers, &mut |number, document| {
-            self.proceed()?;
+            self.check_stopped()?;
             visit(number, document)
         })
     }
 
     fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
-        self.proceed()?;
-        self.held(self.inner.equal_any(path, keys, window)?)
-    }
-
-    fn proceed(&self) -> Result<()> {
-        self.guard.as_ref().map_or(Ok(()), Guard::proceed)
-    }
-
-    fn hold(&self, bytes: usize) -> Result<()> {
-        let Some(most) = self.guard.as_ref().and_then(|guard| guard.limits.memory_bytes) else { return Ok(()) };
-        if bytes <= most {
-            return Ok(());
-        }
-        Err(Error::stopped(format!("the query needs more than its {most} bytes of memory"))
-            .with_hint("a limit keeps a sort small; a condition keeps sets and groups small"))
-    }
-
-    fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
-        self.proceed()?;
-        self.inner.equal_len(path, key)
-    }
-
-    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
-        self.proceed()?;
-        self.inner.presence_len(path, kinds)
-    }
-
-    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
-        // As a whole it can't be stopped.
-        if self.guard.is_some() { Ok(None) } else { self.inner.range_len(path, range) }
+        self.check_stopped()?;
+        self.checked(self.inner.equal_any(path, keys, window)?)
     }
 
     fn equal_from(
@@ -264,17 +232,37 @@ impl<S: Source> Source for Guarded<S> {
         from: DocumentNumber,
         count: u64,
     ) -> Result<(DocumentSet, bool)> {
-        self.proceed()?;
+        self.check_stopped()?;
         let (set, has_more) = self.inner.equal_from(path, key, from, count)?;
-        Ok((self.held(set)?, has_more))
+        Ok((self.checked(set)?, has_more))
+    }
+
+    fn range_within(&self, path: PathNumber, range: &KeyRange, values_max: u64) -> Result<Option<DocumentSet>> {
+        if self.active.is_none() {
+            return self.inner.range_within(path, range, values_max);
+        }
+        super::range_within(self, path, range, values_max)?.map(|set| self.checked(set)).transpose()
+    }
+}
+
+impl<S: QuerySource> IndexStatistics for LimitedSource<S> {
+    fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
+        self.check_stopped()?;
+        self.inner.equal_len(path, key)
+    }
+
+    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
+        self.check_stopped()?;
+        self.inner.presence_len(path, kinds)
+    }
+
+    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
+        // The count as a whole cannot be stopped.
+        if self.active.is_some() { Ok(None) } else { self.inner.range_len(path, range) }
     }
 
     fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
         self.inner.histogram(path)
-    }
-
-    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &CachedResult) {
-        self.inner.keep_answer(path, key, answer);
     }
 
     fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
@@ -282,14 +270,30 @@ impl<S: Source> Source for Guarded<S> {
     }
 
     fn live_len(&self) -> Result<u64> {
-        self.proceed()?;
+        self.check_stopped()?;
         self.inner.live_len()
     }
+}
 
-    fn range_within(&self, path: PathNumber, range: &KeyRange, values_max: u64) -> Result<Option<DocumentSet>> {
-        if self.guard.is_none() {
-            return self.inner.range_within(path, range, values_max);
+impl<S: QuerySource> QueryContext for LimitedSource<S> {
+    fn record_scan(&self, path: PathNumber, row_count: u64) {
+        self.inner.record_scan(path, row_count);
+    }
+
+    fn check_stopped(&self) -> Result<()> {
+        self.active.as_ref().map_or(Ok(()), ActiveLimits::check_stopped)
+    }
+
+    fn check_memory(&self, bytes: usize) -> Result<()> {
+        let Some(most) = self.active.as_ref().and_then(|active| active.limits.memory_bytes) else { return Ok(()) };
+        if bytes <= most {
+            return Ok(());
         }
-        super::range_within(self, path, range, values_max)?.map(|set| self.held(set)).transpose()
+        Err(Error::stopped(format!("the query needs more than its {most} bytes of memory"))
+            .with_hint("a limit keeps a sort small; a condition keeps sets and groups small"))
+    }
+
+    fn cache_lookup(&self, path: PathNumber, key: &[u8], result: &CachedResult) {
+        self.inner.cache_lookup(path, key, result);
     }
 }

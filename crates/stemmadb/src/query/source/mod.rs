@@ -1,7 +1,11 @@
-//! What a query needs of a snapshot: the index's facts and the documents, in batches.
+//! The interface between the query engine and the snapshot it reads.
 //!
-//! Every set holds live documents only. Nothing here is asked to be lazy: a call answers what it was asked for, and the
-//! executor asks for no more than it needs.
+//! - [`IndexReader`] reads postings, columns and documents.
+//! - [`IndexStatistics`] counts documents and estimates how values are distributed.
+//! - [`QueryContext`] enforces the limits of one query and reports to the shared caches.
+//!
+//! [`QuerySource`] is all three. Every returned set contains live documents only. The methods are not lazy: each call
+//! returns its complete result, and the executor requests no more than it needs.
 
 pub(in crate::query) mod limits;
 mod snapshot;
@@ -21,27 +25,27 @@ use crate::revision::DocumentId;
 use crate::tree::Direction;
 
 pub use limits::Cancellation;
-pub(crate) use limits::Limits;
+pub(crate) use limits::QueryLimits;
 
-/// What a walk calls with each distinct value's key and its documents.
+/// Callback of an index walk: receives each distinct value's key and its documents.
 pub(crate) type VisitValue<'a> = dyn FnMut(&[u8], &mut dyn Posting) -> Result<ControlFlow<()>> + 'a;
 
-/// The documents of one value, met on a walk: made only if they are asked for, and at most once.
+/// The documents of one value, read on demand during a walk and at most once.
 pub(crate) trait Posting {
-    /// How many there are.
+    /// The number of documents.
     fn len(&mut self) -> Result<u64>;
 
-    /// Takes them.
+    /// Returns the set and leaves this posting empty.
     fn take(&mut self) -> Result<DocumentSet>;
 
-    /// Takes some of them, by number: at least `count` from chunk to chunk, unless there are no more from `from` on, and whether there
-    /// may be more. Asked again, it goes on with those.
+    /// Returns some of the documents in order of their numbers, in whole chunks: at least `count` from `from` on unless
+    /// fewer remain, and whether there may be more. Each further call continues with the remaining documents.
     fn take_some(&mut self, from: DocumentNumber, count: u64) -> Result<(DocumentSet, bool)> {
         let _ = (from, count);
         Ok((self.take()?, false))
     }
 
-    /// Adds them to a union.
+    /// Adds the documents to a union.
     fn add_to(&mut self, union: &mut Union) -> Result<()> {
         union.add_set(&self.take()?);
         Ok(())
@@ -58,26 +62,26 @@ impl Posting for DocumentSet {
     }
 }
 
-/// A snapshot, as queries see it.
-pub(crate) trait Source {
-    /// The dictionary of paths; only looked up.
+/// Reads the index and the documents of one snapshot.
+pub(crate) trait IndexReader {
+    /// The path dictionary, for lookups only.
     fn paths(&self) -> &Paths;
 
-    /// Which paths are indexed, and how much of them.
+    /// The policy that decides which paths are indexed, and how far.
     fn policy(&self) -> &Policy;
 
     /// The declared indexes.
     fn declared(&self) -> &DeclaredIndexes;
 
-    /// The documents of a window with this term.
+    /// The documents of a window that have this term.
     fn equal_in(&self, path: PathNumber, key: &[u8], window: Window) -> Result<DocumentSet>;
 
     /// The documents with a term in the range.
     fn range(&self, path: PathNumber, range: &KeyRange) -> Result<DocumentSet>;
 
-    /// Calls `visit` with each distinct value's key and its documents, in the order of keys, until it breaks. Values whose text does not
-    /// hold `literal`, which has no zero in it, may be left out.
-    fn walk_holding(
+    /// Calls `visit` with each distinct value's key and its documents, in key order, until it breaks. The walk may skip
+    /// values whose text does not contain `literal`, which must not contain a zero byte.
+    fn walk_containing(
         &self,
         path: PathNumber,
         range: &KeyRange,
@@ -86,36 +90,31 @@ pub(crate) trait Source {
         visit: &mut VisitValue<'_>,
     ) -> Result<()>;
 
-    /// As [`Source::walk_holding`], whatever the values hold.
+    /// As [`IndexReader::walk_containing`], without a literal.
     fn walk(&self, path: PathNumber, range: &KeyRange, direction: Direction, visit: &mut VisitValue<'_>) -> Result<()> {
-        self.walk_holding(path, range, direction, None, visit)
+        self.walk_containing(path, range, direction, None, visit)
     }
 
-    /// All scalars at a path in memory, if it was asked so often that they are kept.
+    /// The in-memory column of all scalars at a path, if queries used the path often enough for it to be cached.
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
         let _ = path;
         Ok(None)
     }
 
-    /// Notes that a path was worth so many rows of work, which its column would have spared.
-    fn spend(&self, path: PathNumber, row_count: u64) {
-        let _ = (path, row_count);
-    }
-
-    /// The documents of a window with a value of one of these kinds at the path. At [`PathNumber::ROOT`], `Object` is every
-    /// live document, and `Overflow` those whose terms are incomplete.
+    /// The documents of a window with a value of one of these kinds at the path. At [`PathNumber::ROOT`], `Object` is
+    /// every live document and `Overflow` every document whose terms are incomplete.
     fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet>;
 
-    /// The live document with this id.
+    /// The number of the live document with this id.
     fn number_of(&self, id: &str) -> Result<Option<DocumentNumber>>;
 
-    /// The documents whose ids are in the range, in the order of bytes.
+    /// The documents whose ids are in the range, in byte order.
     fn ids_in_range(&self, lower: Bound<&str>, upper: Bound<&str>) -> Result<DocumentSet>;
 
-    /// The ids of these documents, in the order of the numbers given.
+    /// The ids of these documents, in the order of `numbers`.
     fn ids(&self, numbers: &[DocumentNumber]) -> Result<Vec<DocumentId>>;
 
-    /// Reads these documents and calls `visit` with each, in the order of the numbers given.
+    /// Reads these documents and calls `visit` with each, in the order of `numbers`.
     fn load(
         &self,
         numbers: &[DocumentNumber],
@@ -127,12 +126,12 @@ pub(crate) trait Source {
         self.equal_in(path, key, Window::ALL)
     }
 
-    /// As [`Source::presence_in`], of all documents.
+    /// As [`IndexReader::presence_in`], for all documents.
     fn presence(&self, path: PathNumber, kinds: &[Presence]) -> Result<DocumentSet> {
         self.presence_in(path, kinds, Window::ALL)
     }
 
-    /// The documents of a window with one of these terms; `keys` are sorted.
+    /// The documents of a window with one of these terms; `keys` must be sorted.
     fn equal_any(&self, path: PathNumber, keys: &[Vec<u8>], window: Window) -> Result<DocumentSet> {
         let mut union = Union::new();
         for key in keys {
@@ -141,40 +140,8 @@ pub(crate) trait Source {
         Ok(union.finish())
     }
 
-    /// Whether the query may go on; asked between steps.
-    ///
-    /// # Errors
-    /// `Stopped` if it was cancelled or its time is over.
-    fn proceed(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Whether the query may hold so many bytes at once.
-    ///
-    /// # Errors
-    /// `Stopped` if that is more than it was given.
-    fn hold(&self, bytes: usize) -> Result<()> {
-        let _ = bytes;
-        Ok(())
-    }
-
-    /// How many documents have this term.
-    fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
-        Ok(self.equal(path, key)?.len())
-    }
-
-    /// How many documents have a value of one of these kinds at the path.
-    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
-        Ok(self.presence(path, kinds)?.len())
-    }
-
-    /// How many documents have a term in the range, where none can have two of them and it costs less than finding them.
-    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
-        let _ = (path, range);
-        Ok(None)
-    }
-
-    /// The documents with this term, from about `from` on: so many at least, unless there are no more; and whether there may be more.
+    /// The documents with this term from about `from` on: at least `count` unless fewer remain; and whether there may
+    /// be more.
     fn equal_from(
         &self,
         path: PathNumber,
@@ -186,29 +153,8 @@ pub(crate) trait Source {
         Ok((self.equal(path, key)?, false))
     }
 
-    /// How the values of a path were spread when that was last looked at, if it is known. Only for estimates.
-    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
-        let _ = path;
-        None
-    }
-
-    /// Lets others have all documents of a term that were found here, if they are few.
-    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &CachedResult) {
-        let _ = (path, key, answer);
-    }
-
-    /// What the numbers of a path come to, where no document can have two of them and it costs less than meeting each.
-    fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
-        let _ = path;
-        Ok(None)
-    }
-
-    /// How many live documents there are.
-    fn live_len(&self) -> Result<u64> {
-        Ok(self.presence(PathNumber::ROOT, &[Presence::Object])?.len())
-    }
-
-    /// The documents with a term in the range, if there are at most `values_max` distinct values in it; costs no more than that.
+    /// The documents with a term in the range, or `None` if it has more than `values_max` distinct values; stops
+    /// reading there.
     fn range_within(&self, path: PathNumber, range: &KeyRange, values_max: u64) -> Result<Option<DocumentSet>> {
         if values_max == u64::MAX {
             return self.range(path, range).map(Some);
@@ -217,15 +163,90 @@ pub(crate) trait Source {
     }
 }
 
-/// The documents with a term in the range, met value by value, if there are at most so many.
-pub(in crate::query) fn range_within<S: Source + ?Sized>(
-    source: &S,
+/// Counts and value distributions, which the planner uses to compare costs and the executor to count without reading
+/// sets.
+pub(crate) trait IndexStatistics: IndexReader {
+    /// The number of documents with this term.
+    fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
+        Ok(self.equal(path, key)?.len())
+    }
+
+    /// The number of documents with a value of one of these kinds at the path.
+    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
+        Ok(self.presence(path, kinds)?.len())
+    }
+
+    /// The number of documents with a term in the range. `None` if a document can have two of the terms, or if counting
+    /// would cost as much as reading the sets.
+    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
+        let _ = (path, range);
+        Ok(None)
+    }
+
+    /// The number of live documents.
+    fn live_len(&self) -> Result<u64> {
+        Ok(self.presence(PathNumber::ROOT, &[Presence::Object])?.len())
+    }
+
+    /// The distribution of a path's values when statistics were last collected, if they were. Use it for estimates
+    /// only.
+    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
+        let _ = path;
+        None
+    }
+
+    /// The stored aggregates of the numbers at a path. `None` if a document can have two of them, or if reading the
+    /// aggregates would cost as much as reading every number.
+    fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
+        let _ = path;
+        Ok(None)
+    }
+}
+
+/// The limits of one query, and the caches it contributes to. The defaults impose no limit and cache nothing.
+pub(crate) trait QueryContext {
+    /// Fails if the query must stop; the executor calls it between steps.
+    ///
+    /// # Errors
+    /// `Stopped` if the query was cancelled or its time limit has passed.
+    fn check_stopped(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Fails if the query must not hold this many bytes in memory.
+    ///
+    /// # Errors
+    /// `Stopped` if `bytes` exceeds the memory limit.
+    fn check_memory(&self, bytes: usize) -> Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
+
+    /// Records that the query visited `row_count` rows of a path that a cached column would have saved.
+    fn record_scan(&self, path: PathNumber, row_count: u64) {
+        let _ = (path, row_count);
+    }
+
+    /// Offers the documents of a term to the shared result cache, which accepts small sets.
+    fn cache_lookup(&self, path: PathNumber, key: &[u8], result: &CachedResult) {
+        let _ = (path, key, result);
+    }
+}
+
+/// Everything that the query engine needs to execute a query.
+pub(crate) trait QuerySource: IndexStatistics + QueryContext {}
+
+impl<T: IndexStatistics + QueryContext> QuerySource for T {}
+
+/// The documents with a term in the range, collected value by value; `None` if there are more than `values_max` values.
+pub(in crate::query) fn range_within<R: IndexReader + ?Sized>(
+    reader: &R,
     path: PathNumber,
     range: &KeyRange,
     values_max: u64,
 ) -> Result<Option<DocumentSet>> {
     let (mut union, mut left) = (Union::new(), Some(values_max));
-    source.walk(path, range, Direction::Ascending, &mut |_, documents| {
+    reader.walk(path, range, Direction::Ascending, &mut |_, documents| {
         left = left.and_then(|left| left.checked_sub(1));
         if left.is_none() {
             return Ok(ControlFlow::Break(()));
@@ -236,7 +257,7 @@ pub(in crate::query) fn range_within<S: Source + ?Sized>(
     Ok(left.map(|_| union.finish()))
 }
 
-impl<T: Source> Source for &T {
+impl<T: IndexReader> IndexReader for &T {
     fn paths(&self) -> &Paths {
         (**self).paths()
     }
@@ -257,7 +278,7 @@ impl<T: Source> Source for &T {
         (**self).range(path, range)
     }
 
-    fn walk_holding(
+    fn walk_containing(
         &self,
         path: PathNumber,
         range: &KeyRange,
@@ -265,15 +286,11 @@ impl<T: Source> Source for &T {
         literal: Option<&str>,
         visit: &mut VisitValue<'_>,
     ) -> Result<()> {
-        (**self).walk_holding(path, range, direction, literal, visit)
+        (**self).walk_containing(path, range, direction, literal, visit)
     }
 
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
         (**self).column(path)
-    }
-
-    fn spend(&self, path: PathNumber, row_count: u64) {
-        (**self).spend(path, row_count);
     }
 
     fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
@@ -304,14 +321,6 @@ impl<T: Source> Source for &T {
         (**self).equal_any(path, keys, window)
     }
 
-    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
-        (**self).range_len(path, range)
-    }
-
-    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
-        (**self).presence_len(path, kinds)
-    }
-
     fn equal_from(
         &self,
         path: PathNumber,
@@ -322,12 +331,18 @@ impl<T: Source> Source for &T {
         (**self).equal_from(path, key, from, count)
     }
 
-    fn proceed(&self) -> Result<()> {
-        (**self).proceed()
+    fn range_within(&self, path: PathNumber, range: &KeyRange, values_max: u64) -> Result<Option<DocumentSet>> {
+        (**self).range_within(path, range, values_max)
+    }
+}
+
+impl<T: IndexStatistics> IndexStatistics for &T {
+    fn range_len(&self, path: PathNumber, range: &KeyRange) -> Result<Option<u64>> {
+        (**self).range_len(path, range)
     }
 
-    fn hold(&self, bytes: usize) -> Result<()> {
-        (**self).hold(bytes)
+    fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
+        (**self).presence_len(path, kinds)
     }
 
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
@@ -338,10 +353,6 @@ impl<T: Source> Source for &T {
         (**self).histogram(path)
     }
 
-    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &CachedResult) {
-        (**self).keep_answer(path, key, answer);
-    }
-
     fn numbers(&self, path: PathNumber) -> Result<Option<NumberSum>> {
         (**self).numbers(path)
     }
@@ -349,8 +360,22 @@ impl<T: Source> Source for &T {
     fn live_len(&self) -> Result<u64> {
         (**self).live_len()
     }
+}
 
-    fn range_within(&self, path: PathNumber, range: &KeyRange, values_max: u64) -> Result<Option<DocumentSet>> {
-        (**self).range_within(path, range, values_max)
+impl<T: QueryContext> QueryContext for &T {
+    fn record_scan(&self, path: PathNumber, row_count: u64) {
+        (**self).record_scan(path, row_count);
+    }
+
+    fn check_stopped(&self) -> Result<()> {
+        (**self).check_stopped()
+    }
+
+    fn check_memory(&self, bytes: usize) -> Result<()> {
+        (**self).check_memory(bytes)
+    }
+
+    fn cache_lookup(&self, path: PathNumber, key: &[u8], result: &CachedResult) {
+        (**self).cache_lookup(path, key, result);
     }
 }

@@ -1,11 +1,11 @@
-//! A snapshot of the store answers queries.
+//! Implements the query source for snapshots of the store.
 //!
-//! Invariant: nothing that a query hears of has ended: each method leaves it out, of counts as of sets.
+//! Invariant: expired documents are invisible: every method excludes them from sets and from counts.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Posting, Source, VisitValue};
+use super::{IndexReader, IndexStatistics, Posting, QueryContext, VisitValue};
 use crate::Result;
 use crate::cache::{CachedResult, Column};
 use crate::document::Document;
@@ -18,7 +18,7 @@ use crate::read::{Snapshot, Term, TermWalk};
 use crate::revision::DocumentId;
 use crate::tree::Direction;
 
-impl Source for Snapshot {
+impl IndexReader for Snapshot {
     fn paths(&self) -> &Paths {
         Snapshot::paths(self)
     }
@@ -43,7 +43,7 @@ impl Source for Snapshot {
         self.without_expired(Snapshot::range(self, path, &range.lower, &range.upper)?)
     }
 
-    fn walk_holding(
+    fn walk_containing(
         &self,
         path: PathNumber,
         range: &KeyRange,
@@ -57,12 +57,8 @@ impl Source for Snapshot {
     }
 
     fn column(&self, path: PathNumber) -> Result<Option<Arc<Column>>> {
-        // It has the documents that have ended, too.
+        // Columns contain expired documents.
         if self.expired()?.is_some() { Ok(None) } else { self.whole_column(path) }
-    }
-
-    fn spend(&self, path: PathNumber, row_count: u64) {
-        Snapshot::spend(self, path, row_count);
     }
 
     fn presence_in(&self, path: PathNumber, kinds: &[Presence], window: Window) -> Result<DocumentSet> {
@@ -90,6 +86,19 @@ impl Source for Snapshot {
         Snapshot::load(self, numbers, visit)
     }
 
+    fn equal_from(
+        &self,
+        path: PathNumber,
+        key: &[u8],
+        from: DocumentNumber,
+        count: u64,
+    ) -> Result<(DocumentSet, bool)> {
+        let (found, has_more) = self.some_postings(path, key, from, count)?;
+        Ok((self.without_expired(found)?, has_more))
+    }
+}
+
+impl IndexStatistics for Snapshot {
     fn equal_len(&self, path: PathNumber, key: &[u8]) -> Result<u64> {
         match self.expired()? {
             None => self.postings_count(path, key),
@@ -100,7 +109,7 @@ impl Source for Snapshot {
     fn presence_len(&self, path: PathNumber, kinds: &[Presence]) -> Result<u64> {
         match self.expired()? {
             None => self.presence_count(path, kinds),
-            Some(_) => Ok(Source::presence(self, path, kinds)?.len()),
+            Some(_) => Ok(IndexReader::presence(self, path, kinds)?.len()),
         }
     }
 
@@ -126,20 +135,15 @@ impl Source for Snapshot {
             Some(_) => Ok(None),
         }
     }
+}
 
-    fn keep_answer(&self, path: PathNumber, key: &[u8], answer: &CachedResult) {
-        Snapshot::cache_result(self, path, key, answer);
+impl QueryContext for Snapshot {
+    fn record_scan(&self, path: PathNumber, row_count: u64) {
+        Snapshot::spend(self, path, row_count);
     }
 
-    fn equal_from(
-        &self,
-        path: PathNumber,
-        key: &[u8],
-        from: DocumentNumber,
-        count: u64,
-    ) -> Result<(DocumentSet, bool)> {
-        let (found, has_more) = self.some_postings(path, key, from, count)?;
-        Ok((self.without_expired(found)?, has_more))
+    fn cache_lookup(&self, path: PathNumber, key: &[u8], result: &CachedResult) {
+        Snapshot::cache_result(self, path, key, result);
     }
 }
 

@@ -1,10 +1,10 @@
-//! Documents and selectors at random, from few names and values so that they often meet.
+//! Random documents and selectors over few names and values, so that selectors often match.
 
 use proptest::prelude::*;
 
 use crate::value::{Object, Value};
 
-/// The bound on indexed text in these tests: strings around it, and some that share as many bytes and more, are made.
+/// The length bound of indexed text in these tests. Strings are generated around it, some with the same first bytes.
 pub(crate) const LONG: usize = 16;
 
 fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
@@ -31,7 +31,7 @@ pub(crate) fn text() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Strings that agree up to the bound on indexed text, or nearly, and differ there or beyond.
+/// Strings with the same first bytes up to about the length bound, which differ there or after it.
 pub(crate) fn long_text() -> BoxedStrategy<String> {
     let end = prop_oneof![3 => "[ab]{0,2}", 1 => Just("\u{0}".to_owned()), 1 => Just("é".to_owned())];
     (LONG - 2..=LONG, end).prop_map(|(shared, end)| format!("{}{end}", "a".repeat(shared))).boxed()
@@ -47,13 +47,13 @@ pub(crate) fn scalar() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// A field's name; two of them are also positions in an array.
+/// A field name; two of them can also be array indexes.
 fn name() -> BoxedStrategy<&'static str> {
     prop_oneof![5 => Just("a"), 3 => Just("b"), 1 => Just("c"), 1 => Just("0"), 1 => Just("1"), 1 => Just("hidden")]
         .boxed()
 }
 
-/// Any value that a document of these tests may hold, or a selector compare with.
+/// Any value that a document of these tests may contain or a selector compare with.
 pub(crate) fn value() -> BoxedStrategy<Value> {
     scalar()
         .prop_recursive(3, 16, 4, |inner| {
@@ -65,7 +65,7 @@ pub(crate) fn value() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// A document's body.
+/// A document body.
 pub(crate) fn body() -> BoxedStrategy<Value> {
     prop::collection::vec((name(), value()), 0..6).prop_map(object).boxed()
 }
@@ -76,7 +76,7 @@ fn path() -> BoxedStrategy<String> {
         .boxed()
 }
 
-/// The paths a sort may name.
+/// The paths of sorts.
 pub(crate) fn sort_path() -> BoxedStrategy<String> {
     path()
 }
@@ -110,7 +110,7 @@ fn operators(inner: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
     prop::collection::vec(operator(inner), 1..3).prop_map(object).boxed()
 }
 
-/// What may stand inside `$elemMatch`: conditions on the element and on its fields.
+/// A selector inside `$elemMatch`: conditions on the element and on its fields.
 fn inner_selector(depth: u32) -> BoxedStrategy<Value> {
     let nested = if depth == 0 { Just(Value::Object(Object::new())).boxed() } else { inner_selector(depth - 1) };
     let on_element = operators(nested.clone());
@@ -140,7 +140,8 @@ pub(crate) fn selector_of_elements() -> BoxedStrategy<Value> {
     let inner = prop::collection::vec(plain.clone(), 1..3).prop_map(object);
     let test = prop_oneof![
         4 => prop::collection::vec(plain, 1..3).prop_map(object),
-        1 => (prop::sample::select(vec!["$elemMatch", "$allMatch"]), inner).prop_map(|(name, inner)| single(name, inner)),
+        1 => (prop::sample::select(vec!["$elemMatch", "$allMatch"]), inner)
+            .prop_map(|(name, inner)| single(name, inner)),
     ]
     .boxed();
     let leaf = prop_oneof![
@@ -178,7 +179,7 @@ pub(crate) fn single(name: &str, value: Value) -> Value {
     Value::Object(object)
 }
 
-/// A selector as Mango JSON, up to four levels of joins deep.
+/// A Mango JSON selector with up to four levels of `$and`, `$or`, `$nor` and `$not`.
 pub(crate) fn selector() -> BoxedStrategy<Value> {
     let test = prop_oneof![1 => value(), 5 => operators(inner_selector(1))];
     let leaf = prop_oneof![

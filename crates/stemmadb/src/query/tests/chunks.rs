@@ -1,12 +1,13 @@
-//! Limits over more documents than one chunk has: what is found chunk by chunk is what is found at once.
+//! Tests of limits over several chunks of documents: evaluating chunk by chunk returns the same rows as evaluating at
+//! once.
 
-use super::steps::pages;
+use super::write_steps::pages;
 use crate::options::Options;
 use crate::{Database, Edit, Find, Selector, all_of, any_of, field, not};
 
 const COUNT: u64 = 150_000;
 
-/// Documents whose `rare` begins in the second chunk, with the last of them changed after a checkpoint.
+/// Documents whose field `rare` begins in the second chunk; the last ones are written after a checkpoint.
 fn filled() -> Database {
     filled_with(Options::new().background(false))
 }
@@ -40,7 +41,7 @@ fn ids(find: Find) -> Vec<String> {
 }
 
 #[test]
-fn a_limit_finds_the_first_of_what_is_found_without() {
+fn limited_rows_are_a_prefix_of_all_rows() {
     let db = filled();
     let seven = |n: i64| field("seven").eq(n);
     let selectors: Vec<Selector> = vec![
@@ -67,7 +68,7 @@ fn a_limit_finds_the_first_of_what_is_found_without() {
 }
 
 #[test]
-fn pages_of_a_range_have_each_document_once() {
+fn pages_of_a_range_return_each_document_once() {
     let db = filled();
     let selectors: Vec<Selector> = vec![
         field("even").ge(150),
@@ -91,7 +92,7 @@ fn pages_of_a_range_have_each_document_once() {
 }
 
 #[test]
-fn a_sorted_limit_has_the_first_rows_of_the_order() {
+fn limited_sorted_rows_are_a_prefix_of_all_rows() {
     let mut options = Options::new().background(false);
     options.column_cost_max = 0;
     let db = filled_with(options);

@@ -1,4 +1,5 @@
-//! A collection is one term: planned so, the same answers, and older trees are made anew or read without.
+//! Tests of collection terms: an id prefix that names a collection is planned as one term with unchanged results, and
+//! trees without these terms are rebuilt or read without them.
 
 use crate::options::Options;
 use crate::testing::TestStorage;
@@ -16,7 +17,7 @@ fn filled(db: &Database) {
     }
 }
 
-fn ask(db: &Database, has_terms: bool) {
+fn assert_queries(db: &Database, has_terms: bool) {
     let long = format!("{}:", "l".repeat(150));
     for (prefix, count, is_term) in [
         ("books:", 50, true),
@@ -45,8 +46,8 @@ fn ask(db: &Database, has_terms: bool) {
     assert!(report.is_sound(), "{:#?}", report.damages);
 }
 
-/// Takes what an older version did not write out of the tree.
-fn make_old(db: &Database) {
+/// Removes from the tree what older versions did not write.
+fn remove_collection_terms(db: &Database) {
     db.maintenance().checkpoint().unwrap();
     let parts = &db.store().parts;
     let mut terms = Vec::new();
@@ -71,34 +72,34 @@ fn make_old(db: &Database) {
 }
 
 #[test]
-fn a_collection_is_one_term() {
+fn collection_prefix_is_planned_as_one_term() {
     let db = Database::in_memory_with(Options::new().background(false)).unwrap();
     filled(&db);
-    ask(&db, true);
+    assert_queries(&db, true);
     db.maintenance().checkpoint().unwrap();
-    ask(&db, true);
+    assert_queries(&db, true);
 }
 
 #[test]
-fn a_tree_without_the_terms_is_built_anew() {
+fn tree_without_collection_terms_is_rebuilt() {
     let place = TestStorage::new(1);
     let db = place.open(Options::new().background(false)).unwrap();
     filled(&db);
-    make_old(&db);
+    remove_collection_terms(&db);
     drop(db);
     let db = place.open(Options::new().background(false)).unwrap();
-    ask(&db, true);
+    assert_queries(&db, true);
 }
 
 #[test]
-fn a_tree_without_the_terms_that_is_only_read_is_read_without() {
+fn read_only_tree_without_collection_terms_is_readable() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("old.stemma");
     let db = Database::open_with(&path, Options::new().background(false)).unwrap();
     filled(&db);
-    make_old(&db);
+    remove_collection_terms(&db);
     db.close().unwrap();
-    ask(&Database::open_with(&path, Options::new().read_only(true)).unwrap(), false);
-    ask(&Database::open(&path).unwrap(), true);
-    ask(&Database::open_with(&path, Options::new().read_only(true)).unwrap(), true);
+    assert_queries(&Database::open_with(&path, Options::new().read_only(true)).unwrap(), false);
+    assert_queries(&Database::open(&path).unwrap(), true);
+    assert_queries(&Database::open_with(&path, Options::new().read_only(true)).unwrap(), true);
 }

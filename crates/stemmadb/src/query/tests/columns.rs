@@ -1,10 +1,11 @@
-//! Answers from paths that are kept in memory: of plain documents, many of which have the same values, against the naive evaluator.
+//! Property tests of queries on in-memory columns against the reference evaluator, with plain documents that share many
+//! values.
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::Selector;
-use super::steps::{Step, apply, pages, step};
+use super::write_steps::{WriteStep, apply, pages, step};
 use crate::database::Database;
 use crate::index::Policy;
 use crate::options::Options;
@@ -26,7 +27,7 @@ fn value() -> BoxedStrategy<Option<serde_json::Value>> {
 }
 
 fn body() -> BoxedStrategy<Value> {
-    // Arrays and strings that are cut are rare, so that most columns say everything.
+    // Arrays and strings with cut keys are rare, so that most columns are complete.
     let rare = prop_oneof![
         60 => value(),
         1 => Just(Some(json!([1, "ab"]))),
@@ -76,19 +77,23 @@ fn id(at: usize) -> String {
     format!("{}{at}", ["b", "a", "c"][at % 3])
 }
 
-/// Does the steps; what the documents are afterwards.
-fn documents_after(db: &Database, steps: &[Step]) -> Vec<(String, Value)> {
-    apply(db, steps, id);
+/// Executes the steps; returns the documents afterwards.
+fn documents_after(db: &Database, write_steps: &[WriteStep]) -> Vec<(String, Value)> {
+    apply(db, write_steps, id);
     let found = |at| db.get(&id(at)).expect("sound").map(|found| (id(at), found.value().expect("sound")));
     (0..DOCUMENT_COUNT).filter_map(found).collect()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: super::cases(512), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: super::cases(512),
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn answers_from_columns_are_those_of_the_naive_evaluator(
-        steps in prop::collection::vec(step(DOCUMENT_COUNT, 20, body()), 0..120),
+    fn column_results_equal_the_reference_evaluator(
+        write_steps in prop::collection::vec(step(DOCUMENT_COUNT, 20, body()), 0..120),
         is_merged in prop::bool::weighted(0.8),
         later in prop::collection::vec(step(DOCUMENT_COUNT, 20, body()), 0..3),
         selectors in prop::collection::vec(selector(), 1..5),
@@ -101,7 +106,7 @@ proptest! {
         options.column_cost_max = price_max;
         let policy = Policy::default().with_text_bytes_max(16).expect("a good bound");
         let db = Database::in_memory_with(options.index(policy)).expect("in memory");
-        let mut documents = documents_after(&db, &steps);
+        let mut documents = documents_after(&db, &write_steps);
         if is_merged {
             db.maintenance().checkpoint().expect("in memory");
         }

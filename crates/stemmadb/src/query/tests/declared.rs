@@ -1,4 +1,4 @@
-//! Declared indexes change how rows come into order, and never which rows or which order.
+//! Property tests: declared indexes change how rows are sorted, but neither the rows nor their order.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use super::queries::{all_ids, all_pages, filled, id, number, policy};
 use crate::index::Index;
 use crate::value::Value;
 
-/// Paths of an order, each with its direction and perhaps a language.
+/// Sort paths, each with a direction and possibly a language.
 fn declared_sort() -> BoxedStrategy<Vec<(String, bool, Option<&'static str>)>> {
     let language = prop_oneof![4 => Just(None), 1 => Just(Some("de")), 1 => Just(Some("und"))];
     prop::collection::vec((arbitrary::sort_path(), any::<bool>(), language), 1..4)
@@ -30,7 +30,7 @@ fn ordered(query: Query, (path, descending, language): &(String, bool, Option<&s
     }
 }
 
-/// An index on these paths; none if it can't be on one of them.
+/// Returns an index on these paths, or `None` if one of them cannot be indexed.
 fn index(keys: &[(String, bool, Option<&str>)]) -> Option<Index> {
     let mut index: Option<Index> = None;
     for (path, descending, language) in keys {
@@ -49,10 +49,14 @@ fn index(keys: &[(String, bool, Option<&str>)]) -> Option<Index> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: super::cases(2048), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: super::cases(2048),
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn declared_indexes_change_no_result(
+    fn declared_indexes_do_not_change_results(
         policy in policy(),
         bodies in prop::collection::vec(arbitrary::body(), 0..14),
         selector in arbitrary::selector(),
@@ -73,11 +77,11 @@ proptest! {
         let query = sort.iter().fold(Query::new(selector.clone()), ordered);
         let plain = filled(policy.clone(), &bodies);
         let mut source = MemorySource::new(policy);
-        // The order itself, after what is fixed and the other way round too, and others.
-        let turned = sort.iter().map(|(path, descending, language)| (path.clone(), !descending, *language)).collect();
+        // The sort order itself, its reverse, the order after a fixed value, and unrelated ones.
+        let reversed = sort.iter().map(|(path, descending, language)| (path.clone(), !descending, *language)).collect();
         let lead = fixed.iter().map(|(path, _)| (path.clone(), skip == 1, None));
-        let led = lead.chain(sort.iter().cloned()).collect();
-        let declared = [sort.clone(), turned, led].into_iter().chain(indexes).filter_map(|keys| index(&keys));
+        let prefixed = lead.chain(sort.iter().cloned()).collect();
+        let declared = [sort.clone(), reversed, prefixed].into_iter().chain(indexes).filter_map(|keys| index(&keys));
         source.declare(&declared.enumerate().map(|(at, index)| index.named(format!("{at}"))).collect::<Vec<_>>());
         for (at, body) in bodies.iter().enumerate() {
             source.put(number(at), &id(at), body.clone());
@@ -85,10 +89,11 @@ proptest! {
         let expected = all_ids(&plain, &query);
         let plan = || explain(&source, &query, true).expect("a good query").to_string();
         prop_assert_eq!(&all_ids(&source, &query), &expected, "{} by {:?}\n{}", &selector, &sort, plan());
-        prop_assert_eq!(&all_pages(&source, &query, limit), &expected, "pages of {} by {:?}\n{}", &selector, &sort, plan());
+        let pages = all_pages(&source, &query, limit);
+        prop_assert_eq!(&pages, &expected, "pages of {} by {:?}\n{}", &selector, &sort, plan());
         let part: Vec<String> = expected.iter().skip(skip as usize).take(limit as usize).cloned().collect();
         prop_assert_eq!(all_ids(&source, &query.clone().skip(skip).limit(limit)), part);
-        // A token holds whichever index is there for the next page.
+        // A token stays valid if other indexes exist when the next page is read.
         let mut first = ids(&plain, &query.clone().limit(limit)).expect("a good query");
         let mut rows: Vec<String> = first.by_ref().map(|id| id.expect("a sound snapshot").to_string()).collect();
         if let Some(token) = first.token().expect("a good query") {

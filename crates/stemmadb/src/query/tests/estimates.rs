@@ -1,4 +1,4 @@
-//! Estimates beside what is so, on skewed values; and that a good estimate saves work without a change of the answer.
+//! Tests of estimates on skewed values: they are accurate, and a good estimate saves work without changing results.
 
 use super::super::Query;
 use crate::options::Options;
@@ -7,7 +7,7 @@ use crate::{Database, Edit, field};
 
 const COUNT: u64 = 20_000;
 
-/// Twenty thousand documents, most of them checkpointed: fields of which each has its values spread in another way.
+/// Twenty thousand documents, most of them checkpointed, with fields of different value distributions.
 fn skewed() -> Database {
     let db = Database::in_memory_with(Options::new().background(false)).unwrap();
     let mut state = 7u64;
@@ -21,7 +21,8 @@ fn skewed() -> Database {
         let (unique, name) =
             ((random() * 1e12) as u64, format!("{} {:06}", ["ann", "bob", "eve"][at as usize % 3], at));
         let json = format!(
-            r#"{{"constant":5,"uniform":{uniform},"zipf":{zipf},"clock":{clock},"unique":{unique},"name":"{name}","tags":[{zipf},{uniform}]}}"#
+            r#"{{"constant":5,"uniform":{uniform},"zipf":{zipf},"clock":{clock},"unique":{unique},"name":"{name}",
+                "tags":[{zipf},{uniform}]}}"#
         );
         Value::parse(json.as_bytes()).unwrap()
     };
@@ -46,7 +47,7 @@ fn parsed(query: &str) -> Query {
     Query::parse(&Value::parse(query.as_bytes()).unwrap()).unwrap()
 }
 
-/// Right within a factor of two, but for a fiftieth of all documents.
+/// The estimate is correct within a factor of two, plus two percent of all documents.
 fn assert_estimated(db: &Database, selector: &str) {
     let query = || parsed(&format!(r#"{{"selector": {selector}}}"#));
     let rows = db.find(query()).count().unwrap() as f64;
@@ -62,7 +63,7 @@ fn assert_estimated(db: &Database, selector: &str) {
 }
 
 #[test]
-fn estimates_are_right_within_a_factor_of_two() {
+fn estimates_are_correct_within_a_factor_of_two() {
     let db = skewed();
     for path in ["constant", "uniform", "zipf", "clock", "unique"] {
         for (lower, upper) in [
@@ -95,9 +96,9 @@ fn estimates_are_right_within_a_factor_of_two() {
     }
 }
 
-/// The range has fifteen thousand values, but ten rows are found among the first documents in the order asked for.
+/// The range has fifteen thousand values, but the wanted rows are among the first documents in sort order.
 #[test]
-fn a_sort_with_a_limit_spares_a_long_range() {
+fn limited_sort_avoids_evaluating_a_long_range() {
     let db = skewed();
     let find = || db.find(field("unique").gt(250_000_000_000i64)).sort("clock");
     let plan = find().limit(1).explain_analyze().unwrap().to_value();
@@ -108,7 +109,7 @@ fn a_sort_with_a_limit_spares_a_long_range() {
     for limit in [1, 2, 10, 300] {
         assert_eq!(ids(find().limit(limit)), all[..limit as usize]);
     }
-    // Nothing matches where the walk begins: the filter is evaluated after all.
+    // Nothing matches at the beginning of the walk, so the filter is evaluated after all.
     let late = || db.find(field("clock").ge(1_700_000_000 + 7 * (COUNT - 4_000))).sort("name");
     let all = ids(late());
     assert_eq!(all.len(), 4_000);

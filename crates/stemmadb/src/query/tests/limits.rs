@@ -1,11 +1,11 @@
-//! What a query may take.
+//! Tests of query limits and cancellation.
 
 use std::time::Duration;
 
 use super::super::{Query, Selector, count, documents, field, ids};
 use super::memory::MemorySource;
 use crate::index::{DocumentNumber, Policy};
-use crate::query::source::limits::{Cancellation, Guarded};
+use crate::query::source::limits::{Cancellation, LimitedSource};
 use crate::value::Value;
 use crate::{Database, ErrorKind, Find, Result};
 
@@ -22,8 +22,8 @@ fn stopped<T>(result: Result<T>) {
     assert_eq!(result.err().map(|error| error.kind()), Some(ErrorKind::Stopped));
 }
 
-fn guarded<'s>(source: &'s MemorySource, query: &Query) -> Guarded<&'s MemorySource> {
-    Guarded::new(source, query.limits())
+fn guarded<'s>(source: &'s MemorySource, query: &Query) -> LimitedSource<&'s MemorySource> {
+    LimitedSource::new(source, query.limits())
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn time_rows_memory_and_cancellation_stop_a_query() {
     assert!(rows.next().is_none());
 }
 
-/// A thousand documents, half of them in the tree; those that match lie scattered.
+/// A thousand documents, half of them in the tree; the matching ones are scattered.
 fn database() -> Database {
     let db = Database::in_memory();
     for at in 0..1000u64 {
@@ -70,10 +70,10 @@ fn database() -> Database {
     db
 }
 
-type Way = fn(&Database, Query) -> Result<()>;
+type RunQuery = fn(&Database, Query) -> Result<()>;
 
 /// Every way to run a query to its end.
-const WAYS: [(&str, Way); 18] = [
+const WAYS: [(&str, RunQuery); 18] = [
     ("run", |db, query| find(db, query).run()?.try_for_each(|row| row.map(|_| ()))),
     ("documents", |db, query| find(db, query).documents().map(|_| ())),
     ("values", |db, query| find(db, query).values()?.try_for_each(|row| row.map(|_| ()))),
@@ -93,7 +93,7 @@ const WAYS: [(&str, Way); 18] = [
     ("summary", |db, query| find(db, query).summary("at").map(|_| ())),
     ("explain", |db, query| find(db, query).explain().map(|_| ())),
 ];
-/// The first so many give rows, or what stands for rows.
+/// The first ones, which return rows or values that count as rows.
 const GIVE_ROWS: usize = 11;
 
 fn find(db: &Database, query: Query) -> Find {
@@ -101,12 +101,12 @@ fn find(db: &Database, query: Query) -> Find {
 }
 
 #[test]
-fn every_way_to_run_a_query_keeps_within_every_limit() {
+fn every_execution_method_enforces_every_limit() {
     let db = database();
     let cancellation = Cancellation::new();
     cancellation.cancel();
     let scattered = || Query::new(field("at").lt(500));
-    let message = |run: Way, query: Query| match run(&db, query) {
+    let message = |run: RunQuery, query: Query| match run(&db, query) {
         Ok(()) => String::new(),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
@@ -121,7 +121,7 @@ fn every_way_to_run_a_query_keeps_within_every_limit() {
         let many = message(run, scattered().rows_max(499));
         assert_eq!(many.contains("more than its 499 rows"), at < GIVE_ROWS, "{way}: {many}");
         let large = message(run, scattered().memory_max(100));
-        // A walk over values holds one at a time, and what is first of all is one row.
+        // A walk over values holds one value at a time, and `first` returns a single row.
         let holds_little = way == "walked" || at >= GIVE_ROWS;
         assert!(large.contains("more than its 100 bytes") || holds_little && large.is_empty(), "{way}: {large}");
         let enough = scattered().time_limit(Duration::from_secs(600)).rows_max(500).memory_max(10_000_000);
@@ -130,7 +130,7 @@ fn every_way_to_run_a_query_keeps_within_every_limit() {
 }
 
 #[test]
-fn a_watch_goes_on_where_a_limit_allows_it_and_ends_when_it_is_cancelled() {
+fn watch_respects_limits_and_ends_when_cancelled() {
     let db = database();
     let cancellation = Cancellation::new();
     let mut watch = db.watch(Query::new(field("at").lt(10)).rows_max(10).cancelled_by(&cancellation)).unwrap();
@@ -142,7 +142,7 @@ fn a_watch_goes_on_where_a_limit_allows_it_and_ends_when_it_is_cancelled() {
     canceller.join().unwrap();
     stopped(first.events().collect::<Result<Vec<_>>>());
 
-    // It tries again, and there are fewer now.
+    // The watch tries again, and fewer documents match now.
     let mut watch = db.watch(Query::new(field("at").lt(10)).rows_max(9)).unwrap();
     stopped(watch.next_delta());
     let gone = db.find(field("at").eq(3)).first().unwrap().unwrap();

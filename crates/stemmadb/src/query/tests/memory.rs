@@ -1,10 +1,10 @@
-//! A snapshot in memory: the index by the index's own rules, and the documents, packed.
+//! An in-memory query source: indexes documents by the same rules as the store and keeps them packed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use super::super::source::{Source, VisitValue};
+use super::super::source::{IndexReader, IndexStatistics, QueryContext, VisitValue};
 use crate::document::Document;
 use crate::index::{
     DeclaredIndexes, DocumentNumber, DocumentSet, Histogram, Index, PathNumber, Paths, Policy, Presence, Union, Window,
@@ -35,7 +35,7 @@ pub(crate) struct MemorySource {
     pub(crate) documents: BTreeMap<DocumentNumber, Stored>,
     terms: Postings<Vec<u8>>,
     presence: Postings<Presence>,
-    /// Whether what it tells of its values is wrong: no answer may depend on that.
+    /// Whether its histograms are deliberately wrong: results must not depend on them.
     pub(crate) has_wrong_statistics: bool,
 }
 
@@ -53,7 +53,7 @@ impl MemorySource {
         }
     }
 
-    /// Declares indexes, which are ready.
+    /// Declares indexes and marks them ready.
     pub(crate) fn declare(&mut self, indexes: &[Index]) {
         for index in indexes {
             let number = self.declared.next_number.max(1);
@@ -63,7 +63,7 @@ impl MemorySource {
         }
     }
 
-    /// Stores a document under a number; what had this number or id is taken out first.
+    /// Stores a document under a number; removes the previous document with this number first.
     pub(crate) fn put(&mut self, number: DocumentNumber, id: &str, body: Value) {
         self.remove(number);
         let mut packed = Vec::new();
@@ -93,7 +93,7 @@ impl MemorySource {
         });
     }
 
-    /// A document as users see it.
+    /// The document with its `_id` and `_rev`.
     pub(crate) fn whole(stored: &Stored) -> Value {
         let mut whole = stored.body.clone();
         let object = whole.as_object_mut().expect("bodies are objects");
@@ -107,7 +107,7 @@ fn set(documents: &BTreeSet<DocumentNumber>) -> DocumentSet {
     DocumentSet::from_sorted(documents.iter().copied())
 }
 
-impl Source for MemorySource {
+impl IndexReader for MemorySource {
     fn paths(&self) -> &Paths {
         &self.paths
     }
@@ -140,7 +140,7 @@ impl Source for MemorySource {
         from: DocumentNumber,
         count: u64,
     ) -> Result<(DocumentSet, bool)> {
-        // Whole chunks, as a stored set has.
+        // Returns whole chunks, as stored sets do.
         let first = DocumentNumber::from_parts(from.chunk(), 0);
         let all: Vec<DocumentNumber> = self.equal(path, key)?.iter().filter(|number| *number >= first).collect();
         let enough = all.get(count as usize - 1).map_or(u64::MAX, |number| number.chunk());
@@ -148,7 +148,7 @@ impl Source for MemorySource {
         Ok((DocumentSet::from_sorted(some), !rest.is_empty()))
     }
 
-    fn walk_holding(
+    fn walk_containing(
         &self,
         path: PathNumber,
         range: &KeyRange,
@@ -203,19 +203,6 @@ impl Source for MemorySource {
         numbers.iter().map(|number| self.stored(*number).map(|stored| stored.id.clone())).collect()
     }
 
-    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
-        let mut histogram = Histogram::default();
-        for ((_, key), documents) in self.terms.range((path, Vec::new())..(PathNumber(path.0 + 1), Vec::new())) {
-            let count = documents.len() as i64;
-            let seed = key.iter().map(|byte| u32::from(*byte)).sum::<u32>() + path.0;
-            match self.has_wrong_statistics {
-                true => histogram.add(key, i64::from(seed % 5) * 1_000, i64::from(seed % 3)),
-                false => histogram.add(key, count, i64::from(count > 0)),
-            }
-        }
-        Some(Arc::new(histogram))
-    }
-
     fn load(
         &self,
         numbers: &[DocumentNumber],
@@ -232,8 +219,25 @@ impl Source for MemorySource {
     }
 }
 
+impl IndexStatistics for MemorySource {
+    fn histogram(&self, path: PathNumber) -> Option<Arc<Histogram>> {
+        let mut histogram = Histogram::default();
+        for ((_, key), documents) in self.terms.range((path, Vec::new())..(PathNumber(path.0 + 1), Vec::new())) {
+            let count = documents.len() as i64;
+            let seed = key.iter().map(|byte| u32::from(*byte)).sum::<u32>() + path.0;
+            match self.has_wrong_statistics {
+                true => histogram.add(key, i64::from(seed % 5) * 1_000, i64::from(seed % 3)),
+                false => histogram.add(key, count, i64::from(count > 0)),
+            }
+        }
+        Some(Arc::new(histogram))
+    }
+}
+
+impl QueryContext for MemorySource {}
+
 impl MemorySource {
     fn stored(&self, number: DocumentNumber) -> Result<&Stored> {
-        self.documents.get(&number).ok_or_else(|| Error::internal("a document that is not there was asked for"))
+        self.documents.get(&number).ok_or_else(|| Error::internal("a missing document was requested"))
     }
 }

@@ -1,7 +1,7 @@
-//! Tests of what was asked and what came back: selectors by example, and everything against the naive evaluator.
+//! Query tests: selectors by example, and planned queries against the reference evaluator.
 
-mod answers;
 pub(super) mod arbitrary;
+mod cached_lookups;
 mod chunks;
 mod collections;
 mod columns;
@@ -12,13 +12,13 @@ pub(super) mod memory;
 mod plans;
 mod queries;
 mod selectors;
-mod steps;
-mod stored;
+mod whole_database;
+mod write_steps;
 
 pub(super) use queries::{filled, policy};
 
-/// How many cases a property is tried on: `STEMMA_QUERY_CASES` if that is set.
+/// The number of cases of a property test: `STEMMA_QUERY_CASES` if it is set, otherwise `usual`.
 pub(super) fn cases(usual: u32) -> u32 {
-    let wanted = std::env::var("STEMMA_QUERY_CASES").ok().and_then(|cases| cases.parse::<u32>().ok());
-    wanted.unwrap_or(usual)
+    let configured = std::env::var("STEMMA_QUERY_CASES").ok().and_then(|cases| cases.parse::<u32>().ok());
+    configured.unwrap_or(usual)
 }

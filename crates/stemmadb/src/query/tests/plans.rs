@@ -1,13 +1,13 @@
-//! The shape of plans, as transcripts: `plans.txt` holds queries, each with its analysed plan on a small library.
+//! Snapshot tests of plans: `plans.txt` contains queries, each with its analyzed plan on a small library.
 //!
-//! Run with `STEMMA_REWRITE=1` to write what is found, then read the difference.
+//! Run with `STEMMA_REWRITE=1` to rewrite the file, then review the difference.
 
 use super::super::{Query, explain};
 use super::memory::MemorySource;
 use crate::index::{DocumentNumber, Policy};
 use crate::value::{Object, Value};
 
-/// Two hundred books: years from 1900, half of them with tags, some with a long note, a nested author, a list of items.
+/// Two hundred books: years from 1900, half of them with tags, some with a long note; a nested author, a list of items.
 fn library() -> MemorySource {
     let policy = Policy::new([], ["secret"]).and_then(|policy| policy.with_text_bytes_max(16)).expect("a good policy");
     let mut source = MemorySource::new(policy);
@@ -35,7 +35,7 @@ fn library() -> MemorySource {
     source
 }
 
-/// The plan without what differs from run to run.
+/// The plan without the times, which differ from run to run.
 fn plan_of(source: &MemorySource, query: &str) -> String {
     let query = Query::parse(&Value::parse(query.as_bytes()).expect("good JSON")).expect("a good query");
     let plan = explain(source, &query, true).expect("a good query").to_string();
@@ -47,7 +47,7 @@ fn plan_of(source: &MemorySource, query: &str) -> String {
 }
 
 #[test]
-fn plans_are_as_written_down() {
+fn plans_match_the_recorded_ones() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/query/tests/plans.txt");
     let written = std::fs::read_to_string(path).expect("plans.txt is beside this file");
     let source = library();

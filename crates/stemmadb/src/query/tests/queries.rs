@@ -1,4 +1,5 @@
-//! Planned and executed queries against the naive evaluator: equal sets, equal order, and pages that make up the whole.
+//! Property tests of planned queries against the reference evaluator: the same rows, the same order, and pages that add
+//! up to the whole result.
 
 use std::cmp::Ordering;
 
@@ -12,12 +13,12 @@ use crate::index::{DocumentNumber, Policy};
 use crate::value::{Path, Value, collate};
 use crate::{ErrorKind, Result};
 
-/// Documents are numbered so that they fall into several chunks.
+/// Numbers documents so that they are in several chunks.
 pub(super) fn number(at: usize) -> DocumentNumber {
     DocumentNumber(at as u64 * 30_001 + 7)
 }
 
-/// Ids in another order than numbers.
+/// Ids in a different order than numbers.
 pub(super) fn id(at: usize) -> String {
     format!("{}{}", ["b", "a", "c"][at % 3], at)
 }
@@ -59,10 +60,10 @@ fn query(selector: &Selector, sort: &[(String, bool)]) -> Query {
     })
 }
 
-/// A limit that all results of these tests stay below.
+/// A limit above the number of rows of every result in these tests.
 const STREAMED: u64 = 1000;
 
-/// Rows whose order matters as they are, others sorted.
+/// The ids as they are if the query is sorted, otherwise sorted.
 fn in_order(ids: &[String], sort: &[(String, bool)]) -> Vec<String> {
     let mut ids = ids.to_vec();
     if sort.is_empty() {
@@ -71,7 +72,7 @@ fn in_order(ids: &[String], sort: &[(String, bool)]) -> Vec<String> {
     ids
 }
 
-/// What the query should return, computed from whole documents.
+/// The expected result of the query, computed from whole documents.
 fn expected(source: &MemorySource, selector: &Selector, sort: &[(String, bool)]) -> Vec<String> {
     let matches = |stored: &&Stored| selector.matches(&MemorySource::whole(stored)).expect("a good selector");
     let mut found: Vec<&Stored> = source.documents.values().filter(matches).collect();
@@ -105,7 +106,7 @@ fn all_rows(source: &MemorySource, query: &Query) -> Vec<Document> {
     documents(source, query).expect("a good query").collect::<Result<_>>().expect("a sound snapshot")
 }
 
-/// The ids of all pages of so many rows.
+/// The ids of all pages of `rows_per_page` rows.
 pub(super) fn all_pages(source: &MemorySource, query: &Query, rows_per_page: u64) -> Vec<String> {
     let mut pages = Vec::new();
     let mut token = None;
@@ -136,10 +137,14 @@ pub(crate) fn filled(policy: Policy, bodies: &[Value]) -> MemorySource {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: super::cases(4096), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: super::cases(4096),
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn results_are_those_of_the_naive_evaluator(
+    fn results_equal_the_reference_evaluator(
         policy in policy(),
         bodies in prop::collection::vec(arbitrary::body(), 0..14),
         selector in arbitrary::selector(),
@@ -156,8 +161,9 @@ proptest! {
         prop_assert_eq!(&all_ids(&source, &query), &expected, "{} by {:?}\n{}", &selector, &sort, plan());
         prop_assert_eq!(count(&source, &query).expect("a good query"), expected.len() as u64);
         let pages = all_pages(&source, &query, limit);
-        prop_assert_eq!(in_order(&pages, &sort), in_order(&expected, &sort), "pages of {} of {}\n{}", limit, &selector, plan());
-        // Rows in no order may come in another one if they are few; the same one for each part.
+        let (pages, rows) = (in_order(&pages, &sort), in_order(&expected, &sort));
+        prop_assert_eq!(pages, rows, "pages of {} of {}\n{}", limit, &selector, plan());
+        // Unsorted rows may come in a different order if they are few, but it is the same order for each part.
         let first = all_ids(&source, &query.clone().limit(STREAMED));
         prop_assert_eq!(in_order(&first, &sort), in_order(&expected, &sort));
         let part: Vec<String> = first.iter().skip(skip as usize).take(limit as usize).cloned().collect();
@@ -178,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn strings_around_the_bound_are_told_apart(
+    fn strings_around_the_length_bound_are_distinguished(
         texts in prop::collection::vec((arbitrary::text(), any::<bool>()), 1..14),
         operator in prop::sample::select(vec!["$eq", "$ne", "$lt", "$lte", "$gt", "$gte", "$beginsWith", "$regex"]),
         operand in arbitrary::long_text(),
@@ -209,13 +215,14 @@ proptest! {
             let selector = Selector::parse(&selector).expect("a good selector");
             let query = query(&selector, &sort);
             let expected = expected(&source, &selector, &sort);
-            prop_assert_eq!(&all_ids(&source, &query), &expected, "{} {}", &selector, explain(&source, &query, true).expect("good"));
+            let plan = explain(&source, &query, true).expect("good");
+            prop_assert_eq!(&all_ids(&source, &query), &expected, "{} {}", &selector, plan);
             prop_assert_eq!(&all_pages(&source, &query, rows_per_page), &expected);
         }
     }
 
     #[test]
-    fn elements_meet_conditions_together(
+    fn elem_match_conditions_apply_to_one_element(
         bodies in prop::collection::vec(arbitrary::body_of_elements(), 1..14),
         selector in arbitrary::selector_of_elements(),
     ) {
@@ -227,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_return_each_row_once_while_other_rows_come_and_go(
+    fn pages_return_each_row_once_during_concurrent_writes(
         policy in policy(),
         bodies in prop::collection::vec(arbitrary::body(), 1..12),
         others in prop::collection::vec((0usize..20, prop::option::of(arbitrary::body())), 0..12),
@@ -276,7 +283,7 @@ fn assert_found(policy: Policy, body: &str, selectors: &[(&str, bool)]) {
 }
 
 #[test]
-fn equality_with_an_object_asks_no_excluded_term() {
+fn equality_with_an_object_ignores_excluded_paths() {
     assert_found(
         Policy::new([], ["a.b"]).expect("a good policy"),
         r#"{"a": {"b": 1, "c": 2}}"#,
@@ -285,7 +292,7 @@ fn equality_with_an_object_asks_no_excluded_term() {
 }
 
 #[test]
-fn what_is_asked_of_one_element_is_not_met_by_several() {
+fn several_elements_do_not_satisfy_one_elem_match() {
     assert_found(
         Policy::default(),
         r#"{"a": [{"b": [1], "c": 1}, {"b": [2], "c": 2}]}"#,
@@ -300,7 +307,7 @@ fn what_is_asked_of_one_element_is_not_met_by_several() {
 }
 
 #[test]
-fn values_are_projected() {
+fn fields_are_projected() {
     let source = filled(
         Policy::default(),
         &[Value::parse(br#"{"a": {"b": 1, "c": 2}, "d": [{"e": 3}], "f": null}"#).expect("good JSON")],
@@ -316,7 +323,7 @@ fn values_are_projected() {
 }
 
 #[test]
-fn tokens_are_checked() {
+fn damaged_or_foreign_tokens_are_rejected() {
     let bodies: Vec<Value> =
         (0..5).map(|at| Value::parse(format!("{{\"a\": {at}}}").as_bytes()).expect("good")).collect();
     let source = filled(Policy::default(), &bodies);
@@ -344,9 +351,10 @@ fn tokens_are_checked() {
 }
 
 #[test]
-fn queries_are_read_from_json() {
+fn queries_are_parsed_from_json() {
     let parse = |text: &str| Query::parse(&Value::parse(text.as_bytes()).expect("good JSON"));
-    let query = r#"{"selector": {"a": 1}, "sort": ["a", {"b": "desc"}], "limit": 5, "skip": 1, "fields": ["a"], "bookmark": "nil"}"#;
+    let query = r#"{"selector": {"a": 1}, "sort": ["a", {"b": "desc"}], "limit": 5, "skip": 1,
+        "fields": ["a"], "bookmark": "nil"}"#;
     parse(query).expect("a good query").check().expect("a good query");
     for wrong in [
         "[]",
@@ -366,11 +374,12 @@ fn queries_are_read_from_json() {
     assert_eq!(wrong.check().expect_err("a bad path").kind(), ErrorKind::Invalid);
 }
 
-/// A limited query read documents rather than ask the index for its condition on ids. When that had cost enough the condition was
-/// evaluated after all, but the documents that were to come last (those with arrays) had been collected before that, and were
-/// only asked what the index could not decide: `_id` was not asked at all. Found by 200,000 cases of `tests/stored.rs`.
+/// A limited query reads documents instead of evaluating its condition on ids. When it had read enough of them, it
+/// evaluated the condition after all. The documents of the tail (those with arrays) had been collected before, and were
+/// checked only against what the index could not decide, so `_id` was never checked. Found by 200,000 cases of
+/// `tests/whole_database.rs`.
 #[test]
-fn what_is_evaluated_late_also_holds_for_what_comes_last() {
+fn deferred_filter_applies_to_the_tail() {
     let bodies = [r#"{"a": null}"#, r#"{"a": []}"#, r#"{"a": []}"#, r#"{"a": []}"#, r#"{"a": []}"#];
     let bodies: Vec<Value> = bodies.iter().map(|body| Value::parse(body.as_bytes()).expect("good JSON")).collect();
     let source = filled(Policy::default(), &bodies);
@@ -386,11 +395,11 @@ fn what_is_evaluated_late_also_holds_for_what_comes_last() {
     assert_eq!((one.len(), two.len(), all), (1, 2, vec!["b0".to_owned(), "b3".to_owned()]));
 }
 
-/// A document with more terms than are indexed joins a sorted walk where the index would have put it. Its long string was placed by its
-/// full key, which lies elsewhere than the cut keys of the strings it agrees with, so it came after all of them.
-/// Found by 200,000 cases of `tests/stored.rs`.
+/// A document with more terms than are indexed is merged into a sorted walk at the position it would have in the index.
+/// Its long string was positioned by its uncut key, which sorts elsewhere than the cut keys of the strings with the
+/// same first bytes, so it came after all of them. Found by 200,000 cases of `tests/whole_database.rs`.
 #[test]
-fn a_long_string_of_a_document_with_too_many_terms_is_sorted_among_its_like() {
+fn overflow_document_with_cut_string_is_sorted_correctly() {
     let policy = Policy::default()
         .with_text_bytes_max(arbitrary::LONG)
         .and_then(|policy| policy.with_document_terms_max(3))

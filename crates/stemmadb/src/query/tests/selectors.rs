@@ -1,10 +1,10 @@
-//! Selectors by example, their errors, and the matcher of packed records against the naive evaluator.
+//! Tests of selectors by example, of their errors, and of the packed matcher against the reference evaluator.
 
 use proptest::prelude::*;
 
 use super::arbitrary;
 use crate::ErrorKind;
-use crate::query::language::document::Document;
+use crate::query::language::document::DocumentView;
 use crate::query::language::matcher;
 use crate::query::language::normal::Normal;
 use crate::query::{Selector, all_of, any_of, element, field, not};
@@ -19,7 +19,7 @@ fn revision() -> Revision {
     Revision::of_edit(None, false, b"content")
 }
 
-/// The document as users see it.
+/// The document with its `_id` and `_rev`.
 fn with_identity(body: &Value, id: &str) -> Value {
     let mut whole = body.clone();
     let object = whole.as_object_mut().expect("bodies are objects");
@@ -28,18 +28,18 @@ fn with_identity(body: &Value, id: &str) -> Value {
     whole
 }
 
-/// Whether a selector matches, by both evaluators.
+/// Whether a selector matches, according to both evaluators.
 fn matches(selector: &Selector, body: &Value, id: &str) -> bool {
-    let naive = selector.matches(&with_identity(body, id)).expect("a good selector");
+    let reference = selector.matches(&with_identity(body, id)).expect("a good selector");
     let normal = Normal::of(selector.node().expect("a good selector")).expect("a good selector");
     let shapes = Shapes::new();
     let mut bytes = Vec::new();
     pack(body, &shapes, &mut bytes).expect("a good body");
     let body = PackedValue::new(&bytes, &shapes).expect("packed here");
-    let document = Document { id, revision: revision(), body };
+    let document = DocumentView { id, revision: revision(), body };
     let packed = matcher::matches(&normal, document).expect("packed here");
-    assert_eq!(naive, packed, "{selector} on {id}: naive and packed disagree");
-    naive
+    assert_eq!(reference, packed, "{selector} on {id}: the reference evaluator and the packed matcher disagree");
+    reference
 }
 
 #[track_caller]
@@ -83,7 +83,7 @@ fn comparisons_cross_types() {
 }
 
 #[test]
-fn negation_does_not_match_what_is_missing() {
+fn negation_does_not_match_missing_fields() {
     assert_matches(r#"{"$not": {"a": {"$gt": 5}}}"#, &[r#"{"a": 5}"#], &["{}", r#"{"a": 6}"#]);
     assert_matches(r#"{"a": {"$not": {"$regex": "^x"}}}"#, &[r#"{"a": "y"}"#, r#"{"a": 1}"#], &["{}", r#"{"a": "x"}"#]);
     assert_matches(
@@ -105,7 +105,7 @@ fn negation_does_not_match_what_is_missing() {
 }
 
 #[test]
-fn absence_is_of_a_field_of_an_object() {
+fn missing_matches_only_fields_of_objects() {
     assert_matches(
         r#"{"a.b": {"$exists": false}}"#,
         &["{}", r#"{"a": {}}"#],
@@ -157,7 +157,7 @@ fn operators_on_scalars() {
 }
 
 #[test]
-fn empty_joins_are_no_condition() {
+fn empty_and_or_nor_are_no_condition() {
     for selector in [r#"{"$and": []}"#, r#"{"$or": []}"#, r#"{"$nor": []}"#, r#"{"$and": [{}]}"#] {
         assert_matches(selector, &["{}", r#"{"a": 1}"#], &[]);
     }
@@ -177,7 +177,7 @@ fn ids_and_revisions_are_fields() {
 }
 
 #[test]
-fn rust_functions_and_mango_are_the_same() {
+fn rust_functions_and_mango_build_equal_selectors() {
     let cases: [(Selector, &str); 10] = [
         (field("year").ge(1960), r#"{"year":{"$gte":1960}}"#),
         (field("year").ge(1960).and(field("year").lt(1970)), r#"{"year":{"$gte":1960,"$lt":1970}}"#),
@@ -200,12 +200,12 @@ fn rust_functions_and_mango_are_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_selectors_report_the_field_and_operator() {
     let cases = [
         ("[]", "a selector is an object, not an array"),
         (r#"{"a": {"$gtt": 1}}"#, "the field a: unknown operator $gtt"),
         (r#"{"a": {"b": {"$where": "x"}}}"#, "the field a.b: the operator $where is not supported"),
-        (r#"{"$gt": 1}"#, "the operator $gt stands at the top, without a field"),
+        (r#"{"$gt": 1}"#, "the operator $gt is at the top level, without a field"),
         (r#"{"$and": {"a": 1}}"#, "the selector: $and needs an array of selectors, not an object"),
         (r#"{"$or": [1]}"#, "the selector: $or needs selectors in its array, not a number"),
         (r#"{"a": {"$not": 1}}"#, "the field a: $not needs an object, not a number"),
@@ -263,7 +263,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
 
     #[test]
-    fn packed_records_match_as_values_do(
+    fn packed_matcher_equals_the_reference_evaluator(
         selector in arbitrary::selector(),
         bodies in prop::collection::vec(arbitrary::body(), 1..6),
         id in "[ab]{1,2}",
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn selectors_print_what_they_are(selector in arbitrary::selector()) {
+    fn printed_selectors_parse_to_equal_selectors(selector in arbitrary::selector()) {
         let parsed = Selector::parse(&selector).expect("a good selector");
         let printed = parsed.to_value().expect("a good selector");
         prop_assert_eq!(Selector::parse(&printed).expect("printed by us"), parsed);

@@ -1,35 +1,35 @@
-//! What matches in groups of one value each.
+//! Grouping of the matching documents by the value at one path.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use super::scan::{Scan, canonical};
-use super::{Summary, Summing, VALUE_BYTES, path_of};
+use super::{Summary, SummaryBuilder, VALUE_BYTES, path_of};
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, Presence};
 use crate::query::execute::evaluate::READ_COST;
-use crate::query::language::document::{Document, value_at};
+use crate::query::language::document::{DocumentView, value_at};
 use crate::query::language::interval::KeyRange;
 use crate::query::plan::request::Query;
-use crate::query::source::Source;
+use crate::query::source::QuerySource;
 use crate::tree::Direction;
 use crate::value::collate::key::{self, is_cut};
 use crate::value::{Kind, Path, Value};
 
-/// About what a summary takes.
-const SUMMING_BYTES: usize = 800;
-/// About what it takes to remember a document's group.
+/// Approximate memory of a summary.
+const SUMMARY_BYTES: usize = 800;
+/// Approximate memory of the entry that maps a document to its group.
 const MEMBER_BYTES: usize = 24;
 
-/// Groups that are being made.
+/// Groups under construction.
 struct Groups<'s, S> {
     source: &'s S,
     by_key: BTreeMap<Vec<u8>, usize>,
-    groups: Vec<(Value, Summing)>,
+    groups: Vec<(Value, SummaryBuilder)>,
     bytes: usize,
 }
 
-pub(in crate::query) fn summaries<S: Source>(
+pub(in crate::query) fn summaries<S: QuerySource>(
     source: S,
     query: &Query,
     group: &str,
@@ -40,7 +40,7 @@ pub(in crate::query) fn summaries<S: Source>(
     let by_group = Scan::open(&source, &prepared, &group)?;
     let by_value = Scan::open(&source, &prepared, &path)?;
     let mut groups = Groups { source: &source, by_key: BTreeMap::new(), groups: Vec::new(), bytes: 0 };
-    if !groups.ask_index(&by_group, &by_value, &group, &path)? {
+    if !groups.add_from_index(&by_group, &by_value, &group, &path)? {
         groups = Groups { source: &source, by_key: BTreeMap::new(), groups: Vec::new(), bytes: 0 };
         groups.read(&by_group, &by_group.every()?, &group, &path)?;
     }
@@ -49,26 +49,27 @@ pub(in crate::query) fn summaries<S: Source>(
     by_key
         .into_values()
         .map(|at| {
-            let (value, summing) = &mut groups[at];
-            Ok((std::mem::take(value), summing.finish(&path)?))
+            let (value, builder) = &mut groups[at];
+            Ok((std::mem::take(value), builder.finish(&path)?))
         })
         .collect()
 }
 
-impl<S: Source> Groups<'_, S> {
-    fn of(&mut self, value_key: &[u8], value: impl FnOnce() -> Result<Value>) -> Result<usize> {
+impl<S: QuerySource> Groups<'_, S> {
+    fn group_index(&mut self, value_key: &[u8], value: impl FnOnce() -> Result<Value>) -> Result<usize> {
         if let Some(at) = self.by_key.get(value_key) {
             return Ok(*at);
         }
-        self.bytes += 2 * value_key.len() + VALUE_BYTES + SUMMING_BYTES;
-        self.source.hold(self.bytes)?;
-        self.groups.push((value()?, Summing::default()));
+        self.bytes += 2 * value_key.len() + VALUE_BYTES + SUMMARY_BYTES;
+        self.source.check_memory(self.bytes)?;
+        self.groups.push((value()?, SummaryBuilder::default()));
         self.by_key.insert(value_key.to_vec(), self.groups.len() - 1);
         Ok(self.groups.len() - 1)
     }
 
-    /// Makes the groups from the index, reading only what it can't tell; false if reading all documents costs less.
-    fn ask_index(&mut self, by_group: &Scan<&S>, by_value: &Scan<&S>, group: &Path, path: &Path) -> Result<bool> {
+    /// Builds the groups from the index and reads only the documents that the index cannot decide. Returns false if
+    /// reading all documents costs less.
+    fn add_from_index(&mut self, by_group: &Scan<&S>, by_value: &Scan<&S>, group: &Path, path: &Path) -> Result<bool> {
         let (Some(group_walk), Some(value_walk)) = (by_group.walk(), by_value.walk()) else { return Ok(false) };
         let mut to_read = by_group.undecided();
         let Some(group_path) = group_walk.path else {
@@ -87,9 +88,9 @@ impl<S: Source> Groups<'_, S> {
             if is_cut(value_key) {
                 to_read.or_with(&members);
             } else if !members.is_empty() {
-                let at = self.of(value_key, || Ok(key::decode(value_key)?.0))?;
+                let at = self.group_index(value_key, || Ok(key::decode(value_key)?.0))?;
                 group_of.extend(members.iter().map(|number| (number, at)));
-                self.source.hold(self.bytes + group_of.len() * MEMBER_BYTES)?;
+                self.source.check_memory(self.bytes + group_of.len() * MEMBER_BYTES)?;
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -119,10 +120,10 @@ impl<S: Source> Groups<'_, S> {
     }
 
     fn read(&mut self, scan: &Scan<&S>, documents: &DocumentSet, group: &Path, path: &Path) -> Result<()> {
-        scan.read(documents, |_, document: Document<'_>| {
+        scan.read(documents, |_, document: DocumentView<'_>| {
             let Some(value) = value_at(group, document)? else { return Ok(()) };
             let (value_key, value) = canonical(&value)?;
-            let at = self.of(&value_key, || Ok(value))?;
+            let at = self.group_index(&value_key, || Ok(value))?;
             if let Some(Value::Number(number)) = value_at(path, document)?
                 && let (_, Value::Number(number)) = canonical(&Value::Number(number))?
             {

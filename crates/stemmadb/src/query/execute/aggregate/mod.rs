@@ -1,7 +1,8 @@
-//! Counts, sums and groups over what matches, without its rows.
+//! Aggregation: counts, sums and groups over the matching documents.
 //!
-//! What the index can tell costs no document: a value's documents are counted where they lie. The results are those of reading
-//! every document, to the last digit: sums are exact before they are rounded once, so no order of documents shows in them.
+//! Where the index suffices, no document is read: documents are counted in the postings. Results equal those of reading
+//! every document, to the last digit: a sum is exact until it is rounded once at the end, so it does not depend on the
+//! order of documents.
 
 mod group;
 mod scan;
@@ -14,43 +15,44 @@ pub(in crate::query) use self::group::summaries;
 pub(in crate::query) use self::scan::canonical;
 use self::scan::{Fold, Scan};
 use crate::query::plan::request::Query;
-use crate::query::source::Source;
+use crate::query::source::{QueryContext, QuerySource};
 use crate::tree::Direction;
 use crate::value::{ExactSum, Kind, Number, Path, Value};
 use crate::{Error, Result};
 
-/// What the numbers at one path come to. Other values at the path play no part.
+/// Count, sum, minimum and maximum of the numbers at one path, as returned by [`Find::summary`](crate::Find::summary).
+/// Values of other kinds are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// How many documents have a number there.
+    /// Number of documents with a number at the path.
     pub count: u64,
-    /// The sum, exact before it is rounded: an integer if it is a whole number that fits 64 bits, else the nearest double.
+    /// The sum, rounded once: an integer if it is a whole number that fits 64 bits, otherwise the nearest double.
     pub sum: Option<Number>,
-    /// The least number; none if there is none.
+    /// The smallest number, or `None` if there is no number.
     pub min: Option<Number>,
-    /// The greatest number; none if there is none.
+    /// The largest number, or `None` if there is no number.
     pub max: Option<Number>,
 }
 
 impl Summary {
-    /// The sum as a double, divided by the count; none if there is no number.
+    /// Returns the sum as a double divided by the count, or `None` if there is no number.
     pub fn average(&self) -> Option<f64> {
         let sum = self.sum.filter(|_| self.count > 0)?;
         Some(sum.as_f64() / self.count as f64)
     }
 }
 
-/// A summary that is being made.
+/// Accumulates a [`Summary`].
 #[derive(Clone, Default)]
-pub(in crate::query) struct Summing {
+pub(in crate::query) struct SummaryBuilder {
     count: u64,
     sum: ExactSum,
     min: Option<Number>,
     max: Option<Number>,
 }
 
-impl Summing {
+impl SummaryBuilder {
     pub(in crate::query) fn add(&mut self, number: Number, count: u64) {
         self.count += count;
         self.sum.add(number, count);
@@ -67,34 +69,34 @@ impl Summing {
     }
 }
 
-impl Fold for Summing {
+impl Fold for SummaryBuilder {
     fn add(&mut self, _: &[u8], value: &Value, count: u64) -> Result<()> {
         if let Value::Number(number) = value {
-            Summing::add(self, *number, count);
+            SummaryBuilder::add(self, *number, count);
         }
         Ok(())
     }
 
     fn restart(&mut self) {
-        *self = Summing::default();
+        *self = SummaryBuilder::default();
     }
 }
 
-/// Distinct values with how many documents have each.
+/// Distinct values, each with its number of documents.
 struct Distinct<'s, S> {
     source: &'s S,
     values: BTreeMap<Vec<u8>, (Value, u64)>,
     bytes: usize,
 }
 
-impl<S: Source> Fold for Distinct<'_, S> {
+impl<S: QueryContext> Fold for Distinct<'_, S> {
     fn add(&mut self, key: &[u8], value: &Value, count: u64) -> Result<()> {
-        if let Some((_, known)) = self.values.get_mut(key) {
-            *known += count;
+        if let Some((_, total_count)) = self.values.get_mut(key) {
+            *total_count += count;
             return Ok(());
         }
         self.bytes += 2 * key.len() + VALUE_BYTES;
-        self.source.hold(self.bytes)?;
+        self.source.check_memory(self.bytes)?;
         self.values.insert(key.to_vec(), (value.clone(), count));
         Ok(())
     }
@@ -105,11 +107,12 @@ impl<S: Source> Fold for Distinct<'_, S> {
     }
 }
 
-/// About what a distinct value takes beside its key.
+/// Approximate memory of a distinct value in addition to its key.
 const VALUE_BYTES: usize = 100;
 
-/// The distinct values at a path of what matches, in order, each with how many documents have it.
-pub(in crate::query) fn distinct<S: Source>(source: S, query: &Query, path: &str) -> Result<Vec<(Value, u64)>> {
+/// Returns the distinct values at a path of the matching documents, in collation order, each with its number of
+/// documents.
+pub(in crate::query) fn distinct<S: QuerySource>(source: S, query: &Query, path: &str) -> Result<Vec<(Value, u64)>> {
     let scan = Scan::open(source, &query.prepare_unordered()?, &path_of(path)?)?;
     let mut distinct = Distinct { source: &scan.filtered.source, values: BTreeMap::new(), bytes: 0 };
     scan.fold(&Kind::ALL, &mut distinct)?;
@@ -117,8 +120,8 @@ pub(in crate::query) fn distinct<S: Source>(source: S, query: &Query, path: &str
     Ok(distinct.values.into_values().collect())
 }
 
-/// What the numbers at a path of what matches come to.
-pub(in crate::query) fn summary<S: Source>(source: S, query: &Query, path: &str) -> Result<Summary> {
+/// Summarizes the numbers at a path of the matching documents.
+pub(in crate::query) fn summary<S: QuerySource>(source: S, query: &Query, path: &str) -> Result<Summary> {
     let path = path_of(path)?;
     let scan = Scan::open(source, &query.prepare_unordered()?, &path)?;
     if let Some((at, numbers)) = scan.all_numbers()? {
@@ -126,29 +129,29 @@ pub(in crate::query) fn summary<S: Source>(source: S, query: &Query, path: &str)
         let (min, max) = (end(Direction::Ascending)?, end(Direction::Descending)?);
         return Ok(Summary { count: numbers.count(), sum: Some(total(numbers.sum(), &path)?), min, max });
     }
-    summed(&scan)?.finish(&path)
+    summarize(&scan)?.finish(&path)
 }
 
-/// The sum of the numbers at a path of what matches.
-pub(in crate::query) fn sum<S: Source>(source: S, query: &Query, path: &str) -> Result<Number> {
+/// Sums the numbers at a path of the matching documents.
+pub(in crate::query) fn sum<S: QuerySource>(source: S, query: &Query, path: &str) -> Result<Number> {
     let path = path_of(path)?;
     let scan = Scan::open(source, &query.prepare_unordered()?, &path)?;
     match scan.all_numbers()? {
         Some((_, numbers)) => total(numbers.sum(), &path),
-        None => total(&summed(&scan)?.sum, &path),
+        None => total(&summarize(&scan)?.sum, &path),
     }
 }
 
-fn summed<S: Source>(scan: &Scan<S>) -> Result<Summing> {
-    let mut summing = Summing::default();
-    scan.fold(&[Kind::Number], &mut summing)?;
-    Ok(summing)
+fn summarize<S: QuerySource>(scan: &Scan<S>) -> Result<SummaryBuilder> {
+    let mut builder = SummaryBuilder::default();
+    scan.fold(&[Kind::Number], &mut builder)?;
+    Ok(builder)
 }
 
 fn total(sum: &ExactSum, path: &Path) -> Result<Number> {
     sum.total().ok_or_else(|| {
-        Error::invalid(format!("the sum of {path} is beyond the numbers"))
-            .with_hint("a double reaches to about 1.8e308")
+        Error::invalid(format!("the sum of {path} exceeds the range of a double"))
+            .with_hint("the largest double is about 1.8e308")
     })
 }
 

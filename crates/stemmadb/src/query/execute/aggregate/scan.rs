@@ -1,5 +1,7 @@
-//! The values at a path of the documents that match, with how many documents have each: from the index as far as it can tell,
-//! from documents where it can't, or where there are so few that reading them costs less.
+//! Scan of the values at one path of the matching documents, each value with its number of documents.
+//!
+//! The scan uses the index as far as it can decide, and reads documents where it cannot or where so few match that
+//! reading them costs less.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,65 +9,65 @@ use std::sync::Arc;
 use crate::Result;
 use crate::index::{DocumentNumber, DocumentSet, NumberSum, PathNumber, Presence};
 use crate::query::execute::collect;
-use crate::query::execute::cursor::{Filtered, Hit, Known};
+use crate::query::execute::cursor::{FilterState, Filtered, Hit};
 use crate::query::execute::evaluate::READ_COST;
-use crate::query::language::document::{Document, value_at};
+use crate::query::language::document::{DocumentView, value_at};
 use crate::query::language::interval::KeyRange;
 use crate::query::language::sort::Sort;
-use crate::query::plan::facts::Facts;
+use crate::query::plan::catalog::Catalog;
 use crate::query::plan::planner;
 use crate::query::plan::request::Prepared;
 use crate::query::plan::{Node, Order, Walk};
-use crate::query::source::Source;
+use crate::query::source::QuerySource;
 use crate::tree::Direction;
 use crate::value::collate::key::{self, is_cut};
 use crate::value::{Kind, Number, Path, Value};
 
-/// So few documents are read at once: their values are found sooner than the index is asked for any.
+/// At most this many documents are read instead of walking the index: reading them is faster.
 const FEW_DOCUMENTS: u64 = if cfg!(test) { 1 } else { 16 };
 
-/// What is made of the values.
+/// Accumulates the values of a scan.
 pub(super) trait Fold {
-    /// So many documents have this value; a value may come several times.
+    /// Adds a value that `count` documents have. The same value may be added several times.
     fn add(&mut self, key: &[u8], value: &Value, count: u64) -> Result<()>;
 
-    /// Forgets everything: the values come again, another way.
+    /// Discards everything added so far: the scan starts again by another method.
     fn restart(&mut self);
 }
 
-/// The documents that match, and what the index knows of one path.
+/// The matching documents, and how the index covers one path.
 pub(super) struct Scan<S> {
     pub(super) filtered: Filtered<S>,
-    /// What the index can be asked about the path; none if documents must be read.
+    /// How to walk the path in the index, or `None` if documents must be read.
     walk: Option<Walk>,
     path: Path,
 }
 
-impl<S: Source> Scan<S> {
+impl<S: QuerySource> Scan<S> {
     /// Evaluates the filter.
     pub(super) fn open(source: S, prepared: &Prepared, path: &Path) -> Result<Self> {
         let mut sort = Sort::default();
         sort.push(&path.to_string(), false, None)?;
-        let facts = Facts::of(&source);
-        let plan = Arc::new(planner::plan(&prepared.normal, &sort, false, facts));
+        let catalog = Catalog::of(&source);
+        let plan = Arc::new(planner::plan(&prepared.normal, &sort, false, catalog));
         let walk = match &plan.order {
             Order::Sorted { walk, .. } => walk.clone(),
             Order::Insertion => None,
         };
         let mut filtered = Filtered::new(source, plan)?;
         if filtered.plan.filter == Node::All {
-            filtered.known = Known::Everything;
+            filtered.filter_state = FilterState::MatchesAll;
         } else {
             filtered.filter(None)?;
         }
         Ok(Scan { filtered, walk, path: path.clone() })
     }
 
-    /// Gives the fold every value of these kinds.
+    /// Adds every value of these kinds to `fold`.
     pub(super) fn fold(&self, kinds: &[Kind], fold: &mut impl Fold) -> Result<()> {
         let mut to_read = self.undecided();
-        let certain = match &self.filtered.known {
-            Known::Answer(answer) => Some(&answer.certain),
+        let certain = match &self.filtered.filter_state {
+            FilterState::Evaluated(match_set) => Some(&match_set.certain),
             _ => None,
         };
         let few = certain.filter(|certain| certain.len() <= FEW_DOCUMENTS);
@@ -93,14 +95,16 @@ impl<S: Source> Scan<S> {
         })
     }
 
-    /// What the numbers at the path come to, if everything matches and the index keeps that; and where they are.
+    /// Returns the stored aggregates of the numbers at the path, and the path's number, if every document matches and
+    /// the index has them.
     pub(super) fn all_numbers(&self) -> Result<Option<(PathNumber, NumberSum)>> {
-        let is_everything = matches!(self.filtered.known, Known::Everything) && self.filtered.overflow().is_empty();
+        let is_everything =
+            matches!(self.filtered.filter_state, FilterState::MatchesAll) && self.filtered.overflow().is_empty();
         let Some(Walk { path: Some(path) }) = self.walk.as_ref().filter(|_| is_everything) else { return Ok(None) };
         Ok(self.filtered.source.numbers(*path)?.map(|numbers| (*path, numbers)))
     }
 
-    /// The first number at a path, from one end or the other.
+    /// Returns the first number at a path in this direction: its minimum or maximum.
     pub(super) fn extreme(&self, path: PathNumber, direction: Direction) -> Result<Option<Number>> {
         let mut extreme = None;
         self.filtered.source.walk(path, &KeyRange::of_kind(Kind::Number), direction, &mut |value_key, _| {
@@ -116,28 +120,28 @@ impl<S: Source> Scan<S> {
     pub(super) fn read(
         &self,
         documents: &DocumentSet,
-        mut visit: impl FnMut(DocumentNumber, Document<'_>) -> Result<()>,
+        mut visit: impl FnMut(DocumentNumber, DocumentView<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut numbers = documents.iter();
         loop {
             let hits: Vec<Hit> =
-                numbers.by_ref().take(collect::BATCH).map(|number| self.filtered.hit(number)).collect();
+                numbers.by_ref().take(collect::BATCH_LEN).map(|number| self.filtered.hit(number)).collect();
             if hits.is_empty() {
                 return Ok(());
             }
-            self.filtered.load(&hits, |at, document| visit(hits[at].number, Document::of(&document)?))?;
+            self.filtered.load(&hits, |at, document| visit(hits[at].number, DocumentView::of(&document)?))?;
         }
     }
 
-    /// What the index can be asked about the path; none if documents must be read.
+    /// Returns how to walk the path in the index, or `None` if documents must be read.
     pub(super) fn walk(&self) -> Option<&Walk> {
         self.walk.as_ref()
     }
 
     /// The documents that certainly match and whose terms are complete.
     pub(super) fn certain(&self) -> Result<DocumentSet> {
-        match &self.filtered.known {
-            Known::Answer(answer) => Ok(answer.certain.clone()),
+        match &self.filtered.filter_state {
+            FilterState::Evaluated(match_set) => Ok(match_set.certain.clone()),
             _ => {
                 let live = self.filtered.source.presence(PathNumber::ROOT, &[Presence::Object])?;
                 Ok(live.and_not(self.filtered.overflow()))
@@ -152,16 +156,16 @@ impl<S: Source> Scan<S> {
         Ok(every)
     }
 
-    /// What must be read to know whether it matches.
+    /// The documents that must be read to decide whether they match.
     pub(super) fn undecided(&self) -> DocumentSet {
         let mut undecided = self.filtered.overflow().clone();
-        if let Known::Answer(answer) = &self.filtered.known {
-            undecided.or_with(&answer.maybe);
+        if let FilterState::Evaluated(match_set) = &self.filtered.filter_state {
+            undecided.or_with(&match_set.maybe);
         }
         undecided
     }
 
-    /// Walks the scalars; false if there are too many.
+    /// Walks the scalars at the path. Returns false once there are more than `values_max` distinct values.
     fn scalars(
         &self,
         path: PathNumber,
@@ -229,7 +233,7 @@ fn narrow(members: &mut DocumentSet, certain: Option<&DocumentSet>, overflow: &D
     }
 }
 
-/// A value's key, and the value as all that are equal to it are shown: whole numbers as integers.
+/// Returns a value's key, and the canonical form of all values that are equal to it: whole numbers as integers.
 pub(in crate::query) fn canonical(value: &Value) -> Result<(Vec<u8>, Value)> {
     let mut encoded = Vec::new();
     key::encode(value, &mut encoded);

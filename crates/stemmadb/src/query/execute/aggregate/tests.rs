@@ -1,4 +1,4 @@
-//! Aggregates against what the documents say.
+//! Property tests of aggregates against the same aggregates computed from whole documents.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use proptest::prelude::*;
 
 use super::group::summaries;
 use super::scan::canonical;
-use super::{Summary, Summing, distinct, summary};
+use super::{Summary, SummaryBuilder, distinct, summary};
 use crate::query::tests::{arbitrary, filled, policy};
 use crate::query::{Query, Selector};
 use crate::value::{Path, Value};
 
-type Groups = BTreeMap<Vec<u8>, (Value, u64, Summing)>;
+type Groups = BTreeMap<Vec<u8>, (Value, u64, SummaryBuilder)>;
 
-/// The groups that reading every document gives.
+/// Groups computed by reading every document.
 fn expected(documents: &[Value], group: &Path, path: &Path) -> Groups {
     let mut groups = Groups::new();
     for document in documents {
         let Some(value) = group.get(document) else { continue };
         let (key, value) = canonical(value).expect("a good value");
-        let (_, count, summing) = groups.entry(key).or_insert_with(|| (value, 0, Summing::default()));
+        let (_, count, builder) = groups.entry(key).or_insert_with(|| (value, 0, SummaryBuilder::default()));
         *count += 1;
         if let Some(Value::Number(number)) = path.get(document) {
-            summing.add(*number, 1);
+            builder.add(*number, 1);
         }
     }
     groups
 }
 
-/// Whether two summaries are the same; `1` and `1.0` are the same least number.
+/// Whether two summaries are equal; the minima `1` and `1.0` are equal.
 fn same(a: &Summary, b: &Summary) -> bool {
     let equal = |a: Option<crate::Number>, b: Option<crate::Number>| match (a, b) {
         (Some(a), Some(b)) => a.compare(b).is_eq(),
@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: crate::query::tests::cases(2048), ..ProptestConfig::default() })]
 
     #[test]
-    fn aggregates_are_those_of_the_documents(
+    fn aggregates_equal_those_of_whole_documents(
         policy in policy(),
         bodies in prop::collection::vec(arbitrary::body(), 0..20),
         selector in prop_oneof![Just(Value::Object(Default::default())), arbitrary::selector()],
@@ -51,8 +51,8 @@ proptest! {
         let source = filled(policy, &bodies);
         let selector = Selector::parse(&selector).expect("a good selector");
         let query = Query::new(selector.clone());
-        let documents: Vec<Value> = source.documents.values().map(crate::query::tests::memory::MemorySource::whole).collect();
-        let documents: Vec<Value> = documents.into_iter().filter(|whole| selector.matches(whole).expect("good")).collect();
+        let documents = source.documents.values().map(crate::query::tests::memory::MemorySource::whole);
+        let documents: Vec<Value> = documents.filter(|whole| selector.matches(whole).expect("good")).collect();
         let (group_path, value_path) = (Path::parse(&group).expect("good"), Path::parse(&path).expect("good"));
 
         let expected = expected(&documents, &group_path, &value_path);
@@ -60,7 +60,8 @@ proptest! {
         prop_assert_eq!(distinct(&source, &query, &group).expect("sound"), counts, "{} by {}", &selector, &group);
 
         let found = summaries(&source, &query, &group, &path);
-        let all: crate::Result<Vec<Summary>> = expected.values().map(|(.., summing)| summing.finish(&value_path)).collect();
+        let all: crate::Result<Vec<Summary>> =
+            expected.values().map(|(.., builder)| builder.finish(&value_path)).collect();
         match (found, all) {
             (Ok(found), Ok(all)) => {
                 prop_assert_eq!(found.len(), all.len());
@@ -72,14 +73,16 @@ proptest! {
             (found, all) => prop_assert_eq!(found.is_err(), all.is_err()),
         }
 
-        let mut summing = Summing::default();
+        let mut builder = SummaryBuilder::default();
         for document in &documents {
             if let Some(Value::Number(number)) = value_path.get(document) {
-                summing.add(*number, 1);
+                builder.add(*number, 1);
             }
         }
-        match (summary(&source, &query, &path), summing.finish(&value_path)) {
-            (Ok(found), Ok(expected)) => prop_assert!(same(&found, &expected), "{found:?} {expected:?} {selector} {path}"),
+        match (summary(&source, &query, &path), builder.finish(&value_path)) {
+            (Ok(found), Ok(expected)) => {
+                prop_assert!(same(&found, &expected), "{found:?} {expected:?} {selector} {path}");
+            }
             (found, expected) => prop_assert_eq!(found.is_err(), expected.is_err()),
         }
     }

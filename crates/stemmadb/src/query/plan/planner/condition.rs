@@ -1,6 +1,6 @@
-//! What one condition asks of the index, where the path is known and nothing is negated.
+//! Planning of one condition that is not negated, at a path in the dictionary.
 
-use super::{Ask, Planner, Reach, equal, equal_any, presence, present, range, within};
+use super::{Planner, Predicate, Reach, equal, equal_any, presence, present, range, within};
 use crate::index::PathNumber;
 use crate::query::language::interval::{KeyRange, cut_region};
 use crate::query::language::normal::Check;
@@ -9,22 +9,28 @@ use crate::query::plan::{Node, ValueTest};
 use crate::value::collate::key;
 use crate::value::{Kind, Value};
 
-/// How many terms of an array or object bound its equality: each further one helps less.
+/// The number of terms that bound equality with an array or object; further terms filter less and less.
 const CONTAINER_TERMS_MAX: usize = 8;
 
 impl Planner<'_> {
-    /// Documents with a value at `path` that meets `ask`; `names` are the fields on the way.
-    pub(super) fn positive(&self, path: Option<PathNumber>, reach: Reach<'_>, names: &[&str], ask: &Ask<'_>) -> Node {
-        match ask {
-            Ask::Within(interval) => within(path, reach, interval),
-            Ask::Container(value) => self.container(path, reach, names, value),
-            Ask::Check(check) => self.check(path, reach, names, check),
+    /// Documents with a value at `path` that meets `predicate`; `names` are the fields of the path.
+    pub(super) fn positive(
+        &self,
+        path: Option<PathNumber>,
+        reach: Reach<'_>,
+        names: &[&str],
+        predicate: &Predicate<'_>,
+    ) -> Node {
+        match predicate {
+            Predicate::Within(interval) => within(path, reach, interval),
+            Predicate::Container(value) => self.container(path, reach, names, value),
+            Predicate::Check(check) => self.check(path, reach, names, check),
         }
     }
 
     pub(super) fn check(&self, path: Option<PathNumber>, reach: Reach<'_>, names: &[&str], check: &Check) -> Node {
         match check {
-            // Comparisons are asked as intervals.
+            // Comparisons are planned as intervals.
             Check::Compare(..) | Check::Exists => match reach {
                 Reach::Straight => present(path),
                 Reach::Crossing(anchor) => Node::check(anchor.clone()),
@@ -62,13 +68,13 @@ impl Planner<'_> {
         Node::union([equal_any(path, keys), self.listed_but_scalars(path, reach, values)])
     }
 
-    /// `$in`, but for documents whose value itself is a listed scalar that is indexed whole.
+    /// The part of `$in` that excludes values which are themselves listed scalars with uncut keys.
     pub(super) fn listed_but_scalars(&self, path: Option<PathNumber>, reach: Reach<'_>, values: &[Value]) -> Node {
         let (keys, cut_keys, has_containers) = self.keys(values);
-        let elements = path.and_then(|path| self.facts.element(path));
+        let elements = path.and_then(|path| self.catalog.element(path));
         let containers = match (has_containers, reach) {
             (false, _) => Node::Empty,
-            // A listed object is the value itself or an element; a listed array can only be an element.
+            // A listed object can be the value itself or an element; a listed array can only be an element.
             (true, Reach::Straight) => Node::union([presence(path, Kind::Array), presence(path, Kind::Object)]),
             (true, Reach::Crossing(anchor)) => anchor.clone(),
         };
@@ -80,7 +86,8 @@ impl Planner<'_> {
         ])
     }
 
-    /// `$all`: each listed value is an element. Values in one array are elements of it, in several perhaps of different ones.
+    /// `$all`: each listed value is an element. Within one array these are elements of that array; in several arrays
+    /// they may be elements of different ones.
     fn all_elements(&self, path: Option<PathNumber>, reach: Reach<'_>, values: &[Value]) -> Node {
         if values.is_empty() {
             return Node::Empty;
@@ -88,7 +95,7 @@ impl Planner<'_> {
         if let [Value::Array(_)] = values {
             return Node::check(arrays(path, reach));
         }
-        let elements = path.and_then(|path| self.facts.element(path));
+        let elements = path.and_then(|path| self.catalog.element(path));
         let (keys, cut_keys, has_containers) = self.keys(values);
         let mut nodes: Vec<Node> = keys.into_iter().map(|key| equal(elements, key)).collect();
         nodes.extend(cut_keys.into_iter().map(|key| Node::check(equal(elements, key))));
@@ -108,20 +115,20 @@ impl Planner<'_> {
             let (lower, upper) = key::prefix_range(prefix);
             return range(path, KeyRange { lower, upper });
         }
-        // Only longer strings begin so, and they are all cut.
+        // Only longer strings have this prefix, and their keys are all cut.
         let mut cut_key = Vec::new();
         key::encode_string_bounded(prefix, self.text_bytes_max(), &mut cut_key);
         Node::check(range(path, cut_region(&cut_key)))
     }
 
-    /// Strings in which a pattern is found: each distinct string is tried that begins with the pattern's literal prefix.
+    /// Strings in which a pattern is found: tests each distinct string that begins with the pattern's literal prefix.
     fn matching_strings(&self, path: Option<PathNumber>, pattern: &Pattern) -> Node {
         let Some(path) = path else { return Node::Empty };
         let range = match pattern.literal_prefix() {
             Some(prefix) => {
-                // Beyond the bound a prefix would miss the keys of cut strings.
-                let known = prefix.floor_char_boundary(self.text_bytes_max());
-                let (lower, upper) = key::prefix_range(&prefix[..known]);
+                // A prefix longer than the bound would miss the keys of cut strings.
+                let length = prefix.floor_char_boundary(self.text_bytes_max());
+                let (lower, upper) = key::prefix_range(&prefix[..length]);
                 KeyRange { lower, upper }
             }
             None => KeyRange::of_kind(Kind::String),
@@ -129,7 +136,7 @@ impl Planner<'_> {
         Node::Matching { path, range, test: ValueTest::Regex(pattern.clone()) }
     }
 
-    /// Equality with an array or object, bounded by terms that it holds.
+    /// Equality with an array or object, bounded by the terms that it contains.
     fn container(&self, path: Option<PathNumber>, reach: Reach<'_>, names: &[&str], value: &Value) -> Node {
         let whole = match reach {
             Reach::Straight => presence(path, value.kind()),
@@ -148,12 +155,12 @@ impl Planner<'_> {
         names: &mut Vec<&'v str>,
         nodes: &mut Vec<Node>,
     ) {
-        if nodes.len() > CONTAINER_TERMS_MAX || !self.facts.covers(names) {
+        if nodes.len() > CONTAINER_TERMS_MAX || !self.catalog.covers(names) {
             return;
         }
         match value {
             Value::Array(values) => {
-                let elements = path.and_then(|path| self.facts.element(path));
+                let elements = path.and_then(|path| self.catalog.element(path));
                 for value in values.iter().take(CONTAINER_TERMS_MAX) {
                     self.container_terms(elements, value, names, nodes);
                 }
@@ -161,7 +168,7 @@ impl Planner<'_> {
             Value::Object(object) => {
                 for (name, value) in object.iter().take(CONTAINER_TERMS_MAX) {
                     names.push(name);
-                    let child = path.and_then(|path| self.facts.field(path, name));
+                    let child = path.and_then(|path| self.catalog.field(path, name));
                     self.container_terms(child, value, names, nodes);
                     names.pop();
                 }
@@ -174,7 +181,8 @@ impl Planner<'_> {
         }
     }
 
-    /// The keys of the listed scalars, those of cut strings apart, and whether arrays or objects are listed.
+    /// Returns the keys of the listed scalars, separately those of cut strings, and whether arrays or objects are
+    /// listed.
     pub(super) fn keys(&self, values: &[Value]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, bool) {
         let (mut keys, mut cut_keys, mut has_containers) = (Vec::new(), Vec::new(), false);
         for value in values {
@@ -190,7 +198,7 @@ impl Planner<'_> {
         (keys, cut_keys, has_containers)
     }
 
-    /// Appends a scalar's key as the index has it; returns whether it was cut.
+    /// Appends a scalar's index key; returns whether it was cut.
     fn encode_scalar(&self, value: &Value, out: &mut Vec<u8>) -> bool {
         match value {
             Value::String(text) => key::encode_string_bounded(text, self.text_bytes_max(), out),

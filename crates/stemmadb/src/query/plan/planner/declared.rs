@@ -1,55 +1,66 @@
-//! Which declared index has the rows of a query in order?
+//! Choice of the declared index that has the rows of a query in order.
 //!
-//! One serves a sort by its last paths, all in its directions or all the other way round, if equalities fix the values at the paths before
-//! them. Comparisons with the value at the first sort path narrow the walk as well. An index has the key of every document whatever the
-//! policy, and its keys are those of whole values, so what the range of keys meets need not be asked again.
+//! An index can be used for a sort by its last paths, all in its directions or all in the opposite ones, if equalities
+//! fix the values at its preceding paths. Comparisons with the value at the first sort path also narrow the walk. An
+//! index contains the key of every document, whatever the policy, and its keys are those of whole values. Conditions
+//! that the key range enforces therefore need not be checked again.
 
-use super::{Ask, Interval, Planner, Question};
+use super::{Interval, PathCondition, Planner, Predicate};
 use crate::index::{DeclaredIndex, IndexPath};
 use crate::query::language::interval::{KeyRange, successor};
-use crate::query::language::selector::Place;
+use crate::query::language::selector::Target;
 use crate::query::language::sort::{Sort, SortPath};
 use crate::query::plan::{DeclaredWalk, Node};
 use crate::value::Path;
 use crate::value::collate::key;
 
 impl Planner<'_> {
-    /// The declared index to walk: of several, the one in which most is fixed. `nodes` are the answers to the questions, and to whatever
-    /// else is asked.
-    pub(super) fn declared(&self, sort: &Sort, questions: &[Question<'_>], nodes: &[Node]) -> Option<DeclaredWalk> {
+    /// Returns the declared index to walk: the one that covers most conditions. `nodes` are the sets of `conditions`,
+    /// followed by those of the other parts of the selector.
+    pub(super) fn declared(
+        &self,
+        sort: &Sort,
+        conditions: &[PathCondition<'_>],
+        nodes: &[Node],
+    ) -> Option<DeclaredWalk> {
         if sort.keys.is_empty() || nodes.contains(&Node::Empty) {
             return None;
         }
-        let ready = self.facts.declared.indexes.iter().filter(|index| index.is_ready);
-        ready.filter_map(|index| walk(index, &sort.keys, questions, nodes)).max_by_key(|walk| walk.met.len())
+        let ready = self.catalog.declared.indexes.iter().filter(|index| index.is_ready);
+        ready.filter_map(|index| walk(index, &sort.keys, conditions, nodes)).max_by_key(|walk| walk.covered.len())
     }
 }
 
-fn walk(index: &DeclaredIndex, keys: &[SortPath], questions: &[Question<'_>], nodes: &[Node]) -> Option<DeclaredWalk> {
+fn walk(
+    index: &DeclaredIndex,
+    keys: &[SortPath],
+    conditions: &[PathCondition<'_>],
+    nodes: &[Node],
+) -> Option<DeclaredWalk> {
     let paths = &index.definition.paths;
     let (leading, sorted) = paths.split_at(paths.len().checked_sub(keys.len())?);
     let is_reversed = is_reversed(sorted, keys)?;
-    let mut met = Vec::new();
+    let mut covered = Vec::new();
     let mut lead = Vec::new();
     for path in leading {
-        let (at, interval) = asked(questions, path)?;
+        let (at, interval) = interval_on(conditions, path)?;
         let range = interval.whole_keys();
         if range.upper != successor(&range.lower) || key::length(&range.lower).ok() != Some(range.lower.len()) {
             return None;
         }
         append(&mut lead, &range.lower, path.descending);
-        met.push(at);
+        covered.push(at);
     }
     let mut within = None;
-    if let Some((path, (at, interval))) = sorted.first().and_then(|path| Some((path, asked(questions, path)?))) {
+    if let Some((path, (at, interval))) = sorted.first().and_then(|path| Some((path, interval_on(conditions, path)?))) {
         within = range_of(&lead, &interval.whole_keys(), path.descending);
-        met.extend(within.is_some().then_some(at));
+        covered.extend(within.is_some().then_some(at));
     }
     let range = match within {
         Some(range) => range,
         None => KeyRange { lower: key::composite_bound(&lead)?, upper: successor(&key::composite_bound(&lead)?) },
     };
-    let rest = nodes.iter().enumerate().filter(|(at, _)| !met.contains(at)).map(|(_, node)| node.clone());
+    let rest = nodes.iter().enumerate().filter(|(at, _)| !covered.contains(at)).map(|(_, node)| node.clone());
     Some(DeclaredWalk {
         name: index.definition.name.clone(),
         path: index.path,
@@ -57,11 +68,11 @@ fn walk(index: &DeclaredIndex, keys: &[SortPath], questions: &[Question<'_>], no
         lead,
         is_reversed,
         rest: Node::intersection(rest),
-        met: met.iter().filter_map(|at| nodes.get(*at).cloned()).collect(),
+        covered: covered.iter().filter_map(|at| nodes.get(*at).cloned()).collect(),
     })
 }
 
-/// Whether rows in the order of these keys are in the order of the paths turned round; none if they are in neither.
+/// Whether the sort keys are in the reverse order of the index paths; `None` if they match in neither direction.
 fn is_reversed(paths: &[IndexPath], keys: &[SortPath]) -> Option<bool> {
     let is_reversed = paths.first()?.descending != keys.first()?.descending;
     let are_same = paths.iter().zip(keys).all(|(path, key)| {
@@ -70,15 +81,17 @@ fn is_reversed(paths: &[IndexPath], keys: &[SortPath]) -> Option<bool> {
     are_same.then_some(is_reversed)
 }
 
-/// The comparisons with the value at the path, joined; and which question they are.
-fn asked<'q>(questions: &'q [Question<'_>], path: &IndexPath) -> Option<(usize, &'q Interval)> {
+/// The intersected comparisons with the value at the path, and the position of their condition.
+fn interval_on<'q>(conditions: &'q [PathCondition<'_>], path: &IndexPath) -> Option<(usize, &'q Interval)> {
     if path.language.is_some() {
         return None;
     }
-    let is_on = |place: &Place, path: &Path| matches!(place, Place::At(place) if place == path);
-    let mut questions = questions.iter().enumerate();
-    questions.find_map(|(at, question)| match &question.ask {
-        Ask::Within(interval) if !question.negated && is_on(question.place, &path.path) => Some((at, interval)),
+    let is_on = |target: &Target, path: &Path| matches!(target, Target::Path(target) if target == path);
+    let mut conditions = conditions.iter().enumerate();
+    conditions.find_map(|(at, condition)| match &condition.predicate {
+        Predicate::Within(interval) if !condition.negated && is_on(condition.target, &path.path) => {
+            Some((at, interval))
+        }
         _ => None,
     })
 }
@@ -87,16 +100,16 @@ fn append(bytes: &mut Vec<u8>, encoded: &[u8], descending: bool) {
     bytes.extend(encoded.iter().map(|byte| if descending { !byte } else { *byte }));
 }
 
-/// The keys that begin with `lead` and go on with one of a range.
+/// The keys that begin with `lead` and continue with a key of the range.
 fn range_of(lead: &[u8], range: &KeyRange, descending: bool) -> Option<KeyRange> {
     let bound = |bytes: &[u8]| key::composite_bound(&[lead, bytes].concat());
     if !descending {
         return Some(KeyRange { lower: bound(&range.lower)?, upper: bound(&range.upper)? });
     }
-    // Turned round, what begins with a bound still comes after it.
-    let turned = |bytes: &[u8]| {
-        let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
-        successor(&turned)
+    // Inverted, keys that begin with a bound still sort after it.
+    let inverted = |bytes: &[u8]| {
+        let inverted: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+        successor(&inverted)
     };
-    Some(KeyRange { lower: bound(&turned(&range.upper))?, upper: bound(&turned(&range.lower))? })
+    Some(KeyRange { lower: bound(&inverted(&range.upper))?, upper: bound(&inverted(&range.lower))? })
 }

@@ -1,8 +1,9 @@
-//! Conditions on `_id` and `_rev`, which every document has and no index of paths holds; but for the collection that an id names.
+//! Planning of conditions on `_id` and `_rev`. Every document has them, and they are not in the path index, except for
+//! the collection that an id names.
 
 use std::ops::Bound;
 
-use super::{Planner, Question};
+use super::{PathCondition, Planner};
 use crate::index::{PathNumber, collection_key_of_prefix};
 use crate::query::language::normal::Check;
 use crate::query::language::selector::Comparison;
@@ -10,8 +11,8 @@ use crate::query::plan::Node;
 use crate::value::{Kind, Path, Value};
 
 impl Planner<'_> {
-    /// The answer to a question on `_id` or `_rev`; none if the path is another.
-    pub(super) fn identity(&self, path: &Path, question: &Question<'_>) -> Option<Node> {
+    /// Returns the documents that meet a condition on `_id` or `_rev`; `None` if the path is another.
+    pub(super) fn identity(&self, path: &Path, condition: &PathCondition<'_>) -> Option<Node> {
         let mut names = path.segments();
         let first = names.next()?;
         let is_id = first == "_id";
@@ -19,10 +20,10 @@ impl Planner<'_> {
             return None;
         }
         if names.next().is_some() {
-            // A string has no fields, and a way through it is no absence either.
+            // A string has no fields, and a path through it does not count as missing either.
             return Some(Node::Empty);
         }
-        let nodes = question.asked.iter().map(|leaf| {
+        let nodes = condition.leaves.iter().map(|leaf| {
             let node = match &leaf.check {
                 Check::BeginsWith(prefix) if is_id => self.beginning_with(prefix),
                 check => string_check(check, is_id),
@@ -32,9 +33,9 @@ impl Planner<'_> {
         Some(Node::intersection(nodes))
     }
 
-    /// Documents whose ids begin so: where that is the beginning of a collection's, one term.
+    /// Documents whose id has this prefix. A prefix that names a collection is a single term.
     fn beginning_with(&self, prefix: &str) -> Node {
-        let has_terms = !self.facts.declared.lacks_collections;
+        let has_terms = !self.catalog.declared.lacks_collections;
         match collection_key_of_prefix(prefix).filter(|_| has_terms) {
             Some(key) => Node::Equal { path: PathNumber::ROOT, key },
             None => prefix_range(prefix),
@@ -42,7 +43,7 @@ impl Planner<'_> {
     }
 }
 
-/// Documents whose id meets a check; of the revision, which is no part of the index, only the kind is known.
+/// Documents whose id meets a check. Revisions are not indexed, so only their kind is known.
 fn string_check(check: &Check, is_id: bool) -> Node {
     match check {
         Check::Exists | Check::Type(Kind::String) => Node::All,
@@ -92,7 +93,7 @@ fn prefix_range(prefix: &str) -> Node {
     Node::IdRange { lower: Bound::Included(prefix.to_owned()), upper }
 }
 
-/// The least text above everything that begins with `prefix`.
+/// The smallest text above everything that begins with `prefix`.
 fn next_text(prefix: &str) -> Option<String> {
     let mut characters: Vec<char> = prefix.chars().collect();
     while let Some(last) = characters.pop() {

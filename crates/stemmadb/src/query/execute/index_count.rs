@@ -1,4 +1,4 @@
-//! Counts without sets, where that can be: what the index keeps apart is counted apart, from the lengths of stored containers.
+//! Counting without building sets, from the lengths of stored containers, where the index allows it.
 
 use smallvec::SmallVec;
 
@@ -7,72 +7,72 @@ use crate::Result;
 use crate::index::{PathNumber, Presence};
 use crate::query::language::interval::{KeyRange, successor};
 use crate::query::plan::Node;
-use crate::query::source::Source;
+use crate::query::source::IndexStatistics;
 use crate::value::Kind;
 
-/// How many documents a node gives, as far as the index tells that at little cost, where all terms are complete.
-pub(in crate::query) fn len(node: &Node, source: &impl Source) -> Result<Option<u64>> {
+/// Returns how many documents a node matches if the index can count them cheaply. Requires that all terms are complete.
+pub(in crate::query) fn len(node: &Node, source: &impl IndexStatistics) -> Result<Option<u64>> {
     match node {
         Node::Empty => Ok(Some(0)),
         Node::All => source.live_len().map(Some),
         Node::Equal { path, key } => source.equal_len(*path, key).map(Some),
-        Node::Intersection(nodes) => joined_len(nodes, source),
+        Node::Intersection(nodes) => intersection_len(nodes, source),
         node => disjoint_len(node, source),
     }
 }
 
-fn joined_len(nodes: &[Node], source: &impl Source) -> Result<Option<u64>> {
+fn intersection_len(nodes: &[Node], source: &impl IndexStatistics) -> Result<Option<u64>> {
     let live_len = source.live_len()?;
-    let mut asking: SmallVec<[&Node; 4]> = SmallVec::new();
+    let mut selective: SmallVec<[&Node; 4]> = SmallVec::new();
     for node in nodes {
-        // What every document meets asks nothing.
-        let asks_nothing = match node {
+        // A term that every document has does not restrict the result.
+        let is_trivial = match node {
             Node::Equal { path, key } => source.equal_len(*path, key)? == live_len,
             _ => false,
         };
-        if !asks_nothing {
-            asking.push(node);
+        if !is_trivial {
+            selective.push(node);
         }
     }
-    match *asking {
+    match *selective {
         [] => Ok(Some(live_len)),
         [one] => len(one, source),
         [a @ Node::Equal { .. }, b @ (Node::Equal { .. } | Node::Presence { .. })] => {
-            let set = |node| evaluate(node, source, None).map(|answer| answer.certain);
+            let set = |node| evaluate(node, source, None).map(|match_set| match_set.certain);
             Ok(Some(set(a)?.and_len(&set(b)?)))
         }
         _ => Ok(None),
     }
 }
 
-/// How many documents a node gives, if it asks for values of one path of which a document has only one, so that their documents
-/// can be counted value by value.
-fn disjoint_len(node: &Node, source: &impl Source) -> Result<Option<u64>> {
+/// Counts a node that consists of disjoint values of one path at which a document has only one value, by adding up the
+/// counts of the values.
+fn disjoint_len(node: &Node, source: &impl IndexStatistics) -> Result<Option<u64>> {
     let parts = match node {
         Node::Union(parts) => parts.as_slice(),
         one => std::slice::from_ref(one),
     };
-    let Some(asked) = Asked::of(parts) else { return Ok(None) };
+    let Some(values) = DisjointValues::of(parts) else { return Ok(None) };
     let mut count = 0;
-    for range in &asked.ranges {
-        // None also where a document may have several values at the path.
-        let Some(met) = source.range_len(asked.path, range)? else { return Ok(None) };
-        count += met;
+    for range in &values.ranges {
+        // `None` also if a document may have several values at the path.
+        let Some(len) = source.range_len(values.path, range)? else { return Ok(None) };
+        count += len;
     }
-    if !asked.kinds.is_empty() {
-        count += source.presence_len(asked.path, &asked.kinds)?;
+    if !values.kinds.is_empty() {
+        count += source.presence_len(values.path, &values.kinds)?;
     }
     Ok(Some(count))
 }
 
-/// Values of one path, no two of them the same.
-struct Asked {
+/// Values of one path, no two of which overlap.
+struct DisjointValues {
     path: PathNumber,
     ranges: Vec<KeyRange>,
     kinds: Vec<Presence>,
 }
 
-impl Asked {
+impl DisjointValues {
     fn of(parts: &[Node]) -> Option<Self> {
         let (mut paths, mut ranges, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
         for part in parts {
@@ -99,7 +99,7 @@ impl Asked {
         }
         claimed.sort_by(|a, b| a.lower.cmp(&b.lower));
         let is_disjoint = claimed.windows(2).all(|pair| pair[0].upper <= pair[1].lower);
-        (is_disjoint && paths.iter().all(|other| *other == path)).then_some(Asked { path, ranges, kinds })
+        (is_disjoint && paths.iter().all(|other| *other == path)).then_some(DisjointValues { path, ranges, kinds })
     }
 }
 

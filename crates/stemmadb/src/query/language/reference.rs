@@ -1,21 +1,21 @@
-//! Whether a document matches, in the plainest way: by walking the selector as it was written over the whole value.
+//! The reference evaluator: matches a selector, as written, against a whole unpacked value.
 //!
-//! This is the oracle. It shares nothing with the planner and the matcher of packed records (not the normal form, not
-//! the access to fields, not the order of packed values), so that a test of one against the other means something.
+//! Tests compare the planner and the packed matcher with it. It therefore shares no code with them: neither the normal
+//! form, nor field access, nor the comparison of packed values.
 //!
-//! Semantics, which are those of CouchDB's Mango: a negation goes down to the conditions and turns each one round; a
-//! condition on a field that isn't there is false, turned round or not, with one exception: `$exists: false`.
+//! The semantics are those of CouchDB's Mango: a negation is pushed down to the conditions and negates each one. A
+//! condition on an absent field is false, negated or not, with one exception: `$exists: false`.
 
-use super::selector::{Node, Place, Test};
+use super::selector::{Node, Target, Test};
 use crate::value::{Path, Value, collate};
 
-/// What a path leads to.
-enum Found<'a> {
+/// The result of following a path.
+enum ValueLookup<'a> {
     Value(&'a Value),
-    /// The last object on the way has no such field.
+    /// The last object on the path has no such field.
     Missing,
-    /// The way leads through something that has no fields, or an array without such an element.
-    NoWay,
+    /// The path passes through a value that has no fields, or through an array without such an element.
+    Unreachable,
 }
 
 /// Whether `value` (a whole document with its `_id` and `_rev`, or an element) matches.
@@ -32,34 +32,34 @@ fn holds(node: &Node, value: &Value, negated: bool) -> bool {
         Node::Any(nodes) if negated => nodes.iter().all(|node| holds(node, value, true)),
         Node::Any(nodes) => nodes.iter().any(|node| holds(node, value, false)),
         Node::Not(inner) => holds(inner, value, !negated),
-        Node::Condition(Place::Itself, test) => passes(test, value) != negated,
-        Node::Condition(Place::At(path), test) => match find(path, value) {
-            Found::Value(found) => passes(test, found) != negated,
-            Found::Missing => match test {
-                Test::Exists(wanted) => *wanted == negated,
+        Node::Condition(Target::Element, test) => passes(test, value) != negated,
+        Node::Condition(Target::Path(path), test) => match find(path, value) {
+            ValueLookup::Value(found) => passes(test, found) != negated,
+            ValueLookup::Missing => match test {
+                Test::Exists(exists) => *exists == negated,
                 _ => false,
             },
-            Found::NoWay => false,
+            ValueLookup::Unreachable => false,
         },
     }
 }
 
-fn find<'a>(path: &Path, value: &'a Value) -> Found<'a> {
-    let mut here = value;
+fn find<'a>(path: &Path, value: &'a Value) -> ValueLookup<'a> {
+    let mut current = value;
     for segment in path.segments() {
-        here = match here {
+        current = match current {
             Value::Object(object) => match object.get(segment) {
                 Some(next) => next,
-                None => return Found::Missing,
+                None => return ValueLookup::Missing,
             },
             Value::Array(elements) => match index_of(segment).and_then(|index| elements.get(index)) {
                 Some(next) => next,
-                None => return Found::NoWay,
+                None => return ValueLookup::Unreachable,
             },
-            _ => return Found::NoWay,
+            _ => return ValueLookup::Unreachable,
         };
     }
-    Found::Value(here)
+    ValueLookup::Value(current)
 }
 
 fn index_of(segment: &str) -> Option<usize> {
@@ -72,7 +72,7 @@ fn passes(test: &Test, value: &Value) -> bool {
         Test::Compare(comparison, operand) => comparison.holds(collate::compare(value, operand)),
         Test::In(list) => is_in(list, value),
         Test::NotIn(list) => !is_in(list, value),
-        Test::Exists(wanted) => *wanted,
+        Test::Exists(exists) => *exists,
         Test::Type(kind) => value.kind() == *kind,
         Test::BeginsWith(prefix) => matches!(value, Value::String(string) if string.starts_with(prefix.as_str())),
         Test::Regex(pattern) => matches!(value, Value::String(string) if pattern.is_match(string)),
@@ -102,7 +102,8 @@ fn equal(left: &Value, right: &Value) -> bool {
     collate::compare(left, right).is_eq()
 }
 
-/// An array is in the list if one of its elements is; the array itself is not looked for.
+/// Whether one of the elements of an array is listed; the array itself is not searched for. A value that is not an
+/// array must itself be listed.
 fn is_in(list: &[Value], value: &Value) -> bool {
     match value {
         Value::Array(elements) => elements.iter().any(|element| list.iter().any(|listed| equal(element, listed))),
@@ -110,7 +111,7 @@ fn is_in(list: &[Value], value: &Value) -> bool {
     }
 }
 
-/// A list of one array is also met by an array that is equal to it; an empty list by nothing.
+/// A list of one array also matches an array that equals it. An empty list matches nothing.
 fn has_all(list: &[Value], value: &Value) -> bool {
     let Value::Array(elements) = value else { return false };
     if let [Value::Array(_)] = list

@@ -1,11 +1,12 @@
-//! The same answers from the memtable, the tree, and both: a whole database against the naive evaluator.
+//! Property tests of a whole database against the reference evaluator: results do not depend on whether documents are
+//! in the memtable, the tree, or both.
 
 use proptest::prelude::*;
 
 use super::super::{Selector, field};
 use super::arbitrary;
 use super::queries::policy;
-use super::steps::{Step, apply, pages, step};
+use super::write_steps::{WriteStep, apply, pages, step};
 use crate::database::Database;
 use crate::options::Options;
 use crate::value::{ExactSum, Object, Path, Value, collate};
@@ -16,9 +17,9 @@ fn id(at: usize) -> String {
     format!("{}{at}", ["b:", "a:", "c"][at % 3])
 }
 
-/// Does the steps; what the documents are afterwards, with their own fields.
-fn documents_after(db: &Database, steps: &[Step]) -> Vec<Value> {
-    apply(db, steps, id);
+/// Executes the steps; returns the documents afterwards, with `_id` and `_rev`.
+fn documents_after(db: &Database, write_steps: &[WriteStep]) -> Vec<Value> {
+    apply(db, write_steps, id);
     let whole = |at: usize| {
         let found = db.get(&id(at)).expect("sound")?;
         let mut whole = Object::new();
@@ -36,12 +37,16 @@ fn id_of(whole: &Value) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: super::cases(1024), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: super::cases(1024),
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn answers_do_not_depend_on_where_documents_are(
+    fn results_do_not_depend_on_storage_level(
         policy in policy(),
-        steps in prop::collection::vec(step(DOCUMENT_COUNT, 8, arbitrary::body()), 0..24),
+        write_steps in prop::collection::vec(step(DOCUMENT_COUNT, 8, arbitrary::body()), 0..24),
         selectors in prop::collection::vec(arbitrary::selector(), 1..6),
         path in arbitrary::sort_path(),
         descending in any::<bool>(),
@@ -52,7 +57,7 @@ proptest! {
         let mut options = Options::new().background(false).index(policy);
         options.column_cost_max = if has_columns { 0 } else { u64::MAX };
         let db = Database::in_memory_with(options).expect("in memory");
-        let documents = documents_after(&db, &steps);
+        let documents = documents_after(&db, &write_steps);
         if is_merged {
             db.maintenance().checkpoint().expect("in memory");
         }
@@ -89,7 +94,7 @@ proptest! {
             let found = pages(|| sorted(db.find(selector.clone())).limit(limit));
             prop_assert_eq!(&found, &expected, "{} {}", &selector, plan());
 
-            // In no order.
+            // Unsorted.
             let mut found = pages(|| db.find(selector.clone()).limit(limit));
             found.sort();
             let mut all = expected.clone();
@@ -103,9 +108,15 @@ proptest! {
             prop_assert_eq!(found.is_some(), least.is_some());
             prop_assert!(found.zip(least).is_none_or(|(found, least)| collate::compare(&found, least).is_eq()));
             let mut sum = ExactSum::default();
-            values().filter_map(|value| if let Value::Number(number) = value { Some(*number) } else { None }).for_each(|number| sum.add(number, 1));
+            for value in values() {
+                if let Value::Number(number) = value {
+                    sum.add(*number, 1);
+                }
+            }
             match (db.find(selector.clone()).sum(&path), sum.total()) {
-                (Ok(found), Some(expected)) => prop_assert!(found.compare(expected).is_eq(), "{found:?} {expected:?} {selector}"),
+                (Ok(found), Some(expected)) => {
+                    prop_assert!(found.compare(expected).is_eq(), "{found:?} {expected:?} {selector}");
+                }
                 (found, expected) => prop_assert_eq!(found.is_err(), expected.is_none()),
             }
             let distinct = db.find(selector.clone()).group_by(&path).counts().expect("good");

@@ -1,4 +1,4 @@
-//! Look-ups that are asked again and again: what is kept of them is what the database has.
+//! Tests of cached lookups: repeated prepared queries return the current documents.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::{Query, Selector, field};
 use super::queries::policy;
-use super::steps::{apply, step};
+use super::write_steps::{apply, step};
 use crate::database::Database;
 use crate::options::Options;
 use crate::value::{Object, Value};
@@ -18,7 +18,7 @@ fn id(at: usize) -> String {
     format!("d{at}")
 }
 
-/// Documents with few values, and something beside them that changes without them.
+/// Documents with few distinct indexed values, and a field that changes independently of them.
 fn body() -> BoxedStrategy<Value> {
     let value = || prop::sample::select(&VALUES[..]);
     let name = prop_oneof![
@@ -32,40 +32,40 @@ fn body() -> BoxedStrategy<Value> {
             body.insert("name", name);
             body.insert("tags", tags.into_iter().map(Value::from).collect::<Value>());
             body.insert("beside", beside);
-            // Some have more terms than are indexed.
+            // Some documents have more terms than are indexed.
             (0..more.saturating_sub(30)).for_each(|at| _ = body.insert(format!("f{at}"), at as i64));
             Value::Object(body)
         })
         .boxed()
 }
 
-fn questions() -> Vec<Selector> {
-    let asked = |value: &&str| [field("name").eq(*value), field("tags").contains(*value)];
-    VALUES.iter().flat_map(asked).collect()
+fn selectors() -> Vec<Selector> {
+    let lookups = |value: &&str| [field("name").eq(*value), field("tags").contains(*value)];
+    VALUES.iter().flat_map(lookups).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: super::cases(512), ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_kept_is_what_there_is(
+    fn cached_lookups_equal_the_stored_documents(
         policy in policy(),
-        steps in prop::collection::vec(step(DOCUMENT_COUNT, 8, body()), 1..24),
+        write_steps in prop::collection::vec(step(DOCUMENT_COUNT, 8, body()), 1..24),
     ) {
         let db = Database::in_memory_with(Options::new().background(false).index(policy)).expect("in memory");
-        let questions = questions();
+        let selectors = selectors();
         let prepared: Vec<Query> =
-            questions.iter().map(|selector| db.prepare(selector.clone()).expect("good")).collect();
-        for step in &steps {
+            selectors.iter().map(|selector| db.prepare(selector.clone()).expect("good")).collect();
+        for step in &write_steps {
             apply(&db, std::slice::from_ref(step), id);
             let documents: Vec<_> = (0..DOCUMENT_COUNT).filter_map(|at| db.get(&id(at)).expect("sound")).collect();
-            for (selector, query) in questions.iter().zip(&prepared) {
+            for (selector, query) in selectors.iter().zip(&prepared) {
                 let expected: Vec<(String, String)> = documents
                     .iter()
                     .filter(|document| selector.matches(&document.value().expect("sound")).expect("good"))
                     .map(|document| (document.id().to_string(), document.revision().to_string()))
                     .collect();
-                // Found and kept, then kept.
+                // The first query caches the result, the second returns it.
                 for _ in 0..2 {
                     let mut found: Vec<(String, String)> = Vec::new();
                     let mut rows = db.find(query).run().expect("good");
@@ -89,9 +89,10 @@ proptest! {
     }
 }
 
-/// A value moves from document to document; whoever asks after it was moved finds it there or further on, never behind.
+/// A value moves from document to document. A lookup that starts after a move finds the value at that move or a later
+/// one, never at an earlier one.
 #[test]
-fn no_look_up_answers_from_before_an_acknowledged_write() {
+fn lookups_never_return_results_older_than_an_acknowledged_write() {
     const MOVES: u64 = 3_000;
     let db = Database::in_memory();
     let write = |at: u64, owner: u64| {
@@ -103,15 +104,15 @@ fn no_look_up_answers_from_before_an_acknowledged_write() {
     let (moved, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
     write(0, 0);
     std::thread::scope(|scope| {
-        let asking = || {
-            let mut asked = 0u64;
-            while !is_done.load(Ordering::Acquire) || asked < 1_000 {
-                asked += 1;
-                let owner = asked % 4;
+        let read = || {
+            let mut lookups = 0u64;
+            while !is_done.load(Ordering::Acquire) || lookups < 1_000 {
+                lookups += 1;
+                let owner = lookups % 4;
                 let before = moved.load(Ordering::Acquire);
                 let found = db.find(&prepared[owner as usize]).first_of_all();
                 let after = moved.load(Ordering::Acquire) + 1;
-                // Where there is none, it was elsewhere for a while.
+                // No result: the value belonged to another owner at that time.
                 if let Some(at) = found {
                     assert!(at % 4 == owner && before <= at && at <= after, "{at} is not from {before} to {after}");
                 }
@@ -120,23 +121,23 @@ fn no_look_up_answers_from_before_an_acknowledged_write() {
                 }
             }
         };
-        let askers = [scope.spawn(asking), scope.spawn(asking)];
+        let readers = [scope.spawn(read), scope.spawn(read)];
         for at in 1..=MOVES {
             write(at, at % 4);
             moved.store(at, Ordering::Release);
-            // Kept and asked again, before it moves on.
+            // Cache the result and use it, before the value moves on.
             for _ in 0..2 {
                 assert_eq!(db.find(&prepared[(at % 4) as usize]).first_of_all(), Some(at));
                 assert_eq!(db.find(&prepared[((at + 1) % 4) as usize]).first_of_all(), None);
             }
         }
         is_done.store(true, Ordering::Release);
-        askers.into_iter().for_each(|asker| asker.join().expect("no assertion failed"));
+        readers.into_iter().for_each(|reader| reader.join().expect("no assertion failed"));
     });
 }
 
 impl crate::Find {
-    /// When the only document that matches was moved.
+    /// The number of the move that wrote the only matching document.
     fn first_of_all(self) -> Option<u64> {
         let mut rows = self.run().expect("good");
         let found = rows.next()?.expect("sound");
