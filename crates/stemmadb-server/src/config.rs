@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use stemmadb::Clock;
 use stemmadb::Durability;
-use stemmadb::testing::Clock;
 
 use crate::log::Log;
 use crate::script::{Bounded, Launch};

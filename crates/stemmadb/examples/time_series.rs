@@ -20,7 +20,8 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stemmadb::{Collection, Database, Document, Emitter, Reduction, Result, Stats, View, field};
+use stemmadb::views::Stats;
+use stemmadb::{Collection, Database, Document, Emitter, Reduction, Result, View, field};
 
 const SENSORS: [&str; 3] = ["attic", "cellar", "garden"];
 const DAY_SECONDS: u64 = 86_400;

@@ -19,7 +19,8 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stemmadb::{Collection, Database, EntryDelta, EntryEvent, Result, field};
+use stemmadb::typed::{EntryDelta, EntryEvent};
+use stemmadb::{Collection, Database, Result, field};
 
 #[derive(Serialize, Deserialize)]
 struct Task {

@@ -24,8 +24,8 @@
 //!   paths, and collations of languages.
 //! - Changes: [`Changes`] and [`Subscription`] for the feed, [`Watch`] for live queries.
 //! - Views: [`View`] and its [`Reduction`]s.
-//! - Replication: [`Replication`] between databases and other [`Peer`]s; [`Mirror`] to plain files.
-//! - Maintenance: [`Schema`], [`Expiry`] (TTL), [`CheckReport`], [`SalvageReport`].
+//! - Replication: [`Replication`] between databases and other [`Peer`](replication::Peer)s; [`Mirror`] to plain files.
+//! - Maintenance: [`Schema`], [`Expiry`] (TTL), [`CheckReport`], [`salvage`].
 //!
 //! Every fallible call returns an [`Error`], whose [`kind`](Error::kind) determines what the caller should do.
 
@@ -54,6 +54,7 @@ mod replicate;
 mod revision;
 mod schema;
 mod sync;
+#[cfg(any(test, feature = "testing", fuzzing))]
 #[doc(hidden)]
 pub mod testing;
 mod transact;
@@ -66,21 +67,19 @@ pub use changes::{
     Change, Changes, Delta, DeltaEvent, FeedPlan, PathChange, PathEvent, PathSubscription, Subscription,
     SuspendedWatch, Watch,
 };
-pub use collection::{
-    BoundCollection, Collection, Entry, EntryChange, EntryDelta, EntryEvent, EntrySubscription, FindEntries,
-    FoundEntries, Session, WatchEntries,
-};
-pub use database::{Database, Expiration, Files, Indexes, LocalDocuments, Maintenance, Schemas, Views};
+pub use collection::{Collection, Entry, Session};
+pub use database::Database;
 pub use document::{Attachment, Document, File, FileContent};
 pub use engine::{
-    CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, Progress, SalvageReport, Salvaged,
-    SalvagedRevision, SweepReport, Transaction,
+    CheckReport, Damage, Duplicates, Edit, IndexInfo, IndexState, Info, Progress, SweepReport, Transaction,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use index::{Expiry, Index, IndexPath, Policy as IndexPolicy};
 pub use keys::Keys;
-pub use log::{Blob, BlobReader, Digest, Skipped};
+pub use log::{Blob, BlobReader, Digest};
 pub use mirror::{Mirror, MirrorOptions, MirrorStats};
+#[doc(hidden)]
+pub use options::Clock;
 pub use options::{Durability, Options};
 pub use publish::Notifier;
 pub use query::{
@@ -88,16 +87,44 @@ pub use query::{
     element, field, not,
 };
 pub use read::{Branch, Listed, Listing, PathInfo, Snapshot};
-pub use replicate::{
-    ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, Replication, ReplicationScope,
-    ReplicationStats, RunningReplication, Transfer, TransferFile, WriteOutcome,
-};
+pub use replicate::{Replication, ReplicationStats};
 pub use revision::{DocumentId, Missing, Revision, Sequence};
 pub use schema::{ForeignPolicy, Schema};
 pub use transact::Attempt;
 pub use value::{DEPTH_MAX, Fields, IntoFields, Kind, Limits, Number, Object, ParseError, Path, Value};
-pub use view::{
-    Access, DeclaredView, EmittedRows, Emitter, Groups, OpenView, ProgramGroups, ProgramQuery, ProgramReducer,
-    ProgramRow, ProgramRows, ProgramView, Reduction, Refresh, RowBound, RowChoice, Stats, View, ViewInfo, ViewProgram,
-    ViewQuery, ViewRow, ViewRows, ViewSession,
-};
+pub use view::{Access, DeclaredView, Emitter, OpenView, Reduction, Refresh, View, ViewQuery};
+
+/// Replicating with databases that are reached in other ways: the [`Peer`](replication::Peer) trait and its types.
+pub mod replication {
+    pub use crate::replicate::{
+        ChangesPage, ContentOpener, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, RunningReplication,
+        Transfer, TransferFile, WriteOutcome,
+    };
+}
+
+/// Rows and options of views, and views whose functions are given at run time.
+pub mod views {
+    pub use crate::view::{
+        EmittedRows, Groups, ProgramGroups, ProgramQuery, ProgramReducer, ProgramRow, ProgramRows, ProgramView,
+        RowBound, RowChoice, Stats, ViewInfo, ViewProgram, ViewRow, ViewRows, ViewSession,
+    };
+}
+
+/// Results of typed collections: see [`Collection`].
+pub mod typed {
+    pub use crate::collection::{
+        BoundCollection, EntryChange, EntryDelta, EntryEvent, EntrySubscription, FindEntries, FoundEntries,
+        WatchEntries,
+    };
+}
+
+/// Groups of operations on a [`Database`]: indexes, views, files, schemas, expiration and others.
+pub mod handles {
+    pub use crate::database::{Expiration, Files, Indexes, LocalDocuments, Maintenance, Schemas, Views};
+}
+
+/// Results of [`Database::salvage`].
+pub mod salvage {
+    pub use crate::engine::{SalvageReport, Salvaged, SalvagedRevision};
+    pub use crate::log::Skipped;
+}

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use stemmadb::{Collection, Database, EntryEvent, ErrorKind, Sequence, field};
+use stemmadb::typed::EntryEvent;
+use stemmadb::{Collection, Database, ErrorKind, Sequence, field};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct User {

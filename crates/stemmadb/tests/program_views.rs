@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value as Json, json};
-use stemmadb::{
-    Access, Database, Document, EmittedRows, Error, ErrorKind, ProgramReducer, ProgramRow, ProgramView, Reduction,
-    Result, RowBound, RowChoice, Value, ViewProgram,
-};
+use stemmadb::views::{EmittedRows, ProgramReducer, ProgramRow, ProgramView, RowBound, RowChoice, ViewProgram};
+use stemmadb::{Access, Database, Document, Error, ErrorKind, Reduction, Result, Value};
 
 /// Emits the `rows` of each document: `[[key, value], …]`.
 struct Rows {
@@ -339,7 +337,7 @@ fn groups_by_level_within_ranges_in_both_directions() {
         *expected.entry((n % 3, n % 5)).or_insert(0) += n;
     }
     let (view, _) = view(&db, ProgramReducer::Sum);
-    let groups = |query: stemmadb::ProgramQuery, level| -> Vec<Json> {
+    let groups = |query: stemmadb::views::ProgramQuery, level| -> Vec<Json> {
         query
             .groups(level)
             .unwrap()

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use stemmadb::testing::Random;
-use stemmadb::{
-    Cancellation, ChangesPage, Database, DocumentLeaves, Edit, ErrorKind, MissingRevisions, Peer, Replication,
-    ReplicationScope, Result, Schema, Sequence, Transfer, Value, WriteOutcome,
+use stemmadb::replication::{
+    ChangesPage, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, WriteOutcome,
 };
+use stemmadb::testing::Random;
+use stemmadb::{Cancellation, Database, Edit, ErrorKind, Replication, Result, Schema, Sequence, Value};
 
 /// Every leaf of every document, with its ancestry, body and attachments.
 fn state(db: &Database) -> BTreeMap<String, Vec<String>> {

@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use damage::{Damage, KINDS, segments};
-use stemmadb::{Database, DocumentId, Durability, Edit, Options, SalvageReport, Salvaged, Value, testing};
+use stemmadb::salvage::{SalvageReport, Salvaged};
+use stemmadb::{Database, DocumentId, Durability, Edit, Options, Value, testing};
 
 mod damage;
 

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
-use stemmadb::{SalvageReport, Value};
+use stemmadb::Value;
+use stemmadb::salvage::SalvageReport;
 
 use super::{Session, attachment, refuse_url};
 use crate::arguments::Salvage;

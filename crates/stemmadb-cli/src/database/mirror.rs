@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stemmadb::{Mirror, MirrorOptions, Peer};
+use stemmadb::replication::Peer;
+use stemmadb::{Mirror, MirrorOptions};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 

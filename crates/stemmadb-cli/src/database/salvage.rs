@@ -3,10 +3,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use stemmadb::{
-    Attachment, BlobReader, Digest, DocumentId, Edit, ErrorKind, FileContent, Object, SalvageReport, Salvaged,
-    SalvagedRevision, Value,
-};
+use stemmadb::salvage::{SalvageReport, Salvaged, SalvagedRevision};
+use stemmadb::{Attachment, BlobReader, Digest, DocumentId, Edit, ErrorKind, FileContent, Object, Value};
 
 use super::{Database, DocumentWrite, WriteMode};
 use crate::failure::{Exit, Failure, Result};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use stemmadb::testing::Clock;
+use stemmadb::Clock;
 
 /// A clock that goes forward only, as long as the process runs.
 pub(super) struct ForwardClock {

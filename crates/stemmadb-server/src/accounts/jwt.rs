@@ -2,7 +2,7 @@
 
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde::Deserialize;
-use stemmadb::testing::Clock;
+use stemmadb::Clock;
 
 use crate::auth::User;
 use crate::config::{JwtAlgorithm, JwtKey};

@@ -3,9 +3,8 @@
 
 use std::sync::{Arc, Weak};
 
-use stemmadb::{
-    DeclaredView, Document, EmittedRows, Error, ProgramReducer, ProgramRow, Reduction, Result, Value, View, ViewProgram,
-};
+use stemmadb::views::{EmittedRows, ProgramReducer, ProgramRow, ViewProgram};
+use stemmadb::{DeclaredView, Document, Error, Reduction, Result, Value, View};
 
 use super::functions::document_json_as;
 use crate::directory::Served;

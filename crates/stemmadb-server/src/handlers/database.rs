@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::LOCATION;
 use serde_json::json;
-use stemmadb::Peer;
+use stemmadb::replication::Peer;
 
 use crate::app::Call;
 use crate::auth::Security;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::ETAG;
 use serde_json::json;
-use stemmadb::{
-    Access, ProgramGroups, ProgramQuery, ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice, Sequence, Value,
-};
+use stemmadb::views::{ProgramGroups, ProgramQuery, ProgramRow, ProgramRows, ProgramView, RowBound, RowChoice};
+use stemmadb::{Access, Sequence, Value};
 
 use super::document::has_etag;
 use crate::app::Call;
@@ -191,7 +190,7 @@ fn open(served: Arc<Served>, scripts: &Arc<crate::script::Scripts>, design: &str
     let value = design::open(&snapshot, design)?.value()?;
     let program = DesignView::new(&served, scripts, &value, view)?;
     let signature = program.signature().to_owned();
-    let can_reduce = stemmadb::ViewProgram::reducer(&program) != stemmadb::ProgramReducer::None;
+    let can_reduce = stemmadb::views::ViewProgram::reducer(&program) != stemmadb::views::ProgramReducer::None;
     let view = served.database().views().open_program(Arc::new(program))?;
     Ok(Asked { served, view, can_reduce, signature })
 }

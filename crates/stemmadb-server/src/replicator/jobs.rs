@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use stemmadb::{Cancellation, Durability, ErrorKind, Peer, Replication, ReplicationStats};
+use stemmadb::replication::Peer;
+use stemmadb::{Cancellation, Durability, ErrorKind, Replication, ReplicationStats};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stemmadb::{
-    ChangesPage, DocumentLeaves, Error, MissingRevisions, Peer, ReplicationScope, Sequence, Transfer, TransferFile,
-    Value, WriteOutcome,
+use stemmadb::replication::{
+    ChangesPage, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile, WriteOutcome,
 };
+use stemmadb::{Error, Sequence, Value};
 use tokio::sync::watch;
 
 use super::remote::refused;

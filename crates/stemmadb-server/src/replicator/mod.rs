@@ -19,7 +19,8 @@ mod verified_content;
 
 use std::sync::Arc;
 
-use stemmadb::{Peer, Value};
+use stemmadb::Value;
+use stemmadb::replication::Peer;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 

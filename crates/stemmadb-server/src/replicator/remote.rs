@@ -14,10 +14,10 @@ use hyper::{Method, Request as HttpRequest, Response, StatusCode};
 use hyper_util::client::legacy::{Client, connect::Connect};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use stemmadb::{
-    ChangesPage, DocumentId, DocumentLeaves, Error, MissingRevisions, Object, Peer, ReplicationScope, Revision,
-    Transfer, TransferFile, Value, WriteOutcome,
+use stemmadb::replication::{
+    ChangesPage, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, TransferFile, WriteOutcome,
 };
+use stemmadb::{DocumentId, Error, Object, Revision, Value};
 use tokio::sync::{mpsc, watch};
 
 use super::connect::Network;
@@ -339,7 +339,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Remote<C> {
         revision: &Revision,
         name: &str,
         told: ExpectedContent,
-    ) -> stemmadb::ContentOpener {
+    ) -> stemmadb::replication::ContentOpener {
         let path = format!("/{}/{}?rev={revision}", document_path(id.as_str()), encoded(name));
         let (remote, of) = (self.another(), format!("`{name}` of `{id}`"));
         let (id, revision) = (id.clone(), *revision);

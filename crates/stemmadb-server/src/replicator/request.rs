@@ -4,7 +4,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
-use stemmadb::{ReplicationScope, Value};
+use stemmadb::Value;
+use stemmadb::replication::ReplicationScope;
 
 use crate::error::{Failure, Result};
 

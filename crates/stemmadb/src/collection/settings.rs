@@ -20,7 +20,7 @@ impl<T> Collection<T> {
 
     /// Requires the collection's documents, existing and future ones, to satisfy a JSON Schema.
     ///
-    /// See [`Schemas::require`](crate::Schemas::require), which also accepts a schema with policies.
+    /// See [`Schemas::require`](crate::handles::Schemas::require), which also accepts a schema with policies.
     ///
     /// # Errors
     /// `Invalid` if `schema` is not a valid schema, or existing documents violate it.

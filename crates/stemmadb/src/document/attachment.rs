@@ -26,7 +26,7 @@ const COUNT_MAX: usize = 10_000;
 
 /// The description of a document's attachment, without its content.
 ///
-/// Returned by [`Document::attachments`](crate::Document::attachments); [`Files`](crate::Files) stores and opens
+/// Returned by [`Document::attachments`](crate::Document::attachments); [`Files`](crate::handles::Files) stores and opens
 /// contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attachment {

@@ -25,7 +25,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// The result of a consistency check.
 ///
-/// Returned by [`Maintenance::check`](crate::Maintenance::check).
+/// Returned by [`Maintenance::check`](crate::handles::Maintenance::check).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Documents checked, including deleted ones.

@@ -9,7 +9,7 @@ use crate::log::{Blob, Digest};
 
 /// The result of removing unreferenced attachment contents.
 ///
-/// Returned by [`Files::sweep`](crate::Files::sweep).
+/// Returned by [`Files::sweep`](crate::handles::Files::sweep).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Contents that were removed because no document referenced them.

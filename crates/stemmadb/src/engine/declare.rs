@@ -53,7 +53,7 @@ pub(super) struct IndexBuilds {
 
 /// The definition and state of a declared index.
 ///
-/// Returned by [`Indexes::list`](crate::Indexes::list).
+/// Returned by [`Indexes::list`](crate::handles::Indexes::list).
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexInfo {
     /// The name of the index.
@@ -83,7 +83,7 @@ pub enum IndexState {
 
 /// Documents that have the same values in a unique index, because replication brought both.
 ///
-/// Returned by [`Indexes::duplicates`](crate::Indexes::duplicates).
+/// Returned by [`Indexes::duplicates`](crate::handles::Indexes::duplicates).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Duplicates {
     /// At least two ids, in the order in which the documents were first inserted.

@@ -2,7 +2,7 @@
 
 /// The progress of a long-running operation.
 ///
-/// Passed to the callback of operations such as [`Maintenance::check`](crate::Maintenance::check).
+/// Passed to the callback of operations such as [`Maintenance::check`](crate::handles::Maintenance::check).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes (or documents) done.

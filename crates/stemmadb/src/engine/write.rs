@@ -590,7 +590,7 @@ impl<'a> Transaction<'a> {
 
     /// Adds an attachment to a document or replaces its content; returns the new revision.
     ///
-    /// Store the content first with [`Files::store`](crate::Files::store), so that the transaction does not wait for
+    /// Store the content first with [`Files::store`](crate::handles::Files::store), so that the transaction does not wait for
     /// it.
     ///
     /// # Errors

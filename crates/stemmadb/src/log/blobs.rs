@@ -23,8 +23,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use sha2::{Digest as _, Sha256};
 
+use super::content_hash::ContentHasher;
 use super::vfs::{Vfs, VfsFile, read_exact_at};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -44,7 +44,7 @@ const FOOTER_BYTES: usize = 8 + 4 + 4 + 4;
 
 /// SHA-256 digest of a blob's content, which is also its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Digest([u8; 32]);
+pub struct Digest(pub(super) [u8; 32]);
 
 impl Digest {
     /// Returns the bytes of the digest.
@@ -188,8 +188,12 @@ impl Blobs {
 
     fn write(self: &Arc<Self>, name: &str, content: &mut dyn Read) -> Result<Blob> {
         let failed = |error| Error::io(format!("write {name}"), error);
+        let hasher = ContentHasher::new().ok_or_else(|| {
+            Error::unavailable("this build of Stemma can't store files")
+                .with_hint("build it with the cargo feature `files`")
+        })?;
         let file = self.vfs.create(name).map_err(failed)?;
-        let mut writer = BlobWriter { file: &*file, checksums: Vec::new(), hasher: Sha256::new(), length: 0 };
+        let mut writer = BlobWriter { file: &*file, checksums: Vec::new(), hasher, length: 0 };
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let count = fill_buffer(content, &mut chunk).map_err(|error| Error::io("read the content", error))?;
@@ -268,7 +272,7 @@ impl Blobs {
             checksums,
             position: 0,
             chunk: None,
-            hasher: Some(Sha256::new()),
+            hasher: ContentHasher::new(),
         })
     }
 
@@ -336,7 +340,7 @@ impl Drop for Sweep<'_> {
 struct BlobWriter<'a> {
     file: &'a dyn VfsFile,
     checksums: Vec<u8>,
-    hasher: Sha256,
+    hasher: ContentHasher,
     length: u64,
 }
 
@@ -361,7 +365,7 @@ impl BlobWriter<'_> {
         end.extend_from_slice(&VERSION.to_be_bytes());
         self.file.write_at(&end, self.length)?;
         self.file.sync_data()?;
-        Ok((Digest(self.hasher.finalize().into()), self.length))
+        Ok((self.hasher.finish(), self.length))
     }
 }
 
@@ -427,7 +431,7 @@ pub struct BlobReader {
     /// The chunk read last: its number and its bytes.
     chunk: Option<(usize, Vec<u8>)>,
     /// Present as long as all bytes up to the position were read in sequence.
-    hasher: Option<Sha256>,
+    hasher: Option<ContentHasher>,
 }
 
 impl BlobReader {
@@ -472,7 +476,7 @@ impl Read for BlobReader {
             hasher.update(&buffer[..count]);
             if self.position == self.length
                 && let Some(hasher) = self.hasher.take()
-                && Digest(hasher.finalize().into()) != self.digest
+                && hasher.finish() != self.digest
             {
                 return Err(self.wrong("the content is not what its name says"));
             }
@@ -492,7 +496,7 @@ impl Seek for BlobReader {
             io::Error::new(io::ErrorKind::InvalidInput, "there is nothing before the beginning of a blob")
         })?;
         if position == 0 {
-            self.hasher = Some(Sha256::new());
+            self.hasher = ContentHasher::new();
         } else if position != self.position {
             self.hasher = None;
         }

@@ -22,6 +22,7 @@ mod batch;
 mod blobs;
 mod commit;
 mod commit_waiter;
+mod content_hash;
 mod damaged_log;
 mod frame;
 mod handles;
@@ -54,6 +55,7 @@ pub(crate) use damaged_log::{DamagedLog, SurvivingPayload};
 pub(crate) use position::LogPosition;
 pub(crate) use segment::{DatabaseId, FORMAT_VERSION, SegmentInfo};
 pub(crate) use set::SegmentSet;
+#[cfg(any(test, feature = "testing", fuzzing))]
 pub use vfs::{Call, Failure, FaultVfs, Random};
 pub(crate) use vfs::{DatabaseLock, DiskVfs, MemoryVfs, ReadOnlyVfs, Vfs};
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, Result};
 impl Snapshot {
     /// Opens an attachment of a document for reading; none if the document has no attachment of this name.
     ///
-    /// [`Files::open`](crate::Files::open) does the same without a snapshot.
+    /// [`Files::open`](crate::handles::Files::open) does the same without a snapshot.
     ///
     /// # Errors
     /// `Corrupt` if the content is damaged or lost; `Unavailable` if it can't be read.

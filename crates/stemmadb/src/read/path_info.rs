@@ -7,7 +7,7 @@ use crate::value::{Kind, collate::key};
 
 /// A path that occurs in documents, with its counts.
 ///
-/// Returned by [`Indexes::paths`](crate::Indexes::paths).
+/// Returned by [`Indexes::paths`](crate::handles::Indexes::paths).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathInfo {
     /// The path: names separated by dots, `[]` for the elements of an array. A dot, bracket or backslash in a name is

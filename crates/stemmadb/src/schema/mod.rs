@@ -5,21 +5,25 @@
 //! This module does not depend on revisions or files. The store decides what is validated, and when.
 
 mod member;
+#[cfg(not(feature = "schema"))]
+#[path = "no_validator.rs"]
+mod validator;
+#[cfg(feature = "schema")]
+mod validator;
 
 use std::fmt;
 use std::sync::Arc;
 
-use jsonschema::{PatternOptions, Validator};
 use serde::Serialize;
 
 use crate::value::{Object, Value};
 use crate::{Error, Result};
+use validator::Validator;
+
 pub(crate) use member::{COLLECTION_END, check_collection_name, collection_of};
 
 /// The maximum size of a schema, in bytes of JSON.
 const BYTES_MAX: usize = 1 << 20;
-/// The maximum length of a violation in an error message.
-const SHOWN_BYTES_MAX: usize = 300;
 
 /// A JSON Schema that the documents of a collection must match, and the policy for replicated revisions that violate
 /// it.
@@ -54,7 +58,7 @@ pub enum ForeignPolicy {
     /// Reject it, like a local write. This database never has such a document, though other replicas may.
     #[default]
     Refuse,
-    /// Accept it, so that replicas agree. [`Schemas::violations`](crate::Schemas::violations) finds it.
+    /// Accept it, so that replicas agree. [`Schemas::violations`](crate::handles::Schemas::violations) finds it.
     Accept,
 }
 
@@ -104,14 +108,7 @@ impl Schema {
             return Err(Error::invalid(format!("a schema of {} bytes is too large", text.len()))
                 .with_hint(format!("a schema has at most {BYTES_MAX} bytes")));
         }
-        let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
-        let validator = options.should_validate_formats(true).build(&to_serde_json(&json)?).map_err(|error| {
-            let location = error.instance_path().to_string();
-            let message = format!("{}{}", location_prefix(&location), truncate(&error.to_string()));
-            Error::invalid(format!("not a valid JSON Schema: {message}")).with_hint(
-                "references must stay within the schema, and patterns have neither look-around nor back-references",
-            )
-        })?;
+        let validator = Validator::compile(&json)?;
         Ok(Schema {
             json,
             foreign: ForeignPolicy::Refuse,
@@ -132,36 +129,7 @@ impl Schema {
             )
             .with_hint("declare it again, or drop it"));
         };
-        let body = to_serde_json(body)?;
-        if validator.is_valid(&body) {
-            return Ok(None);
-        }
-        let mut errors = validator.iter_errors(&body);
-        let Some(first) = errors.next() else { return Ok(None) };
-        let location = location_prefix(&first.instance_path().to_string());
-        let violation = format!("{location}{}", truncate(&first.masked().to_string()));
-        Ok(Some(match errors.count() {
-            0 => violation,
-            more => format!("{violation}, and {more} more"),
-        }))
-    }
-}
-
-/// Converts a value to the type that the validator takes.
-fn to_serde_json(value: &Value) -> Result<serde_json::Value> {
-    serde_json::to_value(value)
-        .map_err(|error| Error::internal(format!("cannot convert a value to serde_json: {error}")))
-}
-
-/// The JSON pointer of a violation as a prefix of its message; empty for the document itself.
-fn location_prefix(pointer: &str) -> String {
-    if pointer.is_empty() { String::new() } else { format!("at {}: ", truncate(pointer)) }
-}
-
-fn truncate(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_BYTES_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+        validator.violation(body)
     }
 }
 

@@ -124,6 +124,7 @@ impl Attempt<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadValidation {
     Enabled,
+    #[cfg(any(test, feature = "testing", fuzzing))]
     Disabled,
 }
 

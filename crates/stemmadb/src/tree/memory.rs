@@ -30,6 +30,7 @@ impl MemoryTree {
 
     /// An independent tree that starts from the last commit of this one, as after a power loss. Cost: a clone of an
     /// `Arc`.
+    #[cfg(any(test, feature = "testing", fuzzing))]
     pub(crate) fn fork(&self) -> Self {
         MemoryTree { current: RwLock::new(self.current.read().clone()), writer: Mutex::new(()) }
     }

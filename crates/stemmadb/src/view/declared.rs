@@ -78,7 +78,7 @@ enum ValueSource {
 const FIELDS: [&str; 6] = ["key", "value", "where", "unnest", "reduce", "refresh"];
 
 impl DeclaredView {
-    /// Parses a declaration without storing it; [`Views::define`](crate::Views::define) also stores it.
+    /// Parses a declaration without storing it; [`Views::define`](crate::handles::Views::define) also stores it.
     ///
     /// # Errors
     /// `Invalid`, naming the part of the declaration that is malformed.

@@ -1,7 +1,8 @@
 //! A lost first segment made every document in all other segments unreadable: their field names were only in the frame
 //! that had first used them. Found by salvaging logs with a removed segment; each segment now starts with all names.
 
-use stemmadb::{Salvaged, testing};
+use stemmadb::salvage::Salvaged;
+use stemmadb::testing;
 
 use super::*;
 

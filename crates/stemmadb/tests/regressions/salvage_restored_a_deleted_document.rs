@@ -2,7 +2,7 @@
 //! and a deletion that seemed unrelated to it, so the document reappeared. Found by 2,000 damaged logs. The deletion is
 //! now attached to the last revision before the lost one; where that is ambiguous, it is reported.
 
-use stemmadb::{SalvageReport, Salvaged};
+use stemmadb::salvage::{SalvageReport, Salvaged};
 
 use super::*;
 

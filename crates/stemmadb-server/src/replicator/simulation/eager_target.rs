@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stemmadb::{
-    ChangesPage, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Result, Transfer, Value, WriteOutcome,
+use stemmadb::replication::{
+    ChangesPage, DocumentLeaves, MissingRevisions, Peer, ReplicationScope, Transfer, WriteOutcome,
 };
+use stemmadb::{Result, Value};
 
 /// A target that writes too late.
 pub(super) struct EagerTarget {

@@ -13,7 +13,8 @@ mod eager_target;
 mod wire;
 mod world;
 
-use stemmadb::{ErrorKind, Peer, Value};
+use stemmadb::replication::Peer;
+use stemmadb::{ErrorKind, Value};
 
 use world::{SimulationResult, World, Wrong};
 

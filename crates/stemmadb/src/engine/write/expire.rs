@@ -9,10 +9,10 @@ use crate::value::{Object, Path, Value};
 use crate::{Error, Result};
 
 impl Transaction<'_> {
-    /// Sets or removes the expiration time of a document; see [`Expiration::expire`](crate::Expiration::expire).
+    /// Sets or removes the expiration time of a document; see [`Expiration::expire`](crate::handles::Expiration::expire).
     ///
     /// # Errors
-    /// Those of [`Expiration::expire`](crate::Expiration::expire).
+    /// Those of [`Expiration::expire`](crate::handles::Expiration::expire).
     pub fn expire(&mut self, id: &str, time: Option<Duration>) -> Result<Option<Revision>> {
         let declared = self.base().declared();
         let rule = declared.expiries().map(|(rule, _)| rule).find(|rule| rule.applies_to(id));

@@ -9,6 +9,7 @@
 //! Concurrency: every method may be called from any thread at any time.
 
 mod disk;
+#[cfg(any(test, feature = "testing", fuzzing))]
 mod fault;
 mod memory;
 mod read_only;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use crate::{Error, Result};
 
 pub(crate) use disk::DiskVfs;
+#[cfg(any(test, feature = "testing", fuzzing))]
 pub use fault::{Call, Failure, FaultVfs, Random};
 pub(crate) use memory::MemoryVfs;
 pub(crate) use read_only::ReadOnlyVfs;

@@ -6,13 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use icu_collator::options::CollatorOptions;
-use icu_collator::{Collator, CollatorBorrowed};
-use icu_locale_core::Locale;
-
+use super::collator::Collator;
 use super::key;
+use crate::Result;
 use crate::value::{Packed, PackedValue, Value};
-use crate::{Error, Result};
 
 /// The version of the algorithm and its data. Sort keys of different versions may differ. Must match `Cargo.lock`.
 pub(crate) const VERSION: &str = "icu4x 2.4";
@@ -21,7 +18,7 @@ pub(crate) const VERSION: &str = "icu4x 2.4";
 #[derive(Clone)]
 pub(crate) struct Language {
     tag: Arc<str>,
-    collator: Arc<CollatorBorrowed<'static>>,
+    collator: Arc<Collator>,
 }
 
 impl Language {
@@ -29,18 +26,11 @@ impl Language {
     /// language-independent root collation.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) if the tag is not a valid language tag.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the tag is not a valid language tag;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) in a build without the `collation` feature.
     pub(crate) fn new(tag: &str) -> Result<Self> {
-        let shown = || tag.chars().take(64).collect::<String>();
-        let invalid = |error: &dyn fmt::Display| {
-            Error::invalid(format!("`{}` is not a language: {error}", shown())).with_hint(
-                "write a BCP 47 tag such as `de`, `sv`, `de-u-co-phonebk`, or `und` for no particular language",
-            )
-        };
-        let locale = Locale::try_from_str(tag).map_err(|error| invalid(&error))?;
-        let collator =
-            Collator::try_new((&locale).into(), CollatorOptions::default()).map_err(|error| invalid(&error))?;
-        Ok(Language { tag: locale.to_string().into(), collator: Arc::new(collator) })
+        let (tag, collator) = Collator::new(tag)?;
+        Ok(Language { tag: tag.into(), collator: Arc::new(collator) })
     }
 
     /// The language tag in canonical form.
@@ -90,7 +80,7 @@ impl Language {
 
     fn encode_string(&self, text: &str, out: &mut Vec<u8>) {
         let mut sort_key = Vec::with_capacity(2 * text.len() + 8);
-        let Ok(()) = self.collator.write_sort_key_to(text, &mut sort_key);
+        self.collator.write_sort_key(text, &mut sort_key);
         key::encode_sort_key(&sort_key, out);
     }
 }
@@ -107,7 +97,7 @@ impl fmt::Debug for Language {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "collation"))]
 mod tests {
     use super::*;
 

@@ -6,6 +6,11 @@
 //!
 //! [`key`] encodes values into bytes with the same order. [`Language`] orders strings by the rules of a language.
 
+#[cfg(not(feature = "collation"))]
+#[path = "no_collator.rs"]
+mod collator;
+#[cfg(feature = "collation")]
+mod collator;
 pub(crate) mod key;
 mod language;
 

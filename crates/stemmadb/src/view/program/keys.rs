@@ -13,10 +13,13 @@ const KEY_BYTES_MAX: usize = 280;
 const HASH_BYTES: usize = 16;
 const CUT_BYTES: usize = KEY_BYTES_MAX - HASH_BYTES;
 
-/// The root collation, which CouchDB uses.
+/// The language tag of the root collation, which CouchDB uses.
+pub(in crate::view) const ROOT_LANGUAGE: &str = "und";
+
+/// The root collation. A program view can't be opened in a build without collation data, so this can't fail.
 fn root() -> &'static Language {
     static ROOT: OnceLock<Language> = OnceLock::new();
-    ROOT.get_or_init(|| Language::new("und").expect("`und` is a language tag, and its data are compiled in"))
+    ROOT.get_or_init(|| Language::new(ROOT_LANGUAGE).expect("program views are opened only if there is collation data"))
 }
 
 /// Encodes a value in ICU collation order without a length limit. Values that compare equal have equal bytes.

@@ -23,13 +23,14 @@ use crate::value::Value;
 use crate::view::definition::Reduction;
 
 pub(super) use adapter::ProgramMapping;
+pub(in crate::view) use keys::ROOT_LANGUAGE;
 pub use query::{ProgramGroups, ProgramQuery, ProgramRows, ProgramView, RowBound, RowChoice};
 
 /// The rows that one document emits: keys and values. See [`ViewProgram`] for an example.
 pub type EmittedRows = Vec<(Value, Value)>;
 
 /// The functions of a view, supplied at run time. Open the view with
-/// [`Views::open_program`](crate::Views::open_program).
+/// [`Views::open_program`](crate::handles::Views::open_program).
 ///
 /// `map` must depend only on the document and the program's name. A changed function needs a new name, because its rows
 /// are stored under the name.
@@ -37,7 +38,8 @@ pub type EmittedRows = Vec<(Value, Value)>;
 /// ```
 /// use std::sync::Arc;
 ///
-/// use stemmadb::{Database, Document, EmittedRows, ProgramReducer, Result, Value, ViewProgram};
+/// use stemmadb::views::{EmittedRows, ProgramReducer, ViewProgram};
+/// use stemmadb::{Database, Document, Result, Value};
 ///
 /// struct Years;
 ///

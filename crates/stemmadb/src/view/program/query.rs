@@ -19,15 +19,15 @@ use crate::view::select::{RawGroups, RawRow, RawRows, RowRange, Select};
 /// Maximum number of mapping errors reported by [`ProgramView::info`].
 const FAILURES_MAX: usize = 10;
 
-/// A program view of an open database; opened with [`Views::open_program`](crate::Views::open_program). Cheap to clone.
-/// See [`ViewProgram`](crate::ViewProgram) for an example.
+/// A program view of an open database; opened with [`Views::open_program`](crate::handles::Views::open_program). Cheap to clone.
+/// See [`ViewProgram`](crate::views::ViewProgram) for an example.
 #[derive(Clone)]
 pub struct ProgramView {
     views: Arc<ViewRegistry>,
     materialized: Arc<MaterializedView>,
 }
 
-/// One end of a range of rows. See [`ViewProgram`](crate::ViewProgram) for an example.
+/// One end of a range of rows. See [`ViewProgram`](crate::views::ViewProgram) for an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowBound {
     /// The key.
@@ -38,7 +38,7 @@ pub struct RowBound {
     pub is_inclusive: bool,
 }
 
-/// Which rows to read. See [`ViewProgram`](crate::ViewProgram) for an example.
+/// Which rows to read. See [`ViewProgram`](crate::views::ViewProgram) for an example.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum RowChoice {
@@ -62,7 +62,7 @@ impl RowChoice {
 }
 
 /// A query of a program view, built step by step. Nothing is read before it is run. See
-/// [`ViewProgram`](crate::ViewProgram) for an example.
+/// [`ViewProgram`](crate::views::ViewProgram) for an example.
 #[must_use = "a query does nothing until it is run"]
 #[derive(Clone)]
 pub struct ProgramQuery {
@@ -218,7 +218,7 @@ fn range_end(bound: &RowBound) -> Option<Vec<u8>> {
     }
 }
 
-/// The rows of a query in order. Iteration ends after an error. See [`ViewProgram`](crate::ViewProgram) for an example.
+/// The rows of a query in order. Iteration ends after an error. See [`ViewProgram`](crate::views::ViewProgram) for an example.
 pub struct ProgramRows {
     rows: RawRows,
     total: u64,
@@ -272,7 +272,7 @@ impl Iterator for ProgramRows {
 }
 
 /// The groups of a query in order: key and reduction. Iteration ends after an error. See
-/// [`ViewProgram`](crate::ViewProgram) for an example.
+/// [`ViewProgram`](crate::views::ViewProgram) for an example.
 pub struct ProgramGroups(RawGroups);
 
 impl ProgramGroups {

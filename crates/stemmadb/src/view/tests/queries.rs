@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::Tags;
 use crate::value::Value;
 use crate::view::query::Access;
-use crate::{Database, Document, Emitter, ErrorKind, Reduction, Result, Stats, View};
+use crate::views::Stats;
+use crate::{Database, Document, Emitter, ErrorKind, Reduction, Result, View};
 
 /// Sales by author and year.
 struct Sales;
