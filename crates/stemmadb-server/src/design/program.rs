@@ -1,4 +1,4 @@
-//! A design document's view as the library's program: its functions run in a worker; or it is source by paths, as the library's own views are,
+//! A design document's view as the library's program: its functions run in a worker; or it is declared by paths, as the library's own views are,
 //! and needs none.
 
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ pub(crate) struct DesignView {
     options: Options,
 }
 
-/// How it is source what its rows are.
+/// What defines the rows of a view.
 enum ViewSource {
     /// By functions.
     Functions { scripts: Arc<Scripts>, context: Context },
@@ -215,7 +215,7 @@ impl ViewProgram for DesignView {
     }
 }
 
-/// What a reduction is source by that is too large.
+/// Reported in place of a reduction that is too large.
 const OVERFLOW: &str = "reduce_overflow_error";
 /// CouchDB's `reduce_limit`: a reduction of several rows to more bytes than these, and of more than half of what it is made of, would grow with the view.
 const OVERFLOW_BYTES: usize = 4906;

@@ -1,21 +1,11 @@
 //! Timestamps as CouchDB writes them: `2024-02-29T12:00:00Z`.
 
-/// A time in seconds since 1970, as RFC 3339 in UTC.
+use jiff::Timestamp;
+
+/// A time in seconds since 1970, as RFC 3339 in UTC. Times after the year 9999 are shown as its end.
 pub(crate) fn format_rfc3339(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin with March end with the day that leaps; 400 of them are an era.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, year) = match month {
-        0..=9 => (month + 3, era * 400 + year_of_era),
-        _ => (month - 9, era * 400 + year_of_era + 1),
-    };
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
 }
 
 #[cfg(test)]

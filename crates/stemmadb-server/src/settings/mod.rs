@@ -4,7 +4,7 @@
 //! ```text
 //! table   all settings                     kind    how values are written
 //! gather  where each value comes from      file    a file's keys
-//! runtime settings that are changed over HTTP
+//! runtime what is changed over HTTP
 //! render  what is in force as TOML, and the guide's table
 //! ```
 

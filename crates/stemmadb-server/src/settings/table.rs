@@ -169,7 +169,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         },
         show: |config| config.tls.iter().map(|tls| tls.key.display().to_string()).collect(),
     },
-    setting!("lockout.tries" Count lockout.tries, "SettingsError passwords of one name from one address before it has to wait there, twice as long after each"),
+    setting!("lockout.tries" Count lockout.tries, "Wrong passwords of one name from one address before it has to wait there, twice as long after each"),
     setting!("lockout.wait_max" Duration lockout.wait_max, "The longest such wait"),
     setting!("scripts.time" Duration script_bounds.time, "How long one call of a design document's function may take"),
     setting!("scripts.memory_bytes" Bytes script_bounds.memory_bytes, "How much memory one engine of such functions may take"),

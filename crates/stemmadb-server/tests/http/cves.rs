@@ -37,7 +37,7 @@ fn cve_2010_0009_time_of_comparison() {
     let server = TestServer::with(|config| Config { lockout, ..config });
     prepare(&server);
     // Existing and unknown users get the same response. That both take the same time follows from what is hashed, not
-    // from a clock: see `auth::login`.
+    // from a clock: see `accounts::password_verifier`.
     let answer = |name: &str| server.ask_as(Some((name, "wrong")), "GET", "/db/d", None);
     let (known, unknown) = (answer("ann"), answer("nobody"));
     assert_eq!((known.status, &known.text), (401, &unknown.text));
