@@ -1,12 +1,29 @@
-//! Repository checks: module headers, the edges between modules as ARCHITECTURE.md lists them, file lengths, no paths of one machine.
+//! Repository checks: module headers, edges between modules, lengths of lines, files and pages, the size of the public
+//! API, links, and absolute paths.
 
 #[path = "tidy/edges.rs"]
 mod edges;
 
 use std::path::{Path, PathBuf};
 
-/// A file of code longer than this wants to be two.
+/// Maximum lines of a source file that is not a test.
 const FILE_LINES_MAX: usize = 800;
+
+/// Maximum columns of a line of code, comments or Markdown prose.
+const COLUMNS_MAX: usize = 120;
+
+/// Maximum bytes of all Markdown below `docs`.
+const DOCS_BYTES_MAX: u64 = 300_000;
+
+/// Maximum lines of ARCHITECTURE.md.
+const ARCHITECTURE_LINES_MAX: usize = 200;
+
+/// Maximum public methods of `Database`, and maximum names that the crate's root exports.
+const DATABASE_METHODS_MAX: usize = 45;
+const EXPORTS_MAX: usize = 100;
+
+/// The pages in the repository's root.
+const ROOT_PAGES: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -36,14 +53,14 @@ fn is_test(path: &Path) -> bool {
 }
 
 #[test]
-fn every_module_begins_with_what_it_is() {
+fn every_file_starts_with_a_module_header() {
     let bare: Vec<_> =
         sources().into_iter().filter(|(_, text)| !text.starts_with("//!")).map(|(path, _)| path).collect();
     assert!(bare.is_empty(), "no `//!` on the first line of {bare:#?}");
 }
 
 #[test]
-fn no_file_is_too_long() {
+fn files_stay_short() {
     let long: Vec<_> = sources()
         .into_iter()
         .filter(|(path, text)| !is_test(path) && text.lines().count() > FILE_LINES_MAX)
@@ -52,16 +69,16 @@ fn no_file_is_too_long() {
     assert!(long.is_empty(), "more than {FILE_LINES_MAX} lines: {long:#?}");
 }
 
-/// A crate, the header of its table of modules in ARCHITECTURE.md, and its modules that have no row: what every module may use, and what only
-/// tests and documentation do.
+/// Each crate, the header of its module table in ARCHITECTURE.md, and its modules without a row: those that every
+/// module may use, and those that only tests and documentation use.
 const MODULE_TABLES: [(&str, &str, &[&str]); 3] = [
-    ("stemmadb", "| module | uses |", &["error", "sync", "varint", "testing", "format", "guide"]),
-    ("stemmadb-server", "| server module | uses |", &[]),
-    ("stemmadb-cli", "| cli module | uses |", &[]),
+    ("stemmadb", "| module | uses | contents |", &["error", "sync", "varint", "testing", "format", "guide"]),
+    ("stemmadb-server", "| server module | uses | contents |", &[]),
+    ("stemmadb-cli", "| cli module | uses | contents |", &[]),
 ];
 
 #[test]
-fn modules_use_only_what_the_architecture_allows() {
+fn module_edges_match_the_architecture() {
     let architecture = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
     let mut wrong = Vec::new();
     for (member, header, without_row) in MODULE_TABLES {
@@ -110,8 +127,66 @@ fn paths_are_found_in_every_notation() {
     assert_eq!(found, ["a::x", "b", "b::y", "C", "d", "here::e", "g::h", "here::file::own", "k::l"]);
 }
 
+/// The lines of a Markdown page that count as prose: neither code blocks nor tables.
+fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence && !line.trim_start().starts_with('|')
+    })
+}
+
 #[test]
-fn nothing_names_a_machine() {
+fn lines_are_at_most_120_columns() {
+    let mut pages = Vec::new();
+    files_below(&workspace().join("docs"), "md", &mut pages);
+    pages.extend(ROOT_PAGES.map(|name| workspace().join(name)));
+    let pages = pages.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap()));
+    let mut long = Vec::new();
+    for (path, text) in pages.chain(sources()) {
+        let is_page = path.extension() == Some("md".as_ref());
+        let lines: Vec<_> = if is_page { prose_lines(&text).collect() } else { text.lines().enumerate().collect() };
+        let is_long = |line: &str| line.chars().count() > COLUMNS_MAX;
+        long.extend(
+            lines.iter().filter(|(_, line)| is_long(line)).map(|(at, _)| format!("{}:{}", path.display(), at + 1)),
+        );
+    }
+    assert!(long.is_empty(), "lines over {COLUMNS_MAX} columns: {long:#?}");
+}
+
+#[test]
+fn documentation_stays_short() {
+    let architecture = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let lines = architecture.lines().count();
+    assert!(lines <= ARCHITECTURE_LINES_MAX, "ARCHITECTURE.md has {lines} lines");
+    let mut pages = Vec::new();
+    files_below(&workspace().join("docs"), "md", &mut pages);
+    let bytes: u64 = pages.iter().map(|path| path.metadata().unwrap().len()).sum();
+    assert!(bytes <= DOCS_BYTES_MAX, "the Markdown below docs has {bytes} bytes");
+}
+
+#[test]
+fn the_public_api_stays_small() {
+    let source = workspace().join("crates/stemmadb/src");
+    // Every `impl Database` block, wherever it is.
+    let methods: usize = sources()
+        .iter()
+        .filter(|(path, _)| path.starts_with(&source))
+        .flat_map(|(_, text)| text.split("\nimpl Database {\n").skip(1).map(|rest| rest.split("\n}").next().unwrap()))
+        .map(|block| block.matches("\n    pub fn ").count() + usize::from(block.starts_with("    pub fn ")))
+        .sum();
+    assert!(methods > 20, "the methods of Database were not found");
+    assert!(methods <= DATABASE_METHODS_MAX, "Database has {methods} public methods");
+    let root = std::fs::read_to_string(source.join("lib.rs")).unwrap();
+    let statements = root.split("\npub use ").skip(1).map(|rest| rest.split(';').next().unwrap());
+    let names: usize = statements.map(|statement| statement.matches(',').count() + 1).sum();
+    assert!(names > 50, "the exports of lib.rs were not found");
+    assert!(names <= EXPORTS_MAX, "the crate's root exports {names} names");
+}
+
+#[test]
+fn no_file_contains_an_absolute_path() {
     let mut files = Vec::new();
     for extension in ["rs", "md", "toml", "txt", "json", "sh"] {
         files_below(&workspace().join("crates"), extension, &mut files);
@@ -119,7 +194,7 @@ fn nothing_names_a_machine() {
     }
     let others = ["README.md", "ARCHITECTURE.md", "Cargo.toml", "justfile", ".ci/run"];
     files.extend(others.map(|name| workspace().join(name)));
-    // Put together here, so that this file is not one of them.
+    // Assembled here, so that this file does not match.
     let places = ["work", "farm", "root"].map(|place| format!("/{place}/"));
     let named: Vec<_> = files
         .into_iter()
@@ -140,9 +215,8 @@ fn links(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn links_lead_somewhere() {
-    let mut pages: Vec<_> =
-        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"].map(|name| workspace().join(name)).into();
+fn links_resolve() {
+    let mut pages: Vec<_> = ROOT_PAGES.map(|name| workspace().join(name)).into();
     files_below(&workspace().join("docs"), "md", &mut pages);
     let mut lost = Vec::new();
     for page in pages {
@@ -153,19 +227,19 @@ fn links_lead_somewhere() {
             }
         }
     }
-    assert!(lost.is_empty(), "links to nothing: {lost:#?}");
+    assert!(lost.is_empty(), "broken links: {lost:#?}");
 }
 
-/// `tests/interleavings.rs` chooses who gets a lock, which it can only of those in `sync`.
+/// `tests/interleavings.rs` schedules only the locks of `sync`.
 #[test]
-fn locks_are_those_of_sync() {
+fn all_locks_come_from_sync() {
     let root = workspace().join("crates/stemmadb/src");
     let is_elsewhere = |path: &Path| path.starts_with(&root) && !path.starts_with(root.join("sync"));
     let wrong: Vec<_> = (sources().into_iter())
         .filter(|(path, text)| is_elsewhere(path) && text.contains("parking_lot::"))
         .map(|(path, _)| path)
         .collect();
-    assert!(wrong.is_empty(), "`parking_lot` is named in {wrong:#?}");
+    assert!(wrong.is_empty(), "`parking_lot` is used directly in {wrong:#?}");
 }
 
 /// The names under a `[heading]` of a Cargo.toml.
@@ -180,7 +254,7 @@ fn names_under(manifest: &str, heading: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_dependency_says_what_it_is_for() {
+fn every_dependency_has_a_row_in_a_decision() {
     let decisions = [
         ("stemmadb", "0009-dependencies.md"),
         ("stemmadb-cli", "0009-dependencies.md"),
@@ -194,12 +268,12 @@ fn every_dependency_says_what_it_is_for() {
         names.extend(names_under(&manifest, "[dev-dependencies]"));
         assert!(names.len() > 5, "the dependencies of {member} were not found");
         names.retain(|name| !name.starts_with("stemmadb") && !table.contains(&format!("`{name}`")));
-        assert!(names.is_empty(), "docs/decisions/{decision} does not know {names:?} of {member}");
+        assert!(names.is_empty(), "docs/decisions/{decision} has no row for {names:?} of {member}");
     }
 }
 
 #[test]
-fn the_guide_has_every_operator() {
+fn the_guide_lists_every_operator() {
     let source = std::fs::read_to_string(workspace().join("crates/stemmadb/src/query/language/operators.rs")).unwrap();
     let list = source.split("OPERATORS: &[&str] = &[").nth(1).unwrap().split("];").next().unwrap();
     let operators: Vec<_> = list.split('"').filter(|word| word.starts_with('$')).collect();

@@ -1,12 +1,14 @@
 //! Finds which modules of a crate use which, from its source, and compares that with a table of ARCHITECTURE.md.
 //!
-//! Paths count that begin with `crate`, `super` or `self`, in `use` trees and in code. Unit tests (`#[cfg(test)] mod …`, whether inline or
-//! in files) may use any module and are left out. A name that the crate's root re-exports counts as the item that it is.
+//! Paths count that begin with `crate`, `super` or `self`, in `use` trees and in code. Unit tests (`#[cfg(test)] mod
+//! …`, whether inline or in files) may use any module and are left out. A name that the crate's root re-exports counts
+//! as the item that it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The rows of a table, in its order: a module, which may lie within another (`query::plan`), and the modules that it uses.
+/// The rows of a table, in its order: a module, which may lie within another (`query::plan`), and the modules that it
+/// uses.
 pub(crate) type Rows = Vec<(String, BTreeSet<String>)>;
 
 /// For each module with a row, and each top-level module without one, the modules that its code uses.
@@ -84,7 +86,8 @@ fn row_of(rows: &Rows, path: &[String]) -> String {
     row.unwrap_or(&path[0]).clone()
 }
 
-/// What is wrong with a table: edges and modules that it lacks, rows and edges without a use, edges to a module that is not above.
+/// What is wrong with a table: edges and modules that it lacks, rows and edges without a use, edges to a module that is
+/// not above.
 pub(crate) fn differences(rows: &Rows, used: &Used) -> Vec<String> {
     let mut wrong = Vec::new();
     let table: BTreeMap<_, _> = rows.iter().map(|(module, uses)| (module, uses)).collect();
