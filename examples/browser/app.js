@@ -49,7 +49,7 @@ async function fill(item, task) {
   const [done, text] = item.querySelectorAll('input');
   item.className = task.done ? 'done' : '';
   done.checked = task.done;
-  // What is being typed is not overwritten by what arrives meanwhile.
+  // Replicated changes do not overwrite the text that is being typed.
   if (document.activeElement !== text) text.value = task.text;
   await showVersions(item.querySelector('.versions'), task);
 }
@@ -102,7 +102,7 @@ async function connect({ url, name, password }) {
   if (refusal) return say('refused', `Not connected: ${refusal.reason}`);
   sync = tasks.sync(server, { live: true, retry: true })
     .on('active', () => say('active', 'Something is on its way …'))
-    .on('paused', (error) => (error ? say('offline', 'Offline. What you change is kept, and sent later.') : say('same', `The same as ${url}.`)))
+    .on('paused', (error) => (error ? say('offline', 'Offline. Your changes are saved and sent later.') : say('same', `The same as ${url}.`)))
     .on('denied', ({ doc }) => say('refused', `The server refused a change: ${doc.message}`))
     .on('error', (error) => say('refused', `Not connected: ${error.reason || error.message || error}`));
 }

@@ -111,7 +111,8 @@ impl Database {
         Self::start(Arc::new(MemoryVfs::new()), Box::new(MemoryTree::new()), options, None, None, &mut |_| ())
     }
 
-    /// Opens the closed database at `path` after rebuilding everything that is derived from its log; reports to `progress`.
+    /// Opens the closed database at `path` after rebuilding everything that is derived from its log; reports to
+    /// `progress`.
     ///
     /// If the log can't be read to its end, the database is left unchanged.
     ///
@@ -487,7 +488,7 @@ impl Handle {
         let upkeeper = self.upkeeper.lock().take();
         match upkeeper {
             Some(upkeeper) => {
-                // What a view has in memory is made again from the log, if it can't be written.
+                // If a view's rows in memory can't be written, they are rebuilt from the log at the next open.
                 let saved = self.views.close();
                 upkeeper.stop(&self.store).and(saved)
             }
@@ -498,7 +499,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Nobody is left to tell: what was acknowledged is in the log already.
+        // An error can't be reported here. Everything acknowledged is in the log already.
         self.close().ok();
     }
 }

@@ -10,7 +10,7 @@
 //! A row about answers has their row count (`rows`), and `ours` and each peer have the rows per second at the median
 //! (`rows_per_s`). A row may have a remark (`note`) and a figure published elsewhere (`published`).
 //!
-//! `ratio` tells how many times better Stemma is (above 1 favors Stemma). A row with targets has `met`, which is true
+//! `ratio` is how many times better Stemma is (above 1 favors Stemma). A row with targets has `met`, which is true
 //! if every ratio reaches its target. Rows about distributions have `histograms` by contender. A bound (a fixed limit,
 //! or the disk's own rate) is stored as a peer.
 

@@ -25,7 +25,8 @@ use crate::failure::{self, Exit, Failure, Result};
 /// Maximum number of lines in the history file.
 const HISTORY_LINES: usize = 10_000;
 
-/// Runs a command on an open database: `commands::run`, which this module must not know, since the shell is itself a command.
+/// Runs a command on an open database: `commands::run`, which this module must not know, since the shell is itself a
+/// command.
 pub(crate) type RunCommand = fn(&Command, Option<&Database>) -> Result<()>;
 
 /// Runs commands from standard input until it ends.

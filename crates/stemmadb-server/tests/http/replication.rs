@@ -136,12 +136,12 @@ fn servers_converge_through_restarts() {
     assert!(state(&one, "db").contains_key("own"));
     two.restart();
     two.put("/db/after", &json!({"restart": "of two"}));
-    one.put("/db/meanwhile", &json!({"n": 3}));
-    until("what was written arrives", || one.get("/db/after").status == 200 && two.get("/db/meanwhile").status == 200);
+    one.put("/db/during", &json!({"n": 3}));
+    until("both documents arrive", || one.get("/db/after").status == 200 && two.get("/db/during").status == 200);
     one.restart();
     two.put("/db/later", &json!({"restart": "of one"}));
     one.put("/db/last", &json!({"n": 4}));
-    until("what was written arrives", || one.get("/db/later").status == 200 && two.get("/db/last").status == 200);
+    until("both documents arrive", || one.get("/db/later").status == 200 && two.get("/db/last").status == 200);
     agree(&one, &two);
     let docs = one.get("/_scheduler/docs").json();
     let reported: Vec<_> = docs["docs"].as_array().unwrap().iter().map(|doc| (&doc["doc_id"], &doc["state"])).collect();
@@ -238,10 +238,10 @@ fn expired_certificate_is_rejected() {
 #[test]
 fn validation_failures_are_counted_and_others_replicated() {
     let (one, two) = (TestServer::new(), TestServer::new());
-    one.database("db", &[json!({"_id": "anew", "type": "x"}), json!({"_id": "before", "type": "x"})]);
-    let revision = one.get("/db/anew").json()["_rev"].as_str().unwrap().to_owned();
-    one.delete(&format!("/db/anew?rev={revision}"));
-    assert_eq!(one.put("/db/anew", &json!({"n": 2})).status, 201);
+    one.database("db", &[json!({"_id": "recreated", "type": "x"}), json!({"_id": "before", "type": "x"})]);
+    let revision = one.get("/db/recreated").json()["_rev"].as_str().unwrap().to_owned();
+    one.delete(&format!("/db/recreated?rev={revision}"));
+    assert_eq!(one.put("/db/recreated", &json!({"n": 2})).status, 201);
     assert_eq!(one.put("/db/after", &json!({"type": "x"})).status, 201);
     let guard = json!({
         "validate_doc_update": "function(doc) { if (!doc._deleted && !doc.type) throw({forbidden: 'no type'}) }",
@@ -256,7 +256,7 @@ fn validation_failures_are_counted_and_others_replicated() {
         let counts = &done.json()["history"][0];
         assert_eq!((done.status, &counts["docs_written"], &counts["doc_write_failures"]), (200, &json!(2), &json!(1)));
         let status = |id: &str| two.get(&format!("/{target}/{id}")).status;
-        assert_eq!((status("before"), status("after"), status("anew")), (200, 200, 404), "{target}");
+        assert_eq!((status("before"), status("after"), status("recreated")), (200, 200, 404), "{target}");
         // The same again: there is nothing left to replicate.
         let again = at.post("/_replicate", &job).json();
         assert_eq!(again["history"][0]["docs_written"].as_u64().unwrap_or(0), 0, "{again}");

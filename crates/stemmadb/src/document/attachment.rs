@@ -26,8 +26,8 @@ const COUNT_MAX: usize = 10_000;
 
 /// The description of a document's attachment, without its content.
 ///
-/// Returned by [`Document::attachments`](crate::Document::attachments); [`Files`](crate::handles::Files) stores and opens
-/// contents.
+/// Returned by [`Document::attachments`](crate::Document::attachments); [`Files`](crate::handles::Files) stores and
+/// opens contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attachment {
     /// The attachment's name, unique in the document.

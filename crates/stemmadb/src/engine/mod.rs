@@ -199,11 +199,32 @@ impl Store {
             Ok((result, None)) => return self.wait_for(base_sequence).map(|()| result),
             Err(error) => return self.wait_for(base_sequence).and(Err(error)),
         };
+        #[cfg(test)]
+        let last_sequence = receipt.last_sequence;
         self.finish(receipt, level)?;
         if let Durability::Interval(interval) = durability {
             self.flush_within(interval)?;
         }
+        #[cfg(test)]
+        self.check_sampled(last_sequence);
         Ok(result)
+    }
+
+    /// Verifies the whole database after a sample of the commits, if it is small: unit tests notice an inconsistency
+    /// even if they don't call `check`.
+    #[cfg(test)]
+    fn check_sampled(&self, sequence: Sequence) {
+        const INTERVAL: u64 = 97;
+        const NUMBERS_MAX: u64 = 500;
+        let is_due = sequence.get() % INTERVAL == 0 && self.parts.publisher.published_numbers().0 <= NUMBERS_MAX;
+        // Compaction holds its lock while it writes.
+        if !is_due || self.compaction.try_lock().is_none() {
+            return;
+        }
+        // An error is a planned failure of the test's disk.
+        if let Ok(report) = self.check(&mut |_| ()) {
+            assert!(report.is_sound(), "inconsistent after the commit of {sequence:?}: {:?}", report.damages);
+        }
     }
 
     /// Registers `hook`, which is asked before each later transaction for as long as it is alive. Register it within a

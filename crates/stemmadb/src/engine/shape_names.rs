@@ -13,7 +13,7 @@ impl StoreParts {
         Settings::encode(&self.policy, &self.declared())
     }
 
-    /// Whether there are so few shapes that every segment can name them all, so that a lost segment does not make
+    /// Whether the shapes are few enough that every segment can name them all, so that a lost segment does not make
     /// others unreadable.
     pub(super) fn may_name_all_shapes(&self) -> bool {
         self.shapes.text_bytes() <= self.options.segment_bytes as usize / NAMED_SHARE

@@ -590,8 +590,8 @@ impl<'a> Transaction<'a> {
 
     /// Adds an attachment to a document or replaces its content; returns the new revision.
     ///
-    /// Store the content first with [`Files::store`](crate::handles::Files::store), so that the transaction does not wait for
-    /// it.
+    /// Store the content first with [`Files::store`](crate::handles::Files::store), so that the transaction does not
+    /// wait for it.
     ///
     /// # Errors
     /// `Conflict` if `revision` is not current; `NotFound` if there is no such document; `Invalid` for a bad name.

@@ -1,5 +1,5 @@
-//! SHA-256 of file content. Builds without the `files` feature have no hash function: they can read files, but not store
-//! new ones, and verify content by its checksums alone.
+//! SHA-256 of file content. Builds without the `files` feature have no hash function: they can read files, but not
+//! store new ones, and verify content by its checksums alone.
 
 use super::blobs::Digest;
 

@@ -167,8 +167,8 @@ impl Options {
     ///
     /// Nothing in its directory is changed, so it may be on a read-only disk, and any number of processes may read it
     /// at the same time (each with one handle, which threads share), as long as none writes it. Writes return
-    /// `Unavailable`. What a crash left unmerged is merged in memory on each open; without a tree, the whole index is
-    /// built in memory.
+    /// `Unavailable`. Writes that a crash left unmerged are merged in memory on each open; without a tree, the whole
+    /// index is built in memory.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;

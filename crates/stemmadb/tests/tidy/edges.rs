@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The rows of a table, in its order: a module, which may lie within another (`query::plan`), and the modules that it
+/// The rows of a table, in its order: a module, possibly a nested one (`query::plan`), and the modules that it
 /// uses.
 pub(crate) type Rows = Vec<(String, BTreeSet<String>)>;
 
@@ -70,12 +70,12 @@ pub(crate) fn used(source: &Path, rows: &Rows, without_row: &[&str]) -> Used {
     used
 }
 
-/// Whether the module `path` is `module`, or lies within it.
+/// Whether the module `path` is `module`, or is nested in it.
 fn is_within(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// The innermost module with a row that `path` lies within; else its top-level module.
+/// The innermost module with a row that contains `path`; else its top-level module.
 fn row_of(rows: &Rows, path: &[String]) -> String {
     let text = path.join("::");
     let row = rows
@@ -166,7 +166,8 @@ fn code_tokens(text: &str) -> (Vec<String>, Vec<String>) {
     (code, test_modules)
 }
 
-/// Where `mod` stands in an item that begins at `at`, after its attributes and its visibility; none if it is no module.
+/// Position of `mod` in an item that begins at `at`, after its attributes and its visibility; `None` if the item is not
+/// a module.
 fn module_after(tokens: &[String], mut at: usize) -> Option<usize> {
     let end_of =
         |at: usize, closing: &str| tokens.iter().skip(at).position(|token| token == closing).map(|end| at + end + 1);

@@ -95,7 +95,7 @@ test('the page works offline and converges afterwards', async () => {
   await ada.context.setOffline(true);
   await add(ada, 'offline');
   await item(ada, 0).locator('[type=checkbox]').check();
-  await add(bob, 'meanwhile');
+  await add(bob, 'concurrent');
   await until('it is on the server', async () => (await there(name)).length === 2);
   assert.deepEqual(await shown(ada), [['before', true], ['offline', false]]);
   await ada.context.setOffline(false);

@@ -9,7 +9,8 @@ use crate::value::{Object, Path, Value};
 use crate::{Error, Result};
 
 impl Transaction<'_> {
-    /// Sets or removes the expiration time of a document; see [`Expiration::expire`](crate::handles::Expiration::expire).
+    /// Sets or removes the expiration time of a document; see
+    /// [`Expiration::expire`](crate::handles::Expiration::expire).
     ///
     /// # Errors
     /// Those of [`Expiration::expire`](crate::handles::Expiration::expire).

@@ -70,7 +70,7 @@ pub(crate) struct Checks {
     pub(crate) time: Duration,
 }
 
-/// What the index has established about the documents before they are visited in order.
+/// Facts from the index about the documents before they are visited in order.
 pub(in crate::query) enum FilterState {
     /// Every document matches.
     MatchesAll,

@@ -83,7 +83,7 @@ impl Catalog<'_> {
         self.paths.child(array, Step::Element)
     }
 
-    /// Lists the interpretations of `names` below `base`, whose path is `base_names`. `base_crosses` tells whether
+    /// Lists the interpretations of `names` below `base`, whose path is `base_names`. `base_crosses` says whether
     /// `base` is within an array.
     pub(crate) fn readings(
         &self,

@@ -19,8 +19,8 @@ use crate::view::select::{RawGroups, RawRow, RawRows, RowRange, Select};
 /// Maximum number of mapping errors reported by [`ProgramView::info`].
 const FAILURES_MAX: usize = 10;
 
-/// A program view of an open database; opened with [`Views::open_program`](crate::handles::Views::open_program). Cheap to clone.
-/// See [`ViewProgram`](crate::views::ViewProgram) for an example.
+/// A program view of an open database; opened with [`Views::open_program`](crate::handles::Views::open_program). Cheap
+/// to clone. See [`ViewProgram`](crate::views::ViewProgram) for an example.
 #[derive(Clone)]
 pub struct ProgramView {
     views: Arc<ViewRegistry>,
@@ -218,7 +218,8 @@ fn range_end(bound: &RowBound) -> Option<Vec<u8>> {
     }
 }
 
-/// The rows of a query in order. Iteration ends after an error. See [`ViewProgram`](crate::views::ViewProgram) for an example.
+/// The rows of a query in order. Iteration ends after an error. See [`ViewProgram`](crate::views::ViewProgram) for an
+/// example.
 pub struct ProgramRows {
     rows: RawRows,
     total: u64,
