@@ -262,7 +262,7 @@ fn experiments(results: &Results) -> String {
 fn missed(rows: &[ResultRow], full: &str) -> String {
     let mut table = format!(
         "Every missed target belongs to one of these groups; *missed* counts row and peer. Each one is listed in\n\
-         [targets.md]({full}/targets.md). [What was tried and what would help](benchmarks-targets.md).\n\n\
+         [targets.md]({full}/targets.md). [What was tried and what would help](../results/missed-targets.md).\n\n\
          | target | missed | ratio reached | reason |\n|---|--:|--:|---|\n"
     );
     let all: Vec<(&ResultRow, &str, f64)> = rows
