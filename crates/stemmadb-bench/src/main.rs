@@ -166,7 +166,7 @@ enum ClockChoice {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    if arguments.next().as_deref() == Some(script::WORKER_VERB) {
+    if arguments.next().as_deref() == Some(script::WORKER_SUBCOMMAND) {
         // The measured server starts its script workers from this program.
         return script::run_worker(&arguments.collect::<Vec<_>>());
     }

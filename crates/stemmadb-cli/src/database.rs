@@ -6,9 +6,9 @@ mod attachments;
 mod indexes;
 mod mirror;
 mod salvage;
+mod views;
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ pub(crate) use attachments::AttachmentReader;
 pub(crate) use indexes::NewIndex;
 pub(crate) use mirror::{MirrorProgress, MirrorTarget, RemoteDatabase};
 pub(crate) use salvage::{RevisionHistory, SalvagedItem, parse_salvaged_line, salvage};
+pub(crate) use views::{ViewKeys, ViewOutput, ViewRequest};
 
 /// How long a command retries when another process holds the database lock. Most commands hold it only briefly.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -441,98 +442,6 @@ impl Database {
             find = find.after(token);
         }
         Ok(find)
-    }
-}
-
-/// A view query.
-pub(crate) struct ViewRequest {
-    pub(crate) keys: ViewKeys,
-    pub(crate) descending: bool,
-    pub(crate) limit: Option<u64>,
-    pub(crate) skip: u64,
-    pub(crate) output: ViewOutput,
-}
-
-/// The keys a view query selects.
-pub(crate) enum ViewKeys {
-    Exact(Vec<Value>),
-    /// Both bounds are inclusive.
-    Range(Option<Value>, Option<Value>),
-    Prefix(Value),
-}
-
-/// What a view query returns.
-pub(crate) enum ViewOutput {
-    Rows {
-        documents: bool,
-    },
-    /// One reduced value for each group of keys with the same first N elements, or for each key.
-    Groups(Option<usize>),
-    /// One reduced value for all rows.
-    Reduced,
-}
-
-/// Views.
-impl Database {
-    /// Lists the views: the name and definition of each.
-    pub(crate) fn views(&self) -> Result<Vec<Object>> {
-        let views = self.inner.views().definitions()?.into_iter();
-        Ok(views
-            .map(|(name, definition)| [("name", Value::from(name)), ("definition", definition)].into_iter().collect())
-            .collect())
-    }
-
-    pub(crate) fn define_view(&self, name: &str, definition: &Value) -> Result<()> {
-        self.inner.views().define(name, definition)?.update()?;
-        Ok(())
-    }
-
-    pub(crate) fn drop_view(&self, name: &str) -> Result<()> {
-        Ok(self.inner.views().remove(name)?)
-    }
-
-    /// Runs a view query and calls `visit` with each result row.
-    pub(crate) fn query_view(
-        &self,
-        name: &str,
-        request: &ViewRequest,
-        visit: &mut dyn FnMut(Object) -> Result<()>,
-    ) -> Result<()> {
-        let view = self.inner.views().open(name)?;
-        view.update()?;
-        let query = view.query().skip(request.skip).limit(request.limit.unwrap_or(u64::MAX));
-        let query = if request.descending { query.descending() } else { query };
-        let query = match &request.keys {
-            ViewKeys::Exact(keys) => query.keys(keys),
-            ViewKeys::Prefix(prefix) => query.prefix(prefix),
-            ViewKeys::Range(from, to) => {
-                let bound = |key: &Option<Value>| key.clone().map_or(Bound::Unbounded, Bound::Included);
-                query.range((bound(from), bound(to)))
-            }
-        };
-        let pair = |key: Value, value: Value| [("key", key), ("value", value)].into_iter().collect::<Object>();
-        match request.output {
-            ViewOutput::Reduced => visit([("value", query.reduce()?.unwrap_or(Value::Null))].into_iter().collect()),
-            ViewOutput::Groups(None) => {
-                query.group()?.try_for_each(|group| group.map(|(key, value)| visit(pair(key, value)))?)
-            }
-            ViewOutput::Groups(Some(level)) => {
-                query.group_level(level)?.try_for_each(|group| group.map(|(key, value)| visit(pair(key, value)))?)
-            }
-            ViewOutput::Rows { documents } => {
-                let query = if documents { query.with_documents() } else { query };
-                query.rows()?.try_for_each(|row| {
-                    let row = row?;
-                    let mut object: Object = [("id", Value::from(row.id.as_str()))].into_iter().collect();
-                    object.extend(pair(row.key, row.value));
-                    if documents {
-                        let document = row.document.map(|document| document_object(&document)).transpose()?;
-                        object.insert("doc", document.map_or(Value::Null, Value::from));
-                    }
-                    visit(object)
-                })
-            }
-        }
     }
 }
 

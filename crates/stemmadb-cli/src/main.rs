@@ -40,7 +40,7 @@ static ALLOCATOR_SETTINGS: &[u8; 63] = b"dirty_decay_ms:1000,muzzy_decay_ms:0,ov
 fn main() -> ExitCode {
     // The server starts this program again as a script worker, with a hidden subcommand.
     let mut arguments = std::env::args().skip(1);
-    if arguments.next().as_deref() == Some(script::WORKER_VERB) {
+    if arguments.next().as_deref() == Some(script::WORKER_SUBCOMMAND) {
         return script::run_worker(&arguments.collect::<Vec<_>>());
     }
     let outcome =

@@ -1,4 +1,4 @@
-//! How a server is run.
+//! The configuration of a server.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,58 +9,61 @@ use stemmadb::Clock;
 use stemmadb::Durability;
 
 use crate::log::Log;
-use crate::script::{Bounded, Launch};
+use crate::script::{ScriptLimits, WorkerCommand};
 
-/// How a server is run. Every default is meant to be right.
+/// The configuration of a server. The defaults are suitable for most servers.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The directory with the databases; made if there is none.
+    /// The directory with the databases; created if it does not exist.
     pub directory: PathBuf,
-    /// Where to listen. Port 0 takes any free one.
+    /// The address to listen on. Port 0 selects any free port.
     pub address: SocketAddr,
-    /// Who may do everything. None: a password is made up at each start, and only this machine is listened to.
+    /// The server administrator. `None`: if there is no stored one, a password is generated at the first start, and
+    /// only loopback addresses are allowed.
     pub administrator: Option<Administrator>,
-    /// What writes wait for.
+    /// The durability of writes.
     pub durability: Durability,
-    /// What is kept of reads in memory, in bytes, for each open database.
+    /// The read cache of each open database, in bytes.
     pub cache_bytes: u64,
-    /// What recent writes may take of memory, in bytes, for each open database, until they are merged into its tree. A MiB at least.
+    /// The memory for recent writes of each open database, in bytes, until they are merged into its tree. At least 1
+    /// MiB.
     pub memory_bytes: u64,
-    /// Names that this server is known by, beside numbers and `localhost`. None: it is known by these only, if only this machine is
-    /// listened to, else by any.
+    /// The accepted names in `Host` headers, besides IP addresses and `localhost`. Empty: any name, unless the server
+    /// listens on loopback only.
     pub hosts: Vec<String>,
-    /// What is logged, and how: for whoever installs it ([`Log::install`]).
+    /// The log level and format. The program that embeds the server installs the log with [`Log::install`].
     pub log: Log,
-    /// Settings that were given by name, and where: they are not changed over HTTP.
-    pub given: BTreeMap<&'static str, String>,
-    /// Pages of which sites may use the server from a browser, beside its own.
+    /// The sources of explicit settings by name. These settings can't be changed over HTTP.
+    pub setting_sources: BTreeMap<&'static str, String>,
+    /// The sites whose pages may use the server from a browser (CORS).
     pub cors: Cors,
-    /// A directory with the files of a dashboard, to be shown at `/_utils`: those that Fauxton is built to. None: a page that says how.
+    /// A directory with the files of a dashboard, such as a build of Fauxton, served at `/_utils`. `None`: a page that
+    /// explains how to install one.
     pub dashboard: Option<PathBuf>,
-    /// Whom the replicator reaches, and whom it trusts.
+    /// The replicator: allowed hosts, trusted certificates, retries.
     pub replicator: Replicator,
-    /// Whose tokens are trusted.
+    /// The keys of trusted JSON Web Tokens.
     pub jwt_keys: Vec<JwtKey>,
     /// How long a session lasts without a request.
     pub session_timeout: Duration,
-    /// What wrong passwords cost.
+    /// The lockout after wrong passwords.
     pub lockout: Lockout,
-    /// Whether everybody has to say who they are, but for logging in and for asking whether the server is up.
+    /// Whether all requests must be authenticated, except `/_session` and `/_up`.
     pub require_valid_user: bool,
-    /// With what the server proves who it is. None: it speaks without encryption.
+    /// The TLS certificate and key. `None`: connections are not encrypted.
     pub tls: Option<Tls>,
-    /// What runs the functions of design documents. None: this program, started with a hidden verb.
-    pub scripts: Option<Launch>,
-    /// What they are bounded by.
-    pub script_bounds: Bounded,
-    /// Bounds on what clients may do.
+    /// The command that starts script workers. `None`: this program with a hidden subcommand.
+    pub scripts: Option<WorkerCommand>,
+    /// The limits of script workers.
+    pub script_limits: ScriptLimits,
+    /// The limits for clients.
     pub limits: Limits,
-    /// What tells when sessions and JSON Web Tokens are over. For tests.
+    /// The clock for the expiry of sessions and JSON Web Tokens, replaceable for tests.
     #[doc(hidden)]
     pub clock: Clock,
 }
 
-/// Who may do everything.
+/// A server administrator.
 #[derive(Clone)]
 pub struct Administrator {
     /// The name.
@@ -75,14 +78,14 @@ impl std::fmt::Debug for Administrator {
     }
 }
 
-/// Pages of which sites may use the server from a browser.
+/// The sites whose pages may use the server from a browser (CORS).
 #[derive(Debug, Clone)]
 pub struct Cors {
-    /// Whether they may at all.
+    /// Whether CORS is enabled.
     pub enabled: bool,
-    /// Their origins, as `https://example.org`; `*` for all, which counts only without credentials.
+    /// The allowed origins, such as `https://example.org`, or `*` for all, which applies only without credentials.
     pub origins: Vec<String>,
-    /// Whether they may send cookies and passwords.
+    /// Whether their pages may send cookies and passwords.
     pub credentials: bool,
 }
 
@@ -92,15 +95,15 @@ impl Default for Cors {
     }
 }
 
-/// Whom the replicator reaches, whom it trusts, and when it tries again what failed.
+/// The configuration of the replicator.
 #[derive(Debug, Clone)]
 pub struct Replicator {
-    /// A file with certificates, as PEM, that are trusted beside those that the system trusts.
+    /// A PEM file with certificates that are trusted in addition to the system's.
     pub ca: Option<PathBuf>,
-    /// The only hosts it reaches, as names or numbers without a port. None: any. Addresses of a link, where clouds tell secrets, are never
-    /// reached.
+    /// The hosts that it may connect to, as names or IP addresses without a port. Empty: any. Link-local addresses,
+    /// where clouds serve secrets, are never allowed.
     pub hosts: Vec<String>,
-    /// How long it waits after a failure; after each further one twice as long.
+    /// The wait after a failure; doubled after each further failure without progress.
     pub retry_wait: Duration,
     /// The longest such wait.
     pub retry_wait_max: Duration,
@@ -113,12 +116,12 @@ impl Default for Replicator {
     }
 }
 
-/// A key by which tokens of somebody who is trusted are signed.
+/// A key that signs trusted JSON Web Tokens.
 #[derive(Clone)]
 pub struct JwtKey {
-    /// What tokens call it by (`kid`); none for those that name no key.
+    /// The id in tokens (`kid`); `None` for tokens without one.
     pub id: Option<String>,
-    /// The one algorithm that it is used with.
+    /// The only algorithm that the key is used with.
     pub algorithm: JwtAlgorithm,
     /// A secret of at least 32 bytes, or a public key as PEM.
     pub key: Vec<u8>,
@@ -130,7 +133,7 @@ impl std::fmt::Debug for JwtKey {
     }
 }
 
-/// How a token is signed.
+/// A signature algorithm.
 #[expect(missing_docs, reason = "they are the names of RFC 7518")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JwtAlgorithm {
@@ -144,10 +147,11 @@ pub enum JwtAlgorithm {
     Es384,
 }
 
-/// What wrong passwords cost: after some of one name from one address it has to wait there, twice as long after each.
+/// The lockout after wrong passwords: a name has to wait at an address after some wrong passwords, twice as long after
+/// each further one.
 #[derive(Debug, Clone)]
 pub struct Lockout {
-    /// So many are free.
+    /// The number of wrong passwords without a wait.
     pub tries: usize,
     /// The longest wait.
     pub wait_max: Duration,
@@ -159,38 +163,39 @@ impl Default for Lockout {
     }
 }
 
-/// With what the server proves who it is. The files are read again when they change.
+/// The TLS certificate and key. The files are read again when they change.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// The certificate and those that it stands on, as PEM.
+    /// The certificate with its chain, as PEM.
     pub certificate: PathBuf,
-    /// Its private key, as PEM.
+    /// The private key of the certificate, as PEM.
     pub key: PathBuf,
 }
 
-/// Bounds on what clients may do. hyper has none of its own.
+/// The limits for clients. hyper has no defaults for most of them.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The largest JSON body, in bytes.
     pub body_bytes: usize,
-    /// What the bodies of all requests, and the answers that the replicator reads, take of memory together, in bytes, as they come and once they
-    /// are parsed; but for files, which are stored as they come. More wait for [`Limits::stall_timeout`], and are then refused with 503.
+    /// The memory for the bodies of all requests and the responses that the replicator reads, in bytes, as received and
+    /// as parsed, except for files, which are stored while they are received. Further requests wait for
+    /// [`Limits::stall_timeout`] and then fail with 503.
     pub bodies_bytes: u64,
-    /// The largest file, in bytes.
+    /// The largest attachment, in bytes.
     pub attachment_bytes: u64,
     /// The largest head of a request, in bytes.
     pub head_bytes: usize,
-    /// How long a request's head may take, and how long a connection may be idle.
+    /// The timeout for the head of a request, and for an idle connection.
     pub head_timeout: Duration,
-    /// How long it may take to agree on encryption.
+    /// The timeout of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// How long a body may stand still, in either direction.
+    /// The timeout for a body without progress, in either direction.
     pub stall_timeout: Duration,
-    /// Connections at once; more wait to be accepted.
+    /// The maximum number of connections; more wait to be accepted.
     pub connection_count: usize,
-    /// Connections at once of one address; more are closed.
+    /// The maximum number of connections of one address; more are closed.
     pub connection_count_per_address: usize,
-    /// How long requests may go on after the server was told to stop.
+    /// The time that running requests have to finish when the server stops.
     pub grace: Duration,
 }
 
@@ -212,7 +217,7 @@ impl Default for Limits {
 }
 
 impl Config {
-    /// A server of the databases in `directory`, on this machine's port 5984.
+    /// The defaults for a server of the databases in `directory`, on port 5984 of the loopback address.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Config {
             directory: directory.into(),
@@ -223,7 +228,7 @@ impl Config {
             memory_bytes: 24 << 20,
             hosts: Vec::new(),
             log: Log::default(),
-            given: BTreeMap::new(),
+            setting_sources: BTreeMap::new(),
             cors: Cors::default(),
             dashboard: None,
             replicator: Replicator::default(),
@@ -233,7 +238,7 @@ impl Config {
             require_valid_user: false,
             tls: None,
             scripts: None,
-            script_bounds: Bounded::default(),
+            script_limits: ScriptLimits::default(),
             limits: Limits::default(),
             clock: Clock::default(),
         }

@@ -10,23 +10,23 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::http::client_network;
 
-/// Connections by the address they come from.
+/// Counts of connections by client network.
 #[derive(Default)]
 pub(crate) struct Connections {
     counts: Mutex<HashMap<IpAddr, usize>>,
-    /// How many were closed since their address had so many already.
+    /// The number of connections that were refused because their network had too many.
     refused: AtomicU64,
 }
 
-/// One connection, for as long as it lasts.
-pub(crate) struct Connected {
+/// A counted connection; uncounted when dropped.
+pub(crate) struct CountedConnection {
     connections: Arc<Connections>,
     network: IpAddr,
 }
 
 impl Connections {
-    /// Counts a connection; none if its address has so many already.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, count_max: usize) -> Option<Connected> {
+    /// Counts a connection. Returns `None` if its network already has `count_max`.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, count_max: usize) -> Option<CountedConnection> {
         let network = client_network(address);
         let mut counts = self.counts.lock();
         let count = counts.entry(network).or_insert(0);
@@ -35,27 +35,27 @@ impl Connections {
             return None;
         }
         *count += 1;
-        Some(Connected { connections: self.clone(), network })
+        Some(CountedConnection { connections: self.clone(), network })
     }
 
-    /// How many were refused.
+    /// The number of refused connections.
     pub(crate) fn refused_count(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// How many there are.
+    /// The number of open connections.
     pub(crate) fn count(&self) -> usize {
         self.counts.lock().values().sum()
     }
 }
 
-/// What a connection occupies until it is over. A WebSocket that the connection becomes keeps it.
+/// The slot that a connection occupies until it is closed, also after an upgrade to a WebSocket.
 pub(crate) struct ConnectionSlot {
     pub(crate) _permit: OwnedSemaphorePermit,
-    pub(crate) _counted: Connected,
+    pub(crate) _counted: CountedConnection,
 }
 
-impl Drop for Connected {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         let mut counts = self.connections.counts.lock();
         if let Some(count) = counts.get_mut(&self.network) {

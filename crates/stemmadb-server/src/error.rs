@@ -1,4 +1,4 @@
-//! What went wrong, as a client reads it: a status, CouchDB's word for it, and a sentence.
+//! Errors as clients receive them: an HTTP status, CouchDB's error code, and a reason.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,20 +8,21 @@ use hyper::header::{ALLOW, HeaderName, RETRY_AFTER};
 use serde::Serialize;
 use stemmadb::ErrorKind;
 
-/// The result of everything in this crate that can fail.
+/// The result type of this crate.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// A refusal: `{"error": …, "reason": …}` with a status. Clients decide by the status and the first; people read the second.
+/// An error response: a status and `{"error": …, "reason": …}`. Clients decide by the status and `error`; `reason` is
+/// for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     status: StatusCode,
     error: Cow<'static, str>,
     reason: Cow<'static, str>,
-    /// A header that goes with it.
+    /// An additional header of the response.
     header: Option<(HeaderName, String)>,
 }
 
-/// The body of a refusal.
+/// The body of an error response.
 #[derive(Serialize)]
 pub(crate) struct ErrorBody<'a> {
     pub(crate) error: &'a str,
@@ -29,7 +30,7 @@ pub(crate) struct ErrorBody<'a> {
 }
 
 impl Failure {
-    /// A failure with a status, CouchDB's word for it, and what a person should read.
+    /// A failure with a status, CouchDB's error code, and a reason.
     pub fn new(status: StatusCode, error: impl Into<Cow<'static, str>>, reason: impl Into<Cow<'static, str>>) -> Self {
         Failure { status, error: error.into(), reason: reason.into(), header: None }
     }
@@ -64,66 +65,66 @@ impl Failure {
         Self::new(StatusCode::CONFLICT, "conflict", "Document update conflict.")
     }
 
-    /// 401: say who you are.
+    /// 401: authentication is required or failed.
     pub fn unauthorized(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", reason)
     }
 
-    /// 403: it is known who you are, and you may not.
+    /// 403: the request is not allowed.
     pub fn forbidden(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", reason)
     }
 
-    /// 405, with the methods there are.
+    /// 405, with the allowed methods.
     pub fn method_not_allowed(methods: &str) -> Self {
         let reason = format!("Only {methods} allowed");
         let failure = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason);
         Failure { header: Some((ALLOW, methods.to_owned())), ..failure }
     }
 
-    /// 429: come back after a while.
+    /// 429, with `Retry-After`.
     pub fn too_many(reason: impl Into<Cow<'static, str>>, wait: Duration) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", reason).after(wait)
     }
 
-    /// 503: there is no room for it now, and will be after a while.
+    /// 503, with `Retry-After`.
     pub fn unavailable(reason: impl Into<Cow<'static, str>>, wait: Duration) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason).after(wait)
     }
 
-    /// The same, with when to come back.
+    /// Adds `Retry-After`.
     fn after(self, wait: Duration) -> Self {
-        // Whole seconds, and none too few.
+        // Round up to whole seconds.
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         Failure { header: Some((RETRY_AFTER, seconds.to_string())), ..self }
     }
 
-    /// 413: more than is taken.
+    /// 413: the request is too large.
     pub fn too_large(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
     }
 
-    /// 501: a part of the protocol that is not here, and why.
+    /// 501: a part of the protocol that is not supported, and the reason.
     pub fn not_implemented(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
     }
 
-    /// 500: a bug of ours, or of the machine.
+    /// 500: a bug, or a fault of the machine.
     pub fn internal(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error", reason)
     }
 
-    /// Its status.
+    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// CouchDB's word for it.
+    /// CouchDB's error code, such as `not_found`.
     pub fn error(&self) -> &str {
         &self.error
     }
 
-    /// What a person should read.
+    /// The reason, for people.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -143,7 +144,7 @@ impl From<stemmadb::Error> for Failure {
             Some(hint) => format!("{} ({hint})", error.message()),
             None => error.message().to_owned(),
         };
-        let (status, word) = match error.kind() {
+        let (status, code) = match error.kind() {
             ErrorKind::Conflict => return Self::conflict(),
             ErrorKind::NotFound => return Self::missing(),
             ErrorKind::Duplicate => (StatusCode::CONFLICT, "duplicate"),
@@ -154,7 +155,7 @@ impl From<stemmadb::Error> for Failure {
             }
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error"),
         };
-        Self::new(status, word, reason)
+        Self::new(status, code, reason)
     }
 }
 

@@ -1,20 +1,21 @@
-//! Stemma over HTTP: every database in a directory, for the clients that CouchDB has.
+//! The HTTP server: serves all databases of a directory over CouchDB's protocol.
 //!
 //! ```text
-//! server      listen, connections, timeouts, the end      routes      the table of all routes, and their matching
-//! http        a request and an answer as handlers see them  handlers    what each route does, by topic
-//! directory   which databases there are, and where        auth        who is it, and may they?
-//! script      the functions of design documents, in    design      what design documents say: views, validations …
-//!             JavaScript
-//! documents   documents as the protocol has them      changes     the feed as clients read it
-//! mango       queries as clients write them           replicator  the server as a replicator
-//! watch       live queries
-//! settings    how the server is set: file, environment, flags
-//! metrics     what is counted                         log         a line for each request
+//! server      listener, connections, shutdown         routes      route table and matching
+//! http        requests, responses, memory budget      handlers    one function per route, by topic
+//! directory   catalog of databases, open databases    auth        users, roles, access checks
+//! script      JavaScript worker processes             accounts    administrators, tokens, sessions
+//! design      design documents: views, validations
+//! documents   the protocol's form of documents        changes     the changes feed
+//! mango       Mango queries                           replicator  replication jobs
+//! watch       live queries                            writes      validation and storage of writes
+//! settings    file, environment and flags             app         state shared by requests
+//! metrics     request counters                        log         one line per request
 //! ```
 //!
-//! The only asynchronous crate of the project: the library blocks, so whatever may wait for a flush or reads more than a document runs on
-//! the blocking pool ([`http::blocking`]), or here while the thread's other work goes elsewhere ([`http::reading`]).
+//! This is the only asynchronous crate of the project. The library blocks, so work that may wait for a flush or reads
+//! more than a document runs on the blocking pool ([`http::blocking`]), or on the current thread while the runtime
+//! moves its other tasks elsewhere ([`http::reading`]).
 
 mod accounts;
 mod app;
@@ -48,8 +49,8 @@ pub use config::{Administrator, Config, Cors, JwtAlgorithm, JwtKey, Limits, Lock
 pub use error::{Failure, Result};
 pub use log::{Format, Level, Log, Logging};
 pub use replicator::peer;
-pub use routes::{Described, described};
+pub use routes::{RouteDescription, route_descriptions};
 pub use server::Server;
 
-/// The version of the protocol that clients are told: they ask it to know what a server can do.
+/// The version of CouchDB's protocol that clients are sent, from which they derive the supported features.
 pub const PROTOCOL_VERSION: &str = "3.5.0";

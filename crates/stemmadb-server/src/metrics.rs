@@ -1,4 +1,4 @@
-//! What is counted: requests by route, and how long they take; printed in Prometheus's text format with what is looked up then.
+//! Request metrics: counts and durations by route, in Prometheus's text format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,43 +7,43 @@ use std::time::Duration;
 use hyper::Method;
 use parking_lot::Mutex;
 
-/// Bounds of the histogram, in seconds.
+/// The upper bounds of the histogram's buckets, in seconds.
 const BOUNDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// What stands for a path that no route has.
+/// The route label of requests that match no route.
 pub(crate) const NO_ROUTE: &str = "none";
 
 /// Counters of requests.
 #[derive(Default)]
-pub(crate) struct Metrics(Mutex<Counted>);
+pub(crate) struct Metrics(Mutex<RequestCounters>);
 
 #[derive(Default)]
-struct Counted {
-    /// By route, method and status. All three come from short lists, whatever clients send.
+struct RequestCounters {
+    /// By route, method and status. All three come from fixed lists, so clients can't create labels.
     requests: BTreeMap<(&'static str, &'static str, u16), u64>,
     times: BTreeMap<(&'static str, &'static str), Histogram>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Histogram {
-    /// Not cumulative; the last is for what is longer than all bounds.
+    /// Counts per bucket, not cumulative. The last is for durations above all bounds.
     counts: [u64; BOUNDS.len() + 1],
     sum: f64,
 }
 
 impl Metrics {
-    /// Counts a request that was answered, after so long.
+    /// Counts a request and the time until its response.
     pub(crate) fn note(&self, route: &'static str, method: &Method, status: u16, time: Duration) {
-        let method = known(method);
+        let method = method_label(method);
         let seconds = time.as_secs_f64();
-        let mut counted = self.0.lock();
-        *counted.requests.entry((route, method, status)).or_default() += 1;
-        let histogram = counted.times.entry((route, method)).or_default();
+        let mut counters = self.0.lock();
+        *counters.requests.entry((route, method, status)).or_default() += 1;
+        let histogram = counters.times.entry((route, method)).or_default();
         histogram.counts[BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len())] += 1;
         histogram.sum += seconds;
     }
 
-    /// How many requests were answered, by method and by status.
+    /// The number of requests by method and by status.
     pub(crate) fn totals(&self) -> (BTreeMap<&'static str, u64>, BTreeMap<u16, u64>) {
         let (mut methods, mut statuses) = (BTreeMap::new(), BTreeMap::new());
         for ((_, method, status), count) in &self.0.lock().requests {
@@ -53,24 +53,24 @@ impl Metrics {
         (methods, statuses)
     }
 
-    /// How many requests were answered, and how long that took together, in seconds.
+    /// The number of requests, and their total duration in seconds.
     pub(crate) fn times(&self) -> (u64, f64) {
-        let counted = self.0.lock();
-        let count = counted.times.values().flat_map(|histogram| histogram.counts).sum();
-        (count, counted.times.values().map(|histogram| histogram.sum).sum())
+        let counters = self.0.lock();
+        let count = counters.times.values().flat_map(|histogram| histogram.counts).sum();
+        (count, counters.times.values().map(|histogram| histogram.sum).sum())
     }
 
-    /// Prints all of them.
-    pub(crate) fn print(&self, page: &mut Page) {
-        let counted = self.0.lock();
+    /// Prints all metrics.
+    pub(crate) fn print(&self, page: &mut MetricsPage) {
+        let counters = self.0.lock();
         page.family("stemma_requests_total", "counter", "Requests that were answered.");
-        for ((route, method, status), count) in &counted.requests {
+        for ((route, method, status), count) in &counters.requests {
             let status = status.to_string();
             let labels = [("route", *route), ("method", *method), ("status", &status)];
             page.sample("stemma_requests_total", &labels, *count as f64);
         }
         page.family("stemma_request_seconds", "histogram", "How long requests took until their answer began.");
-        for ((route, method), histogram) in &counted.times {
+        for ((route, method), histogram) in &counters.times {
             let mut count = 0;
             let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
             for (bound, in_bucket) in bounds.zip(histogram.counts) {
@@ -85,18 +85,18 @@ impl Metrics {
     }
 }
 
-/// A method from a short list: clients can make up others.
-fn known(method: &Method) -> &'static str {
+/// The label of a method; `other` for unknown ones, since clients can send any.
+fn method_label(method: &Method) -> &'static str {
     let all = ["GET", "HEAD", "PUT", "POST", "DELETE", "COPY", "OPTIONS"];
     all.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")
 }
 
 /// A page in Prometheus's text format.
 #[derive(Default)]
-pub(crate) struct Page(String);
+pub(crate) struct MetricsPage(String);
 
-impl Page {
-    /// Begins a family of samples.
+impl MetricsPage {
+    /// Starts a metric family.
     pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string can't fail.
         writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").ok();
@@ -109,7 +109,7 @@ impl Page {
         writeln!(self.0, "{name}{labels} {value}").ok();
     }
 
-    /// A family of one sample without labels.
+    /// Writes a metric family of one sample without labels.
     pub(crate) fn single(&mut self, name: &str, kind: &str, help: &str, value: f64) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
@@ -131,7 +131,7 @@ mod tests {
             metrics.note("/{db}", &Method::GET, 200, Duration::from_millis(millis));
         }
         metrics.note(NO_ROUTE, &Method::from_bytes(b"BREW").unwrap(), 404, Duration::ZERO);
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         metrics.print(&mut page);
         page.single("x", "gauge", "A \"thing\".", 1.5);
         let text = page.into_text();
@@ -153,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn labels_can_hold_anything() {
-        let mut page = Page::default();
+    fn labels_are_escaped() {
+        let mut page = MetricsPage::default();
         page.sample("x", &[("l", "a\"b\\c\nd")], 1.0);
         assert_eq!(page.into_text(), "x{l=\"a\\\"b\\\\c\\nd\"} 1\n");
     }

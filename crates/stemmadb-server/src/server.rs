@@ -1,4 +1,4 @@
-//! Listening, connections, their bounds in time and number, and the end.
+//! The HTTP server: listener, connections and their limits, request handling, shutdown.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -22,42 +22,44 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::accounts::{Administrators, Authenticator, Identity, Tokens, authorize};
-use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, State, UPLOADS_MAX};
-use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_of_script};
+use crate::app::{Call, Dashboard, RecordedBody, RequestRecord, ServerState, UPLOADS_MAX};
+use crate::auth::{Access, PREFLIGHT, User, check_host, check_origin, cors_headers, is_script_request};
 use crate::config::Config;
 use crate::connections::ConnectionSlot;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, MemoryBudget, PeerAddress, Query, blocking, segments};
+use crate::http::{HttpResponse, MemoryBudget, PeerAddress, Query, blocking, segments};
 use crate::replicator::{JobContext, Jobs, OutboundClient, follow};
 use crate::routes::{RouteMatch, find, openapi};
-use crate::script::{Launch, Scripts};
+use crate::script::{Scripts, WorkerCommand};
 use crate::settings::RuntimeSettings;
 
-/// A server that listens. Dropped, it stops without ceremony; [`Server::stop`] ends it in good order.
+/// A running server. Dropping it aborts the server; [`Server::stop`] shuts it down gracefully.
 pub struct Server {
-    state: Arc<State>,
+    state: Arc<ServerState>,
     address: SocketAddr,
     generated_password: Option<String>,
     stopping: watch::Sender<bool>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
-/// The threads of the blocking pool end when they had nothing to do for 10 seconds.
-const THREAD_KEPT: Duration = Duration::from_secs(4);
+/// The interval that keeps one thread of the blocking pool alive. Idle threads end after 10 seconds.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Keeps the last thread of the blocking pool: where no other can be started, what blocks waits for it. Without any, the pool would panic.
-async fn keep_a_thread(mut stopped: watch::Receiver<bool>) {
-    while timeout(THREAD_KEPT, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+/// Keeps one thread of the blocking pool alive. If the system refuses another thread, blocking work waits for this one;
+/// without any, the pool would panic.
+async fn keep_blocking_thread(mut stopped: watch::Receiver<bool>) {
+    while timeout(KEEP_ALIVE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
         blocking(|| Ok(())).await.ok();
     }
 }
 
 impl Server {
-    /// Opens the directory and listens.
+    /// Opens the directory and starts to listen.
     ///
     /// # Errors
-    /// 503 if the directory or the address can't be had; 400 if it would be reachable from elsewhere without an administrator.
+    /// 503 if the directory can't be opened; 500 if the address can't be bound; 400 if the server would be reachable
+    /// from other machines without a configured administrator.
     pub async fn start(config: Config) -> Result<Self> {
         if config.administrator.is_none() && !config.address.ip().is_loopback() {
             return Err(Failure::bad_request(format!(
@@ -80,11 +82,11 @@ impl Server {
             .await
             .map_err(|error| Failure::internal(format!("cannot listen on {}: {error}", config.address)))?;
         let address = listener.local_addr().map_err(|error| Failure::internal(error.to_string()))?;
-        let launch = match &config.scripts {
-            Some(launch) => launch.clone(),
-            None => Launch::this_program().map_err(|error| Failure::internal(error.to_string()))?,
+        let command = match &config.scripts {
+            Some(command) => command.clone(),
+            None => WorkerCommand::this_program().map_err(|error| Failure::internal(error.to_string()))?,
         };
-        let scripts = Arc::new(Scripts::new(launch, config.script_bounds));
+        let scripts = Arc::new(Scripts::new(command, config.script_limits));
         let (stopping, stopped) = watch::channel(false);
         let memory = MemoryBudget::new(config.limits.bodies_bytes, config.limits.stall_timeout);
         let jobs = Arc::new(Jobs::new(JobContext {
@@ -98,7 +100,7 @@ impl Server {
             retry_wait_max: config.replicator.retry_wait_max,
             stopping: stopped.clone(),
         }));
-        let state = State {
+        let state = ServerState {
             config: Config { address, ..config },
             settings,
             metrics: Arc::default(),
@@ -117,30 +119,30 @@ impl Server {
         };
         let state = Arc::new(state);
         tokio::spawn(follow(state.jobs.clone()));
-        tokio::spawn(keep_a_thread(stopped.clone()));
+        tokio::spawn(keep_blocking_thread(stopped.clone()));
         let accepting = tokio::spawn(accept(listener, tls, state.clone(), stopped));
         Ok(Server { state, address, generated_password, stopping, accepting })
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The password of `admin`, if it was made up for want of another.
+    /// The password of `admin`, if it was generated at this start.
     pub fn generated_password(&self) -> Option<&str> {
         self.generated_password.as_deref()
     }
 
-    /// What its requests share.
+    /// The state shared by requests.
     #[cfg(test)]
-    pub(crate) fn state(&self) -> &Arc<State> {
+    pub(crate) fn state(&self) -> &Arc<ServerState> {
         &self.state
     }
 
-    /// Serves one connection that did not come over the network, to its end.
+    /// Serves one in-memory connection to its end.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn attend_to<S>(&self, stream: S) -> impl Future<Output = ()> + use<S>
+    pub(crate) fn serve_stream<S>(&self, stream: S) -> impl Future<Output = ()> + use<S>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -152,12 +154,12 @@ impl Server {
         let (state, stopped) = (self.state.clone(), self.stopping.subscribe());
         async move {
             if let Some(slot) = slot {
-                attend(connection(stream, peer, Arc::new(slot), &state), stopped).await;
+                drive_connection(connection(stream, peer, Arc::new(slot), &state), stopped).await;
             }
         }
     }
 
-    /// Takes no more requests, lets those that run come to their end for a while, and closes the databases.
+    /// Shuts down: accepts no more requests, waits a limited time for running ones, and closes the databases.
     pub async fn stop(self) {
         self.stopping.send_replace(true);
         self.accepting.await.ok();
@@ -168,7 +170,7 @@ impl Server {
             Ok(())
         });
         closed.await.ok();
-        // Until everything that still runs has let go of the directory, another server can't open it.
+        // Another server can open the directory only once all running work has released it.
         let deadline = Instant::now() + self.state.config.limits.grace;
         let directory = Arc::downgrade(&self.state.directory);
         drop(self.state);
@@ -178,15 +180,15 @@ impl Server {
     }
 }
 
-/// What tells who is who: administrators, tokens, and the secret of cookies. The password that was made up, if there was none.
+/// Loads the administrators, the tokens and the secret of cookies. Returns the generated password, if there is one.
 fn load_accounts(settings: &Arc<RuntimeSettings>, directory: &Directory) -> Result<(Authenticator, Option<String>)> {
-    let (kept, _) = directory.kept("secret", || {
+    let (record, _) = directory.get_or_create_local("secret", || {
         let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         Ok(serde_json::json!({ "secret": secret }))
     })?;
-    let secret = kept.get("secret").and_then(stemmadb::Value::as_str).unwrap_or_default().as_bytes().to_vec();
+    let secret = record.get("secret").and_then(stemmadb::Value::as_str).unwrap_or_default().as_bytes().to_vec();
     if secret.len() < 64 {
-        return Err(Failure::internal("the server's secret in the catalogue is damaged"));
+        return Err(Failure::internal("the server's secret in the catalog is damaged"));
     }
     let (administrators, generated) = Administrators::load(&settings.config(), directory)?;
     Ok((Authenticator::new(settings.clone(), administrators, Tokens::load(directory)?, secret)?, generated))
@@ -195,11 +197,11 @@ fn load_accounts(settings: &Arc<RuntimeSettings>, directory: &Directory) -> Resu
 async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    state: Arc<State>,
+    state: Arc<ServerState>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let slot_count = state.config.limits.connection_count;
-    let slots = Arc::new(Semaphore::new(slot_count));
+    let connection_count = state.config.limits.connection_count;
+    let slots = Arc::new(Semaphore::new(connection_count));
     loop {
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
@@ -210,7 +212,7 @@ async fn accept(
         };
         let (Ok(permit), accepted) = accepted else { break };
         let Ok((stream, peer)) = accepted else {
-            // Out of descriptors, mostly: those who are served give some back.
+            // Usually out of file descriptors: wait until connections are closed.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             continue;
         };
@@ -221,11 +223,11 @@ async fn accept(
         let (stopped, state, tls) = (stopped.clone(), state.clone(), tls.clone());
         tokio::spawn(async move {
             match tls {
-                None => attend(connection(stream, peer, slot, &state), stopped).await,
+                None => drive_connection(connection(stream, peer, slot, &state), stopped).await,
                 Some(tls) => {
-                    let shaken = timeout(state.config.limits.handshake_timeout, tls.accept(stream)).await;
-                    if let Ok(Ok(stream)) = shaken {
-                        attend(connection(stream, peer, slot, &state), stopped).await;
+                    let handshake = timeout(state.config.limits.handshake_timeout, tls.accept(stream)).await;
+                    if let Ok(Ok(stream)) = handshake {
+                        drive_connection(connection(stream, peer, slot, &state), stopped).await;
                     }
                 }
             }
@@ -233,18 +235,18 @@ async fn accept(
     }
     drop(listener);
     // Once every slot is free again, all connections are closed.
-    let all = u32::try_from(slot_count).unwrap_or(u32::MAX);
+    let all = u32::try_from(connection_count).unwrap_or(u32::MAX);
     timeout(state.config.limits.grace, slots.acquire_many(all)).await.ok();
 }
 
-/// Serves a connection to its end; from when the server stops, to the end of the request that it is at.
-async fn attend<S, V>(connection: http1::UpgradeableConnection<S, V>, mut stopped: watch::Receiver<bool>)
+/// Serves a connection to its end, or, once the server stops, to the end of its current request.
+async fn drive_connection<S, V>(connection: http1::UpgradeableConnection<S, V>, mut stopped: watch::Receiver<bool>)
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     V: hyper::service::HttpService<Incoming, ResBody = RecordedBody, Error = std::convert::Infallible>,
 {
     let mut connection = std::pin::pin!(connection);
-    // A connection that breaks is the client's affair.
+    // Errors of a connection concern only its client.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = async { drop(stopped.wait_for(|stopped| *stopped).await) } => {}
@@ -253,14 +255,14 @@ where
     connection.await.ok();
 }
 
-/// A connection's stream, with an end to how long nothing is taken from it.
+/// A connection's stream with a write timeout.
 type Io<S> = TokioIo<Pin<Box<TimeoutStream<S>>>>;
 
 fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: SocketAddr,
     slot: Arc<ConnectionSlot>,
-    state: &Arc<State>,
+    state: &Arc<ServerState>,
 ) -> http1::UpgradeableConnection<
     Io<S>,
     impl hyper::service::Service<
@@ -272,7 +274,7 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 > {
     let limits = &state.config.limits;
     let state = state.clone();
-    // Who takes nothing of an answer would hold it for ever.
+    // A client that never reads its response would hold the memory of it forever.
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.stall_timeout));
     http1::Builder::new()
@@ -291,38 +293,42 @@ fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 async fn serve(
-    state: Arc<State>,
+    state: Arc<ServerState>,
     request: Request<Incoming>,
 ) -> Result<hyper::Response<RecordedBody>, std::convert::Infallible> {
     let peer = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
     let mut record = RequestRecord::begin(state.metrics.clone(), request.method().clone(), peer);
     let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).map(str::to_owned);
-    let for_pages = cors_headers(&state.settings.config(), origin.as_deref());
-    let can_be_challenged = !is_of_script(request.headers());
+    let cors = cors_headers(&state.settings.config(), origin.as_deref());
+    let can_be_challenged = !is_script_request(request.headers());
     let stall_timeout = state.config.limits.stall_timeout;
-    let answer = caught(answer(state, request, &mut record)).await.unwrap_or_else(|failure| {
-        record.refused(&failure);
+    let answer = catch_panic(handle(state, request, &mut record)).await.unwrap_or_else(|failure| {
+        record.record_failure(&failure);
         let challenges = can_be_challenged && failure.status() == hyper::StatusCode::UNAUTHORIZED;
-        let answer = Answer::from(failure);
+        let answer = HttpResponse::from(failure);
         if challenges { answer.with(WWW_AUTHENTICATE, "Basic realm=\"server\"") } else { answer }
     });
     let mut answer = answer
         .with(SERVER, concat!("Stemma/", env!("CARGO_PKG_VERSION")))
         .with(HeaderName::from_static("x-couch-request-id"), &record.id);
-    for (name, value) in for_pages {
+    for (name, value) in cors {
         answer = answer.with(HeaderName::from_static(name), &value);
     }
     Ok(record.answered(answer, stall_timeout))
 }
 
-/// What a handler answers, also one that panics: with no answer at all, nobody would know why the connection is gone. Its locks are let go.
-async fn caught<T>(answering: impl Future<Output = Result<T>>) -> Result<T> {
-    let answered = AssertUnwindSafe(answering).catch_unwind().await;
-    answered
-        .unwrap_or_else(|_| Err(Failure::internal("a handler panicked: what the server says on stderr tells where")))
+/// Runs a handler and converts a panic into a 500 response, so that the client sees a reason instead of a closed
+/// connection. Locks that the handler held are released.
+async fn catch_panic<T>(handler: impl Future<Output = Result<T>>) -> Result<T> {
+    let answered = AssertUnwindSafe(handler).catch_unwind().await;
+    answered.unwrap_or_else(|_| Err(Failure::internal("a handler panicked: the server's stderr shows where")))
 }
 
-async fn answer(state: Arc<State>, request: Request<Incoming>, record: &mut RequestRecord) -> Result<Answer> {
+async fn handle(
+    state: Arc<ServerState>,
+    request: Request<Incoming>,
+    record: &mut RequestRecord,
+) -> Result<HttpResponse> {
     let config = state.settings.config();
     let (parts, body) = request.into_parts();
     check_host(&config, &parts)?;
@@ -334,27 +340,27 @@ async fn answer(state: Arc<State>, request: Request<Incoming>, record: &mut Requ
     let (endpoint, parameters) = match find(&parts.method, &path) {
         RouteMatch::Route(endpoint, parameters) => (endpoint, parameters),
         found => {
-            // What there is, is told to those who are who they say.
+            // Authenticate before revealing which routes exist.
             let Identity { user, .. } = state.authenticator.authenticate(&state.directory, &parts).await?;
             record.user = user.name.clone();
             require_user(&config, &user, "")?;
             return Err(match found {
-                RouteMatch::Methods(methods) => Failure::method_not_allowed(&methods),
+                RouteMatch::MethodNotAllowed(methods) => Failure::method_not_allowed(&methods),
                 _ => Failure::missing(),
             });
         }
     };
     let route = &endpoint.route;
     record.route = route.path;
-    // Whoever logs in, or out, may still have a session of somebody.
+    // A request to log in or out may carry an old session, which must not affect it.
     let identity = match (route.path, &parts.method) {
-        ("/_session", &Method::POST | &Method::DELETE) => Identity::nobody(),
+        ("/_session", &Method::POST | &Method::DELETE) => Identity::anonymous(),
         _ => state.authenticator.authenticate(&state.directory, &parts).await?,
     };
-    let Identity { user, claim, scope, cookie } = identity;
+    let Identity { user, proof, scope, cookie } = identity;
     record.user = user.name.clone();
     require_user(&config, &user, route.path)?;
-    // Browsers send cookies by themselves, and passwords that were typed into their own question too.
+    // Browsers send cookies, and passwords entered in their own dialog, with requests of any page.
     if matches!(user.how, Some("cookie" | "default")) || route.path == "/_session" {
         check_origin(&config, &parts, user.how == Some("cookie"))?;
     }
@@ -371,7 +377,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>, record: &mut Requ
         parameters,
         query,
         user,
-        claim,
+        proof,
         body: Some(body),
         reservation: reservation.clone(),
     };
@@ -382,20 +388,20 @@ async fn answer(state: Arc<State>, request: Request<Incoming>, record: &mut Requ
     })
 }
 
-/// Where everybody has to say who they are: refuses those who did not, but for what they need for it.
+/// Checks that a request is authenticated if `require_valid_user` is set, except for logging in and `/_up`.
 fn require_user(config: &Config, user: &User, path: &str) -> Result<()> {
     let is_refused = config.require_valid_user && user.name.is_none() && !matches!(path, "/_session" | "/_up");
     if is_refused { Err(Failure::unauthorized("Authentication required.")) } else { Ok(()) }
 }
 
-/// What a browser is answered that asks, before a page's request, whether it may make it.
-fn preflight(config: &Config, parts: &hyper::http::request::Parts) -> Option<Answer> {
+/// The response to a CORS preflight request of an allowed site.
+fn preflight(config: &Config, parts: &hyper::http::request::Parts) -> Option<HttpResponse> {
     let asks = parts.method == Method::OPTIONS && parts.headers.contains_key("access-control-request-method");
     let origin = parts.headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()).filter(|_| asks)?;
     if cors_headers(config, Some(origin)).is_empty() {
         return None;
     }
-    let mut answer = Answer::empty(hyper::StatusCode::NO_CONTENT);
+    let mut answer = HttpResponse::empty(hyper::StatusCode::NO_CONTENT);
     for (name, value) in PREFLIGHT {
         answer = answer.with(HeaderName::from_static(name), value);
     }
@@ -407,9 +413,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_handler_that_panics_is_answered_for() {
-        let failing: Result<()> = caught(async { panic!("it was wrong to think that this can't be") }).await;
+    async fn panicking_handler_returns_500() {
+        let failing: Result<()> = catch_panic(async { panic!("a bug") }).await;
         assert_eq!(failing.map_err(|failure| failure.status()), Err(hyper::StatusCode::INTERNAL_SERVER_ERROR));
-        assert_eq!(caught(async { Ok(7) }).await.ok(), Some(7));
+        assert_eq!(catch_panic(async { Ok(7) }).await.ok(), Some(7));
     }
 }

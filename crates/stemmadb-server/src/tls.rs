@@ -1,4 +1,4 @@
-//! Encryption: the certificate, read again when its file changes, so that it can be renewed while the server runs.
+//! TLS. The certificate is read again when its file changes, so that it can be renewed while the server runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,55 +16,55 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::Tls;
 use crate::error::{Failure, Result};
 
-/// The files are looked at no more often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The minimum interval between checks of the files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What accepts encrypted connections, of TLS 1.2 and later.
+/// Creates the acceptor of TLS connections, version 1.2 and later.
 ///
 /// # Errors
-/// 400 if certificate or key can't be read, or don't belong together.
+/// 400 if the certificate or key can't be read, or if they don't match.
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
     let provider = Arc::new(default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| Failure::internal(error.to_string()))?;
-    let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(Renewed::new(tls)?));
+    let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(ReloadingCertificate::new(tls)?));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The certificate that the files have.
+/// The current certificate, reloaded from its files.
 #[derive(Debug)]
-struct Renewed {
+struct ReloadingCertificate {
     files: Tls,
-    current: Mutex<Current>,
+    current: Mutex<LoadedCertificate>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct LoadedCertificate {
     key: Arc<CertifiedKey>,
-    /// When the files were changed last.
-    changed: Changed,
-    looked: Instant,
+    /// The modification times of the files when they were read.
+    modified: ModificationTimes,
+    last_check: Instant,
 }
 
-type Changed = (Option<SystemTime>, Option<SystemTime>);
+type ModificationTimes = (Option<SystemTime>, Option<SystemTime>);
 
-impl Renewed {
+impl ReloadingCertificate {
     fn new(files: &Tls) -> Result<Self> {
-        let changed = changed(files);
-        let current = Current { key: read(files)?, changed, looked: Instant::now() };
-        Ok(Renewed { files: files.clone(), current: Mutex::new(current) })
+        let modified = modified(files);
+        let current = LoadedCertificate { key: read(files)?, modified, last_check: Instant::now() };
+        Ok(ReloadingCertificate { files: files.clone(), current: Mutex::new(current) })
     }
 
     fn key(&self) -> Arc<CertifiedKey> {
         let mut current = self.current.lock();
-        if current.looked.elapsed() >= LOOK_EVERY {
-            current.looked = Instant::now();
-            let changed = changed(&self.files);
-            if changed != current.changed {
+        if current.last_check.elapsed() >= CHECK_INTERVAL {
+            current.last_check = Instant::now();
+            let modified = modified(&self.files);
+            if modified != current.modified {
                 match read(&self.files) {
-                    Ok(key) => (current.key, current.changed) = (key, changed),
-                    // Perhaps one file was written and the other not yet: the old ones do, and it is tried again.
+                    Ok(key) => (current.key, current.modified) = (key, modified),
+                    // Perhaps only one of the files was replaced yet: keep the old certificate and try again.
                     Err(failure) => {
                         tracing::warn!(target: "stemma::tls", "the new certificate can't be used: {failure}")
                     }
@@ -75,13 +75,13 @@ impl Renewed {
     }
 }
 
-impl ResolvesServerCert for Renewed {
+impl ResolvesServerCert for ReloadingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.key())
     }
 }
 
-fn changed(files: &Tls) -> Changed {
+fn modified(files: &Tls) -> ModificationTimes {
     let of = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     (of(&files.certificate), of(&files.key))
 }

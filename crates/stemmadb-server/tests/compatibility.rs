@@ -39,7 +39,7 @@ fn every_route_has_a_row_and_no_row_is_without_a_route() {
             }
         }
     }
-    let routes = stemmadb_server::described();
+    let routes = stemmadb_server::route_descriptions();
     let routes: Vec<_> = routes.iter().map(|route| (route.method.to_owned(), route.path.to_owned())).collect();
     let missing: Vec<_> = routes.iter().filter(|route| !rows_of_page.contains(route)).collect();
     assert!(missing.is_empty(), "docs/couchdb-compatibility.md has no row for {missing:#?}");

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stemmadb_server::{Config, Format, JwtAlgorithm, JwtKey, Level, Log, described};
+use stemmadb_server::{Config, Format, JwtAlgorithm, JwtKey, Level, Log, route_descriptions};
 
 use client::{TestServer, basic};
 
@@ -99,7 +99,7 @@ fn log_has_every_request_and_no_secret() {
         "hush".to_owned(),
     ];
     let mut ids = Vec::new();
-    for route in described() {
+    for route in route_descriptions() {
         if route.path.ends_with("_updates") || (route.method == "DELETE" && route.path == "/_tokens/{token}") {
             continue;
         }

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stemmadb_server::script::{Bounded, Context, Launch, ScriptError, Scripts, Thrown, Verb};
+use stemmadb_server::script::{CallKind, Context, ScriptError, ScriptLimits, Scripts, ThrownError, WorkerCommand};
 
-fn launch() -> Launch {
-    Launch { program: PathBuf::from(env!("CARGO_BIN_EXE_stemma-script-worker")), arguments: Vec::new() }
+fn launch() -> WorkerCommand {
+    WorkerCommand { program: PathBuf::from(env!("CARGO_BIN_EXE_stemma-script-worker")), arguments: Vec::new() }
 }
 
 fn scripts() -> Scripts {
-    Scripts::new(launch(), Bounded { worker_count: 2, ..Bounded::default() })
+    Scripts::new(launch(), ScriptLimits { worker_count: 2, ..ScriptLimits::default() })
 }
 
 /// Workers with short limits.
 fn strict_scripts() -> Scripts {
-    Scripts::new(launch(), Bounded { time: Duration::from_secs(1), memory_bytes: 16 << 20, worker_count: 1 })
+    Scripts::new(launch(), ScriptLimits { time: Duration::from_secs(1), memory_bytes: 16 << 20, worker_count: 1 })
 }
 
 fn context(key: &str, design: &Value) -> Context {
@@ -28,14 +28,14 @@ fn map_design(map: &str) -> Value {
 }
 
 /// The rows that a map function emits for each document.
-fn try_map(scripts: &Scripts, design: &Value, docs: &[Value]) -> Result<Vec<Result<Value, Thrown>>, ScriptError> {
+fn try_map(scripts: &Scripts, design: &Value, docs: &[Value]) -> Result<Vec<Result<Value, ThrownError>>, ScriptError> {
     let calls: Vec<[String; 1]> = docs.iter().map(|doc| [doc.to_string()]).collect();
     let context = context(&design.to_string(), design);
-    let answers = scripts.call(&context, Verb::Map, &["views", "v", "map"], &calls)?;
+    let answers = scripts.call(&context, CallKind::Map, &["views", "v", "map"], &calls)?;
     Ok(answers.into_iter().map(|answer| answer.map(|text| serde_json::from_str(&text).unwrap())).collect())
 }
 
-fn mapped(map: &str, docs: &[Value]) -> Vec<Result<Value, Thrown>> {
+fn mapped(map: &str, docs: &[Value]) -> Vec<Result<Value, ThrownError>> {
     try_map(&scripts(), &map_design(map), docs).unwrap()
 }
 
@@ -43,7 +43,13 @@ fn rows(map: &str, doc: Value) -> Value {
     mapped(map, &[doc]).remove(0).unwrap()
 }
 
-fn one(scripts: &Scripts, design: &Value, verb: Verb, path: &[&str], arguments: &[Value]) -> Result<Value, Thrown> {
+fn one(
+    scripts: &Scripts,
+    design: &Value,
+    verb: CallKind,
+    path: &[&str],
+    arguments: &[Value],
+) -> Result<Value, ThrownError> {
     let call: Vec<String> = arguments.iter().map(Value::to_string).collect();
     let mut answers = scripts.call(&context(&design.to_string(), design), verb, path, &[call]).unwrap();
     answers.remove(0).map(|text| serde_json::from_str(&text).unwrap())
@@ -166,19 +172,19 @@ fn reductions_filters_validations_and_updates() {
         {json: {n: doc.n}}]; }"},
     });
     let reduce = &["views", "v", "reduce"];
-    assert_eq!(one(&scripts, &design, Verb::Reduce, reduce, &[json!([["k", "id"]]), json!([5])]), Ok(json!(105)));
-    assert_eq!(one(&scripts, &design, Verb::Rereduce, reduce, &[json!([1, 2])]), Ok(json!(3)));
+    assert_eq!(one(&scripts, &design, CallKind::Reduce, reduce, &[json!([["k", "id"]]), json!([5])]), Ok(json!(105)));
+    assert_eq!(one(&scripts, &design, CallKind::Rereduce, reduce, &[json!([1, 2])]), Ok(json!(3)));
     let filter = |n: i64| {
-        one(&scripts, &design, Verb::Filter, &["filters", "f"], &[json!({"n": n}), json!({"query": {"n": "1"}})])
+        one(&scripts, &design, CallKind::Filter, &["filters", "f"], &[json!({"n": n}), json!({"query": {"n": "1"}})])
     };
     assert_eq!((filter(1), filter(2), filter(3)), (Ok(json!(false)), Ok(json!(true)), Ok(json!(false))));
-    let view = |is: bool| one(&scripts, &design, Verb::ViewFilter, &["views", "v", "map"], &[json!({"is": is})]);
+    let view = |is: bool| one(&scripts, &design, CallKind::ViewFilter, &["views", "v", "map"], &[json!({"is": is})]);
     assert_eq!((view(true), view(false)), (Ok(json!(true)), Ok(json!(false))));
     let validate = |new: Value, old: Value, user: Value| {
-        one(&scripts, &design, Verb::Validate, &["validate_doc_update"], &[new, old, user, json!({})])
+        one(&scripts, &design, CallKind::Validate, &["validate_doc_update"], &[new, old, user, json!({})])
     };
     let ann = json!({"name": "ann", "roles": []});
-    let refused = |error: &str, reason: &str| Err(Thrown { error: error.to_owned(), reason: reason.to_owned() });
+    let refused = |error: &str, reason: &str| Err(ThrownError { error: error.to_owned(), reason: reason.to_owned() });
     assert_eq!(validate(json!({"type": "x"}), Value::Null, ann.clone()), Ok(json!(true)));
     assert_eq!(validate(json!({}), Value::Null, ann.clone()), refused("forbidden", "a document has a type"));
     assert_eq!(
@@ -187,7 +193,7 @@ fn reductions_filters_validations_and_updates() {
     );
     assert_eq!(validate(json!({"type": 1, "odd": 1}), Value::Null, ann), refused("TypeError", "odd"));
     assert_eq!(validate(json!({}), Value::Null, json!({"name": "root", "roles": ["_admin"]})), Ok(json!(true)));
-    let update = |doc: Value| one(&scripts, &design, Verb::Update, &["updates", "u"], &[doc, json!({"id": "x"})]);
+    let update = |doc: Value| one(&scripts, &design, CallKind::Update, &["updates", "u"], &[doc, json!({"id": "x"})]);
     assert_eq!(update(Value::Null), Ok(json!([{"_id": "x"}, "new"])));
     assert_eq!(update(json!({"n": 1})), Ok(json!([{"n": 2}, {"json": {"n": 2}}])));
 }
@@ -306,12 +312,13 @@ fn eval_and_host_access_are_unavailable() {
 
 #[test]
 fn contexts_are_isolated() {
-    let scripts = Scripts::new(launch(), Bounded { worker_count: 1, ..Bounded::default() });
+    let scripts = Scripts::new(launch(), ScriptLimits { worker_count: 1, ..ScriptLimits::default() });
     let design = json!({"views": {"lib": {"m": "exports.kept = []"}, "v": {"map": "function(doc) {
         var kept = require('views/lib/m').kept; emit(kept.length); kept.push(doc.secret) }"}}});
     let call = |key: &str| {
-        let answers =
-            scripts.call(&context(key, &design), Verb::Map, &["views", "v", "map"], &[["{\"secret\": 1}"]]).unwrap();
+        let answers = scripts
+            .call(&context(key, &design), CallKind::Map, &["views", "v", "map"], &[["{\"secret\": 1}"]])
+            .unwrap();
         answers[0].clone().unwrap()
     };
     assert_eq!(call("one/1"), "[[0,null]]");
@@ -355,7 +362,8 @@ fn memory_hungry_functions_are_stopped() {
         "var o = {}; for (var i = 0; ; i++) o['k' + i] = i",
         "var a = []; while (true) { try { a.push('x'.repeat(1 << 20) + a.length) } catch (e) { throw e } }",
     ] {
-        let scripts = Scripts::new(launch(), Bounded { memory_bytes: 16 << 20, worker_count: 1, ..Bounded::default() });
+        let scripts =
+            Scripts::new(launch(), ScriptLimits { memory_bytes: 16 << 20, worker_count: 1, ..ScriptLimits::default() });
         let design = map_design(&format!("function(doc) {{ if (doc.bad) {{ {body} }} emit(1) }}"));
         let failed = try_map(&scripts, &design, &[json!({"bad": 1})]);
         let is_bounded = match &failed {
@@ -400,11 +408,15 @@ fn promises_are_never_run() {
 
 #[test]
 fn lost_worker_is_reported_and_replaced() {
-    let broken =
-        Scripts::new(Launch { program: PathBuf::from("/bin/false"), arguments: Vec::new() }, Bounded::default());
+    let broken = Scripts::new(
+        WorkerCommand { program: PathBuf::from("/bin/false"), arguments: Vec::new() },
+        ScriptLimits::default(),
+    );
     assert!(matches!(try_map(&broken, &map_design("doc => 1"), &[json!({})]), Err(ScriptError::Crashed(_))));
-    let missing =
-        Scripts::new(Launch { program: PathBuf::from("/nothing/here"), arguments: Vec::new() }, Bounded::default());
+    let missing = Scripts::new(
+        WorkerCommand { program: PathBuf::from("/nothing/here"), arguments: Vec::new() },
+        ScriptLimits::default(),
+    );
     assert!(matches!(try_map(&missing, &map_design("doc => 1"), &[json!({})]), Err(ScriptError::Crashed(_))));
     assert_eq!((broken.worker_count(), missing.worker_count()), (0, 0));
 }
@@ -420,8 +432,8 @@ fn with_timeout<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send +
 #[test]
 fn silent_worker_times_out() {
     // The time and memory limits passed to the program act as further seconds to sleep.
-    let silent = Launch { program: PathBuf::from("sleep"), arguments: vec!["1000".into()] };
-    let bounded = Bounded { time: Duration::from_millis(100), worker_count: 1, ..Bounded::default() };
+    let silent = WorkerCommand { program: PathBuf::from("sleep"), arguments: vec!["1000".into()] };
+    let bounded = ScriptLimits { time: Duration::from_millis(100), worker_count: 1, ..ScriptLimits::default() };
     let (failed, left) = with_timeout("a worker that sleeps", move || {
         let scripts = Scripts::new(silent, bounded);
         (try_map(&scripts, &map_design("doc => 1"), &[json!({})]), scripts.worker_count())

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stemmadb::Durability;
-use stemmadb_server::settings::{FILE, Kind, LoadedSettings, SettingsError, Sources, guide, settings};
+use stemmadb_server::settings::{FILE, Kind, LoadedSettings, SettingSources, SettingsError, guide, settings};
 use stemmadb_server::{Config, JwtAlgorithm};
 
 /// A configuration without its sources.
 fn format_without_sources(gathered: LoadedSettings) -> String {
-    format!("{:?}", Config { given: Default::default(), ..gathered.config })
+    format!("{:?}", Config { setting_sources: Default::default(), ..gathered.config })
 }
 
 /// A directory of databases with this settings file.
@@ -31,7 +31,8 @@ impl SettingsDirectory {
             pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect::<Vec<_>>()
         };
         let flags = owned(flags).into_iter().map(|(name, text)| (name, vec![text])).collect();
-        Sources { directory: self.0.path().to_owned(), file: None, flags, environment: owned(environment) }.gather()
+        SettingSources { directory: self.0.path().to_owned(), file: None, flags, environment: owned(environment) }
+            .load()
     }
 
     fn rejection(&self, flags: &[(&str, &str)], environment: &[(&str, &str)]) -> String {
@@ -70,7 +71,7 @@ fn flags_override_variables_override_file() {
         assert!(message.contains(line), "{line} is not in\n{message}");
     }
     assert!(message.contains("stemma.toml, line 3"), "{message}");
-    assert!(gathered.remarks.is_empty(), "{:?}", gathered.remarks);
+    assert!(gathered.warnings.is_empty(), "{:?}", gathered.warnings);
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn readable_password_file_is_warned_about() {
     let directory = SettingsDirectory::new("[admin]\npassword = \"x\"\n");
     for (mode, is_remarked) in [(0o644, true), (0o600, false)] {
         std::fs::set_permissions(directory.path(FILE), PermissionsExt::from_mode(mode)).unwrap();
-        let remarks = directory.gather(&[], &[]).unwrap().remarks;
+        let remarks = directory.gather(&[], &[]).unwrap().warnings;
         assert_eq!(remarks.iter().any(|remark| remark.contains("chmod 600")), is_remarked, "{mode:o}: {remarks:?}");
     }
 }
@@ -204,7 +205,7 @@ fn unknown_setting_suggests_the_closest_one() {
     let remarks = SettingsDirectory::new("")
         .gather(&[], &[("STEMMA_ADMIN_PASWORD", "x"), ("STEMMA_PORT", "tcp://1")])
         .unwrap()
-        .remarks;
+        .warnings;
     assert_eq!(remarks[0], "STEMMA_ADMIN_PASWORD is no setting; did you mean STEMMA_ADMIN_PASSWORD?");
     assert!(remarks[1].starts_with("STEMMA_PORT is no setting"), "{remarks:?}");
 }
@@ -240,8 +241,9 @@ fn invalid_value_reports_expectation_and_location() {
             .rejection(&[("jwt.keys", "MD5=/nowhere/key")], &[])
             .contains("expected ALGORITHM=FILE")
     );
-    let missing =
-        Sources { file: Some(PathBuf::from("/nowhere/stemma.toml")), ..Sources::default() }.gather().unwrap_err();
+    let missing = SettingSources { file: Some(PathBuf::from("/nowhere/stemma.toml")), ..SettingSources::default() }
+        .load()
+        .unwrap_err();
     assert!(missing.message.starts_with("/nowhere/stemma.toml can't be read"), "{missing:?}");
 }
 

@@ -123,7 +123,8 @@ fn encodings(rows: &[&ResultRow]) -> String {
     ];
     format!(
         "### Best strategies\n\nThe figures of a cell are for {} records;\nthe best strategy may differ between \
-         them. Plots show each strategy; other record\ncounts, and reads after bulk inserts, are in the full tables.\n\n{}",
+         them. Plots show each strategy; other record\ncounts, and reads after bulk inserts, are in the full \
+         tables.\n\n{}",
         sizes(&lines),
         series(&lines, best)
     )

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use stemmadb_server::settings::{LoadedSettings, SettingsError, Sources};
+use stemmadb_server::settings::{LoadedSettings, SettingSources, SettingsError};
 use stemmadb_server::{Config, Format, Server};
 
 use super::Session;
@@ -14,7 +14,7 @@ pub(super) fn run(serve: &Serve, session: Session<'_>) -> Result<()> {
         return Err(Failure::usage("a server can't be run from the shell").with_hint("leave the shell first"));
     }
     let gathered = gather(serve)?;
-    gathered.remarks.iter().for_each(|remark| notice(format_args!("{remark}")));
+    gathered.warnings.iter().for_each(|remark| notice(format_args!("{remark}")));
     if serve.print_config {
         return write!(std::io::stdout().lock(), "{}", gathered.to_toml()).map_err(Failure::output);
     }
@@ -43,7 +43,7 @@ fn check_thread_limit() -> std::io::Result<()> {
 
 /// Merges the settings from the command line, the environment and the configuration file.
 fn gather(serve: &Serve) -> Result<LoadedSettings> {
-    let sources = Sources {
+    let sources = SettingSources {
         directory: serve.directory.clone(),
         file: serve.config.clone(),
         flags: serve.settings.0.clone(),
@@ -51,7 +51,7 @@ fn gather(serve: &Serve) -> Result<LoadedSettings> {
             .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
             .collect(),
     };
-    sources.gather().map_err(|SettingsError { message, hint }| {
+    sources.load().map_err(|SettingsError { message, hint }| {
         let failure = Failure::usage(message);
         match hint {
             Some(hint) => failure.with_hint(hint),

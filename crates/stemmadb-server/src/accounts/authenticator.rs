@@ -10,9 +10,9 @@ use hyper::header::{AUTHORIZATION, COOKIE};
 use hyper::http::request::Parts;
 
 use super::administrators::Administrators;
-use super::clock::ForwardClock;
+use super::clock::MonotonicClock;
 use super::cookie::{self, SessionCookie};
-use super::identity::{Claim, Identity};
+use super::identity::{AuthProof, Identity};
 use super::jwt::JwtKeys;
 use super::lockout::Lockout;
 use super::password_verifier::PasswordVerifier;
@@ -24,34 +24,34 @@ use crate::error::{Failure, Result};
 use crate::http::PeerAddress;
 use crate::settings::RuntimeSettings;
 
-/// Tells who makes a request.
+/// Authenticates requests.
 pub(crate) struct Authenticator {
     administrators: Administrators,
     secret: Vec<u8>,
     passwords: PasswordVerifier,
     jwt_keys: JwtKeys,
     tokens: Tokens,
-    /// What sessions begin and end by.
-    clock: ForwardClock,
+    /// The clock for the start and end of sessions.
+    clock: MonotonicClock,
     settings: Arc<RuntimeSettings>,
     is_secure: bool,
 }
 
-/// Who has a name here.
+/// An administrator or a user of `_users`.
 struct NamedAccount {
     roles: Vec<String>,
     credential: Credential,
 }
 
-fn wrong() -> Failure {
+fn wrong_credentials() -> Failure {
     Failure::unauthorized("Name or password is incorrect.")
 }
 
 impl Authenticator {
-    /// With administrators and tokens, and the secret that cookies are made with.
+    /// Creates an authenticator. `secret` signs session cookies.
     ///
     /// # Errors
-    /// 400 if a key of the configuration is none.
+    /// 400 if a JWT key of the configuration is invalid.
     pub(crate) fn new(
         settings: Arc<RuntimeSettings>,
         administrators: Administrators,
@@ -65,13 +65,13 @@ impl Authenticator {
             passwords: PasswordVerifier::new(Lockout::new(config.lockout.tries, config.lockout.wait_max)),
             jwt_keys: JwtKeys::new(&config.jwt_keys, config.clock.clone())?,
             tokens,
-            clock: ForwardClock::new(config.clock.clone()),
+            clock: MonotonicClock::new(config.clock.clone()),
             is_secure: config.tls.is_some(),
             settings,
         })
     }
 
-    /// Administrators of the server.
+    /// The server administrators.
     pub(crate) fn administrators(&self) -> &Administrators {
         &self.administrators
     }
@@ -80,103 +80,104 @@ impl Authenticator {
         self.settings.config().session_timeout
     }
 
-    /// Who makes this request.
+    /// Authenticates a request.
     ///
     /// # Errors
-    /// 401 if they say who they are, and it is not so. A session that is over is as none.
+    /// 401 if credentials are sent and invalid. An expired session counts as no credentials.
     pub(crate) async fn authenticate(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
         let Some(header) = parts.headers.get(AUTHORIZATION) else { return self.by_cookie(directory, parts).await };
-        let text = header.to_str().map_err(|_| wrong())?;
-        let (scheme, rest) = text.split_once(' ').ok_or_else(wrong)?;
+        let text = header.to_str().map_err(|_| wrong_credentials())?;
+        let (scheme, rest) = text.split_once(' ').ok_or_else(wrong_credentials)?;
         if scheme.eq_ignore_ascii_case("basic") {
-            let decoded = BASE64_STANDARD.decode(rest.trim()).map_err(|_| wrong())?;
-            let decoded = String::from_utf8(decoded).map_err(|_| wrong())?;
-            let (name, password) = decoded.split_once(':').ok_or_else(wrong)?;
-            let (user, claim) = self.verified(directory, PeerAddress::of(parts), name, password).await?;
-            return Ok(Identity::of(User { how: Some("default"), ..user }, claim));
+            let decoded = BASE64_STANDARD.decode(rest.trim()).map_err(|_| wrong_credentials())?;
+            let decoded = String::from_utf8(decoded).map_err(|_| wrong_credentials())?;
+            let (name, password) = decoded.split_once(':').ok_or_else(wrong_credentials)?;
+            let (user, proof) = self.verify_password(directory, PeerAddress::of(parts), name, password).await?;
+            return Ok(Identity::new(User { how: Some("default"), ..user }, proof));
         }
         if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(wrong());
+            return Err(wrong_credentials());
         }
         let refused = || Failure::unauthorized("The token is not valid.");
         self.by_token(directory, rest.trim()).await?.ok_or_else(refused)
     }
 
-    /// Who makes requests with a token; none if it is not, or not any more.
+    /// The identity of a token. `None` if the token is invalid, expired or revoked.
     async fn by_token(&self, directory: &Arc<Directory>, text: &str) -> Result<Option<Identity>> {
-        let claim = Claim::Token(text.to_owned());
+        let proof = AuthProof::Token(text.to_owned());
         if !text.starts_with(token::PREFIX) {
-            return Ok(self.jwt_keys.user(text).map(|user| Identity::of(user, claim)));
+            return Ok(self.jwt_keys.user(text).map(|user| Identity::new(user, proof)));
         }
         let Some(token) = self.tokens.verify(text) else { return Ok(None) };
         let user = match &token.user {
-            None => token.itself(),
+            None => token.as_user(),
             Some(name) => {
-                let Some(known) = self.known(directory, name).await? else { return Ok(None) };
+                let Some(known) = self.account(directory, name).await? else { return Ok(None) };
                 User { name: Some(name.clone()), roles: known.roles, how: Some("token") }
             }
         };
-        Ok(Some(Identity { scope: Some(token.scope.clone()), ..Identity::of(user, claim) }))
+        Ok(Some(Identity { scope: Some(token.scope.clone()), ..Identity::new(user, proof) }))
     }
 
-    /// Who it is that has shown this once, if it is still so.
-    pub(super) async fn claimed(&self, directory: &Arc<Directory>, claim: &Claim) -> Result<Option<User>> {
-        Ok(match claim {
-            Claim::Nothing => Some(User::default()),
-            Claim::Token(text) => self.by_token(directory, text).await?.map(|identity| identity.user),
-            Claim::Session(session) => self.of_session(directory, session).await?.map(|(user, _)| user),
-            Claim::Password { name, mark } => {
-                let known = self.known(directory, name).await?.filter(|known| known.credential.mark() == *mark);
+    /// Checks again a proof that was verified before. Returns the user if it is still valid.
+    pub(super) async fn reverify(&self, directory: &Arc<Directory>, proof: &AuthProof) -> Result<Option<User>> {
+        Ok(match proof {
+            AuthProof::Nothing => Some(User::default()),
+            AuthProof::Token(text) => self.by_token(directory, text).await?.map(|identity| identity.user),
+            AuthProof::Session(session) => self.session_user(directory, session).await?.map(|(user, _)| user),
+            AuthProof::Password { name, fingerprint } => {
+                let known =
+                    self.account(directory, name).await?.filter(|known| known.credential.fingerprint() == *fingerprint);
                 known.map(|known| User { name: Some(name.clone()), roles: known.roles, how: None })
             }
         })
     }
 
-    /// All tokens.
+    /// The API tokens.
     pub(crate) fn tokens(&self) -> &Tokens {
         &self.tokens
     }
 
     async fn by_cookie(&self, directory: &Arc<Directory>, parts: &Parts) -> Result<Identity> {
-        let nobody = || Ok(Identity::nobody());
-        let Some(claimed) = cookie_of(parts).and_then(SessionCookie::parse) else { return nobody() };
-        let Some((user, cookie)) = self.of_session(directory, &claimed).await? else { return nobody() };
-        Ok(Identity { cookie, ..Identity::of(user, Claim::Session(claimed)) })
+        let anonymous = || Ok(Identity::anonymous());
+        let Some(claimed) = cookie_of(parts).and_then(SessionCookie::parse) else { return anonymous() };
+        let Some((user, cookie)) = self.session_user(directory, &claimed).await? else { return anonymous() };
+        Ok(Identity { cookie, ..Identity::new(user, AuthProof::Session(claimed)) })
     }
 
-    /// Whose session it is, if it is one and not over; and another cookie, if it is time for one.
-    async fn of_session(
+    /// The user of a valid session, and a new cookie if the session must be renewed.
+    async fn session_user(
         &self,
         directory: &Arc<Directory>,
         session: &SessionCookie,
     ) -> Result<Option<(User, Option<String>)>> {
-        let Some(NamedAccount { roles, credential }) = self.known(directory, &session.name).await? else {
+        let Some(NamedAccount { roles, credential }) = self.account(directory, &session.name).await? else {
             return Ok(None);
         };
-        let (mark, now) = (credential.mark(), self.clock.now());
-        let verified = session.verify(&self.secret, &mark, now, self.session_timeout());
-        Ok(verified.map(|is_old| {
-            let cookie = is_old.then(|| self.cookie(&cookie::make(&self.secret, &mark, &session.name, now)));
+        let (fingerprint, now) = (credential.fingerprint(), self.clock.now());
+        let verified = session.verify(&self.secret, &fingerprint, now, self.session_timeout());
+        Ok(verified.map(|must_renew| {
+            let cookie = must_renew.then(|| self.cookie(&cookie::make(&self.secret, &fingerprint, &session.name, now)));
             (User { name: Some(session.name.clone()), roles, how: Some("cookie") }, cookie)
         }))
     }
 
-    async fn known(&self, directory: &Arc<Directory>, name: &str) -> Result<Option<NamedAccount>> {
+    async fn account(&self, directory: &Arc<Directory>, name: &str) -> Result<Option<NamedAccount>> {
         if let Some(credential) = self.administrators.credential(name) {
             return Ok(Some(NamedAccount { roles: vec![ADMIN_ROLE.to_owned()], credential }));
         }
         if !directory.contains(USERS_DATABASE) {
             return Ok(None);
         }
-        let served = directory.open_served(USERS_DATABASE).await?;
+        let served = directory.open_database(USERS_DATABASE).await?;
         let account = users::account(&served, name)?;
         Ok(account.map(|account| NamedAccount { roles: account.roles, credential: account.credential }))
     }
 
-    /// The user with this name and password.
+    /// Verifies a name and password and returns the user.
     ///
     /// # Errors
-    /// 401 if there is none; 429 if there were too many wrong passwords from this address.
+    /// 401 if they are wrong; 429 after too many wrong passwords for this name from this address.
     pub(crate) async fn log_in(
         &self,
         directory: &Arc<Directory>,
@@ -184,36 +185,37 @@ impl Authenticator {
         name: &str,
         password: &str,
     ) -> Result<User> {
-        Ok(self.verified(directory, address, name, password).await?.0)
+        Ok(self.verify_password(directory, address, name, password).await?.0)
     }
 
-    async fn verified(
+    async fn verify_password(
         &self,
         directory: &Arc<Directory>,
         address: IpAddr,
         name: &str,
         password: &str,
-    ) -> Result<(User, Claim)> {
-        let known = self.known(directory, name).await?;
+    ) -> Result<(User, AuthProof)> {
+        let known = self.account(directory, name).await?;
         let (roles, credential) = match known {
             Some(known) => (known.roles, Some(known.credential)),
             None => (Vec::new(), None),
         };
         let users = async {
             Ok(match directory.contains(USERS_DATABASE) {
-                true => Some(directory.open_served(USERS_DATABASE).await?),
+                true => Some(directory.open_database(USERS_DATABASE).await?),
                 false => None,
             })
         };
-        let mark = self.passwords.verify(address, name, password, credential, users).await?.ok_or_else(wrong)?;
+        let fingerprint =
+            self.passwords.verify(address, name, password, credential, users).await?.ok_or_else(wrong_credentials)?;
         let name = name.to_owned();
-        Ok((User { name: Some(name.clone()), roles, how: None }, Claim::Password { name, mark }))
+        Ok((User { name: Some(name.clone()), roles, how: None }, AuthProof::Password { name, fingerprint }))
     }
 
-    /// A `Set-Cookie` that begins a session of `name`.
+    /// A `Set-Cookie` header that starts a session of `name`.
     pub(crate) async fn session(&self, directory: &Arc<Directory>, name: &str) -> Result<String> {
-        let known = self.known(directory, name).await?.ok_or_else(wrong)?;
-        Ok(self.cookie(&cookie::make(&self.secret, &known.credential.mark(), name, self.clock.now())))
+        let known = self.account(directory, name).await?.ok_or_else(wrong_credentials)?;
+        Ok(self.cookie(&cookie::make(&self.secret, &known.credential.fingerprint(), name, self.clock.now())))
     }
 
     fn cookie(&self, value: &str) -> String {
@@ -222,7 +224,7 @@ impl Authenticator {
         format!("{}={value}; Version=1; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}", cookie::NAME)
     }
 
-    /// A `Set-Cookie` that ends a session.
+    /// A `Set-Cookie` header that ends a session.
     pub(crate) fn no_session(&self) -> String {
         self.cookie("")
     }

@@ -8,10 +8,10 @@ use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::Parameters;
 
-/// Whether `user` may use a route; `security` is that of the database it is about, if it is about one.
+/// Checks that `user` may use a route. `security` is that of the route's database, if it has one.
 ///
 /// # Errors
-/// 401 if they did not say who they are, 403 if they did and may not.
+/// 401 if an anonymous request is not allowed, 403 if the user is not.
 fn check_access(user: &User, access: Access, security: Option<&Security>) -> Result<()> {
     if user.is_server_admin() {
         return Ok(());
@@ -37,7 +37,7 @@ fn check_access(user: &User, access: Access, security: Option<&Security>) -> Res
     }
 }
 
-/// Whether `user` may use a route, with the parameters that its path has.
+/// Checks that `user` may use a route with the parameters of its path.
 ///
 /// # Errors
 /// As [`check_access`]; 404 if there is no such database.

@@ -1,34 +1,36 @@
-//! What time is it, for sessions? It only goes forward, however the system's clock is set: what was over stays over.
+//! A monotonic wall clock for sessions: it never goes back, even if the system's clock does, so an expired session
+//! stays expired.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stemmadb::Clock;
 
-/// A clock that goes forward only, as long as the process runs.
-pub(super) struct ForwardClock {
+/// A wall clock that never goes back while the process runs.
+pub(super) struct MonotonicClock {
     clock: Clock,
-    /// The latest time that was told, since 1970, and when that was.
+    /// The latest returned time, since 1970, and when it was returned.
     latest: Mutex<(Duration, Instant)>,
 }
 
-impl ForwardClock {
+impl MonotonicClock {
     pub(super) fn new(clock: Clock) -> Self {
-        let latest = Mutex::new((told_by(&clock), Instant::now()));
-        ForwardClock { clock, latest }
+        let latest = Mutex::new((system_time(&clock), Instant::now()));
+        MonotonicClock { clock, latest }
     }
 
-    /// Seconds since 1970: by the clock, or by what has gone by since it told something later.
+    /// Seconds since 1970: the system's time, or, if that went back, the latest returned time plus the time elapsed
+    /// since.
     pub(super) fn now(&self) -> u64 {
-        let (told, now) = (told_by(&self.clock), Instant::now());
+        let (system, now) = (system_time(&self.clock), Instant::now());
         let mut latest = self.latest.lock();
-        let gone_on = latest.0 + now.saturating_duration_since(latest.1);
-        *latest = (told.max(gone_on), now);
+        let advanced = latest.0 + now.saturating_duration_since(latest.1);
+        *latest = (system.max(advanced), now);
         latest.0.as_secs()
     }
 }
 
-fn told_by(clock: &Clock) -> Duration {
+fn system_time(clock: &Clock) -> Duration {
     Duration::from_millis(u64::try_from(clock.now_ms()).unwrap_or(0))
 }
 
@@ -37,9 +39,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_forward_only() {
+    fn clock_never_goes_back() {
         let clock = Clock::fixed_at(1_000_000);
-        let forward = ForwardClock::new(clock.clone());
+        let forward = MonotonicClock::new(clock.clone());
         assert!(forward.now() >= 1_000);
         clock.set(5_000_000);
         assert!(forward.now() >= 5_000);

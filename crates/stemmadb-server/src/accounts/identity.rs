@@ -1,40 +1,40 @@
 //! The identity that a request was authenticated as, and the proof that it was authenticated by.
 
 use super::cookie::SessionCookie;
-use super::token::Scope;
+use super::token::TokenScope;
 use crate::auth::User;
 
-/// What somebody has shown to be who they are, as far as it can be looked at again later.
+/// The proof of an identity, as far as it can be verified again later.
 #[derive(Debug, Clone)]
-pub(crate) enum Claim {
-    /// Nothing, by nobody.
+pub(crate) enum AuthProof {
+    /// None: the request is anonymous.
     Nothing,
-    /// A token, or one that others sign, as it was sent.
+    /// An API token or a JSON Web Token, as it was sent.
     Token(String),
-    /// A session.
+    /// A session cookie.
     Session(SessionCookie),
-    /// That they know the password of `name`, when it was this one.
-    Password { name: String, mark: String },
+    /// Knowledge of the password of `name` that had this fingerprint.
+    Password { name: String, fingerprint: String },
 }
 
-/// Who makes a request, and what is sent back with whatever is answered.
+/// The identity that a request is made with.
 pub(crate) struct Identity {
     pub(crate) user: User,
-    pub(crate) claim: Claim,
-    /// What a token is bound to, if it was one.
-    pub(crate) scope: Option<Scope>,
-    /// Another cookie, if it is time for one.
+    pub(crate) proof: AuthProof,
+    /// The restrictions of an API token.
+    pub(crate) scope: Option<TokenScope>,
+    /// A new session cookie for the response, if the session must be renewed.
     pub(crate) cookie: Option<String>,
 }
 
 impl Identity {
-    /// Nobody who said who they are.
-    pub(crate) fn nobody() -> Self {
-        Identity::of(User::default(), Claim::Nothing)
+    /// The identity of a request without credentials.
+    pub(crate) fn anonymous() -> Self {
+        Identity::new(User::default(), AuthProof::Nothing)
     }
 
-    /// Somebody without a token of this server, and without another cookie.
-    pub(super) fn of(user: User, claim: Claim) -> Self {
-        Identity { user, claim, scope: None, cookie: None }
+    /// An identity without restrictions and without a new cookie.
+    pub(super) fn new(user: User, proof: AuthProof) -> Self {
+        Identity { user, proof, scope: None, cookie: None }
     }
 }

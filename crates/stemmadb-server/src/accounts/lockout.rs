@@ -1,7 +1,8 @@
-//! Wrong passwords cost time: after a few of one name from one address, that name has to wait there, twice as long each time.
+//! Lockout after wrong passwords: after a few of them for one name from one address, that name has to wait there, twice
+//! as long each time.
 //!
-//! Who is there and who is not makes no difference. Sessions and tokens are not looked at here, so nobody is locked out of those. What is
-//! remembered is bounded: beyond that, the address and name that failed longest ago are forgotten.
+//! Names without a user are treated alike. Sessions and tokens are not affected. The number of remembered pairs is
+//! bounded; beyond it, the address and name that failed longest ago are forgotten.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,23 +12,23 @@ use parking_lot::Mutex;
 
 use crate::http::client_network;
 
-/// How many addresses and names are remembered.
+/// The maximum number of remembered pairs of address and name.
 const REMEMBERED_MAX: usize = 8192;
 /// The first wait.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// What identifies an address and a name: a hash, of the same size for all names.
-type Key = [u8; 32];
+/// The hash of an address and a name; the same size for all names.
+type LockoutKey = [u8; 32];
 
 pub(super) struct Lockout {
-    /// Wrong passwords that cost nothing.
+    /// The number of wrong passwords before the first wait.
     tries: usize,
     wait_max: Duration,
-    failed: Mutex<HashMap<Key, Failed>>,
+    failed: Mutex<HashMap<LockoutKey, FailedLogins>>,
 }
 
 #[derive(Clone, Copy)]
-struct Failed {
+struct FailedLogins {
     count: usize,
     last: Instant,
 }
@@ -37,41 +38,41 @@ impl Lockout {
         Lockout { tries, wait_max, failed: Mutex::default() }
     }
 
-    /// How long this name still has to wait at this address.
+    /// Returns how long this name must still wait at this address.
     pub(super) fn wait(&self, address: IpAddr, name: &str, now: Instant) -> Option<Duration> {
         let failed = *self.failed.lock().get(&key(address, name))?;
         let wait = self.wait_after(failed.count)?;
         wait.checked_sub(now.saturating_duration_since(failed.last)).filter(|left| !left.is_zero())
     }
 
-    /// Notes a wrong password.
+    /// Records a wrong password.
     pub(super) fn fail(&self, address: IpAddr, name: &str, now: Instant) {
         let mut failed = self.failed.lock();
         let key = key(address, name);
         if failed.len() >= REMEMBERED_MAX && !failed.contains_key(&key) {
-            self.forget(&mut failed, now);
+            self.evict(&mut failed, now);
         }
-        let entry = failed.entry(key).or_insert(Failed { count: 0, last: now });
-        // Who has let twice the longest wait pass begins anew.
+        let entry = failed.entry(key).or_insert(FailedLogins { count: 0, last: now });
+        // After twice the longest wait the count starts over.
         if now.saturating_duration_since(entry.last) > self.wait_max * 2 {
             entry.count = 0;
         }
-        *entry = Failed { count: entry.count + 1, last: now };
+        *entry = FailedLogins { count: entry.count + 1, last: now };
     }
 
-    /// Notes that the password was right.
+    /// Records a correct password.
     pub(super) fn succeed(&self, address: IpAddr, name: &str) {
         self.failed.lock().remove(&key(address, name));
     }
 
-    /// How long is waited after so many wrong passwords.
+    /// The wait after `count` wrong passwords.
     fn wait_after(&self, count: usize) -> Option<Duration> {
         let doublings = u32::try_from(count.checked_sub(self.tries)?).unwrap_or(u32::MAX).min(20);
         Some((WAIT * 2_u32.pow(doublings)).min(self.wait_max))
     }
 
-    /// Makes room: all that are over, else the one that failed longest ago.
-    fn forget(&self, failed: &mut HashMap<Key, Failed>, now: Instant) {
+    /// Frees at least one entry: removes all that have expired, or else the one that failed longest ago.
+    fn evict(&self, failed: &mut HashMap<LockoutKey, FailedLogins>, now: Instant) {
         failed.retain(|_, failed| now.saturating_duration_since(failed.last) <= self.wait_max * 2);
         if failed.len() >= REMEMBERED_MAX {
             let oldest = failed.iter().min_by_key(|(_, failed)| failed.last).map(|(key, _)| *key);
@@ -80,7 +81,7 @@ impl Lockout {
     }
 }
 
-fn key(address: IpAddr, name: &str) -> Key {
+fn key(address: IpAddr, name: &str) -> LockoutKey {
     let mut hasher = blake3::Hasher::new();
     match client_network(address) {
         IpAddr::V4(address) => hasher.update(&address.octets()),
@@ -94,7 +95,7 @@ fn key(address: IpAddr, name: &str) -> Key {
 mod tests {
     use super::*;
 
-    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
@@ -103,46 +104,46 @@ mod tests {
         let mut now = Instant::now();
         let mut waits = Vec::new();
         for _ in 0..12 {
-            assert_eq!(lockout.wait(HERE, "ann", now), None);
-            lockout.fail(HERE, "ann", now);
-            let wait = lockout.wait(HERE, "ann", now).unwrap_or_default();
+            assert_eq!(lockout.wait(ADDRESS, "ann", now), None);
+            lockout.fail(ADDRESS, "ann", now);
+            let wait = lockout.wait(ADDRESS, "ann", now).unwrap_or_default();
             waits.push(wait.as_secs());
             now += wait;
         }
         assert_eq!(waits, [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
-        lockout.fail(HERE, "ann", now);
-        assert_eq!(lockout.wait(HERE, "ann", now + SECOND * 59), Some(SECOND));
-        for (address, name) in [(HERE, "eve"), (IpAddr::from([127, 0, 0, 2]), "ann")] {
+        lockout.fail(ADDRESS, "ann", now);
+        assert_eq!(lockout.wait(ADDRESS, "ann", now + SECOND * 59), Some(SECOND));
+        for (address, name) in [(ADDRESS, "eve"), (IpAddr::from([127, 0, 0, 2]), "ann")] {
             assert_eq!(lockout.wait(address, name, now), None, "others don't wait");
         }
-        lockout.succeed(HERE, "ann");
-        assert_eq!(lockout.wait(HERE, "ann", now), None);
+        lockout.succeed(ADDRESS, "ann");
+        assert_eq!(lockout.wait(ADDRESS, "ann", now), None);
     }
 
     #[test]
-    fn it_is_forgotten_after_a_while() {
+    fn failures_expire() {
         let lockout = Lockout::new(1, SECOND * 60);
         let start = Instant::now();
         for _ in 0..10 {
-            lockout.fail(HERE, "ann", start);
+            lockout.fail(ADDRESS, "ann", start);
         }
         let later = start + SECOND * 121;
-        lockout.fail(HERE, "ann", later);
-        assert_eq!(lockout.wait(HERE, "ann", later), Some(SECOND));
+        lockout.fail(ADDRESS, "ann", later);
+        assert_eq!(lockout.wait(ADDRESS, "ann", later), Some(SECOND));
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn number_of_entries_is_bounded() {
         let lockout = Lockout::new(1, SECOND * 60);
         let start = Instant::now();
-        lockout.fail(HERE, "first", start);
+        lockout.fail(ADDRESS, "first", start);
         for at in 0..REMEMBERED_MAX {
-            lockout.fail(HERE, &format!("name {at}"), start + SECOND);
+            lockout.fail(ADDRESS, &format!("name {at}"), start + SECOND);
         }
         assert_eq!(lockout.failed.lock().len(), REMEMBERED_MAX);
-        assert_eq!(lockout.wait(HERE, "first", start + SECOND / 2), None, "the one longest ago is forgotten");
-        assert!(lockout.wait(HERE, "name 0", start + SECOND).is_some());
-        lockout.fail(HERE, "another", start + SECOND * 200);
-        assert_eq!(lockout.failed.lock().len(), 1, "those that are over are forgotten");
+        assert_eq!(lockout.wait(ADDRESS, "first", start + SECOND / 2), None, "the oldest entry is evicted");
+        assert!(lockout.wait(ADDRESS, "name 0", start + SECOND).is_some());
+        lockout.fail(ADDRESS, "another", start + SECOND * 200);
+        assert_eq!(lockout.failed.lock().len(), 1, "expired entries are removed");
     }
 }

@@ -1,4 +1,5 @@
-//! Stored accounts: administrators, users, API tokens and sessions; who makes a request, and whether they may.
+//! Stored accounts (administrators, users, API tokens, sessions), and the authentication and authorization of requests
+//! with them.
 
 mod administrators;
 mod authenticator;
@@ -16,6 +17,6 @@ mod users;
 pub(crate) use administrators::Administrators;
 pub(crate) use authenticator::Authenticator;
 pub(crate) use authorize::authorize;
-pub(crate) use identity::{Claim, Identity};
+pub(crate) use identity::{AuthProof, Identity};
 pub(crate) use session_check::SessionCheck;
 pub(crate) use token::{TokenRequest, Tokens};

@@ -1,4 +1,4 @@
-//! Is the password right? Verified passwords are remembered for a short while, and few are verified at once.
+//! Password verification, with a short-lived cache of verified passwords and a limit on concurrent hashing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,24 +12,24 @@ use uuid::Uuid;
 use super::lockout::Lockout;
 use super::users::HighestCosts;
 use crate::auth::Credential;
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 
 /// How long a verified password is remembered.
-const REMEMBERED: Duration = Duration::from_secs(60);
-/// How many are.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+/// The maximum number of remembered passwords.
 const REMEMBERED_MAX: usize = 1024;
-/// How many are verified at once: the rest waits, and other requests have the rest of the processors.
-const AT_ONCE: usize = 2;
-/// How many wait at most.
+/// The number of concurrent verifications. Others wait, so that processors stay free for other requests.
+const VERIFICATIONS_MAX: usize = 2;
+/// The maximum number of waiting verifications.
 const WAITING_MAX: usize = 256;
 
 /// Verifies passwords.
 pub(super) struct PasswordVerifier {
-    /// Of this process only.
+    /// The key of the hashes in `verified`, unique to this process.
     key: [u8; 32],
-    known: Mutex<HashMap<[u8; 32], Instant>>,
+    verified: Mutex<HashMap<[u8; 32], Instant>>,
     working: Semaphore,
     waiting: Semaphore,
     lockout: Lockout,
@@ -41,33 +41,35 @@ impl PasswordVerifier {
         let mut key = [0; 32];
         key[..16].copy_from_slice(Uuid::new_v4().as_bytes());
         key[16..].copy_from_slice(Uuid::new_v4().as_bytes());
-        let (known, working, waiting) = (Mutex::default(), Semaphore::new(AT_ONCE), Semaphore::new(WAITING_MAX));
-        PasswordVerifier { key, known, working, waiting, lockout, highest_costs: Arc::default() }
+        let (verified, working, waiting) =
+            (Mutex::default(), Semaphore::new(VERIFICATIONS_MAX), Semaphore::new(WAITING_MAX));
+        PasswordVerifier { key, verified, working, waiting, lockout, highest_costs: Arc::default() }
     }
 
-    /// The mark of `credential`, that of `name`, if `password` is right for it; none: there is no such user, which takes as long to find out.
-    /// `users` opens the database of users, if there is one; what was right lately needs it not.
+    /// Verifies `password` against the `credential` of `name`, and returns the credential's fingerprint if it is
+    /// correct. `None` as credential: there is no such user, which takes as long to reject. `users` opens the database
+    /// of users, if there is one; a remembered password does not need it.
     ///
     /// # Errors
-    /// 429 if there were too many wrong ones; 503 if very many are logging in.
+    /// 429 after too many wrong passwords; 503 if too many verifications are waiting.
     pub(super) async fn verify(
         &self,
         address: IpAddr,
         name: &str,
         password: &str,
         credential: Option<Credential>,
-        users: impl Future<Output = Result<Option<Arc<Served>>>>,
+        users: impl Future<Output = Result<Option<Arc<ServedDatabase>>>>,
     ) -> Result<Option<String>> {
         self.check_lockout(address, name)?;
-        let mark = credential.as_ref().map(Credential::mark);
+        let fingerprint = credential.as_ref().map(Credential::fingerprint);
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for part in [name, password, mark.as_deref().unwrap_or_default()] {
+        for part in [name, password, fingerprint.as_deref().unwrap_or_default()] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
         let hash = *hasher.finalize().as_bytes();
-        if self.known.lock().get(&hash).is_some_and(|since| since.elapsed() < REMEMBERED) {
-            return Ok(mark);
+        if self.verified.lock().get(&hash).is_some_and(|since| since.elapsed() < REMEMBERED_FOR) {
+            return Ok(fingerprint);
         }
         let busy = || {
             Failure::new(
@@ -78,12 +80,12 @@ impl PasswordVerifier {
         };
         let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
         let _working = self.working.acquire().await.map_err(|_| busy())?;
-        // Those who waited with this one may have been wrong.
+        // Attempts that waited together with this one may have failed since.
         self.check_lockout(address, name)?;
         let password = password.to_owned();
         let (highest_costs, users) = (self.highest_costs.clone(), users.await?);
         let is_right = blocking(move || {
-            let is_right = credential.as_ref().is_some_and(|credential| credential.is(&password));
+            let is_right = credential.as_ref().is_some_and(|credential| credential.matches(&password));
             if !is_right {
                 let costs = HighestCosts::now(&highest_costs, users)?;
                 costs.spend_rest(credential.as_ref(), &password);
@@ -97,7 +99,7 @@ impl PasswordVerifier {
         } else {
             self.lockout.fail(address, name, Instant::now());
         }
-        Ok(mark.filter(|_| is_right))
+        Ok(fingerprint.filter(|_| is_right))
     }
 
     fn check_lockout(&self, address: IpAddr, name: &str) -> Result<()> {
@@ -108,14 +110,14 @@ impl PasswordVerifier {
     }
 
     fn remember(&self, hash: [u8; 32]) {
-        let mut known = self.known.lock();
-        if known.len() >= REMEMBERED_MAX {
-            known.retain(|_, since| since.elapsed() < REMEMBERED);
+        let mut verified = self.verified.lock();
+        if verified.len() >= REMEMBERED_MAX {
+            verified.retain(|_, since| since.elapsed() < REMEMBERED_FOR);
         }
-        if known.len() >= REMEMBERED_MAX {
-            known.clear();
+        if verified.len() >= REMEMBERED_MAX {
+            verified.clear();
         }
-        known.insert(hash, Instant::now());
+        verified.insert(hash, Instant::now());
     }
 }
 
@@ -125,43 +127,48 @@ mod tests {
     use crate::auth::password::Costs;
     use crate::auth::password::tests::{credential_of, work_of};
 
-    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn verifier() -> PasswordVerifier {
         PasswordVerifier::new(Lockout::new(usize::MAX, Duration::ZERO))
     }
 
-    async fn ask(verifier: &PasswordVerifier, name: &str, password: &str, credential: Option<&Credential>) -> bool {
+    async fn is_accepted(
+        verifier: &PasswordVerifier,
+        name: &str,
+        password: &str,
+        credential: Option<&Credential>,
+    ) -> bool {
         let users = std::future::ready(Ok(None));
-        verifier.verify(HERE, name, password, credential.cloned(), users).await.unwrap().is_some()
+        verifier.verify(ADDRESS, name, password, credential.cloned(), users).await.unwrap().is_some()
     }
 
-    /// By what is done, not by the clock: as much work, whoever is named.
+    /// Counts the hashing work instead of measuring time: it must be equal for existing and unknown names.
     #[tokio::test]
-    async fn a_name_that_is_nobodys_costs_as_much_as_a_users() {
+    async fn unknown_name_costs_as_much_as_a_user() {
         let verifier = verifier();
         let credential = Credential::new("right for ann").unwrap();
         for _ in 0..2 {
-            assert!(!ask(&verifier, "ann", "wrong for ann", Some(&credential)).await);
-            assert!(!ask(&verifier, "nobody", "wrong for nobody", None).await);
+            assert!(!is_accepted(&verifier, "ann", "wrong for ann", Some(&credential)).await);
+            assert!(!is_accepted(&verifier, "nobody", "wrong for nobody", None).await);
         }
         assert_eq!(work_of("wrong for ann"), work_of("wrong for nobody"));
         let passes = |password| work_of(password).values().sum::<u32>();
         let once = passes("wrong for ann") / 2;
         assert!(once > 0, "nothing was hashed");
-        // Only what was right is not hashed again, and only with the credential that it was right for.
+        // Only a correct password is cached, and only for its credential.
         for _ in 0..2 {
-            assert!(ask(&verifier, "ann", "right for ann", Some(&credential)).await);
+            assert!(is_accepted(&verifier, "ann", "right for ann", Some(&credential)).await);
         }
         assert_eq!(passes("right for ann"), 2 * once, "when it was set, and once since");
-        assert!(!ask(&verifier, "nobody", "right for ann", None).await);
+        assert!(!is_accepted(&verifier, "nobody", "right for ann", None).await);
         assert_eq!(passes("right for ann"), 3 * once);
     }
 
-    /// Users who were brought from CouchDB are verified by its schemes, each with iterations of their own: a server that did only that told by its
-    /// time who is one of them, and who is nobody.
+    /// Users imported from CouchDB are verified by its schemes, each with its own number of iterations. A server that
+    /// did only that work would reveal by its response time which names exist.
     #[tokio::test]
-    async fn users_of_couchdb_cost_as_much_as_others_and_nobody() {
+    async fn users_of_couchdb_cost_as_much_as_others_and_unknown_names() {
         let verifier = verifier();
         let users = [
             ("old", Some(credential_of("sha", 10, 20))),
@@ -172,17 +179,17 @@ mod tests {
             ("nobody", None),
         ];
         let mut costs = Costs::default();
-        users.iter().filter_map(|(_, credential)| credential.as_ref()).for_each(|credential| costs.note(credential));
-        *verifier.highest_costs.lock() = HighestCosts::of(costs);
+        users.iter().filter_map(|(_, credential)| credential.as_ref()).for_each(|credential| costs.include(credential));
+        *verifier.highest_costs.lock() = HighestCosts::with_costs(costs);
         let mut works = Vec::new();
         for (name, credential) in &users {
             let wrong = format!("wrong for {name} among those of CouchDB");
-            assert!(!ask(&verifier, name, &wrong, credential.as_ref()).await);
+            assert!(!is_accepted(&verifier, name, &wrong, credential.as_ref()).await);
             works.push((name, work_of(&wrong)));
         }
         for (name, work) in &works {
-            assert_eq!(*work, works[0].1, "{name} costs something else than {}", works[0].0);
+            assert_eq!(*work, works[0].1, "{name} does not cost the same as {}", works[0].0);
         }
-        assert_eq!((works[0].1["sha1"], works[0].1["sha256"]), (20, 90), "as much as the highest_costs of each");
+        assert_eq!((works[0].1["sha1"], works[0].1["sha256"]), (20, 90), "the highest costs of each scheme");
     }
 }

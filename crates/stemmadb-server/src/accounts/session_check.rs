@@ -1,62 +1,62 @@
-//! Periodic checks that a client may still use a route. Feeds last for days: revoking a token, changing a password, removing a user or one of
-//! its roles, and changing the database's security end them too.
+//! Periodic checks that a client may still use a route. Feeds last for days; they end when a token is revoked, a
+//! password is changed, a user or one of its roles is removed, or the database's security changes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::authenticator::Authenticator;
 use super::authorize::authorize;
-use super::identity::Claim;
+use super::identity::AuthProof;
 use crate::auth::Route;
 use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::http::Parameters;
 
-/// How often it is looked at, and so how long a feed goes on at most.
-const LOOKED_AT_EVERY: Duration = Duration::from_secs(5);
+/// The interval of checks, which is also the longest time that a feed outlives a revocation.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What somebody has shown at the beginning, and what it was for.
+/// The proof that a request was authenticated with, and the route that it uses.
 pub(crate) struct SessionCheck {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) directory: Arc<Directory>,
-    pub(crate) claim: Claim,
+    pub(crate) proof: AuthProof,
     pub(crate) route: &'static Route,
     pub(crate) parameters: Parameters,
 }
 
 impl SessionCheck {
-    /// Does what they began, until it is over.
+    /// Runs `work` while access is allowed.
     ///
     /// # Errors
-    /// 403 as soon as it holds no more.
+    /// 403 as soon as access is no longer allowed.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
             done = work => Ok(done),
-            () = self.lost() => Err(Self::refusal()),
+            () = self.revoked() => Err(Self::refusal()),
         }
     }
 
-    /// What is told whoever may not go on.
+    /// The error for a client whose access was revoked.
     pub(crate) fn refusal() -> Failure {
         Failure::forbidden("You are not allowed to access this db any more.")
     }
 
-    /// Waits until it holds no more.
-    async fn lost(&self) {
+    /// Waits until access is no longer allowed.
+    async fn revoked(&self) {
         loop {
-            tokio::time::sleep(LOOKED_AT_EVERY).await;
-            if !self.holds().await {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            if !self.is_still_allowed().await {
                 return;
             }
         }
     }
 
-    async fn holds(&self) -> bool {
-        let SessionCheck { authenticator, directory, claim, route, parameters } = self;
-        match authenticator.claimed(directory, claim).await {
+    async fn is_still_allowed(&self) -> bool {
+        let SessionCheck { authenticator, directory, proof, route, parameters } = self;
+        match authenticator.reverify(directory, proof).await {
             Ok(Some(user)) => authorize(directory, route, parameters, &user).await.is_ok(),
             Ok(None) => false,
-            // What can't be read now, for want of a disk, is looked at again.
+            // A failure to check, such as a disk error, does not end the feed; the check is repeated.
             Err(_) => true,
         }
     }

@@ -1,8 +1,9 @@
-//! API tokens: for programs, which have no password to type. An administrator makes one, sees it once, and may take it back; only its hash
-//! is kept.
+//! API tokens, for programs that have no password to type. An administrator creates a token, sees it once, and can
+//! revoke it; only its hash is stored.
 //!
-//! A token is `stemma_`, an id, `_`, a secret. It stands for a user, with the roles that user has then, or for itself, with roles of its
-//! own; it may have an end, and be bound to databases or to reading.
+//! A token consists of `stemma_`, an id, `_`, and a secret. It acts for a user, with the roles that the user has at the
+//! time of a request, or for itself, with its own roles. It may expire, and may be restricted to databases or to
+//! reading.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,14 +23,14 @@ use crate::directory::Directory;
 use crate::error::{Failure, Result};
 use crate::settings::SettingStore;
 
-/// What tells tokens from JSON Web Tokens.
+/// The prefix that distinguishes API tokens from JSON Web Tokens.
 pub(super) const PREFIX: &str = "stemma_";
-/// What they are kept under in the catalogue.
+/// The kind of their records in the catalog.
 const KIND: &str = "token";
 const NAME_BYTES_MAX: usize = 64;
 const TOKENS_MAX: usize = 10_000;
 
-/// Routes that read, though they are asked by POST.
+/// Routes that only read although their method is POST.
 pub(super) const READING_POSTS: &[&str] = &[
     "/_dbs_info",
     "/{db}/_aggregate",
@@ -41,7 +42,7 @@ pub(super) const READING_POSTS: &[&str] = &[
     "/{db}/_design/{ddoc}/_view/{view}/queries",
     "/{db}/_design_docs",
     "/{db}/_design_docs/queries",
-    // Replicators ask a source for it too; it flushes, and changes nothing.
+    // Replicators send it to a source too; it flushes, and changes nothing.
     "/{db}/_ensure_full_commit",
     "/{db}/_explain",
     "/{db}/_find",
@@ -54,7 +55,7 @@ pub(super) const READING_POSTS: &[&str] = &[
     "/{db}/_watch",
 ];
 
-/// What somebody asks of a new token.
+/// A request for a new token.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenRequest {
@@ -67,33 +68,33 @@ pub(crate) struct TokenRequest {
     read_only: bool,
 }
 
-/// A token as it is kept and listed; the hash of its secret is kept only.
+/// A token as stored and listed; a listing omits the hash.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Token {
     name: String,
     id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
-    /// Whom it stands for.
+    /// The user that it acts for.
     pub(super) user: Option<String>,
-    /// The roles it has, where it stands for nobody else.
+    /// Its own roles, if it does not act for a user.
     roles: Vec<String>,
     /// In seconds since 1970.
     created: u64,
     expires: Option<u64>,
     #[serde(flatten)]
-    pub(super) scope: Scope,
+    pub(super) scope: TokenScope,
 }
 
-/// What a token is bound to.
+/// The restrictions of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Scope {
-    /// None: all.
+pub(crate) struct TokenScope {
+    /// The allowed databases. `None`: all.
     databases: Option<Vec<String>>,
     read_only: bool,
 }
 
-/// All tokens, by their ids.
+/// All tokens, by id.
 pub(crate) struct Tokens(RwLock<BTreeMap<String, Arc<Token>>>);
 
 fn now() -> u64 {
@@ -105,7 +106,7 @@ fn hash(secret: &str) -> String {
 }
 
 impl Tokens {
-    /// Those that the catalogue has. Blocks.
+    /// Loads the tokens of the catalog. Blocks.
     pub(crate) fn load(directory: &Directory) -> Result<Self> {
         let tokens = directory.records(KIND)?.into_iter().map(|(_, value)| {
             let token: Token = value.deserialize_into()?;
@@ -114,7 +115,7 @@ impl Tokens {
         tokens.collect::<Result<_>>().map(|tokens| Tokens(RwLock::new(tokens)))
     }
 
-    /// The token that `text` is, if it is one and not over.
+    /// Verifies a token. Returns `None` if it is invalid, expired or revoked.
     pub(super) fn verify(&self, text: &str) -> Option<Arc<Token>> {
         self.verify_at(text, now())
     }
@@ -122,16 +123,16 @@ impl Tokens {
     fn verify_at(&self, text: &str, now: u64) -> Option<Arc<Token>> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
         let token = self.0.read().get(id).cloned()?;
-        let kept = from_hex(token.hash.as_deref()?)?;
-        let is_it = bool::from(Sha256::digest(secret.as_bytes()).as_slice().ct_eq(&kept));
-        let is_over = token.expires.is_some_and(|end| end <= now);
-        (is_it && !is_over).then_some(token)
+        let stored = from_hex(token.hash.as_deref()?)?;
+        let is_match = bool::from(Sha256::digest(secret.as_bytes()).as_slice().ct_eq(&stored));
+        let is_expired = token.expires.is_some_and(|end| end <= now);
+        (is_match && !is_expired).then_some(token)
     }
 
-    /// Makes a token; returns it as it is listed, and the text that is it. Blocks.
+    /// Creates a token. Returns it as listed, and its text. Blocks.
     ///
     /// # Errors
-    /// 400 if what is asked makes no sense, 409 if there is one of this name.
+    /// 400 if the request is invalid, 409 if there is a token of this name.
     pub(crate) fn create(&self, directory: &Directory, request: TokenRequest) -> Result<(Token, String)> {
         check(&request)?;
         let mut tokens = self.0.write();
@@ -153,21 +154,21 @@ impl Tokens {
             roles: request.roles.unwrap_or_default(),
             created,
             expires: request.expires_in_seconds.map(|seconds| created.saturating_add(seconds)),
-            scope: Scope { databases: request.databases, read_only: request.read_only },
+            scope: TokenScope { databases: request.databases, read_only: request.read_only },
         };
-        directory.put_record(KIND, &token.name, &serde_json::to_value(&token).map_err(unprintable)?)?;
+        directory.put_record(KIND, &token.name, &serde_json::to_value(&token).map_err(serialization_failed)?)?;
         tokens.insert(id.clone(), Arc::new(token.clone()));
         Ok((token.listed(), format!("{PREFIX}{id}_{secret}")))
     }
 
-    /// All of them, by name, without what they are kept as.
+    /// Lists all tokens by name, without their hashes.
     pub(crate) fn list(&self) -> Vec<Token> {
         let mut listed: Vec<_> = self.0.read().values().map(|token| token.listed()).collect();
         listed.sort_by(|a, b| a.name.cmp(&b.name));
         listed
     }
 
-    /// Takes the token of this name back. Blocks.
+    /// Revokes the token of this name. Blocks.
     ///
     /// # Errors
     /// 404 if there is none.
@@ -181,11 +182,11 @@ impl Tokens {
     }
 }
 
-fn unprintable(error: serde_json::Error) -> Failure {
+fn serialization_failed(error: serde_json::Error) -> Failure {
     Failure::internal(error.to_string())
 }
 
-/// Whether what is asked makes sense.
+/// Checks that a request is valid.
 fn check(request: &TokenRequest) -> Result<()> {
     let refuse = |reason: String| Err(Failure::bad_request(reason));
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
@@ -200,10 +201,10 @@ fn check(request: &TokenRequest) -> Result<()> {
 }
 
 impl TokenRequest {
-    /// What a request's body asks.
+    /// Parses a request's body.
     ///
     /// # Errors
-    /// 400 if it is something else.
+    /// 400 if it is malformed.
     pub(crate) fn parse(body: Value) -> Result<Self> {
         body.deserialize_into().map_err(|error| Failure::bad_request(format!("this is no token: {error}")))
     }
@@ -214,17 +215,18 @@ impl Token {
         Token { hash: None, ..self.clone() }
     }
 
-    /// Who makes requests with it, if it stands for nobody else: no user has a colon in the name.
-    pub(super) fn itself(&self) -> User {
+    /// The user of a token that acts for itself. Names of users have no colon, so they can't collide.
+    pub(super) fn as_user(&self) -> User {
         User { name: Some(format!("token:{}", self.name)), roles: self.roles.clone(), how: Some("token") }
     }
 }
 
-impl Scope {
-    /// Whether a token bound so may use a route; `database` is the one it is about, and `is_open` whether anybody may use it.
+impl TokenScope {
+    /// Checks that the restrictions allow a route. `database` is the route's database, and `is_open` whether the route
+    /// is open to anonymous requests.
     ///
     /// # Errors
-    /// 403.
+    /// 403 if they do not.
     pub(crate) fn allow(&self, method: &Method, path: &str, database: Option<&str>, is_open: bool) -> Result<()> {
         let reads =
             matches!(*method, Method::GET | Method::HEAD) || (*method == Method::POST && READING_POSTS.contains(&path));
@@ -232,7 +234,7 @@ impl Scope {
             return Err(Failure::forbidden("This token is for reading."));
         }
         let is_within = |databases: &Vec<String>| match database {
-            Some(database) => databases.iter().any(|known| known == database),
+            Some(database) => databases.iter().any(|allowed| allowed == database),
             None => is_open,
         };
         match self.databases.as_ref().is_none_or(is_within) {
@@ -248,7 +250,7 @@ mod tests {
 
     fn tokens(expires: Option<u64>) -> (Tokens, String) {
         let secret = "5".repeat(64);
-        let scope = Scope { databases: None, read_only: false };
+        let scope = TokenScope { databases: None, read_only: false };
         let hash = Some(hash(&secret));
         let (name, id) = ("t".to_owned(), "1".repeat(32));
         let token = Token { name, id: id.clone(), hash, user: None, roles: Vec::new(), created: 0, expires, scope };
@@ -257,37 +259,37 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_itself_until_its_end_and_nothing_else_is() {
-        let (endless, text) = tokens(None);
-        assert!(endless.verify_at(&text, u64::MAX).is_some());
+    fn token_is_valid_until_it_expires() {
+        let (unlimited, text) = tokens(None);
+        assert!(unlimited.verify_at(&text, u64::MAX).is_some());
         for at in 0..text.len() {
             let mut other = text.clone().into_bytes();
             other[at] = if other[at] == b'9' { b'8' } else { b'9' };
-            assert!(endless.verify_at(std::str::from_utf8(&other).unwrap(), 0).is_none(), "byte {at}");
+            assert!(unlimited.verify_at(std::str::from_utf8(&other).unwrap(), 0).is_none(), "byte {at}");
         }
         for other in ["", "stemma_", "stemma__", &text[..text.len() - 1], &format!("{text}5"), &text.to_uppercase()] {
-            assert!(endless.verify_at(other, 0).is_none(), "{other}");
+            assert!(unlimited.verify_at(other, 0).is_none(), "{other}");
         }
-        let (ending, text) = tokens(Some(100));
-        assert!(ending.verify_at(&text, 99).is_some() && ending.verify_at(&text, 100).is_none());
+        let (limited, text) = tokens(Some(100));
+        assert!(limited.verify_at(&text, 99).is_some() && limited.verify_at(&text, 100).is_none());
     }
 
     #[test]
-    fn routes_that_read_by_post_are_routes() {
-        let known = crate::routes::described();
+    fn reading_posts_are_known_routes() {
+        let known = crate::routes::route_descriptions();
         for path in READING_POSTS {
             assert!(known.iter().any(|route| route.method == "POST" && route.path == *path), "{path}");
         }
     }
 
     #[test]
-    fn a_token_keeps_within_its_scope() {
-        let scope = |databases: Option<&[&str]>, read_only| Scope {
+    fn scope_restricts_methods_and_databases() {
+        let scope = |databases: Option<&[&str]>, read_only| TokenScope {
             databases: databases.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
             read_only,
         };
         let allows =
-            |scope: &Scope, method: Method, path, database| scope.allow(&method, path, database, false).is_ok();
+            |scope: &TokenScope, method: Method, path, database| scope.allow(&method, path, database, false).is_ok();
         let bound = scope(Some(&["a"]), false);
         assert!(allows(&bound, Method::PUT, "/{db}/{doc}", Some("a")));
         assert!(!allows(&bound, Method::GET, "/{db}/{doc}", Some("b")));

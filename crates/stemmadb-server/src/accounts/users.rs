@@ -1,4 +1,4 @@
-//! The database `_users`: a document for each user, which only they and administrators see and change.
+//! The `_users` database: one document per user, which only that user and administrators can read and change.
 
 use std::sync::Arc;
 
@@ -8,56 +8,57 @@ use stemmadb::{Sequence, Value};
 
 use crate::auth::password::Costs;
 use crate::auth::{Credential, Route, USER_ID_PREFIX, User};
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 
-/// A user as their document has them.
+/// The account that a user's document describes.
 pub(super) struct Account {
     pub(super) roles: Vec<String>,
     pub(super) credential: Credential,
 }
 
-/// The user `name`. Blocks for a read.
-pub(super) fn account(users: &Served, name: &str) -> Result<Option<Account>> {
+/// Reads the account of the user `name`. Blocks for a read.
+pub(super) fn account(users: &ServedDatabase, name: &str) -> Result<Option<Account>> {
     let Some(document) = users.database().get(&format!("{USER_ID_PREFIX}{name}"))? else { return Ok(None) };
     let user = document.value()?;
     let is_user = user.get("type").and_then(Value::as_str) == Some("user");
     let is_named = user.get("name").and_then(Value::as_str) == Some(name);
-    let credential = Credential::of_user(&user).filter(|_| is_user && is_named);
+    let credential = Credential::from_user(&user).filter(|_| is_user && is_named);
     Ok(credential.map(|credential| Account { roles: roles(&user), credential }))
 }
 
-/// So many users are read at once: nobody waits for a look at all of them.
+/// The number of users that are read at once, so that no request waits for a scan of all users.
 const READ_COUNT: usize = 1000;
 
-/// The most that it costs to verify the password of one of the users, as far as the database's feed was read.
+/// The highest cost of verifying the password of any user, as far as the changes feed was read.
 #[derive(Debug, Default)]
 pub(super) struct HighestCosts {
     read: Sequence,
     costs: Costs,
-    /// Whether somebody reads the rest.
-    is_followed: bool,
+    /// Whether a background task reads the rest.
+    is_scanning: bool,
 }
 
 impl HighestCosts {
-    /// What it costs now, as far as users were read: some more are by this, and the rest of them in the background. Blocks.
-    pub(super) fn now(this: &Arc<Mutex<Self>>, users: Option<Arc<Served>>) -> Result<Costs> {
+    /// Returns the highest costs known so far. Reads some more users, and starts a background task for the rest.
+    /// Blocks.
+    pub(super) fn now(this: &Arc<Mutex<Self>>, users: Option<Arc<ServedDatabase>>) -> Result<Costs> {
         let mut highest_costs = this.lock();
         let Some(users) = users else { return Ok(highest_costs.costs) };
-        if !highest_costs.follow(&users)? && !std::mem::replace(&mut highest_costs.is_followed, true) {
+        if !highest_costs.read_more(&users)? && !std::mem::replace(&mut highest_costs.is_scanning, true) {
             let this = this.clone();
             tokio::task::spawn_blocking(move || {
-                // What fails is tried again with the next wrong password.
-                while matches!(this.lock().follow(&users), Ok(false)) {}
-                this.lock().is_followed = false;
+                // A failure is retried with the next wrong password.
+                while matches!(this.lock().read_more(&users), Ok(false)) {}
+                this.lock().is_scanning = false;
             });
         }
         Ok(highest_costs.costs)
     }
 
-    /// Reads on; returns whether that was all.
-    fn follow(&mut self, users: &Served) -> Result<bool> {
-        // Made anew, the database begins again.
+    /// Reads the next users. Returns whether these were the last.
+    fn read_more(&mut self, users: &ServedDatabase) -> Result<bool> {
+        // A recreated database starts at sequence zero again.
         let since = if users.database().sequence() < self.read { Sequence::ZERO } else { self.read };
         let changes = users.database().changes(since)?.documents(true).limit(READ_COUNT);
         let newest = changes.last_sequence();
@@ -65,8 +66,8 @@ impl HighestCosts {
         for change in changes.run() {
             let change = change?;
             let user = change.document.map(|document| document.value()).transpose()?;
-            if let Some(credential) = user.as_ref().and_then(Credential::of_user) {
-                self.costs.note(&credential);
+            if let Some(credential) = user.as_ref().and_then(Credential::from_user) {
+                self.costs.include(&credential);
             }
             self.read = change.sequence;
             count += 1;
@@ -79,21 +80,21 @@ impl HighestCosts {
     }
 
     #[cfg(test)]
-    pub(super) fn of(costs: Costs) -> Self {
+    pub(super) fn with_costs(costs: Costs) -> Self {
         HighestCosts { costs, ..HighestCosts::default() }
     }
 }
 
-/// Roles that users may have: those that begin with an underscore are the server's.
+/// The roles of a user's document, without those reserved for the server, which begin with an underscore.
 fn roles(user: &Value) -> Vec<String> {
     let roles = user.get("roles").and_then(Value::as_array).unwrap_or_default();
     roles.iter().filter_map(Value::as_str).filter(|role| !role.starts_with('_')).map(str::to_owned).collect()
 }
 
-/// Whether somebody who is no administrator may use a route of this database: only that of their own document.
+/// Checks that a user who is not an administrator may use a route of this database: only that of their own document.
 ///
 /// # Errors
-/// 401 if they did not say who they are; 404 for the document of somebody else, as if there were none; 403 else.
+/// 401 if the request is anonymous; 404 for another user's document, as if it did not exist; 403 otherwise.
 pub(super) fn check_own_document(user: &User, route: &Route, document: Option<&str>) -> Result<()> {
     let Some(name) = &user.name else {
         return Err(Failure::unauthorized("You are not authorized to access this db."));
@@ -120,11 +121,11 @@ mod tests {
     use crate::directory::Directory;
 
     #[tokio::test]
-    async fn nobody_waits_for_a_look_at_all_users() {
-        let place = tempfile::tempdir().unwrap();
-        let directory = Arc::new(Directory::open(&Config::new(place.path())).unwrap());
+    async fn costs_are_read_in_parts() {
+        let directory_path = tempfile::tempdir().unwrap();
+        let directory = Arc::new(Directory::open(&Config::new(directory_path.path())).unwrap());
         directory.create(USERS_DATABASE).await.unwrap();
-        let users = directory.open_served(USERS_DATABASE).await.unwrap();
+        let users = directory.open_database(USERS_DATABASE).await.unwrap();
         let last = READ_COUNT * 5 / 2;
         let user = |number: usize| {
             let mut body = Object::new();
@@ -136,17 +137,17 @@ mod tests {
         assert!(written.iter().all(|written| written.is_ok()));
         let costs_of = |numbers: &[usize]| {
             let mut costs = Costs::default();
-            numbers.iter().for_each(|rounds| costs.note(&credential_of("sha", *rounds as u32, 20)));
+            numbers.iter().for_each(|rounds| costs.include(&credential_of("sha", *rounds as u32, 20)));
             costs
         };
         let mut highest_costs = HighestCosts::default();
-        let parts: Vec<_> = (0..3).map(|_| (highest_costs.follow(&users).unwrap(), highest_costs.costs)).collect();
+        let parts: Vec<_> = (0..3).map(|_| (highest_costs.read_more(&users).unwrap(), highest_costs.costs)).collect();
         assert_eq!(parts, [(false, costs_of(&[10])), (false, costs_of(&[10])), (true, costs_of(&[90]))]);
-        // Who asks gets what is known so far; meanwhile the rest is read.
+        // A call returns the costs known so far, while the rest is read in the background.
         let highest_costs = Arc::new(Mutex::new(HighestCosts::default()));
         assert_eq!(HighestCosts::now(&highest_costs, Some(users.clone())).unwrap(), costs_of(&[10]));
         let begun = Instant::now();
-        while highest_costs.lock().is_followed {
+        while highest_costs.lock().is_scanning {
             assert!(begun.elapsed() < Duration::from_secs(60), "the rest is not read");
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,4 +1,4 @@
-//! One request, with what was found out about it before its handler runs.
+//! One request with its matched route, its authenticated user and its body: the argument of every handler.
 
 use std::sync::Arc;
 
@@ -8,69 +8,74 @@ use hyper::http::request::Parts;
 use stemmadb::Value;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::State;
-use crate::accounts::{Claim, SessionCheck};
+use super::ServerState;
+use crate::accounts::{AuthProof, SessionCheck};
 use crate::auth::{Route, User};
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{
-    BodyTimeout, JsonPurpose, MemoryReservation, Parameters, Query, inflated, read_all, read_json_within,
+    BodyTimeout, JsonPurpose, MemoryReservation, Parameters, Query, decompress, read_all, read_json_within,
 };
 
-/// One request.
+/// One request that was routed and authenticated.
 pub(crate) struct Call {
-    pub(crate) state: Arc<State>,
+    pub(crate) state: Arc<ServerState>,
     pub(crate) parts: Parts,
     pub(crate) route: &'static Route,
     pub(crate) parameters: Parameters,
     pub(crate) query: Query,
     pub(crate) user: User,
-    /// By what it is known that it is that user.
-    pub(crate) claim: Claim,
+    /// The credential that identified the user; long-lived requests check it again.
+    pub(crate) proof: AuthProof,
     pub(crate) body: Option<Incoming>,
-    /// The memory that its body takes.
+    /// The memory reserved for the request's body.
     pub(crate) reservation: Arc<MemoryReservation>,
 }
 
 impl Call {
-    /// What the parameter `name` of the route stands for.
+    /// The value of the path parameter `name`.
+    ///
+    /// # Errors
+    /// 500 if the route has no such parameter.
     pub(crate) fn parameter(&self, name: &str) -> Result<&str> {
         self.parameters.get(name).ok_or_else(|| Failure::internal(format!("the route has no {name}")))
     }
 
-    /// The database that the path names.
+    /// Opens the database that the path names.
     ///
     /// # Errors
-    /// 404 if there is none.
-    pub(crate) async fn database(&self) -> Result<Arc<Served>> {
-        self.state.directory.open_served(self.parameter("db")?).await
+    /// 404 if it does not exist.
+    pub(crate) async fn open_database(&self) -> Result<Arc<ServedDatabase>> {
+        self.state.directory.open_database(self.parameter("db")?).await
     }
 
-    /// Checks repeatedly whether the client may still use the route.
+    /// A check that the client may still use the route, for requests that last long.
     pub(crate) fn session_check(&self) -> SessionCheck {
         SessionCheck {
             authenticator: self.state.authenticator.clone(),
             directory: self.state.directory.clone(),
-            claim: self.claim.clone(),
+            proof: self.proof.clone(),
             route: self.route,
             parameters: self.parameters.clone(),
         }
     }
 
-    /// A header's text.
+    /// The value of a request header, if it is text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.parts.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The whole body.
+    /// Reads the whole body, decompressing it if it is gzip.
     ///
     /// # Errors
-    /// 413 if it is larger than is taken; 408 if it stands still; 503 if there is no room for it for long.
+    /// - 413 if it exceeds the body limit.
+    /// - 408 if the client stops sending.
+    /// - 503 if the memory budget stays exhausted.
     pub(crate) async fn bytes(&mut self) -> Result<Bytes> {
         self.bytes_up_to(self.state.config.limits.body_bytes).await
     }
 
-    /// The same of a body that is never longer than this.
+    /// Reads the whole body, which may have at most `bytes_max` bytes.
     ///
     /// # Errors
     /// As [`Call::bytes`].
@@ -81,26 +86,26 @@ impl Call {
             None => return Ok(Bytes::new()),
         };
         match self.header("content-encoding") {
-            Some("gzip") if !bytes.is_empty() => inflated(&bytes, bytes_max, &self.reservation).await,
+            Some("gzip") if !bytes.is_empty() => decompress(&bytes, bytes_max, &self.reservation).await,
             _ => Ok(bytes),
         }
     }
 
-    /// Waits for a permit to store a body as it arrives, which occupies a thread. There are fewer permits than threads, so that slow senders
-    /// leave some threads for other requests.
+    /// Waits for a permit to stream the body to disk, which occupies a thread. There are fewer permits than threads, so
+    /// that slow uploads leave threads for other requests.
     pub(crate) async fn upload_permit(&self) -> Result<OwnedSemaphorePermit> {
         let permit = self.state.uploads.clone().acquire_owned().await;
-        permit.map_err(|_| Failure::internal("nothing is stored any more"))
+        permit.map_err(|_| Failure::internal("the server accepts no more uploads"))
     }
 
-    /// The text of a body that is said to be JSON, or is empty.
+    /// Reads a body that is declared as JSON, or is empty, without parsing it.
     ///
     /// # Errors
-    /// As [`Call::bytes`]; 415 if it says that it is something else.
+    /// As [`Call::bytes`]; 415 if the `Content-Type` is not JSON.
     pub(crate) async fn json_text(&mut self) -> Result<Bytes> {
         let content_type = self.header("content-type").unwrap_or_default().to_ascii_lowercase();
         let bytes = self.bytes().await?;
-        // What a page of another site can send without being asked: forms and plain text.
+        // Browsers send forms and plain text across sites without a CORS preflight, so those types are rejected.
         if !bytes.is_empty() && !content_type.starts_with("application/json") {
             return Err(Failure::new(
                 hyper::StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -111,16 +116,16 @@ impl Call {
         Ok(bytes)
     }
 
-    /// The body as JSON, a question; none if it is empty.
+    /// Reads the body as JSON parameters; `None` if it is empty.
     ///
     /// # Errors
-    /// As [`Call::json_text`]; 400 if it is none, 413 if it would take far more memory than it is long.
+    /// As [`Call::json_text`]; 400 if it is not JSON; 413 if the parsed value would take far more memory than its text.
     pub(crate) async fn json_if_any(&mut self) -> Result<Option<Value>> {
         let text = self.json_text().await?;
         if text.is_empty() { Ok(None) } else { self.parsed(&text, JsonPurpose::Parameters).await.map(Some) }
     }
 
-    /// The body as JSON, a question.
+    /// Reads the body as JSON parameters.
     ///
     /// # Errors
     /// As [`Call::json_if_any`]; 400 if it is empty.
@@ -129,7 +134,7 @@ impl Call {
         self.parsed(&text, JsonPurpose::Parameters).await
     }
 
-    /// The body as JSON that is a document, or has some.
+    /// Reads the body as JSON that is a document or contains documents.
     ///
     /// # Errors
     /// As [`Call::json`].

@@ -5,21 +5,22 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Failure, Result};
 
-/// The files of a dashboard by their names, found when the server starts: what a client sends is looked up, and never part of a path.
+/// The files of a dashboard by name, listed when the server starts. A name from a client is only looked up here; it
+/// never becomes part of a file path.
 #[derive(Debug, Default)]
 pub(crate) struct Dashboard(pub(crate) HashMap<String, PathBuf>);
 
-/// More files than this are no dashboard.
+/// The most files of a dashboard; a directory with more is rejected as a misconfiguration.
 const FILES_MAX: usize = 10_000;
 
-/// What is shown first.
+/// The start page.
 pub(crate) const INDEX: &str = "index.html";
 
 impl Dashboard {
-    /// The files below `directory`.
+    /// Lists the files below `directory`; no files if it is `None`.
     ///
     /// # Errors
-    /// 400 if it can't be read, or has no `index.html`.
+    /// 400 if the directory can't be read or has no `index.html`.
     pub(crate) fn open(directory: Option<&Path>) -> Result<Self> {
         let Some(directory) = directory else { return Ok(Dashboard::default()) };
         let mut files = HashMap::new();
@@ -37,7 +38,7 @@ fn list(directory: &Path, before: &str, files: &mut HashMap<String, PathBuf>) ->
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         let (name, path) = (format!("{before}{name}"), entry.path());
-        // Links are not followed.
+        // Symbolic links are not followed.
         let kind = entry.file_type()?;
         if kind.is_dir() {
             list(&path, &format!("{name}/"), files)?;
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dashboard_has_the_files_below_its_directory_and_no_others() {
+    fn dashboard_contains_only_files_below_its_directory() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("dashboard");
         std::fs::create_dir_all(root.join("js")).unwrap();

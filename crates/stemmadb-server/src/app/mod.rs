@@ -1,6 +1,6 @@
-//! The state that all requests share, and one request with everything that was found out before its handler runs.
+//! Server state shared by all requests, and the per-request context passed to handlers.
 //!
-//! Handlers and streams build on it; nothing below it (accounts, databases, the replicator) knows it.
+//! Handlers and streams depend on this module; accounts, databases and the replicator, which are below it, do not.
 
 mod call;
 mod dashboard;
@@ -10,4 +10,4 @@ mod state;
 pub(crate) use call::Call;
 pub(crate) use dashboard::{Dashboard, INDEX};
 pub(crate) use request_record::{RecordedBody, RequestRecord};
-pub(crate) use state::{State, UPLOADS_MAX};
+pub(crate) use state::{ServerState, UPLOADS_MAX};

@@ -1,4 +1,4 @@
-//! One request from its arrival to the last byte of its answer: what is counted and logged of it.
+//! Metrics and the request log: follows one request from its arrival to the last byte of its response.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use hyper::body::{Frame, SizeHint};
 use uuid::Uuid;
 
 use crate::error::Failure;
-use crate::http::{Answer, Body, MemoryReservation, with_read_timeout};
+use crate::http::{Body, HttpResponse, MemoryReservation, with_read_timeout};
 use crate::metrics::{Metrics, NO_ROUTE};
 
-/// What is known of a request so far.
+/// What the metrics and the log record about one request. Dropping it writes the log line.
 pub(crate) struct RequestRecord {
-    /// What the answer and the log call it.
+    /// The request id in the response header and in the log.
     pub(crate) id: String,
     pub(crate) route: &'static str,
-    /// Who makes it, if that was verified.
+    /// The authenticated user.
     pub(crate) user: Option<String>,
-    /// What its body takes, until it was answered.
+    /// The memory reserved for the body, held until the response was sent.
     pub(crate) reservation: Option<Arc<MemoryReservation>>,
     metrics: Arc<Metrics>,
     method: Method,
@@ -31,16 +31,17 @@ pub(crate) struct RequestRecord {
     started: Instant,
     status: u16,
     byte_count: u64,
-    /// What is told of it, if it was refused.
+    /// The error response, if the request failed.
     failure: Option<Failure>,
-    /// Why its answer was cut, if it was.
+    /// Why the response was cut short.
     cut: Option<String>,
 }
 
-/// Ten digits that no other request had lately, made without asking the system each time: they need not be secret.
+/// Ten hexadecimal digits that are unique among recent requests. They need not be secret, so they come from a counter
+/// instead of a system call.
 fn next_id() -> String {
     static IDS: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(Uuid::new_v4().as_u64_pair().0));
-    // An odd factor takes every number of 40 bits once before it comes again.
+    // Multiplying by an odd factor is a permutation of the 40-bit numbers, so no id repeats before all were used.
     let number = IDS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("{:010x}", number & 0xff_ffff_ffff)
 }
@@ -65,13 +66,14 @@ impl RequestRecord {
         }
     }
 
-    /// Notes why it is refused.
-    pub(crate) fn refused(&mut self, failure: &Failure) {
+    /// Records the error that the request failed with.
+    pub(crate) fn record_failure(&mut self, failure: &Failure) {
         self.failure = Some(failure.clone());
     }
 
-    /// Counts the answer, and watches it until it was sent; `timeout` is that with a client which stands still.
-    pub(crate) fn answered(mut self, answer: Answer, timeout: Duration) -> hyper::Response<RecordedBody> {
+    /// Counts the response and wraps its body so that the bytes sent are recorded. `timeout` is how long a client may
+    /// stop reading.
+    pub(crate) fn answered(mut self, answer: HttpResponse, timeout: Duration) -> hyper::Response<RecordedBody> {
         let response = answer.into_response();
         self.status = response.status().as_u16();
         self.metrics.note(self.route, &self.method, self.status, self.started.elapsed());
@@ -79,16 +81,18 @@ impl RequestRecord {
             .map(|body| RecordedBody { body: with_read_timeout(body, timeout, self.reservation.clone()), record: self })
     }
 
-    /// Writes the line about it.
+    /// Writes the log line.
     fn log(&self) {
         let RequestRecord { id, route, status, byte_count, .. } = self;
         let (method, user) = (self.method.as_str(), self.user.as_deref());
         let ms = self.started.elapsed().as_micros() as f64 / 1000.0;
         let peer = self.peer.map(|peer| peer.to_string());
         let error = self.failure.as_ref().map(Failure::error);
-        // What a request is refused with may repeat what was sent; what goes wrong here has to be known.
-        let wrong = self.failure.as_ref().filter(|failure| failure.status().is_server_error()).map(Failure::reason);
-        match wrong.or(self.cut.as_deref()) {
+        // The reason of a 4xx may repeat what the client sent and is not logged; the reason of a 5xx is needed to
+        // diagnose the server.
+        let server_error =
+            self.failure.as_ref().filter(|failure| failure.status().is_server_error()).map(Failure::reason);
+        match server_error.or(self.cut.as_deref()) {
             None => tracing::info!(
                 target: "stemma::request",
                 id, method, route, status, ms, bytes = byte_count, user, peer, error
@@ -102,13 +106,13 @@ impl RequestRecord {
 }
 
 impl Drop for RequestRecord {
-    /// Also where nobody waited for the answer: its status is 0 then.
+    /// Logs the request, also if the client left before the response: its status is 0 then.
     fn drop(&mut self) {
         self.log();
     }
 }
 
-/// The body of an answer, with what watches it until it is gone.
+/// A response body that records how many bytes were sent, and logs the request when it is dropped.
 pub(crate) struct RecordedBody {
     body: Body,
     record: RequestRecord,
@@ -167,7 +171,7 @@ mod tests {
         }
     }
 
-    /// What is logged of a request.
+    /// The log line of a request.
     fn logged(request: impl AsyncFnOnce(RequestRecord)) -> String {
         let (lines, runtime) = (Lines::default(), tokio::runtime::Builder::new_current_thread().build().unwrap());
         let to = lines.clone();
@@ -180,20 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn ids_do_not_come_again() {
+    fn request_ids_are_unique() {
         let ids: std::collections::BTreeSet<String> = (0..100_000).map(|_| next_id()).collect();
         assert_eq!(ids.len(), 100_000);
         assert!(ids.iter().all(|id| id.len() == 10));
     }
 
     #[test]
-    fn an_answer_that_was_cut_is_logged_with_its_cause() {
+    fn truncated_response_is_logged_with_its_cause() {
         let (pieces, from) = tokio::sync::mpsc::channel(2);
         pieces.try_send(Ok(Bytes::from_static(b"12345"))).unwrap();
         pieces.try_send(Err(std::io::Error::other("the disk is on fire"))).unwrap();
         let line = logged(async move |record| {
             let response =
-                record.answered(Answer::new(StatusCode::OK, Body::Pieces { from, length: None }), Duration::ZERO);
+                record.answered(HttpResponse::new(StatusCode::OK, Body::Chunks { from, length: None }), Duration::ZERO);
             assert!(response.into_body().collect().await.is_err());
         });
         for part in [" WARN ", "status=200", "bytes=5", "reason=\"the disk is on fire\""] {
@@ -202,22 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_nobody_waited_for_is_logged_too() {
+    fn abandoned_request_is_logged() {
         let line = logged(async |record| drop(record));
         assert!(line.contains(" INFO ") && line.contains("status=0"), "{line}");
     }
 
     #[test]
-    fn what_was_refused_is_told_by_its_word_and_what_went_wrong_by_its_reason() {
-        let refused = |failure: Failure| {
+    fn client_errors_are_logged_by_kind_and_server_errors_with_reason() {
+        let log_failure = |failure: Failure| {
             logged(async move |mut record| {
-                record.refused(&failure);
-                drop(record.answered(Answer::from(failure), Duration::ZERO));
+                record.record_failure(&failure);
+                drop(record.answered(HttpResponse::from(failure), Duration::ZERO));
             })
         };
-        let line = refused(Failure::bad_request("\"sent\" is no number"));
+        let line = log_failure(Failure::bad_request("\"sent\" is no number"));
         assert!(line.contains(" INFO ") && line.contains("bad_request") && !line.contains("sent"), "{line}");
-        let line = refused(Failure::internal("the disk is on fire"));
+        let line = log_failure(Failure::internal("the disk is on fire"));
         assert!(line.contains(" WARN ") && line.contains("the disk is on fire"), "{line}");
     }
 }

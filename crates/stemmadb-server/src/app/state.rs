@@ -1,4 +1,4 @@
-//! The state that all requests share.
+//! Server state shared by all requests.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,14 +17,15 @@ use crate::replicator::Jobs;
 use crate::script::Scripts;
 use crate::settings::RuntimeSettings;
 
-/// How many bodies are stored as they arrive at the same time; more wait. A quarter of the blocking pool's threads.
+/// How many request bodies may be streamed to disk at the same time; further uploads wait. Each occupies a thread: this
+/// is a quarter of the blocking pool.
 pub(crate) const UPLOADS_MAX: usize = 128;
 
-/// The state that all requests share.
-pub(crate) struct State {
-    /// The configuration that the server was started with, and the address that it listens on.
+/// Server state shared by all requests.
+pub(crate) struct ServerState {
+    /// The configuration at start, with the actual listening address.
     pub(crate) config: Config,
-    /// The configuration in force, with what was changed over HTTP since.
+    /// The configuration in force, including changes made over HTTP.
     pub(crate) settings: Arc<RuntimeSettings>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) directory: Arc<Directory>,
@@ -34,14 +35,15 @@ pub(crate) struct State {
     pub(crate) connections: Arc<Connections>,
     pub(crate) dashboard: Dashboard,
     pub(crate) started: Instant,
-    /// The memory that bodies may take together.
+    /// The memory budget that all request and response bodies share.
     pub(crate) memory: Arc<MemoryBudget>,
-    /// Permits for bodies that are stored as they arrive.
+    /// Permits for bodies that are streamed to disk.
     pub(crate) uploads: Arc<Semaphore>,
-    /// Permits for watches.
+    /// Permits for live queries.
     pub(crate) watches: Arc<Semaphore>,
-    /// Becomes true when the server is told to stop.
+    /// Becomes true when the server starts to shut down.
     pub(crate) stopping: watch::Receiver<bool>,
-    /// The OpenAPI document; it describes the table of routes, which is above the handlers.
+    /// Returns the OpenAPI document. A function pointer, because the route table that it describes is in a layer above
+    /// the handlers.
     pub(crate) openapi: fn() -> Bytes,
 }

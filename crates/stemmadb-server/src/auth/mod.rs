@@ -1,4 +1,5 @@
-//! Primitives of authentication and authorization: users, roles, database security, passwords, and the checks of hosts and origins.
+//! Primitives of authentication and authorization: users, roles, database security, passwords, and the checks of hosts
+//! and origins.
 //!
 //! Nothing here reads a database; `accounts` applies these to stored users, tokens and sessions.
 
@@ -10,7 +11,7 @@ mod user;
 
 pub use access::Access;
 pub(crate) use access::Route;
-pub(crate) use origin::{PREFLIGHT, check_host, check_origin, check_page, cors_headers, is_of_script};
+pub(crate) use origin::{PREFLIGHT, check_host, check_origin, check_page, cors_headers, is_script_request};
 pub(crate) use password::Credential;
 pub(crate) use security::Security;
 pub(crate) use user::{ADMIN_ROLE, METRICS_ROLE, USER_ID_PREFIX, USERS_DATABASE, User};

@@ -1,7 +1,7 @@
-//! Passwords: what is kept of them, and whether one is right.
+//! Password hashing and verification.
 //!
-//! New ones are kept by Argon2id. What CouchDB keeps (PBKDF2 with SHA-1 or SHA-256) is verified too, so that users can be brought along.
-//! A document says what its verification costs, so the costs that are accepted are bounded.
+//! New passwords are hashed with Argon2id. CouchDB's hashes (PBKDF2 with SHA-1 or SHA-256) are verified too, so that
+//! users can be imported. A user's document determines the cost of its verification, so the accepted costs are limited.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use sha1::Sha1;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::error::{Failure, Result};
 
-/// Longer ones are refused: they would only cost time.
+/// The maximum length of a password. Longer ones would only cost time.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// OWASP's first recommendation: 19 MiB, two passes.
@@ -24,7 +24,7 @@ const PASSES_MAX: u32 = 16;
 const ITERATIONS_MAX: u32 = 2_000_000;
 const KEY_BYTES: usize = 32;
 
-/// What is kept of a password.
+/// A password hash with its scheme and salt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credential {
     scheme: Scheme,
@@ -40,7 +40,7 @@ enum Scheme {
 }
 
 impl Credential {
-    /// What is to be kept of a new password. Takes some tens of milliseconds.
+    /// Hashes a new password. Takes some tens of milliseconds.
     ///
     /// # Errors
     /// 400 if it is too long.
@@ -56,8 +56,8 @@ impl Credential {
         Ok(Credential { scheme, salt, derived })
     }
 
-    /// Of a user's document; none if it has none that is accepted.
-    pub(crate) fn of_user(user: &Value) -> Option<Self> {
+    /// Reads the credential of a user's document. `None` if there is none, or it is malformed or too costly.
+    pub(crate) fn from_user(user: &Value) -> Option<Self> {
         let text = |name: &str| user.get(name).and_then(Value::as_str);
         let number = |name: &str| user.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
         let scheme = match (text("password_scheme")?, text("pbkdf2_prf").unwrap_or("sha")) {
@@ -94,18 +94,19 @@ impl Credential {
     }
 
     /// Whether this is the password. Takes as long as the scheme is meant to.
-    pub(crate) fn is(&self, password: &str) -> bool {
-        let derived = self.scheme.derive(shown(password), &self.salt, self.derived.len()).unwrap_or_default();
+    pub(crate) fn matches(&self, password: &str) -> bool {
+        let derived =
+            self.scheme.derive(password_to_hash(password), &self.salt, self.derived.len()).unwrap_or_default();
         bool::from(derived.ct_eq(&self.derived)) && password.len() <= PASSWORD_BYTES_MAX
     }
 
-    /// Differs when the password was changed.
-    pub(crate) fn mark(&self) -> String {
+    /// A value that changes with the password.
+    pub(crate) fn fingerprint(&self) -> String {
         format!("{}{}", self.salt, to_hex(&self.derived))
     }
 }
 
-/// The most that it costs to verify somebody's password, by each of CouchDB's schemes, in rounds. By Argon2id all cost the same.
+/// The highest cost of verifying a password by each of CouchDB's schemes, in rounds. Argon2id always costs the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
     sha1_rounds: u32,
@@ -113,18 +114,18 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Notes what another one costs.
-    pub(crate) fn note(&mut self, credential: &Credential) {
-        let of = Costs::of(Some(credential));
-        self.sha1_rounds = self.sha1_rounds.max(of.sha1_rounds);
-        self.sha256_rounds = self.sha256_rounds.max(of.sha256_rounds);
+    /// Includes the cost of another credential.
+    pub(crate) fn include(&mut self, credential: &Credential) {
+        let other = Costs::for_credential(Some(credential));
+        self.sha1_rounds = self.sha1_rounds.max(other.sha1_rounds);
+        self.sha256_rounds = self.sha256_rounds.max(other.sha256_rounds);
     }
 
-    /// What it costs to verify this one.
-    fn of(credential: Option<&Credential>) -> Self {
+    /// The cost of verifying a credential.
+    fn for_credential(credential: Option<&Credential>) -> Self {
         let mut costs = Costs::default();
         let Some(Credential { scheme, derived, .. }) = credential else { return costs };
-        // Each part of what is derived takes all iterations again.
+        // Each block of the derived key takes all iterations.
         let rounds = |iterations: u32, part: usize| iterations.saturating_mul(derived.len().div_ceil(part) as u32);
         match *scheme {
             Scheme::Argon2id { .. } => {}
@@ -134,10 +135,10 @@ impl Costs {
         costs
     }
 
-    /// Does what is left to do when a password was wrong: with it, every wrong one cost the same, by each scheme as much as the dearest of all
-    /// users, whoever was named and whether there is such a user.
+    /// Does the remaining work after a wrong password, so that every wrong password costs the same: for each scheme as
+    /// much as the costliest credential of all users, whether or not the named user exists.
     pub(crate) fn spend_rest(self, verified: Option<&Credential>, password: &str) {
-        let done = Costs::of(verified);
+        let done = Costs::for_credential(verified);
         let is_argon2 = verified.is_some_and(|verified| matches!(verified.scheme, Scheme::Argon2id { .. }));
         let argon2 = (!is_argon2).then_some(Scheme::Argon2id { memory_kib: MEMORY_KIB, passes: PASSES });
         let sha1 = self.sha1_rounds.saturating_sub(done.sha1_rounds);
@@ -147,13 +148,13 @@ impl Costs {
         let salt = Uuid::new_v4().simple().to_string();
         for scheme in [argon2, sha1, sha256].into_iter().flatten() {
             let byte_count = if matches!(scheme, Scheme::Pbkdf2Sha1 { .. }) { 20 } else { KEY_BYTES };
-            std::hint::black_box(scheme.derive(shown(password), &salt, byte_count));
+            std::hint::black_box(scheme.derive(password_to_hash(password), &salt, byte_count));
         }
     }
 }
 
-/// The password as it is hashed: one that is too long is not.
-fn shown(password: &str) -> &str {
+/// The password to hash: empty if it is too long.
+fn password_to_hash(password: &str) -> &str {
     if password.len() > PASSWORD_BYTES_MAX { "" } else { password }
 }
 
@@ -171,7 +172,7 @@ impl Scheme {
 
     fn derive(self, password: &str, salt: &str, byte_count: usize) -> Option<Vec<u8>> {
         #[cfg(test)]
-        tests::note(password, self, byte_count);
+        tests::record_work(password, self, byte_count);
         let mut derived = vec![0; byte_count];
         let (password, salt) = (password.as_bytes(), salt.as_bytes());
         match self {
@@ -206,10 +207,10 @@ pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
 pub(crate) mod tests {
     use super::*;
 
-    /// What was hashed in this process, by which scheme, and what it cost: in rounds, or passes over so much memory.
+    /// The hashing in this process: password, scheme, and cost in rounds, or in passes for Argon2id.
     static HASHED: parking_lot::Mutex<Vec<(String, String, u32)>> = parking_lot::Mutex::new(Vec::new());
 
-    pub(super) fn note(password: &str, scheme: Scheme, byte_count: usize) {
+    pub(super) fn record_work(password: &str, scheme: Scheme, byte_count: usize) {
         let (name, cost) = match scheme {
             Scheme::Argon2id { memory_kib, passes } => (format!("argon2id of {memory_kib} KiB"), passes),
             Scheme::Pbkdf2Sha1 { iterations } => ("sha1".to_owned(), iterations * byte_count.div_ceil(20) as u32),
@@ -218,7 +219,7 @@ pub(crate) mod tests {
         HASHED.lock().push((password.to_owned(), name, cost));
     }
 
-    /// What the hashes of `password` cost together, by scheme: no other test may have the same.
+    /// The total cost of hashing `password`, by scheme. No other test may use the same password.
     pub(crate) fn work_of(password: &str) -> std::collections::BTreeMap<String, u32> {
         let mut work = std::collections::BTreeMap::new();
         for (_, name, cost) in HASHED.lock().iter().filter(|(hashed, ..)| hashed == password) {
@@ -227,13 +228,14 @@ pub(crate) mod tests {
         work
     }
 
-    /// As CouchDB keeps it, or here.
+    /// A credential in the form that CouchDB and Stemma store.
     pub(crate) fn credential_of(prf: &str, iterations: u32, derived_bytes: usize) -> Credential {
         let derived = "5a".repeat(derived_bytes);
         let text = format!(
-            r#"{{"password_scheme": "pbkdf2", "pbkdf2_prf": "{prf}", "iterations": {iterations}, "salt": "s", "derived_key": "{derived}"}}"#
+            r#"{{"password_scheme": "pbkdf2", "pbkdf2_prf": "{prf}", "iterations": {iterations},
+            "salt": "s", "derived_key": "{derived}"}}"#
         );
-        Credential::of_user(&user(&text)).unwrap()
+        Credential::from_user(&user(&text)).unwrap()
     }
 
     fn user(json: &str) -> Value {
@@ -241,41 +243,44 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_new_password_is_kept_and_known() {
+    fn hashed_password_round_trips() {
         let credential = Credential::new("secret").unwrap();
-        assert!(credential.is("secret") && !credential.is("Secret") && !credential.is(""));
+        assert!(credential.matches("secret") && !credential.matches("Secret") && !credential.matches(""));
         let mut object = Object::new();
         credential.put(&mut object);
-        let read = Credential::of_user(&object.into()).unwrap();
+        let read = Credential::from_user(&object.into()).unwrap();
         assert_eq!(read, credential);
         assert!(Credential::new(&"x".repeat(2000)).is_err());
-        assert!(!credential.is(&"x".repeat(2000)));
+        assert!(!credential.matches(&"x".repeat(2000)));
     }
 
-    /// By RFC 6070 and by the vectors published for SHA-256, with the salt as text as CouchDB has it.
+    /// The vectors of RFC 6070, and those published for SHA-256, with the salt as text as in CouchDB.
     #[test]
-    fn what_couchdb_keeps_is_verified() {
-        let sha1 = r#"{"password_scheme": "pbkdf2", "iterations": 2, "salt": "salt", "derived_key": "ea6c014dc72d6f8ffd08a0b0e2f7d2cf8ed4a8f1"}"#;
+    fn hashes_of_couchdb_are_verified() {
+        let sha1 = r#"{"password_scheme": "pbkdf2", "iterations": 2, "salt": "salt",
+            "derived_key": "ea6c014dc72d6f8ffd08a0b0e2f7d2cf8ed4a8f1"}"#;
         let published =
             sha1.replace("ea6c014dc72d6f8ffd08a0b0e2f7d2cf8ed4a8f1", "ea6c014dc72d6f8ccd1ed92ace1d41f0d8de8957");
-        assert!(Credential::of_user(&user(&published)).unwrap().is("password"));
-        assert!(!Credential::of_user(&user(sha1)).unwrap().is("password"));
+        assert!(Credential::from_user(&user(&published)).unwrap().matches("password"));
+        assert!(!Credential::from_user(&user(sha1)).unwrap().matches("password"));
         let sha256 = r#"{"password_scheme": "pbkdf2", "pbkdf2_prf": "sha256", "iterations": 2, "salt": "salt",
             "derived_key": "ae4d0c95af6b46d32d0adff928f06dd02a303f8ef3c251dfd6e2d85a95474c43"}"#;
-        assert!(Credential::of_user(&user(sha256)).unwrap().is("password"));
+        assert!(Credential::from_user(&user(sha256)).unwrap().matches("password"));
     }
 
     #[test]
-    fn what_would_cost_too_much_is_not_accepted() {
+    fn costly_or_malformed_hashes_are_rejected() {
         for text in [
-            r#"{"password_scheme": "pbkdf2", "iterations": 1000000000, "salt": "s", "derived_key": "00000000000000000000000000000000"}"#,
+            r#"{"password_scheme": "pbkdf2", "iterations": 1000000000, "salt": "s",
+                "derived_key": "00000000000000000000000000000000"}"#,
             r#"{"password_scheme": "pbkdf2", "iterations": 10, "salt": "s", "derived_key": ""}"#,
             r#"{"password_scheme": "pbkdf2", "iterations": 10, "salt": "s", "derived_key": "xx"}"#,
-            r#"{"password_scheme": "argon2id", "memory_kib": 4000000000, "passes": 1, "salt": "s", "derived_key": "00000000000000000000000000000000"}"#,
+            r#"{"password_scheme": "argon2id", "memory_kib": 4000000000, "passes": 1, "salt": "s",
+                "derived_key": "00000000000000000000000000000000"}"#,
             r#"{"password_scheme": "plain", "derived_key": "00000000000000000000000000000000"}"#,
             r#"{"password_scheme": "simple", "password_sha": "00"}"#,
         ] {
-            assert_eq!(Credential::of_user(&user(text)), None, "{text}");
+            assert_eq!(Credential::from_user(&user(text)), None, "{text}");
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Who may read and write a database: its `_security`.
+//! The `_security` object of a database: its members and administrators.
 
 use stemmadb::{Object, Value};
 
 use super::{ADMIN_ROLE, User};
 use crate::error::{Failure, Result};
 
-/// The `_security` object of a database, as it was given.
+/// The `_security` object of a database.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Security(Value);
 
 impl Default for Security {
-    /// As CouchDB 3 has it: a new database is for administrators until its members are named.
+    /// As in CouchDB 3, a new database is open to administrators only until its members are named.
     fn default() -> Self {
         let only_admins = || {
             let names = ("names", Value::Array(Vec::new()));
@@ -22,10 +22,10 @@ impl Default for Security {
 }
 
 impl Security {
-    /// The security that `value` is.
+    /// Parses a `_security` object.
     ///
     /// # Errors
-    /// 400 if it is none.
+    /// 400 if it is malformed.
     pub(crate) fn parse(value: Value) -> Result<Self> {
         let Some(object) = value.as_object() else {
             return Err(Failure::bad_request("Request body must be a JSON object"));
@@ -44,7 +44,7 @@ impl Security {
         Ok(Security(value))
     }
 
-    /// As it was given.
+    /// The object as it was set.
     pub(crate) fn value(&self) -> &Value {
         &self.0
     }
@@ -53,7 +53,7 @@ impl Security {
         user.is_server_admin() || self.names(user, "admins")
     }
 
-    /// Whether `user` may read and write: everybody, where no member is named.
+    /// Whether `user` may read and write. Everyone may if no member is named.
     pub(crate) fn is_member(&self, user: &User) -> bool {
         let is_open = ["names", "roles"].iter().all(|list| self.list("members", list).is_none_or(<[Value]>::is_empty));
         is_open || self.is_admin(user) || self.names(user, "members")
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_all_where_none_is_named() {
+    fn everyone_is_a_member_if_none_is_named() {
         let open = Security::parse(Value::parse(b"{}").unwrap()).unwrap();
         assert!(open.is_member(&user(None, &[])) && !open.is_admin(&user(None, &[])));
         let named = br#"{"admins": {"names": ["ada"], "roles": []}, "members": {"roles": ["staff"]}}"#;

@@ -1,4 +1,4 @@
-//! Users: their names and roles, and the names of the database that they are stored in.
+//! Users, their roles, and the names of the database and documents that store them.
 
 use serde::Serialize;
 
@@ -7,20 +7,20 @@ pub(crate) const USERS_DATABASE: &str = "_users";
 /// The prefix of the ids of users' documents.
 pub(crate) const USER_ID_PREFIX: &str = "org.couchdb.user:";
 
-/// Who makes a request.
+/// The user of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct User {
-    /// None: nobody said.
+    /// `None` for an anonymous request.
     pub(crate) name: Option<String>,
     pub(crate) roles: Vec<String>,
-    /// How they said who they are.
+    /// The authentication method.
     #[serde(skip)]
     pub(crate) how: Option<&'static str>,
 }
 
-/// The role of those who may look at numbers; a user's document can't give it.
+/// The role that may read metrics. A user's document can't grant it.
 pub(crate) const METRICS_ROLE: &str = "_metrics";
-/// The role of those who may do everything.
+/// The role of server administrators.
 pub(crate) const ADMIN_ROLE: &str = "_admin";
 
 impl User {

@@ -1,4 +1,5 @@
-//! A script worker by itself: what `stemma` becomes with its hidden verb, for tests and for whoever embeds the server.
+//! A standalone script worker, for tests and for programs that embed the server. `stemma` runs the same code as a
+//! hidden subcommand.
 
 use std::process::ExitCode;
 
@@ -6,7 +7,7 @@ use stemmadb_server::script;
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().map(String::as_str) == Some(script::WORKER_VERB) {
+    if arguments.first().map(String::as_str) == Some(script::WORKER_SUBCOMMAND) {
         arguments.remove(0);
     }
     script::run_worker(&arguments)

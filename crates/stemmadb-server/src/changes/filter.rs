@@ -1,4 +1,4 @@
-//! Which changes are wanted.
+//! Filters of the changes feed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,93 +6,101 @@ use std::sync::Arc;
 use stemmadb::{Change, Changes, Selector, Value};
 
 use crate::app::Call;
-use crate::design::{self, Functions, document_json, request_value};
-use crate::directory::Served;
+use crate::design::{self, DesignFunctions, document_json, request_value};
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::{JsonPurpose, Query, blocking, read_json};
-use crate::script::Verb;
+use crate::script::CallKind;
 
-/// Which changes are wanted.
+/// The filter of a changes feed.
 #[derive(Debug, Clone)]
-pub(crate) enum Filter {
+pub(crate) enum ChangesFilter {
     All,
-    /// Of these documents.
+    /// Changes of these documents.
     Ids(BTreeSet<String>),
-    /// Of documents that match.
+    /// Changes of documents that match a selector.
     Selector(Box<Selector>),
-    /// Of design documents.
+    /// Changes of design documents.
     Design,
-    /// Of documents that a function of a design document keeps, or maps to rows.
-    Function(Box<Function>),
+    /// Changes of documents that a filter function accepts, or for which a map function emits rows.
+    Function(Box<FilterFunction>),
 }
 
-/// A function that keeps some documents.
+/// A filter or map function of a design document.
 #[derive(Clone)]
-pub(crate) struct Function {
-    functions: Functions,
-    verb: Verb,
+pub(crate) struct FilterFunction {
+    functions: DesignFunctions,
+    verb: CallKind,
     path: Vec<String>,
-    /// The request, as functions see it.
+    /// The request object that is passed to the function, as JSON.
     request: String,
 }
 
-impl std::fmt::Debug for Function {
+impl std::fmt::Debug for FilterFunction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Function({})", self.path.join("/"))
     }
 }
 
-impl Filter {
-    /// What the query and the body ask for. A function is found now, and stays the same while the feed lasts.
-    pub(crate) async fn parse(call: &Call, served: &Arc<Served>, body: Option<&Value>) -> Result<Self> {
+impl ChangesFilter {
+    /// Parses the filter of a request. A function is resolved once: later changes of the design document do not affect
+    /// the feed.
+    pub(crate) async fn parse(call: &Call, served: &Arc<ServedDatabase>, body: Option<&Value>) -> Result<Self> {
         let query = &call.query;
         match query.text("filter") {
-            None | Some("") => Ok(Filter::All),
-            Some("_doc_ids") => ids(query, body).map(Filter::Ids),
+            None | Some("") => Ok(ChangesFilter::All),
+            Some("_doc_ids") => parse_ids(query, body).map(ChangesFilter::Ids),
             Some("_selector") => {
                 let selector = body.and_then(|body| body.get("selector"));
                 let selector =
                     selector.ok_or_else(|| Failure::bad_request("Selector must be specified in POST payload"))?;
-                Ok(Filter::Selector(Box::new(Selector::parse(selector)?)))
+                Ok(ChangesFilter::Selector(Box::new(Selector::parse(selector)?)))
             }
-            Some("_design") => Ok(Filter::Design),
+            Some("_design") => Ok(ChangesFilter::Design),
             Some("_view") => {
                 let name = query.text("view").unwrap_or_default();
-                let (design, view) = named(name, "`view` must be of the form `designname/viewname`")?;
+                let (design, view) = split_name(name, "`view` must be of the form `designname/viewname`")?;
                 let path = ["views", view, "map"].map(str::to_owned).to_vec();
-                Self::function(call, served, design, Verb::ViewFilter, path).await
+                Self::function(call, served, design, CallKind::ViewFilter, path).await
             }
             Some(name) => {
-                let (design, filter) = named(name, "filter parameter must be of the form `designname/filtername`")?;
+                let (design, filter) =
+                    split_name(name, "filter parameter must be of the form `designname/filtername`")?;
                 let path = ["filters", filter].map(str::to_owned).to_vec();
-                Self::function(call, served, design, Verb::Filter, path).await
+                Self::function(call, served, design, CallKind::Filter, path).await
             }
         }
     }
 
-    async fn function(call: &Call, served: &Arc<Served>, design: &str, verb: Verb, path: Vec<String>) -> Result<Self> {
+    async fn function(
+        call: &Call,
+        served: &Arc<ServedDatabase>,
+        design: &str,
+        verb: CallKind,
+        path: Vec<String>,
+    ) -> Result<Self> {
         let request = request_value(served, &call.user, &call.parts, &call.query, "", None).to_json();
         let (served, scripts, design) = (served.clone(), call.state.scripts.clone(), design.to_owned());
         blocking(move || {
             let design = design::open(&served.database().snapshot()?, &design)?;
-            let functions = Functions::new(&served, &scripts, &design)?;
-            let function = Function { functions, verb, path, request };
-            // What is no function is told now, not when the first document comes.
-            function.keep(&[])?;
-            Ok(Filter::Function(Box::new(function)))
+            let functions = DesignFunctions::new(&served, &scripts, &design)?;
+            let function = FilterFunction { functions, verb, path, request };
+            // Compile the function now, so that an invalid one fails the request and not the open feed.
+            function.evaluate(&[])?;
+            Ok(ChangesFilter::Function(Box::new(function)))
         })
         .await
     }
 
-    /// Whether documents are asked for before it is known that they are wanted.
+    /// Whether the filter needs the documents of all changes.
     pub(super) fn needs_documents(&self) -> bool {
-        matches!(self, Filter::Function(_))
+        matches!(self, ChangesFilter::Function(_))
     }
 
-    /// Which of some changes are wanted, of those that are left. Blocks.
-    pub(super) fn keep(&self, served: &Served, changes: &[Change]) -> Result<Vec<bool>> {
-        let Filter::Function(function) = self else {
-            return Ok(changes.iter().map(|change| self.keeps(change)).collect());
+    /// Evaluates the filter on changes that passed [`ChangesFilter::restrict`]: whether each is accepted. Blocks.
+    pub(super) fn evaluate(&self, served: &ServedDatabase, changes: &[Change]) -> Result<Vec<bool>> {
+        let ChangesFilter::Function(function) = self else {
+            return Ok(changes.iter().map(|change| self.accepts(change)).collect());
         };
         let json = |change: &Change| match &change.document {
             Some(document) => Ok(document_json(served, document)?),
@@ -102,38 +110,38 @@ impl Filter {
                 Ok(format!("{{\"_id\":{id},\"_rev\":\"{revision}\",\"_deleted\":true}}"))
             }
         };
-        function.keep(&changes.iter().map(json).collect::<Result<Vec<_>>>()?)
+        function.evaluate(&changes.iter().map(json).collect::<Result<Vec<_>>>()?)
     }
 
-    /// The changes that the library can tell to be wanted.
-    pub(super) fn narrow(&self, changes: Changes) -> Result<Changes> {
+    /// Applies the part of the filter that the library evaluates.
+    pub(super) fn restrict(&self, changes: Changes) -> Result<Changes> {
         match self {
-            Filter::All | Filter::Design | Filter::Function(_) => Ok(changes),
-            Filter::Ids(ids) => Ok(changes.ids(ids.iter().cloned())),
-            Filter::Selector(selector) => Ok(changes.selector(selector)?),
+            ChangesFilter::All | ChangesFilter::Design | ChangesFilter::Function(_) => Ok(changes),
+            ChangesFilter::Ids(ids) => Ok(changes.ids(ids.iter().cloned())),
+            ChangesFilter::Selector(selector) => Ok(changes.selector(selector)?),
         }
     }
 
-    /// Whether a change that is left is wanted.
-    fn keeps(&self, change: &Change) -> bool {
-        !matches!(self, Filter::Design) || change.id.is_design()
+    /// Evaluates the part of a filter that needs neither the library nor a function.
+    fn accepts(&self, change: &Change) -> bool {
+        !matches!(self, ChangesFilter::Design) || change.id.is_design()
     }
 }
 
-impl Function {
-    fn keep(&self, documents: &[String]) -> Result<Vec<bool>> {
+impl FilterFunction {
+    fn evaluate(&self, documents: &[String]) -> Result<Vec<bool>> {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
         self.functions.filter(self.verb, &path, documents, &self.request)
     }
 }
 
-/// The two parts of `design/name`.
-fn named<'a>(text: &'a str, wrong: &'static str) -> Result<(&'a str, &'a str)> {
+/// Splits `design/name`.
+fn split_name<'a>(text: &'a str, reason: &'static str) -> Result<(&'a str, &'a str)> {
     let parts = text.split_once('/').filter(|(design, name)| !design.is_empty() && !name.is_empty());
-    parts.ok_or_else(|| Failure::bad_request(wrong))
+    parts.ok_or_else(|| Failure::bad_request(reason))
 }
 
-fn ids(query: &Query, body: Option<&Value>) -> Result<BTreeSet<String>> {
+fn parse_ids(query: &Query, body: Option<&Value>) -> Result<BTreeSet<String>> {
     let from_query =
         query.text("doc_ids").map(|text| read_json(text.as_bytes(), JsonPurpose::Parameters)).transpose()?;
     let list = body.and_then(|body| body.get("doc_ids")).or(from_query.as_ref()).and_then(Value::as_array);

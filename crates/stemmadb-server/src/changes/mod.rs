@@ -1,6 +1,6 @@
-//! What happened since? The feed of changes as clients read it: at once, by waiting for the next, or for as long as they like.
+//! The changes feed over HTTP: as a list, by long polling, or as a continuous stream.
 //!
-//! Rows are made in batches on the blocking pool; whoever waits holds no thread.
+//! Rows are produced in batches on the blocking pool; a waiting feed occupies no thread.
 
 mod feed;
 mod filter;
@@ -8,4 +8,4 @@ mod request;
 mod rows;
 
 pub(crate) use feed::feed;
-pub(crate) use request::Request;
+pub(crate) use request::{ChangesRequest, FeedMode};

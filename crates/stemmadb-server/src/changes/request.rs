@@ -1,4 +1,4 @@
-//! What was asked of the feed.
+//! Parameters of a `_changes` request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,95 +6,94 @@ use std::time::Duration;
 use hyper::Method;
 use stemmadb::{Sequence, Value};
 
-use super::filter::Filter;
+use super::filter::ChangesFilter;
 use crate::app::Call;
-use crate::directory::Served;
-use crate::documents::{Show, show_of};
+use crate::directory::ServedDatabase;
+use crate::documents::{ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
 use crate::http::Query;
 
-/// How long the feed goes on.
+/// The mode of a feed: CouchDB's parameter `feed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Feed {
-    /// What there is.
+pub(crate) enum FeedMode {
+    /// Return existing rows and end.
     Normal,
-    /// What there is, or, if there is nothing, the next that comes.
+    /// Return existing rows; if there are none, wait for the next.
     Longpoll,
-    /// What there is and what comes, a line each.
+    /// Stream existing and future rows, one per line.
     Continuous,
-    /// The same as server-sent events.
+    /// Stream existing and future rows as server-sent events.
     EventSource,
 }
 
-impl Feed {
-    fn parse(text: &str) -> Result<Self> {
+impl FeedMode {
+    /// Parses the parameter `feed`. As in CouchDB, an unknown mode is `normal`.
+    pub(crate) fn parse(text: Option<&str>) -> Self {
         match text {
-            "normal" => Ok(Feed::Normal),
-            "longpoll" => Ok(Feed::Longpoll),
-            "continuous" => Ok(Feed::Continuous),
-            "eventsource" => Ok(Feed::EventSource),
-            // As CouchDB: what is not known is the plain feed.
-            _ => Ok(Feed::Normal),
+            Some("longpoll") => FeedMode::Longpoll,
+            Some("continuous") => FeedMode::Continuous,
+            Some("eventsource") => FeedMode::EventSource,
+            _ => FeedMode::Normal,
         }
     }
 }
 
-/// What was asked of the feed.
+/// The parameters of a `_changes` request.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
-    pub(crate) feed: Feed,
+pub(crate) struct ChangesRequest {
+    pub(crate) feed: FeedMode,
     pub(crate) since: Sequence,
     pub(crate) limit: u64,
-    /// Every leaf of a document, not its winner alone.
+    /// Report all leaf revisions of a document, not only the winner.
     pub(crate) all_leaves: bool,
     pub(crate) descending: bool,
-    pub(crate) documents: bool,
-    pub(crate) show: Show,
-    /// Only each so many-th row tells its sequence.
+    pub(crate) include_docs: bool,
+    pub(crate) show: ShowOptions,
+    /// Only every n-th row includes its sequence.
     pub(crate) seq_interval: u64,
-    /// How often an idle feed shows that it lives.
+    /// The interval of heartbeats on an idle feed.
     pub(crate) heartbeat: Option<Duration>,
-    /// How long a feed without a heartbeat may be idle.
+    /// The idle time after which a feed without heartbeat ends.
     pub(crate) timeout: Duration,
-    pub(crate) filter: Filter,
+    pub(crate) filter: ChangesFilter,
 }
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// A beat more often than this would be work for nobody.
+/// The shortest heartbeat interval; a shorter one would only waste resources.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 
-impl Request {
-    pub(crate) async fn parse(call: &mut Call, served: &Arc<Served>) -> Result<Self> {
+impl ChangesRequest {
+    pub(crate) async fn parse(call: &mut Call, served: &Arc<ServedDatabase>) -> Result<Self> {
         let body = match call.parts.method == Method::POST {
             true => call.json_if_any().await?,
             false => None,
         };
         let query = &call.query;
         let timeout = query.number::<u64>("timeout")?.map_or(TIMEOUT, Duration::from_millis);
-        let filter = Filter::parse(call, served, body.as_ref()).await?;
-        Ok(Request {
-            feed: Feed::parse(query.text("feed").unwrap_or("normal"))?,
-            since: since(call, served, body.as_ref())?,
+        let filter = ChangesFilter::parse(call, served, body.as_ref()).await?;
+        Ok(ChangesRequest {
+            feed: FeedMode::parse(query.text("feed")),
+            since: parse_since(call, served, body.as_ref())?,
             limit: query.number("limit")?.unwrap_or(u64::MAX),
             all_leaves: query.text("style") == Some("all_docs"),
             descending: query.flag("descending", false)?,
-            documents: query.flag("include_docs", false)?,
-            show: show_of(query)?,
+            include_docs: query.flag("include_docs", false)?,
+            show: parse_show_options(query)?,
             seq_interval: query.number("seq_interval")?.unwrap_or(1).max(1),
-            heartbeat: heartbeat(query)?,
+            heartbeat: parse_heartbeat(query)?,
             timeout,
             filter,
         })
     }
 }
 
-/// Where the feed begins: the header is what a browser's event source sends when it comes again.
-fn since(call: &Call, served: &Served, body: Option<&Value>) -> Result<Sequence> {
+/// The sequence at which the feed starts. Browsers send the header `Last-Event-ID` when an `EventSource` reconnects.
+fn parse_since(call: &Call, served: &ServedDatabase, body: Option<&Value>) -> Result<Sequence> {
     let header = call.header("last-event-id");
     let from_body = body.and_then(|body| body.get("since"));
     let from_body = from_body.map(|since| since.as_str().map_or_else(|| since.to_json(), str::to_owned));
     let text = header.or_else(|| call.query.text("since")).map(str::to_owned).or(from_body).unwrap_or_default();
-    // Some clients send it as JSON.
+    // Some clients send the sequence as a JSON string, in quotes.
     match text.trim_matches('"') {
         "" | "0" => Ok(Sequence::ZERO),
         "now" => Ok(served.database().sequence()),
@@ -102,7 +101,7 @@ fn since(call: &Call, served: &Served, body: Option<&Value>) -> Result<Sequence>
     }
 }
 
-fn heartbeat(query: &Query) -> Result<Option<Duration>> {
+fn parse_heartbeat(query: &Query) -> Result<Option<Duration>> {
     match query.text("heartbeat") {
         None | Some("false") => Ok(None),
         Some("true") => Ok(Some(TIMEOUT)),

@@ -1,81 +1,81 @@
-//! Rows of the feed, a batch at a time.
+//! Production of feed rows, one batch at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use stemmadb::{Change, Sequence, Snapshot};
 
-use super::request::{Feed, Request};
-use crate::directory::Served;
-use crate::documents::Printer;
+use super::request::{ChangesRequest, FeedMode};
+use crate::directory::ServedDatabase;
+use crate::documents::DocumentPrinter;
 use crate::error::Result;
 use crate::http::write_string;
 
-/// Where a feed is.
+/// The progress of a feed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Position {
-    /// Everything up to here was told.
+pub(super) struct FeedPosition {
+    /// All changes up to this sequence were sent or filtered out.
     pub(super) since: Sequence,
-    /// Rows told so far.
+    /// The number of rows sent.
     pub(super) count: u64,
 }
 
-/// Rows end a batch when they are so much text.
-const TEXT_BYTES: usize = 64 << 10;
+/// The size in bytes at which a batch of rows is complete.
+const BATCH_BYTES: usize = 64 << 10;
 
-/// Changes that a filter looks at together.
-const LOOKED_AT: usize = 256;
+/// The number of changes passed to a filter function in one call.
+const FILTER_BATCH: usize = 256;
 
-/// The rows of one state of a database, read a batch at a time.
-pub(super) struct Rows {
-    served: Arc<Served>,
+/// Feed rows of one snapshot.
+pub(super) struct ChangeRows {
+    served: Arc<ServedDatabase>,
     snapshot: Snapshot,
-    request: Arc<Request>,
+    request: Arc<ChangesRequest>,
     changes: Box<dyn Iterator<Item = stemmadb::Result<Change>> + Send>,
-    /// Changes that were looked at and not told yet, and whether each is wanted.
-    ahead: VecDeque<(Change, bool)>,
+    /// Changes that were filtered but not written yet, and whether each was accepted.
+    filtered: VecDeque<(Change, bool)>,
     newest: Sequence,
-    position: Position,
+    position: FeedPosition,
 }
 
-impl Rows {
-    /// Those from a position on, in the state as it is now. Blocks.
-    pub(super) fn new(served: &Arc<Served>, request: &Arc<Request>, from: Position) -> Result<Self> {
+impl ChangeRows {
+    /// Opens the rows after a position in the current snapshot. Blocks.
+    pub(super) fn new(served: &Arc<ServedDatabase>, request: &Arc<ChangesRequest>, from: FeedPosition) -> Result<Self> {
         let snapshot = served.database().snapshot()?;
-        let with_documents = request.documents || request.filter.needs_documents();
+        let with_documents = request.include_docs || request.filter.needs_documents();
         let changes = served.database().changes(from.since)?.documents(with_documents);
         let newest = changes.last_sequence();
-        let changes = request.filter.narrow(changes)?.descending(request.descending).run();
-        Ok(Rows {
+        let changes = request.filter.restrict(changes)?.descending(request.descending).run();
+        Ok(ChangeRows {
             served: served.clone(),
             snapshot,
             request: request.clone(),
             changes: Box::new(changes),
-            ahead: VecDeque::new(),
+            filtered: VecDeque::new(),
             newest,
             position: from,
         })
     }
 
-    /// Where they have come to.
-    pub(super) fn position(&self) -> Position {
+    /// The progress so far.
+    pub(super) fn position(&self) -> FeedPosition {
         self.position
     }
 
-    /// Writes the next rows, up to the size of a batch; whether there may be more. Blocks.
+    /// Writes the next batch of rows; returns whether there may be more. Blocks.
     pub(super) fn write_batch(&mut self, out: &mut Vec<u8>) -> Result<bool> {
-        while out.len() < TEXT_BYTES {
+        while out.len() < BATCH_BYTES {
             if self.position.count >= self.request.limit {
                 return Ok(false);
             }
-            let Some((change, is_kept)) = self.next()? else {
+            let Some((change, is_accepted)) = self.next()? else {
                 if !self.request.descending {
                     self.position.since = self.newest.max(self.position.since);
                 }
                 return Ok(false);
             };
             self.position.since = change.sequence;
-            if is_kept {
+            if is_accepted {
                 write_row(&self.served, &self.snapshot, &self.request, &change, self.position.count, out)?;
                 self.position.count += 1;
             }
@@ -84,33 +84,33 @@ impl Rows {
     }
 
     fn next(&mut self) -> Result<Option<(Change, bool)>> {
-        if self.ahead.is_empty() {
-            // Where no function looks at them, one after the other: a feed with a limit reads no further than it tells.
-            let together = if self.request.filter.needs_documents() { LOOKED_AT } else { 1 };
-            let looked_at = self.changes.by_ref().take(together).collect::<stemmadb::Result<Vec<_>>>()?;
-            let kept = self.request.filter.keep(&self.served, &looked_at)?;
-            self.ahead.extend(looked_at.into_iter().zip(kept));
+        if self.filtered.is_empty() {
+            // Only filter functions profit from batches. Without one, a feed with a limit reads no more than it sends.
+            let count = if self.request.filter.needs_documents() { FILTER_BATCH } else { 1 };
+            let batch = self.changes.by_ref().take(count).collect::<stemmadb::Result<Vec<_>>>()?;
+            let accepted = self.request.filter.evaluate(&self.served, &batch)?;
+            self.filtered.extend(batch.into_iter().zip(accepted));
         }
-        Ok(self.ahead.pop_front())
+        Ok(self.filtered.pop_front())
     }
 }
 
 fn write_row(
-    served: &Served,
+    served: &ServedDatabase,
     snapshot: &Snapshot,
-    request: &Request,
+    request: &ChangesRequest,
     change: &Change,
-    at: u64,
+    index: u64,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let sequence = served.sequence_text(change.sequence);
     match request.feed {
-        Feed::EventSource => out.extend_from_slice(b"data: "),
-        Feed::Normal | Feed::Longpoll if at > 0 => out.extend_from_slice(b",\n"),
+        FeedMode::EventSource => out.extend_from_slice(b"data: "),
+        FeedMode::Normal | FeedMode::Longpoll if index > 0 => out.extend_from_slice(b",\n"),
         _ => {}
     }
     out.extend_from_slice(b"{\"seq\":");
-    match (at + 1) % request.seq_interval {
+    match (index + 1) % request.seq_interval {
         0 => write_string(out, &sequence),
         _ => out.extend_from_slice(b"null"),
     }
@@ -127,15 +127,15 @@ fn write_row(
     if change.deleted {
         out.extend_from_slice(b",\"deleted\":true");
     }
-    if let Some(document) = change.document.as_ref().filter(|_| request.documents) {
+    if let Some(document) = change.document.as_ref().filter(|_| request.include_docs) {
         out.extend_from_slice(b",\"doc\":");
-        Printer { served, snapshot, show: &request.show }.print(document, out)?;
+        DocumentPrinter { served, snapshot, show: &request.show }.print(document, out)?;
     }
     out.push(b'}');
     match request.feed {
-        Feed::Continuous => out.push(b'\n'),
-        Feed::EventSource => out.extend_from_slice(format!("\nid: {sequence}\n\n").as_bytes()),
-        Feed::Normal | Feed::Longpoll => {}
+        FeedMode::Continuous => out.push(b'\n'),
+        FeedMode::EventSource => out.extend_from_slice(format!("\nid: {sequence}\n\n").as_bytes()),
+        FeedMode::Normal | FeedMode::Longpoll => {}
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The functions of one design document that are called by themselves: filters, updates, validations.
+//! Functions of a design document that are called one by one: filters, updates, validations.
 
 use std::sync::Arc;
 
@@ -6,83 +6,94 @@ use hyper::http::request::Parts;
 use stemmadb::{Document, Object, Result as LibraryResult, Value};
 
 use crate::auth::User;
-use crate::directory::Served;
-use crate::documents::{Printer, Show};
+use crate::directory::ServedDatabase;
+use crate::documents::{DocumentPrinter, ShowOptions};
 use crate::error::{Failure, Result};
 use crate::http::Query;
-use crate::script::{Context, Scripts, Thrown, Verb};
+use crate::script::{CallKind, Context, Scripts, ThrownError};
 
 /// The functions of one revision of a design document.
 #[derive(Clone)]
-pub(crate) struct Functions {
+pub(crate) struct DesignFunctions {
     scripts: Arc<Scripts>,
     context: Context,
 }
 
-impl Functions {
-    /// Those of `design`.
+impl DesignFunctions {
+    /// The functions of `design`.
     ///
     /// # Errors
-    /// 400 if it is in another language.
-    pub(crate) fn new(served: &Served, scripts: &Arc<Scripts>, design: &Document) -> Result<Self> {
+    /// 400 if they are in another language than JavaScript.
+    pub(crate) fn new(served: &ServedDatabase, scripts: &Arc<Scripts>, design: &Document) -> Result<Self> {
         let value = design.value()?;
         if !super::is_javascript(&value) {
             return Err(Failure::bad_request("The design document's language is not javascript."));
         }
-        let key = format!("{} {} {}", served.mark(), design.id(), design.revision());
+        let key = format!("{} {} {}", served.instance_id(), design.id(), design.revision());
         let design = document_json(served, design)?;
-        Ok(Functions { scripts: scripts.clone(), context: Context { key: key.into(), design: design.into() } })
+        Ok(DesignFunctions { scripts: scripts.clone(), context: Context { key: key.into(), design: design.into() } })
     }
 
     /// Calls the function at `path` once for each list of arguments.
     ///
     /// # Errors
-    /// 404 if there is none; 500 if it can't be called.
+    /// 404 if there is no such function; 500 if it can't be called.
     pub(crate) fn call<A: AsRef<[B]>, B: AsRef<str>>(
         &self,
-        verb: Verb,
+        kind: CallKind,
         path: &[&str],
         calls: &[A],
-    ) -> Result<Vec<std::result::Result<String, Thrown>>> {
-        self.scripts.call(&self.context, verb, path, calls).map_err(|error| super::script_failure(&error))
+    ) -> Result<Vec<std::result::Result<String, ThrownError>>> {
+        self.scripts.call(&self.context, kind, path, calls).map_err(|error| super::script_failure(&error))
     }
 
-    /// Which documents pass the filter at `path`, `["filters", name]`, or have rows in the view at it, `["views", name, "map"]`.
+    /// Returns which documents pass the filter at `path`, `["filters", name]`, or have rows in the view at `["views",
+    /// name, "map"]`.
     ///
     /// # Errors
-    /// As [`Functions::call`]; those that it throws.
-    pub(crate) fn filter(&self, verb: Verb, path: &[&str], documents: &[String], request: &str) -> Result<Vec<bool>> {
-        let answers = match verb {
-            Verb::ViewFilter => {
+    /// As [`DesignFunctions::call`], and the exceptions that the function throws.
+    pub(crate) fn filter(
+        &self,
+        kind: CallKind,
+        path: &[&str],
+        documents: &[String],
+        request: &str,
+    ) -> Result<Vec<bool>> {
+        let answers = match kind {
+            CallKind::ViewFilter => {
                 let calls: Vec<[&str; 1]> = documents.iter().map(|document| [document.as_str()]).collect();
-                self.call(verb, path, &calls)?
+                self.call(kind, path, &calls)?
             }
             _ => {
                 let calls: Vec<[&str; 2]> = documents.iter().map(|document| [document.as_str(), request]).collect();
-                self.call(verb, path, &calls)?
+                self.call(kind, path, &calls)?
             }
         };
         answers.into_iter().map(|answer| answer.map(|json| json == "true").map_err(super::thrown_failure)).collect()
     }
 }
 
-/// A document as functions get it, as JSON.
-pub(crate) fn document_json(served: &Served, document: &Document) -> LibraryResult<String> {
-    document_json_as(served, document, &Show::default())
+/// The JSON of a document as functions receive it.
+pub(crate) fn document_json(served: &ServedDatabase, document: &Document) -> LibraryResult<String> {
+    document_json_as(served, document, &ShowOptions::default())
 }
 
-/// As [`document_json`], with what else is to be shown.
-pub(super) fn document_json_as(served: &Served, document: &Document, show: &Show) -> LibraryResult<String> {
+/// Like [`document_json`], with additional fields.
+pub(super) fn document_json_as(
+    served: &ServedDatabase,
+    document: &Document,
+    show: &ShowOptions,
+) -> LibraryResult<String> {
     let snapshot = served.database().snapshot()?;
-    let printer = Printer { served, snapshot: &snapshot, show };
+    let printer = DocumentPrinter { served, snapshot: &snapshot, show };
     let mut text = Vec::with_capacity(512);
-    let printed = printer.print_of(document, &[], &mut text);
+    let printed = printer.print_with_branches(document, &[], &mut text);
     printed.map_err(|failure| stemmadb::Error::internal(failure.reason().to_owned()))?;
     String::from_utf8(text).map_err(|_| stemmadb::Error::internal("a document was printed as no text"))
 }
 
-/// Who asks, as functions are told.
-pub(crate) fn user_context(served: &Served, user: &User) -> Value {
+/// The `userCtx` argument of functions.
+pub(crate) fn user_context(served: &ServedDatabase, user: &User) -> Value {
     let mut context = Object::new();
     context.insert("db", served.name());
     context.insert("name", user.name.as_deref().map_or(Value::Null, Value::from));
@@ -90,12 +101,12 @@ pub(crate) fn user_context(served: &Served, user: &User) -> Value {
     context.into()
 }
 
-/// Headers that functions are not shown: they hold secrets.
-const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-auth-couchdb-token"];
+/// Headers withheld from functions because they hold secrets.
+const SECRET_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-auth-couchdb-token"];
 
-/// A request as filters and updates get it.
+/// The request object that filters and updates receive.
 pub(crate) fn request_value(
-    served: &Served,
+    served: &ServedDatabase,
     user: &User,
     parts: &Parts,
     query: &Query,
@@ -105,8 +116,8 @@ pub(crate) fn request_value(
     let text_or_null = |text: Option<&str>| text.map_or(Value::Null, Value::from);
     let mut headers = Object::new();
     for (name, value) in &parts.headers {
-        if let (false, Ok(text)) = (SECRET.contains(&name.as_str()), value.to_str()) {
-            headers.insert(capitalised(name.as_str()), text);
+        if let (false, Ok(text)) = (SECRET_HEADERS.contains(&name.as_str()), value.to_str()) {
+            headers.insert(capitalized(name.as_str()), text);
         }
     }
     let mut parameters = Object::new();
@@ -117,8 +128,8 @@ pub(crate) fn request_value(
     info.insert("db_name", served.name());
     info.insert("update_seq", served.sequence_text(served.database().sequence()));
     let mut form = Object::new();
-    let is_form = parts.headers.get("content-type").and_then(|kind| kind.to_str().ok());
-    if is_form.is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"))
+    let is_form = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
+    if is_form.is_some_and(|value| value.starts_with("application/x-www-form-urlencoded"))
         && let Ok(fields) = Query::parse(body)
     {
         fields.iter().for_each(|(name, value)| drop(form.insert(name, value)));
@@ -142,8 +153,8 @@ pub(crate) fn request_value(
     request.into()
 }
 
-/// `content-type` as `Content-Type`, as CouchDB's functions know it.
-fn capitalised(name: &str) -> String {
+/// Capitalizes a header's name as CouchDB does, such as `Content-Type`.
+fn capitalized(name: &str) -> String {
     let words = name.split('-').map(|word| match word.split_at_checked(1) {
         Some((first, rest)) => first.to_ascii_uppercase() + rest,
         None => String::new(),

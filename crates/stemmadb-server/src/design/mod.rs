@@ -1,7 +1,8 @@
-//! What do design documents say? Their functions, found and called: views, filters, validations, updates.
+//! Design documents: their views, filters, validation functions and update functions.
 //!
-//! A view is a program's view of the library, under a name made from its functions: other functions, another view. A validation is asked
-//! of every design document before a document is written.
+//! A view is registered with the library as a view program, under a name derived from its functions, so changed
+//! functions are another view. The validation functions of every design document are called before a document is
+//! written.
 
 mod functions;
 mod program;
@@ -12,13 +13,13 @@ use std::ops::Bound;
 use stemmadb::{Document, Listing, Snapshot, Value};
 
 use crate::error::{Failure, Result};
-use crate::script::{ScriptError, Thrown};
+use crate::script::{ScriptError, ThrownError};
 
-pub(crate) use functions::{Functions, document_json, request_value};
+pub(crate) use functions::{DesignFunctions, document_json, request_value};
 pub(crate) use program::{DesignView, PROGRAM_PREFIX, declared_signatures};
 pub(crate) use validate::{Validators, WriteValidator};
 
-/// The design document `name` (without `_design/`).
+/// Reads the design document `name` (without `_design/`).
 ///
 /// # Errors
 /// 404 if there is none.
@@ -31,41 +32,43 @@ pub(crate) fn open(snapshot: &Snapshot, name: &str) -> Result<Document> {
     }
 }
 
-/// The design documents in the order of their ids, without what they say.
+/// Lists the design documents by id, without their content.
 fn listing(snapshot: &Snapshot) -> Listing {
     snapshot.list().from(Bound::Included("_design/")).to(Bound::Excluded("_design0"))
 }
 
-/// All design documents.
+/// Reads all design documents.
 pub(crate) fn all(snapshot: &Snapshot) -> Result<Vec<Document>> {
     let documents =
         listing(snapshot).documents(true).run().filter_map(|listed| listed.map(|listed| listed.document).transpose());
     Ok(documents.collect::<stemmadb::Result<_>>()?)
 }
 
-/// Whether there are design documents, which no query finds. Costs a look-up.
+/// Whether there are design documents, which queries exclude. Costs one lookup.
 pub(crate) fn has_any(snapshot: &Snapshot) -> Result<bool> {
     Ok(listing(snapshot).run().next().transpose()?.is_some())
 }
 
-/// Whether its functions are in JavaScript, which is what is meant where nothing is said.
+/// Whether the functions are in JavaScript, which is the default language.
 pub(crate) fn is_javascript(design: &Value) -> bool {
     design.get("language").and_then(Value::as_str).is_none_or(|language| language == "javascript")
 }
 
-/// The names of a design document's views that can be asked.
+/// The names of a design document's views that can be queried.
 pub(crate) fn view_names(design: &Value) -> Vec<String> {
     let views = design.get("views").and_then(Value::as_object).filter(|_| program::has_views(design));
     let names = views.into_iter().flat_map(|views| views.names());
     names.filter(|name| !(*name == "lib" && is_javascript(design))).map(str::to_owned).collect()
 }
 
-/// What a client is told of functions that could not be called.
+/// The error response for functions that could not be called.
 pub(crate) fn script_failure(error: &ScriptError) -> Failure {
     let internal = hyper::StatusCode::INTERNAL_SERVER_ERROR;
     match error {
-        ScriptError::Uncallable(Thrown { error, reason }) if error == "not_found" => Failure::not_found(reason.clone()),
-        ScriptError::Uncallable(Thrown { error, reason }) => Failure::new(internal, error.clone(), reason.clone()),
+        ScriptError::Uncallable(ThrownError { error, reason }) if error == "not_found" => {
+            Failure::not_found(reason.clone())
+        }
+        ScriptError::Uncallable(ThrownError { error, reason }) => Failure::new(internal, error.clone(), reason.clone()),
         ScriptError::Timeout(_) => Failure::new(internal, "os_process_timeout", error.to_string()),
         ScriptError::Busy => {
             Failure::new(hyper::StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", error.to_string())
@@ -76,9 +79,9 @@ pub(crate) fn script_failure(error: &ScriptError) -> Failure {
     }
 }
 
-/// What a client is told of what a function threw.
-pub(crate) fn thrown_failure(thrown: Thrown) -> Failure {
-    let Thrown { error, reason } = thrown;
+/// The error response for an exception that a function threw.
+pub(crate) fn thrown_failure(thrown: ThrownError) -> Failure {
+    let ThrownError { error, reason } = thrown;
     match error.as_str() {
         "forbidden" => Failure::forbidden(reason),
         "unauthorized" => Failure::unauthorized(reason),
@@ -87,7 +90,7 @@ pub(crate) fn thrown_failure(thrown: Thrown) -> Failure {
     }
 }
 
-/// What a client is told of an error of a view: of its functions, if they were what failed.
+/// The error response for a failed view: that of its functions, if they failed.
 pub(crate) fn view_failure(error: stemmadb::Error) -> Failure {
     let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<ScriptError>());
     source.map(script_failure).unwrap_or_else(|| error.into())

@@ -1,5 +1,5 @@
-//! A design document's view as the library's program: its functions run in a worker; or it is declared by paths, as the library's own views are,
-//! and needs none.
+//! Design documents' views as view programs of the library: either functions that run in a script worker, or views
+//! defined by paths, like the library's own, which need no worker.
 
 use std::sync::{Arc, Weak};
 
@@ -7,76 +7,76 @@ use stemmadb::views::{EmittedRows, ProgramReducer, ProgramRow, ViewProgram};
 use stemmadb::{DeclaredView, Document, Error, Reduction, Result, Value, View};
 
 use super::functions::document_json_as;
-use crate::directory::Served;
-use crate::documents::Show;
+use crate::directory::ServedDatabase;
+use crate::documents::ShowOptions;
 use crate::error::Failure;
-use crate::script::{Context, ScriptError, Scripts, Thrown, Verb};
+use crate::script::{CallKind, Context, ScriptError, Scripts, ThrownError};
 
-/// What the names of views begin with that are of design documents.
+/// The prefix of the names of design documents' views.
 pub(crate) const PROGRAM_PREFIX: &str = "script/";
 
 /// One view of a design document.
 pub(crate) struct DesignView {
-    /// Weak, since the library keeps this with the database.
-    served: Weak<Served>,
+    /// Weak, because the library stores this program in the database.
+    served: Weak<ServedDatabase>,
     name: String,
     source: ViewSource,
     reducer: ProgramReducer,
-    options: Options,
+    options: ViewOptions,
 }
 
-/// What defines the rows of a view.
+/// The definition of a view's rows.
 enum ViewSource {
-    /// By functions.
+    /// JavaScript functions.
     Functions { scripts: Arc<Scripts>, context: Context },
-    /// By paths, as the library's own views are.
+    /// Paths, as in the library's own views.
     Paths(Box<DeclaredView>),
 }
 
 /// The `options` of a design document.
 #[derive(Debug, Clone, Copy, Default)]
-struct Options {
+struct ViewOptions {
     include_design: bool,
     local_seq: bool,
 }
 
-impl Options {
-    fn of(design: &Value) -> Self {
+impl ViewOptions {
+    fn parse(design: &Value) -> Self {
         let is_set = |name| design.get("options").and_then(|options| options.get(name)) == Some(&true.into());
-        Options { include_design: is_set("include_design"), local_seq: is_set("local_seq") }
+        ViewOptions { include_design: is_set("include_design"), local_seq: is_set("local_seq") }
     }
 }
 
-/// The `language` of design documents with views of the library.
-const LANGUAGE_OF_PATHS: &str = "stemma";
+/// The `language` of design documents whose views are defined by paths.
+const PATH_LANGUAGE: &str = "stemma";
 
-/// Whether its views can be asked: those of other languages are indexes, or not for this server.
+/// Whether its views can be queried. In other languages they are Mango indexes, or unsupported.
 pub(super) fn has_views(design: &Value) -> bool {
-    super::is_javascript(design) || design.get("language").and_then(Value::as_str) == Some(LANGUAGE_OF_PATHS)
+    super::is_javascript(design) || design.get("language").and_then(Value::as_str) == Some(PATH_LANGUAGE)
 }
 
 impl DesignView {
-    /// The view `view` of a design document.
+    /// Creates the program of the view `view` of a design document.
     ///
     /// # Errors
-    /// 404 if it has none of that name; 400 if it is none.
+    /// 404 if there is no view of that name; 400 if its definition is invalid.
     pub(crate) fn new(
-        served: &Arc<Served>,
+        served: &Arc<ServedDatabase>,
         scripts: &Arc<Scripts>,
         design: &Value,
         view: &str,
     ) -> crate::error::Result<Self> {
         let missing = || Failure::not_found("missing_named_view");
         let definition = design.get("views").and_then(|views| views.get(view)).ok_or_else(missing)?;
-        let seen = seen_by(design, view);
+        let dependencies = view_dependencies(design, view);
         let (source, reducer) = match design.get("language").and_then(Value::as_str) {
             None | Some("javascript") if view == "lib" => return Err(missing()),
             None | Some("javascript") => {
-                let key = format!("{} view {}", served.mark(), signature(&seen));
-                let context = Context { key: key.into(), design: seen.as_str().into() };
+                let key = format!("{} view {}", served.instance_id(), signature(&dependencies));
+                let context = Context { key: key.into(), design: dependencies.as_str().into() };
                 (ViewSource::Functions { scripts: scripts.clone(), context }, reducer_of(definition)?)
             }
-            Some(LANGUAGE_OF_PATHS) => {
+            Some(PATH_LANGUAGE) => {
                 let declared = DeclaredView::parse(view, definition).map_err(Failure::from)?;
                 let reducer = match declared.reduction() {
                     Reduction::None => ProgramReducer::None,
@@ -86,30 +86,35 @@ impl DesignView {
             }
             Some(_) => return Err(Failure::bad_request("The design document's language is not javascript.")),
         };
-        let name = format!("{PROGRAM_PREFIX}{}", signature(&seen));
-        let options = Options::of(design);
+        let name = format!("{PROGRAM_PREFIX}{}", signature(&dependencies));
+        let options = ViewOptions::parse(design);
         Ok(DesignView { served: Arc::downgrade(served), name, source, reducer, options })
     }
 
-    /// What tells its functions from others.
+    /// The signature of its definition: a hash that changes with its functions.
     pub(crate) fn signature(&self) -> &str {
         &self.name[PROGRAM_PREFIX.len()..]
     }
 
-    fn call<A: AsRef<[B]>, B: AsRef<str>>(&self, verb: Verb, function: &str, calls: &[A]) -> Result<Vec<Answer>> {
+    fn call<A: AsRef<[B]>, B: AsRef<str>>(
+        &self,
+        kind: CallKind,
+        function: &str,
+        calls: &[A],
+    ) -> Result<Vec<CallResult>> {
         let ViewSource::Functions { scripts, context } = &self.source else {
             return Err(Error::internal("a view that is defined by paths has no functions"));
         };
-        scripts.call(context, verb, &["views", VIEW, function], calls).map_err(stopped)
+        scripts.call(context, kind, &["views", VIEW, function], calls).map_err(script_error)
     }
 }
 
-type Answer = std::result::Result<String, Thrown>;
+type CallResult = std::result::Result<String, ThrownError>;
 
-/// What the view is called in the context: its own name is not among what its functions depend on.
+/// The view's name in the script context. It is fixed because the functions do not depend on the real name.
 const VIEW: &str = "view";
 
-/// The reducer that a view names, or has as a function.
+/// The reducer of a view: a built-in one, or a function.
 fn reducer_of(definition: &Value) -> crate::error::Result<ProgramReducer> {
     match definition.get("reduce").and_then(Value::as_str).map(str::trim) {
         None | Some("") => Ok(ProgramReducer::None),
@@ -121,46 +126,49 @@ fn reducer_of(definition: &Value) -> crate::error::Result<ProgramReducer> {
     }
 }
 
-/// What a view's rows depend on: of functions, themselves and the library beside them, which is also what they see of the design document.
-fn seen_by(design: &Value, view: &str) -> String {
+/// The parts of a design document that a view's rows depend on: its definition, `lib`, `language` and `options`.
+/// Functions see only these.
+fn view_dependencies(design: &Value, view: &str) -> String {
     let views = design.get("views");
     let part = |name: &str| views.and_then(|views| views.get(name)).map_or_else(|| "null".to_owned(), Value::to_json);
-    let mut seen = format!("{{\"views\":{{\"{VIEW}\":{},\"lib\":{}}}", part(view), part("lib"));
+    let mut dependencies = format!("{{\"views\":{{\"{VIEW}\":{},\"lib\":{}}}", part(view), part("lib"));
     for name in ["language", "options"] {
         if let Some(value) = design.get(name) {
-            seen.push_str(&format!(",\"{name}\":{}", value.to_json()));
+            dependencies.push_str(&format!(",\"{name}\":{}", value.to_json()));
         }
     }
-    seen + "}"
+    dependencies + "}"
 }
 
-fn signature(seen: &str) -> String {
-    blake3::hash(seen.as_bytes()).to_hex()[..32].to_owned()
+fn signature(dependencies: &str) -> String {
+    blake3::hash(dependencies.as_bytes()).to_hex()[..32].to_owned()
 }
 
-/// The signatures of the views that design documents tell.
+/// The signatures of all views of the design documents.
 pub(crate) fn declared_signatures(designs: &[Document]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for design in designs {
         let design = design.value()?;
-        found.extend(super::view_names(&design).iter().map(|name| signature(&seen_by(&design, name))));
+        found.extend(super::view_names(&design).iter().map(|name| signature(&view_dependencies(&design, name))));
     }
     Ok(found)
 }
 
-fn stopped(error: ScriptError) -> Error {
+fn script_error(error: ScriptError) -> Error {
     Error::stopped(error.to_string()).with_source(error)
 }
 
-fn parsed(json: &str) -> Result<Value> {
+fn parse_result(json: &str) -> Result<Value> {
     Value::parse(json.as_bytes())
         .map_err(|error| Error::invalid(format!("a function's result is no JSON that is taken: {error}")))
 }
 
 /// The rows that a map function emitted, `[[key, value], …]`.
-fn rows_of(answer: Answer) -> Result<EmittedRows> {
-    let json = answer.map_err(|Thrown { error, reason }| Error::invalid(format!("{error}: {reason}")))?;
-    let Value::Array(rows) = parsed(&json)? else { return Err(Error::internal("a map function's rows are no array")) };
+fn rows_of(answer: CallResult) -> Result<EmittedRows> {
+    let json = answer.map_err(|ThrownError { error, reason }| Error::invalid(format!("{error}: {reason}")))?;
+    let Value::Array(rows) = parse_result(&json)? else {
+        return Err(Error::internal("a map function's rows are no array"));
+    };
     let pair = |row: Value| match row {
         Value::Array(pair) => {
             let mut pair = pair.into_iter();
@@ -181,10 +189,10 @@ impl ViewProgram for DesignView {
             return Ok(documents.iter().map(|document| declared.map_document(document)).collect());
         }
         let served = self.served.upgrade().ok_or_else(|| Error::closed("the database is closed"))?;
-        let show = Show { local_seq: self.options.local_seq, ..Show::default() };
+        let show = ShowOptions { local_seq: self.options.local_seq, ..ShowOptions::default() };
         let calls = documents.iter().map(|document| Ok([document_json_as(&served, document, &show)?]));
         let calls = calls.collect::<Result<Vec<_>>>()?;
-        Ok(self.call(Verb::Map, "map", &calls)?.into_iter().map(rows_of).collect())
+        Ok(self.call(CallKind::Map, "map", &calls)?.into_iter().map(rows_of).collect())
     }
 
     fn includes_design_documents(&self) -> bool {
@@ -203,7 +211,7 @@ impl ViewProgram for DesignView {
             values.push_str(comma);
             values.push_str(&row.value.to_json());
         }
-        self.reduced(Verb::Reduce, rows.len(), &[[keys + "]", values + "]"]])
+        self.call_reduce(CallKind::Reduce, rows.len(), &[[keys + "]", values + "]"]])
     }
 
     fn rereduce(&self, parts: &[Value]) -> Result<Value> {
@@ -211,29 +219,33 @@ impl ViewProgram for DesignView {
             return Ok(overflow.clone());
         }
         let parts: Vec<String> = parts.iter().map(Value::to_json).collect();
-        self.reduced(Verb::Rereduce, parts.len(), &[[format!("[{}]", parts.join(","))]])
+        self.call_reduce(CallKind::Rereduce, parts.len(), &[[format!("[{}]", parts.join(","))]])
     }
 }
 
-/// Reported in place of a reduction that is too large.
+/// The field that replaces a reduction that is too large.
 const OVERFLOW: &str = "reduce_overflow_error";
-/// CouchDB's `reduce_limit`: a reduction of several rows to more bytes than these, and of more than half of what it is made of, would grow with the view.
+/// CouchDB's `reduce_limit`: a reduction of several rows must not be larger than this and also larger than half of its
+/// input, since it would grow with the view.
 const OVERFLOW_BYTES: usize = 4906;
 
 impl DesignView {
-    /// What a reduction of so many rows or parts came to: null, as in CouchDB, if it threw.
-    fn reduced<const N: usize>(&self, verb: Verb, count: usize, call: &[[String; N]; 1]) -> Result<Value> {
-        match self.call(verb, "reduce", call)?.pop() {
+    /// Calls the reduce function on `count` rows or parts. Returns null, as CouchDB does, if it throws.
+    fn call_reduce<const N: usize>(&self, kind: CallKind, count: usize, call: &[[String; N]; 1]) -> Result<Value> {
+        match self.call(kind, "reduce", call)?.pop() {
             Some(Ok(json)) => {
-                let (taken, made) = (call[0].iter().map(String::len).sum::<usize>(), json.len());
-                if count < 2 || made <= OVERFLOW_BYTES || made * 2 <= taken {
-                    return parsed(&json);
+                let (input_bytes, output_bytes) = (call[0].iter().map(String::len).sum::<usize>(), json.len());
+                if count < 2 || output_bytes <= OVERFLOW_BYTES || output_bytes * 2 <= input_bytes {
+                    return parse_result(&json);
                 }
-                let why = format!("Reduce output must shrink more rapidly: input size: {taken} output size: {made}");
+                let why = format!(
+                    "Reduce output must shrink more rapidly: input size: {input_bytes} output size: {output_bytes}"
+                );
                 Ok(Value::Object([(OVERFLOW, Value::from(why))].into_iter().collect()))
             }
             Some(Err(thrown)) => {
-                tracing::warn!(target: "stemma::script", "{} failed to reduce: {}: {}", self.name, thrown.error, thrown.reason);
+                let ThrownError { error, reason } = thrown;
+                tracing::warn!(target: "stemma::script", "{} failed to reduce: {error}: {reason}", self.name);
                 Ok(Value::Null)
             }
             None => Err(Error::internal("a reduction was not answered")),

@@ -1,63 +1,68 @@
-//! May this be written? What every design document's `validate_doc_update` says of a document, before it is.
+//! Runs the `validate_doc_update` functions of all design documents before documents are written.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stemmadb::{Document, Object, Revision, Sequence, Snapshot, Value};
 
-use super::functions::{Functions, document_json, user_context};
+use super::functions::{DesignFunctions, document_json, user_context};
 use crate::auth::User;
-use crate::directory::Served;
-use crate::documents::Incoming;
+use crate::directory::ServedDatabase;
+use crate::documents::IncomingDocument;
 use crate::error::{Failure, Result};
-use crate::script::{Scripts, Verb};
+use crate::script::{CallKind, Scripts};
 
-/// After more changes design documents are listed instead of looking at each change.
+/// The number of changes to scan for design documents; after more, all design documents are listed instead.
 const CHANGES_MAX: usize = 10_000;
 
-/// The validations of a database, kept until a design document changes.
+/// The validation functions of a database, cached until a design document changes.
 #[derive(Default)]
-pub(crate) struct Validators(Mutex<KnownValidators>);
+pub(crate) struct Validators(Mutex<CachedValidators>);
 
 #[derive(Default)]
-struct KnownValidators {
-    /// The state that they were looked for in; none if they were not yet.
+struct CachedValidators {
+    /// The sequence at which they were loaded; `None` before that.
     at: Option<Sequence>,
-    /// The design documents that they were found in.
+    /// The design documents that were loaded.
     designs: Vec<(String, Revision)>,
-    functions: Arc<Vec<Functions>>,
+    functions: Arc<Vec<DesignFunctions>>,
 }
 
 impl Validators {
-    /// Whether there may be functions to ask: there were when they were looked for last, or that has yet to be done.
-    pub(crate) fn may_be_any(&self) -> bool {
-        self.0.try_lock().is_none_or(|known| known.at.is_none() || !known.functions.is_empty())
+    /// Whether there may be validation functions: there were when they were last loaded, or they are not loaded yet.
+    pub(crate) fn may_exist(&self) -> bool {
+        self.0.try_lock().is_none_or(|cached| cached.at.is_none() || !cached.functions.is_empty())
     }
 
-    /// A design document was written: they have to be looked for again.
-    pub(crate) fn design_changed(&self) {
+    /// Invalidates the cache after a design document was written.
+    pub(crate) fn invalidate(&self) {
         self.0.lock().at = None;
     }
 
-    /// Those of the state `snapshot`.
-    fn of(&self, served: &Served, scripts: &Arc<Scripts>, snapshot: &Snapshot) -> Result<Arc<Vec<Functions>>> {
+    /// Returns the functions as of `snapshot`.
+    fn at_snapshot(
+        &self,
+        served: &ServedDatabase,
+        scripts: &Arc<Scripts>,
+        snapshot: &Snapshot,
+    ) -> Result<Arc<Vec<DesignFunctions>>> {
         let at = snapshot.sequence();
-        let mut known = self.0.lock();
-        if known.is_stale(served)? {
-            known.look(served, scripts, snapshot)?;
+        let mut cached = self.0.lock();
+        if cached.is_stale(served)? {
+            cached.reload(served, scripts, snapshot)?;
         }
-        known.at = known.at.max(Some(at));
-        Ok(known.functions.clone())
+        cached.at = cached.at.max(Some(at));
+        Ok(cached.functions.clone())
     }
 }
 
-impl KnownValidators {
-    /// Whether a design document may have changed. Costs a look at each write since.
-    fn is_stale(&self, served: &Served) -> Result<bool> {
+impl CachedValidators {
+    /// Whether a design document may have changed. Scans all changes since the functions were loaded.
+    fn is_stale(&self, served: &ServedDatabase) -> Result<bool> {
         let Some(since) = self.at else { return Ok(true) };
         let mut left = CHANGES_MAX;
         for change in served.database().changes(since)?.run() {
-            // Those after `at` as well: each document comes up once, where it changed last.
+            // Changes after `at` count as well: the feed has each document once, at its last change.
             left -= 1;
             if left == 0 || change?.id.as_str().starts_with("_design/") {
                 return Ok(true);
@@ -66,7 +71,7 @@ impl KnownValidators {
         Ok(false)
     }
 
-    fn look(&mut self, served: &Served, scripts: &Arc<Scripts>, snapshot: &Snapshot) -> Result<()> {
+    fn reload(&mut self, served: &ServedDatabase, scripts: &Arc<Scripts>, snapshot: &Snapshot) -> Result<()> {
         let mut designs = Vec::new();
         for listed in super::listing(snapshot).run() {
             let listed = listed?;
@@ -78,7 +83,7 @@ impl KnownValidators {
         let mut functions = Vec::new();
         for design in super::all(snapshot)? {
             if design.get("validate_doc_update")?.is_some() && super::is_javascript(&design.value()?) {
-                functions.push(Functions::new(served, scripts, &design)?);
+                functions.push(DesignFunctions::new(served, scripts, &design)?);
             }
         }
         (self.designs, self.functions) = (designs, Arc::new(functions));
@@ -86,15 +91,15 @@ impl KnownValidators {
     }
 }
 
-/// Who writes, and what must agree to it.
+/// Validates writes of a user.
 #[derive(Clone)]
 pub(crate) struct WriteValidator {
     pub(crate) user: User,
     pub(crate) scripts: Arc<Scripts>,
 }
 
-/// What functions see of a document that is to be written.
-fn incoming_json(id: &str, document: &Incoming) -> String {
+/// The JSON of a document to be written, as validation functions receive it.
+fn incoming_json(id: &str, document: &IncomingDocument) -> String {
     let mut shown = Object::new();
     shown.insert("_id", id);
     if let Some(revision) = &document.revision {
@@ -116,10 +121,10 @@ fn incoming_json(id: &str, document: &Incoming) -> String {
     if !document.files.is_empty() {
         let mut files = Object::new();
         for file in &document.files {
-            let mut told = Object::new();
-            told.insert("content_type", file.content_type.as_str());
-            told.insert("stub", true);
-            files.insert(&file.name, told);
+            let mut stub = Object::new();
+            stub.insert("content_type", file.content_type.as_str());
+            stub.insert("stub", true);
+            files.insert(&file.name, stub);
         }
         shown.insert("_attachments", files);
     }
@@ -129,16 +134,21 @@ fn incoming_json(id: &str, document: &Incoming) -> String {
 }
 
 impl WriteValidator {
-    /// For each document, in their order, why it may not be written, if so. `_local` documents are nobody's business.
+    /// Returns for each document, in order, why it must not be written, if so. `_local` documents are not validated.
     ///
     /// # Errors
-    /// 500 if a function can't be called: then nothing is written.
-    pub(crate) fn validate(&self, served: &Served, documents: &[(&str, &Incoming)]) -> Result<Vec<Result<()>>> {
+    /// 500 if a function can't be called. Then nothing may be written.
+    pub(crate) fn validate(
+        &self,
+        served: &ServedDatabase,
+        documents: &[(&str, &IncomingDocument)],
+    ) -> Result<Vec<Result<()>>> {
         let security = served.security();
         let is_admin = security.is_admin(&self.user);
-        let mut verdicts: Vec<Result<()>> = documents.iter().map(|(id, _)| self.may_touch(id, is_admin)).collect();
+        let mut verdicts: Vec<Result<()>> =
+            documents.iter().map(|(id, _)| self.check_design_document(id, is_admin)).collect();
         let snapshot = served.database().snapshot()?;
-        let validators = served.extension::<Validators>().of(served, &self.scripts, &snapshot)?;
+        let validators = served.extension::<Validators>().at_snapshot(served, &self.scripts, &snapshot)?;
         if validators.is_empty() {
             return Ok(verdicts);
         }
@@ -153,16 +163,16 @@ impl WriteValidator {
         let security = security.value().to_json();
         let call = |at: &usize| {
             let (id, document) = documents[*at];
-            let before = before(&snapshot, id, document)?;
-            let before = before.map(|before| document_json(served, &before)).transpose()?.unwrap_or_default();
-            Ok([incoming_json(id, document), before, user.clone(), security.clone()])
+            let previous = predecessor(&snapshot, id, document)?;
+            let previous = previous.map(|previous| document_json(served, &previous)).transpose()?.unwrap_or_default();
+            Ok([incoming_json(id, document), previous, user.clone(), security.clone()])
         };
         let calls = validated.iter().map(call).collect::<Result<Vec<_>>>()?;
         for functions in &*validators {
             if calls.is_empty() {
                 break;
             }
-            let answers = functions.call(Verb::Validate, &["validate_doc_update"], &calls)?;
+            let answers = functions.call(CallKind::Validate, &["validate_doc_update"], &calls)?;
             for (at, answer) in validated.iter().zip(answers) {
                 if let (true, Err(thrown)) = (verdicts[*at].is_ok(), answer) {
                     verdicts[*at] = Err(super::thrown_failure(thrown));
@@ -172,8 +182,8 @@ impl WriteValidator {
         Ok(verdicts)
     }
 
-    /// Design documents are for administrators, by whichever route they come.
-    fn may_touch(&self, id: &str, is_admin: bool) -> Result<()> {
+    /// Checks that only administrators write design documents, by any route.
+    fn check_design_document(&self, id: &str, is_admin: bool) -> Result<()> {
         match (id.starts_with("_design/") && !is_admin, &self.user.name) {
             (false, _) => Ok(()),
             (true, None) => Err(Failure::unauthorized("You are not a db or server admin.")),
@@ -182,8 +192,8 @@ impl WriteValidator {
     }
 }
 
-/// The revision that a document succeeds: the one it names, else the newest of its ancestors that is there.
-fn before(snapshot: &Snapshot, id: &str, document: &Incoming) -> Result<Option<Document>> {
+/// Reads the predecessor of a document: the revision that it names, or else the newest of its ancestors that is stored.
+fn predecessor(snapshot: &Snapshot, id: &str, document: &IncomingDocument) -> Result<Option<Document>> {
     if let Some(revision) = &document.revision
         && let Some(found) = snapshot.get_revision(id, revision)?
     {

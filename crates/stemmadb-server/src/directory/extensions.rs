@@ -1,4 +1,4 @@
-//! Values that other modules keep beside an open database, one of each type.
+//! Values that other modules attach to an open database, one of each type.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// Values that other modules keep beside an open database, one of each type: so this module need not know theirs.
+/// Values that other modules attach to an open database, one of each type, so that this module need not know these
+/// types.
 #[derive(Default)]
 pub(super) struct Extensions(RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 impl Extensions {
-    /// The value of type `T`, created when it is first asked for.
+    /// Returns the value of type `T`, created by default on first use.
     pub(super) fn get<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let id = TypeId::of::<T>();
         let known = self.0.read().get(&id).cloned();

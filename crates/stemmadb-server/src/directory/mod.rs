@@ -1,12 +1,13 @@
-//! Which databases are there, and where does each lie?
+//! The databases of a server: their catalog, and the open ones.
 //!
-//! The catalogue, a Stemma database of its own, maps names to directories; a directory's name is made up and never derived from the
-//! database's. A database is opened when it is first asked for.
+//! The catalog, a Stemma database itself, maps names to directories. The name of a database's directory is random,
+//! never derived from the database's name. A database is opened on first use.
 //!
-//! Invariants: the catalogue knows a database before its directory is made, and forgets it before its directory is removed, so that a
-//! crash leaves at most an empty database or a directory whose removal is finished at the next start.
+//! Invariants: a database is added to the catalog before its directory is created, and removed from it before its
+//! directory is removed. So a crash leaves at most an empty database, or a directory whose removal is completed at the
+//! next start.
 
-mod catalogue;
+mod catalog;
 mod extensions;
 mod name;
 mod served;
@@ -26,86 +27,87 @@ use crate::config::Config;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 use crate::settings::SettingStore;
-use catalogue::{Catalogue, Entry};
+use catalog::{Catalog, CatalogEntry};
 
-pub(crate) use served::Served;
-pub(crate) use updates::{Update, Updates};
+pub(crate) use served::ServedDatabase;
+pub(crate) use updates::{DatabaseUpdate, DatabaseUpdates};
 
 /// All databases of a server.
 pub(crate) struct Directory {
     path: PathBuf,
     options: Options,
-    catalogue: Catalogue,
+    catalog: Catalog,
     slots: RwLock<BTreeMap<String, Arc<DatabaseSlot>>>,
-    /// Counts databases that were made or deleted.
+    /// Counts creations and deletions of databases.
     changed: watch::Sender<u64>,
-    updates: Arc<Updates>,
+    updates: Arc<DatabaseUpdates>,
 }
 
-/// Where a database lies, and the open database if it was asked for.
+/// A database's catalog entry, and the open database once it was used.
 struct DatabaseSlot {
-    entry: Entry,
-    opened: Mutex<Option<Arc<Served>>>,
+    entry: CatalogEntry,
+    opened: Mutex<Option<Arc<ServedDatabase>>>,
 }
 
 impl DatabaseSlot {
-    fn new(entry: Entry) -> Arc<Self> {
+    fn new(entry: CatalogEntry) -> Arc<Self> {
         Arc::new(DatabaseSlot { entry, opened: Mutex::new(None) })
     }
 }
 
 impl Directory {
-    /// Opens the directory; makes it if there is none. Databases that were put into it by hand (`name.stemma`) are taken in. Blocks.
+    /// Opens the directory, or creates it. Adds databases that were copied into it by hand (`name.stemma`) to the
+    /// catalog. Blocks.
     ///
     /// # Errors
-    /// 503 if the disk refuses, or another server has it open.
+    /// 503 if the directory can't be read or written, or another server has it open.
     pub(crate) fn open(config: &Config) -> Result<Self> {
         let path = config.directory.clone();
-        std::fs::create_dir_all(&path).map_err(|error| refused("create", &path, &error))?;
-        let catalogue = Catalogue::open(&path.join(CATALOGUE))?;
-        for removed in catalogue.removals()? {
+        std::fs::create_dir_all(&path).map_err(|error| io_failure("create", &path, &error))?;
+        let catalog = Catalog::open(&path.join(CATALOG_DIRECTORY))?;
+        for removed in catalog.removals()? {
             remove(&path.join(&removed))?;
-            catalogue.removed(&removed)?;
+            catalog.removed(&removed)?;
         }
-        let known: Vec<_> = catalogue.entries()?;
-        for name in strangers(&path, &known)? {
-            catalogue.add(&Entry::adopted(&name))?;
+        let known: Vec<_> = catalog.entries()?;
+        for name in unlisted_databases(&path, &known)? {
+            catalog.add(&CatalogEntry::adopted(&name))?;
         }
         let slots =
-            catalogue.entries()?.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
-        let updates = Arc::new(Updates::new());
+            catalog.entries()?.into_iter().map(|entry| (entry.name.clone(), DatabaseSlot::new(entry))).collect();
+        let updates = Arc::new(DatabaseUpdates::new());
         let memory_bytes = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
         let options =
             Options::new().durability(config.durability).cache_bytes(config.cache_bytes).memory_bytes(memory_bytes);
-        Ok(Directory { path, options, catalogue, slots: RwLock::new(slots), changed: watch::channel(0).0, updates })
+        Ok(Directory { path, options, catalog, slots: RwLock::new(slots), changed: watch::channel(0).0, updates })
     }
 
-    /// What tells this server from others: the same for as long as its directory is.
+    /// The server's id, which is stored in the directory.
     pub(crate) fn server_id(&self) -> &str {
-        self.catalogue.server_id()
+        self.catalog.server_id()
     }
 
-    /// What the server keeps for itself under `name`, and whether `make` has just made it. Blocks.
-    pub(crate) fn kept(
+    /// Returns the server's own record `name`, and whether `make` has just created it. Blocks.
+    pub(crate) fn get_or_create_local(
         &self,
         name: &str,
         make: impl FnOnce() -> Result<serde_json::Value>,
     ) -> Result<(stemmadb::Value, bool)> {
-        self.catalogue.kept(name, make)
+        self.catalog.get_or_create_local(name, make)
     }
 
-    /// The names, in order.
+    /// The names of all databases, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.slots.read().keys().cloned().collect()
     }
 
-    /// Tells when databases are made or deleted.
+    /// A receiver that is notified when databases are created or deleted.
     pub(crate) fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// What happened to the databases.
-    pub(crate) fn updates(&self) -> &Updates {
+    /// The latest update of each database.
+    pub(crate) fn updates(&self) -> &DatabaseUpdates {
         &self.updates
     }
 
@@ -117,19 +119,19 @@ impl Directory {
         self.slots.read().get(name).cloned().ok_or_else(Failure::no_database)
     }
 
-    /// Who may use the database `name`.
+    /// Returns the `_security` of the database `name`.
     ///
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn security(self: &Arc<Self>, name: &str) -> Result<Arc<Security>> {
-        Ok(self.open_served(name).await?.security())
+        Ok(self.open_database(name).await?.security())
     }
 
-    /// The database `name`, opened if it is not yet.
+    /// Returns the database `name`, and opens it if necessary.
     ///
     /// # Errors
     /// 404 if there is none.
-    pub(crate) async fn open_served(self: &Arc<Self>, name: &str) -> Result<Arc<Served>> {
+    pub(crate) async fn open_database(self: &Arc<Self>, name: &str) -> Result<Arc<ServedDatabase>> {
         let slot = self.slot(name)?;
         if let Some(served) = slot.opened.try_lock().and_then(|opened| opened.clone()) {
             return Ok(served);
@@ -138,7 +140,7 @@ impl Directory {
         blocking(move || this.open_blocking(&slot)).await
     }
 
-    fn open_blocking(&self, slot: &DatabaseSlot) -> Result<Arc<Served>> {
+    fn open_blocking(&self, slot: &DatabaseSlot) -> Result<Arc<ServedDatabase>> {
         let mut opened = slot.opened.lock();
         if let Some(served) = &*opened {
             return Ok(served.clone());
@@ -146,40 +148,40 @@ impl Directory {
         if !self.contains(&slot.entry.name) {
             return Err(Failure::no_database());
         }
-        let served = Served::open(&slot.entry, &self.path, self.options.clone(), &self.updates)?;
+        let served = ServedDatabase::open(&slot.entry, &self.path, self.options.clone(), &self.updates)?;
         Ok(opened.insert(Arc::new(served)).clone())
     }
 
-    /// Makes the database `name`.
+    /// Creates the database `name`.
     ///
     /// # Errors
-    /// 400 for a name that can't be one; 412 if there is one.
+    /// 400 if the name is invalid; 412 if the database exists.
     pub(crate) async fn create(self: &Arc<Self>, name: &str) -> Result<()> {
         name::check(name)?;
         let (this, name) = (self.clone(), name.to_owned());
         blocking(move || {
             let mut slots = this.slots.write();
             if slots.contains_key(&name) {
-                return Err(exists());
+                return Err(already_exists());
             }
-            let entry = Entry::new(&name);
-            this.catalogue.add(&entry)?;
+            let entry = CatalogEntry::new(&name);
+            this.catalog.add(&entry)?;
             let slot = DatabaseSlot::new(entry);
             slots.insert(name, slot.clone());
             drop(slots);
             this.open_blocking(&slot)?;
-            this.updates.note(&slot.entry.name, "created");
+            this.updates.record(&slot.entry.name, "created");
             this.changed.send_modify(|count| *count += 1);
             Ok(())
         })
         .await
     }
 
-    /// Serves an open database under `name`, in place of one that is there. The catalogue does not know it.
+    /// Serves an open database under `name`, replacing any of that name. It is not added to the catalog.
     #[cfg(test)]
-    pub(crate) fn take_in(&self, name: &str, database: stemmadb::Database) -> Arc<Served> {
-        let slot = DatabaseSlot::new(Entry::new(name));
-        let served = Arc::new(Served::of(&slot.entry, database, &self.updates));
+    pub(crate) fn insert_open(&self, name: &str, database: stemmadb::Database) -> Arc<ServedDatabase> {
+        let slot = DatabaseSlot::new(CatalogEntry::new(name));
+        let served = Arc::new(ServedDatabase::from_database(&slot.entry, database, &self.updates));
         *slot.opened.lock() = Some(served.clone());
         self.slots.write().insert(name.to_owned(), slot);
         served
@@ -194,53 +196,53 @@ impl Directory {
         blocking(move || {
             let mut slots = this.slots.write();
             let slot = slots.get(&name).cloned().ok_or_else(Failure::no_database)?;
-            this.catalogue.remove(&slot.entry)?;
+            this.catalog.remove(&slot.entry)?;
             slots.remove(&name);
             drop(slots);
-            this.updates.note(&name, "deleted");
+            this.updates.record(&name, "deleted");
             this.changed.send_modify(|count| *count += 1);
             if let Some(served) = slot.opened.lock().take() {
                 served.close();
             }
             remove(&this.path.join(&slot.entry.directory))?;
-            this.catalogue.removed(&slot.entry.directory)
+            this.catalog.removed(&slot.entry.directory)
         })
         .await
     }
 
-    /// Gives the database `name` other security.
+    /// Sets the `_security` of the database `name`.
     ///
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn set_security(self: &Arc<Self>, name: &str, security: Security) -> Result<()> {
-        let served = self.open_served(name).await?;
+        let served = self.open_database(name).await?;
         let this = self.clone();
         blocking(move || {
-            this.catalogue.set_security(served.name(), &security)?;
+            this.catalog.set_security(served.name(), &security)?;
             served.set_security(security);
             Ok(())
         })
         .await
     }
 
-    /// Sets how many revisions of a line of descent the database `name` remembers.
+    /// Sets the number of revisions that the database `name` keeps per branch.
     ///
     /// # Errors
     /// 404 if there is none.
     pub(crate) async fn set_revs_limit(self: &Arc<Self>, name: &str, revs_limit: usize) -> Result<()> {
-        let served = self.open_served(name).await?;
+        let served = self.open_database(name).await?;
         let this = self.clone();
         blocking(move || {
-            this.catalogue.set_revs_limit(served.name(), revs_limit)?;
+            this.catalog.set_revs_limit(served.name(), revs_limit)?;
             served.database().maintenance().set_revs_limit(revs_limit);
             Ok(())
         })
         .await
     }
 
-    /// Databases that are open.
-    pub(crate) fn opened(&self) -> Vec<Arc<Served>> {
-        // One that is being opened or closed is not.
+    /// Returns the open databases.
+    pub(crate) fn opened(&self) -> Vec<Arc<ServedDatabase>> {
+        // A database that is being opened or closed is skipped.
         let opened = |slot: &Arc<DatabaseSlot>| slot.opened.try_lock().and_then(|opened| opened.clone());
         self.slots.read().values().filter_map(opened).collect()
     }
@@ -256,29 +258,29 @@ impl Directory {
 }
 
 impl SettingStore for Directory {
-    /// What the server keeps for itself of a kind: names and values. Blocks.
+    /// Returns the names and values of all records of a kind. Blocks.
     fn records(&self, kind: &str) -> Result<Vec<(String, stemmadb::Value)>> {
-        self.catalogue.records(kind)
+        self.catalog.records(kind)
     }
 
-    /// Keeps a value of a kind under a name, in place of the one that is there. Blocks until it is flushed.
+    /// Stores a record, replacing the one of the same name. Blocks until it is flushed.
     fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()> {
-        self.catalogue.put_record(kind, name, value)
+        self.catalog.put_record(kind, name, value)
     }
 
-    /// Forgets what is kept under a name, if there is anything. Blocks until that is flushed.
+    /// Removes a record if it exists. Blocks until that is flushed.
     fn remove_record(&self, kind: &str, name: &str) -> Result<()> {
-        self.catalogue.remove_record(kind, name)
+        self.catalog.remove_record(kind, name)
     }
 }
 
-/// The catalogue's directory: no database's, since those end with `.stemma`.
-const CATALOGUE: &str = "catalogue";
+/// The catalog's directory. Directories of databases end with `.stemma`, so the names can't collide.
+const CATALOG_DIRECTORY: &str = "catalogue";
 const EXTENSION: &str = "stemma";
 
-/// Databases that lie in the directory and are not in the catalogue, by the names they can have.
-fn strangers(path: &Path, known: &[Entry]) -> Result<Vec<String>> {
-    let entries = path.read_dir().map_err(|error| refused("read", path, &error))?;
+/// The names of databases in the directory that are not in the catalog and have a valid name.
+fn unlisted_databases(path: &Path, known: &[CatalogEntry]) -> Result<Vec<String>> {
+    let entries = path.read_dir().map_err(|error| io_failure("read", path, &error))?;
     let mut names = Vec::new();
     for entry in entries.flatten() {
         let file = PathBuf::from(entry.file_name());
@@ -292,19 +294,19 @@ fn strangers(path: &Path, known: &[Entry]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn exists() -> Failure {
+fn already_exists() -> Failure {
     let reason = "The database could not be created, the file already exists.";
     Failure::new(StatusCode::PRECONDITION_FAILED, "file_exists", reason)
 }
 
 fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(refused("remove", path, &error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_failure("remove", path, &error)),
         _ => Ok(()),
     }
 }
 
-fn refused(doing: &str, path: &Path, error: &std::io::Error) -> Failure {
+fn io_failure(doing: &str, path: &Path, error: &std::io::Error) -> Failure {
     let reason = format!("cannot {doing} {}: {error}", path.display());
     Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
 }

@@ -1,4 +1,4 @@
-//! What a database may be called.
+//! Validation of databases' names.
 
 use hyper::StatusCode;
 
@@ -6,29 +6,30 @@ use crate::error::{Failure, Result};
 
 const NAME_BYTES_MAX: usize = 238;
 
-/// Names that begin with an underscore, as CouchDB has them.
-const SYSTEM: [&str; 4] = ["_users", "_replicator", "_global_changes", "_dbs"];
+/// System databases, the only names that may begin with an underscore.
+const SYSTEM_DATABASES: [&str; 4] = ["_users", "_replicator", "_global_changes", "_dbs"];
 
-/// Whether a database can be called `name`, by CouchDB's rules.
+/// Checks a database's name by CouchDB's rules.
 ///
 /// # Errors
-/// 400 if not.
+/// 400 if the name is invalid.
 pub(super) fn check(name: &str) -> Result<()> {
     let refuse = |word: &'static str, reason: String| Err(Failure::new(StatusCode::BAD_REQUEST, word, reason));
     if name.len() > NAME_BYTES_MAX {
         let reason = format!("Database name: `{name}` is too long: at most {NAME_BYTES_MAX} bytes.");
         return refuse("database_name_too_long", reason);
     }
-    // A database may be somebody's system database: `somebody/_users`.
+    // System databases may have a prefix: `team/_users`.
     let last = name.rsplit('/').next().unwrap_or(name);
-    let rest = if SYSTEM.contains(&last) { name.strip_suffix(last).unwrap_or_default() } else { name };
-    let begins_well = rest.is_empty() || rest.starts_with(|first: char| first.is_ascii_lowercase());
-    let is_made_well = rest
+    let rest = if SYSTEM_DATABASES.contains(&last) { name.strip_suffix(last).unwrap_or_default() } else { name };
+    let has_valid_start = rest.is_empty() || rest.starts_with(|first: char| first.is_ascii_lowercase());
+    let has_valid_characters = rest
         .bytes()
         .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'$' | b'(' | b')' | b'+' | b'-' | b'/'));
-    if name.is_empty() || !begins_well || !is_made_well {
+    if name.is_empty() || !has_valid_start || !has_valid_characters {
         let reason = format!(
-            "Name: '{name}'. Only lowercase characters (a-z), digits (0-9), and any of the characters _, $, (, ), +, -, and / are allowed. Must begin with a letter."
+            "Name: '{name}'. Only lowercase characters (a-z), digits (0-9), and any of the characters \
+             _, $, (, ), +, -, and / are allowed. Must begin with a letter."
         );
         return refuse("illegal_database_name", reason);
     }
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_couchdb() {
+    fn names_follow_the_rules_of_couchdb() {
         for name in ["a", "a1", "a/b-c_d$(+)", "_users", "_replicator", "team/_users"] {
             assert!(check(name).is_ok(), "{name}");
         }

@@ -1,4 +1,4 @@
-//! One open database, and what the server keeps beside it.
+//! An open database with the server's state for it.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -12,66 +12,71 @@ use parking_lot::{Mutex, RwLock};
 use stemmadb::{Attachment, Blob, Database, Digest, Document, Notifier, Options, Sequence, Snapshot};
 use tokio::sync::watch;
 
-use super::catalogue::Entry;
+use super::catalog::CatalogEntry;
 use super::extensions::Extensions;
-use super::updates::Updates;
+use super::updates::DatabaseUpdates;
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 use crate::http::{ConcurrencyTracker, blocking, can_block_in_place};
 
-/// One open database, and what the server keeps beside it.
-pub(crate) struct Served {
+/// An open database with the server's state for it.
+pub(crate) struct ServedDatabase {
     name: String,
     created: u64,
-    /// What tells it from others that had or have its name.
-    mark: String,
+    /// Distinguishes it from other databases that had or have its name.
+    instance_id: String,
     database: Database,
     security: RwLock<Arc<Security>>,
-    /// Of files that nobody said the MD5 of, since they were not brought over HTTP.
+    /// The computed MD5 of files that were stored without one, by other means than HTTP.
     md5s: Mutex<HashMap<Digest, [u8; 16]>>,
     extensions: Extensions,
-    /// The newest published sequence, for those who wait for the next.
+    /// The newest published sequence, for tasks that wait for changes.
     published: watch::Receiver<Sequence>,
     is_compacting: AtomicBool,
     writers: ConcurrencyTracker,
-    /// Whether the last write of one who wrote alone took less than [`QUICK_WRITE`].
+    /// Whether the last write that ran alone took less than [`QUICK_WRITE`].
     was_write_quick: AtomicBool,
-    /// What tells of new sequences; none once it is closed.
+    /// The subscription to new sequences; `None` once the database is closed.
     notifier: Mutex<Option<Notifier>>,
 }
 
-/// MD5s that are kept; beyond, all are forgotten.
+/// The maximum number of cached MD5s; when it is reached, the cache is cleared.
 const MD5S_MAX: usize = 100_000;
 
-/// For so long a thread that serves connections may wait for the disk: about what a query takes.
+/// The time that a thread serving connections may wait for the disk; about the duration of a query.
 const QUICK_WRITE: Duration = Duration::from_micros(300);
 
-impl Served {
-    pub(super) fn open(entry: &Entry, directory: &Path, options: Options, updates: &Arc<Updates>) -> Result<Self> {
+impl ServedDatabase {
+    pub(super) fn open(
+        entry: &CatalogEntry,
+        directory: &Path,
+        options: Options,
+        updates: &Arc<DatabaseUpdates>,
+    ) -> Result<Self> {
         let options = match entry.revs_limit {
             Some(revs_limit) => options.revs_limit(revs_limit),
             None => options,
         };
-        Ok(Self::of(entry, Database::open_with(directory.join(&entry.directory), options)?, updates))
+        Ok(Self::from_database(entry, Database::open_with(directory.join(&entry.directory), options)?, updates))
     }
 
-    /// The open database of an entry.
-    pub(super) fn of(entry: &Entry, database: Database, updates: &Arc<Updates>) -> Self {
+    /// Wraps the open database of an entry.
+    pub(super) fn from_database(entry: &CatalogEntry, database: Database, updates: &Arc<DatabaseUpdates>) -> Self {
         let security = RwLock::new(Arc::new(entry.security.clone()));
         let (sender, published) = watch::channel(database.sequence());
-        let (updates, told) = (updates.clone(), entry.name.clone());
+        let (updates, updated_name) = (updates.clone(), entry.name.clone());
         let notifier = database.on_publish(move |sequence| {
             if sender.send_replace(sequence) < sequence {
-                updates.note(&told, "updated");
+                updates.record(&updated_name, "updated");
             }
         });
         let md5s = Mutex::default();
         let (name, created) = (entry.name.clone(), entry.created);
-        let mark: String = entry.directory.chars().take(8).filter(char::is_ascii_alphanumeric).collect();
-        Served {
+        let instance_id: String = entry.directory.chars().take(8).filter(char::is_ascii_alphanumeric).collect();
+        ServedDatabase {
             name,
             created,
-            mark,
+            instance_id,
             database,
             security,
             md5s,
@@ -92,61 +97,65 @@ impl Served {
         &self.database
     }
 
-    /// What tells it from others that had or have its name.
-    pub(crate) fn mark(&self) -> &str {
-        &self.mark
+    /// A short id that distinguishes it from other databases that had or have its name.
+    pub(crate) fn instance_id(&self) -> &str {
+        &self.instance_id
     }
 
-    /// The value of type `T` that is kept beside this database, created when it is first asked for.
+    /// Returns the value of type `T` that is attached to this database, created by default on first use.
     pub(crate) fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         self.extensions.get()
     }
 
-    /// Tells of each new sequence; its end is that of the database.
+    /// A receiver of new sequences, which ends when the database is closed.
     pub(crate) fn published(&self) -> watch::Receiver<Sequence> {
         self.published.clone()
     }
 
-    /// A sequence as clients are told it: its number, and a mark of this database, so that one from elsewhere is noticed.
+    /// A sequence for clients: its number and the instance id, by which sequences of other databases are recognized.
     pub(crate) fn sequence_text(&self, sequence: Sequence) -> String {
-        format!("{sequence}-{}", self.mark)
+        format!("{sequence}-{}", self.instance_id)
     }
 
-    /// The sequence that a client names. One of a database that was there before under this name is the beginning; so is one that this
-    /// one told and has not reached, since it was put back from an older copy then: what follows may be something else.
+    /// Parses a client's sequence. A sequence of another database, such as a deleted one of the same name, counts as
+    /// zero; so does one beyond the current sequence, since the database was then restored from an older copy, and its
+    /// history may differ.
     ///
     /// # Errors
-    /// 400 if it is none.
+    /// 400 if it is malformed.
     pub(crate) fn parse_sequence(&self, text: &str) -> Result<Sequence> {
-        let (number, mark) = text.split_once('-').map_or((text, None), |(number, mark)| (number, Some(mark)));
+        let (number, instance_id) =
+            text.split_once('-').map_or((text, None), |(number, instance_id)| (number, Some(instance_id)));
         let number = number
             .parse()
             .map_err(|_| Failure::bad_request(format!("Malformed sequence supplied in 'since' parameter: {text:?}")))?;
         let sequence = Sequence::new(number);
-        match mark {
-            Some(mark) if mark != self.mark || sequence > self.database.sequence() => Ok(Sequence::ZERO),
+        match instance_id {
+            Some(instance_id) if instance_id != self.instance_id || sequence > self.database.sequence() => {
+                Ok(Sequence::ZERO)
+            }
             _ => Ok(sequence),
         }
     }
 
-    /// Stores content for a file; returns it with its MD5. Blocks until it is flushed.
+    /// Stores the content of a file and returns it with its MD5. Blocks until it is flushed.
     pub(crate) fn store(&self, content: impl Read) -> Result<(Arc<Blob>, [u8; 16])> {
-        let mut hashing = Hashing { inner: content, hasher: Md5::new() };
-        let blob = self.database.files().store(&mut hashing)?;
-        Ok((blob, hashing.hasher.finalize().into()))
+        let mut md5_reader = Md5Reader { inner: content, hasher: Md5::new() };
+        let blob = self.database.files().store(&mut md5_reader)?;
+        Ok((blob, md5_reader.hasher.finalize().into()))
     }
 
-    /// The MD5 of a file's content. Costs a read of all of it, once, if it was not brought over HTTP.
+    /// Returns the MD5 of a file's content. If the file was not stored over HTTP, the whole content is read, once.
     pub(crate) fn md5_of(&self, snapshot: &Snapshot, document: &Document, file: &Attachment) -> Result<[u8; 16]> {
         if let Some(md5) = file.md5.or_else(|| self.md5s.lock().get(&file.digest).copied()) {
             return Ok(md5);
         }
         let content = snapshot.open_attachment(document, &file.name)?;
         let content = content.ok_or_else(|| Failure::internal("a file is not where its document says"))?;
-        let mut hashing = Hashing { inner: content, hasher: Md5::new() };
-        std::io::copy(&mut hashing, &mut std::io::sink())
+        let mut md5_reader = Md5Reader { inner: content, hasher: Md5::new() };
+        std::io::copy(&mut md5_reader, &mut std::io::sink())
             .map_err(|error| Failure::internal(format!("a file can't be read: {error}")))?;
-        let md5 = hashing.hasher.finalize().into();
+        let md5 = md5_reader.hasher.finalize().into();
         let mut md5s = self.md5s.lock();
         if md5s.len() >= MD5S_MAX {
             md5s.clear();
@@ -155,13 +164,14 @@ impl Served {
         Ok(md5)
     }
 
-    /// Runs a short write. Who comes while others write waits on the blocking pool, where the next flush serves all. Who writes alone does it
-    /// on this thread: to wake another, and to be woken by it, takes about as long as a flush. While flushes are slow the thread's other work
-    /// goes on elsewhere meanwhile; and where the write `may_call_functions`, which may take seconds.
+    /// Runs a short write. Concurrent writes go to the blocking pool, where the next flush completes all of them. A
+    /// write that runs alone is executed on this thread, because waking another thread and being woken by it takes
+    /// about as long as a flush. If the last flush was slow, or the write `may_call_functions`, which may take seconds,
+    /// the runtime moves this thread's other tasks elsewhere.
     pub(crate) async fn writing<T: Send + 'static>(
         self: &Arc<Self>,
         may_call_functions: bool,
-        work: impl FnOnce(&Served) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&ServedDatabase) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let writer = self.writers.enter();
         if !writer.is_alone || !can_block_in_place() {
@@ -182,7 +192,7 @@ impl Served {
         result
     }
 
-    /// Gives back space in the background, if that is not going on already.
+    /// Compacts the database in the background, unless a compaction is running.
     pub(crate) fn compact(self: &Arc<Self>) {
         if self.is_compacting.swap(true, Ordering::AcqRel) {
             return;
@@ -200,7 +210,8 @@ impl Served {
         self.is_compacting.load(Ordering::Acquire)
     }
 
-    /// CouchDB's `instance_start_time`, which replicators compare: when the database was made, in seconds.
+    /// CouchDB's `instance_start_time`, which replicators compare: the time of the database's creation, in seconds
+    /// since 1970.
     pub(crate) fn instance_start_time(&self) -> String {
         self.created.to_string()
     }
@@ -213,14 +224,14 @@ impl Served {
         *self.security.write() = Arc::new(security);
     }
 
-    /// Whether it was closed, with its server or for good.
+    /// Whether the database was closed, because the server stops or the database was deleted.
     pub(crate) fn is_closed(&self) -> bool {
         self.notifier.lock().is_none()
     }
 
-    /// Closes the database; who still reads it is told so.
+    /// Closes the database. Operations in progress fail with `Closed`.
     pub(super) fn close(&self) {
-        // Who waits for the next sequence learns by it that there is none.
+        // This ends the receivers of new sequences.
         drop(self.notifier.lock().take());
         if let Err(error) = self.database.clone().close() {
             tracing::error!(target: "stemma::database", "closing {}: {error}", self.name);
@@ -228,13 +239,13 @@ impl Served {
     }
 }
 
-/// Hashes what is read through it.
-struct Hashing<R> {
+/// A reader that hashes the bytes read through it.
+struct Md5Reader<R> {
     inner: R,
     hasher: Md5,
 }
 
-impl<R: Read> Read for Hashing<R> {
+impl<R: Read> Read for Md5Reader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.hasher.update(&buffer[..count]);

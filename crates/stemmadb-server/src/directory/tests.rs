@@ -1,4 +1,4 @@
-//! Tests of the directory: what is there after which end.
+//! Tests of the directory: restarts, interrupted removals, databases copied by hand.
 
 use super::*;
 
@@ -8,66 +8,67 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 #[test]
 fn databases_are_listed_in_order_and_survive_a_restart() {
-    let place = tempfile::tempdir().unwrap();
-    let config = Config::new(place.path());
+    let root = tempfile::tempdir().unwrap();
+    let config = Config::new(root.path());
     block_on(async {
         let directory = Arc::new(Directory::open(&config).unwrap());
         for name in ["b", "a/../c", "_users", "a"] {
-            let made = directory.create(name).await;
-            assert_eq!(made.is_ok(), name != "a/../c", "{name}");
+            let created = directory.create(name).await;
+            assert_eq!(created.is_ok(), name != "a/../c", "{name}");
         }
         assert_eq!(directory.names(), ["_users", "a", "b"]);
         assert_eq!(directory.create("a").await.unwrap_err().status(), StatusCode::PRECONDITION_FAILED);
-        let database = directory.open_served("a").await.unwrap();
+        let database = directory.open_database("a").await.unwrap();
         database.database().insert("x", &serde_json::json!({"n": 1})).unwrap();
         directory.close();
     });
     block_on(async {
         let directory = Arc::new(Directory::open(&config).unwrap());
         assert_eq!(directory.names(), ["_users", "a", "b"]);
-        let database = directory.open_served("a").await.unwrap();
+        let database = directory.open_database("a").await.unwrap();
         assert!(database.database().get("x").unwrap().is_some());
         directory.delete("a").await.unwrap();
         assert_eq!(directory.names(), ["_users", "b"]);
-        assert_eq!(directory.open_served("a").await.err().unwrap().status(), StatusCode::NOT_FOUND);
-        // Three databases were made, and one is gone; the catalogue lies beside them.
+        assert_eq!(directory.open_database("a").await.err().unwrap().status(), StatusCode::NOT_FOUND);
+        // The recreated database is empty.
         directory.create("a").await.unwrap();
-        let again = directory.open_served("a").await.unwrap();
+        let again = directory.open_database("a").await.unwrap();
         assert!(again.database().get("x").unwrap().is_none());
         directory.close();
     });
-    assert_eq!(place.path().read_dir().unwrap().count(), 4);
+    // Three databases and the catalog.
+    assert_eq!(root.path().read_dir().unwrap().count(), 4);
 }
 
 #[test]
-fn a_removal_that_was_cut_short_is_finished_at_the_next_start() {
-    let place = tempfile::tempdir().unwrap();
-    let config = Config::new(place.path());
+fn interrupted_removal_is_completed_at_the_next_start() {
+    let root = tempfile::tempdir().unwrap();
+    let config = Config::new(root.path());
     let left = block_on(async {
         let directory = Arc::new(Directory::open(&config).unwrap());
         directory.create("a").await.unwrap();
         let held = directory.slot("a").unwrap();
-        directory.catalogue.remove(&held.entry).unwrap();
+        directory.catalog.remove(&held.entry).unwrap();
         directory.close();
-        place.path().join(&held.entry.directory)
+        root.path().join(&held.entry.directory)
     });
     assert!(left.exists());
     let directory = Directory::open(&config).unwrap();
     assert!(!left.exists() && directory.names().is_empty());
-    assert!(directory.catalogue.removals().unwrap().is_empty());
+    assert!(directory.catalog.removals().unwrap().is_empty());
 }
 
 #[test]
-fn databases_put_there_by_hand_are_taken_in() {
-    let place = tempfile::tempdir().unwrap();
-    let by_hand = stemmadb::Database::open(place.path().join("library.stemma")).unwrap();
+fn databases_copied_by_hand_are_added() {
+    let root = tempfile::tempdir().unwrap();
+    let by_hand = stemmadb::Database::open(root.path().join("library.stemma")).unwrap();
     by_hand.insert("solaris", &serde_json::json!({"year": 1961})).unwrap();
     by_hand.close().unwrap();
-    std::fs::create_dir(place.path().join("other.stemma")).unwrap();
+    std::fs::create_dir(root.path().join("other.stemma")).unwrap();
     block_on(async {
-        let directory = Arc::new(Directory::open(&Config::new(place.path())).unwrap());
+        let directory = Arc::new(Directory::open(&Config::new(root.path())).unwrap());
         assert_eq!(directory.names(), ["library"]);
-        let library = directory.open_served("library").await.unwrap();
+        let library = directory.open_database("library").await.unwrap();
         assert!(library.database().get("solaris").unwrap().is_some());
     });
 }

@@ -1,29 +1,32 @@
-//! The documents of one request, however many: all of them are looked at before the first is written, and few are in memory at once.
+//! The body of `_bulk_docs`: validates all documents before the first is written, but keeps only a group of them in
+//! memory as parsed values.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use stemmadb::{Object, Value};
 
-use super::incoming::Incoming;
+use super::incoming::IncomingDocument;
 use crate::error::{Failure, Result};
 use crate::http::{JsonExtent, JsonPurpose, read_json, string_length};
 
-/// The documents of one group: what is made of each takes more than its text.
+/// The most documents of one group. A parsed document takes more memory than its text, so large requests are processed
+/// in groups.
 const GROUP_COUNT_MAX: usize = 2_000;
-/// What they take once they are parsed, but for a single one that takes more.
+/// The most memory of the parsed documents of a group, unless a single document exceeds it.
 const GROUP_BYTES_MAX: usize = 4 << 20;
-/// The most documents of one request. CouchDB takes 10,000 unless told.
+/// The most documents of one request. CouchDB's default is 10,000.
 pub(crate) const COUNT_MAX: usize = 50_000;
-/// More are taken where there are so many bytes of text for each: each has a row of the answer.
+/// Requests with at least this many bytes of text per document may exceed [`COUNT_MAX`]. The bound exists because each
+/// document adds a row to the response.
 const BYTES_PER_DOCUMENT_MIN: usize = 100;
-/// The most members of the body: two beside `docs` mean something.
+/// The most fields of the body. Only two besides `docs` have a meaning.
 const MEMBERS_MAX: usize = 100;
 
-/// Refuses more documents than may come at once.
+/// Checks the number of documents of a request.
 ///
 /// # Errors
-/// 413, with CouchDB's word.
+/// 413 with CouchDB's error `max_bulk_docs_count_exceeded`.
 pub(crate) fn check_count(count: usize, count_max: usize) -> Result<()> {
     if count <= count_max {
         return Ok(());
@@ -33,30 +36,30 @@ pub(crate) fn check_count(count: usize, count_max: usize) -> Result<()> {
 }
 
 /// The body of `_bulk_docs`.
-pub(crate) struct Bulk {
+pub(crate) struct BulkRequest {
     text: Bytes,
-    /// Its members, but for `docs`, as far as they are true or false; all others are null.
+    /// The fields besides `docs`: Booleans are kept, all other values are replaced by null.
     pub(crate) members: Object,
-    /// The first documents. Most requests have no more.
-    first: Vec<Incoming>,
-    /// Where in the text the further groups are, each with the commas between its documents.
+    /// The first group, already parsed. Most requests have only one.
+    first: Vec<IncomingDocument>,
+    /// The byte ranges of the further groups, including the commas between documents.
     further: Vec<Range<usize>>,
 }
 
-impl Bulk {
-    /// The body that `text` is. Blocks for as long as it takes to look at all of it.
+impl BulkRequest {
+    /// Parses and validates the whole body. Blocks.
     ///
     /// # Errors
-    /// 400 if it is none, or if one of the documents is none; 413 if they are too many.
+    /// 400 if the body or one of its documents is invalid; 413 if there are too many documents.
     pub(crate) fn parse(text: Bytes) -> Result<Self> {
-        let mut reader = Reader { text: &text, at: 0 };
+        let mut reader = BulkReader { text: &text, at: 0 };
         if reader.token() != Some(b'{') {
             read_json(&text, JsonPurpose::Documents)?;
             return Err(Failure::bad_request("Request body must be a JSON object"));
         }
         reader.at += 1;
         let (mut members, mut groups) = (Object::new(), None);
-        let mut ends = reader.passes(b'}');
+        let mut ends = reader.consume(b'}');
         while !ends {
             let name = reader.name()?;
             let is_new = match name.as_str() {
@@ -69,26 +72,26 @@ impl Bulk {
             if !is_new {
                 return Err(invalid(format!("the field {name:?} is given twice in one object")));
             }
-            ends = reader.ends(b'}')?;
+            ends = reader.comma_or_end(b'}')?;
         }
         if reader.token().is_some() {
             return Err(invalid(format!("expected the end of the text after one value at byte {}", reader.at)));
         }
-        let Some(Groups { first, further, .. }) = groups else {
+        let Some(DocumentGroups { first, further, .. }) = groups else {
             return Err(Failure::bad_request("POST body must include `docs` parameter."));
         };
-        Ok(Bulk { text, members, first, further })
+        Ok(BulkRequest { text, members, first, further })
     }
 
-    /// The documents in their order, some at a time.
-    pub(crate) fn into_groups(self) -> impl Iterator<Item = Result<Vec<Incoming>>> {
-        let Bulk { text, first, further, .. } = self;
+    /// Iterates over the groups of documents in order, parsing each group when it is reached.
+    pub(crate) fn into_groups(self) -> impl Iterator<Item = Result<Vec<IncomingDocument>>> {
+        let BulkRequest { text, first, further, .. } = self;
         let group = move |range: Range<usize>| {
-            let mut reader = Reader { text: &text[..range.end], at: range.start };
+            let mut reader = BulkReader { text: &text[..range.end], at: range.start };
             let mut documents = Vec::new();
             while reader.at < range.end {
-                documents.push(Incoming::parse(reader.value()?.0)?);
-                reader.passes(b',');
+                documents.push(IncomingDocument::parse(reader.value()?.0)?);
+                reader.consume(b',');
             }
             Ok(documents)
         };
@@ -96,40 +99,40 @@ impl Bulk {
     }
 }
 
-/// Documents, divided as they are to be written.
+/// The documents of a body, divided into groups.
 #[derive(Default)]
-struct Groups {
-    first: Vec<Incoming>,
+struct DocumentGroups {
+    first: Vec<IncomingDocument>,
     further: Vec<Range<usize>>,
-    /// How many documents the last group has, and what they take.
+    /// The number of documents of the last group, and their memory.
     count: usize,
     memory: usize,
 }
 
-impl Groups {
-    fn add(&mut self, document: Incoming, place: Range<usize>, memory: usize) {
+impl DocumentGroups {
+    fn add(&mut self, document: IncomingDocument, range: Range<usize>, memory: usize) {
         self.count += 1;
         self.memory += memory;
         let is_full = self.count > GROUP_COUNT_MAX || (self.memory > GROUP_BYTES_MAX && self.count > 1);
         match (is_full, self.further.last_mut()) {
             (true, _) => {
-                self.further.push(place);
+                self.further.push(range);
                 (self.count, self.memory) = (1, memory);
             }
-            (false, Some(group)) => group.end = place.end,
+            (false, Some(group)) => group.end = range.end,
             (false, None) => self.first.push(document),
         }
     }
 }
 
-/// Reads the outermost object and the list of documents by hand; what is within them, the parser reads.
-struct Reader<'t> {
+/// Scans the outermost object and the array of documents; the JSON parser reads the values within them.
+struct BulkReader<'t> {
     text: &'t [u8],
     at: usize,
 }
 
-impl Reader<'_> {
-    /// The next byte that is not blank.
+impl BulkReader<'_> {
+    /// Skips whitespace and returns the next byte.
     fn token(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.text.get(self.at) {
             self.at += 1;
@@ -137,22 +140,22 @@ impl Reader<'_> {
         self.text.get(self.at).copied()
     }
 
-    /// Whether `byte` comes next, which is then behind.
-    fn passes(&mut self, byte: u8) -> bool {
+    /// Consumes `byte` if it is the next token.
+    fn consume(&mut self, byte: u8) -> bool {
         let is_next = self.token() == Some(byte);
         self.at += usize::from(is_next);
         is_next
     }
 
-    /// Whether `end` comes next; else a comma does.
-    fn ends(&mut self, end: u8) -> Result<bool> {
-        if self.passes(b',') {
+    /// Consumes a comma, or `end`: returns whether it was `end`.
+    fn comma_or_end(&mut self, end: u8) -> Result<bool> {
+        if self.consume(b',') {
             return Ok(false);
         }
-        if self.passes(end) { Ok(true) } else { Err(self.unexpected(&format!("`,` or `{}`", char::from(end)))) }
+        if self.consume(end) { Ok(true) } else { Err(self.unexpected(&format!("`,` or `{}`", char::from(end)))) }
     }
 
-    /// A member's name, with the colon behind it.
+    /// Reads a field name and the colon after it.
     fn name(&mut self) -> Result<String> {
         if self.token() != Some(b'"') {
             return Err(self.unexpected("a field's name in double quotes"));
@@ -160,13 +163,13 @@ impl Reader<'_> {
         let end = self.at + string_length(&self.text[self.at..]);
         let name = read_json(&self.text[self.at..end], JsonPurpose::Documents)?;
         self.at = end;
-        if !self.passes(b':') {
+        if !self.consume(b':') {
             return Err(self.unexpected("`:` after the field's name"));
         }
         Ok(name.as_str().unwrap_or_default().to_owned())
     }
 
-    /// The next value, and what it takes.
+    /// Reads the next value, and estimates its memory.
     fn value(&mut self) -> Result<(Value, usize)> {
         let JsonExtent { length, memory } = JsonExtent::of_first(&self.text[self.at..]);
         if length == 0 {
@@ -177,29 +180,29 @@ impl Reader<'_> {
         Ok((value, memory))
     }
 
-    /// The list of documents, each of which is one.
-    fn documents(&mut self) -> Result<Groups> {
-        let mut groups = Groups::default();
+    /// Reads the array of documents and validates each of them.
+    fn documents(&mut self) -> Result<DocumentGroups> {
+        let mut groups = DocumentGroups::default();
         if self.token() != Some(b'[') {
             self.value()?;
             return Err(Failure::bad_request("`docs` parameter must be an array."));
         }
         self.at += 1;
         let count_max = COUNT_MAX.max(self.text.len() / BYTES_PER_DOCUMENT_MIN);
-        let (mut count, mut ends) = (0, self.passes(b']'));
+        let (mut count, mut ends) = (0, self.consume(b']'));
         while !ends {
             let start = self.at;
             let (value, memory) = self.value()?;
             count += 1;
             check_count(count, count_max)?;
-            groups.add(Incoming::parse(value)?, start..self.at, memory);
-            ends = self.ends(b']')?;
+            groups.add(IncomingDocument::parse(value)?, start..self.at, memory);
+            ends = self.comma_or_end(b']')?;
         }
         Ok(groups)
     }
 
-    fn unexpected(&self, wanted: &str) -> Failure {
-        invalid(format!("expected {wanted} at byte {}", self.at))
+    fn unexpected(&self, expected: &str) -> Failure {
+        invalid(format!("expected {expected} at byte {}", self.at))
     }
 }
 
@@ -211,17 +214,17 @@ fn invalid(what: String) -> Failure {
 mod tests {
     use super::*;
 
-    fn ids(bulk: Bulk) -> Vec<Vec<String>> {
-        let id = |document: Incoming| document.id.unwrap_or_default();
+    fn ids(bulk: BulkRequest) -> Vec<Vec<String>> {
+        let id = |document: IncomingDocument| document.id.unwrap_or_default();
         bulk.into_groups().map(|group| group.unwrap().into_iter().map(id).collect()).collect()
     }
 
-    fn parse(text: &str) -> Result<Bulk> {
-        Bulk::parse(Bytes::copy_from_slice(text.as_bytes()))
+    fn parse(text: &str) -> Result<BulkRequest> {
+        BulkRequest::parse(Bytes::copy_from_slice(text.as_bytes()))
     }
 
     #[test]
-    fn documents_come_in_their_order_whatever_stands_around_them() {
+    fn documents_keep_their_order() {
         for (text, expected) in [
             (r#"{"docs":[]}"#, &[][..]),
             (
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn many_come_in_groups_and_none_is_left_out() {
+    fn large_bodies_are_split_into_groups() {
         let list = |unit: &dyn Fn(usize) -> String, count: usize| -> String {
             format!("{{\"docs\":[{}]}}", (0..count).map(unit).collect::<Vec<_>>().join(" , "))
         };
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_anywhere_is_told_before_anything_is_written() {
+    fn invalid_documents_reject_the_whole_body() {
         let many = "{},".repeat(GROUP_COUNT_MAX + 1);
         for text in [
             "",
@@ -281,7 +284,7 @@ mod tests {
             &format!(r#"{{"docs":[{many}{{]}}"#),
             &format!("{{{}\"docs\":[]}}", (0..=MEMBERS_MAX).map(|n| format!("\"{n}\":0,")).collect::<String>()),
         ] {
-            let failure = parse(text).err().unwrap_or_else(|| panic!("{text} is taken"));
+            let failure = parse(text).err().unwrap_or_else(|| panic!("{text} is accepted"));
             assert_eq!(failure.status(), hyper::StatusCode::BAD_REQUEST, "{text}: {failure}");
         }
         let count = |count: usize| parse(&format!("{{\"docs\":[{}{{}}]}}", "{},".repeat(count - 1)));
@@ -289,17 +292,24 @@ mod tests {
         assert_eq!(count(COUNT_MAX + 1).err().unwrap().status(), hyper::StatusCode::PAYLOAD_TOO_LARGE);
     }
 
-    /// What the parser makes of the whole, which this has to agree with.
-    fn parsed_at_once(text: &[u8]) -> Option<Vec<String>> {
+    /// Parses the whole body with the JSON parser: the reference result.
+    fn parse_reference(text: &[u8]) -> Option<Vec<String>> {
         let whole = read_json(text, JsonPurpose::Documents).ok()?;
         let documents = whole.get("docs")?.as_array()?;
-        documents.iter().map(|document| Some(Incoming::parse(document.clone()).ok()?.id.unwrap_or_default())).collect()
+        documents
+            .iter()
+            .map(|document| Some(IncomingDocument::parse(document.clone()).ok()?.id.unwrap_or_default()))
+            .collect()
     }
 
+    /// A valid body, which the test mutates.
+    const VALID_BODY: &[u8] =
+        br#" {"x":[1,{"a":"}"}], "docs" :[{"_id":"a","t":"\\\",]"}, {"_id":"b","_deleted":true}],"new_edits":false} "#;
+
     #[test]
-    fn it_takes_what_the_parser_takes() {
-        let whole = br#" {"x":[1,{"a":"}"}], "docs" :[{"_id":"a","t":"\\\",]"}, {"_id":"b","_deleted":true}],"new_edits":false} "#;
-        let mut taken = 0;
+    fn accepts_the_same_bodies_as_the_json_parser() {
+        let whole = VALID_BODY;
+        let mut accepted = 0;
         for seed in 0..30_000 {
             let mut random = stemmadb::testing::Random::new(seed);
             let mut text = whole.to_vec();
@@ -312,10 +322,10 @@ mod tests {
                 }
             }
             let shown = String::from_utf8_lossy(&text).into_owned();
-            let ours = Bulk::parse(Bytes::copy_from_slice(&text)).ok().map(|bulk| ids(bulk).concat());
-            taken += usize::from(ours.is_some());
-            assert_eq!(ours, parsed_at_once(&text), "{seed}: {shown}");
+            let ours = BulkRequest::parse(Bytes::copy_from_slice(&text)).ok().map(|bulk| ids(bulk).concat());
+            accepted += usize::from(ours.is_some());
+            assert_eq!(ours, parse_reference(&text), "{seed}: {shown}");
         }
-        assert!((1_000..29_000).contains(&taken), "{taken} of them were taken");
+        assert!((1_000..29_000).contains(&accepted), "{accepted} bodies were accepted");
     }
 }

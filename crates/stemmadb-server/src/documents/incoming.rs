@@ -1,4 +1,4 @@
-//! A document as a client sends it: the members that begin with `_`, and the body.
+//! Parsing of documents that clients send: CouchDB's special fields, which start with `_`, and the body.
 
 use std::sync::Arc;
 
@@ -11,76 +11,77 @@ use stemmadb::{Blob, DocumentId, Object, Revision, Value};
 use super::revs::parse_revision;
 use crate::error::{Failure, Result};
 
-/// The most files of a document. The library refuses more, too, but only after their content was stored.
+/// The most attachments of a document. The library has the same limit, but checks it only after their content was
+/// stored.
 const FILES_MAX: usize = 10_000;
-/// The most ancestors that a revision comes with. Those beyond the database's limit of revisions, 1,000 unless told, are forgotten anyway.
+/// The most ancestors in `_revisions`. The database drops those beyond its `_revs_limit` (default 1,000) anyway.
 const ANCESTORS_MAX: usize = 100_000;
 
-/// A document as a client sends it.
+/// A document sent by a client or a replication peer.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Incoming {
+pub(crate) struct IncomingDocument {
     pub(crate) id: Option<String>,
     /// `_rev`.
     pub(crate) revision: Option<Revision>,
     /// `_revisions`: the revision and its ancestors, newest first.
     pub(crate) ancestry: Option<Vec<Revision>>,
     pub(crate) deleted: bool,
-    /// Everything that does not begin with `_`.
+    /// All fields that do not start with `_`.
     pub(crate) body: Value,
     pub(crate) files: Vec<IncomingFile>,
 }
 
-/// A file as a client sends it.
+/// An attachment in a document from a client.
 #[derive(Debug, Clone)]
 pub(crate) struct IncomingFile {
     pub(crate) name: String,
     pub(crate) content_type: String,
-    /// The generation of the revision that brought it.
+    /// The generation of the revision that added the attachment.
     pub(crate) revpos: Option<u32>,
-    pub(crate) content: Content,
+    pub(crate) content: IncomingContent,
 }
 
-/// Where a file's content is.
+/// Where the content of an attachment comes from.
 #[derive(Debug, Clone)]
-pub(crate) enum Content {
-    /// `data`: here.
+pub(crate) enum IncomingContent {
+    /// `data`: base64 in the document.
     Inline(Bytes),
-    /// Stored already.
+    /// Already stored as a blob.
     Stored {
-        /// The content.
+        /// The stored content.
         blob: Arc<Blob>,
-        /// The MD5 of it.
+        /// The MD5 of the content.
         md5: [u8; 16],
     },
-    /// `stub`: the database has it.
+    /// `stub`: unchanged, the database has the content.
     Stub,
-    /// `follows`: in a later part of the message.
+    /// `follows`: in a later part of the multipart message.
     Follows {
-        /// How many bytes the file has, if that is said.
+        /// The declared length in bytes.
         length: Option<u64>,
-        /// Whether the part is compressed.
+        /// Whether the part is gzip-compressed.
         gzip: bool,
     },
 }
 
-impl Incoming {
-    /// The document that `value` is.
+impl IncomingDocument {
+    /// Parses a document.
     ///
     /// # Errors
-    /// 400, naming what is wrong.
+    /// 400, with CouchDB's error and reason.
     pub(crate) fn parse(value: Value) -> Result<Self> {
         Self::parse_as(None, value)
     }
 
-    /// The document `id`, whatever `value` says of its id.
+    /// Parses a document with the given id, ignoring its `_id` field.
     ///
     /// # Errors
-    /// 400, naming what is wrong.
+    /// 400, with CouchDB's error and reason.
     pub(crate) fn parse_as(id: Option<&str>, value: Value) -> Result<Self> {
         let Value::Object(mut object) = value else {
             return Err(Failure::bad_request("Document must be a JSON object"));
         };
-        let mut special = take_special(&mut object);
+        let mut special = extract_special(&mut object);
         if let Some(id) = id {
             check_id(id)?;
             special.retain(|(name, _)| name != "_id");
@@ -88,12 +89,12 @@ impl Incoming {
         }
         let is_local_id = |value: &Value| value.as_str().is_some_and(|id| id.starts_with("_local/"));
         if special.iter().any(|(name, value)| name == "_id" && is_local_id(value)) {
-            // Their revisions, `0-N`, only count.
+            // Revisions of local documents, `0-N`, are counters and never checked.
             special.retain(|(name, _)| name != "_rev");
         }
-        let mut document = Incoming::default();
+        let mut document = IncomingDocument::default();
         for (name, value) in special {
-            document.take(&name, value)?;
+            document.set_special(&name, value)?;
         }
         if let (Some(ancestry), Some(revision)) = (&document.ancestry, &document.revision)
             && ancestry.first() != Some(revision)
@@ -104,7 +105,7 @@ impl Incoming {
         Ok(document)
     }
 
-    fn take(&mut self, name: &str, value: Value) -> Result<()> {
+    fn set_special(&mut self, name: &str, value: Value) -> Result<()> {
         match (name, value) {
             ("_id", Value::String(id)) => {
                 check_id(&id)?;
@@ -117,25 +118,25 @@ impl Incoming {
             ("_deleted", value) => self.deleted = value == Value::Bool(true),
             ("_revisions", value) => self.ancestry = Some(ancestry(&value)?),
             ("_attachments", Value::Object(files)) if files.len() > FILES_MAX => {
-                return Err(Failure::bad_request(format!("a document has {FILES_MAX} files at most")));
+                return Err(Failure::bad_request(format!("a document can have at most {FILES_MAX} attachments")));
             }
             ("_attachments", Value::Object(files)) => {
                 self.files = files.into_iter().map(|(name, file)| incoming_file(name, &file)).collect::<Result<_>>()?;
             }
             ("_attachments", _) => return Err(Failure::bad_request("Attachments must be an object")),
-            // What a document that was read shows of itself, and some clients send back.
+            // Metadata that reads return; some clients send it back.
             ("_revs_info" | "_conflicts" | "_deleted_conflicts" | "_local_seq" | "_replication_id", _) => {}
-            // What a replicator writes into its documents; ours keeps it apart.
+            // CouchDB's replicator writes its state into documents. Here it is stored separately.
             (name, _) if name.starts_with("_replication_") => {}
             (name, _) => return Err(doc_validation(format!("Bad special document member: {name}"))),
         }
         Ok(())
     }
 
-    /// The revision and its ancestors, newest first, of a document that was written elsewhere.
+    /// The revision and its ancestors, newest first, of a replicated document.
     ///
     /// # Errors
-    /// 400 if it does not say.
+    /// 400 if it has neither `_rev` nor `_revisions`.
     pub(crate) fn history(&self) -> Result<Vec<Revision>> {
         match (&self.ancestry, &self.revision) {
             (Some(ancestry), _) => Ok(ancestry.clone()),
@@ -145,8 +146,9 @@ impl Incoming {
     }
 }
 
-/// Takes the members that begin with `_` out of a document, all at once: one by one, each would move all that follow it.
-fn take_special(object: &mut Object) -> Vec<(String, Value)> {
+/// Removes the fields that start with `_` in one pass. Removing them one by one would be quadratic, because each
+/// removal shifts all later fields.
+fn extract_special(object: &mut Object) -> Vec<(String, Value)> {
     let mut special = Vec::new();
     if object.names().any(|name| name.starts_with('_')) {
         object.retain(|name, value| {
@@ -160,10 +162,10 @@ fn take_special(object: &mut Object) -> Vec<(String, Value)> {
     special
 }
 
-/// Whether `id` can be a document's.
+/// Checks that `id` is a valid document id.
 ///
 /// # Errors
-/// 400 if not.
+/// 400 with CouchDB's error `illegal_docid`.
 pub(crate) fn check_id(id: &str) -> Result<()> {
     if id.is_empty() {
         return Err(illegal_id("Document id must not be empty"));
@@ -184,19 +186,19 @@ fn doc_validation(reason: String) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, "doc_validation", reason)
 }
 
-/// The revisions of `{"start": 3, "ids": [...]}`.
+/// Parses `_revisions`: `{"start": 3, "ids": [...]}`.
 fn ancestry(value: &Value) -> Result<Vec<Revision>> {
-    let wrong = || doc_validation("_revisions must be {\"start\": number, \"ids\": [hashes]}".to_owned());
-    let start = value.get("start").and_then(Value::as_u64).ok_or_else(wrong)?;
-    let ids = value.get("ids").and_then(Value::as_array).ok_or_else(wrong)?;
+    let invalid = || doc_validation("_revisions must be {\"start\": number, \"ids\": [hashes]}".to_owned());
+    let start = value.get("start").and_then(Value::as_u64).ok_or_else(invalid)?;
+    let ids = value.get("ids").and_then(Value::as_array).ok_or_else(invalid)?;
     if ids.is_empty() || ids.len() as u64 > start {
-        return Err(wrong());
+        return Err(invalid());
     }
     if ids.len() > ANCESTORS_MAX {
-        return Err(doc_validation(format!("_revisions has {ANCESTORS_MAX} ids at most")));
+        return Err(doc_validation(format!("_revisions can have at most {ANCESTORS_MAX} ids")));
     }
     let revision = |(back, id): (usize, &Value)| {
-        let id = id.as_str().ok_or_else(wrong)?;
+        let id = id.as_str().ok_or_else(invalid)?;
         parse_revision(&format!("{}-{id}", start - back as u64))
     };
     ids.iter().enumerate().map(revision).collect()
@@ -210,12 +212,12 @@ fn incoming_file(name: String, value: &Value) -> Result<IncomingFile> {
     let object = value.as_object().ok_or_else(|| Failure::bad_request("An attachment must be an object"))?;
     let is_set = |field: &str| object.get(field) == Some(&Value::Bool(true));
     let content = if is_set("stub") {
-        Content::Stub
+        IncomingContent::Stub
     } else if is_set("follows") {
         let gzip = object.get("encoding").and_then(Value::as_str) == Some("gzip");
-        Content::Follows { length: object.get("length").and_then(Value::as_u64), gzip }
+        IncomingContent::Follows { length: object.get("length").and_then(Value::as_u64), gzip }
     } else {
-        Content::Inline(inline(object)?)
+        IncomingContent::Inline(inline_content(object)?)
     };
     let content_type = object.get("content_type").and_then(Value::as_str).unwrap_or("application/octet-stream");
     let revpos = object.get("revpos").and_then(Value::as_u64).and_then(|revpos| u32::try_from(revpos).ok());
@@ -227,10 +229,10 @@ fn incoming_file(name: String, value: &Value) -> Result<IncomingFile> {
     })
 }
 
-fn inline(object: &Object) -> Result<Bytes> {
+fn inline_content(object: &Object) -> Result<Bytes> {
     let invalid = || Failure::bad_request("Invalid attachment data: it must be base64");
     let data = object.get("data").and_then(Value::as_str).ok_or_else(invalid)?;
-    // MIME breaks its lines.
+    // MIME encoders insert line breaks, which the decoder rejects.
     let joined;
     let data = match data.bytes().any(|byte| byte.is_ascii_whitespace()) {
         true => {
@@ -246,12 +248,12 @@ fn inline(object: &Object) -> Result<Bytes> {
 mod tests {
     use super::*;
 
-    fn parse(json: &str) -> Result<Incoming> {
-        Incoming::parse(Value::parse(json.as_bytes()).unwrap())
+    fn parse(json: &str) -> Result<IncomingDocument> {
+        IncomingDocument::parse(Value::parse(json.as_bytes()).unwrap())
     }
 
     #[test]
-    fn members_are_told_from_the_body() {
+    fn special_fields_are_separated_from_the_body() {
         let document = parse(
             r#"{"_id":"a","_rev":"2-b","n":1,"_revisions":{"start":2,"ids":["b","a"]},"_deleted":true,
                 "_attachments":{"x":{"data":"aGk=","content_type":"text/plain"},"y":{"stub":true,"revpos":1},
@@ -262,28 +264,31 @@ mod tests {
         assert_eq!(document.body.to_json(), r#"{"n":1}"#);
         let history: Vec<_> = document.history().unwrap().iter().map(Revision::to_string).collect();
         assert_eq!(history, ["2-b", "1-a"]);
-        let [x, y, z] = &document.files[..] else { panic!("three files") };
-        assert!(matches!(&x.content, Content::Inline(bytes) if &bytes[..] == b"hi") && x.content_type == "text/plain");
-        assert!(matches!(y.content, Content::Stub) && y.revpos == Some(1));
-        assert!(matches!(z.content, Content::Follows { length: Some(3), gzip: false }));
+        let [x, y, z] = &document.files[..] else { panic!("expected three attachments") };
+        assert!(
+            matches!(&x.content, IncomingContent::Inline(bytes) if &bytes[..] == b"hi")
+                && x.content_type == "text/plain"
+        );
+        assert!(matches!(y.content, IncomingContent::Stub) && y.revpos == Some(1));
+        assert!(matches!(z.content, IncomingContent::Follows { length: Some(3), gzip: false }));
     }
 
     #[test]
-    fn the_id_of_the_path_counts_and_the_body_stays_as_it_was() {
+    fn path_id_overrides_body_id_and_body_keeps_its_order() {
         let value = |json: &str| Value::parse(json.as_bytes()).unwrap();
         let many: String = (0..20_000).map(|n| format!(r#""_replication_{n}":1,"{n}":{n},"#)).collect();
         let document =
-            Incoming::parse_as(Some("a"), value(&format!(r#"{{{many}"_id":7,"_rev":"1-a","z":0}}"#))).unwrap();
+            IncomingDocument::parse_as(Some("a"), value(&format!(r#"{{{many}"_id":7,"_rev":"1-a","z":0}}"#))).unwrap();
         assert_eq!((document.id.as_deref(), document.revision.is_some()), (Some("a"), true));
         let body = document.body.as_object().unwrap();
         assert!(body.names().take(20_000).eq((0..20_000).map(|n| n.to_string())) && body.len() == 20_001);
         assert_eq!(body.get("z"), Some(&Value::from(0)));
-        let local = Incoming::parse_as(Some("_local/a"), value(r#"{"_rev":"0-1","n":1}"#)).unwrap();
+        let local = IncomingDocument::parse_as(Some("_local/a"), value(r#"{"_rev":"0-1","n":1}"#)).unwrap();
         assert!(local.revision.is_none());
     }
 
     #[test]
-    fn what_is_wrong_is_named_as_couchdb_does() {
+    fn errors_use_couchdb_names() {
         for (json, error) in [
             ("[]", "bad_request"),
             (r#"{"_foo":1}"#, "doc_validation"),

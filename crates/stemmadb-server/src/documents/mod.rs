@@ -1,4 +1,4 @@
-//! Documents as the protocol has them: read from JSON, written to JSON, with their revisions and files.
+//! CouchDB's JSON representation of documents, with their revisions and attachments: parsing and printing.
 
 mod bulk;
 mod files;
@@ -9,11 +9,11 @@ mod revs;
 mod show;
 mod timestamp;
 
-pub(crate) use bulk::{Bulk, COUNT_MAX, check_count};
-pub(crate) use files::{FileView, md5_text};
-pub(crate) use incoming::{Content, Incoming, IncomingFile, check_id};
-pub(crate) use outgoing::{Printer, Show};
-pub(crate) use replication_state::{Counts, REPLICATOR_DATABASE, ReplicationState};
-pub(crate) use revs::{Leaves, OpenRevs, Opened, open_revs, parse_revision, revision_list};
-pub(crate) use show::show_of;
+pub(crate) use bulk::{BulkRequest, COUNT_MAX, check_count};
+pub(crate) use files::{FileView, format_md5_digest};
+pub(crate) use incoming::{IncomingContent, IncomingDocument, IncomingFile, check_id};
+pub(crate) use outgoing::{DocumentPrinter, ShowOptions};
+pub(crate) use replication_state::{REPLICATOR_DATABASE, ReplicationCounts, ReplicationState};
+pub(crate) use revs::{LeavesRequest, OpenRevs, OpenedRevision, open_revs, parse_revision, parse_revisions};
+pub(crate) use show::parse_show_options;
 pub(crate) use timestamp::format_rfc3339;

@@ -1,4 +1,4 @@
-//! A document as a client reads it: printed from the packed record, without a tree in between.
+//! Printing of documents as CouchDB's JSON, directly from the packed record without building a value tree.
 
 use std::io::Read;
 
@@ -6,15 +6,15 @@ use base64::prelude::BASE64_STANDARD;
 use base64::write::EncoderWriter;
 use stemmadb::{Attachment, Branch, Document, Revision, Snapshot};
 
-use super::files::{FileView, md5_text};
+use super::files::{FileView, format_md5_digest};
 use super::replication_state::print_state;
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::write_string;
 
-/// What is shown of a document beside its body.
+/// Which metadata of a document a response includes, besides its body.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Show {
+pub(crate) struct ShowOptions {
     /// `_revisions`.
     pub(crate) revs: bool,
     /// `_revs_info`.
@@ -28,36 +28,41 @@ pub(crate) struct Show {
     pub(crate) files: FileView,
 }
 
-impl Show {
+impl ShowOptions {
     fn needs_branches(&self) -> bool {
         self.revs || self.revs_info || self.conflicts || self.deleted_conflicts || !self.files.since.is_empty()
     }
 
-    /// Whether it shows what may change though the revision does not.
+    /// Whether the output may change without a new revision, so that a revision-based ETag would be wrong.
     pub(crate) fn is_volatile(&self) -> bool {
         self.revs_info || self.conflicts || self.deleted_conflicts
     }
 }
 
-/// Prints documents of one database.
-pub(crate) struct Printer<'a> {
-    pub(crate) served: &'a Served,
+/// Prints documents of one snapshot as JSON.
+pub(crate) struct DocumentPrinter<'a> {
+    pub(crate) served: &'a ServedDatabase,
     pub(crate) snapshot: &'a Snapshot,
-    pub(crate) show: &'a Show,
+    pub(crate) show: &'a ShowOptions,
 }
 
-impl Printer<'_> {
+impl DocumentPrinter<'_> {
     /// Appends the document as JSON.
     pub(crate) fn print(&self, document: &Document, out: &mut Vec<u8>) -> Result<()> {
         let branches = match self.show.needs_branches() {
             true => self.snapshot.revisions(document.id().as_str())?,
             false => Vec::new(),
         };
-        self.print_of(document, &branches, out)
+        self.print_with_branches(document, &branches, out)
     }
 
-    /// As [`Printer::print`], of a document whose branches are known.
-    pub(crate) fn print_of(&self, document: &Document, branches: &[Branch], out: &mut Vec<u8>) -> Result<()> {
+    /// As [`DocumentPrinter::print`], if the caller has read the document's branches already.
+    pub(crate) fn print_with_branches(
+        &self,
+        document: &Document,
+        branches: &[Branch],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         out.extend_from_slice(b"{\"_id\":");
         write_string(out, document.id().as_str());
         out.extend_from_slice(b",\"_rev\":\"");
@@ -66,10 +71,10 @@ impl Printer<'_> {
         if document.is_deleted() {
             out.extend_from_slice(b",\"_deleted\":true");
         }
-        let before = out.len();
+        let body_start = out.len();
         out.push(b',');
         if !document.write_json_fields(out)? {
-            out.truncate(before);
+            out.truncate(body_start);
         }
         let branch = branches.iter().find(|branch| branch.revisions.first() == Some(document.revision()));
         self.print_files(document, branch, out)?;
@@ -92,7 +97,7 @@ impl Printer<'_> {
         if self.show.revs_info {
             out.extend_from_slice(b",\"_revs_info\":[");
             for (at, revision) in path.iter().enumerate() {
-                // Only of leaves the body is kept.
+                // The database stores bodies of leaf revisions only.
                 let status = match (at, document.is_deleted()) {
                     (0, true) => "deleted",
                     (0, false) => "available",
@@ -103,12 +108,12 @@ impl Printer<'_> {
             }
             out.push(b']');
         }
-        for (wanted, name, deleted) in
+        for (is_requested, name, deleted) in
             [(self.show.conflicts, "_conflicts", false), (self.show.deleted_conflicts, "_deleted_conflicts", true)]
         {
             let others: Vec<Revision> = branches
                 .iter()
-                .filter(|branch| wanted && branch.deleted == deleted)
+                .filter(|branch| is_requested && branch.deleted == deleted)
                 .filter_map(|branch| branch.revisions.first().copied())
                 .filter(|revision| revision != document.revision())
                 .collect();
@@ -135,9 +140,9 @@ impl Printer<'_> {
             write_string(out, &file.name);
             out.extend_from_slice(b":{\"content_type\":");
             write_string(out, &file.content_type);
-            let digest = md5_text(&self.served.md5_of(self.snapshot, document, file)?);
+            let digest = format_md5_digest(&self.served.md5_of(self.snapshot, document, file)?);
             push(out, format_args!(",\"revpos\":{},\"digest\":\"{digest}\"", file.generation));
-            match (self.show.files.wants(file, branch), self.show.files.follows) {
+            match (self.show.files.includes_content(file, branch), self.show.files.follows) {
                 (false, _) => push(out, format_args!(",\"length\":{},\"stub\":true}}", file.length)),
                 (true, true) => push(out, format_args!(",\"length\":{},\"follows\":true}}", file.length)),
                 (true, false) => {
@@ -155,28 +160,28 @@ impl Printer<'_> {
         let mut content = self
             .snapshot
             .open_attachment(document, &file.name)?
-            .ok_or_else(|| Failure::internal("a file is not where its document says"))?;
-        let failed = |error: std::io::Error| Failure::internal(format!("a file can't be read: {error}"));
+            .ok_or_else(|| Failure::internal("an attachment of the document is missing"))?;
+        let failed = |error: std::io::Error| Failure::internal(format!("an attachment can't be read: {error}"));
         let mut encoder = EncoderWriter::new(out, &BASE64_STANDARD);
-        let mut piece = vec![0; 48 << 10];
+        let mut chunk = vec![0; 48 << 10];
         loop {
-            let count = content.read(&mut piece).map_err(failed)?;
+            let count = content.read(&mut chunk).map_err(failed)?;
             if count == 0 {
                 break;
             }
-            std::io::Write::write_all(&mut encoder, &piece[..count]).map_err(failed)?;
+            std::io::Write::write_all(&mut encoder, &chunk[..count]).map_err(failed)?;
         }
         encoder.finish().map_err(failed)?;
         Ok(())
     }
 }
 
-fn push(out: &mut Vec<u8>, what: impl std::fmt::Display) {
+fn push(out: &mut Vec<u8>, displayed: impl std::fmt::Display) {
     // Writing to memory can't fail.
-    std::io::Write::write_fmt(out, format_args!("{what}")).ok();
+    std::io::Write::write_fmt(out, format_args!("{displayed}")).ok();
 }
 
-/// Appends a JSON list of texts that need no escaping.
+/// Appends a JSON array of strings that need no escaping.
 fn list<T>(out: &mut Vec<u8>, entries: &[T], each: impl Fn(&mut Vec<u8>, &T)) {
     out.push(b'[');
     for (at, entry) in entries.iter().enumerate() {
@@ -187,7 +192,7 @@ fn list<T>(out: &mut Vec<u8>, entries: &[T], each: impl Fn(&mut Vec<u8>, &T)) {
     out.push(b']');
 }
 
-/// A revision without its generation.
+/// The hash of a revision, without its generation.
 fn hash_text(revision: &Revision) -> String {
     let text = revision.to_string();
     text.split_once('-').map_or_else(String::new, |(_, hash)| hash.to_owned())

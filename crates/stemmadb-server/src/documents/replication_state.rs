@@ -1,37 +1,40 @@
-//! What became of a document of `_replicator`: kept in a `_local` document beside it, with the revision that asked, so that it is not done
-//! again at the next start; and shown as CouchDB writes it into the document. Nothing is written into the document itself.
+//! The final state of replications that documents of `_replicator` requested.
+//!
+//! The state is stored in a `_local` document, together with the revision that requested the replication, so that a
+//! finished replication does not run again after a restart. Reads add it to the document as the `_replication_*` fields
+//! that CouchDB would write; the document itself is not modified.
 
 use serde::{Deserialize, Serialize};
 use stemmadb::{Document, ReplicationStats, Value};
 
 use super::timestamp::format_rfc3339;
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 use crate::error::Result;
 
-/// The database of replications.
+/// The database whose documents request replications.
 pub(crate) const REPLICATOR_DATABASE: &str = "_replicator";
 
-/// How a replication ended.
+/// The final state of a replication.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ReplicationState {
-    /// The revision of the document that asked.
+    /// The revision of the document that requested it.
     pub(crate) revision: String,
     /// `completed` or `failed`.
     pub(crate) state: String,
-    /// When, in seconds since 1970.
+    /// When it ended, in seconds since 1970.
     pub(crate) time: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// What the job was known by; none if it was no replication.
+    /// The replication id; `None` if the document was not a valid request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) counts: Option<Counts>,
+    pub(crate) counts: Option<ReplicationCounts>,
 }
 
-/// What was done.
+/// CouchDB's replication statistics.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Counts {
+pub(crate) struct ReplicationCounts {
     revisions_checked: u64,
     missing_revisions_found: u64,
     docs_read: u64,
@@ -39,48 +42,51 @@ pub(crate) struct Counts {
     doc_write_failures: u64,
 }
 
-impl From<&ReplicationStats> for Counts {
-    fn from(done: &ReplicationStats) -> Self {
-        Counts {
-            revisions_checked: done.checked_count,
-            missing_revisions_found: done.missing_count,
-            docs_read: done.read_count,
-            docs_written: done.written_count,
-            doc_write_failures: done.failed_count,
+impl From<&ReplicationStats> for ReplicationCounts {
+    fn from(stats: &ReplicationStats) -> Self {
+        ReplicationCounts {
+            revisions_checked: stats.checked_count,
+            missing_revisions_found: stats.missing_count,
+            docs_read: stats.read_count,
+            docs_written: stats.written_count,
+            doc_write_failures: stats.failed_count,
         }
     }
 }
 
-fn place_of(id: &str) -> String {
+/// The id of the local document that stores the state for the document `id`.
+fn state_id(id: &str) -> String {
     format!("_local/replication/{id}")
 }
 
 impl ReplicationState {
-    /// What became of the document `id`, whichever of its revisions asked. What can't be read is none.
-    pub(crate) fn of(served: &Served, id: &str) -> Result<Option<Self>> {
-        let kept = served.database().local_documents().get(&place_of(id))?;
-        Ok(kept.and_then(|(_, body)| body.deserialize_into().ok()))
+    /// Loads the state for any revision of the document `id`; `None` if there is none or it can't be parsed.
+    pub(crate) fn load(served: &ServedDatabase, id: &str) -> Result<Option<Self>> {
+        let stored = served.database().local_documents().get(&state_id(id))?;
+        Ok(stored.and_then(|(_, body)| body.deserialize_into().ok()))
     }
 
-    /// What became of this revision of the document `id`.
-    pub(crate) fn of_revision(served: &Served, id: &str, revision: &str) -> Result<Option<Self>> {
-        Ok(Self::of(served, id)?.filter(|record| record.revision == revision))
+    /// Loads the state for this revision of the document `id`.
+    pub(crate) fn load_for_revision(served: &ServedDatabase, id: &str, revision: &str) -> Result<Option<Self>> {
+        Ok(Self::load(served, id)?.filter(|record| record.revision == revision))
     }
 
-    /// Keeps it. Blocks.
-    pub(crate) fn keep(&self, served: &Served, id: &str) -> Result<()> {
-        served.database().local_documents().put(&place_of(id), None, &Value::from_serialize(self)?)?;
+    /// Stores the state. Blocks.
+    pub(crate) fn save(&self, served: &ServedDatabase, id: &str) -> Result<()> {
+        served.database().local_documents().put(&state_id(id), None, &Value::from_serialize(self)?)?;
         Ok(())
     }
 }
 
-/// Appends what is shown in a document of `_replicator` of its end, after other members.
-pub(super) fn print_state(served: &Served, document: &Document, out: &mut Vec<u8>) -> Result<()> {
+/// Appends the `_replication_*` fields to a document of `_replicator`; the object must have other fields before.
+pub(super) fn print_state(served: &ServedDatabase, document: &Document, out: &mut Vec<u8>) -> Result<()> {
     if served.name() != REPLICATOR_DATABASE || document.is_deleted() {
         return Ok(());
     }
     let revision = document.revision().to_string();
-    let Some(record) = ReplicationState::of_revision(served, document.id().as_str(), &revision)? else { return Ok(()) };
+    let Some(record) = ReplicationState::load_for_revision(served, document.id().as_str(), &revision)? else {
+        return Ok(());
+    };
     let mut member = |name: &str, value: serde_json::Value| {
         out.extend_from_slice(format!(",\"_replication_{name}\":{value}").as_bytes());
     };

@@ -1,104 +1,104 @@
-//! Revisions as they are named in requests, and the leaves that a request opens.
+//! Parsing of revisions in requests, and opening of the requested leaf revisions.
 
 use stemmadb::{Branch, Document, Revision, Snapshot, Value};
 
-use super::outgoing::{Printer, Show};
-use crate::directory::Served;
+use super::outgoing::{DocumentPrinter, ShowOptions};
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 
-/// The revision that `text` names.
+/// Parses a revision.
 ///
 /// # Errors
-/// 400 if it names none.
+/// 400 if it is not a revision.
 pub(crate) fn parse_revision(text: &str) -> Result<Revision> {
     text.parse().map_err(|_| Failure::bad_request("Invalid rev format"))
 }
 
-/// The revisions that a JSON list names.
+/// Parses a JSON array of revisions.
 ///
 /// # Errors
-/// 400 if it is no list of revisions.
-pub(crate) fn revision_list(value: &Value) -> Result<Vec<Revision>> {
-    let wrong = || Failure::bad_request("Invalid rev format");
-    let list = value.as_array().ok_or_else(wrong)?;
-    list.iter().map(|text| parse_revision(text.as_str().ok_or_else(wrong)?)).collect()
+/// 400 if it is not an array of revisions.
+pub(crate) fn parse_revisions(value: &Value) -> Result<Vec<Revision>> {
+    let invalid = || Failure::bad_request("Invalid rev format");
+    let list = value.as_array().ok_or_else(invalid)?;
+    list.iter().map(|text| parse_revision(text.as_str().ok_or_else(invalid)?)).collect()
 }
 
-/// Which revisions are to be opened.
+/// Which revisions a request opens: the parameter `open_revs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OpenRevs {
     All,
     These(Vec<Revision>),
 }
 
-/// What was found of a revision.
-pub(crate) enum Opened {
+/// A requested revision, or that the database does not have its body.
+pub(crate) enum OpenedRevision {
     Document(Box<Document>),
     Missing(Revision),
 }
 
-/// Which leaves of a document are asked for, and what is shown of them.
-pub(crate) struct Leaves {
+/// A request for leaf revisions of a document.
+pub(crate) struct LeavesRequest {
     pub(crate) id: String,
-    pub(crate) wanted: OpenRevs,
-    /// Whether what descends from a revision is meant, too.
+    pub(crate) revisions: OpenRevs,
+    /// Whether a revision stands for the leaves that descend from it.
     pub(crate) latest: bool,
-    pub(crate) show: Show,
+    pub(crate) show: ShowOptions,
 }
 
-/// Leaves of a document in one state.
+/// The branches of a document in one snapshot, from which leaf revisions were opened.
 pub(crate) struct OpenedLeaves<'a> {
-    served: &'a Served,
-    show: &'a Show,
+    served: &'a ServedDatabase,
+    show: &'a ShowOptions,
     snapshot: Snapshot,
     pub(crate) branches: Vec<Branch>,
 }
 
-impl Leaves {
-    /// Opens them, as they are now. Blocks.
+impl LeavesRequest {
+    /// Opens the revisions in the current snapshot. Blocks.
     ///
     /// # Errors
-    /// 404 if all are wanted, and there are none.
-    pub(crate) fn open<'a>(&'a self, served: &'a Served) -> Result<(OpenedLeaves<'a>, Vec<Opened>)> {
+    /// 404 if all leaves are requested and the document does not exist.
+    pub(crate) fn open<'a>(&'a self, served: &'a ServedDatabase) -> Result<(OpenedLeaves<'a>, Vec<OpenedRevision>)> {
         let snapshot = served.database().snapshot()?;
         let branches = snapshot.revisions(&self.id)?;
-        if branches.is_empty() && self.wanted == OpenRevs::All {
+        if branches.is_empty() && self.revisions == OpenRevs::All {
             return Err(Failure::missing());
         }
-        let opened = open_revs(&snapshot, &self.id, &branches, &self.wanted, self.latest)?;
+        let opened = open_revs(&snapshot, &self.id, &branches, &self.revisions, self.latest)?;
         Ok((OpenedLeaves { served, show: &self.show, snapshot, branches }, opened))
     }
 }
 
 impl OpenedLeaves<'_> {
-    /// What prints them.
-    pub(crate) fn printer(&self) -> Printer<'_> {
-        Printer { served: self.served, snapshot: &self.snapshot, show: self.show }
+    /// The printer for the opened revisions.
+    pub(crate) fn printer(&self) -> DocumentPrinter<'_> {
+        DocumentPrinter { served: self.served, snapshot: &self.snapshot, show: self.show }
     }
 }
 
-/// Opens revisions of the document `id`: those named, or, if `latest`, the leaves that descend from them. A leaf that descends from
-/// several comes once.
+/// Opens revisions of the document `id`: the requested ones or, if `latest`, the leaves that descend from them. A leaf
+/// that descends from several requested revisions is returned once.
 pub(crate) fn open_revs(
     snapshot: &Snapshot,
     id: &str,
     branches: &[Branch],
-    wanted: &OpenRevs,
+    requested: &OpenRevs,
     latest: bool,
-) -> Result<Vec<Opened>> {
+) -> Result<Vec<OpenedRevision>> {
     let mut opened = Vec::new();
     let mut seen: Vec<Revision> = Vec::new();
     let mut open = |revision: &Revision| {
         if !seen.contains(revision) {
             seen.push(*revision);
             opened.push(match snapshot.get_revision(id, revision)? {
-                Some(document) => Opened::Document(Box::new(document)),
-                None => Opened::Missing(*revision),
+                Some(document) => OpenedRevision::Document(Box::new(document)),
+                None => OpenedRevision::Missing(*revision),
             });
         }
         Ok::<_, Failure>(())
     };
-    match wanted {
+    match requested {
         OpenRevs::All => branches.iter().filter_map(|branch| branch.revisions.first()).try_for_each(open)?,
         OpenRevs::These(revisions) => {
             for revision in revisions {

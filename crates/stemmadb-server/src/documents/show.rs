@@ -1,20 +1,20 @@
-//! The query parameters that say what is shown of a document.
+//! The query parameters that select which document metadata a response includes.
 
 use super::files::FileView;
-use super::outgoing::Show;
-use super::revs::revision_list;
+use super::outgoing::ShowOptions;
+use super::revs::parse_revisions;
 use crate::error::Result;
 use crate::http::Query;
 
-/// What a request's query asks to see of documents.
-pub(crate) fn show_of(query: &Query) -> Result<Show> {
+/// Parses `revs`, `conflicts`, `attachments` and the related query parameters.
+pub(crate) fn parse_show_options(query: &Query) -> Result<ShowOptions> {
     let meta = query.flag("meta", false)?;
     let since = match query.json("atts_since")? {
-        Some(list) => revision_list(&list)?,
+        Some(list) => parse_revisions(&list)?,
         None => Vec::new(),
     };
     let content = query.flag("attachments", false)? || query.text("atts_since").is_some();
-    Ok(Show {
+    Ok(ShowOptions {
         revs: query.flag("revs", false)?,
         revs_info: meta || query.flag("revs_info", false)?,
         conflicts: meta || query.flag("conflicts", false)?,

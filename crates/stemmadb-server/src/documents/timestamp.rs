@@ -1,8 +1,8 @@
-//! Timestamps as CouchDB writes them: `2024-02-29T12:00:00Z`.
+//! Timestamps in CouchDB's format: `2024-02-29T12:00:00Z`.
 
 use jiff::Timestamp;
 
-/// A time in seconds since 1970, as RFC 3339 in UTC. Times after the year 9999 are shown as its end.
+/// Formats a time in seconds since 1970 as RFC 3339 in UTC. Times after the year 9999 are clamped to its end.
 pub(crate) fn format_rfc3339(seconds: u64) -> String {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()

@@ -9,7 +9,7 @@ mod requests;
 mod tests;
 
 #[cfg(test)]
-pub(crate) use multipart::Slowly;
+pub(crate) use multipart::SlowReader;
 pub use multipart::multipart;
 pub use requests::requests;
 

@@ -31,9 +31,9 @@ pub fn multipart(data: &[u8]) {
 }
 
 /// A reader that returns a few bytes at a time.
-pub(crate) struct Slowly<'a>(pub(crate) &'a [u8], pub(crate) usize);
+pub(crate) struct SlowReader<'a>(pub(crate) &'a [u8], pub(crate) usize);
 
-impl Read for Slowly<'_> {
+impl Read for SlowReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.1.min(out.len()).min(self.0.len());
         out[..count].copy_from_slice(&self.0[..count]);
@@ -47,7 +47,7 @@ type NamedPart = (Option<String>, Vec<u8>);
 
 /// The parts found, and whether the message was read to its end.
 fn read(message: &[u8], piece: usize, boundary: &str) -> (Vec<NamedPart>, bool) {
-    let mut parts = Parts::new(Slowly(message, piece), boundary);
+    let mut parts = Parts::new(SlowReader(message, piece), boundary);
     let mut found = Vec::new();
     loop {
         let head = match parts.next_part() {

@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::config::{Administrator, Config, JwtAlgorithm, JwtKey, Replicator};
-use crate::routes::{Described, described};
-use crate::script::Launch;
+use crate::routes::{RouteDescription, route_descriptions};
+use crate::script::WorkerCommand;
 use crate::server::Server;
 
 /// Key that signs the administrator's requests; constant, so that the corpus stays valid.
@@ -145,7 +145,7 @@ impl FuzzedServer {
             jwt_keys: vec![JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: KEY.to_vec() }],
             // No connections to other servers, and no other processes.
             replicator: Replicator { hosts: vec!["nowhere.invalid".to_owned()], ..Replicator::default() },
-            scripts: Some(Launch { program: PathBuf::from("/nonexistent"), arguments: Vec::new() }),
+            scripts: Some(WorkerCommand { program: PathBuf::from("/nonexistent"), arguments: Vec::new() }),
             ..Config::new(directory.path())
         };
         let server = runtime.block_on(Server::start(config)).expect("a server");
@@ -173,7 +173,7 @@ impl FuzzedServer {
     fn ask(&self, request: &[u8], timeout_after: Duration) -> Vec<u8> {
         self.runtime.block_on(async {
             let (client, stream) = tokio::io::duplex(64 << 10);
-            let serving = tokio::spawn(self.server.attend_to(stream));
+            let serving = tokio::spawn(self.server.serve_stream(stream));
             let (mut reading, mut writing) = tokio::io::split(client);
             let mut answer = Vec::new();
             let read = async { while let Ok(Ok(1..)) = timeout(timeout_after, reading.read_buf(&mut answer)).await {} };
@@ -205,8 +205,8 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> V
 
 /// Builds a request of some route.
 fn build_request(given: &mut Unstructured<'_>) -> Result<Vec<u8>> {
-    let routes = described();
-    let route: &Described = given.choose(&routes)?;
+    let routes = route_descriptions();
+    let route: &RouteDescription = given.choose(&routes)?;
     let mut path = String::new();
     for segment in route.path.split('/').skip(1) {
         path.push('/');

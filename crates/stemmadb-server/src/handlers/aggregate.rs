@@ -1,4 +1,4 @@
-//! `_aggregate`: what matching documents come to.
+//! The route `_aggregate`: counts, sums and other aggregates of matching documents.
 
 use hyper::StatusCode;
 use stemmadb::Value;
@@ -6,17 +6,17 @@ use stemmadb::Value;
 use crate::app::Call;
 use crate::design;
 use crate::error::Result;
-use crate::http::{Answer, reading};
-use crate::mango::Aggregate;
+use crate::http::{HttpResponse, reading};
+use crate::mango::AggregateRequest;
 
 /// `POST /{db}/_aggregate`
-pub(crate) async fn post(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let asked = Aggregate::parse(&call.json().await?)?;
+pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let aggregate = AggregateRequest::parse(&call.json().await?)?;
     reading(move || {
         let mut text = b"{\"rows\":[".to_vec();
         let snapshot = served.database().snapshot()?;
-        let rows = asked.rows(&snapshot, design::has_any(&snapshot)?)?;
+        let rows = aggregate.rows(&snapshot, design::has_any(&snapshot)?)?;
         for (at, (key, figures)) in rows.into_iter().enumerate() {
             text.extend_from_slice(if at == 0 { b"\n{\"key\":" } else { b",\n{\"key\":" });
             key.write_json(&mut text);
@@ -25,7 +25,7 @@ pub(crate) async fn post(mut call: Call) -> Result<Answer> {
             text.push(b'}');
         }
         text.extend_from_slice(b"\n]}\n");
-        Ok(Answer::text(StatusCode::OK, "application/json", text))
+        Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
     })
     .await
 }

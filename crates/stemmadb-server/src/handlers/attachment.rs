@@ -1,4 +1,4 @@
-//! Routes about one file of a document.
+//! Routes of a single attachment.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -12,59 +12,64 @@ use hyper::header::{
 use stemmadb::{Attachment, BlobReader, Document, Snapshot, Value};
 
 use super::document::{
-    answer_written, has_etag, id_of, open, parent_of, wanted_revision, write_options, written_status,
+    document_id, has_etag, open_document, parent_revision, requested_revision, write_options, written_response,
+    written_status,
 };
 use crate::app::Call;
-use crate::directory::Served;
-use crate::documents::{Content, Incoming, IncomingFile, check_id, md5_text};
+use crate::directory::ServedDatabase;
+use crate::documents::{IncomingContent, IncomingDocument, IncomingFile, check_id, format_md5_digest};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Body, BodyTimeout, blocking, chunk_channel, next_frame, streamed_bytes};
+use crate::http::{Body, BodyTimeout, HttpResponse, blocking, chunk_channel, next_frame, streamed_bytes};
 use crate::writes::write_one;
 
-/// Content is read and sent in pieces of this size.
-const PIECE_BYTES: u64 = 64 << 10;
+/// The size of the chunks in which content is read and sent.
+const CHUNK_BYTES: u64 = 64 << 10;
 
-/// All files of a document, to be written again.
-pub(super) fn all_of(served: &Served, snapshot: &Snapshot, document: &Document) -> Result<Vec<IncomingFile>> {
+/// Stores copies of all attachments of a document, for a new document.
+pub(super) fn copy_attachments(
+    served: &ServedDatabase,
+    snapshot: &Snapshot,
+    document: &Document,
+) -> Result<Vec<IncomingFile>> {
     let mut files = Vec::new();
     for file in document.attachments()? {
-        let content = content_of(snapshot, document, &file)?;
+        let content = open_content(snapshot, document, &file)?;
         let (blob, md5) = served.store(content)?;
         files.push(IncomingFile {
             name: file.name,
             content_type: file.content_type,
             revpos: None,
-            content: Content::Stored { blob, md5 },
+            content: IncomingContent::Stored { blob, md5 },
         });
     }
     Ok(files)
 }
 
-pub(super) fn content_of(snapshot: &Snapshot, document: &Document, file: &Attachment) -> Result<BlobReader> {
+pub(super) fn open_content(snapshot: &Snapshot, document: &Document, file: &Attachment) -> Result<BlobReader> {
     let content = snapshot.open_attachment(document, &file.name)?;
-    content.ok_or_else(|| Failure::internal("a file is not where its document says"))
+    content.ok_or_else(|| Failure::internal("an attachment of the document is missing"))
 }
 
 /// `GET /{db}/{doc}/{file}`
-pub(crate) async fn get(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let (id, name) = (id_of(&call)?, call.parameter("file")?.to_owned());
-    let wanted = wanted_revision(&call)?;
+pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let (id, name) = (document_id(&call)?, call.parameter("file")?.to_owned());
+    let requested = requested_revision(&call)?;
     let (file, md5, content) = blocking(move || {
         let snapshot = served.database().snapshot()?;
-        let document = open(&snapshot, &id, wanted)?;
+        let document = open_document(&snapshot, &id, requested)?;
         let file = document.attachments()?.into_iter().find(|file| file.name == name);
         let file = file.ok_or_else(|| Failure::not_found("Document is missing attachment"))?;
         let md5 = served.md5_of(&snapshot, &document, &file)?;
-        let content = content_of(&snapshot, &document, &file)?;
+        let content = open_content(&snapshot, &document, &file)?;
         Ok((file, md5, content))
     })
     .await?;
-    let digest = md5_text(&md5);
-    let plain = digest.trim_start_matches("md5-");
-    let etag = format!("\"{plain}\"");
+    let digest = format_md5_digest(&md5);
+    let base64_md5 = digest.trim_start_matches("md5-");
+    let etag = format!("\"{base64_md5}\"");
     if call.header("if-none-match").is_some_and(|tags| has_etag(tags, &etag)) {
-        return Ok(Answer::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
+        return Ok(HttpResponse::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
     }
     let (status, range) = match range_of(&call, file.length) {
         None => (StatusCode::OK, 0..file.length),
@@ -72,32 +77,34 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
         Some(None) => {
             let reason = "Requested range not satisfiable";
             let failure = Failure::new(StatusCode::RANGE_NOT_SATISFIABLE, "requested_range_not_satisfiable", reason);
-            return Ok(Answer::from(failure).with(CONTENT_RANGE, &format!("bytes */{}", file.length)));
+            return Ok(HttpResponse::from(failure).with(CONTENT_RANGE, &format!("bytes */{}", file.length)));
         }
     };
     let length = range.end - range.start;
     let is_head = call.parts.method == hyper::Method::HEAD;
-    let body = if is_head { Body::Whole(None) } else { sent(&call, content, range.clone()) };
-    let mut answer = Answer::new(status, body)
+    let body = if is_head { Body::Full(None) } else { content_body(&call, content, range.clone()) };
+    let mut answer = HttpResponse::new(status, body)
         .with(CONTENT_TYPE, &file.content_type)
         .with(ACCEPT_RANGES, "bytes")
         .with(ETAG, &etag)
         .with(X_CONTENT_TYPE_OPTIONS, "nosniff")
-        // A file may be a page with scripts of whoever wrote it, and is read by whoever has a session here.
+        // An attachment may be an HTML page with scripts. The sandbox keeps them from using the session of the user who
+        // opens it.
         .with(CONTENT_SECURITY_POLICY, "sandbox");
     if is_head {
         answer = answer.with(CONTENT_LENGTH, &length.to_string());
     }
     match status {
         StatusCode::PARTIAL_CONTENT => {
-            let shown = format!("bytes {}-{}/{}", range.start, range.end - 1, file.length);
-            Ok(answer.with(CONTENT_RANGE, &shown))
+            let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, file.length);
+            Ok(answer.with(CONTENT_RANGE, &content_range))
         }
-        _ => Ok(answer.with(HeaderName::from_static("content-md5"), plain)),
+        _ => Ok(answer.with(HeaderName::from_static("content-md5"), base64_md5)),
     }
 }
 
-/// The range that is asked for: none if all is; within, none if it can't be had. Of several ranges all is sent, as is allowed.
+/// Parses the header `Range`: `None` for the whole content, `Some(None)` if the range can't be satisfied. A request for
+/// several ranges gets the whole content, which HTTP allows.
 fn range_of(call: &Call, length: u64) -> Option<Option<std::ops::Range<u64>>> {
     let text = call.header("range")?.strip_prefix("bytes=")?;
     if text.contains(',') {
@@ -116,17 +123,18 @@ fn range_of(call: &Call, length: u64) -> Option<Option<std::ops::Range<u64>>> {
     Some((range.start < range.end).then_some(range))
 }
 
-/// The bytes of `range`, read as the client takes them.
-fn sent(call: &Call, mut content: BlobReader, range: std::ops::Range<u64>) -> Body {
+/// A body with the bytes of `range`, which are read at the speed of the client.
+fn content_body(call: &Call, mut content: BlobReader, range: std::ops::Range<u64>) -> Body {
     let length = range.end - range.start;
     streamed_bytes(length, call.state.config.limits.stall_timeout, move |mut out| async move {
-        let unread = |error: std::io::Error| Failure::internal(format!("a file can't be read: {error}"));
-        content.seek(SeekFrom::Start(range.start)).map_err(unread)?;
+        let read_failure = |error: std::io::Error| Failure::internal(format!("an attachment can't be read: {error}"));
+        content.seek(SeekFrom::Start(range.start)).map_err(read_failure)?;
         let mut left = length;
         while left > 0 {
-            let count = content.by_ref().take(left.min(PIECE_BYTES)).read_to_end(&mut out.buffer).map_err(unread)?;
+            let count =
+                content.by_ref().take(left.min(CHUNK_BYTES)).read_to_end(&mut out.buffer).map_err(read_failure)?;
             if count == 0 {
-                return Err(unread(std::io::ErrorKind::UnexpectedEof.into()));
+                return Err(read_failure(std::io::ErrorKind::UnexpectedEof.into()));
             }
             left -= count as u64;
             out.flush_if_full().await;
@@ -135,25 +143,26 @@ fn sent(call: &Call, mut content: BlobReader, range: std::ops::Range<u64>) -> Bo
     })
 }
 
-/// A bound on what is stored: what is compressed can be much larger than what was sent.
-pub(super) struct Bounded<R> {
+/// A reader that fails after a number of bytes. Bounds decompressed content, which can be much larger than the request
+/// body.
+pub(super) struct BoundedReader<R> {
     inner: R,
-    /// None once there was more.
+    /// The bytes left; `None` once the bound was exceeded.
     left: Option<u64>,
 }
 
-impl<R> Bounded<R> {
+impl<R> BoundedReader<R> {
     pub(super) fn new(inner: R, bytes_max: u64) -> Self {
-        Bounded { inner, left: Some(bytes_max) }
+        BoundedReader { inner, left: Some(bytes_max) }
     }
 
-    /// What came of storing this: more than the bound is the sender's fault, not the disk's.
+    /// Maps the result of storing this content: exceeding the bound is the client's error (413), not a storage error.
     fn outcome<T>(&self, stored: Result<T>) -> Result<T> {
         if self.left.is_none() { Err(Failure::too_large("the attachment is too large")) } else { stored }
     }
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.left = self.left.and_then(|left| left.checked_sub(count as u64));
@@ -164,42 +173,42 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// Whether a request's body is compressed: files are kept as what they are.
+/// Whether the request body is gzip-compressed. Attachments are stored uncompressed.
 pub(super) fn is_gzip(call: &Call) -> bool {
     call.header("content-encoding") == Some("gzip")
 }
 
-/// Stores the body of a request as it arrives.
-async fn store_body(call: &mut Call, served: &Arc<Served>) -> Result<Content> {
+/// Streams the request body to a blob.
+async fn store_body(call: &mut Call, served: &Arc<ServedDatabase>) -> Result<IncomingContent> {
     let limits = call.state.config.limits.clone();
     let Some(mut body) = call.body.take() else { return Err(Failure::bad_request("The request has no body")) };
-    let place = call.upload_permit().await?;
+    let permit = call.upload_permit().await?;
     let (sender, arriving) = chunk_channel();
-    let storing = served.clone();
+    let storage = served.clone();
     let (is_gzip, file_max) = (is_gzip(call), limits.attachment_bytes);
     let stored = tokio::task::spawn_blocking(move || {
-        let _place = place;
+        let _permit = permit;
         match is_gzip {
             true => {
-                let mut content = Bounded::new(MultiGzDecoder::new(arriving), file_max);
-                let stored = storing.store(&mut content);
+                let mut content = BoundedReader::new(MultiGzDecoder::new(arriving), file_max);
+                let stored = storage.store(&mut content);
                 content.outcome(stored)
             }
-            false => storing.store(arriving),
+            false => storage.store(arriving),
         }
     });
     let mut count: u64 = 0;
-    let mut patience = BodyTimeout::for_client(limits.stall_timeout);
+    let mut timeouts = BodyTimeout::for_client(limits.stall_timeout);
     let failed = loop {
-        match next_frame(&mut body, &mut patience).await {
+        match next_frame(&mut body, &mut timeouts).await {
             Ok(None) => break None,
             Err(failure) => break Some(failure),
-            Ok(Some(piece)) => {
-                count += piece.len() as u64;
+            Ok(Some(chunk)) => {
+                count += chunk.len() as u64;
                 if count > limits.attachment_bytes {
                     break Some(Failure::too_large("the attachment is too large"));
                 }
-                if sender.send(Ok(piece)).await.is_err() {
+                if sender.send(Ok(chunk)).await.is_err() {
                     break None;
                 }
             }
@@ -213,44 +222,46 @@ async fn store_body(call: &mut Call, served: &Arc<Served>) -> Result<Content> {
     }
     drop(sender);
     let (blob, md5) = stored.await.map_err(|error| Failure::internal(error.to_string()))??;
-    Ok(Content::Stored { blob, md5 })
+    Ok(IncomingContent::Stored { blob, md5 })
 }
 
 /// `PUT /{db}/{doc}/{file}`
-pub(crate) async fn put(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let (id, name) = (id_of(&call)?, call.parameter("file")?.to_owned());
+pub(crate) async fn put(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let (id, name) = (document_id(&call)?, call.parameter("file")?.to_owned());
     check_id(&id)?;
     let content_type = call.header("content-type").unwrap_or("application/octet-stream").to_owned();
-    // Of a compressed body it would be that of what was sent.
-    let claimed = call.header("content-md5").filter(|_| !is_gzip(&call)).map(str::to_owned);
-    let parent = parent_of(&call, None)?;
+    // For a compressed body, Content-MD5 covers the compressed bytes and can't be checked here.
+    let expected_md5 = call.header("content-md5").filter(|_| !is_gzip(&call)).map(str::to_owned);
+    let parent = parent_revision(&call, None)?;
     let content = store_body(&mut call, &served).await?;
-    if let (Some(claimed), Content::Stored { md5, .. }) = (claimed, &content)
-        && md5_text(md5).trim_start_matches("md5-") != claimed
+    if let (Some(expected_md5), IncomingContent::Stored { md5, .. }) = (expected_md5, &content)
+        && format_md5_digest(md5).trim_start_matches("md5-") != expected_md5
     {
-        return Err(Failure::bad_request("Possible message corruption: the content's MD5 is not Content-MD5."));
+        return Err(Failure::bad_request(
+            "Possible message corruption: the MD5 of the content differs from Content-MD5.",
+        ));
     }
     let file = IncomingFile { name, content_type, revpos: None, content };
-    change(call, served, id, parent, Some(file)).await
+    write_change(call, served, id, parent, Some(file)).await
 }
 
 /// `DELETE /{db}/{doc}/{file}`
-pub(crate) async fn delete(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let id = id_of(&call)?;
-    let parent = parent_of(&call, None)?;
-    change(call, served, id, parent, None).await
+pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let id = document_id(&call)?;
+    let parent = parent_revision(&call, None)?;
+    write_change(call, served, id, parent, None).await
 }
 
-/// Writes the document again with another file, or without one.
-async fn change(
+/// Writes a new revision of the document with an attachment added, replaced or removed.
+async fn write_change(
     call: Call,
-    served: Arc<Served>,
+    served: Arc<ServedDatabase>,
     id: String,
     parent: Option<stemmadb::Revision>,
     file: Option<IncomingFile>,
-) -> Result<Answer> {
+) -> Result<HttpResponse> {
     let options = write_options(&call)?;
     let name = call.parameter("file")?.to_owned();
     let is_put = file.is_some();
@@ -262,10 +273,10 @@ async fn change(
                 Ok(None) if !is_put => Failure::missing(),
                 _ => Failure::conflict(),
             })?),
-            // A file may bring its document with it.
+            // Adding an attachment to a missing document creates the document.
             None if is_put && snapshot.get(&id)?.is_none() => None,
             None => {
-                open(&snapshot, &id, None)?;
+                open_document(&snapshot, &id, None)?;
                 return Err(Failure::conflict());
             }
         };
@@ -277,14 +288,14 @@ async fn change(
             return Err(Failure::not_found("Document is missing attachment"));
         }
         files.retain(|file| file.name != name);
-        let kept = files.into_iter().map(|file| IncomingFile {
+        let unchanged = files.into_iter().map(|file| IncomingFile {
             name: file.name,
             content_type: file.content_type,
             revpos: None,
-            content: Content::Stub,
+            content: IncomingContent::Stub,
         });
-        let files = kept.chain(file).collect();
-        let changed = Incoming { id: Some(id), revision: parent, body, files, ..Incoming::default() };
+        let files = unchanged.chain(file).collect();
+        let changed = IncomingDocument { id: Some(id), revision: parent, body, files, ..IncomingDocument::default() };
         write_one(&served, changed, &options)
     })
     .await?;
@@ -292,5 +303,5 @@ async fn change(
         StatusCode::CREATED if !is_put => StatusCode::OK,
         status => status,
     };
-    answer_written(&call, status, &database, &id, &revision)
+    written_response(&call, status, &database, &id, &revision)
 }

@@ -1,14 +1,14 @@
-//! Routes of the feed.
+//! The route `_changes`.
 
 use crate::app::Call;
-use crate::changes::{Request, feed};
+use crate::changes::{ChangesRequest, feed};
 use crate::error::Result;
-use crate::http::Answer;
+use crate::http::HttpResponse;
 
 /// `GET /{db}/_changes`, `POST /{db}/_changes`
-pub(crate) async fn changes(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let request = Request::parse(&mut call, &served).await?;
+pub(crate) async fn changes(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let request = ChangesRequest::parse(&mut call, &served).await?;
     let session_check = call.session_check();
     feed(call.state, served, request, session_check).await
 }

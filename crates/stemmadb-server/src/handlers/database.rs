@@ -1,4 +1,4 @@
-//! Routes about a database as a whole.
+//! Routes of a database as a whole: creation, deletion, info, security, compaction.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use stemmadb::replication::Peer;
 
 use crate::app::Call;
 use crate::auth::Security;
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, JsonPurpose, blocking, read_json};
+use crate::http::{HttpResponse, JsonPurpose, blocking, read_json};
 
 /// `GET /{db}`
-pub(crate) async fn info(call: Call) -> Result<Answer> {
-    Answer::ok(&info_of(call.database().await?).await?)
+pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
+    HttpResponse::ok(&database_info(call.open_database().await?).await?)
 }
 
-/// Counts and sizes of a database, as CouchDB tells them.
-pub(super) async fn info_of(served: Arc<Served>) -> Result<serde_json::Value> {
+/// Document counts and sizes of a database, in CouchDB's format.
+pub(super) async fn database_info(served: Arc<ServedDatabase>) -> Result<serde_json::Value> {
     blocking(move || {
         let info = served.database().info()?;
         Ok(json!({
@@ -45,61 +45,64 @@ pub(super) async fn info_of(served: Arc<Served>) -> Result<serde_json::Value> {
 }
 
 /// `PUT /{db}`
-pub(crate) async fn create(call: Call) -> Result<Answer> {
+pub(crate) async fn create(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("db")?;
     call.state.directory.create(name).await?;
-    Ok(Answer::done(StatusCode::CREATED).with(LOCATION, &format!("/{name}")))
+    Ok(HttpResponse::done(StatusCode::CREATED).with(LOCATION, &format!("/{name}")))
 }
 
 /// `DELETE /{db}`
-pub(crate) async fn delete(call: Call) -> Result<Answer> {
+pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     call.state.directory.delete(call.parameter("db")?).await?;
-    Ok(Answer::done(StatusCode::OK))
+    Ok(HttpResponse::done(StatusCode::OK))
 }
 
 /// `GET /{db}/_security`
-pub(crate) async fn security(call: Call) -> Result<Answer> {
-    Answer::ok(call.database().await?.security().value())
+pub(crate) async fn security(call: Call) -> Result<HttpResponse> {
+    HttpResponse::ok(call.open_database().await?.security().value())
 }
 
 /// `PUT /{db}/_security`
-pub(crate) async fn set_security(mut call: Call) -> Result<Answer> {
+pub(crate) async fn set_security(mut call: Call) -> Result<HttpResponse> {
     let security = Security::parse(call.json().await?)?;
     call.state.directory.set_security(call.parameter("db")?, security).await?;
-    Ok(Answer::done(StatusCode::OK))
+    Ok(HttpResponse::done(StatusCode::OK))
 }
 
 /// `POST /{db}/_ensure_full_commit`
-pub(crate) async fn ensure_full_commit(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn ensure_full_commit(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     blocking(move || {
         served.database().flush()?;
-        Answer::json(StatusCode::CREATED, &json!({"ok": true, "instance_start_time": served.instance_start_time()}))
+        HttpResponse::json(
+            StatusCode::CREATED,
+            &json!({"ok": true, "instance_start_time": served.instance_start_time()}),
+        )
     })
     .await
 }
 
 /// `POST /{db}/_compact`
-pub(crate) async fn compact(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn compact(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     call.json_if_any().await?;
     served.compact();
-    Ok(Answer::done(StatusCode::ACCEPTED))
+    Ok(HttpResponse::done(StatusCode::ACCEPTED))
 }
 
 /// `POST /{db}/_compact/{ddoc}`
-pub(crate) async fn compact_views(call: Call) -> Result<Answer> {
-    call.database().await?;
-    Ok(Answer::done(StatusCode::ACCEPTED))
+pub(crate) async fn compact_views(call: Call) -> Result<HttpResponse> {
+    call.open_database().await?;
+    Ok(HttpResponse::done(StatusCode::ACCEPTED))
 }
 
 /// `GET /{db}/_revs_limit`
-pub(crate) async fn revs_limit(call: Call) -> Result<Answer> {
-    Answer::ok(&call.database().await?.database().maintenance().revs_limit())
+pub(crate) async fn revs_limit(call: Call) -> Result<HttpResponse> {
+    HttpResponse::ok(&call.open_database().await?.database().maintenance().revs_limit())
 }
 
 /// `PUT /{db}/_revs_limit`
-pub(crate) async fn set_revs_limit(mut call: Call) -> Result<Answer> {
+pub(crate) async fn set_revs_limit(mut call: Call) -> Result<HttpResponse> {
     let limit = read_json(&call.bytes().await?, JsonPurpose::Parameters)?
         .as_u64()
         .and_then(|limit| usize::try_from(limit).ok());
@@ -107,5 +110,5 @@ pub(crate) async fn set_revs_limit(mut call: Call) -> Result<Answer> {
         Some(limit @ 1..) => call.state.directory.set_revs_limit(call.parameter("db")?, limit).await?,
         _ => return Err(Failure::bad_request("`_revs_limit` must be a positive integer")),
     }
-    Ok(Answer::done(StatusCode::OK))
+    Ok(HttpResponse::done(StatusCode::OK))
 }

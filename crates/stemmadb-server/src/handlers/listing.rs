@@ -1,4 +1,4 @@
-//! Routes that list documents by id.
+//! Routes that list documents by id: `_all_docs` and `_design_docs`.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use hyper::StatusCode;
 use stemmadb::{Document, Listed, Snapshot, Value};
 
 use crate::app::Call;
-use crate::directory::Served;
-use crate::documents::{Printer, Show, show_of};
+use crate::directory::ServedDatabase;
+use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Pieces, Query, streamed};
+use crate::http::{HttpResponse, Query, ResponseWriter, streamed};
 
-/// Which rows of a listing are wanted.
+/// The parameters of a listing.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wanted {
+pub(super) struct ListingQuery {
     pub(super) keys: Option<Vec<Value>>,
     start: Option<String>,
     end: Option<String>,
@@ -23,14 +23,14 @@ pub(super) struct Wanted {
     pub(super) skip: u64,
     pub(super) limit: Option<u64>,
     update_seq: bool,
-    pub(super) documents: bool,
+    pub(super) include_docs: bool,
 }
 
-/// Offsets beyond this are not counted: it would take a look at every row before.
+/// The largest offset that is computed, because computing it reads every preceding row. Larger offsets are null.
 const OFFSET_MAX: u64 = 10_000;
 
-impl Wanted {
-    /// Reads the query, and what a body says instead.
+impl ListingQuery {
+    /// Parses the parameters; those in the body override those in the query string.
     pub(super) fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
         let value = |names: &[&str]| -> Result<Option<Value>> {
             for name in names {
@@ -44,11 +44,11 @@ impl Wanted {
             Ok(None)
         };
         let flag = |name: &str, default: bool| match body.and_then(|body| body.get(name)) {
-            Some(value) => value.as_bool().ok_or_else(|| not_this(name)),
+            Some(value) => value.as_bool().ok_or_else(|| invalid_value(name)),
             None => query.flag(name, default),
         };
         let number = |name: &str| match body.and_then(|body| body.get(name)) {
-            Some(value) => value.as_u64().map(Some).ok_or_else(|| not_this(name)),
+            Some(value) => value.as_u64().map(Some).ok_or_else(|| invalid_value(name)),
             None => query.number::<u64>(name),
         };
         let keys = match value(&["keys"])? {
@@ -63,7 +63,7 @@ impl Wanted {
         if key.is_some() {
             (start, end) = (key.clone(), key);
         }
-        Ok(Wanted {
+        Ok(ListingQuery {
             keys,
             start,
             end,
@@ -72,28 +72,28 @@ impl Wanted {
             skip: number("skip")?.unwrap_or(0),
             limit: number("limit")?,
             update_seq: flag("update_seq", false)?,
-            documents: flag("include_docs", false)?,
+            include_docs: flag("include_docs", false)?,
         })
     }
 
-    /// The same among design documents: all lie between two ids, and what is asked for may only be narrower.
-    fn of_design_documents(mut self) -> Self {
+    /// Restricts the range to design documents, whose ids are contiguous.
+    fn design_documents_only(mut self) -> Self {
         let (first, last) = ("_design/".to_owned(), "_design0".to_owned());
         let (least, greatest) = match self.descending {
             false => (&mut self.start, &mut self.end),
             true => (&mut self.end, &mut self.start),
         };
-        *least = Some(least.take().map_or(first.clone(), |given| given.max(first)));
-        *greatest = Some(greatest.take().map_or(last.clone(), |given| given.min(last)));
+        *least = Some(least.take().map_or(first.clone(), |id| id.max(first)));
+        *greatest = Some(greatest.take().map_or(last.clone(), |id| id.min(last)));
         self
     }
 
-    /// Whether an id is within the range that is asked for.
-    pub(super) fn has(&self, id: &str) -> bool {
+    /// Whether an id is within the requested range.
+    pub(super) fn contains(&self, id: &str) -> bool {
         RangeBounds::<str>::contains(&self.bounds(), id)
     }
 
-    /// The least and the greatest id, whichever way they come.
+    /// The lower and upper bound of ids, regardless of the direction.
     fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
         let start = self.start.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let end = match (&self.end, self.exclusive_end) {
@@ -105,53 +105,53 @@ impl Wanted {
     }
 }
 
-fn not_this(name: &str) -> Failure {
+fn invalid_value(name: &str) -> Failure {
     Failure::query_parse(format!("Invalid value for {name}"))
 }
 
 /// `GET /{db}/_all_docs`, `POST /{db}/_all_docs`
-pub(crate) async fn all_docs(mut call: Call) -> Result<Answer> {
+pub(crate) async fn all_docs(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
-    let wanted = Wanted::parse(&call.query, body.as_ref())?;
-    list(&call, wanted).await
+    let query = ListingQuery::parse(&call.query, body.as_ref())?;
+    list(&call, query).await
 }
 
 /// `GET /{db}/_design_docs`, `POST /{db}/_design_docs`
-pub(crate) async fn design_docs(mut call: Call) -> Result<Answer> {
+pub(crate) async fn design_docs(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
-    let wanted = Wanted::parse(&call.query, body.as_ref())?;
-    list(&call, wanted.of_design_documents()).await
+    let query = ListingQuery::parse(&call.query, body.as_ref())?;
+    list(&call, query.design_documents_only()).await
 }
 
-/// The listings that a body asks for.
-pub(super) async fn queries_of(call: &mut Call) -> Result<Vec<Wanted>> {
+/// Parses the listings in the body of a `queries` request.
+pub(super) async fn parse_queries(call: &mut Call) -> Result<Vec<ListingQuery>> {
     let body = call.json().await?;
     let queries = body.get("queries").and_then(Value::as_array);
     let queries = queries.ok_or_else(|| Failure::bad_request("`queries` member must be an array."))?;
-    queries.iter().map(|query| Wanted::parse(&call.query, Some(query))).collect()
+    queries.iter().map(|query| ListingQuery::parse(&call.query, Some(query))).collect()
 }
 
 /// `POST /{db}/_all_docs/queries`
-pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
-    let wanted = queries_of(&mut call).await?;
-    list_all(&call, wanted).await
+pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
+    let queries = parse_queries(&mut call).await?;
+    list_all(&call, queries).await
 }
 
 /// `POST /{db}/_design_docs/queries`
-pub(crate) async fn design_queries(mut call: Call) -> Result<Answer> {
-    let wanted = queries_of(&mut call).await?.into_iter().map(Wanted::of_design_documents).collect();
-    list_all(&call, wanted).await
+pub(crate) async fn design_queries(mut call: Call) -> Result<HttpResponse> {
+    let queries = parse_queries(&mut call).await?.into_iter().map(ListingQuery::design_documents_only).collect();
+    list_all(&call, queries).await
 }
 
-async fn list_all(call: &Call, wanted: Vec<Wanted>) -> Result<Answer> {
-    let served = call.database().await?;
-    let show = show_of(&call.query)?;
+async fn list_all(call: &Call, queries: Vec<ListingQuery>) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let show = parse_show_options(&call.query)?;
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
         out.buffer.extend_from_slice(b"{\"results\":[");
-        for (at, wanted) in wanted.iter().enumerate() {
+        for (at, query) in queries.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            write_listing(&served, &snapshot, wanted, &show, &mut out).await?;
+            write_listing(&served, &snapshot, query, &show, &mut out).await?;
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -159,12 +159,12 @@ async fn list_all(call: &Call, wanted: Vec<Wanted>) -> Result<Answer> {
     .await
 }
 
-async fn list(call: &Call, wanted: Wanted) -> Result<Answer> {
-    let served = call.database().await?;
-    let show = show_of(&call.query)?;
+async fn list(call: &Call, query: ListingQuery) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let show = parse_show_options(&call.query)?;
     streamed(StatusCode::OK, "application/json", call.state.config.limits.stall_timeout, move |mut out| async move {
         let snapshot = served.database().snapshot()?;
-        write_listing(&served, &snapshot, &wanted, &show, &mut out).await?;
+        write_listing(&served, &snapshot, &query, &show, &mut out).await?;
         out.buffer.push(b'\n');
         Ok(())
     })
@@ -172,41 +172,41 @@ async fn list(call: &Call, wanted: Wanted) -> Result<Answer> {
 }
 
 async fn write_listing(
-    served: &Arc<Served>,
+    served: &Arc<ServedDatabase>,
     snapshot: &Snapshot,
-    wanted: &Wanted,
-    show: &Show,
-    out: &mut Pieces,
+    query: &ListingQuery,
+    show: &ShowOptions,
+    out: &mut ResponseWriter,
 ) -> Result<()> {
     let total = served.database().info()?.document_count;
     out.buffer.extend_from_slice(format!("{{\"total_rows\":{total},\"offset\":").as_bytes());
-    let offset = match &wanted.keys {
+    let offset = match &query.keys {
         Some(_) => None,
-        None => offset(snapshot, wanted)?.map(|before| before + wanted.skip.min(total.saturating_sub(before))),
+        None => offset(snapshot, query)?.map(|before| before + query.skip.min(total.saturating_sub(before))),
     };
     out.buffer.extend_from_slice(offset.map_or("null".to_owned(), |offset| offset.to_string()).as_bytes());
-    if wanted.update_seq {
+    if query.update_seq {
         out.buffer.extend_from_slice(b",\"update_seq\":");
         out.string(&served.sequence_text(snapshot.sequence()));
     }
     out.buffer.extend_from_slice(b",\"rows\":[");
-    let printer = Printer { served, snapshot, show };
-    let limit = usize::try_from(wanted.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    let skip = usize::try_from(wanted.skip).unwrap_or(usize::MAX);
+    let printer = DocumentPrinter { served, snapshot, show };
+    let limit = usize::try_from(query.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
     let mut separator: &[u8] = b"\n";
-    match &wanted.keys {
+    match &query.keys {
         Some(keys) => {
             let keys: Box<dyn Iterator<Item = &Value> + Send> =
-                if wanted.descending { Box::new(keys.iter().rev()) } else { Box::new(keys.iter()) };
+                if query.descending { Box::new(keys.iter().rev()) } else { Box::new(keys.iter()) };
             for key in keys.skip(skip).take(limit) {
                 out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
-                write_key(&printer, key, wanted.documents, out)?;
+                write_key_row(&printer, key, query.include_docs, out)?;
                 out.flush_if_full().await;
             }
         }
         None => {
-            let (from, to) = wanted.bounds();
-            let listing = snapshot.list().from(from).to(to).descending(wanted.descending).documents(wanted.documents);
+            let (from, to) = query.bounds();
+            let listing = snapshot.list().from(from).to(to).descending(query.descending).documents(query.include_docs);
             for listed in listing.run().skip(skip).take(limit) {
                 out.buffer.extend_from_slice(std::mem::replace(&mut separator, b",\n"));
                 write_row(&printer, &listed?, out)?;
@@ -218,14 +218,14 @@ async fn write_listing(
     Ok(())
 }
 
-/// How many rows come before the first, if they are not too many to count.
-fn offset(snapshot: &Snapshot, wanted: &Wanted) -> Result<Option<u64>> {
-    let (from, to) = wanted.bounds();
-    let before = |id: &str| match wanted.descending {
+/// The number of documents before the first row; `None` if it exceeds [`OFFSET_MAX`].
+fn offset(snapshot: &Snapshot, query: &ListingQuery) -> Result<Option<u64>> {
+    let (from, to) = query.bounds();
+    let before = |id: &str| match query.descending {
         false => snapshot.list().to(Bound::Excluded(id)),
         true => snapshot.list().from(Bound::Excluded(id)),
     };
-    let listing = match (wanted.descending, from, to) {
+    let listing = match (query.descending, from, to) {
         (false, Bound::Included(id), _) | (true, _, Bound::Included(id)) => before(id),
         _ => return Ok(Some(0)),
     };
@@ -240,7 +240,7 @@ fn offset(snapshot: &Snapshot, wanted: &Wanted) -> Result<Option<u64>> {
     Ok(Some(count))
 }
 
-fn write_row(printer: &Printer<'_>, listed: &Listed, out: &mut Pieces) -> Result<()> {
+fn write_row(printer: &DocumentPrinter<'_>, listed: &Listed, out: &mut ResponseWriter) -> Result<()> {
     let Listed { id, revision, document, .. } = listed;
     write_head(id.as_str(), out);
     out.buffer.extend_from_slice(format!(",\"value\":{{\"rev\":\"{revision}\"}}").as_bytes());
@@ -251,21 +251,21 @@ fn write_row(printer: &Printer<'_>, listed: &Listed, out: &mut Pieces) -> Result
     Ok(())
 }
 
-pub(super) fn write_head(id: &str, out: &mut Pieces) {
+pub(super) fn write_head(id: &str, out: &mut ResponseWriter) {
     out.buffer.extend_from_slice(b"{\"id\":");
     out.string(id);
     out.buffer.extend_from_slice(b",\"key\":");
     out.string(id);
 }
 
-fn write_document(printer: &Printer<'_>, document: &Document, out: &mut Pieces) -> Result<()> {
+fn write_document(printer: &DocumentPrinter<'_>, document: &Document, out: &mut ResponseWriter) -> Result<()> {
     out.buffer.extend_from_slice(b",\"doc\":");
     printer.print(document, &mut out.buffer)
 }
 
-/// The row of a key that was asked for: there is one for each, whatever is there.
-fn write_key(printer: &Printer<'_>, key: &Value, documents: bool, out: &mut Pieces) -> Result<()> {
-    let Some(id) = key.as_str() else { return write_nothing(key, out) };
+/// Writes the row of a requested key. Missing and deleted documents have rows too.
+fn write_key_row(printer: &DocumentPrinter<'_>, key: &Value, documents: bool, out: &mut ResponseWriter) -> Result<()> {
+    let Some(id) = key.as_str() else { return write_not_found(key, out) };
     if let Some(document) = printer.snapshot.get(id)? {
         write_head(id, out);
         out.buffer.extend_from_slice(format!(",\"value\":{{\"rev\":\"{}\"}}", document.revision()).as_bytes());
@@ -277,7 +277,7 @@ fn write_key(printer: &Printer<'_>, key: &Value, documents: bool, out: &mut Piec
     }
     let branches = printer.snapshot.revisions(id)?;
     let Some(winner) = branches.first().and_then(|branch| branch.revisions.first()) else {
-        return write_nothing(key, out);
+        return write_not_found(key, out);
     };
     write_head(id, out);
     out.buffer.extend_from_slice(format!(",\"value\":{{\"rev\":\"{winner}\",\"deleted\":true}}").as_bytes());
@@ -285,7 +285,7 @@ fn write_key(printer: &Printer<'_>, key: &Value, documents: bool, out: &mut Piec
     Ok(())
 }
 
-fn write_nothing(key: &Value, out: &mut Pieces) -> Result<()> {
+fn write_not_found(key: &Value, out: &mut ResponseWriter) -> Result<()> {
     out.buffer.extend_from_slice(b"{\"key\":");
     key.write_json(&mut out.buffer);
     out.buffer.extend_from_slice(b",\"error\":\"not_found\"}");

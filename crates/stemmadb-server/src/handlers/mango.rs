@@ -1,4 +1,4 @@
-//! Routes of Mango.
+//! Routes of Mango queries and indexes: `_find`, `_explain`, `_index`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,41 +10,42 @@ use stemmadb::{Database, Document, ErrorKind, Index, Object, Snapshot, Value};
 
 use crate::app::Call;
 use crate::design;
-use crate::directory::Served;
-use crate::documents::{Incoming, Printer, Show};
+use crate::directory::ServedDatabase;
+use crate::documents::{DocumentPrinter, IncomingDocument, ShowOptions};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Pieces, blocking, streamed};
-use crate::mango::{Definition, LIBRARY_PREFIX, Listed, Request, design_document, listed};
+use crate::http::{HttpResponse, ResponseWriter, blocking, streamed};
+use crate::mango::{FindRequest, IndexDefinition, LIBRARY_PREFIX, ListedIndex, add_to_design_document, indexes_of};
 use crate::writes::{WriteOptions, write_one};
 
-/// More documents read for each row that is found than this, and a client is told.
+/// If more documents than this were examined per returned row, the response contains a warning.
 const EXAMINED_PER_ROW_MAX: u64 = 10;
 
-const WARNING: &str = "The number of documents examined is high in proportion to the number of results returned. Consider adding a more specific index to improve this.";
+const WARNING: &str = "The number of documents examined is high in proportion to the number of results returned. \
+                       Consider adding a more specific index to improve this.";
 
 /// `POST /{db}/_find`
-pub(crate) async fn find(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let request = Request::parse(&call.json().await?)?;
-    found(&call, served, |_| Ok(request)).await
+pub(crate) async fn find(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let request = FindRequest::parse(&call.json().await?)?;
+    find_response(&call, served, |_| Ok(request)).await
 }
 
-/// What a query finds, which is made first.
-pub(super) async fn found(
+/// Runs a query and streams its result. `request` creates the query; it may block for planning.
+pub(super) async fn find_response(
     call: &Call,
-    served: Arc<Served>,
-    request: impl FnOnce(&Database) -> Result<Request> + Send + 'static,
-) -> Result<Answer> {
-    let patience = call.state.config.limits.stall_timeout;
-    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
+    served: Arc<ServedDatabase>,
+    request: impl FnOnce(&Database) -> Result<FindRequest> + Send + 'static,
+) -> Result<HttpResponse> {
+    let stall_timeout = call.state.config.limits.stall_timeout;
+    streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         let request = request(served.database())?;
-        write_found(&served, &request, &mut out).await
+        write_result(&served, &request, &mut out).await
     })
     .await
 }
 
-async fn write_found(served: &Arc<Served>, request: &Request, out: &mut Pieces) -> Result<()> {
-    let begun = Instant::now();
+async fn write_result(served: &Arc<ServedDatabase>, request: &FindRequest, out: &mut ResponseWriter) -> Result<()> {
+    let started = Instant::now();
     let snapshot = served.database().snapshot()?;
     out.buffer.extend_from_slice(b"{\"docs\":[");
     let (row_count, token, documents_read) = match request.is_at_end() {
@@ -52,14 +53,14 @@ async fn write_found(served: &Arc<Served>, request: &Request, out: &mut Pieces) 
         false => write_rows(served, &snapshot, request, out).await?,
     };
     out.buffer.extend_from_slice(b"\n],\n\"bookmark\":");
-    out.string(&Request::bookmark_of(row_count, token));
+    out.string(&FindRequest::bookmark_of(row_count, token));
     if request.execution_stats {
         let stats = json!({
             "total_keys_examined": 0,
             "total_docs_examined": documents_read,
             "total_quorum_docs_examined": 0,
             "results_returned": row_count,
-            "execution_time_ms": begun.elapsed().as_micros() as f64 / 1000.0,
+            "execution_time_ms": started.elapsed().as_micros() as f64 / 1000.0,
         });
         out.buffer.extend_from_slice(b",\n\"execution_stats\":");
         out.buffer.extend_from_slice(stats.to_string().as_bytes());
@@ -72,12 +73,13 @@ async fn write_found(served: &Arc<Served>, request: &Request, out: &mut Pieces) 
     Ok(())
 }
 
-/// Writes the rows; how many there are, the token that goes on after the last, and how many documents were read to decide.
+/// Writes the rows. Returns their number, the continuation token, and the number of documents that were read in
+/// addition to the rows.
 async fn write_rows(
-    served: &Arc<Served>,
+    served: &Arc<ServedDatabase>,
     snapshot: &Snapshot,
-    request: &Request,
-    out: &mut Pieces,
+    request: &FindRequest,
+    out: &mut ResponseWriter,
 ) -> Result<(u64, Option<String>, u64)> {
     let find = snapshot.find(request.query(design::has_any(snapshot)?)?);
     let mut count = 0;
@@ -91,8 +93,8 @@ async fn write_rows(
         }
         return Ok((count, found.token()?, found.documents_read().saturating_sub(count)));
     }
-    let show = Show { conflicts: request.conflicts, ..Show::default() };
-    let printer = Printer { served, snapshot, show: &show };
+    let show = ShowOptions { conflicts: request.conflicts, ..ShowOptions::default() };
+    let printer = DocumentPrinter { served, snapshot, show: &show };
     let mut found = find.run()?;
     for document in found.by_ref() {
         out.buffer.extend_from_slice(if count == 0 { b"\n" } else { b",\n" });
@@ -103,34 +105,34 @@ async fn write_rows(
     Ok((count, found.token()?, found.documents_read().saturating_sub(count)))
 }
 
-/// The indexes there are, by design document.
-fn indexes(snapshot: &Snapshot) -> Result<Vec<Listed>> {
+/// All Mango indexes of the database, ordered by design document.
+fn indexes(snapshot: &Snapshot) -> Result<Vec<ListedIndex>> {
     let mut found = Vec::new();
     for document in design::all(snapshot)? {
-        found.extend(listed(&document)?);
+        found.extend(indexes_of(&document)?);
     }
     Ok(found)
 }
 
-/// Declares the indexes of the library that serve those of design documents, and takes away those that serve none any more. One that comes by
-/// replication is declared at the next occasion; queries are answered without it, too.
-pub(super) fn keep_indexes(served: &Served) -> Result<()> {
+/// Creates the library indexes for all Mango indexes, and drops those that no Mango index needs any more. An index that
+/// arrives by replication is created at the next call; until then, queries run without it.
+pub(super) fn sync_indexes(served: &ServedDatabase) -> Result<()> {
     let database = served.database();
-    let mut wanted: BTreeMap<String, Index> = BTreeMap::new();
-    for index in indexes(&database.snapshot()?)?.iter().filter_map(Listed::of_library) {
-        wanted.insert(index.name(), index);
+    let mut missing: BTreeMap<String, Index> = BTreeMap::new();
+    for index in indexes(&database.snapshot()?)?.iter().filter_map(ListedIndex::library_index) {
+        missing.insert(index.name(), index);
     }
-    for known in database.indexes().list().into_iter().filter(|known| known.name.starts_with(LIBRARY_PREFIX)) {
-        if wanted.remove(&known.name).is_none() {
-            database.indexes().remove(&known.name)?;
+    for existing in database.indexes().list().into_iter().filter(|index| index.name.starts_with(LIBRARY_PREFIX)) {
+        if missing.remove(&existing.name).is_none() {
+            database.indexes().remove(&existing.name)?;
         }
     }
-    for (name, index) in wanted {
+    for (name, index) in missing {
         match database.indexes().create(index) {
             Ok(()) => {}
-            // The library orders nothing by paths such as `_id`, or by very many.
+            // The library has no indexes on paths such as `_id`, or on very many paths.
             Err(error) if error.kind() == ErrorKind::Invalid => {
-                tracing::debug!("the index `{name}` is not declared: {error}")
+                tracing::debug!("index `{name}` was not created: {error}")
             }
             Err(error) => return Err(error.into()),
         }
@@ -139,109 +141,113 @@ pub(super) fn keep_indexes(served: &Served) -> Result<()> {
 }
 
 /// `POST /{db}/_explain`
-pub(crate) async fn explain(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let request = Request::parse(&call.json().await?)?;
+pub(crate) async fn explain(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let request = FindRequest::parse(&call.json().await?)?;
     blocking(move || {
         let snapshot = served.database().snapshot()?;
         let explanation = snapshot.find(request.query(design::has_any(&snapshot)?)?).explain()?;
-        let mut told = Object::new();
-        told.insert("dbname", served.name());
-        told.insert("index", index_for(&snapshot, &request)?);
-        told.insert("partitioned", false);
-        told.insert("selector", request.spelled.clone());
+        let mut object = Object::new();
+        object.insert("dbname", served.name());
+        object.insert("index", index_for(&snapshot, &request)?);
+        object.insert("partitioned", false);
+        object.insert("selector", request.normalized_selector.clone());
         let mut options = Object::new();
         options.insert("limit", request.limit);
         options.insert("skip", request.skip);
         options.insert("sort", request.sort.clone().unwrap_or_else(|| Object::new().into()));
         options.insert("conflicts", request.conflicts);
         options.insert("use_index", request.use_index.clone().unwrap_or_else(|| Value::Array(Vec::new())));
-        told.insert("opts", options);
-        told.insert("limit", request.limit);
-        told.insert("skip", request.skip);
+        object.insert("opts", options);
+        object.insert("limit", request.limit);
+        object.insert("skip", request.skip);
         let fields = |fields: &Vec<String>| Value::Array(fields.iter().map(Value::from).collect());
-        told.insert("fields", request.fields.as_ref().map_or_else(|| Value::from("all_fields"), fields));
-        told.insert("covering", false);
-        // What really answers it: see the guide on queries.
-        told.insert("plan", explanation.to_value());
-        let mut text = Value::Object(told).to_json().into_bytes();
+        object.insert("fields", request.fields.as_ref().map_or_else(|| Value::from("all_fields"), fields));
+        object.insert("covering", false);
+        // The actual plan of the library; the other fields have CouchDB's format.
+        object.insert("plan", explanation.to_value());
+        let mut text = Value::Object(object).to_json().into_bytes();
         text.push(b'\n');
-        Ok(Answer::text(StatusCode::OK, "application/json", text))
+        Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
     })
     .await
 }
 
-/// The declared index that has most to do with the query: what CouchDB would take.
-fn index_for(snapshot: &Snapshot, request: &Request) -> Result<Value> {
-    let asked =
+/// The index that CouchDB would choose: the one with the most fields, all of which occur in the query.
+fn index_for(snapshot: &Snapshot, request: &FindRequest) -> Result<Value> {
+    let query =
         request.selector.to_value()?.to_json() + &request.sort.as_ref().map_or_else(String::new, Value::to_json);
     let known = indexes(snapshot)?;
     let leading =
-        |index: &Listed| index.field_names().take_while(|name| asked.contains(&format!("\"{name}\""))).count();
-    let fits = |index: &&Listed| leading(index) == index.field_names().count();
-    Ok(known.iter().filter(fits).max_by_key(|index| leading(index)).map_or_else(Listed::special, Listed::to_value))
+        |index: &ListedIndex| index.field_names().take_while(|name| query.contains(&format!("\"{name}\""))).count();
+    let fits = |index: &&ListedIndex| leading(index) == index.field_names().count();
+    Ok(known
+        .iter()
+        .filter(fits)
+        .max_by_key(|index| leading(index))
+        .map_or_else(ListedIndex::special, ListedIndex::to_value))
 }
 
 /// `GET /{db}/_index`
-pub(crate) async fn list(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn list(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     let skip = call.query.number::<usize>("skip")?.unwrap_or(0);
     let limit = call.query.number::<usize>("limit")?.unwrap_or(usize::MAX);
     blocking(move || {
         let known = indexes(&served.database().snapshot()?)?;
         let total = known.len() + 1;
-        let all = std::iter::once(Listed::special()).chain(known.iter().map(Listed::to_value));
-        let mut told = Object::new();
-        told.insert("total_rows", total);
-        told.insert("indexes", Value::Array(all.skip(skip).take(limit).collect()));
-        let text = Value::Object(told).to_json().into_bytes();
-        Ok(Answer::text(StatusCode::OK, "application/json", text))
+        let all = std::iter::once(ListedIndex::special()).chain(known.iter().map(ListedIndex::to_value));
+        let mut object = Object::new();
+        object.insert("total_rows", total);
+        object.insert("indexes", Value::Array(all.skip(skip).take(limit).collect()));
+        let text = Value::Object(object).to_json().into_bytes();
+        Ok(HttpResponse::text(StatusCode::OK, "application/json", text))
     })
     .await
 }
 
 /// `POST /{db}/_index`
-pub(crate) async fn create(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let definition = Definition::parse(&call.json().await?)?;
+pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let definition = IndexDefinition::parse(&call.json().await?)?;
     let options = super::document::write_options(&call)?;
     blocking(move || {
-        let (id, name) = (definition.id(), definition.name.clone());
+        let (id, name) = (definition.design_id(), definition.name.clone());
         let current = served.database().get(&id)?;
         let body = current.as_ref().map(Document::value).transpose()?;
-        let result = match design_document(body, &definition)? {
+        let result = match add_to_design_document(body, &definition)? {
             None => "exists",
             Some(body) => {
                 let revision = current.map(|document| *document.revision());
-                let document = Incoming { id: Some(id.clone()), revision, body, ..Incoming::default() };
+                let document = IncomingDocument { id: Some(id.clone()), revision, body, ..IncomingDocument::default() };
                 write_one(&served, document, &options)?;
                 "created"
             }
         };
-        keep_indexes(&served)?;
-        Answer::ok(&json!({"result": result, "id": id, "name": name}))
+        sync_indexes(&served)?;
+        HttpResponse::ok(&json!({"result": result, "id": id, "name": name}))
     })
     .await
 }
 
 /// `DELETE /{db}/_index/{ddoc}/json/{name}`, with or without `_design/`
-pub(crate) async fn delete(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     let id = format!("_design/{}", call.parameter("ddoc")?.trim_start_matches("_design/"));
     let name = call.parameter("name")?.to_owned();
     let options = super::document::write_options(&call)?;
     blocking(move || {
         remove(&served, &id, Some(&name), &options)?;
-        keep_indexes(&served)?;
-        Ok(Answer::done(StatusCode::OK))
+        sync_indexes(&served)?;
+        Ok(HttpResponse::done(StatusCode::OK))
     })
     .await
 }
 
-/// Takes an index out of its design document, or all of them; a design document without any is deleted.
-fn remove(served: &Served, id: &str, name: Option<&str>, options: &WriteOptions) -> Result<()> {
+/// Removes one index, or all indexes, from a design document; deletes the document if none is left.
+fn remove(served: &ServedDatabase, id: &str, name: Option<&str>, options: &WriteOptions) -> Result<()> {
     let document = served.database().get(id)?.ok_or_else(Failure::missing)?;
-    let mut known = listed(&document)?;
+    let mut known = indexes_of(&document)?;
     let before = known.len();
     known.retain(|index| name.is_some_and(|name| index.name != name));
     if known.len() == before {
@@ -256,14 +262,14 @@ fn remove(served: &Served, id: &str, name: Option<&str>, options: &WriteOptions)
     let deleted = known.is_empty();
     let body = if deleted { Object::new().into() } else { body };
     let revision = Some(*document.revision());
-    let document = Incoming { id: Some(id.to_owned()), revision, deleted, body, ..Incoming::default() };
+    let document = IncomingDocument { id: Some(id.to_owned()), revision, deleted, body, ..IncomingDocument::default() };
     write_one(served, document, options)?;
     Ok(())
 }
 
 /// `POST /{db}/_index/_bulk_delete`
-pub(crate) async fn bulk_delete(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn bulk_delete(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     let body = call.json().await?;
     let ids = body.get("docids").and_then(Value::as_array);
     let ids = ids.ok_or_else(|| Failure::bad_request("`docids` should be an array"))?;
@@ -278,8 +284,8 @@ pub(crate) async fn bulk_delete(mut call: Call) -> Result<Answer> {
                 Err(failure) => fail.push(json!({"id": id, "error": failure.error()})),
             }
         }
-        keep_indexes(&served)?;
-        Answer::ok(&json!({"success": success, "fail": fail}))
+        sync_indexes(&served)?;
+        HttpResponse::ok(&json!({"success": success, "fail": fail}))
     })
     .await
 }

@@ -1,18 +1,18 @@
-//! `_node/{node}/…`: numbers of the server as monitoring asks them, and what is not to be had over HTTP.
+//! Routes below `_node/{node}`, and `_metrics`: metrics and information about the server process.
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::app::{Call, State};
+use crate::app::{Call, ServerState};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, blocking};
-use crate::metrics::Page;
+use crate::http::{HttpResponse, blocking};
+use crate::metrics::MetricsPage;
 
-/// The name of the one node there is.
+/// The name of the only node, as in a single-node CouchDB.
 pub(crate) const NODE: &str = "nonode@nohost";
 
-/// Refuses other nodes than the one there is.
-pub(super) fn check(call: &Call) -> Result<()> {
+/// Checks that the path names the only node.
+pub(super) fn check_node(call: &Call) -> Result<()> {
     match call.parameter("node")? {
         "_local" | NODE => Ok(()),
         other => Err(Failure::not_found(format!("no such node: {other}"))),
@@ -20,57 +20,57 @@ pub(super) fn check(call: &Call) -> Result<()> {
 }
 
 /// `GET /_node/{node}`
-pub(crate) async fn name(call: Call) -> Result<Answer> {
-    check(&call)?;
-    Answer::ok(&json!({ "name": NODE }))
+pub(crate) async fn name(call: Call) -> Result<HttpResponse> {
+    check_node(&call)?;
+    HttpResponse::ok(&json!({ "name": NODE }))
 }
 
 /// `GET /_node/{node}/_prometheus`
-pub(crate) async fn prometheus(call: Call) -> Result<Answer> {
-    check(&call)?;
+pub(crate) async fn prometheus(call: Call) -> Result<HttpResponse> {
+    check_node(&call)?;
     metrics(call).await
 }
 
 /// `GET /_metrics`
-pub(crate) async fn metrics(call: Call) -> Result<Answer> {
+pub(crate) async fn metrics(call: Call) -> Result<HttpResponse> {
     let state = call.state.clone();
     let text = blocking(move || Ok(page(&state))).await?;
-    Ok(Answer::text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+    Ok(HttpResponse::text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
 }
 
-/// Everything that is counted, and what is looked up.
-fn page(state: &State) -> String {
-    let mut page = Page::default();
-    page.family("stemma_info", "gauge", "The version.");
+/// Collects all metrics.
+fn page(state: &ServerState) -> String {
+    let mut page = MetricsPage::default();
+    page.family("stemma_info", "gauge", "The server version.");
     page.sample("stemma_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let uptime = state.started.elapsed().as_secs_f64();
-    page.single("stemma_uptime_seconds", "gauge", "How long the server has been running.", uptime);
+    page.single("stemma_uptime_seconds", "gauge", "Time since the server started.", uptime);
     state.metrics.print(&mut page);
     let connections = state.connections.count() as f64;
-    page.single("stemma_connections", "gauge", "Connections that are open.", connections);
+    page.single("stemma_connections", "gauge", "Open connections.", connections);
     let refused = state.connections.refused_count() as f64;
-    let help = "Connections that were closed since their address had as many as it may.";
+    let help = "Connections closed because their address had too many.";
     page.single("stemma_connections_refused_total", "counter", help, refused);
     databases(state, &mut page);
     let workers = state.scripts.worker_count() as f64;
-    page.single("stemma_script_workers", "gauge", "Processes that run functions of design documents.", workers);
-    page.family("stemma_replications", "gauge", "Replications, by how they stand.");
+    page.single("stemma_script_workers", "gauge", "Processes that run design document functions.", workers);
+    page.family("stemma_replications", "gauge", "Replications by state.");
     for (status, count) in state.jobs.counts() {
         page.sample("stemma_replications", &[("state", status)], count as f64);
     }
     if let Some(bytes) = resident_bytes() {
-        let help = "Memory of this process, with the parts of files that are mapped.";
+        let help = "Resident memory of this process, including mapped files.";
         page.single("process_resident_memory_bytes", "gauge", help, bytes as f64);
     }
     page.into_text()
 }
 
-fn databases(state: &State, page: &mut Page) {
+fn databases(state: &ServerState, page: &mut MetricsPage) {
     let opened = state.directory.opened();
     let known = state.directory.names().len();
-    page.single("stemma_databases", "gauge", "Databases that there are.", known as f64);
-    page.single("stemma_databases_open", "gauge", "Databases that are open.", opened.len() as f64);
-    // One that is being closed is not counted.
+    page.single("stemma_databases", "gauge", "All databases.", known as f64);
+    page.single("stemma_databases_open", "gauge", "Open databases.", opened.len() as f64);
+    // Skip databases that are being closed.
     let infos: Vec<_> = opened.iter().filter_map(|served| served.database().info().ok()).collect();
     let sum = |of: fn(&stemmadb::Info) -> u64| infos.iter().map(of).sum::<u64>() as f64;
     page.single(
@@ -88,20 +88,20 @@ fn databases(state: &State, page: &mut Page) {
     page.single(
         "stemma_stalls_total",
         "counter",
-        "Times that writers waited for a tree.",
+        "Times that a writer waited for a tree.",
         sum(|info| info.stall_count),
     );
-    page.single("stemma_log_bytes", "gauge", "Bytes of logs of open databases.", sum(|info| info.log_bytes));
-    page.single("stemma_memtable_bytes", "gauge", "Recent writes in memory.", sum(|info| info.memory_bytes));
+    page.single("stemma_log_bytes", "gauge", "Log bytes of open databases.", sum(|info| info.log_bytes));
+    page.single("stemma_memtable_bytes", "gauge", "Bytes of recent writes in memory.", sum(|info| info.memory_bytes));
     page.single(
         "stemma_changes_total",
         "counter",
-        "Changes of documents in open databases.",
+        "Document changes in open databases.",
         sum(|info| info.sequence.get()),
     );
 }
 
-/// Memory of this process, where the system tells.
+/// The resident memory of this process, if the system reports it.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -109,54 +109,54 @@ fn resident_bytes() -> Option<u64> {
 }
 
 /// `GET /_node/{node}/_stats`
-pub(crate) async fn stats(call: Call) -> Result<Answer> {
-    check(&call)?;
-    Answer::ok(&all_stats(&call.state))
+pub(crate) async fn stats(call: Call) -> Result<HttpResponse> {
+    check_node(&call)?;
+    HttpResponse::ok(&all_stats(&call.state))
 }
 
 /// `GET /_node/{node}/_stats/{rest*}`
-pub(crate) async fn stat(call: Call) -> Result<Answer> {
-    check(&call)?;
+pub(crate) async fn stat(call: Call) -> Result<HttpResponse> {
+    check_node(&call)?;
     let all = all_stats(&call.state);
     let found = call.parameter("rest")?.split('/').try_fold(&all, |at, name| at.get(name));
-    Answer::ok(found.ok_or_else(Failure::missing)?)
+    HttpResponse::ok(found.ok_or_else(Failure::missing)?)
 }
 
-/// What is counted, in CouchDB's form.
-fn all_stats(state: &State) -> Value {
-    let counter = |count: u64, about: &str| json!({"value": count, "type": "counter", "desc": about});
+/// All metrics in CouchDB's format.
+fn all_stats(state: &ServerState) -> Value {
+    let counter = |count: u64, description: &str| json!({"value": count, "type": "counter", "desc": description});
     let (methods, statuses) = state.metrics.totals();
     let total: u64 = methods.values().sum();
     let (count, seconds) = state.metrics.times();
     let mean = if count == 0 { 0.0 } else { seconds * 1000.0 / count as f64 };
-    let by = |counts: Vec<(String, u64)>, what: &str| {
-        let told = counts.into_iter().map(|(name, count)| {
-            let about = format!("number of {what} {name}");
-            (name, counter(count, &about))
+    let counters = |counts: Vec<(String, u64)>, what: &str| {
+        let object = counts.into_iter().map(|(name, count)| {
+            let description = format!("number of {what} {name}");
+            (name, counter(count, &description))
         });
-        Value::Object(told.collect::<Map<_, _>>())
+        Value::Object(object.collect::<Map<_, _>>())
     };
     let methods = methods.into_iter().map(|(method, count)| (method.to_owned(), count)).collect();
     let statuses = statuses.into_iter().map(|(status, count)| (status.to_string(), count)).collect();
     let open_count = state.directory.opened().len() as u64;
     json!({"couchdb": {
         "httpd": {"requests": counter(total, "number of HTTP requests")},
-        "httpd_request_methods": by(methods, "requests by"),
-        "httpd_status_codes": by(statuses, "answers with status"),
+        "httpd_request_methods": counters(methods, "requests with method"),
+        "httpd_status_codes": counters(statuses, "responses with status"),
         "open_databases": counter(open_count, "number of open databases"),
         "request_time": {
             "value": {"n": count, "arithmetic_mean": mean},
             "type": "histogram",
-            "desc": "milliseconds until an answer begins",
+            "desc": "milliseconds until the response starts",
         },
     }})
 }
 
 /// `GET /_node/{node}/_system`
-pub(crate) async fn system(call: Call) -> Result<Answer> {
-    check(&call)?;
+pub(crate) async fn system(call: Call) -> Result<HttpResponse> {
+    check_node(&call)?;
     let state = &call.state;
-    Answer::ok(&json!({
+    HttpResponse::ok(&json!({
         "uptime": state.started.elapsed().as_secs(),
         "memory": {"total": resident_bytes()},
         "os_proc_count": state.scripts.worker_count(),
@@ -165,17 +165,17 @@ pub(crate) async fn system(call: Call) -> Result<Answer> {
 }
 
 /// `GET /_node/{node}/_versions`
-pub(crate) async fn versions(call: Call) -> Result<Answer> {
-    check(&call)?;
-    Answer::ok(&json!({
+pub(crate) async fn versions(call: Call) -> Result<HttpResponse> {
+    check_node(&call)?;
+    HttpResponse::ok(&json!({
         "javascript_engine": {"name": "quickjs"},
         "stemma": {"version": env!("CARGO_PKG_VERSION")},
     }))
 }
 
 /// `POST /_node/{node}/_restart`
-pub(crate) async fn restart(_call: Call) -> Result<Answer> {
+pub(crate) async fn restart(_call: Call) -> Result<HttpResponse> {
     Err(Failure::not_implemented(
-        "A server is restarted by what started it: systemctl restart, or the container's manager.",
+        "The server can't restart itself: use its service manager, such as `systemctl restart`.",
     ))
 }

@@ -1,40 +1,40 @@
-//! Prepared queries: made, asked, forgotten.
+//! Routes of prepared queries: create, execute, remove.
 
 use hyper::StatusCode;
 use serde_json::json;
 use stemmadb::Value;
 
-use super::mango::found;
+use super::mango::find_response;
 use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, blocking};
+use crate::http::{HttpResponse, blocking};
 use crate::mango::PreparedQueries;
 
 /// `POST /{db}/_prepare`
-pub(crate) async fn prepare(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn prepare(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     let body = call.json().await?;
     let owner = call.user.name.clone();
     blocking(move || {
         let (handle, query) = served.extension::<PreparedQueries>().prepare(served.database(), owner, body)?;
-        Answer::json(StatusCode::CREATED, &json!({"ok": true, "handle": handle, "parameters": query.parameters}))
+        HttpResponse::json(StatusCode::CREATED, &json!({"ok": true, "handle": handle, "parameters": query.parameters}))
     })
     .await
 }
 
 /// `POST /{db}/_prepared/{handle}`
-pub(crate) async fn ask(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn execute(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     let query = served.extension::<PreparedQueries>().get(call.parameter("handle")?, &call.user.name)?;
     let Value::Object(body) = call.json().await? else {
         return Err(Failure::bad_request("Request body must be a JSON object"));
     };
-    found(&call, served, move |database| query.request(database, body)).await
+    find_response(&call, served, move |database| query.request(database, body)).await
 }
 
 /// `DELETE /{db}/_prepared/{handle}`
-pub(crate) async fn forget(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    served.extension::<PreparedQueries>().forget(call.parameter("handle")?, &call.user.name)?;
-    Ok(Answer::done(StatusCode::OK))
+pub(crate) async fn remove(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    served.extension::<PreparedQueries>().remove(call.parameter("handle")?, &call.user.name)?;
+    Ok(HttpResponse::done(StatusCode::OK))
 }

@@ -1,4 +1,4 @@
-//! Routes of the replicator.
+//! Routes of the replicator: `_replicate` and `_scheduler`.
 
 use std::sync::Arc;
 
@@ -9,52 +9,52 @@ use stemmadb::{Sequence, Value};
 use crate::app::Call;
 use crate::documents::{REPLICATOR_DATABASE, ReplicationState, format_rfc3339};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, blocking};
-use crate::replicator::{Event, Job, Outcome, Owner, Request};
+use crate::http::{HttpResponse, blocking};
+use crate::replicator::{Job, JobEvent, JobOwner, JobStatus, ReplicationRequest};
 
 /// `POST /_replicate`
-pub(crate) async fn replicate(mut call: Call) -> Result<Answer> {
+pub(crate) async fn replicate(mut call: Call) -> Result<HttpResponse> {
     let body = call.json().await?;
     let jobs = &call.state.jobs;
     if body.get("cancel") == Some(&Value::Bool(true)) {
-        let named = ["replication_id", "_local_id", "id"].iter().find_map(|name| body.get(name)?.as_str());
-        let id = match named {
+        let given_id = ["replication_id", "_local_id", "id"].iter().find_map(|name| body.get(name)?.as_str());
+        let id = match given_id {
             Some(id) => id.to_owned(),
-            None => Request::parse(&body)?.id(),
+            None => ReplicationRequest::parse(&body)?.id(),
         };
         return match jobs.cancel(&id) {
-            true => Answer::ok(&json!({"ok": true, "_local_id": id})),
+            true => HttpResponse::ok(&json!({"ok": true, "_local_id": id})),
             false => Err(Failure::not_found("no such replication")),
         };
     }
-    let request = Request::parse(&body)?;
+    let request = ReplicationRequest::parse(&body)?;
     let continuous = request.continuous;
-    let job = jobs.start(request, Owner::Request)?;
+    let job = jobs.start(request, JobOwner::Request)?;
     if continuous {
-        return Answer::json(StatusCode::ACCEPTED, &json!({"ok": true, "_local_id": job.id}));
+        return HttpResponse::json(StatusCode::ACCEPTED, &json!({"ok": true, "_local_id": job.id}));
     }
     let outcome = job.ended().await;
     if outcome.state != "completed" {
         let reason = outcome.error.unwrap_or_else(|| "the replication was cancelled".to_owned());
         return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", reason));
     }
-    let mut told = json!({
+    let mut response = json!({
         "ok": true,
         "replication_id_version": 4,
         "source_last_seq": sequence(&outcome),
         "history": [counts(&outcome)],
     });
     if outcome.done.checked_count == 0 {
-        told["no_changes"] = Json::Bool(true);
+        response["no_changes"] = Json::Bool(true);
     }
-    Answer::ok(&told)
+    HttpResponse::ok(&response)
 }
 
-fn sequence(outcome: &Outcome) -> Json {
+fn sequence(outcome: &JobStatus) -> Json {
     outcome.done.source_position.deserialize_into().unwrap_or_default()
 }
 
-fn counts(outcome: &Outcome) -> Json {
+fn counts(outcome: &JobStatus) -> Json {
     json!({
         "recorded_seq": sequence(outcome),
         "missing_checked": outcome.done.checked_count,
@@ -65,7 +65,7 @@ fn counts(outcome: &Outcome) -> Json {
     })
 }
 
-fn info(outcome: &Outcome) -> Json {
+fn info(outcome: &JobStatus) -> Json {
     let mut info = json!({
         "revisions_checked": outcome.done.checked_count,
         "missing_revisions_found": outcome.done.missing_count,
@@ -80,26 +80,26 @@ fn info(outcome: &Outcome) -> Json {
     info
 }
 
-fn told_of(job: &Arc<Job>) -> Json {
-    let outcome = job.outcome();
+fn job_json(job: &Arc<Job>) -> Json {
+    let outcome = job.status();
     let document = match &job.owner {
-        Owner::Document(id) => Json::String(id.clone()),
-        Owner::Request => Json::Null,
+        JobOwner::Document(id) => Json::String(id.clone()),
+        JobOwner::Request => Json::Null,
     };
-    let event = |event: &Event| {
-        let mut told = json!({"timestamp": format_rfc3339(event.time), "type": event.what});
+    let event = |event: &JobEvent| {
+        let mut object = json!({"timestamp": format_rfc3339(event.time), "type": event.what});
         if let Some(reason) = &event.reason {
-            told["reason"] = reason.as_str().into();
+            object["reason"] = reason.as_str().into();
         }
-        told
+        object
     };
     let history: Vec<Json> = outcome.history.iter().map(event).collect();
     json!({
         "id": job.id,
         "database": document.is_string().then_some(REPLICATOR_DATABASE),
         "doc_id": document,
-        "source": job.request.source.shown(),
-        "target": job.request.target.shown(),
+        "source": job.request.source.display_name(),
+        "target": job.request.target.display_name(),
         "state": outcome.state,
         "node": "nonode@nohost",
         "user": null,
@@ -113,80 +113,80 @@ fn told_of(job: &Arc<Job>) -> Json {
 }
 
 /// `GET /_scheduler/jobs`
-pub(crate) async fn jobs(call: Call) -> Result<Answer> {
+pub(crate) async fn jobs(call: Call) -> Result<HttpResponse> {
     let all = call.state.jobs.all();
     let running: Vec<Json> =
-        all.iter().filter(|job| matches!(job.outcome().state, "running" | "crashing")).map(told_of).collect();
+        all.iter().filter(|job| matches!(job.status().state, "running" | "crashing")).map(job_json).collect();
     page(&call, "jobs", running)
 }
 
 /// `GET /_scheduler/jobs/{job}`
-pub(crate) async fn job(call: Call) -> Result<Answer> {
+pub(crate) async fn job(call: Call) -> Result<HttpResponse> {
     let id = call.parameter("job")?;
     let found = call.state.jobs.all().into_iter().find(|job| job.id == id);
-    Answer::ok(&told_of(&found.ok_or_else(Failure::missing)?))
+    HttpResponse::ok(&job_json(&found.ok_or_else(Failure::missing)?))
 }
 
 /// `GET /_scheduler/docs`, `GET /_scheduler/docs/{replicator}`
-pub(crate) async fn documents(call: Call) -> Result<Answer> {
-    let all = documents_of(&call).await?;
+pub(crate) async fn documents(call: Call) -> Result<HttpResponse> {
+    let all = document_states(&call).await?;
     page(&call, "docs", all)
 }
 
 /// `GET /_scheduler/docs/{replicator}/{id}`
-pub(crate) async fn document(call: Call) -> Result<Answer> {
+pub(crate) async fn document(call: Call) -> Result<HttpResponse> {
     let id = call.parameter("id")?.to_owned();
-    let all = documents_of(&call).await?;
-    Answer::ok(all.iter().find(|told| told["doc_id"] == id.as_str()).ok_or_else(Failure::missing)?)
+    let all = document_states(&call).await?;
+    HttpResponse::ok(all.iter().find(|state| state["doc_id"] == id.as_str()).ok_or_else(Failure::missing)?)
 }
 
-/// What there is to tell of each document of `_replicator`: of its job, or what became of it.
-async fn documents_of(call: &Call) -> Result<Vec<Json>> {
+/// The replication state of each document of `_replicator`: of its running job, or the stored final state.
+async fn document_states(call: &Call) -> Result<Vec<Json>> {
     if call.parameters.get("replicator").is_some_and(|name| name != REPLICATOR_DATABASE) {
         return Err(Failure::no_database());
     }
     if !call.state.directory.contains(REPLICATOR_DATABASE) {
         return Ok(Vec::new());
     }
-    let served = call.state.directory.open_served(REPLICATOR_DATABASE).await?;
+    let served = call.state.directory.open_database(REPLICATOR_DATABASE).await?;
     let jobs = call.state.jobs.all();
     blocking(move || {
-        let mut told = Vec::new();
+        let mut states = Vec::new();
         for change in served.database().changes(Sequence::ZERO)?.run() {
             let change = change?;
             if change.deleted || change.id.is_design() {
                 continue;
             }
             let id = change.id.as_str();
-            let owner = Owner::Document(id.to_owned());
+            let owner = JobOwner::Document(id.to_owned());
             if let Some(job) = jobs.iter().find(|job| job.owner == owner) {
-                told.push(told_of(job));
+                states.push(job_json(job));
                 continue;
             }
-            let kept = ReplicationState::of(&served, id)?;
-            let info = kept.as_ref().map(|kept| match &kept.error {
+            let stored = ReplicationState::load(&served, id)?;
+            let info = stored.as_ref().map(|stored| match &stored.error {
                 Some(error) => json!({"error": error}),
-                None => json!(kept.counts),
+                None => json!(stored.counts),
             });
-            told.push(json!({
+            states.push(json!({
                 "database": REPLICATOR_DATABASE,
                 "doc_id": id,
-                "id": kept.as_ref().and_then(|kept| kept.id.as_deref()),
-                "state": kept.as_ref().map_or("initializing", |kept| &kept.state),
+                "id": stored.as_ref().and_then(|stored| stored.id.as_deref()),
+                "state": stored.as_ref().map_or("initializing", |stored| &stored.state),
                 "info": info,
                 "node": "nonode@nohost",
-                "last_updated": kept.as_ref().map(|kept| format_rfc3339(kept.time)),
+                "last_updated": stored.as_ref().map(|stored| format_rfc3339(stored.time)),
             }));
         }
-        Ok(told)
+        Ok(states)
     })
     .await
 }
 
-fn page(call: &Call, name: &str, all: Vec<Json>) -> Result<Answer> {
+fn page(call: &Call, name: &str, all: Vec<Json>) -> Result<HttpResponse> {
     let skip = call.query.number::<usize>("skip")?.unwrap_or(0);
     let limit = call.query.number::<usize>("limit")?.unwrap_or(usize::MAX);
     let total = all.len();
     let rows: Vec<Json> = all.into_iter().skip(skip).take(limit).collect();
-    Answer::ok(&json!({"total_rows": total, "offset": skip, name: rows}))
+    HttpResponse::ok(&json!({"total_rows": total, "offset": skip, name: rows}))
 }

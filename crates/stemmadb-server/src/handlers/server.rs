@@ -1,4 +1,4 @@
-//! Routes about the server itself.
+//! Routes of the server as a whole.
 
 use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
@@ -10,11 +10,11 @@ use super::node::NODE;
 use crate::PROTOCOL_VERSION;
 use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::Answer;
+use crate::http::HttpResponse;
 
 /// `GET /`
-pub(crate) async fn welcome(call: Call) -> Result<Answer> {
-    Answer::ok(&json!({
+pub(crate) async fn welcome(call: Call) -> Result<HttpResponse> {
+    HttpResponse::ok(&json!({
         "couchdb": "Welcome",
         "version": PROTOCOL_VERSION,
         "uuid": call.state.directory.server_id(),
@@ -24,32 +24,32 @@ pub(crate) async fn welcome(call: Call) -> Result<Answer> {
 }
 
 /// `GET /_up`
-pub(crate) async fn up(call: Call) -> Result<Answer> {
+pub(crate) async fn up(call: Call) -> Result<HttpResponse> {
     let seconds = call.state.started.elapsed().as_secs();
-    Answer::ok(&json!({"status": "ok", "seeds": {}, "uptime": seconds}))
+    HttpResponse::ok(&json!({"status": "ok", "seeds": {}, "uptime": seconds}))
 }
 
 /// `GET /_openapi`
-pub(crate) async fn openapi(call: Call) -> Result<Answer> {
-    Ok(Answer::text(StatusCode::OK, "application/json", (call.state.openapi)()))
+pub(crate) async fn openapi(call: Call) -> Result<HttpResponse> {
+    Ok(HttpResponse::text(StatusCode::OK, "application/json", (call.state.openapi)()))
 }
 
-/// The most ids given at once, as in CouchDB.
+/// The most ids of one response, as in CouchDB.
 const UUID_COUNT_MAX: usize = 1000;
 
 /// `GET /_uuids`
-pub(crate) async fn uuids(call: Call) -> Result<Answer> {
+pub(crate) async fn uuids(call: Call) -> Result<HttpResponse> {
     let count = call.query.number("count")?.unwrap_or(1);
     if count > UUID_COUNT_MAX {
         let reason = format!("count parameter too large: at most {UUID_COUNT_MAX}");
         return Err(Failure::new(StatusCode::BAD_REQUEST, "bad_request", reason));
     }
     let uuids: Vec<_> = (0..count).map(|_| Uuid::now_v7().simple().to_string()).collect();
-    Ok(Answer::ok(&json!({ "uuids": uuids }))?.with(CACHE_CONTROL, "must-revalidate, no-cache"))
+    Ok(HttpResponse::ok(&json!({ "uuids": uuids }))?.with(CACHE_CONTROL, "must-revalidate, no-cache"))
 }
 
 /// `GET /_all_dbs`
-pub(crate) async fn all_dbs(call: Call) -> Result<Answer> {
+pub(crate) async fn all_dbs(call: Call) -> Result<HttpResponse> {
     let text = |names: &[&str]| -> Result<Option<String>> {
         for name in names {
             if let Some(value) = call.query.json(name)? {
@@ -69,14 +69,14 @@ pub(crate) async fn all_dbs(call: Call) -> Result<Answer> {
     }
     let skip = call.query.number("skip")?.unwrap_or(0);
     let limit = call.query.number("limit")?.unwrap_or(usize::MAX);
-    Answer::ok(&names.into_iter().skip(skip).take(limit).collect::<Vec<_>>())
+    HttpResponse::ok(&names.into_iter().skip(skip).take(limit).collect::<Vec<_>>())
 }
 
-/// The most databases whose details are told at once, as in CouchDB.
+/// The most databases in one `POST /_dbs_info`, as in CouchDB.
 const INFO_COUNT_MAX: usize = 100;
 
 /// `GET /_dbs_info`, `POST /_dbs_info`
-pub(crate) async fn dbs_info(mut call: Call) -> Result<Answer> {
+pub(crate) async fn dbs_info(mut call: Call) -> Result<HttpResponse> {
     let names = match call.json_if_any().await? {
         None => call.state.directory.names(),
         Some(body) => {
@@ -90,25 +90,25 @@ pub(crate) async fn dbs_info(mut call: Call) -> Result<Answer> {
     }
     let mut rows = Vec::with_capacity(names.len());
     for name in names {
-        rows.push(match call.state.directory.open_served(&name).await {
-            Ok(served) => json!({"key": name, "info": super::database::info_of(served).await?}),
+        rows.push(match call.state.directory.open_database(&name).await {
+            Ok(served) => json!({"key": name, "info": super::database::database_info(served).await?}),
             Err(failure) => json!({"key": name, "error": failure.error()}),
         });
     }
-    Answer::ok(&rows)
+    HttpResponse::ok(&rows)
 }
 
 /// `GET /_active_tasks`
-pub(crate) async fn active_tasks(_call: Call) -> Result<Answer> {
-    Answer::ok(&json!([]))
+pub(crate) async fn active_tasks(_call: Call) -> Result<HttpResponse> {
+    HttpResponse::ok(&json!([]))
 }
 
 /// `GET /_cluster_setup`
-pub(crate) async fn cluster_setup(_call: Call) -> Result<Answer> {
-    Answer::ok(&json!({"state": "single_node_enabled"}))
+pub(crate) async fn cluster_setup(_call: Call) -> Result<HttpResponse> {
+    HttpResponse::ok(&json!({"state": "single_node_enabled"}))
 }
 
 /// `GET /_membership`
-pub(crate) async fn membership(_call: Call) -> Result<Answer> {
-    Answer::ok(&json!({"all_nodes": [NODE], "cluster_nodes": [NODE]}))
+pub(crate) async fn membership(_call: Call) -> Result<HttpResponse> {
+    HttpResponse::ok(&json!({"all_nodes": [NODE], "cluster_nodes": [NODE]}))
 }

@@ -1,4 +1,4 @@
-//! `_session`: saying who you are, once.
+//! The route `_session`: cookie authentication.
 
 use hyper::StatusCode;
 use hyper::header::{LOCATION, SET_COOKIE};
@@ -8,10 +8,10 @@ use stemmadb::Value;
 use crate::app::Call;
 use crate::error::{Failure, Result};
 use crate::http::PeerAddress;
-use crate::http::{Answer, JsonPurpose, Query, read_json};
+use crate::http::{HttpResponse, JsonPurpose, Query, read_json};
 
 /// `GET /_session`
-pub(crate) async fn get(call: Call) -> Result<Answer> {
+pub(crate) async fn get(call: Call) -> Result<HttpResponse> {
     let user = &call.user;
     let mut info = json!({
         "authentication_db": crate::auth::USERS_DATABASE,
@@ -20,13 +20,13 @@ pub(crate) async fn get(call: Call) -> Result<Answer> {
     if let Some(how) = user.how {
         info["authenticated"] = how.into();
     }
-    Answer::ok(&json!({"ok": true, "userCtx": user, "info": info}))
+    HttpResponse::ok(&json!({"ok": true, "userCtx": user, "info": info}))
 }
 
-/// The longest name and password: whoever logs in is not known yet.
+/// The longest login body. It is small because the client is not authenticated yet.
 const LOGIN_BYTES_MAX: usize = 16 << 10;
 
-/// What was sent to log in: a form or JSON.
+/// Reads the name and the password from a form or from JSON.
 async fn credentials(call: &mut Call) -> Result<(String, String)> {
     let content_type = call.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let bytes = call.bytes_up_to(LOGIN_BYTES_MAX).await?;
@@ -35,7 +35,7 @@ async fn credentials(call: &mut Call) -> Result<(String, String)> {
         let text = |name: &str| sent.get(name).and_then(Value::as_str).map(str::to_owned);
         (text("name").or_else(|| text("username")), text("password"))
     } else {
-        let text = String::from_utf8(bytes.to_vec()).map_err(|_| Failure::bad_request("the form is no text"))?;
+        let text = String::from_utf8(bytes.to_vec()).map_err(|_| Failure::bad_request("the form is not UTF-8"))?;
         let form = Query::parse(&text)?;
         let text = |name: &str| form.text(name).map(str::to_owned);
         (text("name").or_else(|| text("username")), text("password"))
@@ -47,20 +47,20 @@ async fn credentials(call: &mut Call) -> Result<(String, String)> {
 }
 
 /// `POST /_session`
-pub(crate) async fn post(mut call: Call) -> Result<Answer> {
+pub(crate) async fn post(mut call: Call) -> Result<HttpResponse> {
     let (name, password) = credentials(&mut call).await?;
     let (auth, directory) = (&call.state.authenticator, &call.state.directory);
     let user = auth.log_in(directory, PeerAddress::of(&call.parts), &name, &password).await?;
     let cookie = auth.session(directory, &name).await?;
     let body = json!({"ok": true, "name": user.name, "roles": user.roles});
     let answer = match next(&call) {
-        Some(next) => Answer::json(StatusCode::FOUND, &body)?.with(LOCATION, &next),
-        None => Answer::ok(&body)?,
+        Some(next) => HttpResponse::json(StatusCode::FOUND, &body)?.with(LOCATION, &next),
+        None => HttpResponse::ok(&body)?,
     };
     Ok(answer.with(SET_COOKIE, &cookie))
 }
 
-/// Where `?next=` leads, if that is a path of this server.
+/// The redirect target `?next=`, if it is a path of this server. Other URLs are ignored, to prevent open redirects.
 fn next(call: &Call) -> Option<String> {
     let next = call.query.text("next")?;
     let is_path = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n', '\t']);
@@ -68,11 +68,11 @@ fn next(call: &Call) -> Option<String> {
 }
 
 /// `DELETE /_session`
-pub(crate) async fn delete(call: Call) -> Result<Answer> {
+pub(crate) async fn delete(call: Call) -> Result<HttpResponse> {
     let cookie = call.state.authenticator.no_session();
     let answer = match next(&call) {
-        Some(next) => Answer::json(StatusCode::FOUND, &json!({"ok": true}))?.with(LOCATION, &next),
-        None => Answer::done(StatusCode::OK),
+        Some(next) => HttpResponse::json(StatusCode::FOUND, &json!({"ok": true}))?.with(LOCATION, &next),
+        None => HttpResponse::done(StatusCode::OK),
     };
     Ok(answer.with(SET_COOKIE, &cookie))
 }

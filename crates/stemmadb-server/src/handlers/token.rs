@@ -1,4 +1,4 @@
-//! `_tokens`: API tokens are made, listed and taken back.
+//! The routes `_tokens`: create, list and revoke API tokens.
 
 use hyper::StatusCode;
 use serde_json::json;
@@ -6,25 +6,25 @@ use serde_json::json;
 use crate::accounts::TokenRequest;
 use crate::app::Call;
 use crate::error::Result;
-use crate::http::{Answer, blocking};
+use crate::http::{HttpResponse, blocking};
 
 /// `GET /_tokens`
-pub(crate) async fn list(call: Call) -> Result<Answer> {
-    Answer::ok(&json!({"tokens": call.state.authenticator.tokens().list()}))
+pub(crate) async fn list(call: Call) -> Result<HttpResponse> {
+    HttpResponse::ok(&json!({"tokens": call.state.authenticator.tokens().list()}))
 }
 
 /// `POST /_tokens`
-pub(crate) async fn create(mut call: Call) -> Result<Answer> {
-    let wanted = TokenRequest::parse(call.json().await?)?;
+pub(crate) async fn create(mut call: Call) -> Result<HttpResponse> {
+    let request = TokenRequest::parse(call.json().await?)?;
     let state = call.state.clone();
-    let (listed, text) = blocking(move || state.authenticator.tokens().create(&state.directory, wanted)).await?;
-    Answer::json(StatusCode::CREATED, &json!({"ok": true, "token": text, "info": listed}))
+    let (listed, text) = blocking(move || state.authenticator.tokens().create(&state.directory, request)).await?;
+    HttpResponse::json(StatusCode::CREATED, &json!({"ok": true, "token": text, "info": listed}))
 }
 
 /// `DELETE /_tokens/{token}`
-pub(crate) async fn revoke(call: Call) -> Result<Answer> {
+pub(crate) async fn revoke(call: Call) -> Result<HttpResponse> {
     let name = call.parameter("token")?.to_owned();
     let state = call.state.clone();
     blocking(move || state.authenticator.tokens().revoke(&state.directory, &name)).await?;
-    Ok(Answer::done(StatusCode::OK))
+    Ok(HttpResponse::done(StatusCode::OK))
 }

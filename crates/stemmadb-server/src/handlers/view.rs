@@ -1,4 +1,4 @@
-//! Routes about the views of design documents.
+//! Routes of views: queries, `_info` and `_view_cleanup`.
 
 use std::sync::Arc;
 
@@ -11,36 +11,36 @@ use stemmadb::{Access, Sequence, Value};
 use super::document::has_etag;
 use crate::app::Call;
 use crate::design::{self, DesignView, PROGRAM_PREFIX, declared_signatures, view_failure};
-use crate::directory::Served;
-use crate::documents::{Printer, Show, show_of};
+use crate::directory::ServedDatabase;
+use crate::documents::{DocumentPrinter, ShowOptions, parse_show_options};
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Pieces, Query, blocking, streamed};
+use crate::http::{HttpResponse, Query, ResponseWriter, blocking, streamed};
 
-/// What is asked of a view.
+/// The parameters of a view query.
 #[derive(Debug, Clone, Default)]
-struct Wanted {
+struct ViewQuery {
     choice: RowChoice,
     descending: bool,
     limit: Option<u64>,
     skip: u64,
-    /// None: as the view has it.
+    /// `None`: reduce if the view has a reduce function.
     reduce: Option<bool>,
-    /// Some(None): by whole keys.
+    /// `Some(None)` groups by whole keys, `Some(Some(n))` by the first `n` elements of array keys.
     group: Option<Option<usize>>,
-    documents: bool,
+    include_docs: bool,
     update_seq: bool,
     is_sorted: bool,
     access: Access,
 }
 
-/// Parameters from a query, and from a body that says them instead.
-struct Parameters<'a> {
+/// Parameters from the query string and the body; the body takes precedence.
+struct ViewParameters<'a> {
     query: &'a Query,
     body: Option<&'a Value>,
 }
 
-impl Parameters<'_> {
-    /// The JSON of the first of these names that is there.
+impl ViewParameters<'_> {
+    /// The JSON value of the first of these parameters that is present.
     fn json(&self, names: &[&str]) -> Result<Option<Value>> {
         for name in names {
             if let Some(value) = self.body.and_then(|body| body.get(name)) {
@@ -53,7 +53,7 @@ impl Parameters<'_> {
         Ok(None)
     }
 
-    /// The text of the first of these names, which in a query is as it is.
+    /// The text of the first of these parameters that is present. In the query string it is not JSON-encoded.
     fn text(&self, names: &[&str]) -> Option<String> {
         let in_body = |name: &&str| self.body.and_then(|body| body.get(name)).and_then(Value::as_str);
         let of = |name: &&str| in_body(name).or_else(|| self.query.text(name)).map(str::to_owned);
@@ -80,47 +80,50 @@ impl Parameters<'_> {
     }
 }
 
-impl Wanted {
+impl ViewQuery {
     fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
-        let given = Parameters { query, body };
-        let descending = given.flag("descending")?.unwrap_or(false);
-        let group = match (given.number("group_level")?, given.flag("group")?) {
+        let parameters = ViewParameters { query, body };
+        let descending = parameters.flag("descending")?.unwrap_or(false);
+        let group = match (parameters.number("group_level")?, parameters.flag("group")?) {
             (Some(0), _) => None,
             (Some(level), _) => Some(Some(usize::try_from(level).unwrap_or(usize::MAX))),
             (None, Some(true)) => Some(None),
             (None, _) => None,
         };
-        Ok(Wanted {
-            choice: choice(&given, descending)?,
+        Ok(ViewQuery {
+            choice: parse_choice(&parameters, descending)?,
             descending,
-            limit: given.number("limit")?,
-            skip: given.number("skip")?.unwrap_or(0),
-            reduce: given.flag("reduce")?,
+            limit: parameters.number("limit")?,
+            skip: parameters.number("skip")?.unwrap_or(0),
+            reduce: parameters.flag("reduce")?,
             group,
-            documents: given.flag("include_docs")?.unwrap_or(false),
-            update_seq: given.flag("update_seq")?.unwrap_or(false),
-            is_sorted: given.flag("sorted")?.unwrap_or(true),
-            access: access(&given)?,
+            include_docs: parameters.flag("include_docs")?.unwrap_or(false),
+            update_seq: parameters.flag("update_seq")?.unwrap_or(false),
+            is_sorted: parameters.flag("sorted")?.unwrap_or(true),
+            access: parse_access(&parameters)?,
         })
     }
 
-    /// Whether it is answered by reductions; refuses what does not fit the view.
+    /// Whether the query reduces rows.
+    ///
+    /// # Errors
+    /// 400 if the parameters don't fit the view.
     fn is_reduced(&self, can_reduce: bool) -> Result<bool> {
-        let refused = |reason: &'static str| Err(Failure::query_parse(reason));
+        let invalid = |reason: &'static str| Err(Failure::query_parse(reason));
         let is_reduced = self.reduce.unwrap_or(can_reduce);
         match (is_reduced, can_reduce) {
-            (true, false) => return refused("Reduce is invalid for map-only views."),
-            (false, _) if self.group.is_some() => return refused("Invalid use of grouping on a map view."),
-            (true, _) if self.documents => return refused("`include_docs` is invalid for reduce"),
+            (true, false) => return invalid("Reduce is invalid for map-only views."),
+            (false, _) if self.group.is_some() => return invalid("Invalid use of grouping on a map view."),
+            (true, _) if self.include_docs => return invalid("`include_docs` is invalid for reduce"),
             _ => {}
         }
         if is_reduced && self.group.is_none() && matches!(&self.choice, RowChoice::Keys(keys) if keys.len() > 1) {
-            return refused("Multi-key fetches for reduce views must use `group=true`");
+            return invalid("Multi-key fetches for reduce views must use `group=true`");
         }
         Ok(is_reduced)
     }
 
-    fn query(&self, view: &ProgramView) -> ProgramQuery {
+    fn program_query(&self, view: &ProgramView) -> ProgramQuery {
         let query = view.query().among(self.choice.clone()).descending(self.descending);
         let query = query.skip(self.skip).access(self.access);
         match self.limit {
@@ -130,16 +133,16 @@ impl Wanted {
     }
 }
 
-fn choice(given: &Parameters<'_>, descending: bool) -> Result<RowChoice> {
-    let key = given.json(&["key"])?;
-    let start = given.json(&["startkey", "start_key"])?;
-    let end = given.json(&["endkey", "end_key"])?;
-    match given.json(&["keys"])? {
+fn parse_choice(parameters: &ViewParameters<'_>, descending: bool) -> Result<RowChoice> {
+    let key = parameters.json(&["key"])?;
+    let start = parameters.json(&["startkey", "start_key"])?;
+    let end = parameters.json(&["endkey", "end_key"])?;
+    match parameters.json(&["keys"])? {
         None => {}
         Some(Value::Array(_)) if key.is_some() || start.is_some() || end.is_some() => {
             return Err(Failure::query_parse("`keys` is incompatible with `key`, `start_key` and `end_key`"));
         }
-        // The answer goes through the keys as they are told, from the other end if it is descending.
+        // Rows are returned in the order of the requested keys, reversed if descending.
         Some(Value::Array(mut keys)) => {
             if descending {
                 keys.reverse();
@@ -148,9 +151,9 @@ fn choice(given: &Parameters<'_>, descending: bool) -> Result<RowChoice> {
         }
         Some(_) => return Err(Failure::bad_request("`keys` must be an array.")),
     }
-    let is_inclusive = given.flag("inclusive_end")?.unwrap_or(true);
-    let start_id = given.text(&["startkey_docid", "start_key_doc_id"]);
-    let end_id = given.text(&["endkey_docid", "end_key_doc_id"]);
+    let is_inclusive = parameters.flag("inclusive_end")?.unwrap_or(true);
+    let start_id = parameters.text(&["startkey_docid", "start_key_doc_id"]);
+    let end_id = parameters.text(&["endkey_docid", "end_key_doc_id"]);
     let bound = |key: Option<Value>, id, is_inclusive| key.map(|key| RowBound { key, id, is_inclusive });
     let (start, end) = match key {
         Some(key) => (Some(key.clone()), Some(key)),
@@ -166,8 +169,12 @@ fn choice(given: &Parameters<'_>, descending: bool) -> Result<RowChoice> {
     Ok(choice)
 }
 
-fn access(given: &Parameters<'_>) -> Result<Access> {
-    match (given.text(&["update"]).as_deref(), given.text(&["stale"]).as_deref(), given.flag("update").ok().flatten()) {
+fn parse_access(parameters: &ViewParameters<'_>) -> Result<Access> {
+    match (
+        parameters.text(&["update"]).as_deref(),
+        parameters.text(&["stale"]).as_deref(),
+        parameters.flag("update").ok().flatten(),
+    ) {
         (None, None, None) | (Some("true"), _, _) | (None, _, Some(true)) => Ok(Access::UpdateBefore),
         (Some("false"), _, _) | (None, Some("ok"), None) | (None, _, Some(false)) => Ok(Access::NoUpdate),
         (Some("lazy"), _, _) | (None, Some("update_after"), None) => Ok(Access::UpdateAfter),
@@ -176,36 +183,41 @@ fn access(given: &Parameters<'_>) -> Result<Access> {
     }
 }
 
-/// A view that is asked over HTTP.
-struct Asked {
-    served: Arc<Served>,
+/// An opened view of a design document.
+struct OpenedView {
+    served: Arc<ServedDatabase>,
     view: ProgramView,
     can_reduce: bool,
     signature: String,
 }
 
-/// The view that the path names. Blocks.
-fn open(served: Arc<Served>, scripts: &Arc<crate::script::Scripts>, design: &str, view: &str) -> Result<Asked> {
+/// Opens a view. Blocks.
+fn open_view(
+    served: Arc<ServedDatabase>,
+    scripts: &Arc<crate::script::Scripts>,
+    design: &str,
+    view: &str,
+) -> Result<OpenedView> {
     let snapshot = served.database().snapshot()?;
     let value = design::open(&snapshot, design)?.value()?;
     let program = DesignView::new(&served, scripts, &value, view)?;
     let signature = program.signature().to_owned();
     let can_reduce = stemmadb::views::ViewProgram::reducer(&program) != stemmadb::views::ProgramReducer::None;
     let view = served.database().views().open_program(Arc::new(program))?;
-    Ok(Asked { served, view, can_reduce, signature })
+    Ok(OpenedView { served, view, can_reduce, signature })
 }
 
-/// What the path names.
-struct Named {
-    served: Arc<Served>,
+/// The view named by the path, not opened yet.
+struct ViewPath {
+    served: Arc<ServedDatabase>,
     scripts: Arc<crate::script::Scripts>,
     design: String,
     view: String,
 }
 
-async fn named(call: &Call) -> Result<Named> {
-    Ok(Named {
-        served: call.database().await?,
+async fn view_path(call: &Call) -> Result<ViewPath> {
+    Ok(ViewPath {
+        served: call.open_database().await?,
         scripts: call.state.scripts.clone(),
         design: call.parameter("ddoc")?.to_owned(),
         view: call.parameter("view")?.to_owned(),
@@ -213,56 +225,57 @@ async fn named(call: &Call) -> Result<Named> {
 }
 
 /// `GET /{db}/_design/{ddoc}/_view/{view}`, `POST` the same
-pub(crate) async fn get(mut call: Call) -> Result<Answer> {
+pub(crate) async fn get(mut call: Call) -> Result<HttpResponse> {
     let body = call.json_if_any().await?;
-    let wanted = Wanted::parse(&call.query, body.as_ref())?;
-    let show = show_of(&call.query)?;
-    let Named { served, scripts, design, view } = named(&call).await?;
-    let (asked, wanted, found) = blocking(move || {
-        let asked = open(served, &scripts, &design, &view)?;
-        let found = Found::of(&asked, &wanted)?;
-        Ok((asked, wanted, found))
+    let query = ViewQuery::parse(&call.query, body.as_ref())?;
+    let show = parse_show_options(&call.query)?;
+    let ViewPath { served, scripts, design, view } = view_path(&call).await?;
+    let (opened, query, result) = blocking(move || {
+        let opened = open_view(served, &scripts, &design, &view)?;
+        let result = ViewResult::read(&opened, &query)?;
+        Ok((opened, query, result))
     })
     .await?;
-    let etag = etag(&asked, &found, &call, body.as_ref());
+    let etag = etag(&opened, &result, &call, body.as_ref());
     if call.header("if-none-match").is_some_and(|tags| has_etag(tags, &etag)) {
-        return Ok(Answer::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
+        return Ok(HttpResponse::empty(StatusCode::NOT_MODIFIED).with(ETAG, &etag));
     }
-    let patience = call.state.config.limits.stall_timeout;
-    let answer = streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
-        write_found(&asked, found, &wanted, &show, &mut out).await?;
+    let stall_timeout = call.state.config.limits.stall_timeout;
+    let answer = streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
+        write_result(&opened, result, &query, &show, &mut out).await?;
         out.buffer.push(b'\n');
         Ok(())
     });
     Ok(answer.await?.with(ETAG, &etag))
 }
 
-/// A tag that is another one wherever the answer may be: for another question, other functions, or another state of the database.
-fn etag(asked: &Asked, found: &Found, call: &Call, body: Option<&Value>) -> String {
-    let (rows, documents) = found.sequences();
-    let question = call.parts.uri.path_and_query().map_or("", |path| path.as_str());
+/// The entity tag of a result: a hash of everything that it depends on, which is the request, the view's functions and
+/// the state of the database.
+fn etag(opened: &OpenedView, result: &ViewResult, call: &Call, body: Option<&Value>) -> String {
+    let (rows, documents) = result.sequences();
+    let uri = call.parts.uri.path_and_query().map_or("", |path| path.as_str());
     let body = body.map(Value::to_json).unwrap_or_default();
-    let state = format!("{} {} {rows} {documents}\n{question}\n{body}", asked.served.mark(), asked.signature);
+    let state = format!("{} {} {rows} {documents}\n{uri}\n{body}", opened.served.instance_id(), opened.signature);
     format!("\"{}\"", &blake3::hash(state.as_bytes()).to_hex()[..32])
 }
 
 /// `POST /{db}/_design/{ddoc}/_view/{view}/queries`
-pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
+pub(crate) async fn queries(mut call: Call) -> Result<HttpResponse> {
     let body = call.json().await?;
     let queries = body.get("queries").and_then(Value::as_array);
     let queries = queries.ok_or_else(|| Failure::bad_request("POST body must include `queries` parameter."))?;
-    let wanted = queries.iter().map(|query| Wanted::parse(&call.query, Some(query))).collect::<Result<Vec<_>>>()?;
-    let show = show_of(&call.query)?;
-    let Named { served, scripts, design, view } = named(&call).await?;
-    let patience = call.state.config.limits.stall_timeout;
-    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
-        let asked = open(served, &scripts, &design, &view)?;
-        // What doesn't fit the view is refused before anything is sent.
-        wanted.iter().try_for_each(|wanted| wanted.is_reduced(asked.can_reduce).map(|_| ()))?;
+    let queries = queries.iter().map(|query| ViewQuery::parse(&call.query, Some(query))).collect::<Result<Vec<_>>>()?;
+    let show = parse_show_options(&call.query)?;
+    let ViewPath { served, scripts, design, view } = view_path(&call).await?;
+    let stall_timeout = call.state.config.limits.stall_timeout;
+    streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
+        let opened = open_view(served, &scripts, &design, &view)?;
+        // Validate all queries before the response starts.
+        queries.iter().try_for_each(|query| query.is_reduced(opened.can_reduce).map(|_| ()))?;
         out.buffer.extend_from_slice(b"{\"results\":[");
-        for (at, wanted) in wanted.iter().enumerate() {
+        for (at, query) in queries.iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-            write_found(&asked, Found::of(&asked, wanted)?, wanted, &show, &mut out).await?;
+            write_result(&opened, ViewResult::read(&opened, query)?, query, &show, &mut out).await?;
         }
         out.buffer.extend_from_slice(b"\n]}\n");
         Ok(())
@@ -270,49 +283,55 @@ pub(crate) async fn queries(mut call: Call) -> Result<Answer> {
     .await
 }
 
-/// What answers a question, before it is written.
-enum Found {
+/// The result of a view query, before it is written.
+enum ViewResult {
     Rows(ProgramRows),
     Groups(ProgramGroups),
-    /// What all rows come to, and up to when.
-    Whole(Option<Value>, Sequence),
+    /// The reduction of all rows, and the sequence of the view.
+    Reduction(Option<Value>, Sequence),
 }
 
-impl Found {
-    fn of(asked: &Asked, wanted: &Wanted) -> Result<Self> {
-        let query = wanted.query(&asked.view);
-        if !wanted.is_reduced(asked.can_reduce)? {
-            return Ok(Found::Rows(query.rows().map_err(view_failure)?));
+impl ViewResult {
+    fn read(opened: &OpenedView, query: &ViewQuery) -> Result<Self> {
+        let program_query = query.program_query(&opened.view);
+        if !query.is_reduced(opened.can_reduce)? {
+            return Ok(ViewResult::Rows(program_query.rows().map_err(view_failure)?));
         }
-        match wanted.group {
-            Some(level) => Ok(Found::Groups(query.groups(level).map_err(view_failure)?)),
+        match query.group {
+            Some(level) => Ok(ViewResult::Groups(program_query.groups(level).map_err(view_failure)?)),
             None => {
-                let whole = query.reduce().map_err(view_failure)?;
-                Ok(Found::Whole(whole, asked.view.info()?.sequence))
+                let reduction = program_query.reduce().map_err(view_failure)?;
+                Ok(ViewResult::Reduction(reduction, opened.view.info()?.sequence))
             }
         }
     }
 
-    /// Up to when the rows are told, and the documents beside them.
+    /// The sequences of the rows and of the included documents.
     fn sequences(&self) -> (Sequence, Sequence) {
         match self {
-            Found::Rows(rows) => (rows.sequence(), rows.snapshot().sequence()),
-            Found::Groups(groups) => (groups.sequence(), groups.sequence()),
-            Found::Whole(_, sequence) => (*sequence, *sequence),
+            ViewResult::Rows(rows) => (rows.sequence(), rows.snapshot().sequence()),
+            ViewResult::Groups(groups) => (groups.sequence(), groups.sequence()),
+            ViewResult::Reduction(_, sequence) => (*sequence, *sequence),
         }
     }
 }
 
-async fn write_found(asked: &Asked, found: Found, wanted: &Wanted, show: &Show, out: &mut Pieces) -> Result<()> {
-    match found {
-        Found::Rows(rows) => write_rows(asked, rows, wanted, show, out).await,
-        Found::Groups(groups) => write_groups(asked, groups, wanted, out).await,
-        Found::Whole(whole, sequence) => {
+async fn write_result(
+    opened: &OpenedView,
+    result: ViewResult,
+    query: &ViewQuery,
+    show: &ShowOptions,
+    out: &mut ResponseWriter,
+) -> Result<()> {
+    match result {
+        ViewResult::Rows(rows) => write_rows(opened, rows, query, show, out).await,
+        ViewResult::Groups(groups) => write_groups(opened, groups, query, out).await,
+        ViewResult::Reduction(reduction, sequence) => {
             out.buffer.push(b'{');
-            write_sequence(asked, wanted, sequence, out);
+            write_sequence(opened, query, sequence, out);
             out.buffer.extend_from_slice(b"\"rows\":[");
-            // One row, which may be left out as any other.
-            if let Some(value) = whole.filter(|_| wanted.skip == 0 && wanted.limit != Some(0)) {
+            // The single row is subject to `skip` and `limit`.
+            if let Some(value) = reduction.filter(|_| query.skip == 0 && query.limit != Some(0)) {
                 write_group(b"\n", &Value::Null, &value, out);
             }
             out.buffer.extend_from_slice(b"\n]}");
@@ -321,24 +340,24 @@ async fn write_found(asked: &Asked, found: Found, wanted: &Wanted, show: &Show, 
     }
 }
 
-fn write_sequence(asked: &Asked, wanted: &Wanted, sequence: Sequence, out: &mut Pieces) {
-    if wanted.update_seq {
+fn write_sequence(opened: &OpenedView, query: &ViewQuery, sequence: Sequence, out: &mut ResponseWriter) {
+    if query.update_seq {
         out.buffer.extend_from_slice(b"\"update_seq\":");
-        out.string(&asked.served.sequence_text(sequence));
+        out.string(&opened.served.sequence_text(sequence));
         out.buffer.push(b',');
     }
 }
 
 async fn write_rows(
-    asked: &Asked,
+    opened: &OpenedView,
     mut rows: ProgramRows,
-    wanted: &Wanted,
-    show: &Show,
-    out: &mut Pieces,
+    query: &ViewQuery,
+    show: &ShowOptions,
+    out: &mut ResponseWriter,
 ) -> Result<()> {
     out.buffer.push(b'{');
-    write_sequence(asked, wanted, rows.sequence(), out);
-    if wanted.is_sorted {
+    write_sequence(opened, query, rows.sequence(), out);
+    if query.is_sorted {
         let head = format!("\"total_rows\":{},\"offset\":{},", rows.total(), rows.offset());
         out.buffer.extend_from_slice(head.as_bytes());
     }
@@ -353,9 +372,9 @@ async fn write_rows(
         row.key.write_json(&mut out.buffer);
         out.buffer.extend_from_slice(b",\"value\":");
         row.value.write_json(&mut out.buffer);
-        if wanted.documents {
+        if query.include_docs {
             out.buffer.extend_from_slice(b",\"doc\":");
-            write_document(asked, &rows, &row, show, out)?;
+            write_document(opened, &rows, &row, show, out)?;
         }
         out.buffer.push(b'}');
         out.flush_if_full().await;
@@ -364,8 +383,14 @@ async fn write_rows(
     Ok(())
 }
 
-/// The document of a row: the one that its value links to, if it does.
-fn write_document(asked: &Asked, rows: &ProgramRows, row: &ProgramRow, show: &Show, out: &mut Pieces) -> Result<()> {
+/// Writes the document of a row, or the document that its value links to with `_id`.
+fn write_document(
+    opened: &OpenedView,
+    rows: &ProgramRows,
+    row: &ProgramRow,
+    show: &ShowOptions,
+    out: &mut ResponseWriter,
+) -> Result<()> {
     let snapshot = rows.snapshot();
     let id = row.value.get("_id").and_then(Value::as_str).unwrap_or(&row.id);
     let document = match row.value.get("_rev").and_then(Value::as_str) {
@@ -376,7 +401,7 @@ fn write_document(asked: &Asked, rows: &ProgramRows, row: &ProgramRow, show: &Sh
         None => snapshot.get(id)?,
     };
     match document {
-        Some(document) => Printer { served: &asked.served, snapshot, show }.print(&document, &mut out.buffer),
+        Some(document) => DocumentPrinter { served: &opened.served, snapshot, show }.print(&document, &mut out.buffer),
         None => {
             out.buffer.extend_from_slice(b"null");
             Ok(())
@@ -384,9 +409,14 @@ fn write_document(asked: &Asked, rows: &ProgramRows, row: &ProgramRow, show: &Sh
     }
 }
 
-async fn write_groups(asked: &Asked, groups: ProgramGroups, wanted: &Wanted, out: &mut Pieces) -> Result<()> {
+async fn write_groups(
+    opened: &OpenedView,
+    groups: ProgramGroups,
+    query: &ViewQuery,
+    out: &mut ResponseWriter,
+) -> Result<()> {
     out.buffer.push(b'{');
-    write_sequence(asked, wanted, groups.sequence(), out);
+    write_sequence(opened, query, groups.sequence(), out);
     out.buffer.extend_from_slice(b"\"rows\":[");
     for (at, group) in groups.enumerate() {
         let (key, value) = group.map_err(view_failure)?;
@@ -397,7 +427,7 @@ async fn write_groups(asked: &Asked, groups: ProgramGroups, wanted: &Wanted, out
     Ok(())
 }
 
-fn write_group(separator: &[u8], key: &Value, value: &Value, out: &mut Pieces) {
+fn write_group(separator: &[u8], key: &Value, value: &Value, out: &mut ResponseWriter) {
     out.buffer.extend_from_slice(separator);
     out.buffer.extend_from_slice(b"{\"key\":");
     key.write_json(&mut out.buffer);
@@ -407,8 +437,8 @@ fn write_group(separator: &[u8], key: &Value, value: &Value, out: &mut Pieces) {
 }
 
 /// `GET /{db}/_design/{ddoc}/_info`
-pub(crate) async fn info(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn info(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     let scripts = call.state.scripts.clone();
     let name = call.parameter("ddoc")?.to_owned();
     blocking(move || {
@@ -417,16 +447,16 @@ pub(crate) async fn info(call: Call) -> Result<Answer> {
         let names = design::view_names(&design);
         let (mut rows, mut sequence, mut signatures) = (0, snapshot.sequence(), String::new());
         for view in names {
-            // What is none is told to whoever asks for it.
-            let Ok(asked) = open(served.clone(), &scripts, &name, &view) else { continue };
-            let info = asked.view.info()?;
+            // Skip invalid views: querying them reports the error.
+            let Ok(opened) = open_view(served.clone(), &scripts, &name, &view) else { continue };
+            let info = opened.view.info()?;
             rows += info.row_count;
             sequence = sequence.min(info.sequence);
-            signatures.push_str(&asked.signature);
+            signatures.push_str(&opened.signature);
         }
         let pending = snapshot.sequence().get() - sequence.get();
         let language = design.get("language").and_then(Value::as_str).unwrap_or("javascript");
-        Answer::ok(&json!({"name": name, "view_index": {
+        HttpResponse::ok(&json!({"name": name, "view_index": {
             "updates_pending": {"minimum": pending, "preferred": pending, "total": pending},
             "waiting_commit": false,
             "waiting_clients": 0,
@@ -445,19 +475,19 @@ pub(crate) async fn info(call: Call) -> Result<Answer> {
 }
 
 /// `POST /{db}/_view_cleanup`
-pub(crate) async fn cleanup(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn cleanup(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     blocking(move || {
         let designs = design::all(&served.database().snapshot()?)?;
-        let kept = declared_signatures(&designs)?;
+        let declared = declared_signatures(&designs)?;
         for name in served.database().views().names()? {
             let signature = name.strip_prefix(PROGRAM_PREFIX);
-            if signature.is_some_and(|signature| !kept.iter().any(|kept| kept == signature)) {
+            if signature.is_some_and(|signature| !declared.iter().any(|declared| declared == signature)) {
                 served.database().views().remove(&name)?;
             }
         }
-        super::mango::keep_indexes(&served)?;
-        Ok(Answer::done(StatusCode::ACCEPTED))
+        super::mango::sync_indexes(&served)?;
+        Ok(HttpResponse::done(StatusCode::ACCEPTED))
     })
     .await
 }

@@ -1,13 +1,13 @@
-//! `_watch`: the answer to a query, and what changes in it.
+//! The route `_watch`: live queries.
 
 use crate::app::Call;
 use crate::error::Result;
-use crate::http::Answer;
-use crate::watch::{Request, watch};
+use crate::http::HttpResponse;
+use crate::watch::{WatchRequest, watch};
 
 /// `GET /{db}/_watch`, `POST /{db}/_watch`
-pub(crate) async fn follow(mut call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let request = Request::parse(&mut call, &served).await?;
+pub(crate) async fn watch_query(mut call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let request = WatchRequest::parse(&mut call, &served).await?;
     watch(call, served, request)
 }

@@ -11,23 +11,24 @@ use crate::error::{Failure, Result};
 /// Counts the calls of [`reading`] that run in this process.
 static READERS: LazyLock<ConcurrencyTracker> = LazyLock::new(ConcurrencyTracker::default);
 
-/// Runs a read that is a few look-ups as a rule, and may be long. Who reads alone does it on this thread, whose other work goes on elsewhere
-/// meanwhile: to wake another thread and to be woken by it takes longer than most reads. Who comes while others read goes to the blocking pool.
+/// Runs a read that is usually short but can be long. A read that runs alone is executed on this thread, and the
+/// runtime moves the thread's other tasks elsewhere: waking another thread and being woken by it takes longer than most
+/// reads. Concurrent reads go to the blocking pool.
 pub(crate) async fn reading<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let reader = READERS.enter();
     if reader.is_alone && can_block_in_place() { tokio::task::block_in_place(work) } else { blocking(work).await }
 }
 
-/// Whether the runtime has other threads for what this one leaves.
+/// Whether the runtime has other threads that can take over this thread's tasks.
 pub(crate) fn can_block_in_place() -> bool {
     Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
-/// Runs what may wait for the disk, or take longer than a point read, where it holds nobody up.
+/// Runs work that may wait for the disk, or takes longer than a point read, on the blocking pool.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let share = MemoryReservation::of_current_request();
+    let reservation = MemoryReservation::of_current_request();
     let work = move || {
-        let _held = share;
+        let _held = reservation;
         work()
     };
     match tokio::task::spawn_blocking(work).await {
@@ -44,15 +45,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_read_holds_nobody_up() {
+    fn long_read_does_not_block_other_tasks() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         runtime.block_on(async {
-            let (tell, told) = mpsc::channel();
-            // It ends when another task of the only worker has run.
-            let long = tokio::spawn(reading(move || Ok(told.recv_timeout(Duration::from_secs(60)).is_ok())));
-            let beside = tokio::spawn(async move { reading(|| Ok(2)).await });
-            assert_eq!(beside.await.unwrap().unwrap(), 2);
-            tokio::spawn(async move { tell.send(()) }).await.unwrap().unwrap();
+            let (sender, receiver) = mpsc::channel();
+            // The read ends only after another task of the only worker thread has run.
+            let long = tokio::spawn(reading(move || Ok(receiver.recv_timeout(Duration::from_secs(60)).is_ok())));
+            let concurrent = tokio::spawn(async move { reading(|| Ok(2)).await });
+            assert_eq!(concurrent.await.unwrap().unwrap(), 2);
+            tokio::spawn(async move { sender.send(()) }).await.unwrap().unwrap();
             assert!(long.await.unwrap().unwrap());
         });
     }

@@ -1,4 +1,4 @@
-//! Bodies of requests, bounded in size and in time.
+//! Request bodies, limited in size and in time.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use super::json_memory::{JsonPurpose, check_json_memory};
 use super::memory_budget::MemoryReservation;
 use crate::error::{Failure, Result};
 
-/// So many bytes a second is the least that a request comes with, once it was waited for: who sends less holds a connection
-/// for next to nothing.
+/// The minimum rate in bytes per second, after the first wait. It prevents slow senders from holding connections at
+/// almost no cost.
 const RATE_MIN: u64 = 128;
-/// The least while others wait for the memory that it holds.
+/// The minimum rate while other requests wait for the memory that the body holds.
 const RATE_MIN_WAITED_FOR: u64 = 16 << 10;
 
 /// Timeouts of a body that is being received.
 #[derive(Debug, Clone)]
 pub(crate) struct BodyTimeout {
-    /// How long it may make no progress.
+    /// How long the body may make no progress.
     stall_timeout: Duration,
     /// The time left, which grows with each byte received; none: no minimum rate is required.
     left: Option<Duration>,
@@ -37,13 +37,13 @@ impl BodyTimeout {
         BodyTimeout { stall_timeout, left: Some(stall_timeout), rate_min: RATE_MIN }
     }
 
-    /// With an answer of somebody who may have nothing to say for long.
+    /// For a response of a peer, which may stay silent for long, such as a changes feed.
     pub(crate) fn for_peer(stall_timeout: Duration) -> Self {
         BodyTimeout { stall_timeout, left: None, rate_min: RATE_MIN }
     }
 
-    /// Adapts the required rate to whether other requests wait for memory. Once they wait for memory that `reservation` holds, a body
-    /// without a total timeout gets one for good.
+    /// Adapts the required rate to whether other requests wait for memory. Once they wait for memory that `reservation`
+    /// holds, a body without a total timeout gets one for good.
     fn update_rate(&mut self, reservation: &MemoryReservation) {
         self.rate_min = if reservation.has_waiters() { RATE_MIN_WAITED_FOR } else { RATE_MIN };
         if reservation.blocks_others() {
@@ -51,13 +51,14 @@ impl BodyTimeout {
         }
     }
 
-    /// How long the next piece is waited for.
+    /// The timeout for the next chunk.
     fn left(&self) -> Duration {
         self.left.unwrap_or(self.stall_timeout)
     }
 
-    /// Notes a piece, and how long it was waited for. However much came before, the rest comes as fast as it must.
-    fn count(&mut self, length: usize, waited: Duration) {
+    /// Records a chunk and the time spent waiting for it. The time left never exceeds `stall_timeout`, so a fast start
+    /// does not permit a slow rest.
+    fn record_chunk(&mut self, length: usize, waited: Duration) {
         if let Some(left) = self.left {
             let worth = Duration::from_millis((length as u64).saturating_mul(1000) / self.rate_min);
             self.left = Some((left.saturating_sub(waited) + worth).min(self.stall_timeout));
@@ -65,7 +66,7 @@ impl BodyTimeout {
     }
 }
 
-/// The whole body, if it is no longer than `bytes_max` and comes soon enough. What came takes memory of `reservation`.
+/// Reads a whole body of at most `bytes_max` bytes. The received bytes are charged to `reservation`.
 pub(crate) async fn read_all(
     mut body: Incoming,
     bytes_max: usize,
@@ -74,19 +75,19 @@ pub(crate) async fn read_all(
 ) -> Result<Bytes> {
     let too_large = || Failure::too_large("the request entity is too large");
     if body.size_hint().lower() > bytes_max as u64 {
-        pass_over(body, timeouts).await;
+        discard(body, timeouts).await;
         return Err(too_large());
     }
     let mut whole = BytesMut::new();
     while let Some(frame) = next_frame(&mut body, &mut timeouts).await? {
         if whole.len() + frame.len() > bytes_max {
-            pass_over(body, timeouts).await;
+            discard(body, timeouts).await;
             return Err(too_large());
         }
         if let Some(reservation) = reservation {
             if let Err(failure) = reservation.grow(frame.len()).await {
                 drop(whole);
-                pass_over(body, timeouts).await;
+                discard(body, timeouts).await;
                 return Err(failure);
             }
             timeouts.update_rate(reservation);
@@ -95,8 +96,9 @@ pub(crate) async fn read_all(
             return Ok(frame);
         }
         whole.extend_from_slice(&frame);
-        // Once some is there the rest is believed to come: growing by copies would take twice as much.
-        if whole.len() >= BELIEVED_FROM {
+        // After the first part the announced length is trusted, because growing the buffer step by step could need
+        // twice the memory.
+        if whole.len() >= PREALLOCATE_FROM_BYTES {
             let rest = usize::try_from(body.size_hint().exact().unwrap_or(0)).unwrap_or(usize::MAX);
             whole.reserve(rest.min(bytes_max - whole.len()));
         }
@@ -104,14 +106,15 @@ pub(crate) async fn read_all(
     Ok(whole.freeze())
 }
 
-/// From here on there is space for as much as is said to come.
-const BELIEVED_FROM: usize = 1 << 20;
-/// How much of a body that is too large is still read.
-const PASSED_BYTES_MAX: usize = 4 << 20;
+/// The number of received bytes after which a buffer of the announced length is allocated.
+const PREALLOCATE_FROM_BYTES: usize = 1 << 20;
+/// The number of bytes of a too large body that are still read and discarded.
+const DISCARDED_BYTES_MAX: usize = 4 << 20;
 
-/// Reads on without keeping it, up to a bound: a client whose connection is closed while it still sends may not read the response.
-async fn pass_over(mut body: Incoming, mut timeouts: BodyTimeout) {
-    let mut left = PASSED_BYTES_MAX;
+/// Reads and discards the rest of a body, up to a limit: a client whose connection is closed while it still sends may
+/// not read the response.
+async fn discard(mut body: Incoming, mut timeouts: BodyTimeout) {
+    let mut left = DISCARDED_BYTES_MAX;
     while let Ok(Some(frame)) = next_frame(&mut body, &mut timeouts).await {
         match left.checked_sub(frame.len()) {
             Some(less) => left = less,
@@ -120,11 +123,11 @@ async fn pass_over(mut body: Incoming, mut timeouts: BodyTimeout) {
     }
 }
 
-/// What a compressed body says, if it is no longer than `bytes_max`. It takes memory of `reservation`.
-pub(crate) async fn inflated(compressed: &[u8], bytes_max: usize, reservation: &MemoryReservation) -> Result<Bytes> {
+/// Decompresses a body to at most `bytes_max` bytes, which are charged to `reservation`.
+pub(crate) async fn decompress(compressed: &[u8], bytes_max: usize, reservation: &MemoryReservation) -> Result<Bytes> {
     let (mut whole, mut decoder) = (Vec::new(), MultiGzDecoder::new(compressed));
     loop {
-        let read = decoder.by_ref().take(INFLATED_AT_ONCE).read_to_end(&mut whole);
+        let read = decoder.by_ref().take(DECOMPRESS_CHUNK_BYTES).read_to_end(&mut whole);
         let count = read.map_err(|error| Failure::bad_request(format!("The request's body is not gzip: {error}")))?;
         if whole.len() > bytes_max {
             return Err(Failure::too_large("the request entity is too large"));
@@ -136,10 +139,10 @@ pub(crate) async fn inflated(compressed: &[u8], bytes_max: usize, reservation: &
     }
 }
 
-/// So much of a compressed body is made before more memory is reserved.
-const INFLATED_AT_ONCE: u64 = 256 << 10;
+/// The number of bytes that are decompressed before more memory is reserved.
+const DECOMPRESS_CHUNK_BYTES: u64 = 256 << 10;
 
-/// The next piece of a body; none at its end.
+/// Reads the next chunk of a body. Returns `None` at its end.
 pub(crate) async fn next_frame(body: &mut Incoming, timeouts: &mut BodyTimeout) -> Result<Option<Bytes>> {
     let begun = Instant::now();
     loop {
@@ -155,7 +158,7 @@ pub(crate) async fn next_frame(body: &mut Incoming, timeouts: &mut BodyTimeout) 
             Some(Err(error)) => return Err(Failure::bad_request(format!("The request's body ended early: {error}"))),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
-                    timeouts.count(data.len(), begun.elapsed());
+                    timeouts.record_chunk(data.len(), begun.elapsed());
                     return Ok(Some(data));
                 }
             }
@@ -163,19 +166,19 @@ pub(crate) async fn next_frame(body: &mut Incoming, timeouts: &mut BodyTimeout) 
     }
 }
 
-/// The JSON value that `text` is.
+/// Parses a JSON body.
 ///
 /// # Errors
-/// 400 if it is none; 413 if it would take far more memory than it is long.
+/// 400 if it is not valid JSON; 413 if parsing it would take far more memory than its length.
 pub(crate) fn read_json(text: &[u8], purpose: JsonPurpose) -> Result<Value> {
     check_json_memory(text, purpose)?;
     parse(text)
 }
 
-/// The same of a request's body: what is made of it takes memory of `reservation`.
+/// Like [`read_json`], and charges the parsed value to `reservation`.
 ///
 /// # Errors
-/// Also 503, if there is none for long.
+/// Also 503 if no memory becomes free in time.
 pub(crate) async fn read_json_within(
     text: &[u8],
     purpose: JsonPurpose,
@@ -201,41 +204,41 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn compressed_bodies_are_bounded_too() {
+    async fn decompressed_bodies_are_limited() {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(&[b' '; 100_000]).unwrap();
         let compressed = encoder.finish().unwrap();
         let reservation = MemoryBudget::new(0, Duration::ZERO).reservation();
-        assert_eq!(inflated(&compressed, 100_000, &reservation).await.unwrap().len(), 100_000);
-        let status = async |compressed: &[u8]| inflated(compressed, 99_999, &reservation).await.unwrap_err().status();
+        assert_eq!(decompress(&compressed, 100_000, &reservation).await.unwrap().len(), 100_000);
+        let status = async |compressed: &[u8]| decompress(compressed, 99_999, &reservation).await.unwrap_err().status();
         assert_eq!(status(&compressed).await, hyper::StatusCode::PAYLOAD_TOO_LARGE);
         assert_eq!(status(b"{}").await, hyper::StatusCode::BAD_REQUEST);
     }
 
     #[test]
-    fn patience_grows_with_what_comes_and_not_without_end() {
+    fn timeout_grows_with_received_bytes_up_to_a_limit() {
         let (stall_timeout, second) = (Duration::from_secs(60), Duration::from_secs(1));
         let left_after = |pieces: &[(u64, Duration)]| {
             let mut timeouts = BodyTimeout::for_client(stall_timeout);
-            pieces.iter().for_each(|(length, waited)| timeouts.count(*length as usize, *waited));
+            pieces.iter().for_each(|(length, waited)| timeouts.record_chunk(*length as usize, *waited));
             timeouts.left()
         };
         assert_eq!(left_after(&[]), stall_timeout, "the first piece");
         assert!(left_after(&[(1, second); 61]) < second, "a byte a second");
-        assert_eq!(left_after(&[(RATE_MIN, second); 3600]), stall_timeout, "as fast as it must be");
+        assert_eq!(left_after(&[(RATE_MIN, second); 3600]), stall_timeout, "exactly the minimum rate");
         assert_eq!(
             left_after(&[(1 << 26, second), (0, stall_timeout)]),
             Duration::ZERO,
-            "what came fast pays for nothing later"
+            "a fast start does not permit a slow rest"
         );
         let mut hurried = BodyTimeout { rate_min: RATE_MIN_WAITED_FOR, ..BodyTimeout::for_client(stall_timeout) };
-        (0..61).for_each(|_| hurried.count(RATE_MIN as usize, second));
-        assert!(hurried.left() < second, "while others wait for what it holds");
+        (0..61).for_each(|_| hurried.record_chunk(RATE_MIN as usize, second));
+        assert!(hurried.left() < second, "a higher rate is required while others wait");
         assert_eq!(BodyTimeout::for_peer(stall_timeout).left(), stall_timeout);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_has_all_the_time_until_others_wait_for_what_its_answer_holds() {
+    async fn peer_is_not_rushed_until_its_memory_is_needed() {
         const MIB: usize = 1 << 20;
         let (stall_timeout, second) = (Duration::from_secs(60), Duration::from_secs(1));
         let budget = MemoryBudget::new(MIB as u64, stall_timeout);
@@ -246,7 +249,7 @@ mod tests {
         let mut takes_an_hour = |reservation: &MemoryReservation| {
             (0..3600).for_each(|_| {
                 timeouts.update_rate(reservation);
-                timeouts.count(1, second);
+                timeouts.record_chunk(1, second);
             });
             timeouts.left() == stall_timeout
         };

@@ -1,4 +1,4 @@
-//! The bridge between a body that arrives and a library that reads.
+//! An adapter from a stream of chunks to [`std::io::Read`].
 
 use std::io::{self, Read};
 use std::iter;
@@ -8,22 +8,22 @@ use tokio::sync::mpsc;
 
 type Chunk = io::Result<Bytes>;
 
-/// Reads what arrives, chunk by chunk; each is waited for when it is asked for.
+/// A reader over chunks. It waits for the next chunk only when the previous one is used up.
 pub(crate) struct ChunkReader<I> {
     chunks: I,
     chunk: Bytes,
 }
 
 impl<I: Iterator<Item = Chunk>> ChunkReader<I> {
-    pub(crate) fn of(chunks: I) -> Self {
+    pub(crate) fn new(chunks: I) -> Self {
         ChunkReader { chunks, chunk: Bytes::new() }
     }
 }
 
-/// A reader of what is sent on a channel, and what to send it: chunks, and at last their end by dropping it.
+/// Creates a channel of chunks and a reader of it. Dropping the sender ends the content.
 pub(crate) fn chunk_channel() -> (mpsc::Sender<Chunk>, ChunkReader<impl Iterator<Item = Chunk>>) {
     let (sender, mut from) = mpsc::channel(4);
-    (sender, ChunkReader::of(iter::from_fn(move || from.blocking_recv())))
+    (sender, ChunkReader::new(iter::from_fn(move || from.blocking_recv())))
 }
 
 impl<I: Iterator<Item = Chunk>> Read for ChunkReader<I> {

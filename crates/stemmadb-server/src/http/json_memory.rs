@@ -1,30 +1,30 @@
-//! How much memory does a JSON text take once it is parsed? Told by one look at its bytes, before anything is made of them.
+//! Estimates the memory that a JSON text takes once parsed, by one scan of its bytes.
 
 use memchr::memchr2;
 
 use crate::error::{Failure, Result};
 
-/// What a value takes where it stands, in an array or as an object's; what its name takes, with its place in the index that large objects have.
+/// The estimated size of a value in its array or object, and of a name with its entry in the index of a large object.
 const VALUE_BYTES: usize = 32;
 const NAME_BYTES: usize = 40;
-/// So many times its length what is made of a text may take.
+/// The allowed ratio of parsed size to text length.
 const FACTOR: usize = 6;
-/// So much a text may take, whatever it consists of: lists of a hundred thousand numbers are what people send.
+/// Parsed size that is always allowed, since lists of a hundred thousand numbers are common.
 const FREE_BYTES: usize = 8 << 20;
-/// Shorter ones are not looked at.
+/// Shorter texts are not scanned.
 const SMALL_LENGTH: usize = 1 << 10;
 
-/// What a text is parsed for.
+/// The purpose that a text is parsed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JsonPurpose {
     /// Documents: large ones consist of many small values.
     Documents,
-    /// Lists and conditions, of which handlers make their own.
+    /// Lists and conditions, which handlers convert to their own types.
     Parameters,
 }
 
 impl JsonPurpose {
-    /// How often what is parsed is there, once handlers have made their own of it.
+    /// The number of copies in memory, including those of handlers.
     fn copies(self) -> usize {
         match self {
             JsonPurpose::Documents => 1,
@@ -33,18 +33,18 @@ impl JsonPurpose {
     }
 }
 
-/// One value at the front of a text.
+/// The extent of the first value of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JsonExtent {
-    /// How many bytes of text it is, with the blanks around it.
+    /// Its length in bytes, including surrounding whitespace.
     pub(crate) length: usize,
-    /// How many bytes it takes when it is parsed, about.
+    /// The estimated number of bytes that it takes once parsed.
     pub(crate) memory: usize,
 }
 
 impl JsonExtent {
-    /// The value that `text` begins with; it ends before a comma or bracket that is not its own. Where the text is no JSON a parser finds
-    /// that out before it comes to the end of this.
+    /// Measures the value that `text` begins with. It ends before a comma or bracket of an enclosing value. If the text
+    /// is not JSON, a parser fails before the end of this extent.
     pub(crate) fn of_first(text: &[u8]) -> Self {
         let (mut at, mut depth, mut memory) = (0, 0_usize, VALUE_BYTES);
         while let Some(&byte) = text.get(at) {
@@ -70,11 +70,11 @@ impl JsonExtent {
     }
 }
 
-/// How many bytes what is made of a text takes, about. Refuses one that would take far more memory than it is long: somebody could have all
-/// of the memory for little.
+/// Estimates the parsed size of a text in bytes. Refuses a text that would take far more memory than its length, so
+/// that a small request can't exhaust the memory.
 ///
 /// # Errors
-/// 413, saying what to do.
+/// 413, with a reason that says what to do.
 pub(crate) fn check_json_memory(text: &[u8], purpose: JsonPurpose) -> Result<usize> {
     let bytes_max = text.len().saturating_mul(FACTOR);
     if text.len() <= SMALL_LENGTH {
@@ -85,19 +85,21 @@ pub(crate) fn check_json_memory(text: &[u8], purpose: JsonPurpose) -> Result<usi
         return Ok(memory.saturating_mul(purpose.copies()));
     }
     Err(Failure::too_large(format!(
-        "so many small values in one piece, {} bytes of text, would take {} MiB of memory: send them as several documents, or in several requests",
+        "so many small values in one piece, {} bytes of text, would take {} MiB of memory: \
+         send them as several documents, or in several requests",
         text.len(),
         memory >> 20
     )))
 }
 
-/// The bytes of the string at the front of `text`, with its quotes; all there are if it has no end.
+/// The length in bytes of the string that `text` begins with, including its quotes; the whole length if it is
+/// unterminated.
 pub(crate) fn string_length(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         match text[at + found] {
             b'"' => return at + found + 1,
-            // With what it escapes.
+            // Skip the escaped byte.
             _ => at += found + 2,
         }
     }
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_end_where_they_end() {
+    fn extent_ends_at_the_end_of_the_value() {
         for (text, value) in [
             ("1,2", "1"),
             (r#"[1,{"a":[2]}] ,3"#, r#"[1,{"a":[2]}] "#),
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_that_of_values_names_and_texts() {
+    fn memory_includes_values_names_and_strings() {
         let memory = |text: &str| JsonExtent::of_first(text.as_bytes()).memory;
         assert_eq!(memory("[1,2,3]"), 4 * VALUE_BYTES);
         assert_eq!(memory(r#"{"a":1,"b":2}"#), 3 * VALUE_BYTES + 2 * (NAME_BYTES + 3));
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn much_of_little_is_refused_and_little_or_long_is_not() {
+    fn many_small_values_are_refused() {
         let check = |text: &str, purpose| {
             check_json_memory(text.as_bytes(), purpose).map(|_| ()).map_err(|failure| failure.status())
         };

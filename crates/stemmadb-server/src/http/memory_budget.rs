@@ -1,12 +1,12 @@
 //! A memory budget that the bodies of all requests share, together with the responses that the replicator reads.
 //!
-//! Each body is bounded by itself; the budget bounds all of them together. A request reserves memory for the part of its body that arrived
-//! and for what is parsed from it, not earlier, and keeps the reservation until its response was sent. A request that finds no memory
-//! waits; after a timeout it fails with 503 and `Retry-After`.
+//! Each body is bounded by itself; the budget bounds all of them together. A request reserves memory for the part of
+//! its body that arrived and for what is parsed from it, not earlier, and keeps the reservation until its response was
+//! sent. A request that finds no memory waits; after a timeout it fails with 503 and `Retry-After`.
 //!
-//! Requests that hold memory and need more could wait for each other for ever. One request at a time may therefore exceed the budget (the
-//! overcommit permit), by as much as its own body needs. Some request always makes progress, a body that is alone never waits, and all
-//! bodies together take at most the budget and one body.
+//! Requests that hold memory and need more could wait for each other for ever. One request at a time may therefore
+//! exceed the budget (the overcommit permit), by as much as its own body needs. Some request always makes progress, a
+//! body that is alone never waits, and all bodies together take at most the budget and one body.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,11 +18,12 @@ use tokio::time::sleep;
 
 use crate::error::{Failure, Result};
 
-/// The first bytes of each body need no reservation: connections are bounded too, and small requests do not wait for large ones.
+/// The first bytes of each body need no reservation: connections are bounded too, and small requests do not wait for
+/// large ones.
 const FREE_BYTES: usize = 16 << 10;
 /// The unit in which memory is reserved.
 const UNIT_BYTES: usize = 16 << 10;
-/// The `Retry-After` of a request that waited in vain.
+/// The `Retry-After` of a request that timed out.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 tokio::task_local! {
@@ -116,7 +117,8 @@ impl MemoryReservation {
         CURRENT_REQUEST.try_with(Arc::clone).ok()
     }
 
-    /// Runs the handler of a request. Blocking work that outlives a cancelled request keeps the reservation until it ends.
+    /// Runs the handler of a request. Blocking work that outlives a cancelled request keeps the reservation until it
+    /// ends.
     pub(crate) async fn scope<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
         CURRENT_REQUEST.scope(self, work).await
     }
@@ -145,16 +147,20 @@ impl MemoryReservation {
         tokio::select! {
             biased;
             Ok(units) = units => self.held.lock().take(units),
-            Ok(overcommit) = self.budget.overcommit.clone().acquire_owned() => self.held.lock().overcommit = Some(overcommit),
+            Ok(overcommit) = self.budget.overcommit.clone().acquire_owned() => {
+                self.held.lock().overcommit = Some(overcommit);
+            }
             () = sleep(self.budget.wait_max) => return Err(Failure::unavailable(
-                "The bodies of other requests take all of the memory that there is for them (limits.bodies_bytes): try again.",
+                "The bodies of other requests take all of the memory that there is for them \
+                 (limits.bodies_bytes): try again.",
                 RETRY_AFTER,
             )),
         }
         Ok(())
     }
 
-    /// Reserves the missing units if they are free, and then releases the overcommit permit. Returns how many units must be waited for.
+    /// Reserves the missing units if they are free, and then releases the overcommit permit. Returns how many units
+    /// must be waited for.
     fn settle(&self, held: &mut HeldMemory) -> usize {
         let owed = held.owed();
         if owed == 0 {
@@ -202,17 +208,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_is_alone_never_waits() {
+    async fn only_body_never_waits() {
         for bound in [0, MIB as u64] {
             let reservation = MemoryBudget::new(bound, Duration::ZERO).reservation();
             for _ in 0..64 {
-                reservation.grow(MIB).await.expect("who waits at all is refused here");
+                reservation.grow(MIB).await.expect("a wait would time out at once");
             }
         }
     }
 
     #[tokio::test]
-    async fn a_request_without_memory_waits_and_then_fails_with_retry_after() {
+    async fn request_without_memory_waits_and_then_fails_with_retry_after() {
         let budget = MemoryBudget::new(MIB as u64, Duration::from_millis(20));
         let (first, second, third) = (budget.reservation(), budget.reservation(), budget.reservation());
         first.grow(MIB).await.unwrap();
@@ -221,14 +227,14 @@ mod tests {
         let refused = third.grow(MIB).await.unwrap_err();
         assert_eq!(refused.status().as_u16(), 503);
         assert_eq!(refused.header().map(|(_, seconds)| seconds.as_str()), Some("5"));
-        // The place overcommit is free again: the next one has it.
+        // The overcommit permit is free again, and the next request gets it.
         drop(second);
         third.grow(MIB).await.unwrap();
         assert!(!third.has_waiters());
     }
 
     #[tokio::test]
-    async fn the_overcommit_permit_is_released_once_memory_is_free() {
+    async fn overcommit_permit_is_released_once_memory_is_free() {
         let budget = MemoryBudget::new(MIB as u64, LONG);
         let (first, second, third) = (budget.reservation(), budget.reservation(), budget.reservation());
         first.grow(MIB).await.unwrap();
@@ -240,7 +246,7 @@ mod tests {
         third.grow(MIB).await.expect("it is free for others");
     }
 
-    /// Each has a part of its body and waits for the rest, and none of them ever gives anything back before it has all.
+    /// Each request holds memory for a part of its body and releases it only once the body is complete.
     #[tokio::test]
     async fn many_partial_reservations_all_progress_within_the_budget() {
         let budget = MemoryBudget::new(4 * MIB as u64, LONG);
@@ -252,7 +258,7 @@ mod tests {
                 tokio::spawn(async move {
                     for _ in 0..8 * MIB / (64 << 10) {
                         reservation.grow(64 << 10).await.unwrap();
-                        assert!(overcommit(&all) <= 8 * MIB, "more than one is overcommit the bound");
+                        assert!(overcommit(&all) <= 8 * MIB, "more than one request exceeds the budget");
                         tokio::task::yield_now().await;
                     }
                     *reservation.held.lock() = HeldMemory::default();
@@ -271,20 +277,20 @@ mod tests {
         let reservation = budget.reservation();
         reservation.grow(MIB).await.unwrap();
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let work = reservation.clone().scope(crate::http::blocking(move || {
-            tell.send(()).ok();
+            sender.send(()).ok();
             ended.recv().ok();
             Ok(())
         }));
         let request = tokio::spawn(work);
-        told.await.unwrap();
+        receiver.await.unwrap();
         request.abort();
         drop(reservation);
         assert!(request.await.is_err());
         assert!(budget.units.available_permits() < budget.unit_count);
         drop(end);
-        // It is free when that work is over.
+        // The memory is free once the work has ended.
         drop(budget.units.acquire_many(budget.unit_count as u32).await.unwrap());
     }
 }

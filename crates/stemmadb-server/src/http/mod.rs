@@ -1,7 +1,6 @@
-//! HTTP messages: paths, queries, bodies, multipart, streamed responses, and the memory that bodies may take. The lowest module beside
-//! `error`: it knows neither routes nor databases.
+//! HTTP messages: paths, queries, bodies, multipart, streamed responses, and the memory that bodies may take. The
+//! lowest module beside `error`: it knows neither routes nor databases.
 
-mod answer;
 mod blocking;
 mod body;
 mod chunk_reader;
@@ -12,11 +11,11 @@ mod multipart;
 mod path;
 mod peer;
 mod query;
+mod response;
 mod stream;
 
-pub(crate) use answer::{Answer, Body};
 pub(crate) use blocking::{blocking, can_block_in_place, reading};
-pub(crate) use body::{BodyTimeout, inflated, next_frame, read_all, read_json, read_json_within};
+pub(crate) use body::{BodyTimeout, decompress, next_frame, read_all, read_json, read_json_within};
 pub(crate) use chunk_reader::{ChunkReader, chunk_channel};
 pub(crate) use concurrency::ConcurrencyTracker;
 pub(crate) use json_memory::{JsonExtent, JsonPurpose, check_json_memory, string_length};
@@ -25,4 +24,5 @@ pub(crate) use multipart::{Parts, boundary};
 pub(crate) use path::{Parameters, segments};
 pub(crate) use peer::{PeerAddress, client_network};
 pub(crate) use query::Query;
-pub(crate) use stream::{Pieces, streamed, streamed_bytes, with_read_timeout, write_string};
+pub(crate) use response::{Body, HttpResponse};
+pub(crate) use stream::{ResponseWriter, streamed, streamed_bytes, with_read_timeout, write_string};

@@ -1,4 +1,4 @@
-//! Messages of several parts, read as they arrive: nothing but a buffer is held.
+//! A streaming parser of multipart messages, which holds only one buffer.
 
 use std::io::{self, Read};
 
@@ -8,10 +8,10 @@ use memchr::memmem::Finder;
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Reads a message of several parts. Reading it gives the body of the part it is at.
+/// Parses a multipart message. As a reader it returns the body of the current part.
 pub(crate) struct Parts<R> {
     inner: R,
-    /// Read and not yet given out.
+    /// Bytes read from `inner` and not yet returned.
     buffer: Vec<u8>,
     finder: Finder<'static>,
     position: ParsePosition,
@@ -28,17 +28,17 @@ enum ParsePosition {
 
 /// The head of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct PartHead {
     fields: Vec<(String, String)>,
 }
 
-impl Head {
+impl PartHead {
     /// The field `name`, which is lower-case.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The name of the file that the part is.
+    /// The file name of the part.
     pub(crate) fn file_name(&self) -> Option<&str> {
         parameter(self.get("content-disposition")?, "filename")
     }
@@ -58,23 +58,24 @@ fn parameter<'a>(field: &'a str, name: &str) -> Option<&'a str> {
 }
 
 impl<R: Read> Parts<R> {
-    /// The parts of `inner`, between lines of `boundary`.
+    /// Parses the parts of `inner`, which are separated by `boundary`.
     pub(crate) fn new(inner: R, boundary: &str) -> Self {
         let delimiter = format!("\r\n--{boundary}");
         Parts {
             inner,
-            // The first delimiter may stand at the very beginning.
+            // The first delimiter may be at the very beginning.
             buffer: b"\r\n".to_vec(),
             finder: Finder::new(delimiter.as_bytes()).into_owned(),
             position: ParsePosition::Body,
         }
     }
 
-    /// Goes on to the next part and reads its head; what was not read of the one before is passed over. None after the last.
-    pub(crate) fn next_part(&mut self) -> io::Result<Option<Head>> {
+    /// Advances to the next part and returns its head. Skips the rest of the current part. Returns `None` after the
+    /// last part.
+    pub(crate) fn next_part(&mut self) -> io::Result<Option<PartHead>> {
         while self.position == ParsePosition::Body {
-            let mut passed = [0; 4096];
-            while self.read(&mut passed)? > 0 {}
+            let mut skipped = [0; 4096];
+            while self.read(&mut skipped)? > 0 {}
         }
         if self.position == ParsePosition::End {
             return Ok(None);
@@ -88,35 +89,35 @@ impl<R: Read> Parts<R> {
         self.read_head().map(Some)
     }
 
-    fn read_head(&mut self) -> io::Result<Head> {
+    fn read_head(&mut self) -> io::Result<PartHead> {
         loop {
-            // The line of the delimiter ends, then come fields, then an empty line.
+            // The rest of the delimiter's line, the header fields, and an empty line.
             if let Some(end) = memchr::memmem::find(&self.buffer, b"\r\n\r\n") {
                 let head: Vec<u8> = self.buffer.drain(..end + 4).collect();
-                let text = String::from_utf8(head).map_err(|_| broken("a part's head is not UTF-8"))?;
+                let text = String::from_utf8(head).map_err(|_| malformed("a part's head is not UTF-8"))?;
                 let fields = text.lines().filter_map(|line| line.split_once(':'));
                 let fields = fields.map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().to_owned()));
-                return Ok(Head { fields: fields.collect() });
+                return Ok(PartHead { fields: fields.collect() });
             }
             if self.buffer.len() > HEAD_BYTES_MAX {
-                return Err(broken("a part's head is too long"));
+                return Err(malformed("a part's head is too long"));
             }
             let count = self.buffer.len();
             self.fill_to(count + 1)?;
         }
     }
 
-    /// Reads on until the buffer has so many bytes.
+    /// Reads until the buffer has at least `count` bytes.
     fn fill_to(&mut self, count: usize) -> io::Result<()> {
         while self.buffer.len() < count {
             if !self.fill()? {
-                return Err(broken("the message ends within a part"));
+                return Err(malformed("the message ends within a part"));
             }
         }
         Ok(())
     }
 
-    /// Reads on; false at the end.
+    /// Reads more bytes into the buffer. Returns false at the end.
     fn fill(&mut self) -> io::Result<bool> {
         let start = self.buffer.len();
         self.buffer.resize(start + BUFFER_BYTES, 0);
@@ -134,7 +135,7 @@ impl<R: Read> Read for Parts<R> {
         let delimiter = self.finder.needle().len();
         loop {
             let found = self.finder.find(&self.buffer);
-            // What may be the beginning of a delimiter is kept back.
+            // Bytes that may be the start of a delimiter stay in the buffer.
             let plain = found.unwrap_or((self.buffer.len() + 1).saturating_sub(delimiter));
             if plain > 0 {
                 let count = plain.min(out.len());
@@ -148,27 +149,28 @@ impl<R: Read> Read for Parts<R> {
                 return Ok(0);
             }
             if !self.fill()? {
-                return Err(broken("the message ends within a part"));
+                return Err(malformed("the message ends within a part"));
             }
         }
     }
 }
 
-fn broken(what: &str) -> io::Error {
+fn malformed(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzz::Slowly;
+    use crate::fuzz::SlowReader;
 
     #[test]
-    fn parts_are_read_however_they_arrive() {
+    fn parts_are_parsed_for_any_chunk_size() {
         let message = b"--b\r\nContent-Type: application/json\r\n\r\n{\"a\":1}\r\n--b\r\n\
-            Content-Disposition: attachment; filename=\"x y\"\r\nContent-Length: 7\r\n\r\n\r\n--\r\n-\r\n--b\r\n\r\n\r\n--b--";
+            Content-Disposition: attachment; filename=\"x y\"\r\nContent-Length: 7\r\n\
+            \r\n\r\n--\r\n-\r\n--b\r\n\r\n\r\n--b--";
         for count in [1, 2, 3, 7, 1000] {
-            let mut parts = Parts::new(Slowly(message, count), "b");
+            let mut parts = Parts::new(SlowReader(message, count), "b");
             let head = parts.next_part().unwrap().unwrap();
             assert_eq!(head.get("content-type"), Some("application/json"));
             let mut body = String::new();
@@ -185,8 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn parts_within_parts_and_bodies_passed_over() {
-        let message = b"\r\n--o\r\nContent-Type: multipart/related; boundary=\"i\"\r\n\r\n--i\r\n\r\none\r\n--i\r\n\r\ntwo\r\n--i--\r\n--o\r\n\r\nlast\r\n--o--";
+    fn nested_parts_are_parsed_and_unread_bodies_skipped() {
+        let message = b"\r\n--o\r\nContent-Type: multipart/related; boundary=\"i\"\r\n\r\n--i\r\n\r\none\r\n\
+            --i\r\n\r\ntwo\r\n--i--\r\n--o\r\n\r\nlast\r\n--o--";
         let mut outer = Parts::new(&message[..], "o");
         let head = outer.next_part().unwrap().unwrap();
         let mut inner = Parts::new(&mut outer, boundary(head.get("content-type").unwrap()).unwrap());
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_ends_early_is_an_error() {
+    fn truncated_message_is_an_error() {
         for message in ["", "--b\r\n", "--b\r\nx: y\r\n\r\nbody", "--b\r\n\r\nbody\r\n--"] {
             let mut parts = Parts::new(message.as_bytes(), "b");
             let outcome = parts.next_part().and_then(|_| parts.next_part());

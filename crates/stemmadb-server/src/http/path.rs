@@ -1,10 +1,10 @@
-//! The path of a request: segments, each decoded by itself, so that an id may hold any character.
+//! Request paths, split into segments that are decoded one by one, so that an id may contain any character.
 
 use percent_encoding::percent_decode_str;
 
 use crate::error::{Failure, Result};
 
-/// What the parameters of a route's pattern stand for.
+/// The values of the parameters of a route's pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Parameters(Vec<(&'static str, String)>);
 
@@ -13,13 +13,14 @@ impl Parameters {
         self.0.push((name, value));
     }
 
-    /// What `name` stands for; a pattern that a handler is reached by has all that it asks for.
+    /// Returns the value of the parameter `name`. A handler's route has all the parameters that the handler uses.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// The decoded segments of a path. More slashes at the beginning, which Fauxton sends, and one at the end do not count; `_design%2Fname` in a document's place is `_design/name`.
+/// Decodes the segments of a path. Repeated slashes at the beginning, which Fauxton sends, and one at the end are
+/// ignored; `_design%2Fname` in the position of a document is `_design/name`.
 pub(crate) fn segments(path: &str) -> Result<Vec<String>> {
     let path = path.trim_start_matches('/');
     let path = path.strip_suffix('/').unwrap_or(path);
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_segment_is_decoded_by_itself() {
+    fn segments_are_decoded_one_by_one() {
         let of = |path: &str| segments(path).unwrap();
         assert_eq!(of("/"), [""; 0]);
         assert_eq!(of("/db/"), ["db"]);

@@ -9,15 +9,15 @@ use hyper::http::request::Parts;
 pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
 impl PeerAddress {
-    /// The address that the connection noted in the request's extensions.
+    /// Returns the address that the connection stored in the request's extensions.
     pub(crate) fn of(parts: &Parts) -> IpAddr {
-        // Every connection notes its address; requests without one would share a single lockout.
+        // Every connection stores its address; requests without one would share a single lockout.
         parts.extensions.get::<PeerAddress>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip())
     }
 }
 
-/// The network that a client's limits count for: an IPv4 address, or the first 64 bits of an IPv6 address, since a client usually controls
-/// all addresses that share them.
+/// The network that a client's limits count for: an IPv4 address, or the first 64 bits of an IPv6 address, since a
+/// client usually controls all addresses that share them.
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

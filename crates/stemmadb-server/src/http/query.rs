@@ -1,4 +1,4 @@
-//! The parameters after the question mark, most of them JSON.
+//! URL query parameters, most of them JSON.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use stemmadb::Value;
 
 use crate::error::{Failure, Result};
 
-/// The parameters after the question mark, in order.
+/// The parameters of a URL query, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -20,17 +20,17 @@ impl Query {
         pairs.collect::<Result<_>>().map(Query)
     }
 
-    /// The text of `name`, as it was sent.
+    /// Returns the text of the parameter `name`.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// All of them, in order.
+    /// Iterates over all parameters, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether `name` is `true`; `default` where it is absent.
+    /// Returns the boolean parameter `name`, or `default` if it is absent.
     ///
     /// # Errors
     /// 400 for anything but `true` and `false`.
@@ -43,10 +43,10 @@ impl Query {
         }
     }
 
-    /// The number `name`.
+    /// Returns the numeric parameter `name`.
     ///
     /// # Errors
-    /// 400 if it is none.
+    /// 400 if it is not a number.
     pub(crate) fn number<N: FromStr>(&self, name: &str) -> Result<Option<N>> {
         let Some(text) = self.text(name) else { return Ok(None) };
         match text.parse() {
@@ -57,10 +57,10 @@ impl Query {
         }
     }
 
-    /// The JSON of `name`.
+    /// Returns the JSON parameter `name`.
     ///
     /// # Errors
-    /// 400 if it is none.
+    /// 400 if it is not valid JSON.
     pub(crate) fn json(&self, name: &str) -> Result<Option<Value>> {
         let Some(text) = self.text(name) else { return Ok(None) };
         match Value::parse(text.as_bytes()) {

@@ -1,9 +1,9 @@
-//! The log: one line for each request, and for what goes wrong; as text or JSON.
+//! The log: one line for each request and each problem, as text or JSON.
 //!
-//! Lines tell the pattern of a route, never the path or the query; the name of a user who was verified, never one that was claimed. What
-//! clients send stays out of it, so no password, cookie or token can get in.
+//! Lines contain the pattern of a route, never the path or the query, and the name of an authenticated user, never a
+//! claimed name. They contain nothing else that clients send, so no password, cookie or token can get into the log.
 
-mod lines;
+mod queue;
 
 use std::io::Write;
 use std::str::FromStr;
@@ -11,44 +11,44 @@ use std::str::FromStr;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::error::{Failure, Result};
-use lines::{Lines, Writing};
+use queue::{LogQueue, LogWriterThread};
 
-/// How much is written, and how.
+/// The level and format of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Log {
-    /// The least level that is written.
+    /// The least severe level that is written.
     pub level: Level,
-    /// How a line looks.
+    /// The format of lines.
     pub format: Format,
 }
 
-/// How much something matters.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Level {
     /// Nothing is written.
     Off,
-    /// What went wrong here.
+    /// Failures of the server.
     Error,
-    /// What somebody should look at.
+    /// Problems that an administrator should look at.
     Warn,
-    /// Each request too.
+    /// Requests.
     #[default]
     Info,
-    /// Also what is of use to those who look for a fault.
+    /// Details for debugging.
     Debug,
 }
 
-/// How a line of the log looks.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Format {
     /// For people.
     #[default]
     Text,
-    /// A JSON object a line.
+    /// A JSON object per line.
     Json,
 }
 
-/// The names of levels, and of formats.
+/// The names of levels and formats.
 const LEVELS: [(&str, Level); 5] = [
     ("off", Level::Off),
     ("error", Level::Error),
@@ -86,17 +86,17 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// Writes the log, on a thread of its own; dropped, it writes what is left and ends.
+/// An installed log with its writing thread. When dropped, it writes the remaining lines and ends.
 #[must_use = "the log ends with it"]
 pub struct Logging {
-    _writing: Option<Writing>,
+    _writing: Option<LogWriterThread>,
 }
 
 impl Log {
-    /// Has everything in this process logged to `writer` from now on, until what is returned is dropped.
+    /// Installs a logger for this process that writes to `writer` until the returned guard is dropped.
     ///
     /// # Errors
-    /// 500 if something else is logging already.
+    /// 500 if a logger is already installed.
     pub fn install(self, writer: impl Write + Send + 'static) -> Result<Logging> {
         let level = match self.level {
             Level::Off => return Ok(Logging { _writing: None }),
@@ -105,15 +105,15 @@ impl Log {
             Level::Info => LevelFilter::INFO,
             Level::Debug => LevelFilter::DEBUG,
         };
-        let to = Lines::default();
-        let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(to.clone());
+        let queue = LogQueue::default();
+        let lines = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(queue.clone());
         let installed = match self.format {
             Format::Text => tracing::subscriber::set_global_default(lines.finish()),
             Format::Json => tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish()),
         };
         installed.map_err(|error| Failure::internal(error.to_string()))?;
         let writing =
-            to.write_to(writer).map_err(|error| Failure::internal(format!("no thread for the log: {error}")))?;
+            queue.write_to(writer).map_err(|error| Failure::internal(format!("no thread for the log: {error}")))?;
         Ok(Logging { _writing: Some(writing) })
     }
 }

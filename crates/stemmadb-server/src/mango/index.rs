@@ -1,4 +1,4 @@
-//! Indexes as clients declare them: design documents of the language `query`.
+//! Mango index definitions, stored as design documents with the language `query`.
 
 use hyper::StatusCode;
 use md5::{Digest, Md5};
@@ -6,16 +6,16 @@ use stemmadb::{Document, Index, Object, Value};
 
 use crate::error::{Failure, Result};
 
-/// What the names of the library's indexes begin with that serve those of design documents.
+/// The name prefix of library indexes that were created for Mango indexes.
 pub(crate) const LIBRARY_PREFIX: &str = "mango:";
 
-/// An index as a client declares it.
+/// An index definition from a client.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Definition {
+pub(crate) struct IndexDefinition {
     /// `[{"field": "asc"}, …]`.
     fields: Vec<Value>,
-    /// As it was given: fields by name alone, too.
-    given: Value,
+    /// The fields as the client sent them, which may be plain names.
+    declared_fields: Value,
     partial: Value,
     pub(crate) ddoc: Option<String>,
     pub(crate) name: String,
@@ -25,11 +25,11 @@ fn invalid(reason: impl Into<String>) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, "invalid_index", reason.into())
 }
 
-impl Definition {
-    /// The index that the body of `POST _index` declares.
+impl IndexDefinition {
+    /// Parses the body of `POST _index`.
     ///
     /// # Errors
-    /// 400 if it declares none; 501 for a kind that is not here.
+    /// 400 if the definition is invalid; 501 if its type is not supported.
     pub(crate) fn parse(body: &Value) -> Result<Self> {
         let index = body.get("index").ok_or_else(|| {
             Failure::new(StatusCode::BAD_REQUEST, "missing_required_key", "Missing required key: index")
@@ -38,11 +38,12 @@ impl Definition {
             "json" => {}
             kind => return Err(Failure::not_implemented(format!("indexes of the type {kind:?} are not supported"))),
         }
-        let given = index.get("fields").and_then(Value::as_array).filter(|fields| !fields.is_empty());
-        let given = given.ok_or_else(|| invalid("an index needs `fields`: a list of at least one"))?;
-        let fields = given.iter().map(field_of).collect::<Result<Vec<_>>>()?;
+        let declared_fields = index.get("fields").and_then(Value::as_array).filter(|fields| !fields.is_empty());
+        let declared_fields =
+            declared_fields.ok_or_else(|| invalid("an index needs `fields`: an array of at least one field"))?;
+        let fields = declared_fields.iter().map(parse_field).collect::<Result<Vec<_>>>()?;
         let partial = index.get("partial_filter_selector").cloned().unwrap_or_else(|| Object::new().into());
-        let given = Value::Array(given.to_vec());
+        let declared_fields = Value::Array(declared_fields.to_vec());
         let text = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
         let ddoc = text("ddoc").map(|ddoc| ddoc.trim_start_matches("_design/").to_owned());
         let hash = || {
@@ -50,15 +51,15 @@ impl Definition {
             digest.iter().map(|byte| format!("{byte:02x}")).collect()
         };
         let name = text("name").unwrap_or_else(hash);
-        Ok(Definition { fields, given, partial, ddoc, name })
+        Ok(IndexDefinition { fields, declared_fields, partial, ddoc, name })
     }
 
-    /// The id of its design document.
-    pub(crate) fn id(&self) -> String {
+    /// The id of the design document that stores the index.
+    pub(crate) fn design_id(&self) -> String {
         format!("_design/{}", self.ddoc.as_ref().unwrap_or(&self.name))
     }
 
-    /// What stands in the design document under its name.
+    /// The entry in the design document's `views`.
     fn view(&self) -> Value {
         let fields: Object =
             self.fields.iter().filter_map(Value::as_object).flatten().map(|(n, v)| (n, v.clone())).collect();
@@ -66,7 +67,7 @@ impl Definition {
         map.insert("fields", fields);
         map.insert("partial_filter_selector", self.partial.clone());
         let mut def = Object::new();
-        def.insert("fields", self.given.clone());
+        def.insert("fields", self.declared_fields.clone());
         if self.partial.as_object().is_some_and(|partial| !partial.is_empty()) {
             def.insert("partial_filter_selector", self.partial.clone());
         }
@@ -79,8 +80,8 @@ impl Definition {
     }
 }
 
-/// A field and its direction.
-fn field_of(field: &Value) -> Result<Value> {
+/// Normalizes a field to `{name: direction}`.
+fn parse_field(field: &Value) -> Result<Value> {
     let (name, direction) = match field {
         Value::String(name) => (name.as_str(), "asc"),
         Value::Object(object) if object.len() == 1 => match object.iter().next() {
@@ -94,11 +95,11 @@ fn field_of(field: &Value) -> Result<Value> {
     Ok(Value::Object([(name, Value::from(direction))].into_iter().collect()))
 }
 
-/// The body of a design document with one more index; none if it has it already.
+/// Adds an index to the body of a design document; `None` if it contains the index already.
 ///
 /// # Errors
-/// 400 if the design document is not one of indexes.
-pub(crate) fn design_document(body: Option<Value>, definition: &Definition) -> Result<Option<Value>> {
+/// 400 if the design document has another language.
+pub(crate) fn add_to_design_document(body: Option<Value>, definition: &IndexDefinition) -> Result<Option<Value>> {
     let mut object = match body {
         Some(Value::Object(object)) => object,
         _ => [("language", Value::from("query")), ("views", Object::new().into())].into_iter().collect(),
@@ -117,30 +118,30 @@ pub(crate) fn design_document(body: Option<Value>, definition: &Definition) -> R
     Ok(Some(object.into()))
 }
 
-/// An index of a design document.
+/// An index stored in a design document.
 #[derive(Debug, Clone)]
-pub(crate) struct Listed {
+pub(crate) struct ListedIndex {
     pub(crate) ddoc: String,
     pub(crate) name: String,
     fields: Vec<Value>,
     partial: Option<Value>,
 }
 
-impl Listed {
-    /// As clients read it.
+impl ListedIndex {
+    /// The index as `GET _index` returns it.
     pub(crate) fn to_value(&self) -> Value {
         let mut def = Object::new();
         def.insert("fields", Value::Array(self.fields.clone()));
         if let Some(partial) = &self.partial {
             def.insert("partial_filter_selector", partial.clone());
         }
-        let mut listed = Object::new();
-        listed.insert("ddoc", self.ddoc.as_str());
-        listed.insert("name", self.name.as_str());
-        listed.insert("type", "json");
-        listed.insert("partitioned", false);
-        listed.insert("def", def);
-        listed.into()
+        let mut object = Object::new();
+        object.insert("ddoc", self.ddoc.as_str());
+        object.insert("name", self.name.as_str());
+        object.insert("type", "json");
+        object.insert("partitioned", false);
+        object.insert("def", def);
+        object.into()
     }
 
     /// The names of its fields.
@@ -148,39 +149,40 @@ impl Listed {
         self.fields.iter().filter_map(|field| field.as_object()?.names().next())
     }
 
-    /// The library's index that serves it: where there are several fields. One is indexed anyway, and of some documents there is none.
-    pub(crate) fn of_library(&self) -> Option<Index> {
+    /// The library index to create for it. `None` for single fields, which are always indexed, and for partial indexes,
+    /// which the library does not have.
+    pub(crate) fn library_index(&self) -> Option<Index> {
         let mut fields = self.fields.iter().filter_map(|field| field.as_object()?.iter().next());
         if self.fields.len() < 2 || self.partial.is_some() {
             return None;
         }
         let is_descending = |direction: &Value| direction.as_str() == Some("desc");
         let (first, direction) = fields.next()?;
-        let begun = if is_descending(direction) { Index::on_descending(first) } else { Index::on(first) };
-        let index = fields.fold(begun, |index, (field, direction)| match is_descending(direction) {
+        let index = if is_descending(direction) { Index::on_descending(first) } else { Index::on(first) };
+        let index = fields.fold(index, |index, (field, direction)| match is_descending(direction) {
             true => index.then_descending(field),
             false => index.then(field),
         });
-        // Those of the same fields are one.
+        // Derive the name from the fields, so that equal definitions share one library index.
         let name = format!("{LIBRARY_PREFIX}{}", index.name());
         Some(index.named(name))
     }
 
-    /// The index that needs no declaration.
+    /// CouchDB's built-in index on `_id`.
     pub(crate) fn special() -> Value {
         let id: Object = [("_id", Value::from("asc"))].into_iter().collect();
         let def: Object = [("fields", Value::Array(vec![id.into()]))].into_iter().collect();
-        let mut listed = Object::new();
-        listed.insert("ddoc", Value::Null);
-        listed.insert("name", "_all_docs");
-        listed.insert("type", "special");
-        listed.insert("def", def);
-        listed.into()
+        let mut object = Object::new();
+        object.insert("ddoc", Value::Null);
+        object.insert("name", "_all_docs");
+        object.insert("type", "special");
+        object.insert("def", def);
+        object.into()
     }
 }
 
-/// The indexes of a design document.
-pub(crate) fn listed(document: &Document) -> Result<Vec<Listed>> {
+/// Reads the indexes stored in a design document.
+pub(crate) fn indexes_of(document: &Document) -> Result<Vec<ListedIndex>> {
     if document.get("language")? != Some(Value::from("query")) {
         return Ok(Vec::new());
     }
@@ -194,7 +196,7 @@ pub(crate) fn listed(document: &Document) -> Result<Vec<Listed>> {
         let fields =
             fields.iter().map(|(name, direction)| Value::Object([(name, direction.clone())].into_iter().collect()));
         let partial = map.and_then(|map| map.get("partial_filter_selector")).cloned();
-        found.push(Listed {
+        found.push(ListedIndex {
             ddoc: document.id().as_str().to_owned(),
             name: name.to_owned(),
             fields: fields.collect(),

@@ -1,4 +1,5 @@
-//! Mango as clients speak it: queries, and indexes, which are accepted and listed though every field is indexed already.
+//! CouchDB's Mango API: queries and indexes. Index definitions are stored and listed although every field is indexed
+//! automatically.
 
 mod aggregate;
 mod index;
@@ -7,12 +8,12 @@ mod request;
 
 use stemmadb::{Selector, all_of, field, not};
 
-pub(crate) use aggregate::Aggregate;
-pub(crate) use index::{Definition, LIBRARY_PREFIX, Listed, design_document, listed};
+pub(crate) use aggregate::AggregateRequest;
+pub(crate) use index::{IndexDefinition, LIBRARY_PREFIX, ListedIndex, add_to_design_document, indexes_of};
 pub(crate) use prepared::PreparedQueries;
-pub(crate) use request::Request;
+pub(crate) use request::FindRequest;
 
-/// The same without design documents, which no query finds.
-pub(crate) fn plain(selector: Selector) -> Selector {
+/// Restricts a selector to documents that are not design documents; queries never return those.
+pub(crate) fn exclude_design_documents(selector: Selector) -> Selector {
     all_of([selector, not(field("_id").begins_with("_design/"))])
 }

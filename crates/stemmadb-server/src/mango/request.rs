@@ -1,24 +1,24 @@
-//! The body of `_find` and `_explain`.
+//! The request body of `_find` and `_explain`.
 
 use hyper::StatusCode;
 use stemmadb::{Database, Object, Query, Selector, Sort, Value, all_of, field};
 
-use super::plain;
+use super::exclude_design_documents;
 use crate::error::{Failure, Result};
 
-/// CouchDB's limit, where none is given.
+/// CouchDB's default limit.
 const LIMIT: u64 = 25;
-/// The bookmark of an empty page, and what it was made of: everything from the beginning.
+/// The bookmark of an empty page. As a request's bookmark it means the first page.
 const NIL: &str = "nil";
-/// The bookmark after the last row: nothing is left.
+/// The bookmark after the last row: the next page is empty.
 const END: &str = "end";
 
-/// What was asked.
+/// A parsed `_find` request.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
+pub(crate) struct FindRequest {
     pub(crate) selector: Selector,
-    /// The selector with every condition spelled out.
-    pub(crate) spelled: Value,
+    /// The selector in CouchDB's normal form, for `_explain`.
+    pub(crate) normalized_selector: Value,
     pub(crate) sort: Option<Value>,
     pub(crate) limit: u64,
     pub(crate) skip: u64,
@@ -27,13 +27,13 @@ pub(crate) struct Request {
     pub(crate) conflicts: bool,
     pub(crate) execution_stats: bool,
     pub(crate) use_index: Option<Value>,
-    /// Selector and order, if the library keeps what is made of them.
-    ready: Option<Ready>,
+    /// The prepared selector and order of a prepared query.
+    prepared: Option<PreparedFind>,
 }
 
-/// A query of which the library keeps what it made, for states with design documents or for those without.
+/// A query whose plan the library has cached, for snapshots with or without design documents.
 #[derive(Debug, Clone)]
-struct Ready {
+struct PreparedFind {
     query: Query,
     has_design_documents: bool,
 }
@@ -47,7 +47,7 @@ fn invalid(name: &str, value: &Value) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, "invalid_key", reason)
 }
 
-fn bookmark(value: &Value) -> Result<Option<String>> {
+fn parse_bookmark(value: &Value) -> Result<Option<String>> {
     match value {
         Value::Null => Ok(None),
         Value::String(bookmark) if bookmark.is_empty() || bookmark == NIL => Ok(None),
@@ -56,20 +56,20 @@ fn bookmark(value: &Value) -> Result<Option<String>> {
     }
 }
 
-impl Request {
-    /// The request that `body` is.
+impl FindRequest {
+    /// Parses a request body.
     ///
     /// # Errors
-    /// 400, with CouchDB's words where it has them.
+    /// 400, with CouchDB's errors where it defines them.
     pub(crate) fn parse(body: &Value) -> Result<Self> {
         let object = body.as_object().ok_or_else(|| Failure::bad_request("Request body must be a JSON object"))?;
         let selector = object.get("selector").ok_or_else(|| missing("selector"))?;
         if selector.as_object().is_none() {
             return Err(invalid("selector", selector));
         }
-        let mut request = Request {
-            selector: Selector::parse(selector).map_err(selector_refusal)?,
-            spelled: spelled_out(selector),
+        let mut request = FindRequest {
+            selector: Selector::parse(selector).map_err(selector_failure)?,
+            normalized_selector: normalize_selector(selector),
             sort: None,
             limit: LIMIT,
             skip: 0,
@@ -78,7 +78,7 @@ impl Request {
             conflicts: false,
             execution_stats: false,
             use_index: None,
-            ready: None,
+            prepared: None,
         };
         for (name, value) in object {
             match (name, value) {
@@ -93,20 +93,20 @@ impl Request {
                 }
                 ("fields", Value::String(all)) if all == "all_fields" => {}
                 ("fields", value) => return Err(invalid(name, value)),
-                ("bookmark", value) => request.bookmark = bookmark(value)?,
+                ("bookmark", value) => request.bookmark = parse_bookmark(value)?,
                 ("conflicts", value) => request.conflicts = value.as_bool().ok_or_else(|| invalid(name, value))?,
                 ("execution_stats", value) => {
                     request.execution_stats = value.as_bool().ok_or_else(|| invalid(name, value))?;
                 }
                 ("use_index", value) => request.use_index = Some(value.clone()),
-                // Of clusters, and of indexes that lag behind: ours do neither.
+                // Ignore options for clusters (`r`) and for stale indexes (`stable`, `update`): neither exists here.
                 _ => {}
             }
         }
         Ok(request)
     }
 
-    /// Whether nothing is left to be read: the page before was the last.
+    /// Whether the previous page was the last.
     pub(crate) fn is_at_end(&self) -> bool {
         self.bookmark.as_deref() == Some(END)
     }
@@ -121,15 +121,15 @@ impl Request {
         keys.iter().filter_map(path).collect()
     }
 
-    /// The query for the library. As in CouchDB, where an index holds no document without its fields, what is sorted by is there; and
-    /// design documents are never found.
+    /// Builds the library's query. As in CouchDB, documents without the sort fields are excluded (a CouchDB index does
+    /// not contain them), and so are design documents.
     ///
     /// # Errors
-    /// 400 for a sort or a bookmark that can't be one.
+    /// 400 if the sort order or the bookmark is invalid.
     pub(crate) fn query(&self, has_design_documents: bool) -> Result<Query> {
-        let query = match &self.ready {
-            Some(ready) if ready.has_design_documents == has_design_documents => ready.query.clone(),
-            _ => self.ordered(has_design_documents)?,
+        let query = match &self.prepared {
+            Some(prepared) if prepared.has_design_documents == has_design_documents => prepared.query.clone(),
+            _ => self.unpaginated_query(has_design_documents)?,
         };
         let mut query = query.limit(self.limit).skip(self.skip);
         if let Some(fields) = &self.fields {
@@ -141,47 +141,47 @@ impl Request {
         Ok(query)
     }
 
-    /// Selector and order.
-    fn ordered(&self, has_design_documents: bool) -> Result<Query> {
+    /// Builds the query without pagination.
+    fn unpaginated_query(&self, has_design_documents: bool) -> Result<Query> {
         let mut parts = vec![self.selector.clone()];
         parts.extend(self.sort_paths().iter().filter(|path| *path != "_id").map(|path| field(path).exists()));
         let selector = if parts.len() == 1 { self.selector.clone() } else { all_of(parts) };
-        let query = Query::new(if has_design_documents { plain(selector) } else { selector });
+        let query = Query::new(if has_design_documents { exclude_design_documents(selector) } else { selector });
         match &self.sort {
-            Some(sort) => Ok(query.order(Sort::parse(sort).map_err(sort_refusal)?)),
+            Some(sort) => Ok(query.order(Sort::parse(sort).map_err(sort_failure)?)),
             None => Ok(query),
         }
     }
 
-    /// The same, with what the library makes of it kept, to be asked again and again while there are design documents, or are none.
+    /// Prepares the query in the library, for repeated execution while the database has, or has no, design documents.
     ///
     /// # Errors
-    /// 400 for what can't be asked.
+    /// 400 if the query is invalid.
     pub(super) fn prepared(mut self, database: &Database, has_design_documents: bool) -> Result<Self> {
-        let query = database.prepare(self.ordered(has_design_documents)?)?;
-        self.ready = Some(Ready { query, has_design_documents });
+        let query = database.prepare(self.unpaginated_query(has_design_documents)?)?;
+        self.prepared = Some(PreparedFind { query, has_design_documents });
         Ok(self)
     }
 
-    /// The page of it that `body` asks for, which may say what is no part of selector and order.
+    /// Applies the pagination options of a request body, which may contain no other options.
     ///
     /// # Errors
-    /// 400 for anything else, or what can't be.
+    /// 400 if an option is unknown or invalid.
     pub(super) fn page(&self, body: &Object) -> Result<Self> {
         let mut page = self.clone();
         for (name, value) in body.iter() {
             match name {
                 "limit" => page.limit = value.as_u64().ok_or_else(|| invalid(name, value))?,
                 "skip" => page.skip = value.as_u64().ok_or_else(|| invalid(name, value))?,
-                "bookmark" => page.bookmark = bookmark(value)?,
+                "bookmark" => page.bookmark = parse_bookmark(value)?,
                 "execution_stats" => page.execution_stats = value.as_bool().ok_or_else(|| invalid(name, value))?,
-                _ => return Err(Failure::bad_request(format!("A prepared query does not take `{name}`"))),
+                _ => return Err(Failure::bad_request(format!("A prepared query has no option `{name}`"))),
             }
         }
         Ok(page)
     }
 
-    /// The bookmark of a page of so many rows that ended with the library's token.
+    /// The bookmark after a page of `row_count` rows; `token` is the library's continuation token.
     pub(crate) fn bookmark_of(row_count: u64, token: Option<String>) -> String {
         match (row_count, token) {
             (0, _) => NIL.to_owned(),
@@ -191,11 +191,11 @@ impl Request {
     }
 }
 
-/// The selector with every condition spelled out, as CouchDB shows it: equality as `$eq`, several conditions as `$and`, nested fields by
-/// their paths.
-pub(crate) fn spelled_out(selector: &Value) -> Value {
+/// Normalizes a selector as CouchDB's `_explain` does: equality as `$eq`, several conditions as `$and`, nested fields
+/// as paths.
+pub(crate) fn normalize_selector(selector: &Value) -> Value {
     let mut conditions = Vec::new();
-    conditions_of(selector, "", &mut conditions);
+    collect_conditions(selector, "", &mut conditions);
     match conditions.len() {
         0 => Object::new().into(),
         1 => conditions.remove(0),
@@ -203,19 +203,19 @@ pub(crate) fn spelled_out(selector: &Value) -> Value {
     }
 }
 
-fn conditions_of(selector: &Value, prefix: &str, out: &mut Vec<Value>) {
+fn collect_conditions(selector: &Value, prefix: &str, out: &mut Vec<Value>) {
     for (name, value) in selector.as_object().into_iter().flatten() {
         match (name, value) {
             ("$and" | "$or" | "$nor", Value::Array(parts)) => {
-                out.push(single(name, Value::Array(parts.iter().map(spelled_out).collect())));
+                out.push(single(name, Value::Array(parts.iter().map(normalize_selector).collect())));
             }
-            ("$not", part) => out.push(single(name, spelled_out(part))),
+            ("$not", part) => out.push(single(name, normalize_selector(part))),
             (name, value) => {
                 let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
                 let names = || value.as_object().into_iter().flat_map(Object::names);
                 match value {
                     Value::Object(object) if !object.is_empty() && names().all(|name| !name.starts_with('$')) => {
-                        conditions_of(value, &path, out);
+                        collect_conditions(value, &path, out);
                     }
                     Value::Object(object) if !object.is_empty() => {
                         out.extend(
@@ -233,12 +233,12 @@ fn single(name: &str, value: Value) -> Value {
     Value::Object([(name, value)].into_iter().collect())
 }
 
-fn selector_refusal(error: stemmadb::Error) -> Failure {
-    let word = if error.message().contains("operator") { "invalid_operator" } else { "bad_arg" };
-    Failure::new(StatusCode::BAD_REQUEST, word, Failure::from(error).reason().to_owned())
+fn selector_failure(error: stemmadb::Error) -> Failure {
+    let kind = if error.message().contains("operator") { "invalid_operator" } else { "bad_arg" };
+    Failure::new(StatusCode::BAD_REQUEST, kind, Failure::from(error).reason().to_owned())
 }
 
-fn sort_refusal(error: stemmadb::Error) -> Failure {
+fn sort_failure(error: stemmadb::Error) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, "invalid_sort_json", Failure::from(error).reason().to_owned())
 }
 
@@ -247,8 +247,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_has_couchdbs_words() {
-        for (body, word) in [
+    fn errors_use_couchdb_names() {
+        for (body, error) in [
             ("[]", "bad_request"),
             ("{}", "missing_required_key"),
             (r#"{"selector": 3}"#, "invalid_key"),
@@ -257,15 +257,15 @@ mod tests {
             (r#"{"selector": {}, "fields": 1}"#, "invalid_key"),
             (r#"{"selector": {}, "bookmark": 1}"#, "invalid_key"),
         ] {
-            let failure = Request::parse(&Value::parse(body).unwrap()).unwrap_err();
-            assert_eq!((failure.status(), failure.error()), (StatusCode::BAD_REQUEST, word), "{body}");
+            let failure = FindRequest::parse(&Value::parse(body).unwrap()).unwrap_err();
+            assert_eq!((failure.status(), failure.error()), (StatusCode::BAD_REQUEST, error), "{body}");
         }
-        let wrong = Request::parse(&Value::parse(r#"{"selector": {}, "sort": [{"a": "up"}]}"#).unwrap()).unwrap();
-        assert_eq!(wrong.query(false).unwrap_err().error(), "invalid_sort_json");
+        let invalid = FindRequest::parse(&Value::parse(r#"{"selector": {}, "sort": [{"a": "up"}]}"#).unwrap()).unwrap();
+        assert_eq!(invalid.query(false).unwrap_err().error(), "invalid_sort_json");
     }
 
     #[test]
-    fn selectors_are_spelled_out() {
+    fn selectors_are_normalized() {
         for (selector, expected) in [
             ("{}", "{}"),
             (r#"{"a":1}"#, r#"{"a":{"$eq":1}}"#),
@@ -276,16 +276,16 @@ mod tests {
             ),
             (r#"{"$not":{"a":1}}"#, r#"{"$not":{"a":{"$eq":1}}}"#),
         ] {
-            assert_eq!(spelled_out(&Value::parse(selector).unwrap()).to_json(), expected);
+            assert_eq!(normalize_selector(&Value::parse(selector).unwrap()).to_json(), expected);
         }
     }
 
     #[test]
-    fn pages_end() {
-        assert_eq!(Request::bookmark_of(0, None), "nil");
-        assert_eq!(Request::bookmark_of(3, Some("x".to_owned())), "x");
-        let last = Request::bookmark_of(3, None);
+    fn last_page_has_an_end_bookmark() {
+        assert_eq!(FindRequest::bookmark_of(0, None), "nil");
+        assert_eq!(FindRequest::bookmark_of(3, Some("x".to_owned())), "x");
+        let last = FindRequest::bookmark_of(3, None);
         let body = format!(r#"{{"selector": {{}}, "bookmark": "{last}"}}"#);
-        assert!(Request::parse(&Value::parse(&body).unwrap()).unwrap().is_at_end());
+        assert!(FindRequest::parse(&Value::parse(&body).unwrap()).unwrap().is_at_end());
     }
 }

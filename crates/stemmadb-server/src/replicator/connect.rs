@@ -1,4 +1,4 @@
-//! How the replicator reaches other servers: over TCP, encrypted where the address says so, and not to addresses that are no server's.
+//! The HTTP client of the replicator: connections over TCP or TLS, restricted to addresses that a server can have.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,25 +22,25 @@ use crate::config::Replicator;
 use crate::error::{Failure, Result};
 use crate::http::Body;
 
-/// How long it may take to be connected.
+/// The timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What connects to other servers.
+/// The connector of the client: TCP, with TLS for `https` URLs.
 pub(super) type Network = HttpsConnector<HttpConnector<Resolver>>;
 
-/// How other servers are reached, and which may be.
+/// The HTTP client for other servers, with the list of hosts that it may connect to.
 pub(crate) struct OutboundClient {
-    /// Connections are kept and used again.
+    /// Pools idle connections.
     pub(super) client: Client<Network, Body>,
-    /// None: any.
+    /// The allowed hosts. Empty: all hosts are allowed.
     hosts: Vec<String>,
 }
 
 impl OutboundClient {
-    /// As the configuration has it.
+    /// Creates a client from the configuration.
     ///
     /// # Errors
-    /// 400 if the certificates that it names can't be read.
+    /// 400 if the certificates that the configuration names can't be read.
     pub(crate) fn new(config: &Replicator) -> Result<Self> {
         let provider = Arc::new(default_provider());
         let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -54,56 +54,57 @@ impl OutboundClient {
         Ok(OutboundClient { client, hosts: config.hosts.clone() })
     }
 
-    /// Refuses a host that is not to be reached.
+    /// Checks that the replicator may connect to `host`.
     ///
     /// # Errors
-    /// 403.
+    /// 403 if it may not.
     pub(super) fn check(&self, host: &str) -> Result<()> {
-        let number = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        if number.is_ok_and(|number| !is_of_a_server(number)) {
+        let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        if ip.is_ok_and(|ip| !is_server_address(ip)) {
             return Err(Failure::forbidden(format!("{host} is no server's address")));
         }
-        if self.hosts.is_empty() || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host)) {
+        if self.hosts.is_empty() || self.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host)) {
             return Ok(());
         }
         Err(Failure::forbidden(format!("the replicator may not reach {host}: `replicator.hosts` does not name it")))
     }
 }
 
-/// Whose certificates are trusted: those that the system trusts, and those that the configuration names.
+/// Returns the trusted root certificates: those of the system and those that the configuration names.
 fn roots(config: &Replicator) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // Where the system has none, only those that are named are trusted.
+    // If the system has no certificates, only the named ones are trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(file) = &config.ca {
-        let unread = |error: &dyn std::fmt::Display| {
+        let unreadable = |error: &dyn std::fmt::Display| {
             Failure::bad_request(format!("the certificates in {} can't be read: {error}", file.display()))
         };
-        let certificates = CertificateDer::pem_file_iter(file).map_err(|error| unread(&error))?;
+        let certificates = CertificateDer::pem_file_iter(file).map_err(|error| unreadable(&error))?;
         let mut count = 0;
         for certificate in certificates {
-            let certificate = certificate.map_err(|error| unread(&error))?;
-            roots.add(certificate).map_err(|error| unread(&error))?;
+            let certificate = certificate.map_err(|error| unreadable(&error))?;
+            roots.add(certificate).map_err(|error| unreadable(&error))?;
             count += 1;
         }
         if count == 0 {
-            return Err(unread(&"there is none"));
+            return Err(unreadable(&"the file has no certificate"));
         }
     }
     Ok(roots)
 }
 
-/// Whether a server can have this address. Those of a link are where clouds tell a machine its secrets.
-fn is_of_a_server(address: IpAddr) -> bool {
-    let is_of_link = match address.to_canonical() {
+/// Whether a server can have this address. Link-local addresses are excluded because clouds serve a machine's secrets
+/// there.
+fn is_server_address(address: IpAddr) -> bool {
+    let is_link_local = match address.to_canonical() {
         IpAddr::V4(four) => four.is_link_local() || four.is_broadcast(),
         IpAddr::V6(six) => six.is_unicast_link_local(),
     };
     let address = address.to_canonical();
-    !(is_of_link || address.is_unspecified() || address.is_multicast())
+    !(is_link_local || address.is_unspecified() || address.is_multicast())
 }
 
-/// Finds the addresses of a name, without those that are no server's.
+/// Resolves a name to its addresses and drops those that no server can have.
 #[derive(Clone)]
 pub(super) struct Resolver(GaiResolver);
 
@@ -120,7 +121,7 @@ impl Service<Name> for Resolver {
         let shown = name.to_string();
         let found = self.0.call(name);
         Box::pin(async move {
-            let addresses: Vec<SocketAddr> = found.await?.filter(|address| is_of_a_server(address.ip())).collect();
+            let addresses: Vec<SocketAddr> = found.await?.filter(|address| is_server_address(address.ip())).collect();
             match addresses.is_empty() {
                 true => {
                     Err(io::Error::new(io::ErrorKind::AddrNotAvailable, format!("{shown} has no server's address")))
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_addresses_are_no_servers() {
+    fn link_local_and_multicast_addresses_are_rejected() {
         for (address, is_one) in [
             ("127.0.0.1", true),
             ("10.1.2.3", true),
@@ -151,12 +152,12 @@ mod tests {
             ("224.0.0.1", false),
             ("255.255.255.255", false),
         ] {
-            assert_eq!(is_of_a_server(address.parse().unwrap()), is_one, "{address}");
+            assert_eq!(is_server_address(address.parse().unwrap()), is_one, "{address}");
         }
     }
 
     #[test]
-    fn hosts_are_those_that_are_named() {
+    fn only_allowed_hosts_are_accepted() {
         let any = OutboundClient::new(&Replicator::default()).unwrap();
         assert!(any.check("example.org").is_ok() && any.check("[::1]").is_ok());
         assert_eq!(any.check("169.254.169.254").unwrap_err().status().as_u16(), 403);
@@ -168,11 +169,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_leads_to_servers_only() {
+    async fn resolver_drops_disallowed_addresses() {
         let mut resolver = Resolver(GaiResolver::new());
         let mut found = |name: &str| resolver.call(name.parse().unwrap());
         assert!(found("localhost").await.unwrap().all(|address| address.ip().is_loopback()));
-        // Other ways to write a number are names.
+        // A numeric form that is not an IP address literal is resolved as a name.
         assert!(found("2852039166").await.is_err());
     }
 }

@@ -1,19 +1,20 @@
-//! The `_replicator` database: each of its documents wants a replication, as long as it is there.
+//! Follows the `_replicator` database: each of its documents requests a replication, which runs for as long as the
+//! document exists.
 //!
-//! One that ended is not done again, at the next start either, until its document is written anew.
+//! A replication that ended is not repeated, not even after a restart, until its document is written again.
 
 use std::sync::Arc;
 
 use stemmadb::{Change, Sequence};
 
-use super::jobs::{Jobs, Owner, now};
-use super::request::Request;
-use crate::directory::Served;
-use crate::documents::{Counts, REPLICATOR_DATABASE, ReplicationState};
+use super::jobs::{JobOwner, Jobs, now};
+use super::request::ReplicationRequest;
+use crate::directory::ServedDatabase;
+use crate::documents::{REPLICATOR_DATABASE, ReplicationCounts, ReplicationState};
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 
-/// Does what the documents of `_replicator` want, until the server stops.
+/// Runs the replications that documents of `_replicator` request, until the server stops.
 pub(crate) async fn follow(jobs: Arc<Jobs>) {
     let mut databases = jobs.context.directory.changed();
     let mut stopping = jobs.context.stopping.clone();
@@ -30,9 +31,9 @@ pub(crate) async fn follow(jobs: Arc<Jobs>) {
     }
 }
 
-/// Does what the documents want, until the database is gone or the server stops.
+/// Runs the requested replications until the database is deleted or the server stops.
 async fn follow_documents(jobs: &Arc<Jobs>) -> Result<()> {
-    let served = jobs.context.directory.open_served(REPLICATOR_DATABASE).await?;
+    let served = jobs.context.directory.open_database(REPLICATOR_DATABASE).await?;
     let mut published = served.published();
     let mut databases = jobs.context.directory.changed();
     let mut stopping = jobs.context.stopping.clone();
@@ -48,14 +49,14 @@ async fn follow_documents(jobs: &Arc<Jobs>) -> Result<()> {
         .await?;
         position = reached;
         for change in changes.into_iter().filter(|change| !change.id.is_design()) {
-            want(jobs, &served, change).await?;
+            apply_change(jobs, &served, change).await?;
         }
         tokio::select! {
             changed = published.changed() => if changed.is_err() { return Ok(()) },
             changed = databases.changed() => {
                 if changed.is_err() || !jobs.context.directory.contains(REPLICATOR_DATABASE) {
                     let all = jobs.all();
-                    all.iter().filter(|job| job.owner != Owner::Request).for_each(|job| {
+                    all.iter().filter(|job| job.owner != JobOwner::Request).for_each(|job| {
                         jobs.cancel(&job.id);
                     });
                     return Ok(());
@@ -66,13 +67,14 @@ async fn follow_documents(jobs: &Arc<Jobs>) -> Result<()> {
     }
 }
 
-/// Does what one document wants now.
-async fn want(jobs: &Arc<Jobs>, served: &Arc<Served>, change: Change) -> Result<()> {
+/// Applies one change of `_replicator`: cancels the document's job, and starts the replication that its new revision
+/// requests.
+async fn apply_change(jobs: &Arc<Jobs>, served: &Arc<ServedDatabase>, change: Change) -> Result<()> {
     let id = change.id.as_str().to_owned();
-    jobs.cancel_of(&id);
+    jobs.cancel_document_job(&id);
     let Some(document) = change.document.filter(|_| !change.deleted) else { return Ok(()) };
     let revision = change.revision.to_string();
-    if ReplicationState::of_revision(served, &id, &revision)?.is_some() {
+    if ReplicationState::load_for_revision(served, &id, &revision)?.is_some() {
         return Ok(());
     }
     let refused = |failure: &Failure| ReplicationState {
@@ -83,39 +85,40 @@ async fn want(jobs: &Arc<Jobs>, served: &Arc<Served>, change: Change) -> Result<
         id: None,
         counts: None,
     };
-    let begun = Request::parse(&document.value()?).and_then(|request| jobs.start(request, Owner::Document(id.clone())));
-    let job = match begun {
+    let started = ReplicationRequest::parse(&document.value()?)
+        .and_then(|request| jobs.start(request, JobOwner::Document(id.clone())));
+    let job = match started {
         Ok(job) => job,
-        // There may be room after the next start.
+        // A temporary failure, such as too many jobs: the document is tried again later.
         Err(failure) if failure.status().is_server_error() => return Err(failure),
-        Err(failure) => return keep(served, id, refused(&failure)).await,
+        Err(failure) => return store_state(served, id, refused(&failure)).await,
     };
     let (served, mut stopping) = (served.clone(), jobs.context.stopping.clone());
     tokio::spawn(async move {
-        let outcome = tokio::select! {
-            outcome = job.ended() => outcome,
+        let status = tokio::select! {
+            status = job.ended() => status,
             _ = stopping.wait_for(|stopping| *stopping) => return,
         };
-        if outcome.history.first().is_some_and(|event| event.what == "cancelled") {
+        if status.history.first().is_some_and(|event| event.what == "cancelled") {
             return;
         }
         let record = ReplicationState {
             revision,
-            state: outcome.state.to_owned(),
+            state: status.state.to_owned(),
             time: now(),
-            error: outcome.error,
+            error: status.error,
             id: Some(job.id.clone()),
-            counts: Some(Counts::from(&outcome.done)),
+            counts: Some(ReplicationCounts::from(&status.done)),
         };
-        if let Err(failure) = keep(&served, id, record).await {
+        if let Err(failure) = store_state(&served, id, record).await {
             tracing::warn!("the replicator: {failure}");
         }
     });
     Ok(())
 }
 
-/// Notes what became of a replication.
-async fn keep(served: &Arc<Served>, id: String, record: ReplicationState) -> Result<()> {
+/// Stores the final state of a replication.
+async fn store_state(served: &Arc<ServedDatabase>, id: String, record: ReplicationState) -> Result<()> {
     let served = served.clone();
-    blocking(move || record.keep(&served, &id)).await
+    blocking(move || record.save(&served, &id)).await
 }

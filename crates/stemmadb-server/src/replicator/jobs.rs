@@ -1,4 +1,4 @@
-//! Jobs: each a replication on a thread of its own, tried again, less and less often, as long as it is wanted.
+//! Replication jobs: each runs on its own thread and is retried with exponential backoff.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::connect::OutboundClient;
-use super::local::Local;
-use super::remote::{Remote, Shared, refused};
-use super::request::{Endpoint, Request};
+use super::local::LocalPeer;
+use super::remote::{RemotePeer, SharedPeer, library_error};
+use super::request::{Endpoint, ReplicationRequest};
 use super::runtime::JobRuntime;
 use crate::auth::User;
 use crate::design::WriteValidator;
@@ -24,83 +24,83 @@ use crate::http::MemoryBudget;
 use crate::script::Scripts;
 use crate::writes::WriteOptions;
 
-/// How long a job waits for the source at once.
+/// The timeout of one wait for changes of the source.
 const WAIT: Duration = Duration::from_secs(30);
-/// Events of a job that are remembered.
+/// The number of events kept per job.
 const HISTORY_COUNT: usize = 20;
-/// Jobs at once: each is a thread.
+/// The maximum number of jobs at the same time; each has a thread.
 const JOBS_MAX: usize = 500;
 
-/// Who wants a job.
+/// The origin of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// Whoever asked `_replicate`.
+pub(crate) enum JobOwner {
+    /// A client's request to `_replicate`.
     Request,
     /// A document of `_replicator`.
     Document(String),
 }
 
-/// How a job stands.
+/// The progress and state of a job.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct JobStatus {
     pub(crate) done: ReplicationStats,
     /// `running`, `crashing`, `completed` or `failed`.
     pub(crate) state: &'static str,
     pub(crate) error: Option<String>,
     pub(crate) error_count: u64,
-    /// When it is tried again, in seconds since 1970, while it waits for that.
+    /// The time of the next attempt, in seconds since 1970, while the job waits for it.
     pub(crate) retry_at: Option<u64>,
-    /// What happened, newest first.
-    pub(crate) history: Vec<Event>,
+    /// Past events, newest first.
+    pub(crate) history: Vec<JobEvent>,
 }
 
-/// What happened to a job.
+/// An event in the history of a job.
 #[derive(Debug, Clone)]
-pub(crate) struct Event {
+pub(crate) struct JobEvent {
     /// In seconds since 1970.
     pub(crate) time: u64,
     pub(crate) what: &'static str,
-    /// Why it crashed.
+    /// The error, if the job crashed.
     pub(crate) reason: Option<String>,
 }
 
-impl Outcome {
-    /// Whether the last attempt came to anything.
-    fn got_on(&self) -> bool {
+impl JobStatus {
+    /// Whether the last attempt made progress.
+    fn made_progress(&self) -> bool {
         self.error.is_none() || self.done.written_count > 0
     }
 
-    fn note(&mut self, what: &'static str, reason: Option<String>) {
-        self.history.insert(0, Event { time: now(), what, reason });
+    fn record(&mut self, what: &'static str, reason: Option<String>) {
+        self.history.insert(0, JobEvent { time: now(), what, reason });
         self.history.truncate(HISTORY_COUNT);
     }
 }
 
-/// A replication that goes on.
+/// A replication job.
 pub(crate) struct Job {
     pub(crate) id: String,
-    pub(crate) request: Request,
-    pub(crate) owner: Owner,
+    pub(crate) request: ReplicationRequest,
+    pub(crate) owner: JobOwner,
     pub(crate) started: u64,
-    outcome: Mutex<Outcome>,
+    status: Mutex<JobStatus>,
     cancellation: Cancellation,
     cancelled: watch::Sender<bool>,
     ended: watch::Sender<bool>,
 }
 
-/// What jobs need of the server.
+/// The parts of the server that jobs use.
 pub(crate) struct JobContext {
     pub(crate) directory: Arc<Directory>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) outbound: OutboundClient,
-    /// The memory that bodies may take, of which responses of other servers take some.
+    /// The memory budget of bodies, which responses of other servers are charged to as well.
     pub(crate) memory: Arc<MemoryBudget>,
     /// The largest JSON body, in bytes.
     pub(crate) body_bytes_max: usize,
     pub(crate) durability: Durability,
     pub(crate) retry_wait: Duration,
     pub(crate) retry_wait_max: Duration,
-    /// Becomes true when the server is told to stop.
+    /// Becomes true when the server stops.
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
@@ -115,41 +115,41 @@ pub(super) fn now() -> u64 {
 }
 
 impl Job {
-    fn new(request: Request, owner: Owner) -> Self {
-        let mut outcome = Outcome { state: "running", ..Outcome::default() };
-        outcome.note("added", None);
+    fn new(request: ReplicationRequest, owner: JobOwner) -> Self {
+        let mut status = JobStatus { state: "running", ..JobStatus::default() };
+        status.record("added", None);
         Job {
             id: request.id(),
             request,
             owner,
             started: now(),
-            outcome: Mutex::new(outcome),
+            status: Mutex::new(status),
             cancellation: Cancellation::new(),
             cancelled: watch::channel(false).0,
             ended: watch::channel(false).0,
         }
     }
 
-    /// How it stands now.
-    pub(crate) fn outcome(&self) -> Outcome {
-        self.outcome.lock().clone()
+    /// Returns the current status.
+    pub(crate) fn status(&self) -> JobStatus {
+        self.status.lock().clone()
     }
 
-    /// JobRuntime for its end.
-    pub(crate) async fn ended(&self) -> Outcome {
+    /// Waits until the job has ended.
+    pub(crate) async fn ended(&self) -> JobStatus {
         let mut ended = self.ended.subscribe();
         ended.wait_for(|ended| *ended).await.ok();
-        self.outcome()
+        self.status()
     }
 
-    /// Ends the job with `work`, also if that panics: whoever waits for the job is told.
-    fn ends_with(&self, work: impl FnOnce()) {
+    /// Runs `work` and marks the job as ended, even if `work` panics, so that waiting tasks are always woken.
+    fn run_to_end(&self, work: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
-            let mut outcome = self.outcome.lock();
-            outcome.state = "failed";
-            let reason = "the replication panicked: what the server says on stderr tells where";
-            outcome.error = Some(reason.to_owned());
-            outcome.note("crashed", Some(reason.to_owned()));
+            let mut status = self.status.lock();
+            status.state = "failed";
+            let reason = "the replication panicked: the server's stderr shows where";
+            status.error = Some(reason.to_owned());
+            status.record("crashed", Some(reason.to_owned()));
         }
         self.ended.send_replace(true);
     }
@@ -159,8 +159,8 @@ impl Job {
         self.cancelled.send_replace(true);
     }
 
-    fn note(&self, what: &'static str) {
-        self.outcome.lock().note(what, None);
+    fn record(&self, what: &'static str) {
+        self.status.lock().record(what, None);
     }
 
     fn is_cancelled(&self) -> bool {
@@ -169,39 +169,39 @@ impl Job {
 }
 
 impl Jobs {
-    /// No jobs yet.
+    /// Creates an empty set of jobs.
     pub(crate) fn new(context: JobContext) -> Self {
         Jobs { context: Arc::new(context), by_id: Mutex::default() }
     }
 
-    /// Begins a replication, or returns the one that goes on already.
+    /// Starts a replication, or returns the job that already runs it.
     ///
     /// # Errors
-    /// 403 if a side of it may not be reached; 503 if there are too many.
-    pub(crate) fn start(&self, request: Request, owner: Owner) -> Result<Arc<Job>> {
+    /// 403 if the replicator may not connect to the source or the target; 503 if there are too many jobs.
+    pub(crate) fn start(&self, request: ReplicationRequest, owner: JobOwner) -> Result<Arc<Job>> {
         for host in [&request.source, &request.target].into_iter().filter_map(|side| side.host()) {
             self.context.outbound.check(host)?;
         }
         let job = Arc::new(Job::new(request, owner));
         let mut jobs = self.by_id.lock();
-        if let Some(known) = jobs.get(&job.id).filter(|known| !*known.ended.borrow()) {
-            return Ok(known.clone());
+        if let Some(existing) = jobs.get(&job.id).filter(|existing| !*existing.ended.borrow()) {
+            return Ok(existing.clone());
         }
-        jobs.retain(|_, job| !*job.ended.borrow() || job.owner != Owner::Request);
+        jobs.retain(|_, job| !*job.ended.borrow() || job.owner != JobOwner::Request);
         if jobs.len() >= JOBS_MAX {
             let reason = format!("there are {JOBS_MAX} replications already");
             return Err(Failure::new(hyper::StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason));
         }
-        let (context, driven, runtime) = (self.context.clone(), job.clone(), Handle::current());
+        let (context, running_job, runtime) = (self.context.clone(), job.clone(), Handle::current());
         let thread = std::thread::Builder::new().name(format!("replicate-{}", &job.id[..8]));
         thread
-            .spawn(move || driven.ends_with(|| drive(&context, &driven, &runtime)))
+            .spawn(move || running_job.run_to_end(|| drive(&context, &running_job, &runtime)))
             .map_err(|error| Failure::internal(format!("a replication has no thread: {error}")))?;
         jobs.insert(job.id.clone(), job.clone());
         Ok(job)
     }
 
-    /// Ends a job; whether there was one.
+    /// Cancels a job. Returns whether it existed.
     pub(crate) fn cancel(&self, id: &str) -> bool {
         let job = self.by_id.lock().remove(id);
         job.is_some_and(|job| {
@@ -210,30 +210,30 @@ impl Jobs {
         })
     }
 
-    /// Ends the job that a document of `_replicator` wanted.
-    pub(super) fn cancel_of(&self, document: &str) {
-        let owner = Owner::Document(document.to_owned());
-        let of_it = self.all().into_iter().filter(|job| job.owner == owner);
-        of_it.for_each(|job| {
+    /// Cancels the job that a document of `_replicator` requested.
+    pub(super) fn cancel_document_job(&self, document: &str) {
+        let owner = JobOwner::Document(document.to_owned());
+        let owned = self.all().into_iter().filter(|job| job.owner == owner);
+        owned.for_each(|job| {
             self.cancel(&job.id);
         });
     }
 
-    /// How many there are, by how they stand.
+    /// Returns the number of jobs in each state.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for job in self.all() {
-            *counts.entry(job.outcome.lock().state).or_default() += 1;
+            *counts.entry(job.status.lock().state).or_default() += 1;
         }
         counts
     }
 
-    /// All jobs, those that ended too, by id.
+    /// Returns all jobs, including those that ended, ordered by id.
     pub(crate) fn all(&self) -> Vec<Arc<Job>> {
         self.by_id.lock().values().cloned().collect()
     }
 
-    /// Ends all, and waits until they did. Blocks.
+    /// Cancels all jobs and waits for each to end, at most `timeout` per job. Blocks.
     pub(crate) fn stop(&self, runtime: &Handle, timeout: Duration) {
         let jobs = self.all();
         jobs.iter().for_each(|job| job.cancel());
@@ -247,44 +247,44 @@ impl Jobs {
 fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
     let mut pause = context.retry_wait;
     loop {
-        job.note("started");
+        job.record("started");
         {
-            let mut outcome = job.outcome.lock();
-            outcome.state = "running";
-            outcome.retry_at = None;
-            outcome.done = ReplicationStats::default();
+            let mut status = job.status.lock();
+            status.state = "running";
+            status.retry_at = None;
+            status.done = ReplicationStats::default();
         }
         let ended = attempt(context, job, runtime);
-        // It was well once more, or got on: what fails now is another failure, not one more of those before.
-        if job.outcome.lock().got_on() {
+        // After an attempt that made progress the backoff starts over: this is a new failure, not a repeated one.
+        if job.status.lock().made_progress() {
             pause = context.retry_wait;
         }
         let Err(error) = ended else {
-            job.outcome.lock().state = "completed";
-            job.note("completed");
+            job.status.lock().state = "completed";
+            job.record("completed");
             break;
         };
         if job.is_cancelled() {
-            job.outcome.lock().state = "failed";
-            job.note("cancelled");
+            job.status.lock().state = "failed";
+            job.record("cancelled");
             break;
         }
         tracing::warn!(target: "stemma::replicator", job = job.id, "a replication failed: {}", error.message());
         let is_hopeless = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound);
-        let is_over = !job.request.continuous && (job.owner == Owner::Request || is_hopeless);
+        let is_over = !job.request.continuous && (job.owner == JobOwner::Request || is_hopeless);
         {
-            let mut outcome = job.outcome.lock();
-            outcome.error = Some(error.message().to_owned());
-            outcome.error_count += 1;
-            outcome.state = if is_over { "failed" } else { "crashing" };
-            outcome.note("crashed", Some(error.message().to_owned()));
-            outcome.retry_at = (!is_over).then(|| outcome.history[0].time + pause.as_secs());
+            let mut status = job.status.lock();
+            status.error = Some(error.message().to_owned());
+            status.error_count += 1;
+            status.state = if is_over { "failed" } else { "crashing" };
+            status.record("crashed", Some(error.message().to_owned()));
+            status.retry_at = (!is_over).then(|| status.history[0].time + pause.as_secs());
         }
         if is_over {
             break;
         }
         let mut cancelled = job.cancelled.subscribe();
-        // Whoever cancels it wakes it.
+        // Cancelling the job interrupts the pause.
         runtime.block_on(async {
             tokio::time::timeout(pause, cancelled.wait_for(|cancelled| *cancelled)).await.ok().map(|_| ())
         });
@@ -292,7 +292,7 @@ fn drive(context: &JobContext, job: &Arc<Job>, runtime: &Handle) {
     }
 }
 
-/// Replicates once; or, if it is continuous, until something fails.
+/// Replicates once, or, if the replication is continuous, until something fails.
 fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::Result<()> {
     let request = &job.request;
     let source = peer(context, job, runtime, &request.source, false)?;
@@ -309,10 +309,10 @@ fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::
     loop {
         let caught_up = running.catch_up().map(|_| ());
         {
-            let mut outcome = job.outcome.lock();
-            outcome.done = running.stats().clone();
+            let mut status = job.status.lock();
+            status.done = running.stats().clone();
             if caught_up.is_ok() {
-                outcome.error = None;
+                status.error = None;
             }
         }
         caught_up?;
@@ -323,21 +323,22 @@ fn attempt(context: &JobContext, job: &Arc<Job>, runtime: &Handle) -> stemmadb::
     }
 }
 
+/// Opens one side of the replication as a peer.
 fn peer(
     context: &JobContext,
     job: &Job,
     runtime: &Handle,
     endpoint: &Endpoint,
     create: bool,
-) -> stemmadb::Result<Shared> {
+) -> stemmadb::Result<SharedPeer> {
     match endpoint {
         Endpoint::Remote { url, headers } => {
             let cancelled = job.cancelled.subscribe();
-            let remote = Remote::new(
+            let remote = RemotePeer::new(
                 context.outbound.client.clone(),
                 url.clone(),
                 headers.clone(),
-                JobRuntime::For(runtime.clone()),
+                JobRuntime::Threaded(runtime.clone()),
                 context.body_bytes_max,
                 context.memory.clone(),
                 cancelled,
@@ -352,15 +353,15 @@ fn peer(
                 if create && !context.directory.contains(name) {
                     context.directory.create(name).await?;
                 }
-                context.directory.open_served(name).await
+                context.directory.open_database(name).await
             });
-            let served = opened.map_err(|failure| refused(&failure))?;
+            let served = opened.map_err(|failure| library_error(&failure))?;
             let user = User { roles: vec![crate::auth::ADMIN_ROLE.to_owned()], ..User::default() };
             let validator = WriteValidator { user, scripts: context.scripts.clone() };
             let options = WriteOptions { validator, new_edits: false, durability: context.durability };
             let published = Mutex::new(served.published());
-            let (runtime, cancelled) = (JobRuntime::For(runtime.clone()), job.cancelled.subscribe());
-            Ok(Arc::new(Local { served, options, runtime, cancelled, published }))
+            let (runtime, cancelled) = (JobRuntime::Threaded(runtime.clone()), job.cancelled.subscribe());
+            Ok(Arc::new(LocalPeer { served, options, runtime, cancelled, published }))
         }
     }
 }
@@ -369,15 +370,15 @@ fn peer(
 mod tests {
     use super::*;
 
-    /// Found by taking out a defence of the replicator: whoever had asked waited for ever.
+    /// Regression test: a client that waited for a panicked job used to wait forever.
     #[test]
-    fn a_job_that_panics_has_ended_and_failed() {
-        let asked = stemmadb::Value::parse(r#"{"source": "db", "target": "copy"}"#).unwrap();
-        let job = Job::new(Request::parse(&asked).unwrap(), Owner::Request);
-        job.ends_with(|| panic!("it was wrong to think that this can't be"));
-        let outcome = job.outcome();
+    fn panicked_job_has_ended_and_failed() {
+        let body = stemmadb::Value::parse(r#"{"source": "db", "target": "copy"}"#).unwrap();
+        let job = Job::new(ReplicationRequest::parse(&body).unwrap(), JobOwner::Request);
+        job.run_to_end(|| panic!("a bug"));
+        let status = job.status();
         assert!(*job.ended.borrow());
-        assert_eq!((outcome.state, outcome.history[0].what), ("failed", "crashed"));
-        assert!(outcome.error.is_some_and(|error| error.contains("panicked")));
+        assert_eq!((status.state, status.history[0].what), ("failed", "crashed"));
+        assert!(status.error.is_some_and(|error| error.contains("panicked")));
     }
 }

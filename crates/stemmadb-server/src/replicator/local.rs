@@ -1,4 +1,5 @@
-//! A database of this server as a peer: it is written as clients write it, so that its validations are asked.
+//! A database of this server as a replication peer. Writes take the same path as clients' writes, so its validation
+//! functions apply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,45 +11,47 @@ use stemmadb::replication::{
 use stemmadb::{Error, Sequence, Value};
 use tokio::sync::watch;
 
-use super::remote::refused;
+use super::remote::library_error;
 use super::runtime::JobRuntime;
-use crate::directory::Served;
-use crate::documents::{Content, Incoming, IncomingFile};
+use crate::directory::ServedDatabase;
+use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
 use crate::writes::{WriteOptions, write};
 
-/// A database of this server as a peer.
-pub(super) struct Local {
-    pub(super) served: Arc<Served>,
+/// A database of this server as a replication peer.
+pub(super) struct LocalPeer {
+    pub(super) served: Arc<ServedDatabase>,
     pub(super) options: WriteOptions,
     pub(super) runtime: JobRuntime,
     /// Becomes true when the job is cancelled.
     pub(super) cancelled: watch::Receiver<bool>,
-    /// What was published when it was last looked at. Checkpoints are published too, so it is news that counts, not the sequence.
+    /// The published sequence that was last seen. Checkpoints are published too, so `wait` reacts to notifications, not
+    /// to sequence numbers.
     pub(super) published: Mutex<watch::Receiver<Sequence>>,
 }
 
-impl Local {
-    /// A document as it is to be written; none if a file of it is gone.
-    fn incoming(&self, transfer: Transfer) -> stemmadb::Result<Option<Incoming>> {
+impl LocalPeer {
+    /// Converts a transferred document into a write. Returns `None` if one of its files no longer exists at the source.
+    fn incoming(&self, transfer: Transfer) -> stemmadb::Result<Option<IncomingDocument>> {
         let Transfer { id, revisions, deleted, body, files, .. } = transfer;
-        let files: Option<stemmadb::Result<_>> = files.into_iter().map(|file| self.stored(file).transpose()).collect();
+        let files: Option<stemmadb::Result<_>> =
+            files.into_iter().map(|file| self.store_file(file).transpose()).collect();
         let Some(files) = files.transpose()? else { return Ok(None) };
         let revision = revisions.first().copied();
         let (id, ancestry) = (Some(id.as_str().to_owned()), Some(revisions));
-        Ok(Some(Incoming { id, revision, ancestry, deleted, body, files }))
+        Ok(Some(IncomingDocument { id, revision, ancestry, deleted, body, files }))
     }
 
-    /// A file whose content is here; none if it is gone.
-    fn stored(&self, file: TransferFile) -> stemmadb::Result<Option<IncomingFile>> {
+    /// Stores the content of a transferred file. Returns `None` if the file no longer exists at the source.
+    fn store_file(&self, file: TransferFile) -> stemmadb::Result<Option<IncomingFile>> {
         let TransferFile { name, content_type, generation, open, .. } = file;
         let Some(content) = open()? else { return Ok(None) };
-        let (blob, md5) = self.served.store(content).map_err(|failure| refused(&failure))?;
-        let content = Content::Stored { blob, md5 };
+        let (blob, md5) = self.served.store(content).map_err(|failure| library_error(&failure))?;
+        let content = IncomingContent::Stored { blob, md5 };
         Ok(Some(IncomingFile { name, content_type, revpos: Some(generation), content }))
     }
 }
 
-impl Peer for Local {
+impl Peer for LocalPeer {
     fn identity(&self) -> stemmadb::Result<String> {
         self.served.database().identity()
     }
@@ -86,8 +89,8 @@ impl Peer for Local {
     fn write(&self, transfers: Vec<Transfer>, written: &mut WriteOutcome) -> stemmadb::Result<()> {
         let documents = transfers.into_iter().filter_map(|transfer| self.incoming(transfer).transpose());
         let documents = documents.collect::<stemmadb::Result<Vec<_>>>()?;
-        for document in write(&self.served, documents, &self.options).map_err(|failure| refused(&failure))? {
-            written.add(document.outcome.map_err(|failure| refused(&failure)));
+        for document in write(&self.served, documents, &self.options).map_err(|failure| library_error(&failure))? {
+            written.add(document.outcome.map_err(|failure| library_error(&failure)));
         }
         Ok(())
     }

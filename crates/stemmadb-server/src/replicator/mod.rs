@@ -1,10 +1,11 @@
-//! The server as a replicator: between its own databases and others', once or for as long as they are there.
+//! The replicator: runs replications between databases of this server and of other servers, once or continuously.
 //!
-//! The library knows how two peers come to agree; here are the peers that are reached over HTTP ([`remote`]), those of this server
-//! ([`local`]), and the jobs: each a thread, since the library blocks, with retries that come less and less often ([`jobs`]). What became of
-//! a document of `_replicator` is kept beside it ([`ReplicationState`]). What others tell of a file is compared
-//! with what arrives ([`verified_content`]). Jobs wait for a runtime in one place ([`runtime`]), so that tests can keep all of it to one thread, on a network
-//! that is made up.
+//! The library implements the replication protocol between two peers. This module provides the peers over HTTP
+//! ([`remote`]) and the local ones ([`local`]), and runs the jobs ([`jobs`]): each has a thread, because the library
+//! blocks, and failed jobs are retried with exponential backoff. The state of a document of `_replicator` is stored
+//! beside it ([`ReplicationState`]). Received files are verified against the length and digest that the source
+//! announced ([`verified_content`]). All blocking waits go through [`runtime`], so that tests can run everything on one
+//! thread over a simulated network.
 
 mod connect;
 mod follow;
@@ -29,25 +30,26 @@ use crate::error::{Failure, Result};
 use crate::http::MemoryBudget;
 pub(crate) use connect::OutboundClient;
 pub(crate) use follow::follow;
-pub(crate) use jobs::{Event, Job, JobContext, Jobs, Outcome, Owner};
-use remote::Remote;
+pub(crate) use jobs::{Job, JobContext, JobEvent, JobOwner, JobStatus, Jobs};
+use remote::RemotePeer;
 use request::Endpoint;
-pub(crate) use request::Request;
+pub(crate) use request::ReplicationRequest;
 use runtime::JobRuntime;
 
-/// A database that is reached over HTTP, at `http://user:password@host:port/name`, as a peer: to replicate or mirror it from elsewhere than a
-/// server. Its calls block, so they belong on a thread that may; they end when `cancelled` becomes true.
+/// Returns the database at an HTTP URL, `http://user:password@host:port/name`, as a peer to replicate or mirror from a
+/// program that is not a server. Its calls block and must run on a thread that may block; they end when `cancelled`
+/// becomes true.
 ///
 /// # Errors
-/// 400 if it is no URL of a database.
+/// 400 if `url` is not the URL of a database.
 pub fn peer(url: &str, runtime: Handle, cancelled: watch::Receiver<bool>) -> Result<Arc<dyn Peer>> {
     match Endpoint::parse(&Value::from(url), "database")? {
         Endpoint::Remote { url, headers } => {
             let outbound = OutboundClient::new(&Replicator::default())?;
             let limits = Limits::default();
             let (runtime, memory) =
-                (JobRuntime::For(runtime), MemoryBudget::new(limits.bodies_bytes, limits.stall_timeout));
-            Ok(Arc::new(Remote::new(outbound.client, url, headers, runtime, limits.body_bytes, memory, cancelled)))
+                (JobRuntime::Threaded(runtime), MemoryBudget::new(limits.bodies_bytes, limits.stall_timeout));
+            Ok(Arc::new(RemotePeer::new(outbound.client, url, headers, runtime, limits.body_bytes, memory, cancelled)))
         }
         Endpoint::Local(name) => Err(Failure::bad_request(format!("{name:?} is no URL"))),
     }

@@ -1,4 +1,4 @@
-//! What is to be replicated: the body of `_replicate`, or a document of `_replicator`.
+//! Replication requests: the body of `_replicate`, or a document of `_replicator`.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -9,9 +9,9 @@ use stemmadb::replication::ReplicationScope;
 
 use crate::error::{Failure, Result};
 
-/// What is to be replicated.
+/// A replication request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Request {
+pub(crate) struct ReplicationRequest {
     pub(crate) source: Endpoint,
     pub(crate) target: Endpoint,
     pub(crate) continuous: bool,
@@ -21,30 +21,30 @@ pub(crate) struct Request {
     pub(crate) batch_count: Option<usize>,
 }
 
-/// One side of a replication.
+/// The source or target of a replication.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Endpoint {
     /// A database of this server.
     Local(String),
-    /// One that is reached over HTTP.
+    /// A database on another server, reached over HTTP.
     Remote {
-        /// Its address, without credentials and without a slash at the end.
+        /// Its URL, without credentials and without a trailing slash.
         url: String,
-        /// Sent with each request; credentials among them.
+        /// The headers of each request, including credentials.
         headers: Vec<(String, String)>,
     },
 }
 
 impl Endpoint {
-    /// As it may be shown: without credentials.
-    pub(crate) fn shown(&self) -> &str {
+    /// A display form without credentials.
+    pub(crate) fn display_name(&self) -> &str {
         match self {
             Endpoint::Local(name) => name,
             Endpoint::Remote { url, .. } => url,
         }
     }
 
-    /// The host it is reached at, without a port.
+    /// The host of a remote endpoint, without the port.
     pub(super) fn host(&self) -> Option<&str> {
         let Endpoint::Remote { url, .. } = self else { return None };
         let authority = url.split("://").nth(1)?.split(['/', '?', '#']).next()?;
@@ -101,18 +101,18 @@ fn basic(credentials: &str) -> (String, String) {
     ("authorization".to_owned(), format!("Basic {}", BASE64_STANDARD.encode(credentials)))
 }
 
-impl Request {
-    /// The request that `body` is.
+impl ReplicationRequest {
+    /// Parses a request.
     ///
     /// # Errors
-    /// 400 if it is none; 501 for what can't be done.
+    /// 400 if `body` is malformed.
     pub(crate) fn parse(body: &Value) -> Result<Self> {
         let side = |which: &str| {
             let value = body.get(which).ok_or_else(|| Failure::bad_request(format!("`{which}` is missing")))?;
             Endpoint::parse(value, which)
         };
         let flag = |name: &str| body.get(name).and_then(Value::as_bool).unwrap_or(false);
-        Ok(Request {
+        Ok(ReplicationRequest {
             source: side("source")?,
             target: side("target")?,
             continuous: flag("continuous"),
@@ -126,10 +126,15 @@ impl Request {
         })
     }
 
-    /// What it is known by: the same for the same replication.
+    /// The id of the replication: equal for equal replications.
     pub(crate) fn id(&self) -> String {
-        let text =
-            format!("{}\n{}\n{:?}\n{}", self.source.shown(), self.target.shown(), self.selection, self.create_target);
+        let text = format!(
+            "{}\n{}\n{:?}\n{}",
+            self.source.display_name(),
+            self.target.display_name(),
+            self.selection,
+            self.create_target
+        );
         let hash = blake3::hash(text.as_bytes()).to_hex();
         format!("{}{}", &hash[..32], if self.continuous { "+continuous" } else { "" })
     }
@@ -162,18 +167,21 @@ fn selection(body: &Value) -> Result<ReplicationScope> {
 mod tests {
     use super::*;
 
-    fn parse(json: &str) -> Result<Request> {
-        Request::parse(&Value::parse(json).unwrap())
+    fn parse(json: &str) -> Result<ReplicationRequest> {
+        ReplicationRequest::parse(&Value::parse(json).unwrap())
     }
 
     #[test]
-    fn credentials_are_taken_apart_and_never_shown() {
+    fn credentials_are_parsed_and_never_displayed() {
         let request = parse(
             r#"{"source": "http://ada:s%40cret@host:5984/db%2Fx/", "target": {"url": "http://h/db",
             "auth": {"basic": {"username": "a", "password": "b"}}, "headers": {"X-One": "1"}}, "continuous": true}"#,
         );
         let request = request.unwrap();
-        assert_eq!((request.source.shown(), request.target.shown()), ("http://host:5984/db%2Fx", "http://h/db"));
+        assert_eq!(
+            (request.source.display_name(), request.target.display_name()),
+            ("http://host:5984/db%2Fx", "http://h/db")
+        );
         let Endpoint::Remote { headers, .. } = &request.source else { panic!("remote") };
         assert_eq!(headers, &[basic("ada:s@cret")]);
         let Endpoint::Remote { headers, .. } = &request.target else { panic!("remote") };
@@ -182,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_told_without_what_is_around_them() {
+    fn host_excludes_port_and_credentials() {
         for (url, host) in [
             ("http://h/db", Some("h")),
             ("https://a:b@db.example:6984/x", Some("db.example")),
@@ -196,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cant_be_done_is_refused() {
+    fn malformed_requests_are_rejected() {
         for (json, status) in [
             (r#"{"source": "a"}"#, 400),
             (r#"{"source": 1, "target": "b"}"#, 400),

@@ -1,4 +1,4 @@
-//! The runtime that a blocking job waits for.
+//! The async runtime on which blocking jobs wait for futures.
 
 #[cfg(test)]
 use std::sync::Arc;
@@ -7,32 +7,33 @@ use tokio::runtime::Handle;
 #[cfg(test)]
 use tokio::runtime::Runtime;
 
-/// The runtime that a job waits for.
+/// The async runtime on which a job waits for futures.
 #[derive(Clone)]
 pub(super) enum JobRuntime {
-    /// One that goes on by itself.
-    For(Handle),
-    /// One that goes on only while somebody waits, on the thread of whoever does: what happens in it does not depend on threads.
+    /// A runtime with threads of its own.
+    Threaded(Handle),
+    /// A runtime that only runs while a caller waits, on the caller's thread, so that the order of events does not
+    /// depend on threads.
     #[cfg(test)]
-    Within(Arc<Runtime>),
+    CurrentThread(Arc<Runtime>),
 }
 
 impl JobRuntime {
     /// Runs a future to its end.
     pub(super) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         match self {
-            JobRuntime::For(handle) => handle.block_on(work),
+            JobRuntime::Threaded(handle) => handle.block_on(work),
             #[cfg(test)]
-            JobRuntime::Within(runtime) => runtime.block_on(work),
+            JobRuntime::CurrentThread(runtime) => runtime.block_on(work),
         }
     }
 
-    /// The runtime.
+    /// Returns a handle of the runtime.
     pub(super) fn handle(&self) -> &Handle {
         match self {
-            JobRuntime::For(handle) => handle,
+            JobRuntime::Threaded(handle) => handle,
             #[cfg(test)]
-            JobRuntime::Within(runtime) => runtime.handle(),
+            JobRuntime::CurrentThread(runtime) => runtime.handle(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The content of a file as it arrives from another server, verified against the length and digest that the server sent before.
+//! Streamed content of a file from another server, verified against the length and digest that the server announced.
 
 use std::io::{self, Read};
 
@@ -7,17 +7,17 @@ use base64::prelude::BASE64_STANDARD;
 use md5::{Digest, Md5};
 use stemmadb::Value;
 
-/// What a document tells of a file.
+/// The length and digest that a document announces for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ExpectedContent {
     pub(super) length: Option<u64>,
-    /// Nothing where it is of the compressed content, which is not what arrives.
+    /// `None` if the digest is of the compressed content, since the content arrives uncompressed.
     pub(super) md5: Option<[u8; 16]>,
 }
 
 impl ExpectedContent {
-    /// What a stub tells.
-    pub(super) fn of_stub(stub: &Value) -> Self {
+    /// Reads them from the stub in a document's `_attachments`.
+    pub(super) fn from_stub(stub: &Value) -> Self {
         let text = |name: &str| stub.get(name).and_then(Value::as_str);
         let digest =
             text("digest").filter(|_| text("encoding").is_none()).and_then(|digest| digest.strip_prefix("md5-"));
@@ -29,22 +29,22 @@ impl ExpectedContent {
     }
 }
 
-/// Content that ends with an error if it is not what was expected: with its first byte too many, else at its end.
+/// A reader that fails if the content differs from what was announced: at the first excess byte, otherwise at the end.
 pub(super) struct VerifiedContent<R> {
     content: R,
-    of: String,
+    label: String,
     expected: ExpectedContent,
     length: u64,
     hasher: Md5,
 }
 
 impl<R: Read> VerifiedContent<R> {
-    pub(super) fn new(content: R, of: String, expected: ExpectedContent) -> Self {
-        VerifiedContent { content, of, expected, length: 0, hasher: Md5::new() }
+    pub(super) fn new(content: R, label: String, expected: ExpectedContent) -> Self {
+        VerifiedContent { content, label, expected, length: 0, hasher: Md5::new() }
     }
 
-    fn wrong(&self, what: &str) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, format!("the content of {} is not {what}", self.of))
+    fn mismatch(&self, what: &str) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, format!("the content of {} is not {what}", self.label))
     }
 }
 
@@ -55,10 +55,10 @@ impl<R: Read> Read for VerifiedContent<R> {
         self.hasher.update(&buffer[..count]);
         let is_end = count == 0 && !buffer.is_empty();
         if self.expected.length.is_some_and(|expected| self.length > expected || (is_end && self.length < expected)) {
-            return Err(self.wrong("as long as was told"));
+            return Err(self.mismatch("as long as announced"));
         }
         if is_end && self.expected.md5.is_some_and(|md5| md5 != <[u8; 16]>::from(self.hasher.clone().finalize())) {
-            return Err(self.wrong("what its digest says"));
+            return Err(self.mismatch("what its digest announces"));
         }
         Ok(count)
     }
@@ -69,18 +69,18 @@ mod tests {
     use super::*;
 
     fn read(stub: &str) -> io::Result<String> {
-        let expected = ExpectedContent::of_stub(&Value::parse(stub).unwrap());
+        let expected = ExpectedContent::from_stub(&Value::parse(stub).unwrap());
         let mut read = String::new();
         VerifiedContent::new(&b"hello"[..], "it".to_owned(), expected).read_to_string(&mut read).map(|_| read)
     }
 
     #[test]
-    fn content_is_what_was_told() {
+    fn content_that_differs_from_its_stub_is_an_error() {
         for stub in [
             r#"{"length": 5, "digest": "md5-XUFAKrxLKna5cZ2REBfFkg=="}"#,
             r#"{"length": 5}"#,
             r#"{"length": 5, "digest": "sha1-XUFAKrxLKna5cZ2REBfFkg=="}"#,
-            // Of what it was compressed to.
+            // A digest of the compressed content is ignored.
             r#"{"length": 5, "encoding": "gzip", "encoded_length": 25, "digest": "md5-AAAAAAAAAAAAAAAAAAAAAA=="}"#,
         ] {
             assert_eq!(read(stub).unwrap(), "hello", "{stub}");

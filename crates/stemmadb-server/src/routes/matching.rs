@@ -1,6 +1,6 @@
-//! Finding the route of a method and a path.
+//! Route matching: finds the endpoint for a method and a path.
 //!
-//! Of the patterns that match, the one wins that has a literal where another has a parameter, looked at from the left.
+//! If several patterns match, they are compared segment by segment from the left, and a literal wins over a parameter.
 
 use std::sync::OnceLock;
 
@@ -10,17 +10,17 @@ use super::Endpoint;
 use super::table::endpoints;
 use crate::http::Parameters;
 
-/// What was found for a request.
+/// The result of route matching.
 pub(crate) enum RouteMatch {
-    /// Its route, and what its parameters stand for.
+    /// The endpoint and the values of its path parameters.
     Route(&'static Endpoint, Parameters),
-    /// The path is known, with these methods only.
-    Methods(String),
-    /// Nothing is there.
-    Nothing,
+    /// The path exists, but only with these methods: 405.
+    MethodNotAllowed(String),
+    /// No route has this path: 404.
+    NotFound,
 }
 
-/// One segment of a pattern. Their order is that of their claims.
+/// One segment of a pattern. The order of the variants is their precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Segment {
     Literal(&'static str),
@@ -33,18 +33,18 @@ struct Pattern {
     endpoints: Vec<&'static Endpoint>,
 }
 
-/// The route of a request.
+/// Finds the endpoint of a request.
 pub(crate) fn find(method: &Method, path: &[String]) -> RouteMatch {
-    // Who asks for the head alone is answered as if they asked for all; the connection leaves the body out.
+    // HEAD runs the GET handler; the connection omits the body.
     let method = if method == Method::HEAD { &Method::GET } else { method };
     let Some((pattern, parameters)) =
         patterns().iter().find_map(|pattern| Some((pattern, matched(&pattern.segments, path)?)))
     else {
-        return RouteMatch::Nothing;
+        return RouteMatch::NotFound;
     };
     match pattern.endpoints.iter().find(|endpoint| endpoint.route.method == *method) {
         Some(endpoint) => RouteMatch::Route(endpoint, parameters),
-        None => RouteMatch::Methods(methods(pattern)),
+        None => RouteMatch::MethodNotAllowed(methods(pattern)),
     }
 }
 
@@ -57,7 +57,7 @@ fn methods(pattern: &Pattern) -> String {
     methods.join(",")
 }
 
-/// All patterns, those with the better claims first.
+/// All patterns in order of precedence.
 fn patterns() -> &'static [Pattern] {
     static PATTERNS: OnceLock<Vec<Pattern>> = OnceLock::new();
     PATTERNS.get_or_init(|| {
@@ -111,24 +111,24 @@ mod tests {
     use super::*;
     use crate::http::segments;
 
-    fn path_of(method: Method, path: &str) -> String {
+    fn matched_path(method: Method, path: &str) -> String {
         match find(&method, &segments(path).unwrap()) {
             RouteMatch::Route(endpoint, _) => endpoint.route.path.to_owned(),
-            RouteMatch::Methods(methods) => methods,
-            RouteMatch::Nothing => String::new(),
+            RouteMatch::MethodNotAllowed(methods) => methods,
+            RouteMatch::NotFound => String::new(),
         }
     }
 
     #[test]
     fn literals_win_over_parameters() {
-        assert_eq!(path_of(Method::GET, "/"), "/");
-        assert_eq!(path_of(Method::HEAD, "/_up"), "/_up");
-        assert_eq!(path_of(Method::GET, "/db/"), "/{db}");
-        assert_eq!(path_of(Method::PATCH, "/_up"), "GET,HEAD");
+        assert_eq!(matched_path(Method::GET, "/"), "/");
+        assert_eq!(matched_path(Method::HEAD, "/_up"), "/_up");
+        assert_eq!(matched_path(Method::GET, "/db/"), "/{db}");
+        assert_eq!(matched_path(Method::PATCH, "/_up"), "GET,HEAD");
     }
 
     #[test]
-    fn every_route_is_reached_by_its_own_path() {
+    fn every_route_matches_its_own_path() {
         for endpoint in endpoints() {
             let path = endpoint.route.path.replace(['{', '}', '*'], "");
             match find(&endpoint.route.method, &segments(&path).unwrap()) {

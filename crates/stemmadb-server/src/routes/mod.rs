@@ -1,11 +1,11 @@
-//! The table of all routes, the matching of requests to them, and the OpenAPI document made from them.
+//! The route table, request matching, and the OpenAPI document generated from the table.
 //!
-//! It is above the handlers: what is below knows a route only as [`Route`].
+//! This module is the layer above the handlers; lower layers only see [`Route`].
 
 mod matching;
 mod openapi;
+mod operation;
 mod parameters;
-mod shape;
 mod table;
 
 use std::pin::Pin;
@@ -15,41 +15,41 @@ use serde::Serialize;
 use crate::app::Call;
 use crate::auth::{Access, Route};
 use crate::error::Result;
-use crate::http::Answer;
+use crate::http::HttpResponse;
 
 pub(crate) use matching::{RouteMatch, find};
 pub(crate) use openapi::openapi;
-use shape::Shape;
+use operation::Operation;
 
-/// What answers a request.
-type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
+/// An asynchronous function that handles a request.
+type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result<HttpResponse>> + Send>>;
 
-/// A row of the table: a route, what answers it, and its description.
+/// A row of the route table: a route, its handler, and its description.
 pub(crate) struct Endpoint {
     pub(crate) route: Route,
     pub(crate) handler: Handler,
-    /// What it does, in one sentence.
-    about: &'static str,
-    /// What it takes and returns.
-    shape: Shape,
+    /// A one-sentence description of the route.
+    summary: &'static str,
+    /// Its parameters, request body and responses.
+    operation: Operation,
 }
 
-/// A route as it is described to others: to tests, and to the OpenAPI document.
+/// The public description of a route, for tests and tools.
 #[derive(Debug, Clone, Serialize)]
-pub struct Described {
-    /// The method; a `GET` answers `HEAD` too.
+pub struct RouteDescription {
+    /// The HTTP method. `GET` includes `HEAD`.
     pub method: &'static str,
-    /// The path: `{name}` is any one segment, `{name*}` at the end is all the rest.
+    /// The path pattern: `{name}` matches one segment; `{name*}` at the end matches the rest of the path.
     pub path: &'static str,
-    /// Who may use it.
+    /// The access that the route requires.
     pub access: Access,
-    /// What it does, in one sentence.
-    pub about: &'static str,
+    /// A one-sentence description of the route.
+    pub summary: &'static str,
 }
 
-/// Every route, in the order of the table.
-pub fn described() -> Vec<Described> {
-    let describe = |endpoint: &'static Endpoint| Described {
+/// Descriptions of all routes, in the order of the route table.
+pub fn route_descriptions() -> Vec<RouteDescription> {
+    let describe = |endpoint: &'static Endpoint| RouteDescription {
         method: match endpoint.route.method.as_str() {
             "GET" => "GET",
             "PUT" => "PUT",
@@ -59,7 +59,7 @@ pub fn described() -> Vec<Described> {
         },
         path: endpoint.route.path,
         access: endpoint.route.access,
-        about: endpoint.about,
+        summary: endpoint.summary,
     };
     table::endpoints().iter().map(describe).collect()
 }

@@ -1,7 +1,7 @@
-//! The OpenAPI document: the table of routes as other programs read it.
+//! The OpenAPI document, generated from the route table.
 //!
-//! OpenAPI 3.1 has no word for the method `COPY`, nor for parameters with slashes: the first is told under `x-copy`, of the second it is
-//! said in words.
+//! OpenAPI 3.1 supports neither the method `COPY` nor path parameters that contain slashes. `COPY` operations are
+//! listed under the extension key `x-copy`, and slashes are mentioned in the parameter's description.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::shape::{Body, Kind, Media, Parameter};
+use super::operation::{MediaType, Parameter, ParameterType, RequestBody};
 use super::{Endpoint, table};
 use crate::auth::Access;
 
@@ -34,8 +34,8 @@ fn document() -> Value {
         "info": {
             "title": "Stemma",
             "version": env!("CARGO_PKG_VERSION"),
-            "summary": "Document databases over HTTP: CouchDB's protocol, and more.",
-            "description": "A `GET` answers `HEAD` too. `x-access` tells who may use an operation at least.",
+            "summary": "Document databases over HTTP: the CouchDB protocol with extensions.",
+            "description": "`GET` operations also support `HEAD`. `x-access` is the minimum access required.",
             "license": {"name": env!("CARGO_PKG_LICENSE")},
         },
         "servers": [{"url": "/"}],
@@ -44,26 +44,30 @@ fn document() -> Value {
         "components": {
             "schemas": schemas(),
             "responses": {
-                "Refused": refused("What a client did wrong, or the server could not do."),
-                "Unauthorized": refused("Nobody said who they are, or it is not so."),
-                "Forbidden": refused("They are who they say, and may not."),
+                "Error": error_response("The request was invalid, or the server could not process it."),
+                "Unauthorized": error_response("The request has no credentials, or invalid ones."),
+                "Forbidden": error_response("The user lacks the required access."),
             },
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "AuthSession"},
-                "token": {"type": "http", "scheme": "bearer", "description": "A JSON Web Token, or one of `_tokens`."},
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A JSON Web Token, or an API token created by `POST /_tokens`.",
+                },
             },
         },
     })
 }
 
-/// The schemas that bodies are described by, by name.
+/// The JSON schemas of request and response bodies, by name.
 fn schemas() -> Value {
-    // A test reads it.
+    // A test checks that the file parses.
     serde_json::from_str(include_str!("schemas.json")).unwrap_or_default()
 }
 
-fn refused(description: &str) -> Value {
+fn error_response(description: &str) -> Value {
     json!({"description": description, "content": {"application/json": {"schema": reference("Error")}}})
 }
 
@@ -71,7 +75,7 @@ fn reference(schema: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{schema}") })
 }
 
-/// The path as OpenAPI has it.
+/// The path in OpenAPI notation.
 fn path(endpoint: &Endpoint) -> String {
     endpoint.route.path.replace("*}", "}")
 }
@@ -79,11 +83,11 @@ fn path(endpoint: &Endpoint) -> String {
 fn path_parameters(endpoint: &Endpoint) -> Vec<Value> {
     let names = endpoint.route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameter = |name: &str| {
-        let (name, about) = match name.strip_suffix('*') {
-            Some(name) => (name, "All the rest of the path, which may have slashes."),
-            None => (name, "One segment of the path; slashes within it are written `%2F`."),
+        let (name, description) = match name.strip_suffix('*') {
+            Some(name) => (name, "The rest of the path, which may contain slashes."),
+            None => (name, "One path segment. A slash within it is encoded as `%2F`."),
         };
-        json!({"name": name, "in": "path", "required": true, "description": about, "schema": {"type": "string"}})
+        json!({"name": name, "in": "path", "required": true, "description": description, "schema": {"type": "string"}})
     };
     names.map(parameter).collect()
 }
@@ -91,23 +95,23 @@ fn path_parameters(endpoint: &Endpoint) -> Vec<Value> {
 fn operation(endpoint: &Endpoint) -> Value {
     let mut operation = json!({
         "operationId": operation_id(endpoint),
-        "summary": endpoint.about,
+        "summary": endpoint.summary,
         "tags": [tag(endpoint)],
         "responses": responses(endpoint),
         "security": security(endpoint.route.access),
         "x-access": endpoint.route.access,
     });
-    let parameters: Vec<_> = endpoint.shape.parameters.iter().copied().flatten().map(parameter).collect();
+    let parameters: Vec<_> = endpoint.operation.parameters.iter().copied().flatten().map(parameter).collect();
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
     }
-    if let Some(Body { media, is_required }) = &endpoint.shape.body {
+    if let Some(RequestBody { media, is_required }) = &endpoint.operation.body {
         operation["requestBody"] = json!({"required": is_required, "content": content(media)});
     }
     operation
 }
 
-/// Unique, and made from the path: `get_db_all_docs`.
+/// A unique id derived from the method and the path, such as `get_db_all_docs`.
 fn operation_id(endpoint: &Endpoint) -> String {
     let words = endpoint.route.path.split(['/', '{', '}', '*', '_']).filter(|word| !word.is_empty());
     let words: Vec<_> =
@@ -115,11 +119,11 @@ fn operation_id(endpoint: &Endpoint) -> String {
     words.join("_")
 }
 
-/// What the operation is about: the server, a database, its documents …
+/// The tag that an operation is grouped under: server, databases, documents, and so on.
 fn tag(endpoint: &Endpoint) -> &'static str {
     let parts: Vec<_> = endpoint.route.path.split('/').skip(1).collect();
     match parts.as_slice() {
-        _ if endpoint.shape.status >= 400 => "refused",
+        _ if endpoint.operation.status >= 400 => "not supported",
         ["{db}", "{doc}" | "_local", ..] => "documents",
         ["{db}", "_design", ..] => "design documents",
         ["{db}", ..] => "databases",
@@ -133,43 +137,44 @@ fn tags() -> Vec<Value> {
 }
 
 fn parameter(parameter: &Parameter) -> Value {
-    let Parameter { name, kind, is_header, about } = parameter;
-    let place = if *is_header { "header" } else { "query" };
-    let mut told = json!({"name": name, "in": place, "description": about});
+    let Parameter { name, kind, is_header, description } = parameter;
+    let location = if *is_header { "header" } else { "query" };
+    let mut object = json!({"name": name, "in": location, "description": description});
     match kind {
-        Kind::Flag => told["schema"] = json!({"type": "boolean"}),
-        Kind::Number => told["schema"] = json!({"type": "integer", "minimum": 0}),
-        Kind::Text => told["schema"] = json!({"type": "string"}),
-        Kind::OneOf(words) => told["schema"] = json!({ "enum": words }),
-        Kind::Json => told["content"] = json!({"application/json": {"schema": true}}),
+        ParameterType::Flag => object["schema"] = json!({"type": "boolean"}),
+        ParameterType::Number => object["schema"] = json!({"type": "integer", "minimum": 0}),
+        ParameterType::Text => object["schema"] = json!({"type": "string"}),
+        ParameterType::OneOf(words) => object["schema"] = json!({ "enum": words }),
+        ParameterType::Json => object["content"] = json!({"application/json": {"schema": true}}),
     }
-    told
+    object
 }
 
-fn content(media: &[Option<Media>]) -> Value {
-    let schema = |media: &Media| media.schema.map_or(Value::Bool(true), reference);
+fn content(media: &[Option<MediaType>]) -> Value {
+    let schema = |media: &MediaType| media.schema.map_or(Value::Bool(true), reference);
     media.iter().flatten().map(|media| (media.kind.to_owned(), json!({"schema": schema(media)}))).collect()
 }
 
 fn responses(endpoint: &Endpoint) -> Value {
     let mut responses = Map::new();
-    let description = if endpoint.shape.status >= 400 { "Refused." } else { "It was done." };
-    let answer = json!({"description": description, "content": content(&endpoint.shape.answers)});
-    responses.insert(endpoint.shape.status.to_string(), answer);
+    let description = if endpoint.operation.status >= 400 { "Not supported." } else { "Success." };
+    let documented = json!({"description": description, "content": content(&endpoint.operation.responses)});
+    responses.insert(endpoint.operation.status.to_string(), documented);
     let response = |name: &str| json!({ "$ref": format!("#/components/responses/{name}") });
     if endpoint.route.access != Access::Anonymous {
         responses.insert("401".to_owned(), response("Unauthorized"));
         responses.insert("403".to_owned(), response("Forbidden"));
     }
-    responses.insert("default".to_owned(), response("Refused"));
+    responses.insert("default".to_owned(), response("Error"));
     responses.into()
 }
 
-/// Any way to say who one is; none is needed where everybody may, and where no member of a database is named.
+/// The accepted authentication schemes. The empty scheme is included where anonymous access is possible: on public
+/// routes, and on member routes, because a database may have no members list.
 fn security(access: Access) -> Value {
-    let ways = [json!({"basic": []}), json!({"cookie": []}), json!({"token": []})];
-    let nobody = matches!(access, Access::Anonymous | Access::Member).then(|| json!({}));
-    nobody.into_iter().chain(ways).collect()
+    let schemes = [json!({"basic": []}), json!({"cookie": []}), json!({"token": []})];
+    let anonymous = matches!(access, Access::Anonymous | Access::Member).then(|| json!({}));
+    anonymous.into_iter().chain(schemes).collect()
 }
 
 #[cfg(test)]
@@ -177,13 +182,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_are_there_and_each_is_used() {
+    fn every_schema_exists_and_is_used() {
         let document = document();
         let text = document.to_string();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         assert!(schemas.len() > 30);
         for name in schemas.keys() {
-            assert!(text.contains(&format!("\"#/components/schemas/{name}\"")), "nothing is a {name}");
+            assert!(text.contains(&format!("\"#/components/schemas/{name}\"")), "the schema {name} is unused");
         }
         let references = text.split("\"#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap());
         for name in references {
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_have_ids_of_their_own() {
+    fn operation_ids_are_unique() {
         let ids: BTreeSet<_> = table::endpoints().iter().map(operation_id).collect();
         assert_eq!(ids.len(), table::endpoints().len());
         assert!(ids.contains("get_db_all_docs"));

@@ -1,84 +1,83 @@
-//! The parameters that routes have in common, in groups.
+//! Parameters that several routes share, in groups.
 
-use super::shape::{Parameter, flag, header, json, number, one_of, text};
+use super::operation::{Parameter, flag, header, json, number, one_of, text};
 
-/// Which part of a list.
+/// Pagination and direction.
 pub(super) const PAGE: &[Parameter] = &[
-    number("skip", "Leaves out so many of the first."),
-    number("limit", "At most so many."),
-    flag("descending", "From the last to the first."),
+    number("skip", "The number of rows to skip."),
+    number("limit", "The maximum number of rows."),
+    flag("descending", "Return rows in descending order."),
 ];
 
 /// A range of keys.
 pub(super) const RANGE: &[Parameter] = &[
-    json("key", "Only this key."),
-    json("startkey", "From this key on, in the direction of reading. Also `start_key`."),
-    json("endkey", "Up to this key, in the direction of reading. Also `end_key`."),
-    flag("inclusive_end", "Whether `endkey` belongs to it; it does unless told."),
+    json("key", "Return only rows with this key."),
+    json("startkey", "Start at this key, in the direction of reading. Alias: `start_key`."),
+    json("endkey", "Stop at this key, in the direction of reading. Alias: `end_key`."),
+    flag("inclusive_end", "Include rows at `endkey`. Default: true."),
 ];
 
-/// How many.
-pub(super) const COUNT: &[Parameter] = &[number("count", "So many; one unless told, at most 1,000.")];
+/// The number of ids.
+pub(super) const COUNT: &[Parameter] = &[number("count", "The number of ids. Default: 1; maximum: 1,000.")];
 
-/// Rows with documents, if need be.
-pub(super) const DOCUMENTS: &[Parameter] = &[flag("include_docs", "With the documents.")];
+/// Whether rows include documents.
+pub(super) const DOCUMENTS: &[Parameter] = &[flag("include_docs", "Include the document in each row.")];
 
-/// Revisions, or what came of them.
-pub(super) const LATEST: &[Parameter] = &[flag("latest", "Or what came of a revision.")];
+/// Whether requested revisions are replaced by their descendants.
+pub(super) const LATEST: &[Parameter] =
+    &[flag("latest", "Return the leaf revisions that descend from the requested revision.")];
 
-/// Rows of documents.
+/// Selection and content of document rows.
 pub(super) const ROWS: &[Parameter] = &[
-    json("keys", "Only these keys, a row each, in their order."),
-    flag("include_docs", "With the documents."),
-    flag("update_seq", "With the sequence of the state that is read."),
+    json("keys", "Return one row for each of these keys, in this order."),
+    flag("include_docs", "Include the document in each row."),
+    flag("update_seq", "Include the sequence of the snapshot that was read."),
 ];
 
-/// Rows of views beyond those of documents.
+/// Parameters that only views have.
 pub(super) const VIEW: &[Parameter] = &[
-    text("startkey_docid", "Of the rows at `startkey`, from this document on."),
-    text("endkey_docid", "Of the rows at `endkey`, up to this document."),
-    flag("reduce", "Whether the rows are reduced; they are if the view can."),
-    flag("group", "A row for each key."),
-    number("group_level", "A row for each beginning of so many elements of array keys."),
-    one_of(
-        "update",
-        &["true", "false", "lazy"],
-        "Whether the view is brought up to date before, not at all, or after.",
-    ),
-    one_of("stale", &["ok", "update_after"], "An older form of `update`."),
-    flag("sorted", "Whether the order matters; it does unless told."),
+    text("startkey_docid", "Among the rows at `startkey`, start at this document id."),
+    text("endkey_docid", "Among the rows at `endkey`, stop at this document id."),
+    flag("reduce", "Apply the reduce function. Default: true if the view has one."),
+    flag("group", "Reduce the rows of each key separately."),
+    number("group_level", "Group array keys by this number of leading elements."),
+    one_of("update", &["true", "false", "lazy"], "Update the view before the response, not at all, or afterwards."),
+    one_of("stale", &["ok", "update_after"], "Deprecated form of `update`."),
+    flag("sorted", "Return rows in key order. Default: true."),
 ];
 
-/// What is shown of a document beside its body.
+/// Document metadata that the response includes.
 pub(super) const SHOW: &[Parameter] = &[
-    flag("revs", "With `_revisions`."),
-    flag("revs_info", "With `_revs_info`."),
-    flag("conflicts", "With `_conflicts`."),
-    flag("deleted_conflicts", "With `_deleted_conflicts`."),
-    flag("meta", "With all of `revs_info`, `conflicts` and `deleted_conflicts`."),
-    flag("local_seq", "With `_local_seq`."),
-    flag("attachments", "With the content of files."),
-    json("atts_since", "With the content of files newer than these revisions."),
+    flag("revs", "Include `_revisions`."),
+    flag("revs_info", "Include `_revs_info`."),
+    flag("conflicts", "Include `_conflicts`."),
+    flag("deleted_conflicts", "Include `_deleted_conflicts`."),
+    flag("meta", "Same as `revs_info`, `conflicts` and `deleted_conflicts` together."),
+    flag("local_seq", "Include `_local_seq`."),
+    flag("attachments", "Include the content of attachments."),
+    json("atts_since", "Include the content of attachments that were added after these revisions."),
 ];
 
-/// Which revision is read.
-pub(super) const REVISION: &[Parameter] =
-    &[text("rev", "This revision; the winning one unless told."), flag("latest", "Or what came of it.")];
+/// The revision to read.
+pub(super) const REVISION: &[Parameter] = &[
+    text("rev", "The revision to read. Default: the winning revision."),
+    flag("latest", "Read the leaf revision that descends from `rev`."),
+];
 
-/// All revisions that are leaves.
+/// Several leaf revisions of a document.
 pub(super) const OPEN_REVISIONS: &[Parameter] =
-    &[text("open_revs", "`all`, or a JSON array of revisions: each of them, instead of one document.")];
+    &[text("open_revs", "`all`, or a JSON array of revisions: return these revisions instead of one document.")];
 
-/// What a read need not be answered with.
-pub(super) const TAG: &[Parameter] = &[header("If-None-Match", "Answers 304 if this is the tag still.")];
+/// A conditional read.
+pub(super) const TAG: &[Parameter] = &[header("If-None-Match", "Return 304 if the entity tag still matches.")];
 
 /// A range of bytes.
-pub(super) const BYTES: &[Parameter] = &[header("Range", "One range of bytes.")];
+pub(super) const BYTES: &[Parameter] = &[header("Range", "A single range of bytes.")];
 
 /// How a document is written.
 pub(super) const WRITE: &[Parameter] = &[
-    text("rev", "The revision that is succeeded, if the body does not say."),
-    header("If-Match", "The same, as a tag."),
+    text("rev", "The parent revision, if the body has no `_rev`."),
+    header("If-Match", "The parent revision as an entity tag."),
     BATCH,
     NEW_EDITS,
 ];
@@ -86,49 +85,50 @@ pub(super) const WRITE: &[Parameter] = &[
 /// How several documents are written.
 pub(super) const BULK: &[Parameter] = &[BATCH, NEW_EDITS];
 
-const BATCH: Parameter = one_of("batch", &["ok"], "Answers 202 before the write is flushed.");
-const NEW_EDITS: Parameter = flag("new_edits", "`false`: revisions from elsewhere, taken as they are.");
+const BATCH: Parameter = one_of("batch", &["ok"], "Return 202 before the write is durable.");
+const NEW_EDITS: Parameter =
+    flag("new_edits", "`false`: store replicated revisions as they are, without conflict checks. Default: true.");
 
-/// Where a copy goes.
+/// The target of a copy.
 pub(super) const COPY: &[Parameter] =
-    &[header("Destination", "The id of the copy; `?rev=` after it, if there is a document.")];
+    &[header("Destination", "The id of the copy, followed by `?rev=` to replace an existing document.")];
 
-/// How long a feed goes on.
+/// The mode and duration of a feed.
 pub(super) const FEED: &[Parameter] = &[
     one_of(
         "feed",
         &["normal", "longpoll", "continuous", "eventsource"],
-        "What there is; or the next; or what comes, a line each; or the same as server-sent events.",
+        "Return existing rows; wait for at least one row; stream rows as lines; or stream rows as server-sent events.",
     ),
-    text("since", "What came after this sequence; `now` for what comes."),
-    header("Last-Event-ID", "The same, as browsers send it."),
-    number("limit", "At most so many."),
-    number("heartbeat", "Milliseconds after which an idle feed shows that it lives. Also `true`."),
-    number("timeout", "Milliseconds after which an idle feed without a heartbeat ends."),
+    text("since", "Return only rows after this sequence. `now` starts at the current sequence."),
+    header("Last-Event-ID", "Same as `since`; sent by browsers when they reconnect."),
+    number("limit", "The maximum number of rows."),
+    number("heartbeat", "Send a heartbeat after this many idle milliseconds. `true` selects 60,000."),
+    number("timeout", "Close the feed after this many idle milliseconds if there is no heartbeat."),
 ];
 
-/// Which changes.
+/// Selection and content of changes.
 pub(super) const CHANGES: &[Parameter] = &[
-    one_of("style", &["main_only", "all_docs"], "The winning revision, or all leaves."),
-    flag("descending", "From the newest to the oldest."),
-    flag("include_docs", "With the documents."),
-    number("seq_interval", "Only each so many-th row tells its sequence."),
+    one_of("style", &["main_only", "all_docs"], "Report the winning revision only, or all leaf revisions."),
+    flag("descending", "Return the newest changes first."),
+    flag("include_docs", "Include the document in each row."),
+    number("seq_interval", "Include the sequence only in every n-th row."),
     text("filter", "`_doc_ids`, `_selector`, `_design`, `_view`, or `design/function`."),
-    text("view", "The view of `filter=_view`, as `design/view`."),
-    json("doc_ids", "The ids of `filter=_doc_ids`."),
+    text("view", "The view for `filter=_view`, as `design/view`."),
+    json("doc_ids", "The document ids for `filter=_doc_ids`."),
 ];
 
-/// Where a browser goes after it logged in or out.
-pub(super) const NEXT: &[Parameter] = &[text("next", "A path of this server to be led to.")];
+/// Where a browser is redirected after logging in or out.
+pub(super) const NEXT: &[Parameter] = &[text("next", "A path of this server to redirect to.")];
 
-/// What is watched.
+/// The query of a live query.
 pub(super) const WATCH: &[Parameter] = &[
-    json("selector", "What rows must match."),
-    json("sort", "The order of rows; makes a window of them, with places."),
-    number("limit", "The size of the window, at most 1,000; 25 where there is only a sort."),
-    number("skip", "Leaves so many rows out before the window."),
-    json("fields", "What is told of rows; all unless told."),
-    text("since", "The sequence of the answer that the client has, or `now`: only what came since is told."),
-    header("Last-Event-ID", "The same, as browsers send it."),
-    number("heartbeat", "Milliseconds between beats of an idle watch; 30,000 unless told."),
+    json("selector", "A Mango selector: the documents to return."),
+    json("sort", "The sort order. A live query with `sort` reports positions within the sorted result."),
+    number("limit", "The number of rows in a sorted result. Default: 25; maximum: 1,000."),
+    number("skip", "The number of rows to skip in a sorted result."),
+    json("fields", "The fields to return. Default: the whole document."),
+    text("since", "The sequence of the result that the client already has, or `now`: send only later changes."),
+    header("Last-Event-ID", "Same as `since`; sent by browsers when they reconnect."),
+    number("heartbeat", "Send a heartbeat after this many idle milliseconds. Default: 30,000."),
 ];

@@ -1,4 +1,5 @@
-//! The server's side of one worker: a child process, asked one thing at a time, and ended when it does not answer.
+//! The server's side of one worker: a child process that handles one request at a time and is killed when it does not
+//! respond.
 
 use std::io::{self, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -7,31 +8,35 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::wire::{self, Frame, Received};
-use super::{Bounded, Launch, ScriptError, Thrown};
+use super::wire::{self, Frame, ReceivedFrame};
+use super::{ScriptError, ScriptLimits, ThrownError, WorkerCommand};
 
-/// What a worker takes to be ended, beyond what its functions may take.
+/// The time added to a call's time limit before a worker is killed, so that it can usually report the timeout itself.
 const GRACE: Duration = Duration::from_millis(1500);
 
 /// A worker.
-pub(super) struct Worker {
+pub(super) struct WorkerProcess {
     process: Arc<Mutex<Child>>,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     watchdog: Arc<Watchdog>,
-    /// The context that it has open.
+    /// The open context.
     pub(super) context: Option<Arc<str>>,
     time: Duration,
 }
 
-/// What a call's function came to: a result as JSON, or what it threw.
-pub(super) type Answer = Result<String, Thrown>;
+/// The result of a call: JSON, or the exception that the function threw.
+pub(super) type CallResult = Result<String, ThrownError>;
 
-impl Worker {
-    pub(super) fn start(launch: &Launch, bounds: Bounded, watchdog: &Arc<Watchdog>) -> Result<Self, ScriptError> {
-        let mut command = Command::new(&launch.program);
-        command.args(&launch.arguments);
-        command.arg(bounds.time.as_millis().to_string()).arg(bounds.memory_bytes.to_string());
+impl WorkerProcess {
+    pub(super) fn start(
+        command_line: &WorkerCommand,
+        limits: ScriptLimits,
+        watchdog: &Arc<Watchdog>,
+    ) -> Result<Self, ScriptError> {
+        let mut command = Command::new(&command_line.program);
+        command.args(&command_line.arguments);
+        command.arg(limits.time.as_millis().to_string()).arg(limits.memory_bytes.to_string());
         command.env_clear().current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process =
@@ -40,72 +45,72 @@ impl Worker {
         let (Some(input), Some(output)) = pipes else {
             return Err(ScriptError::Crashed("has no pipes".to_owned()));
         };
-        Ok(Worker {
+        Ok(WorkerProcess {
             process: Arc::new(Mutex::new(process)),
             input,
             output: BufReader::with_capacity(64 << 10, output),
             watchdog: watchdog.clone(),
             context: None,
-            time: bounds.time + GRACE,
+            time: limits.time + GRACE,
         })
     }
 
-    /// Gives it a new context, with the functions of `design`, a design document as JSON.
+    /// Opens a new context with the functions of `design`, a design document as JSON.
     pub(super) fn open(&mut self, context: &Arc<str>, design: &str) -> Result<(), ScriptError> {
         self.context = None;
-        self.ask(Frame::new(wire::OPEN).text(design), &mut |_| Ok(()), &mut |_| ())?;
+        self.request(Frame::new(wire::OPEN).text(design), &mut |_| Ok(()), &mut |_| ())?;
         self.context = Some(context.clone());
         Ok(())
     }
 
-    /// Sends a request and reads until its end.
-    pub(super) fn ask(
+    /// Sends a request and reads its results until the end frame.
+    pub(super) fn request(
         &mut self,
-        request: Frame,
-        answer: &mut dyn FnMut(Answer) -> Result<(), ScriptError>,
+        frame: Frame,
+        on_result: &mut dyn FnMut(CallResult) -> Result<(), ScriptError>,
         log: &mut dyn FnMut(&str),
     ) -> Result<(), ScriptError> {
-        if request.byte_count() > wire::FRAME_BYTES_MAX {
+        if frame.byte_count() > wire::FRAME_BYTES_MAX {
             return Err(ScriptError::TooLarge);
         }
         let watch = self.watchdog.watch(&self.process, self.time);
-        let asked = self.exchange(request, answer, log, &watch);
-        let was_ended = watch.end();
-        match asked {
+        let outcome = self.exchange(frame, on_result, log, &watch);
+        let was_killed = watch.end();
+        match outcome {
             Ok(done) => done,
-            Err(_) if was_ended => Err(ScriptError::Timeout(self.time - GRACE)),
+            Err(_) if was_killed => Err(ScriptError::Timeout(self.time - GRACE)),
             Err(error) => Err(ScriptError::Crashed(error.to_string())),
         }
     }
 
     fn exchange(
         &mut self,
-        request: Frame,
-        answer: &mut dyn FnMut(Answer) -> Result<(), ScriptError>,
+        frame: Frame,
+        on_result: &mut dyn FnMut(CallResult) -> Result<(), ScriptError>,
         log: &mut dyn FnMut(&str),
         watch: &Watch,
     ) -> io::Result<Result<(), ScriptError>> {
-        request.send(&mut self.input)?;
+        frame.send(&mut self.input)?;
         let mut done = Ok(());
         loop {
-            let Some(mut frame) = Received::read(&mut self.output)? else {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended"));
+            let Some(mut received) = ReceivedFrame::read(&mut self.output)? else {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the worker ended"));
             };
             watch.renew(self.time);
-            match frame.kind {
-                wire::ANSWERS => {
-                    for text in frame.rest()? {
+            match received.kind {
+                wire::RESULTS => {
+                    for text in received.rest()? {
                         if done.is_ok() {
-                            done = answer(decode(text)?);
+                            done = on_result(decode(text)?);
                         }
                     }
                 }
-                wire::LOG => log(frame.text()?),
-                wire::UNCALLABLE => done = Err(ScriptError::Uncallable(thrown(frame.text()?)?)),
+                wire::LOG => log(received.text()?),
+                wire::UNCALLABLE => done = Err(ScriptError::Uncallable(thrown(received.text()?)?)),
                 wire::FATAL => {
-                    let is_timeout = frame.text()? == super::engine::TOO_LONG;
-                    let bound = self.time - GRACE;
-                    return Ok(Err(if is_timeout { ScriptError::Timeout(bound) } else { ScriptError::TooLarge }));
+                    let is_timeout = received.text()? == super::engine::TOO_LONG;
+                    let limit = self.time - GRACE;
+                    return Ok(Err(if is_timeout { ScriptError::Timeout(limit) } else { ScriptError::TooLarge }));
                 }
                 wire::END => return Ok(done),
                 _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "an unknown frame")),
@@ -114,28 +119,28 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         let mut process = self.process.lock();
-        // It may have ended by itself; either way it is waited for, so that nothing is left of it.
+        // Reap the process even if it has ended by itself.
         process.kill().ok();
         process.wait().ok();
     }
 }
 
-fn decode(text: &str) -> io::Result<Answer> {
+fn decode(text: &str) -> io::Result<CallResult> {
     match text.split_at_checked(1) {
         Some(("+", result)) => Ok(Ok(result.to_owned())),
         Some(("-", why)) => Ok(Err(thrown(why)?)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a malformed answer")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a malformed result")),
     }
 }
 
-fn thrown(json: &str) -> io::Result<Thrown> {
+fn thrown(json: &str) -> io::Result<ThrownError> {
     Ok(serde_json::from_str(json)?)
 }
 
-/// Ends workers that do not answer in time: one thread for all of them, which sleeps while none is asked.
+/// Kills workers that do not respond in time. One thread watches all of them, and sleeps while no worker is busy.
 #[derive(Default)]
 pub(super) struct Watchdog {
     watched: Mutex<Vec<Arc<Watched>>>,
@@ -149,32 +154,32 @@ struct Watched {
 
 struct WatchState {
     deadline: Instant,
-    was_ended: bool,
+    was_killed: bool,
 }
 
-/// A worker's request that is watched.
+/// A watched request.
 struct Watch {
     watched: Arc<Watched>,
     watchdog: Arc<Watchdog>,
 }
 
-/// How long the thread sleeps at most while there is something to watch.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The interval of checks while workers are busy.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Watchdog {
     pub(super) fn start() -> io::Result<Arc<Self>> {
         let watchdog = Arc::new(Watchdog::default());
         let watching = Arc::downgrade(&watchdog);
-        let look = move || {
+        let check = move || {
             while let Some(watchdog) = watching.upgrade() {
-                watchdog.look();
+                watchdog.check();
             }
         };
-        std::thread::Builder::new().name("stemma-script-watch".to_owned()).spawn(look)?;
+        std::thread::Builder::new().name("stemma-script-watch".to_owned()).spawn(check)?;
         Ok(watchdog)
     }
 
-    fn look(&self) {
+    fn check(&self) {
         let mut watched = self.watched.lock();
         if watched.is_empty() {
             self.changed.wait_for(&mut watched, Duration::from_secs(1));
@@ -182,20 +187,20 @@ impl Watchdog {
         let now = Instant::now();
         for one in &*watched {
             let mut state = one.state.lock();
-            if now >= state.deadline && !state.was_ended {
-                state.was_ended = true;
-                // Whoever reads from it sees its end.
+            if now >= state.deadline && !state.was_killed {
+                state.was_killed = true;
+                // The reader of its output sees the end of the stream.
                 one.process.lock().kill().ok();
             }
         }
         if !watched.is_empty() {
             drop(watched);
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_INTERVAL);
         }
     }
 
     fn watch(self: &Arc<Self>, process: &Arc<Mutex<Child>>, time: Duration) -> Watch {
-        let state = WatchState { deadline: Instant::now() + time, was_ended: false };
+        let state = WatchState { deadline: Instant::now() + time, was_killed: false };
         let watched = Arc::new(Watched { process: process.clone(), state: Mutex::new(state) });
         self.watched.lock().push(watched.clone());
         self.changed.notify_one();
@@ -208,9 +213,9 @@ impl Watch {
         self.watched.state.lock().deadline = Instant::now() + time;
     }
 
-    /// Ends watching; tells whether the worker was ended.
+    /// Stops watching. Returns whether the worker was killed.
     fn end(self) -> bool {
         self.watchdog.watched.lock().retain(|one| !Arc::ptr_eq(one, &self.watched));
-        self.watched.state.lock().was_ended
+        self.watched.state.lock().was_killed
     }
 }

@@ -1,18 +1,20 @@
-//! The functions of design documents, in JavaScript.
+//! JavaScript functions of design documents, run in worker processes.
 //!
-//! They run in *workers*: processes of this same program, each with one engine (QuickJS) for one design document at a time, without
-//! files, network, or a clock finer than a millisecond, bounded in time and memory. What goes wrong in a worker ends the worker.
+//! *Workers* are processes of this same program. Each has one engine (QuickJS) for one design document at a time,
+//! without files, network, or a clock finer than a millisecond, and with limits on time and memory. A worker that fails
+//! is killed; the server is not affected.
 //!
 //! ```text
-//! pool      which worker is asked          child     the server's side of one: pipes, and the watchdog that ends it
-//! worker    the process itself             engine    QuickJS, and the bounds of a call
-//! wire      frames on the pipes            prelude   what functions find around them
+//! pool      choice of a worker             child     the server's side of a worker: pipes and watchdog
+//! worker    the worker process             engine    QuickJS, and the limits of a call
+//! wire      frames on the pipes            prelude   the functions' environment
 //! ```
 //!
-//! Invariants: an engine serves one context (a database and a revision of its design document, or of one view's functions) and is
-//! thrown away with it; a worker that failed is never asked again; nothing a function does outlives its context.
+//! Invariants: an engine serves one context (a database and a revision of its design document, or the functions of one
+//! view) and is discarded with it; a worker that failed is never used again; no effect of a function outlives its
+//! context.
 //!
-//! Concurrency: every call blocks the thread that makes it, for no longer than the bound on time for each call of a batch.
+//! Concurrency: a call blocks its thread, at most for the time limit of each call of a batch.
 
 mod child;
 mod engine;
@@ -31,107 +33,111 @@ use serde::{Deserialize, Serialize};
 pub use pool::Scripts;
 pub use worker::run as run_worker;
 
-/// The hidden first argument that makes the program a worker.
-pub const WORKER_VERB: &str = "script-worker";
+/// The hidden subcommand that runs a worker.
+pub const WORKER_SUBCOMMAND: &str = "script-worker";
 
-/// What starts a worker: a program that calls [`run_worker`] with the arguments after these.
+/// The command that starts a worker: a program that calls [`run_worker`] with the arguments that follow these.
 #[derive(Debug, Clone)]
-pub struct Launch {
+pub struct WorkerCommand {
     /// The program.
     pub program: PathBuf,
     /// Its first arguments.
     pub arguments: Vec<OsString>,
 }
 
-impl Launch {
-    /// This same program with the hidden verb.
+impl WorkerCommand {
+    /// This program with the hidden subcommand.
     ///
     /// # Errors
-    /// If the operating system doesn't tell which program this is.
+    /// If the operating system does not report the path of this program.
     pub fn this_program() -> std::io::Result<Self> {
-        Ok(Launch { program: std::env::current_exe()?, arguments: vec![WORKER_VERB.into()] })
+        Ok(WorkerCommand { program: std::env::current_exe()?, arguments: vec![WORKER_SUBCOMMAND.into()] })
     }
 }
 
-/// What functions are bounded by.
+/// The limits of functions and workers.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounded {
-    /// How long one call may take.
+pub struct ScriptLimits {
+    /// The time limit of a call.
     pub time: Duration,
-    /// How much memory one engine may take, in bytes.
+    /// The memory limit of an engine, in bytes.
     pub memory_bytes: usize,
-    /// How many workers there may be.
+    /// The maximum number of workers.
     pub worker_count: usize,
 }
 
-impl Default for Bounded {
+impl Default for ScriptLimits {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Bounded { time: Duration::from_secs(5), memory_bytes: 64 << 20, worker_count: (processors * 2).clamp(2, 16) }
-    }
-}
-
-/// What a worker is to have open: the functions of one design document, or of one of its views.
-#[derive(Debug, Clone)]
-pub struct Context {
-    /// What tells contexts apart: database and revision of the design document.
-    pub key: Arc<str>,
-    /// The design document, as JSON, or what is to be seen of it.
-    pub design: Arc<str>,
-}
-
-/// What is done with a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    /// `(document)`: its rows, `[[key, value], …]`.
-    Map,
-    /// `(keys, values)`: what they come to.
-    Reduce,
-    /// `(values)`: what reductions come to.
-    Rereduce,
-    /// `(document, request)`: whether it passes.
-    Filter,
-    /// `(document)`: whether it has rows.
-    ViewFilter,
-    /// `(document, the one before, user, security)`: true unless it throws.
-    Validate,
-    /// `(document, request)`: `[document, response]`.
-    Update,
-}
-
-impl Verb {
-    fn name(self) -> &'static str {
-        match self {
-            Verb::Map => "map",
-            Verb::Reduce => "reduce",
-            Verb::Rereduce => "rereduce",
-            Verb::Filter => "filter",
-            Verb::ViewFilter => "view_filter",
-            Verb::Validate => "validate",
-            Verb::Update => "update",
+        ScriptLimits {
+            time: Duration::from_secs(5),
+            memory_bytes: 64 << 20,
+            worker_count: (processors * 2).clamp(2, 16),
         }
     }
 }
 
-/// What a function threw.
+/// The context of calls: the functions of one design document, or of one of its views.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The identity of the context: the database and the revision of the design document.
+    pub key: Arc<str>,
+    /// The design document as JSON, or the part of it that functions may see.
+    pub design: Arc<str>,
+}
+
+/// The kind of a call: the arguments and the result of the function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    /// `(document)` returns its rows, `[[key, value], …]`.
+    Map,
+    /// `(keys, values)` returns their reduction.
+    Reduce,
+    /// `(values)` returns the reduction of reductions.
+    Rereduce,
+    /// `(document, request)` returns whether the document passes.
+    Filter,
+    /// `(document)` returns whether the document has rows.
+    ViewFilter,
+    /// `(document, previous document, user, security)` returns true unless it throws.
+    Validate,
+    /// `(document, request)` returns `[document, response]`.
+    Update,
+}
+
+impl CallKind {
+    fn name(self) -> &'static str {
+        match self {
+            CallKind::Map => "map",
+            CallKind::Reduce => "reduce",
+            CallKind::Rereduce => "rereduce",
+            CallKind::Filter => "filter",
+            CallKind::ViewFilter => "view_filter",
+            CallKind::Validate => "validate",
+            CallKind::Update => "update",
+        }
+    }
+}
+
+/// An exception that a function threw.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Thrown {
-    /// What it is called: `forbidden`, `unauthorized`, `TypeError` …
+pub struct ThrownError {
+    /// Its name: `forbidden`, `unauthorized`, `TypeError` …
     pub error: String,
-    /// Why.
+    /// Its message.
     pub reason: String,
 }
 
-/// Why functions could not be called.
+/// An error of calling functions, as opposed to an exception of a function.
 #[derive(Debug)]
 pub enum ScriptError {
     /// There is no such function, or it can't be compiled.
-    Uncallable(Thrown),
-    /// A call took longer than this.
+    Uncallable(ThrownError),
+    /// A call exceeded this time limit.
     Timeout(Duration),
-    /// A call took more memory than it may, or what it was given or gave was too large.
+    /// A call exceeded the memory limit, or its arguments or result were too large.
     TooLarge,
-    /// All workers were busy for long.
+    /// All workers were busy until a timeout.
     Busy,
     /// The worker ended.
     Crashed(String),
@@ -140,8 +146,8 @@ pub enum ScriptError {
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ScriptError::Uncallable(Thrown { error, reason }) => write!(f, "{error}: {reason}"),
-            ScriptError::Timeout(bound) => write!(f, "a function took longer than {} s and was ended", bound.as_secs()),
+            ScriptError::Uncallable(ThrownError { error, reason }) => write!(f, "{error}: {reason}"),
+            ScriptError::Timeout(limit) => write!(f, "a function took longer than {} s and was ended", limit.as_secs()),
             ScriptError::TooLarge => f.write_str("a function took more memory than it may and was ended"),
             ScriptError::Busy => f.write_str("all script workers are busy"),
             ScriptError::Crashed(why) => write!(f, "a script worker failed: {why}"),

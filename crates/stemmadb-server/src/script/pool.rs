@@ -1,66 +1,67 @@
-//! Which worker is asked: one that has the context open, else a new one, else the one that was idle longest.
+//! The pool of workers. A call gets an idle worker that has its context open, else a new worker, else the one that was
+//! idle longest.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::child::{Answer, Watchdog, Worker};
+use super::child::{CallResult, Watchdog, WorkerProcess};
 use super::wire::{self, Frame};
-use super::{Bounded, Context, Launch, ScriptError, Verb};
+use super::{CallKind, Context, ScriptError, ScriptLimits, WorkerCommand};
 
-/// How long is waited for a worker while all are busy.
+/// The timeout for a worker while all are busy.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Calls are sent to a worker in batches of so many bytes.
+/// The size of a batch of calls, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The workers. None is started before it is needed.
+/// The pool of workers, which are started on demand.
 pub struct Scripts {
-    launch: Launch,
-    bounds: Bounded,
-    workers: Mutex<Workers>,
+    command: WorkerCommand,
+    limits: ScriptLimits,
+    state: Mutex<PoolState>,
     returned: Condvar,
     watchdog: OnceLock<Arc<Watchdog>>,
 }
 
 #[derive(Default)]
-struct Workers {
-    /// The one idle longest first.
-    idle: Vec<Worker>,
+struct PoolState {
+    /// Ordered by idle time, the longest first.
+    idle: Vec<WorkerProcess>,
     busy_count: usize,
 }
 
-/// A worker taken out of the pool; it goes back unless it failed.
-struct Taken<'a> {
+/// A worker checked out of the pool. It is returned when dropped, unless it failed.
+struct CheckedOutWorker<'a> {
     scripts: &'a Scripts,
-    worker: Option<Worker>,
+    worker: Option<WorkerProcess>,
 }
 
 impl Scripts {
-    /// Workers started by `launch`, within `bounds`.
-    pub fn new(launch: Launch, bounds: Bounded) -> Self {
-        Scripts { launch, bounds, workers: Mutex::default(), returned: Condvar::new(), watchdog: OnceLock::new() }
+    /// Creates a pool of workers that are started by `command`, within `limits`.
+    pub fn new(command: WorkerCommand, limits: ScriptLimits) -> Self {
+        Scripts { command, limits, state: Mutex::default(), returned: Condvar::new(), watchdog: OnceLock::new() }
     }
 
-    /// Calls the function at `path` of the design document once for each list of arguments (texts of JSON, empty for none), and
-    /// returns what each call came to: a result as JSON, or what was thrown. Lines that functions log go to the server's log.
+    /// Calls the function at `path` of the design document once for each list of arguments (JSON texts, empty for
+    /// none), and returns the results: JSON, or the exception. Lines that functions log go to the server's log.
     ///
     /// # Errors
-    /// [`ScriptError`], if the calls could not all be made.
+    /// [`ScriptError`] if not all calls could be made.
     pub fn call<A: AsRef<[B]>, B: AsRef<str>>(
         &self,
         context: &Context,
-        verb: Verb,
+        kind: CallKind,
         path: &[&str],
         calls: &[A],
-    ) -> Result<Vec<Answer>, ScriptError> {
+    ) -> Result<Vec<CallResult>, ScriptError> {
         let mut answers = Vec::with_capacity(calls.len());
         let path = serde_json::to_string(path).map_err(|error| ScriptError::Crashed(error.to_string()))?;
-        let mut taken = self.take(context)?;
+        let mut checked_out = self.check_out(context)?;
         let mut left = calls;
         while let Some(first) = left.first() {
-            let mut frame = Frame::new(wire::CALL).text(verb.name()).text(&path);
+            let mut frame = Frame::new(wire::CALL).text(kind.name()).text(&path);
             frame.number(first.as_ref().len());
             let mut count = 0;
             while let Some(arguments) = left.get(count).filter(|_| count == 0 || frame.byte_count() < BATCH_BYTES) {
@@ -68,56 +69,56 @@ impl Scripts {
                 count += 1;
             }
             let expected = answers.len() + count;
-            taken.ask(frame, &mut |answer| {
+            checked_out.request(frame, &mut |answer| {
                 answers.push(answer);
                 Ok(())
             })?;
             if answers.len() != expected {
-                return Err(taken.fail(ScriptError::Crashed("it gave too few answers".to_owned())));
+                return Err(checked_out.fail(ScriptError::Crashed("it returned too few results".to_owned())));
             }
             left = &left[count..];
         }
         Ok(answers)
     }
 
-    /// How many workers there are.
+    /// The current number of workers.
     pub fn worker_count(&self) -> usize {
-        let workers = self.workers.lock();
-        workers.idle.len() + workers.busy_count
+        let state = self.state.lock();
+        state.idle.len() + state.busy_count
     }
 
-    /// A worker that has the context open.
-    fn take(&self, context: &Context) -> Result<Taken<'_>, ScriptError> {
-        let worker = self.take_any(&context.key)?;
-        let mut taken = Taken { scripts: self, worker };
-        if taken.worker.is_none() {
+    /// Checks out a worker and opens the context in it.
+    fn check_out(&self, context: &Context) -> Result<CheckedOutWorker<'_>, ScriptError> {
+        let worker = self.check_out_idle(&context.key)?;
+        let mut checked_out = CheckedOutWorker { scripts: self, worker };
+        if checked_out.worker.is_none() {
             let watchdog = self.watchdog()?;
-            taken.worker = Some(Worker::start(&self.launch, self.bounds, &watchdog)?);
+            checked_out.worker = Some(WorkerProcess::start(&self.command, self.limits, &watchdog)?);
         }
-        let opened = match &mut taken.worker {
+        let opened = match &mut checked_out.worker {
             Some(worker) if worker.context.as_ref() != Some(&context.key) => worker.open(&context.key, &context.design),
             _ => Ok(()),
         };
-        opened.map_err(|error| taken.fail(error))?;
-        Ok(taken)
+        opened.map_err(|error| checked_out.fail(error))?;
+        Ok(checked_out)
     }
 
-    /// An idle worker, or none where a new one is to be started. Either counts as busy from now on.
-    fn take_any(&self, key: &str) -> Result<Option<Worker>, ScriptError> {
-        let mut workers = self.workers.lock();
+    /// Returns an idle worker, or `None` if a new one must be started. Both count as busy from now on.
+    fn check_out_idle(&self, key: &str) -> Result<Option<WorkerProcess>, ScriptError> {
+        let mut state = self.state.lock();
         loop {
-            let fitting = workers.idle.iter().rposition(|worker| worker.context.as_deref() == Some(key));
-            let is_full = workers.idle.len() + workers.busy_count >= self.bounds.worker_count;
-            let at = fitting.or((is_full && !workers.idle.is_empty()).then_some(0));
+            let fitting = state.idle.iter().rposition(|worker| worker.context.as_deref() == Some(key));
+            let is_full = state.idle.len() + state.busy_count >= self.limits.worker_count;
+            let at = fitting.or((is_full && !state.idle.is_empty()).then_some(0));
             if let Some(at) = at {
-                workers.busy_count += 1;
-                return Ok(Some(workers.idle.remove(at)));
+                state.busy_count += 1;
+                return Ok(Some(state.idle.remove(at)));
             }
             if !is_full {
-                workers.busy_count += 1;
+                state.busy_count += 1;
                 return Ok(None);
             }
-            if self.returned.wait_for(&mut workers, WAIT).timed_out() {
+            if self.returned.wait_for(&mut state, WAIT).timed_out() {
                 return Err(ScriptError::Busy);
             }
         }
@@ -132,18 +133,18 @@ impl Scripts {
     }
 }
 
-impl Taken<'_> {
-    fn ask(
+impl CheckedOutWorker<'_> {
+    fn request(
         &mut self,
         frame: Frame,
-        answer: &mut dyn FnMut(Answer) -> Result<(), ScriptError>,
+        answer: &mut dyn FnMut(CallResult) -> Result<(), ScriptError>,
     ) -> Result<(), ScriptError> {
         let Some(worker) = &mut self.worker else { return Err(ScriptError::Crashed("it has ended".to_owned())) };
-        let asked = worker.ask(frame, answer, &mut |line| log(line));
-        asked.map_err(|error| self.fail(error))
+        let result = worker.request(frame, answer, &mut |line| log(line));
+        result.map_err(|error| self.fail(error))
     }
 
-    /// Ends the worker, unless all that is wrong is the function.
+    /// Discards the worker, unless only the function is at fault.
     fn fail(&mut self, error: ScriptError) -> ScriptError {
         if !matches!(error, ScriptError::Uncallable(_)) {
             self.worker = None;
@@ -152,17 +153,17 @@ impl Taken<'_> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for CheckedOutWorker<'_> {
     fn drop(&mut self) {
-        let mut workers = self.scripts.workers.lock();
-        workers.busy_count -= 1;
-        workers.idle.extend(self.worker.take());
-        drop(workers);
+        let mut state = self.scripts.state.lock();
+        state.busy_count -= 1;
+        state.idle.extend(self.worker.take());
+        drop(state);
         self.scripts.returned.notify_one();
     }
 }
 
-/// A line that a design document's function logged.
+/// Logs a line of a design document's function.
 fn log(line: &str) {
     tracing::info!(target: "stemma::script", "{line}");
 }

@@ -1,5 +1,5 @@
-// What the functions of a design document find around them. Evaluated once in a fresh context, with a function that compiles an
-// expression; returns the host's functions, which take and give JSON as text.
+// The environment of a design document's functions. Evaluated once in a fresh context, with a function that compiles an
+// expression. Returns the host's functions, whose arguments and results are JSON texts.
 (function (compile) {
   "use strict";
   const global = globalThis;
@@ -23,7 +23,7 @@
   const functions = new Map();
   const modules = new Map();
 
-  // ---- what functions may call
+  // ---- functions available to design documents
 
   const toJSON = (value) => {
     const text = stringify(value);
@@ -70,7 +70,7 @@
     return found;
   };
 
-  // A CommonJS module of the design document, as seen from the module in `directory`.
+  // Resolves a CommonJS module of the design document, relative to the module in `directory`.
   const load = (path, directory) => {
     const parts = split(`${path}`, "/");
     const names = [];
@@ -99,7 +99,7 @@
     return module.exports;
   };
 
-  // ---- what has changed is put back between two calls
+  // ---- restoring changed globals between calls
 
   const placeHelpers = () => {
     for (const name of helperNames) {
@@ -114,17 +114,17 @@
     }
   };
 
-  // ---- what the host calls
+  // ---- functions for the host
 
   const text = (value) => {
     try {
       return slice(`${value}`, 0, LOG_CHARACTERS_MAX);
     } catch {
-      return "something that can't be told";
+      return "something that can't be described";
     }
   };
 
-  // What was thrown, whatever it was, as an error and a reason.
+  // Converts any thrown value to an error and a reason.
   const describe = (thrown) => {
     try {
       if (thrown instanceof Refusal) return { error: thrown.error, reason: thrown.reason };
@@ -142,12 +142,12 @@
         if (thrown instanceof Error) return { error: text(thrown.name), reason: text(thrown.message) };
       }
     } catch {
-      // It throws when it is looked at.
+      // Its getters throw.
     }
     return { error: "unnamed_error", reason: text(thrown) };
   };
 
-  // Every answer is text: `+` and a result, or `-` and what was thrown.
+  // Every result is text: `+` and JSON, or `-` and the exception.
   const guarded = (work) => (...given) => {
     try {
       return `+${toJSON(work(...given))}`;
@@ -193,7 +193,7 @@
     open(source) {
       design = parse(source);
     },
-    // The host's function `verb` over the design document's function at `path` (names, as JSON).
+    // Prepares the call kind `verb` for the design document's function at `path` (names, as JSON).
     prepare(verb, path) {
       const id = `${verb} ${path}`;
       const known = get(functions, id);
@@ -225,7 +225,7 @@
     },
   };
 
-  // ---- one call must not find what another has left, so what is built in is frozen
+  // ---- built-in objects are frozen, so that no call can leave state for another
 
   const refuse = function () {
     throw new EvalError("no code is made from text here");
@@ -239,7 +239,7 @@
   global.Function = refuse;
   for (const name of ["eval", "SharedArrayBuffer", "Atomics", "queueMicrotask"]) deleteProperty(global, name);
 
-  // An object's own property may still have the name of one that it inherits: of these, which programs do write.
+  // Objects may still define own properties with these inherited names, which programs do assign.
   const overridable = (prototype) => {
     for (const key of ownKeys(prototype)) {
       const found = getOwnPropertyDescriptor(prototype, key);

@@ -1,25 +1,27 @@
-//! What goes over the pipes between the server and a worker: frames, and what lies in them.
+//! The protocol between the server and a worker: frames on the worker's pipes.
 //!
-//! A frame is its length (four bytes, little-endian) and then so many bytes: first what it is, then its parts. A text is its length and its bytes.
+//! A frame is its length (four bytes, little-endian), then its kind (one byte) and its parts. A text is its length
+//! (four bytes) and its bytes.
 //!
 //! | from | frame | parts |
 //! |---|---|---|
 //! | server | `O`, open a context | the design document, as JSON |
-//! | server | `X`, call | verb, path of the function (JSON), number of arguments of a call, then the arguments of all calls |
-//! | worker | `A`, answers of the next calls | texts |
+//! | server | `X`, call | kind of call, path of the function (JSON), number of arguments of a call, then the arguments
+//! of all calls |
+//! | worker | `A`, results of the next calls | texts |
 //! | worker | `L`, a logged line | a text |
 //! | worker | `C`, the function can't be called at all | error and reason, as JSON |
-//! | worker | `F`, the worker gives up | why |
-//! | worker | `E`, the end of what was asked | |
+//! | worker | `F`, the worker fails | reason |
+//! | worker | `E`, end of the response | |
 
 use std::io::{self, Read, Write};
 
-/// A frame may be so long, in bytes: documents of the largest size fit, with some room.
+/// The maximum length of a frame, in bytes: enough for the largest documents.
 pub(super) const FRAME_BYTES_MAX: usize = 48 << 20;
 
 pub(super) const OPEN: u8 = b'O';
 pub(super) const CALL: u8 = b'X';
-pub(super) const ANSWERS: u8 = b'A';
+pub(super) const RESULTS: u8 = b'A';
 pub(super) const LOG: u8 = b'L';
 pub(super) const UNCALLABLE: u8 = b'C';
 pub(super) const FATAL: u8 = b'F';
@@ -44,7 +46,7 @@ impl Frame {
     }
 
     pub(super) fn number(&mut self, number: usize) {
-        // What is too long is refused when the frame is sent.
+        // A frame that is too long is refused when it is sent.
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.0.extend_from_slice(&number.to_le_bytes());
     }
@@ -65,7 +67,7 @@ impl Frame {
 }
 
 /// A frame that was read.
-pub(super) struct Received {
+pub(super) struct ReceivedFrame {
     pub(super) kind: u8,
     bytes: Vec<u8>,
     at: usize,
@@ -75,8 +77,8 @@ fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a malformed frame")
 }
 
-impl Received {
-    /// The next frame; none at the end.
+impl ReceivedFrame {
+    /// Reads the next frame. Returns `None` at the end of the stream.
     pub(super) fn read(input: &mut impl Read) -> io::Result<Option<Self>> {
         let mut length = [0; 4];
         match input.read_exact(&mut length) {
@@ -89,7 +91,7 @@ impl Received {
         }
         let mut bytes = vec![0; length];
         input.read_exact(&mut bytes)?;
-        Ok(Some(Received { kind: bytes[0], bytes, at: 1 }))
+        Ok(Some(ReceivedFrame { kind: bytes[0], bytes, at: 1 }))
     }
 
     pub(super) fn number(&mut self) -> io::Result<usize> {
@@ -98,7 +100,7 @@ impl Received {
         Ok(u32::from_le_bytes(number.try_into().map_err(|_| malformed())?) as usize)
     }
 
-    /// All texts that are left.
+    /// Reads all remaining texts.
     pub(super) fn rest(&mut self) -> io::Result<Vec<&str>> {
         let mut texts = Vec::new();
         let mut left = self.bytes.get(self.at..).ok_or_else(malformed)?;
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_as_they_were_sent() {
+    fn frames_round_trip() {
         let mut pipe = Vec::new();
         let mut frame = Frame::new(CALL).text("map");
         frame.number(7);
@@ -134,22 +136,22 @@ mod tests {
         frame.send(&mut pipe).unwrap();
         Frame::new(END).send(&mut pipe).unwrap();
         let mut input = pipe.as_slice();
-        let mut received = Received::read(&mut input).unwrap().unwrap();
+        let mut received = ReceivedFrame::read(&mut input).unwrap().unwrap();
         assert_eq!((received.kind, received.text().unwrap()), (CALL, "map"));
         assert_eq!(received.number().unwrap(), 7);
         assert_eq!(received.text().unwrap(), "");
         assert_eq!(received.text().unwrap(), "é");
         assert!(received.text().is_err());
-        assert_eq!(Received::read(&mut input).unwrap().unwrap().kind, END);
-        assert!(Received::read(&mut input).unwrap().is_none());
+        assert_eq!(ReceivedFrame::read(&mut input).unwrap().unwrap().kind, END);
+        assert!(ReceivedFrame::read(&mut input).unwrap().is_none());
     }
 
     #[test]
-    fn frames_that_lie_are_refused() {
+    fn malformed_frames_are_rejected() {
         let too_long = (FRAME_BYTES_MAX as u32 + 1).to_le_bytes();
-        assert!(Received::read(&mut &too_long[..]).is_err());
-        assert!(Received::read(&mut &[0u8; 4][..]).is_err());
-        let mut text = Received::read(&mut &[5, 0, 0, 0, b'A', 255, 255, 255, 255][..]).unwrap().unwrap();
+        assert!(ReceivedFrame::read(&mut &too_long[..]).is_err());
+        assert!(ReceivedFrame::read(&mut &[0u8; 4][..]).is_err());
+        let mut text = ReceivedFrame::read(&mut &[5, 0, 0, 0, b'A', 255, 255, 255, 255][..]).unwrap().unwrap();
         assert!(text.rest().is_err() && text.text().is_err());
     }
 }

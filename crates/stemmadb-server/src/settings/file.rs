@@ -1,21 +1,21 @@
-//! The keys of a TOML file: `key` at its beginning, or below a `[section]`.
+//! Parses the TOML settings file, whose keys are `key` at the top or `key` in a `[section]`.
 
 use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::gather::{Given, Origin};
+use super::load::{SettingSource, SettingValue};
 use super::{Setting, SettingsError, nearest, settings};
 
-/// What the text of a file gives, in its order.
-pub(super) fn read(path: &Path, text: &str) -> Result<Vec<(&'static Setting, Given)>, SettingsError> {
+/// Reads the settings of a file's text, in the order of the file.
+pub(super) fn read(path: &Path, text: &str) -> Result<Vec<(&'static Setting, SettingValue)>, SettingsError> {
     let line_of = |at: usize| text[..at.min(text.len())].lines().count().max(1);
     let parsed = DeTable::parse(text).map_err(|error| {
         let line = line_of(error.span().map_or(0, |span| span.start));
         SettingsError::new(format!("{}, line {line}: {}", path.display(), error.message()))
     })?;
-    let mut given = Vec::new();
+    let mut values = Vec::new();
     for (name, value) in keys(parsed.get_ref()) {
         let line = line_of(value.span().end);
         let setting = settings().iter().find(|setting| setting.name == name);
@@ -24,21 +24,21 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Vec<(&'static Setting, Giv
             let message = format!("{}, line {line}: {name}: expected {}", path.display(), setting.kind.expected());
             SettingsError::new(message)
         })?;
-        given.push((setting, Given { texts, origin: Origin::File(path.to_owned(), line) }));
+        values.push((setting, SettingValue { texts, source: SettingSource::File(path.to_owned(), line) }));
     }
-    Ok(given)
+    Ok(values)
 }
 
-/// What is said of a name that no setting has.
+/// The error for an unknown key.
 fn unknown(place: &str, name: &str) -> SettingsError {
-    let wrong = SettingsError::new(format!("{place}: there is no setting {name}"));
+    let error = SettingsError::new(format!("{place}: there is no setting {name}"));
     match nearest(name) {
-        Some(near) => wrong.with_hint(format!("did you mean {}?", near.name)),
-        None => wrong.with_hint("`stemma serve --help` lists them"),
+        Some(near) => error.with_hint(format!("did you mean {}?", near.name)),
+        None => error.with_hint("`stemma serve --help` lists them"),
     }
 }
 
-/// The keys of a table with their values, those of its sections too.
+/// The keys of a table and of its sections, with their values.
 fn keys<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(String, &'a Spanned<DeValue<'i>>)> {
     let mut keys = Vec::new();
     for (name, value) in table {
@@ -57,7 +57,7 @@ fn keys_below<'a, 'i>(section: &'a DeTable<'i>, name: &str) -> Vec<(String, &'a 
     section.iter().map(|(key, value)| (format!("{name}.{}", key.get_ref()), value)).collect()
 }
 
-/// A value as a flag would have it; none for dates and tables.
+/// Converts a value to the texts that a flag would have. Returns `None` for dates and tables.
 fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
     match value {
         DeValue::Array(values) => values.iter().map(|value| text(value.get_ref())).collect(),

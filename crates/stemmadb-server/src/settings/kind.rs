@@ -1,12 +1,12 @@
-//! The kinds of settings: how each is written, and what is said when it is written otherwise.
+//! The kinds of settings: their syntax, and the description of it for errors and help.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration as Time;
+use std::time::Duration as StdDuration;
 
-use stemmadb::Durability as When;
+use stemmadb::Durability as WriteDurability;
 
-/// What a setting is.
+/// The kind of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An address and a port.
@@ -15,30 +15,30 @@ pub enum Kind {
     Bytes,
     /// A number, at least one.
     Count,
-    /// What writes wait for.
+    /// The durability of writes.
     Durability,
-    /// A time, with a unit.
+    /// A duration, with a unit.
     Duration,
     /// `true` or `false`.
     Flag,
-    /// A key by which tokens are signed, in a file. There may be several.
+    /// Files with keys that sign tokens.
     Keys,
-    /// How much is logged.
+    /// A log level.
     Level,
-    /// How a line of the log looks.
+    /// A log format.
     Format,
-    /// Texts, none or several.
+    /// A list of texts, possibly empty.
     List,
     /// A file.
     Path,
-    /// A text that nobody else is to see: no flag has it, since other users of the machine can read those.
+    /// A secret text. It has no flag, because other users of the machine can read command lines.
     Secret,
     /// A text.
     Text,
 }
 
 impl Kind {
-    /// What is expected, with an example: `a size, such as 64MiB`.
+    /// Describes the expected syntax, with an example: `a size, such as 64MiB`.
     pub fn expected(self) -> &'static str {
         match self {
             Kind::Address => "an address and a port, such as 127.0.0.1:5984",
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// What stands for the value in help.
+    /// The placeholder of the value in help texts.
     pub fn placeholder(self) -> &'static str {
         match self {
             Kind::Address => "ADDRESS:PORT",
@@ -74,19 +74,19 @@ impl Kind {
         }
     }
 
-    /// Whether there may be several values, with commas between them in flags and in the environment.
+    /// Whether the value is a list, separated by commas in flags and environment variables.
     pub fn is_list(self) -> bool {
         matches!(self, Kind::Keys | Kind::List)
     }
 
-    /// Whether it is written without quotes in a file.
+    /// Whether the value is written without quotes in a file.
     pub(super) fn is_bare(self) -> bool {
         matches!(self, Kind::Count | Kind::Flag)
     }
 }
 
-/// How a value of some type is written.
-pub(super) trait Written<T> {
+/// Conversion between values of type `T` and their text.
+pub(super) trait SettingText<T> {
     fn read(text: &str) -> Option<T>;
     fn write(value: &T) -> String;
 }
@@ -98,7 +98,7 @@ pub(super) struct Durability;
 pub(super) struct Duration;
 pub(super) struct Flag;
 
-impl Written<SocketAddr> for Address {
+impl SettingText<SocketAddr> for Address {
     fn read(text: &str) -> Option<SocketAddr> {
         text.parse().ok()
     }
@@ -108,14 +108,14 @@ impl Written<SocketAddr> for Address {
     }
 }
 
-/// A number and its unit; the number has no sign and no fraction.
-fn with_unit(text: &str) -> Option<(u64, &str)> {
+/// Splits a text into a number, without sign and fraction, and its unit.
+fn split_unit(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, text[end..].trim()))
 }
 
-/// The largest unit that leaves no rest.
-fn in_unit(value: u64, units: &[(&str, u64)]) -> String {
+/// Formats a value in the largest unit that divides it.
+fn format_in_unit(value: u64, units: &[(&str, u64)]) -> String {
     let fitting = units.iter().rev().find(|(_, size)| value != 0 && value.is_multiple_of(*size));
     let (unit, size) = fitting.unwrap_or(&units[0]);
     format!("{}{unit}", value / size)
@@ -124,29 +124,29 @@ fn in_unit(value: u64, units: &[(&str, u64)]) -> String {
 const BYTE_UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 const TIME_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000)];
 
-impl Written<u64> for Bytes {
+impl SettingText<u64> for Bytes {
     fn read(text: &str) -> Option<u64> {
-        let (number, unit) = with_unit(text)?;
+        let (number, unit) = split_unit(text)?;
         let (_, size) = BYTE_UNITS.iter().find(|(known, _)| *known == unit || (unit.is_empty() && *known == "B"))?;
         number.checked_mul(*size)
     }
 
     fn write(value: &u64) -> String {
-        in_unit(*value, &BYTE_UNITS)
+        format_in_unit(*value, &BYTE_UNITS)
     }
 }
 
-impl Written<usize> for Bytes {
+impl SettingText<usize> for Bytes {
     fn read(text: &str) -> Option<usize> {
-        <Self as Written<u64>>::read(text)?.try_into().ok()
+        <Self as SettingText<u64>>::read(text)?.try_into().ok()
     }
 
     fn write(value: &usize) -> String {
-        <Self as Written<u64>>::write(&(*value as u64))
+        <Self as SettingText<u64>>::write(&(*value as u64))
     }
 }
 
-impl Written<usize> for Count {
+impl SettingText<usize> for Count {
     fn read(text: &str) -> Option<usize> {
         text.parse().ok().filter(|count| *count > 0)
     }
@@ -156,44 +156,44 @@ impl Written<usize> for Count {
     }
 }
 
-impl Written<Time> for Duration {
-    fn read(text: &str) -> Option<Time> {
-        let (number, unit) = with_unit(text)?;
+impl SettingText<StdDuration> for Duration {
+    fn read(text: &str) -> Option<StdDuration> {
+        let (number, unit) = split_unit(text)?;
         let (_, size) = TIME_UNITS.iter().find(|(known, _)| *known == unit || (unit.is_empty() && *known == "s"))?;
-        number.checked_mul(*size).filter(|millis| *millis > 0).map(Time::from_millis)
+        number.checked_mul(*size).filter(|millis| *millis > 0).map(StdDuration::from_millis)
     }
 
-    fn write(value: &Time) -> String {
-        in_unit(u64::try_from(value.as_millis()).unwrap_or(u64::MAX), &TIME_UNITS)
+    fn write(value: &StdDuration) -> String {
+        format_in_unit(u64::try_from(value.as_millis()).unwrap_or(u64::MAX), &TIME_UNITS)
     }
 }
 
-/// How much later than acknowledged a write is flushed, where no interval is named.
-const FLUSH_INTERVAL: Time = Time::from_secs(1);
+/// The default flush interval of the durability `interval`.
+const FLUSH_INTERVAL: StdDuration = StdDuration::from_secs(1);
 
-impl Written<When> for Durability {
-    fn read(text: &str) -> Option<When> {
+impl SettingText<WriteDurability> for Durability {
+    fn read(text: &str) -> Option<WriteDurability> {
         match text.split_once(':') {
-            Some(("interval", interval)) => Duration::read(interval).map(When::Interval),
+            Some(("interval", interval)) => Duration::read(interval).map(WriteDurability::Interval),
             Some(_) => None,
             None => match text {
-                "sync" => Some(When::Sync),
-                "interval" => Some(When::Interval(FLUSH_INTERVAL)),
-                "none" => Some(When::None),
+                "sync" => Some(WriteDurability::Sync),
+                "interval" => Some(WriteDurability::Interval(FLUSH_INTERVAL)),
+                "none" => Some(WriteDurability::None),
                 _ => None,
             },
         }
     }
 
-    fn write(value: &When) -> String {
+    fn write(value: &WriteDurability) -> String {
         match value {
-            When::Interval(interval) => format!("interval:{}", Duration::write(interval)),
+            WriteDurability::Interval(interval) => format!("interval:{}", Duration::write(interval)),
             other => other.to_string(),
         }
     }
 }
 
-impl Written<bool> for Flag {
+impl SettingText<bool> for Flag {
     fn read(text: &str) -> Option<bool> {
         text.parse().ok()
     }
@@ -203,12 +203,12 @@ impl Written<bool> for Flag {
     }
 }
 
-/// What is written as Rust has it.
+/// Kinds that are written as their `Display` and `FromStr` define.
 macro_rules! by_name {
     ($kind:ident) => {
         pub(super) struct $kind;
 
-        impl Written<crate::log::$kind> for $kind {
+        impl SettingText<crate::log::$kind> for $kind {
             fn read(text: &str) -> Option<crate::log::$kind> {
                 text.parse().ok()
             }
@@ -233,19 +233,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_times_are_written_with_their_unit_and_read_back() {
+    fn sizes_and_durations_round_trip_with_units() {
         for (text, bytes) in
             [("0B", 0_u64), ("1000B", 1000), ("64KiB", 65_536), ("4GiB", 4 << 30), ("1536MiB", 3 << 29)]
         {
             assert_eq!((Bytes::read(text), Bytes::write(&bytes).as_str()), (Some(bytes), text));
         }
         for (text, millis) in [("1500ms", 1500), ("75s", 75_000), ("10min", 600_000), ("2h", 7_200_000)] {
-            let time = Time::from_millis(millis);
+            let time = StdDuration::from_millis(millis);
             assert_eq!((Duration::read(text), Duration::write(&time).as_str()), (Some(time), text));
         }
-        assert_eq!((<Bytes as Written<u64>>::read("12"), Duration::read("12")), (Some(12), Some(Time::from_secs(12))));
+        assert_eq!(
+            (<Bytes as SettingText<u64>>::read("12"), Duration::read("12")),
+            (Some(12), Some(StdDuration::from_secs(12)))
+        );
         for wrong in ["", "-1", "1.5MiB", "MiB", "1mib", "1 parsec", "99999999999GiB", "99999999999999999999"] {
-            assert_eq!(<Bytes as Written<u64>>::read(wrong), None, "{wrong}");
+            assert_eq!(<Bytes as SettingText<u64>>::read(wrong), None, "{wrong}");
         }
         for wrong in ["", "0", "0s", "s", "-1s", "1.5s", "1d", "99999999999999999h"] {
             assert_eq!(Duration::read(wrong), None, "{wrong}");
@@ -253,11 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn durabilities_are_read_as_they_are_written() {
-        for durability in [When::Sync, When::None, When::Interval(Time::from_millis(100))] {
+    fn durabilities_round_trip() {
+        for durability in
+            [WriteDurability::Sync, WriteDurability::None, WriteDurability::Interval(StdDuration::from_millis(100))]
+        {
             assert_eq!(Durability::read(&Durability::write(&durability)), Some(durability));
         }
-        assert_eq!(Durability::read("interval"), Some(When::Interval(FLUSH_INTERVAL)));
+        assert_eq!(Durability::read("interval"), Some(WriteDurability::Interval(FLUSH_INTERVAL)));
         for wrong in ["", "fast", "interval:", "interval:0s", "sync:1s"] {
             assert_eq!(Durability::read(wrong), None, "{wrong}");
         }

@@ -1,11 +1,11 @@
-//! What is in force and from where, as a file that can be used; and the guide's table.
+//! Renders the effective settings as a TOML file, with the source of each value, and the settings table of the guide.
 
 use std::fmt::Write as _;
 
 use super::{Kind, LoadedSettings, Setting, settings};
 
 impl LoadedSettings {
-    /// Every setting with its value and where that comes from, as TOML. Secrets are not shown.
+    /// Renders every setting with its value and source as TOML. Secrets are not shown.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
         let mut section = "";
@@ -22,8 +22,8 @@ impl LoadedSettings {
     }
 
     fn line(&self, setting: &Setting, key: &str) -> String {
-        let given = self.given.get(setting.name);
-        let from = given.map_or("default".to_owned(), |given| format!("from {}", given.origin));
+        let given = self.values.get(setting.name);
+        let from = given.map_or("default".to_owned(), |given| format!("from {}", given.source));
         let values = given.map_or_else(|| (setting.show)(&self.config), |given| given.texts.clone());
         let written = match setting.kind {
             Kind::Secret if !values.is_empty() => format!("# {key} is set, and not shown"),
@@ -45,13 +45,13 @@ fn quoted(values: &[String]) -> String {
 
 /// The table of all settings, as Markdown.
 pub fn guide() -> String {
-    let mut text = "| key | flag | variable | what it is | default |\n|---|---|---|---|---|\n".to_owned();
+    let mut page = "| key | flag | variable | what it is | default |\n|---|---|---|---|---|\n".to_owned();
     for setting in settings() {
         let flag = setting.flag().map_or("none: it is a secret".to_owned(), |flag| format!("`--{flag}`"));
-        let default = Some(setting.default_text()).filter(|told| !told.is_empty());
-        let default = default.map_or(String::new(), |told| format!("`{told}`"));
-        writeln!(text, "| `{}` | {flag} | `{}` | {} | {default} |", setting.name, setting.variable(), setting.help)
+        let default = Some(setting.default_text()).filter(|text| !text.is_empty());
+        let default = default.map_or(String::new(), |text| format!("`{text}`"));
+        writeln!(page, "| `{}` | {flag} | `{}` | {} | {default} |", setting.name, setting.variable(), setting.help)
             .ok();
     }
-    text
+    page
 }

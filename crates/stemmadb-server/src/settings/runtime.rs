@@ -1,5 +1,5 @@
-//! Settings that are changed over HTTP while the server runs: kept in the catalogue, they count where no flag, variable or file says
-//! anything, so that there is never a doubt about which counts.
+//! Settings changed over HTTP while the server runs. They are stored in the catalog, and apply only if no flag,
+//! variable or file sets them, so that the effective value is never ambiguous.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,34 +11,35 @@ use super::{Setting, settings};
 use crate::config::Config;
 use crate::error::{Failure, Result};
 
-/// What they are kept under in the catalogue.
+/// The kind of their records in the catalog.
 const KIND: &str = "setting";
-/// Those that can be changed.
+/// The settings that can be changed.
 const CHANGEABLE: [&str; 5] =
     ["session_timeout", "require_valid_user", "cors.enabled", "cors.origins", "cors.credentials"];
 
-/// Where changed settings are stored: records by kind and name.
+/// The storage of changed settings: records by kind and name.
 pub(crate) trait SettingStore {
-    /// All records of a kind: names and values. Blocks.
+    /// Returns the names and values of all records of a kind. Blocks.
     fn records(&self, kind: &str) -> Result<Vec<(String, Value)>>;
 
-    /// Stores a record, in place of the one of this name. Blocks until it is flushed.
+    /// Stores a record, replacing the one of the same name. Blocks until it is flushed.
     fn put_record(&self, kind: &str, name: &str, value: &serde_json::Value) -> Result<()>;
 
-    /// Removes a record, if there is one of this name. Blocks until that is flushed.
+    /// Removes a record if it exists. Blocks until that is flushed.
     fn remove_record(&self, kind: &str, name: &str) -> Result<()>;
 }
 
-/// The configuration in force.
+/// The effective configuration.
 pub(crate) struct RuntimeSettings {
-    /// As the server was started.
+    /// The configuration that the server was started with.
     started: Config,
     changed: Mutex<BTreeMap<&'static str, Vec<String>>>,
     current: RwLock<Arc<Config>>,
 }
 
 impl RuntimeSettings {
-    /// As the server is started, with what was changed before and is not said otherwise now. Blocks.
+    /// Creates the effective configuration: `config` with the stored changes of settings that it does not set
+    /// explicitly. Blocks.
     pub(crate) fn load(config: &Config, store: &dyn SettingStore) -> Result<Self> {
         let mut changed = BTreeMap::new();
         for (name, value) in store.records(KIND)? {
@@ -46,29 +47,29 @@ impl RuntimeSettings {
             let texts: Vec<String> = value.get("texts").cloned().unwrap_or_default().deserialize_into()?;
             changed.insert(setting.name, texts);
         }
-        let current = RwLock::new(Arc::new(with(config, &changed)?));
+        let current = RwLock::new(Arc::new(with_changes(config, &changed)?));
         Ok(RuntimeSettings { started: config.clone(), changed: Mutex::new(changed), current })
     }
 
-    /// The configuration in force.
+    /// Returns the effective configuration.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.current.read().clone()
     }
 
-    /// Gives a setting other values, or with none those that it was started with. Blocks until that is flushed.
+    /// Changes the values of a setting, or with `None` resets them to those at the start. Blocks until that is flushed.
     ///
     /// # Errors
-    /// 403 for one that can't be changed while the server runs, 400 for values that are none.
+    /// 403 for a setting that can't be changed while the server runs, 400 for invalid values.
     pub(crate) fn change(&self, store: &dyn SettingStore, name: &str, texts: Option<Vec<String>>) -> Result<()> {
         let setting = changeable(&self.started, name)?;
-        let mut kept = self.changed.lock();
-        let mut changed = kept.clone();
+        let mut current_changes = self.changed.lock();
+        let mut changed = current_changes.clone();
         match &texts {
             Some(texts) => changed.insert(setting.name, texts.clone()),
             None => changed.remove(setting.name),
         };
-        let config = with(&self.started, &changed)?;
-        if texts.is_some() && admits_anybody(&config) {
+        let config = with_changes(&self.started, &changed)?;
+        if texts.is_some() && allows_any_site(&config) {
             let reason =
                 "cors.origins: `*` does not go with credentials, any site could act as its visitor: name the sites";
             return Err(Failure::bad_request(reason));
@@ -78,21 +79,21 @@ impl RuntimeSettings {
             None => store.remove_record(KIND, name)?,
         }
         *self.current.write() = Arc::new(config);
-        *kept = changed;
+        *current_changes = changed;
         Ok(())
     }
 }
 
-/// The setting of this name, if it can be changed.
+/// Returns the setting of this name if it can be changed.
 fn changeable(config: &Config, name: &str) -> Result<&'static Setting> {
-    if let Some(origin) = config.given.get(name) {
+    if let Some(origin) = config.setting_sources.get(name) {
         return Err(Failure::forbidden(format!("{name} is set by {origin}: change it there.")));
     }
     let setting = settings().iter().find(|setting| setting.name == name && CHANGEABLE.contains(&name));
     setting.ok_or_else(|| Failure::forbidden(format!("{name} is set when the server is started.")))
 }
 
-fn with(config: &Config, changed: &BTreeMap<&'static str, Vec<String>>) -> Result<Config> {
+fn with_changes(config: &Config, changed: &BTreeMap<&'static str, Vec<String>>) -> Result<Config> {
     let mut config = config.clone();
     for setting in settings() {
         if let Some(texts) = changed.get(setting.name) {
@@ -103,8 +104,9 @@ fn with(config: &Config, changed: &BTreeMap<&'static str, Vec<String>>) -> Resul
     Ok(config)
 }
 
-/// Whether a page of any site would act as its visitor. (It may not, whatever is set; here somebody can be told.)
-fn admits_anybody(config: &Config) -> bool {
+/// Whether pages of any site could act as their visitors. Requests with credentials are refused for `*` in any case;
+/// this allows to reject the setting.
+fn allows_any_site(config: &Config) -> bool {
     let cors = &config.cors;
     cors.enabled && cors.credentials && cors.origins.iter().any(|origin| origin == "*")
 }

@@ -1,14 +1,14 @@
-//! The table of all settings: name, kind, help, and where each goes in a [`Config`].
+//! The table of all settings: name, kind, help, and the field of [`Config`].
 //!
-//! Flags, keys of the file, variables of the environment, the guide and what is printed are made from it.
+//! Flags, file keys, environment variables, the guide's table and `--print-config` are generated from it.
 
 use std::path::Path;
 
 use super::Setting;
-use super::kind::{self, Kind, Written, path};
+use super::kind::{self, Kind, SettingText, path};
 use crate::config::{Administrator, Config, JwtAlgorithm, JwtKey, Tls};
 
-/// A setting that is one field of the configuration.
+/// Defines a setting that is one field of the configuration.
 macro_rules! setting {
     ($name:literal $kind:ident $($field:ident).+, $help:literal) => {
         Setting {
@@ -18,7 +18,7 @@ macro_rules! setting {
             default_text: None,
             apply: |config, texts| {
                 let read = texts.first().and_then(|text| kind::$kind::read(text));
-                config.$($field).+ = read.ok_or_else(|| not_of(Kind::$kind))?;
+                config.$($field).+ = read.ok_or_else(|| expected(Kind::$kind))?;
                 Ok(())
             },
             show: |config| vec![kind::$kind::write(&config.$($field).+)],
@@ -26,7 +26,7 @@ macro_rules! setting {
     };
 }
 
-/// A setting that is a list of texts.
+/// Defines a setting that is a list of texts.
 macro_rules! list {
     ($name:literal $($field:ident).+, $help:literal) => {
         Setting {
@@ -43,35 +43,45 @@ macro_rules! list {
     };
 }
 
-/// What is said of a value that is not of its kind.
-fn not_of(kind: Kind) -> String {
+/// The error for a value that is not of its kind.
+fn expected(kind: Kind) -> String {
     format!("expected {}", kind.expected())
 }
 
-/// The only text there is.
-fn one(texts: &[String]) -> Result<&str, String> {
+/// Returns the single text of a value.
+fn single(texts: &[String]) -> Result<&str, String> {
     match texts {
         [text] if !text.is_empty() => Ok(text),
-        _ => Err(not_of(Kind::Text)),
+        _ => Err(expected(Kind::Text)),
     }
 }
 
-/// Every setting, in the order in which they are told.
+/// All settings, in the order of the documentation.
 pub(super) static SETTINGS: &[Setting] = &[
-    setting!("listen" Address address, "Where to listen; port 0 takes any free one"),
-    setting!("durability" Durability durability, "When a write is acknowledged: flushed to the disk (sync), at most so much before (interval), any time (none)"),
-    setting!("cache_bytes" Bytes cache_bytes, "What is kept of reads in memory, for each open database"),
-    setting!("memory_bytes" Bytes memory_bytes, "What recent writes may take of memory, for each open database, until they are merged into its tree"),
-    list!("hosts" hosts, "Names that this server is known by, beside numbers and localhost; none: any, if more than this machine is listened to"),
+    setting!("listen" Address address, "The address to listen on; port 0 selects any free port"),
+    setting!("durability" Durability durability,
+        "When a write is acknowledged: once flushed to disk (sync), or before its flush, which follows within an \
+         interval (interval) or at any time (none)"
+    ),
+    setting!("cache_bytes" Bytes cache_bytes, "Read cache of each open database"),
+    setting!("memory_bytes" Bytes memory_bytes,
+        "Memory for recent writes of each open database, until they are merged into its tree"
+    ),
+    list!("hosts" hosts,
+        "Names accepted in Host headers, besides IP addresses and localhost; none: any name, unless the server \
+         listens on loopback only"
+    ),
     setting!("session_timeout" Duration session_timeout, "How long a session lasts without a request"),
-    setting!("require_valid_user" Flag require_valid_user, "Whether everybody has to say who they are, but for logging in and for asking whether the server is up"),
+    setting!("require_valid_user" Flag require_valid_user,
+        "Whether all requests must be authenticated, except /_session and /_up"
+    ),
     Setting {
         name: "dashboard",
         kind: Kind::Path,
-        help: "A directory with the files of a dashboard, shown at /_utils: Fauxton's dist/release",
+        help: "A directory with the files of a dashboard, served at /_utils: Fauxton's dist/release",
         default_text: None,
         apply: |config, texts| {
-            config.dashboard = Some(path(one(texts)?).ok_or_else(|| not_of(Kind::Path))?);
+            config.dashboard = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
             Ok(())
         },
         show: |config| config.dashboard.iter().map(|path| path.display().to_string()).collect(),
@@ -79,10 +89,10 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting {
         name: "admin.name",
         kind: Kind::Text,
-        help: "The name of who may do everything",
+        help: "Name of the server administrator",
         default_text: Some("admin"),
         apply: |config, texts| {
-            let name = one(texts)?;
+            let name = single(texts)?;
             if name.contains(':') {
                 return Err("a name has no colon".to_owned());
             }
@@ -94,10 +104,11 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting {
         name: "admin.password",
         kind: Kind::Secret,
-        help: "Their password; none: one is made up at the first start, and only this machine is listened to",
+        help: "Password of the administrator; none: one is generated at the first start, and the server must listen \
+            on loopback",
         default_text: None,
         apply: |config, texts| {
-            administrator(config).password = one(texts)?.to_owned();
+            administrator(config).password = single(texts)?.to_owned();
             Ok(())
         },
         show: |_| Vec::new(),
@@ -105,10 +116,10 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting {
         name: "admin.password_file",
         kind: Kind::Path,
-        help: "A file with their password, on one line",
+        help: "A file with the administrator's password, on one line",
         default_text: None,
         apply: |config, texts| {
-            let text = read(Path::new(one(texts)?))?;
+            let text = read(Path::new(single(texts)?))?;
             let text = String::from_utf8(text).map_err(|_| "the file is no text".to_owned())?;
             let line = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text)).unwrap_or(&text);
             if line.is_empty() || line.contains('\n') {
@@ -120,12 +131,15 @@ pub(super) static SETTINGS: &[Setting] = &[
         show: |_| Vec::new(),
     },
     setting!("cors.enabled" Flag cors.enabled, "Whether the sites of cors.origins may use the server"),
-    list!("cors.origins" cors.origins, "Pages of which sites may use the server from a browser: https://example.org, or * for all (without credentials)"),
-    setting!("cors.credentials" Flag cors.credentials, "Whether they may send cookies and passwords"),
+    list!("cors.origins" cors.origins,
+        "Sites whose pages may use the server from a browser: https://example.org, or * for all (without credentials)"
+    ),
+    setting!("cors.credentials" Flag cors.credentials, "Whether these pages may send cookies and passwords"),
     Setting {
         name: "jwt.keys",
         kind: Kind::Keys,
-        help: "Whose tokens are trusted: HS256 to HS512 with a secret of at least 32 bytes in a file; RS256 to RS512, ES256, ES384 with a public key as PEM",
+        help: "Keys of trusted JSON Web Tokens: HS256 to HS512 with a secret of at least 32 bytes in a file; RS256 to \
+            RS512, ES256, ES384 with a public key as PEM",
         default_text: None,
         apply: |config, texts| {
             config.jwt_keys = texts.iter().map(|text| jwt_key(text)).collect::<Result<_, _>>()?;
@@ -136,24 +150,28 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting {
         name: "replicator.ca",
         kind: Kind::Path,
-        help: "Certificates, as PEM, that the replicator trusts beside those that the system trusts",
+        help: "Certificates, as PEM, that the replicator trusts in addition to the system's",
         default_text: None,
         apply: |config, texts| {
-            config.replicator.ca = Some(path(one(texts)?).ok_or_else(|| not_of(Kind::Path))?);
+            config.replicator.ca = Some(path(single(texts)?).ok_or_else(|| expected(Kind::Path))?);
             Ok(())
         },
         show: |config| config.replicator.ca.iter().map(|path| path.display().to_string()).collect(),
     },
-    list!("replicator.hosts" replicator.hosts, "The only hosts that the replicator reaches, without ports; none: any"),
-    setting!("replicator.retry_wait" Duration replicator.retry_wait, "How long a replication that failed waits until it is tried again; twice as long after each further failure in which it did not get on"),
+    list!("replicator.hosts" replicator.hosts,
+        "The only hosts that the replicator may connect to, without ports; none: any"
+    ),
+    setting!("replicator.retry_wait" Duration replicator.retry_wait,
+        "Wait before a failed replication is retried; doubled after each further failure without progress"
+    ),
     setting!("replicator.retry_wait_max" Duration replicator.retry_wait_max, "The longest such wait"),
     Setting {
         name: "tls.certificate",
         kind: Kind::Path,
-        help: "The certificate and those that it stands on, as PEM; read again when it changes",
+        help: "The TLS certificate with its chain, as PEM; read again when it changes",
         default_text: None,
         apply: |config, texts| {
-            tls(config).certificate = texts.first().and_then(|text| path(text)).ok_or_else(|| not_of(Kind::Path))?;
+            tls(config).certificate = texts.first().and_then(|text| path(text)).ok_or_else(|| expected(Kind::Path))?;
             Ok(())
         },
         show: |config| config.tls.iter().map(|tls| tls.certificate.display().to_string()).collect(),
@@ -161,39 +179,58 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting {
         name: "tls.key",
         kind: Kind::Path,
-        help: "Its private key, as PEM",
+        help: "The private key of the certificate, as PEM",
         default_text: None,
         apply: |config, texts| {
-            tls(config).key = texts.first().and_then(|text| path(text)).ok_or_else(|| not_of(Kind::Path))?;
+            tls(config).key = texts.first().and_then(|text| path(text)).ok_or_else(|| expected(Kind::Path))?;
             Ok(())
         },
         show: |config| config.tls.iter().map(|tls| tls.key.display().to_string()).collect(),
     },
-    setting!("lockout.tries" Count lockout.tries, "Wrong passwords of one name from one address before it has to wait there, twice as long after each"),
+    setting!("lockout.tries" Count lockout.tries,
+        "Wrong passwords for one name from one address before the name has to wait there, twice as long after each"
+    ),
     setting!("lockout.wait_max" Duration lockout.wait_max, "The longest such wait"),
-    setting!("scripts.time" Duration script_bounds.time, "How long one call of a design document's function may take"),
-    setting!("scripts.memory_bytes" Bytes script_bounds.memory_bytes, "How much memory one engine of such functions may take"),
+    setting!("scripts.time" Duration script_limits.time,
+        "Time limit for one call of a design document's function"
+    ),
+    setting!("scripts.memory_bytes" Bytes script_limits.memory_bytes,
+        "Memory limit of one JavaScript engine"
+    ),
     Setting {
         default_text: Some("2 for each processor, 2 to 16"),
-        ..setting!("scripts.worker_count" Count script_bounds.worker_count, "How many processes run such functions at most")
+        ..setting!("scripts.worker_count" Count script_limits.worker_count, "Maximum number of script worker processes")
     },
-    setting!("log.level" Level log.level, "How much is logged: each request with info"),
-    setting!("log.format" Format log.format, "How a line of the log looks"),
+    setting!("log.level" Level log.level, "The least severe level that is logged; info logs each request"),
+    setting!("log.format" Format log.format, "Format of log lines"),
     setting!("limits.body_bytes" Bytes limits.body_bytes, "The largest JSON body"),
-    setting!("limits.bodies_bytes" Bytes limits.bodies_bytes, "What the bodies of all requests, and the answers that the replicator reads, take of memory together, once they are parsed too; more wait, and are refused with 503 after limits.stall_timeout"),
-    setting!("limits.attachment_bytes" Bytes limits.attachment_bytes, "The largest file"),
+    setting!("limits.bodies_bytes" Bytes limits.bodies_bytes,
+        "Memory for the bodies of all requests and the responses that the replicator reads, as received and as \
+         parsed; further requests wait, and fail with 503 after limits.stall_timeout"
+    ),
+    setting!("limits.attachment_bytes" Bytes limits.attachment_bytes, "The largest attachment"),
     setting!("limits.head_bytes" Bytes limits.head_bytes, "The largest head of a request"),
-    setting!("limits.head_timeout" Duration limits.head_timeout, "How long a request's head may take, and how long a connection may be idle"),
-    setting!("limits.handshake_timeout" Duration limits.handshake_timeout, "How long it may take to agree on encryption"),
-    setting!("limits.stall_timeout" Duration limits.stall_timeout, "How long a body may stand still, in either direction"),
-    setting!("limits.connection_count" Count limits.connection_count, "Connections at once; more wait to be accepted"),
-    setting!("limits.connection_count_per_address" Count limits.connection_count_per_address, "Connections at once of one address; more are closed"),
-    setting!("limits.grace" Duration limits.grace, "How long requests may go on after the server was told to stop"),
+    setting!("limits.head_timeout" Duration limits.head_timeout,
+        "Timeout for the head of a request, and for an idle connection"
+    ),
+    setting!("limits.handshake_timeout" Duration limits.handshake_timeout,
+        "Timeout of the TLS handshake"
+    ),
+    setting!("limits.stall_timeout" Duration limits.stall_timeout,
+        "Timeout for a body without progress, in either direction"
+    ),
+    setting!("limits.connection_count" Count limits.connection_count,
+        "Maximum number of connections; more wait to be accepted"
+    ),
+    setting!("limits.connection_count_per_address" Count limits.connection_count_per_address,
+        "Maximum number of connections of one address; more are closed"
+    ),
+    setting!("limits.grace" Duration limits.grace, "Time that running requests have to finish when the server stops"),
 ];
 
 fn administrator(config: &mut Config) -> &mut Administrator {
-    let nobody = || Administrator { name: "admin".to_owned(), password: String::new() };
-    config.administrator.get_or_insert_with(nobody)
+    let default_administrator = || Administrator { name: "admin".to_owned(), password: String::new() };
+    config.administrator.get_or_insert_with(default_administrator)
 }
 
 fn tls(config: &mut Config) -> &mut Tls {
@@ -207,13 +244,13 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 /// The key that `ALGORITHM[:ID]=FILE` names.
 fn jwt_key(text: &str) -> Result<JwtKey, String> {
     use JwtAlgorithm::{Es256, Es384, Hs256, Hs384, Hs512, Rs256, Rs384, Rs512};
-    let (what, file) = text.split_once('=').ok_or_else(|| not_of(Kind::Keys))?;
+    let (what, file) = text.split_once('=').ok_or_else(|| expected(Kind::Keys))?;
     let (name, id) = what.split_once(':').map_or((what, None), |(name, id)| (name, Some(id)));
     let all = [Hs256, Hs384, Hs512, Rs256, Rs384, Rs512, Es256, Es384];
     let algorithm = all.into_iter().find(|algorithm| format!("{algorithm:?}").eq_ignore_ascii_case(name));
-    let algorithm = algorithm.ok_or_else(|| not_of(Kind::Keys))?;
+    let algorithm = algorithm.ok_or_else(|| expected(Kind::Keys))?;
     let mut key = read(Path::new(file)).map_err(|why| format!("{why} ({file})"))?;
-    // The line's end of a file with a secret is not part of it.
+    // A newline at the end of a file with a secret is not part of the secret.
     if matches!(algorithm, Hs256 | Hs384 | Hs512) && key.last() == Some(&b'\n') {
         key.pop();
     }

@@ -1,12 +1,13 @@
-//! What changes in the answer to a query? A watch tells the answer, and then what each write changes in it, as server-sent events or over a
+//! Live queries (`_watch`): stream the result of a query and then its changes, as server-sent events or over a
 //! WebSocket.
 //!
 //! ```text
-//! writer ─ library's watch ─ notice ─ session: what is new? ─ transport ─ events, or a socket
+//! writer ─ stemmadb::Watch ─ notification ─ WatchSession: deltas ─ Transport ─ events or WebSocket
 //! ```
 //!
-//! Whoever waits holds no thread. Whoever reads slowly holds no more than a piece: what happens meanwhile is kept in the library's bounded
-//! inbox, and beyond it looked up when there is room.
+//! A waiting session occupies no thread. A slow client delays only its own session, which buffers a bounded number of
+//! batches: further deltas accumulate in the library's bounded inbox, and if that overflows, the session reads the
+//! changes since the last sequence that it sent.
 
 mod message;
 mod request;
@@ -23,42 +24,44 @@ use tokio::sync::mpsc;
 
 use crate::app::Call;
 use crate::connections::ConnectionSlot;
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, Body};
+use crate::http::{Body, HttpResponse};
 use session::WatchSession;
 use transport::Transport;
 
-pub(crate) use request::Request;
+pub(crate) use request::WatchRequest;
 
-/// Watches at once, of all databases.
+/// The most live queries at the same time, over all databases.
 pub(crate) const WATCHES_MAX: usize = 4096;
 
-/// Pieces made before the client has taken the first.
-const PIECES_AHEAD: usize = 2;
+/// The number of batches that are buffered for a client.
+const BATCHES_BUFFERED: usize = 2;
 
-/// Begins a watch: over a WebSocket, if that is what the client asks for.
+/// Starts a live query: over a WebSocket if the client requests an upgrade, else as server-sent events.
 ///
 /// # Errors
-/// 503 if there are too many; for a socket, 400 if the handshake is none, 403 if a page of another site asks for it.
-pub(crate) fn watch(mut call: Call, served: Arc<Served>, request: Request) -> Result<Answer> {
+/// - 503 if there are too many live queries.
+/// - 400 if the WebSocket handshake is invalid.
+/// - 403 if a page of another origin requests a WebSocket.
+pub(crate) fn watch(mut call: Call, served: Arc<ServedDatabase>, request: WatchRequest) -> Result<HttpResponse> {
     let permit = call.state.watches.clone().try_acquire_owned();
     let too_many =
-        |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "There are too many watches");
+        |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "There are too many live queries");
     let permit = permit.map_err(too_many)?;
     let stall_timeout = call.state.config.limits.stall_timeout;
-    let (answer, transport) = if socket::is_wanted(&call) {
+    let (answer, transport) = if socket::is_requested(&call) {
         let (answer, upgrade) = socket::accept(&mut call)?;
-        let (sender, from) = mpsc::channel(PIECES_AHEAD);
-        let held = call.parts.extensions.get::<Arc<ConnectionSlot>>().cloned();
+        let (sender, from) = mpsc::channel(BATCHES_BUFFERED);
+        let connection = call.parts.extensions.get::<Arc<ConnectionSlot>>().cloned();
         tokio::spawn(async move {
             socket::serve(upgrade, from, stall_timeout).await;
-            drop(held);
+            drop(connection);
         });
         (answer, Transport::Socket(sender))
     } else {
-        let (sender, from) = mpsc::channel(PIECES_AHEAD);
-        let answer = Answer::new(StatusCode::OK, Body::Pieces { from, length: None });
+        let (sender, from) = mpsc::channel(BATCHES_BUFFERED);
+        let answer = HttpResponse::new(StatusCode::OK, Body::Chunks { from, length: None });
         (answer.with(CONTENT_TYPE, "text/event-stream").with(CACHE_CONTROL, "no-cache"), Transport::Events(sender))
     };
     let session_check = call.session_check();

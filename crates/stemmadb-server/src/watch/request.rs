@@ -1,4 +1,4 @@
-//! What is watched.
+//! Parameters of a `_watch` request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,63 +6,66 @@ use std::time::Duration;
 use stemmadb::{Object, Path, Query, Selector, Sequence, Value};
 
 use crate::app::Call;
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
-use crate::mango::{self, plain};
+use crate::mango::{self, exclude_design_documents};
 
-/// The most rows of a window.
+/// The most rows of a sorted live query.
 const WINDOW_MAX: u64 = 1_000;
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// A beat more often than this would be work for nobody.
+/// The shortest heartbeat interval; a shorter one would only waste resources.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 
-/// What is watched.
-pub(crate) struct Request {
-    /// What rows must match.
+/// The parameters of a `_watch` request.
+pub(crate) struct WatchRequest {
+    /// Selects the rows.
     pub(super) selector: Selector,
-    /// A part of the rows, in order, if that is what is watched.
+    /// The query of a sorted or limited result, whose rows have positions.
     pub(super) window: Option<Query>,
     pub(super) fields: Option<Vec<Path>>,
-    /// The client has the answer of this sequence.
+    /// The sequence of the result that the client already has.
     pub(super) since: Option<Sequence>,
     pub(super) heartbeat: Duration,
 }
 
-impl Request {
-    /// What the query asks for, or the body.
+impl WatchRequest {
+    /// Parses the query string of a GET or the body of a POST.
     ///
     /// # Errors
-    /// 400, saying what is wrong.
-    pub(crate) async fn parse(call: &mut Call, served: &Arc<Served>) -> Result<Self> {
-        let given = match call.parts.method == hyper::Method::POST {
+    /// 400 with the reason.
+    pub(crate) async fn parse(call: &mut Call, served: &Arc<ServedDatabase>) -> Result<Self> {
+        let parameters = match call.parts.method == hyper::Method::POST {
             true => call.json().await?,
-            false => of_query(call)?.into(),
+            false => query_parameters(call)?.into(),
         };
-        let given = given.as_object().ok_or_else(|| Failure::bad_request("Request body must be a JSON object"))?;
+        let parameters =
+            parameters.as_object().ok_or_else(|| Failure::bad_request("Request body must be a JSON object"))?;
         let known = ["selector", "sort", "limit", "skip", "fields", "since", "heartbeat"];
-        if let Some(name) = given.names().find(|name| !known.contains(name)) {
-            return Err(Failure::bad_request(format!("A watch does not know `{name}`")));
+        if let Some(name) = parameters.names().find(|name| !known.contains(name)) {
+            return Err(Failure::bad_request(format!("A live query has no parameter `{name}`")));
         }
-        let find = mango::Request::parse(&Value::Object(given.clone()))?;
-        let is_window = ["sort", "limit", "skip"].iter().any(|name| given.contains(name));
+        let find = mango::FindRequest::parse(&Value::Object(parameters.clone()))?;
+        let is_window = ["sort", "limit", "skip"].iter().any(|name| parameters.contains(name));
         if is_window && find.limit > WINDOW_MAX {
-            return Err(Failure::bad_request(format!("A watch has a limit of at most {WINDOW_MAX} rows, or none")));
+            return Err(Failure::bad_request(format!("The limit of a live query is at most {WINDOW_MAX} rows")));
         }
         let window = is_window.then(|| find.query(true)).transpose()?;
         let fields = find.fields.as_ref().map(|fields| fields.iter().map(|field| Path::parse(field)));
-        let since = call.header("last-event-id").map(Value::from).or_else(|| given.get("since").cloned());
-        Ok(Request {
-            selector: window.as_ref().map_or_else(|| plain(find.selector.clone()), |window| window.selector().clone()),
+        let since = call.header("last-event-id").map(Value::from).or_else(|| parameters.get("since").cloned());
+        Ok(WatchRequest {
+            selector: window
+                .as_ref()
+                .map_or_else(|| exclude_design_documents(find.selector.clone()), |window| window.selector().clone()),
             window,
             fields: fields.map(Iterator::collect::<stemmadb::Result<_>>).transpose()?,
-            since: since.map(|since| sequence(served, &since)).transpose()?,
-            heartbeat: given.get("heartbeat").map_or(Ok(HEARTBEAT), heartbeat)?,
+            since: since.map(|since| parse_sequence(served, &since)).transpose()?,
+            heartbeat: parameters.get("heartbeat").map_or(Ok(HEARTBEAT), parse_heartbeat)?,
         })
     }
 }
 
-/// The parameters after the question mark, each as JSON but for the sequence, which is text.
-fn of_query(call: &Call) -> Result<Object> {
+/// The query string as an object: `since` is plain text, all other parameters are JSON.
+fn query_parameters(call: &Call) -> Result<Object> {
     let value = |(name, text): (&str, &str)| {
         let value = match name {
             "since" => Some(Value::from(text)),
@@ -73,7 +76,7 @@ fn of_query(call: &Call) -> Result<Object> {
     call.query.iter().map(value).collect()
 }
 
-fn sequence(served: &Served, value: &Value) -> Result<Sequence> {
+fn parse_sequence(served: &ServedDatabase, value: &Value) -> Result<Sequence> {
     match value.as_str() {
         Some("now") => Ok(served.database().sequence()),
         Some(text) => served.parse_sequence(text),
@@ -81,8 +84,8 @@ fn sequence(served: &Served, value: &Value) -> Result<Sequence> {
     }
 }
 
-fn heartbeat(value: &Value) -> Result<Duration> {
-    let wrong = || Failure::bad_request("The heartbeat is a positive number of milliseconds.");
-    let ms = value.as_u64().filter(|ms| *ms > 0).ok_or_else(wrong)?;
+fn parse_heartbeat(value: &Value) -> Result<Duration> {
+    let invalid = || Failure::bad_request("`heartbeat` must be a positive number of milliseconds");
+    let ms = value.as_u64().filter(|ms| *ms > 0).ok_or_else(invalid)?;
     Ok(Duration::from_millis(ms).max(HEARTBEAT_MIN))
 }

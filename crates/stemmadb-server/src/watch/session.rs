@@ -1,4 +1,4 @@
-//! A watch as it goes on.
+//! The session of a live query: sends the initial result and then deltas until it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,47 +7,47 @@ use stemmadb::{DeltaEvent, Sequence, Watch};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::message::{Message, MessageWriter};
-use super::request::Request;
+use super::message::{MessageWriter, WatchMessage};
+use super::request::WatchRequest;
 use super::transport::{ClientGone, Transport};
-use super::window::Window;
+use super::window::WatchWindow;
 use crate::accounts::SessionCheck;
-use crate::app::State;
+use crate::app::ServerState;
 use crate::auth::{USERS_DATABASE, User};
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 use crate::error::{Failure, Result};
 use crate::http::blocking;
 
-/// Messages are sent together up to about so much text.
-const PIECE_BYTES: usize = 64 << 10;
+/// The size in bytes at which a batch of messages is sent.
+const BATCH_BYTES: usize = 64 << 10;
 
-/// A delta with more events is looked up piece by piece, as after a pause.
+/// A delta with more events than this is not read as a whole: its changes are read in batches instead.
 const EVENTS_MAX: u64 = 1_000;
 
-/// A watch.
+/// The state of a live query.
 pub(super) struct WatchSession {
-    state: Arc<State>,
-    served: Arc<Served>,
+    state: Arc<ServerState>,
+    served: Arc<ServedDatabase>,
     user: User,
-    request: Arc<Request>,
+    request: Arc<WatchRequest>,
     transport: Transport,
     writer: MessageWriter,
-    /// The client has the answer of this sequence.
-    told: Sequence,
-    window: Window,
+    /// The sequence of the result that the client has.
+    sent_sequence: Sequence,
+    window: WatchWindow,
 }
 
-/// Why a watch is over.
+/// Why a live query ends.
 enum WatchEnd {
-    Gone,
-    /// The server stops, or the database is closed: whoever comes back goes on.
+    ClientGone,
+    /// The server shuts down or the database is closed. The client can reconnect and resume.
     Closed,
     Failed(Failure),
 }
 
 impl From<ClientGone> for WatchEnd {
     fn from(_: ClientGone) -> Self {
-        WatchEnd::Gone
+        WatchEnd::ClientGone
     }
 }
 
@@ -57,23 +57,23 @@ impl From<Failure> for WatchEnd {
     }
 }
 
-type Messages = Box<dyn Iterator<Item = Result<Message>> + Send>;
+type MessageIter = Box<dyn Iterator<Item = Result<WatchMessage>> + Send>;
 
-/// What the library's watch had to say.
+/// The result of polling the library's watch.
 enum WatchUpdate {
-    Nothing,
-    /// Whole steps, and the sequence that they lead to.
-    Steps(Vec<Message>, Sequence),
-    /// More than is told at once, or rows whose order has to be looked up.
-    LookUp,
+    None,
+    /// Complete deltas, and the sequence of the last.
+    Deltas(Vec<WatchMessage>, Sequence),
+    /// The changes have to be read from the database: a delta is too large, or the result is sorted.
+    Resync,
 }
 
 impl WatchSession {
     pub(super) fn new(
-        state: Arc<State>,
-        served: Arc<Served>,
+        state: Arc<ServerState>,
+        served: Arc<ServedDatabase>,
         user: User,
-        request: Request,
+        request: WatchRequest,
         transport: Transport,
     ) -> Self {
         let writer = MessageWriter { served: served.clone(), fields: request.fields.clone().map(Arc::new) };
@@ -85,17 +85,17 @@ impl WatchSession {
             request,
             transport,
             writer,
-            told: Sequence::ZERO,
-            window: Window::default(),
+            sent_sequence: Sequence::ZERO,
+            window: WatchWindow::default(),
         }
     }
 
-    /// Tells, until it is over.
+    /// Runs the live query until it ends; sends the error if it fails.
     pub(super) async fn run(mut self, session_check: SessionCheck) {
-        let ended = session_check.during(self.tell()).await.unwrap_or_else(|failure| Err(failure.into()));
+        let ended = session_check.during(self.stream()).await.unwrap_or_else(|failure| Err(failure.into()));
         if let Err(WatchEnd::Failed(failure)) = ended {
-            // Whoever can't be told any more is gone anyway.
-            self.transport.send(vec![Message::failure(&failure)], self.stall_timeout()).await.ok();
+            // If this can't be sent either, the client is gone.
+            self.transport.send(vec![WatchMessage::failure(&failure)], self.stall_timeout()).await.ok();
         }
     }
 
@@ -103,86 +103,86 @@ impl WatchSession {
         self.state.config.limits.stall_timeout
     }
 
-    async fn tell(&mut self) -> Result<(), WatchEnd> {
-        let news = Arc::new(Notify::new());
+    async fn stream(&mut self) -> Result<(), WatchEnd> {
+        let changed = Arc::new(Notify::new());
         let mut stopping = self.state.stopping.clone();
-        let mut watch = self.open(news.clone()).await?;
-        self.begin().await?;
+        let mut watch = self.open(changed.clone()).await?;
+        self.send_initial().await?;
         loop {
-            let beat = Instant::now() + self.request.heartbeat;
+            let heartbeat_at = Instant::now() + self.request.heartbeat;
             tokio::select! {
-                () = news.notified() => watch = self.follow(watch).await?,
+                () = changed.notified() => watch = self.send_deltas(watch).await?,
                 () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => return Err(WatchEnd::Closed),
-                () = self.transport.closed() => return Err(WatchEnd::Gone),
-                () = sleep_until(beat) => self.transport.beat(self.stall_timeout()).await?,
+                () = self.transport.closed() => return Err(WatchEnd::ClientGone),
+                () = sleep_until(heartbeat_at) => self.transport.send_heartbeat(self.stall_timeout()).await?,
             }
         }
     }
 
-    /// The library's watch, which tells of everything after the answer that [`WatchSession::begin`] gives.
-    async fn open(&self, news: Arc<Notify>) -> Result<Watch> {
+    /// Opens the library's watch. It is opened before the initial result is read, so that no change is missed.
+    async fn open(&self, changed: Arc<Notify>) -> Result<Watch> {
         let (served, request) = (self.served.clone(), self.request.clone());
         blocking(move || {
             let mut watch = served.database().watch(request.selector.clone())?;
-            watch.notify(move || news.notify_one());
-            // The answer is read apart, in pieces that a slow client may take one by one.
+            watch.notify(move || changed.notify_one());
+            // Discard the initial result: the session reads it separately, in batches, at the client's speed.
             watch.next_delta()?;
             Ok(watch)
         })
         .await
     }
 
-    /// Tells the answer; or, to whoever has one, what came since.
-    async fn begin(&mut self) -> Result<(), WatchEnd> {
+    /// Sends the initial result or, if the client has one already, the changes since.
+    async fn send_initial(&mut self) -> Result<(), WatchEnd> {
         let newest = self.served.database().sequence();
         let since = self.request.since.filter(|since| *since > Sequence::ZERO && *since <= newest);
         match since {
             Some(since) if self.request.window.is_none() => {
-                self.told = since;
-                self.look_up().await
+                self.sent_sequence = since;
+                self.resync().await
             }
             _ => {
-                self.transport.send(vec![Message::reset()], self.stall_timeout()).await?;
+                self.transport.send(vec![WatchMessage::reset()], self.stall_timeout()).await?;
                 match self.request.window {
-                    Some(_) => self.look_up().await,
-                    None => self.tell_all().await,
+                    Some(_) => self.resync().await,
+                    None => self.send_full_result().await,
                 }
             }
         }
     }
 
-    /// Tells the whole answer.
-    async fn tell_all(&mut self) -> Result<(), WatchEnd> {
+    /// Sends the whole result in its own snapshot.
+    async fn send_full_result(&mut self) -> Result<(), WatchEnd> {
         let (writer, request) = (self.writer.clone(), self.request.clone());
         let (messages, reached) = blocking(move || {
             let snapshot = writer.served.database().snapshot()?;
             let reached = snapshot.sequence();
             let found = snapshot.find(request.selector.clone()).run()?;
             let messages = found.map(move |document| writer.row("enter", &snapshot, &document?, None));
-            Ok((Box::new(messages) as Messages, reached))
+            Ok((Box::new(messages) as MessageIter, reached))
         })
         .await?;
         self.send_all(messages, reached).await
     }
 
-    /// Tells what is other than the client has it.
-    async fn look_up(&mut self) -> Result<(), WatchEnd> {
+    /// Reads and sends what changed since the client's last result.
+    async fn resync(&mut self) -> Result<(), WatchEnd> {
         if self.request.window.is_some() {
-            return self.look_up_window().await;
+            return self.resync_window().await;
         }
-        let (writer, request, told) = (self.writer.clone(), self.request.clone(), self.told);
-        let (messages, reached) = blocking(move || changed_since(writer, &request, told)).await?;
+        let (writer, request, since) = (self.writer.clone(), self.request.clone(), self.sent_sequence);
+        let (messages, reached) = blocking(move || messages_since(writer, &request, since)).await?;
         self.send_all(messages, reached).await
     }
 
-    async fn look_up_window(&mut self) -> Result<(), WatchEnd> {
+    async fn resync_window(&mut self) -> Result<(), WatchEnd> {
         let (writer, request) = (self.writer.clone(), self.request.clone());
         let mut window = std::mem::take(&mut self.window);
         let (messages, reached);
         (self.window, messages, reached) = blocking(move || {
             let snapshot = writer.served.database().snapshot()?;
             let messages = match &request.window {
-                Some(query) => window.step(&writer, query, &snapshot)?,
+                Some(query) => window.update(&writer, query, &snapshot)?,
                 None => Vec::new(),
             };
             Ok((window, messages, snapshot.sequence()))
@@ -191,112 +191,113 @@ impl WatchSession {
         self.send_all(Box::new(messages.into_iter().map(Ok)), reached).await
     }
 
-    /// Sends messages, piece by piece, and at last that they lead to `reached`.
-    async fn send_all(&mut self, mut messages: Messages, reached: Sequence) -> Result<(), WatchEnd> {
+    /// Sends messages in batches, and then the sequence `reached` that completes them.
+    async fn send_all(&mut self, mut messages: MessageIter, reached: Sequence) -> Result<(), WatchEnd> {
         loop {
-            let (piece, is_last);
-            (messages, piece, is_last) = blocking(move || {
-                let (piece, is_last) = next_piece(&mut messages)?;
-                Ok((messages, piece, is_last))
+            let (batch, is_last);
+            (messages, batch, is_last) = blocking(move || {
+                let (batch, is_last) = next_batch(&mut messages)?;
+                Ok((messages, batch, is_last))
             })
             .await?;
-            if !piece.is_empty() {
-                self.transport.send(piece, self.stall_timeout()).await?;
+            if !batch.is_empty() {
+                self.transport.send(batch, self.stall_timeout()).await?;
             }
             if is_last {
                 break;
             }
         }
-        self.told = reached;
+        self.sent_sequence = reached;
         let state = self.writer.state(reached);
         Ok(self.transport.send(vec![state], self.stall_timeout()).await?)
     }
 
-    /// Tells what the library's watch has to say, as long as it has.
-    async fn follow(&mut self, mut watch: Watch) -> Result<Watch, WatchEnd> {
+    /// Sends deltas until the library's watch has no more.
+    async fn send_deltas(&mut self, mut watch: Watch) -> Result<Watch, WatchEnd> {
         loop {
             if !self.may_read() {
                 return Err(SessionCheck::refusal().into());
             }
-            let (writer, told, is_window) = (self.writer.clone(), self.told, self.request.window.is_some());
-            let news;
-            (watch, news) = blocking(move || {
-                let news = next_steps(&mut watch, &writer, told, is_window)?;
-                Ok((watch, news))
+            let (writer, since, is_window) = (self.writer.clone(), self.sent_sequence, self.request.window.is_some());
+            let update;
+            (watch, update) = blocking(move || {
+                let update = next_deltas(&mut watch, &writer, since, is_window)?;
+                Ok((watch, update))
             })
             .await?;
-            match news {
-                // Closed, it has nothing more to say either.
-                WatchUpdate::Nothing if self.served.is_closed() => return Err(WatchEnd::Closed),
-                WatchUpdate::Nothing => return Ok(watch),
-                WatchUpdate::LookUp => self.look_up().await?,
-                WatchUpdate::Steps(messages, reached) => {
-                    self.told = reached;
+            match update {
+                // A watch of a closed database returns no delta either.
+                WatchUpdate::None if self.served.is_closed() => return Err(WatchEnd::Closed),
+                WatchUpdate::None => return Ok(watch),
+                WatchUpdate::Resync => self.resync().await?,
+                WatchUpdate::Deltas(messages, reached) => {
+                    self.sent_sequence = reached;
                     self.transport.send(messages, self.stall_timeout()).await?;
                 }
             }
         }
     }
 
-    /// Whether whoever watches may still read the database.
+    /// Whether the user may still read the database.
     fn may_read(&self) -> bool {
         let security = self.served.security();
         security.is_admin(&self.user) || self.served.name() != USERS_DATABASE && security.is_member(&self.user)
     }
 }
 
-fn next_piece(messages: &mut Messages) -> Result<(Vec<Message>, bool)> {
-    let (mut piece, mut byte_count) = (Vec::new(), 0);
+fn next_batch(messages: &mut MessageIter) -> Result<(Vec<WatchMessage>, bool)> {
+    let (mut batch, mut byte_count) = (Vec::new(), 0);
     for message in messages {
         let message = message?;
         byte_count += message.json.len();
-        piece.push(message);
-        if byte_count >= PIECE_BYTES {
-            return Ok((piece, false));
+        batch.push(message);
+        if byte_count >= BATCH_BYTES {
+            return Ok((batch, false));
         }
     }
-    Ok((piece, true))
+    Ok((batch, true))
 }
 
-/// What the watch has to say now, up to a piece. Blocks.
-fn next_steps(watch: &mut Watch, writer: &MessageWriter, told: Sequence, is_window: bool) -> Result<WatchUpdate> {
+/// Reads the available deltas, up to the size of a batch. Blocks.
+fn next_deltas(watch: &mut Watch, writer: &MessageWriter, since: Sequence, is_window: bool) -> Result<WatchUpdate> {
     let snapshot = writer.served.database().snapshot()?;
-    let (mut steps, mut byte_count, mut reached) = (Vec::new(), 0, told);
-    let mut is_news = false;
-    while byte_count < PIECE_BYTES {
+    let (mut messages, mut byte_count, mut reached) = (Vec::new(), 0, since);
+    let mut has_changes = false;
+    while byte_count < BATCH_BYTES {
         let Some(delta) = watch.next_within(Duration::ZERO)? else { break };
-        // What was looked up may be ahead of the watch.
-        if delta.sequence() <= told {
+        // A resync may have sent newer changes than the watch has delivered.
+        if delta.sequence() <= since {
             continue;
         }
-        is_news = true;
+        has_changes = true;
         if is_window {
             continue;
         }
         if delta.len() > EVENTS_MAX {
-            // Steps before it are looked up with it.
-            return Ok(WatchUpdate::LookUp);
+            // Discard earlier deltas of this batch: the resync reads their changes too.
+            return Ok(WatchUpdate::Resync);
         }
         for event in delta.events() {
-            steps.push(match event? {
+            messages.push(match event? {
                 DeltaEvent::Added(document) => writer.row("enter", &snapshot, &document, None)?,
                 DeltaEvent::Changed(document) => writer.row("change", &snapshot, &document, None)?,
-                DeltaEvent::Removed { id, deleted } => Message::leave(id.as_str(), deleted),
+                DeltaEvent::Removed { id, deleted } => WatchMessage::leave(id.as_str(), deleted),
             });
-            byte_count += steps.last().map_or(0, |message| message.json.len());
+            byte_count += messages.last().map_or(0, |message| message.json.len());
         }
         reached = delta.sequence();
-        steps.push(writer.state(reached));
+        messages.push(writer.state(reached));
     }
-    Ok(match (is_news, is_window) {
-        (false, _) => WatchUpdate::Nothing,
-        (true, true) => WatchUpdate::LookUp,
-        (true, false) => WatchUpdate::Steps(steps, reached),
+    Ok(match (has_changes, is_window) {
+        (false, _) => WatchUpdate::None,
+        (true, true) => WatchUpdate::Resync,
+        (true, false) => WatchUpdate::Deltas(messages, reached),
     })
 }
 
-/// Of each document that was written after `since`: what it is to the answer now. Blocks, and so do the messages.
-fn changed_since(writer: MessageWriter, request: &Request, since: Sequence) -> Result<(Messages, Sequence)> {
+/// Messages about each document that was written after `since`: its current row, or that it left the result. Blocks,
+/// and so does the iterator.
+fn messages_since(writer: MessageWriter, request: &WatchRequest, since: Sequence) -> Result<(MessageIter, Sequence)> {
     let snapshot = writer.served.database().snapshot()?;
     let changes = writer.served.database().changes(since)?;
     let reached = changes.last_sequence();
@@ -304,18 +305,18 @@ fn changed_since(writer: MessageWriter, request: &Request, since: Sequence) -> R
     let changes = changes.run().filter(|change| !change.as_ref().is_ok_and(|change| change.id.is_design()));
     let messages = changes.map(move |change| {
         let change = change?;
-        // Both go through the same changes, in order.
+        // Both iterators read the same changes in the same order; `matching` returns a subset.
         let is_same = |other: &stemmadb::Result<stemmadb::Change>| match other {
             Ok(other) => other.sequence == change.sequence,
             Err(_) => true,
         };
         let document = matching.next_if(is_same).transpose()?.and_then(|matching| matching.document);
         match document.filter(|document| !document.is_deleted()) {
-            // What has ended is no row, though it was not swept away yet.
+            // `snapshot.get` excludes expired documents that were not deleted yet.
             Some(document) if snapshot.get(change.id.as_str())?.is_some() => {
                 writer.row("enter", &snapshot, &document, None)
             }
-            _ => Ok(Message::leave(change.id.as_str(), change.deleted)),
+            _ => Ok(WatchMessage::leave(change.id.as_str(), change.deleted)),
         }
     });
     Ok((Box::new(messages), reached))

@@ -1,4 +1,4 @@
-//! The way to a client: a stream of events, or a socket.
+//! The connection to the client of a live query: server-sent events or a WebSocket.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::message::Message;
+use super::message::WatchMessage;
 
-/// The way to a client.
+/// The connection to the client of a live query.
 pub(super) enum Transport {
     Events(mpsc::Sender<std::io::Result<Bytes>>),
-    /// Messages that are sent together; none at all is a beat.
-    Socket(mpsc::Sender<Vec<Message>>),
+    /// Batches of messages; an empty batch is a heartbeat.
+    Socket(mpsc::Sender<Vec<WatchMessage>>),
 }
 
-/// The client is gone, or stands still.
+/// The client disconnected, or stopped reading for longer than the stall timeout.
 #[derive(Debug)]
 pub(super) struct ClientGone;
 
 impl Transport {
-    /// Sends messages. Waits for a client that is slow, but not for one that stands still.
-    pub(super) async fn send(&self, messages: Vec<Message>, stall_timeout: Duration) -> Result<(), ClientGone> {
-        let is_taken = match self {
+    /// Sends a batch of messages; waits for a slow client up to the stall timeout.
+    pub(super) async fn send(&self, messages: Vec<WatchMessage>, stall_timeout: Duration) -> Result<(), ClientGone> {
+        let is_sent = match self {
             Transport::Events(sender) => {
                 let mut text = Vec::new();
                 messages.iter().for_each(|message| message.write_event(&mut text));
@@ -32,21 +32,21 @@ impl Transport {
                 timeout(stall_timeout, sender.send(messages)).await.is_ok_and(|sent| sent.is_ok())
             }
         };
-        if is_taken { Ok(()) } else { Err(ClientGone) }
+        if is_sent { Ok(()) } else { Err(ClientGone) }
     }
 
-    /// Shows that the watch lives.
-    pub(super) async fn beat(&self, stall_timeout: Duration) -> Result<(), ClientGone> {
+    /// Sends a heartbeat.
+    pub(super) async fn send_heartbeat(&self, stall_timeout: Duration) -> Result<(), ClientGone> {
         match self {
             Transport::Events(sender) => {
-                let beat = sender.send(Ok(Bytes::from_static(b": beat\n\n")));
-                timeout(stall_timeout, beat).await.map_err(|_| ClientGone)?.map_err(|_| ClientGone)
+                let heartbeat = sender.send(Ok(Bytes::from_static(b": beat\n\n")));
+                timeout(stall_timeout, heartbeat).await.map_err(|_| ClientGone)?.map_err(|_| ClientGone)
             }
             Transport::Socket(_) => self.send(Vec::new(), stall_timeout).await,
         }
     }
 
-    /// Waits until the client is gone.
+    /// Waits until the client disconnects.
     pub(super) async fn closed(&self) {
         match self {
             Transport::Events(sender) => sender.closed().await,

@@ -1,8 +1,9 @@
-//! Writes: checks documents of clients and of the replicator by validations, and commits them, each by itself or all in a transaction.
+//! The write path of clients and the replicator: runs validation functions, then commits documents independently or in
+//! one transaction.
 
 mod transact;
 mod users;
 mod write;
 
-pub(crate) use transact::{Cause, Check, Outcome, Refusal, transact};
-pub(crate) use write::{WriteOptions, Written, run_write, write, write_one};
+pub(crate) use transact::{Refusal, RefusalCause, TransactOutcome, TransactionCheck, transact};
+pub(crate) use write::{WriteOptions, WriteResult, run_write, write, write_one};

@@ -1,117 +1,122 @@
-//! Several documents at once: all of them are written or none, and only if what was read before is still so.
+//! Atomic writes of several documents, with optional checks of what the client read before (optimistic concurrency
+//! control).
 
 use std::collections::BTreeMap;
 
 use hyper::StatusCode;
 use stemmadb::{Attempt, Error, ErrorKind, Query, Revision, Selector};
 
-use super::write::{WriteOptions, admitted, edit_of, refusal};
+use super::write::{WriteOptions, to_edit, validate_documents, write_failure};
 use crate::design::Validators;
-use crate::directory::Served;
-use crate::documents::Incoming;
+use crate::directory::ServedDatabase;
+use crate::documents::IncomingDocument;
 use crate::error::{Failure, Result};
 
-/// What must be so for a transaction to take place.
+/// A precondition of a transaction.
 #[derive(Debug)]
-pub(crate) enum Check {
-    /// A document's winning revision is this one; none: there is no such document.
+pub(crate) enum TransactionCheck {
+    /// The winning revision of a document; `None` if the document must not exist.
     Revision(String, Option<Revision>),
-    /// What matches is exactly these documents, at these revisions.
+    /// Exactly these documents match the selector, at these revisions.
     Rows(Selector, BTreeMap<String, Revision>),
-    /// So many documents match.
+    /// The number of documents that match the selector.
     Count(Selector, u64),
 }
 
-/// Why nothing was written: one of the reasons.
+/// One of the reasons why a transaction was rejected.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    pub(crate) cause: Cause,
+    pub(crate) cause: RefusalCause,
     pub(crate) failure: Failure,
-    /// The winning revision of the document that it is about.
+    /// The current winning revision of the document.
     pub(crate) current: Option<Revision>,
 }
 
-/// What is in the way of a transaction.
+/// The part of a transaction that was rejected.
 #[derive(Debug)]
-pub(crate) enum Cause {
+pub(crate) enum RefusalCause {
     /// The document with this id.
     Document(String),
-    /// The check at this place.
+    /// The check at this index of the request.
     Check(usize),
 }
 
-/// What became of a transaction.
-pub(crate) enum Outcome {
+/// The result of a transaction.
+pub(crate) enum TransactOutcome {
     /// Ids and new revisions, in the order of the documents.
     Written(Vec<(String, String)>),
-    /// All that is in the way.
+    /// Nothing was written; all reasons.
     Refused(Vec<Refusal>),
 }
 
-/// Writes all documents, or none. Reads, checks and writes are of one state: if somebody comes between, they are done again. Blocks, holding
-/// no lock but for the writing itself.
+/// Writes all documents or none. Checks and writes use one snapshot; if another writer commits in between, they are
+/// retried. Blocks, but holds the writer lock only for the commit.
 ///
 /// # Errors
-/// 503 if the database can't be written; 409 if others interfere again and again.
+/// 503 if the database can't be written; 409 if other writers interfere repeatedly.
 pub(crate) fn transact(
-    served: &Served,
-    documents: Vec<Incoming>,
-    checks: &[Check],
+    served: &ServedDatabase,
+    documents: Vec<IncomingDocument>,
+    checks: &[TransactionCheck],
     options: &WriteOptions,
-) -> Result<Outcome> {
+) -> Result<TransactOutcome> {
     let (mut edits, mut refused) = (Vec::with_capacity(documents.len()), Vec::new());
-    for (id, document, verdict) in admitted(served, documents, options)? {
-        match verdict.and_then(|()| edit_of(served, &id, document, true)) {
+    for (id, document, verdict) in validate_documents(served, documents, options)? {
+        match verdict.and_then(|()| to_edit(served, &id, document, true)) {
             Ok(edit) => edits.push(edit),
-            Err(failure) => refused.push(Refusal { cause: Cause::Document(id), failure, current: None }),
+            Err(failure) => refused.push(Refusal { cause: RefusalCause::Document(id), failure, current: None }),
         }
     }
-    // What may not be written at all needs no transaction.
+    // Documents that fail validation reject the transaction before it starts.
     if !refused.is_empty() {
-        return Ok(Outcome::Refused(refused));
+        return Ok(TransactOutcome::Refused(refused));
     }
     let written = served.database().with_durability(options.durability).optimistic(|attempt| {
         refused.clear();
-        for (at, check) in checks.iter().enumerate() {
-            refused.extend(check.refusal(at, attempt)?);
+        for (index, check) in checks.iter().enumerate() {
+            refused.extend(check.evaluate(index, attempt)?);
         }
         let mut written = Vec::with_capacity(edits.len());
         for edit in &edits {
             let id = edit.id().as_str();
             match attempt.edit(edit.clone()) {
                 Ok(revision) => written.push((id.to_owned(), revision.to_string())),
-                Err(error) if is_its_own(error.kind()) => {
+                Err(error) if concerns_one_document(error.kind()) => {
                     let current = attempt.get(id)?.map(|document| *document.revision());
-                    refused.push(Refusal { cause: Cause::Document(id.to_owned()), failure: refusal(error), current });
+                    refused.push(Refusal {
+                        cause: RefusalCause::Document(id.to_owned()),
+                        failure: write_failure(error),
+                        current,
+                    });
                 }
                 Err(error) => return Err(error),
             }
         }
-        if refused.is_empty() { Ok(written) } else { Err(Error::conflict("something is in the way")) }
+        if refused.is_empty() { Ok(written) } else { Err(Error::conflict("a document or a check was rejected")) }
     });
     match written {
-        Err(_) if !refused.is_empty() => Ok(Outcome::Refused(refused)),
-        Err(error) => Err(refusal(error)),
+        Err(_) if !refused.is_empty() => Ok(TransactOutcome::Refused(refused)),
+        Err(error) => Err(write_failure(error)),
         Ok(written) => {
             if written.iter().any(|(id, _)| id.starts_with("_design/")) {
-                served.extension::<Validators>().design_changed();
+                served.extension::<Validators>().invalidate();
             }
-            Ok(Outcome::Written(written))
+            Ok(TransactOutcome::Written(written))
         }
     }
 }
 
-/// Whether an error is about one document, so that others are looked at too.
-fn is_its_own(kind: ErrorKind) -> bool {
+/// Whether an error concerns only one document, so that the remaining documents are still checked.
+fn concerns_one_document(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Conflict | ErrorKind::Duplicate | ErrorKind::NotFound | ErrorKind::Invalid)
 }
 
-impl Check {
-    /// Why it does not hold, if so.
-    fn refusal(&self, at: usize, attempt: &mut Attempt<'_>) -> stemmadb::Result<Option<Refusal>> {
+impl TransactionCheck {
+    /// Evaluates the check; returns the refusal if it does not hold.
+    fn evaluate(&self, index: usize, attempt: &mut Attempt<'_>) -> stemmadb::Result<Option<Refusal>> {
         let mut current = None;
         let reason = match self {
-            Check::Revision(id, expected) => {
+            TransactionCheck::Revision(id, expected) => {
                 current = attempt.get(id)?.map(|document| *document.revision());
                 match (current, expected) {
                     (current, expected) if current == *expected => None,
@@ -120,19 +125,19 @@ impl Check {
                     (None, _) => Some(format!("{id} does not exist")),
                 }
             }
-            Check::Rows(selector, rows) => {
+            TransactionCheck::Rows(selector, rows) => {
                 let query = Query::new(selector.clone()).limit(rows.len() as u64 + 1);
                 let row = |document: stemmadb::Document| (document.id().to_string(), *document.revision());
                 let found = attempt.find(query)?.run()?.map(|document| document.map(row));
                 let found = found.collect::<stemmadb::Result<BTreeMap<_, _>>>()?;
-                (found != *rows).then(|| "other documents match, or at other revisions".to_owned())
+                (found != *rows).then(|| "the matching documents or their revisions differ".to_owned())
             }
-            Check::Count(selector, expected) => {
+            TransactionCheck::Count(selector, expected) => {
                 let count = attempt.find(selector.clone())?.count()?;
                 (count != *expected).then(|| format!("{count} documents match, not {expected}"))
             }
         };
         let failed = |reason| Failure::new(StatusCode::CONFLICT, "check_failed", reason);
-        Ok(reason.map(|reason: String| Refusal { cause: Cause::Check(at), failure: failed(reason), current }))
+        Ok(reason.map(|reason: String| Refusal { cause: RefusalCause::Check(index), failure: failed(reason), current }))
     }
 }

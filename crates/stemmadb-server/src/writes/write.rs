@@ -1,4 +1,4 @@
-//! Writing what clients send: each document on its own merits, all of them with one flush.
+//! Independent writes of several documents: each succeeds or fails separately, and all share one flush.
 
 use std::sync::Arc;
 
@@ -8,70 +8,76 @@ use uuid::Uuid;
 use super::users::prepare_user;
 use crate::auth::USERS_DATABASE;
 use crate::design::{Validators, WriteValidator};
-use crate::directory::Served;
-use crate::documents::{Content, Incoming, IncomingFile};
+use crate::directory::ServedDatabase;
+use crate::documents::{IncomingContent, IncomingDocument, IncomingFile};
 use crate::error::{Failure, Result};
 
-/// What became of one document.
+/// The result of writing one document.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct WriteResult {
     pub(crate) id: String,
-    /// Its new revision.
+    /// The new revision.
     pub(crate) outcome: Result<String>,
 }
 
 /// How documents are written.
 #[derive(Clone)]
 pub(crate) struct WriteOptions {
-    /// What must agree.
+    /// Runs the validation functions of the database.
     pub(crate) validator: WriteValidator,
-    /// Whether they are edits made now, which may conflict; else they were written elsewhere, and are taken as they are.
+    /// Whether the documents are new edits, which may conflict. Otherwise they are replicated revisions, which are
+    /// stored as they are.
     pub(crate) new_edits: bool,
     pub(crate) durability: Durability,
 }
 
-/// Writes documents; what became of each, in their order. Blocks.
+/// Writes documents; returns a result for each, in order. Blocks.
 ///
 /// # Errors
-/// Of the whole: 503 if the database can't be written. Of each: 409, 412, 400.
-pub(crate) fn write(served: &Served, documents: Vec<Incoming>, options: &WriteOptions) -> Result<Vec<Written>> {
+/// 503 if the database can't be written. The result of each document may be 400, 409 or 412.
+pub(crate) fn write(
+    served: &ServedDatabase,
+    documents: Vec<IncomingDocument>,
+    options: &WriteOptions,
+) -> Result<Vec<WriteResult>> {
     let mut written = Vec::with_capacity(documents.len());
     let mut edits = Vec::with_capacity(documents.len());
-    let mut places = Vec::with_capacity(documents.len());
-    for (id, document, verdict) in admitted(served, documents, options)? {
+    let mut positions = Vec::with_capacity(documents.len());
+    for (id, document, verdict) in validate_documents(served, documents, options)? {
         if let Err(refused) = verdict {
-            written.push(Written { id, outcome: Err(refused) });
+            written.push(WriteResult { id, outcome: Err(refused) });
             continue;
         }
         let outcome = match id.starts_with("_local/") {
             true => write_local(served, &id, document),
-            false => edit_of(served, &id, document, options.new_edits).map(|edit| {
-                places.push(written.len());
+            false => to_edit(served, &id, document, options.new_edits).map(|edit| {
+                positions.push(written.len());
                 edits.push(edit);
                 String::new()
             }),
         };
-        written.push(Written { id, outcome });
+        written.push(WriteResult { id, outcome });
     }
     let outcomes = served.database().with_durability(options.durability).bulk(edits)?;
     if written.iter().any(|written| written.id.starts_with("_design/")) {
-        served.extension::<Validators>().design_changed();
+        served.extension::<Validators>().invalidate();
     }
-    for (place, outcome) in places.into_iter().zip(outcomes) {
-        written[place].outcome = outcome.map(|revision| revision.to_string()).map_err(refusal);
+    for (position, outcome) in positions.into_iter().zip(outcomes) {
+        written[position].outcome = outcome.map(|revision| revision.to_string()).map_err(write_failure);
     }
     Ok(written)
 }
 
-/// Documents with their ids, ready to be written, each with why it may not be, if so. Blocks for what validations take.
+/// Assigns missing ids and validates documents: the result of each says whether it may be written. Blocks while
+/// validation functions run.
 ///
 /// # Errors
-/// 500 if a validation can't be called.
-pub(super) fn admitted(
-    served: &Served,
-    documents: Vec<Incoming>,
+/// 500 if a validation function can't be called.
+pub(super) fn validate_documents(
+    served: &ServedDatabase,
+    documents: Vec<IncomingDocument>,
     options: &WriteOptions,
-) -> Result<Vec<(String, Incoming, Result<()>)>> {
+) -> Result<Vec<(String, IncomingDocument, Result<()>)>> {
     let mut named = Vec::with_capacity(documents.len());
     let mut ready = Vec::with_capacity(documents.len());
     for mut document in documents {
@@ -82,18 +88,19 @@ pub(super) fn admitted(
         });
         named.push((id, document));
     }
-    let judged: Vec<_> = named.iter().map(|(id, document)| (id.as_str(), document)).collect();
-    let verdicts = options.validator.validate(served, &judged)?;
+    let candidates: Vec<_> = named.iter().map(|(id, document)| (id.as_str(), document)).collect();
+    let verdicts = options.validator.validate(served, &candidates)?;
     let verdicts = ready.into_iter().zip(verdicts).map(|(ready, verdict)| ready.and(verdict));
     Ok(named.into_iter().zip(verdicts).map(|((id, document), verdict)| (id, document, verdict)).collect())
 }
 
-/// Runs a short write, as [`Served::writing`]; off this thread where validation functions may have to run.
+/// Runs a short write as [`ServedDatabase::writing`] does, but on the blocking pool if validation functions may have to
+/// run.
 pub(crate) async fn run_write<T: Send + 'static>(
-    served: &Arc<Served>,
-    work: impl FnOnce(&Served) -> Result<T> + Send + 'static,
+    served: &Arc<ServedDatabase>,
+    work: impl FnOnce(&ServedDatabase) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let may_call_functions = served.extension::<Validators>().may_be_any();
+    let may_call_functions = served.extension::<Validators>().may_exist();
     served.writing(may_call_functions, work).await
 }
 
@@ -101,16 +108,20 @@ pub(crate) async fn run_write<T: Send + 'static>(
 ///
 /// # Errors
 /// As [`write`].
-pub(crate) fn write_one(served: &Served, document: Incoming, options: &WriteOptions) -> Result<(String, String)> {
+pub(crate) fn write_one(
+    served: &ServedDatabase,
+    document: IncomingDocument,
+    options: &WriteOptions,
+) -> Result<(String, String)> {
     let mut written = write(served, vec![document], options)?;
     let written = written.pop().ok_or_else(|| Failure::internal("nothing was written"))?;
     written.outcome.map(|revision| (written.id, revision))
 }
 
-pub(super) fn edit_of(served: &Served, id: &str, document: Incoming, new_edits: bool) -> Result<Edit> {
+pub(super) fn to_edit(served: &ServedDatabase, id: &str, document: IncomingDocument, new_edits: bool) -> Result<Edit> {
     let revisions = if new_edits { Vec::new() } else { document.history()? };
-    let Incoming { revision, ancestry, deleted, body, files, .. } = document;
-    let files = files.into_iter().map(|file| file_of(served, file, new_edits)).collect::<Result<_>>()?;
+    let IncomingDocument { revision, ancestry, deleted, body, files, .. } = document;
+    let files = files.into_iter().map(|file| to_file(served, file, new_edits)).collect::<Result<_>>()?;
     let id = DocumentId::new(id)?;
     Ok(match new_edits {
         true => {
@@ -121,22 +132,22 @@ pub(super) fn edit_of(served: &Served, id: &str, document: Incoming, new_edits: 
     })
 }
 
-fn file_of(served: &Served, file: IncomingFile, new_edits: bool) -> Result<File> {
+fn to_file(served: &ServedDatabase, file: IncomingFile, new_edits: bool) -> Result<File> {
     let IncomingFile { name, content_type, revpos, content } = file;
     let (blob, md5) = match content {
-        Content::Stub => return Ok(File { name, content: FileContent::Existing }),
-        Content::Inline(bytes) => served.store(&bytes[..])?,
-        Content::Stored { blob, md5 } => (blob, md5),
-        Content::Follows { .. } => {
-            return Err(Failure::bad_request(format!("The content of `{name}` does not follow")));
+        IncomingContent::Stub => return Ok(File { name, content: FileContent::Existing }),
+        IncomingContent::Inline(bytes) => served.store(&bytes[..])?,
+        IncomingContent::Stored { blob, md5 } => (blob, md5),
+        IncomingContent::Follows { .. } => {
+            return Err(Failure::bad_request(format!("The content of attachment `{name}` is missing")));
         }
     };
     let generation = revpos.filter(|_| !new_edits);
     Ok(File { name, content: FileContent::Stored { content_type, blob, md5: Some(md5), generation } })
 }
 
-/// `_local` documents take whatever is written last, as in CouchDB: they belong to one replicator each.
-fn write_local(served: &Served, id: &str, document: Incoming) -> Result<String> {
+/// Writes a local document without a conflict check, as CouchDB does: each belongs to one replicator.
+fn write_local(served: &ServedDatabase, id: &str, document: IncomingDocument) -> Result<String> {
     if document.deleted {
         served.database().local_documents().delete(id, None)?;
         return Ok("0-0".to_owned());
@@ -145,9 +156,9 @@ fn write_local(served: &Served, id: &str, document: Incoming) -> Result<String> 
     Ok(format!("0-{number}"))
 }
 
-pub(super) fn refusal(error: stemmadb::Error) -> Failure {
+pub(super) fn write_failure(error: stemmadb::Error) -> Failure {
     match error.kind() {
-        // The only thing an edit may miss.
+        // The only thing that an edit refers to is the content of an attachment stub.
         ErrorKind::NotFound => {
             Failure::new(hyper::StatusCode::PRECONDITION_FAILED, "missing_stub", error.message().to_owned())
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use stemmadb::Durability;
-use stemmadb_server::script::Launch;
+use stemmadb_server::script::WorkerCommand;
 use stemmadb_server::{Administrator, Config, Server};
 use tokio::runtime::Runtime;
 
@@ -31,7 +31,7 @@ impl TestServer {
             administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
             // The suites do not depend on durability, and a thousand flushes take long.
             durability: Durability::None,
-            scripts: Some(Launch {
+            scripts: Some(WorkerCommand {
                 program: PathBuf::from(env!("CARGO_BIN_EXE_stemma-script-worker")),
                 arguments: Vec::new(),
             }),

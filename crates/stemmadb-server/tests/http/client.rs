@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stemmadb::Durability;
-use stemmadb_server::script::Launch;
+use stemmadb_server::script::WorkerCommand;
 use stemmadb_server::{Administrator, Config, Server};
 use tokio::runtime::Runtime;
 
@@ -57,7 +57,7 @@ impl TestServer {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             administrator: Some(Administrator { name: "admin".to_owned(), password: "secret".to_owned() }),
             durability: Durability::None,
-            scripts: Some(Launch { program: worker, arguments: Vec::new() }),
+            scripts: Some(WorkerCommand { program: worker, arguments: Vec::new() }),
             ..Config::new(directory.path())
         });
         let server = runtime.block_on(Server::start(config.clone())).unwrap();

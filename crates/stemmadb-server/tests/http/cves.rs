@@ -21,8 +21,8 @@
 //! | 2023-45725 | functions saw cookies and passwords | headers with credentials are not passed to functions |
 
 use serde_json::{Value, json};
-use stemmadb_server::script::Bounded;
-use stemmadb_server::{Config, Cors, Lockout, described};
+use stemmadb_server::script::ScriptLimits;
+use stemmadb_server::{Config, Cors, Lockout, route_descriptions};
 
 use crate::auth::prepare;
 use crate::client::{ADMIN, Response, TestServer, basic};
@@ -327,7 +327,7 @@ fn cve_2020_1955_required_authentication() {
     for name in ["require_valid_user_except_for_up", "require_valid_user_except_for__up"] {
         assert_setting_rejected(&server, "chttpd", name, "true");
     }
-    for route in described() {
+    for route in route_descriptions() {
         let path = route.path.replace("{db}", "db").replace(['{', '}', '*'], "");
         let is_free = matches!(route.path, "/_up" | "/_session");
         let answer = server.send(route.method, &path, &[], b"");
@@ -423,8 +423,8 @@ fn single_server_process() {
 
 #[test]
 fn cve_2023_26268_contexts_of_one_name() {
-    let bounds = Bounded { worker_count: 1, ..Bounded::default() };
-    let server = TestServer::with(|config| Config { script_bounds: bounds, ..config });
+    let bounds = ScriptLimits { worker_count: 1, ..ScriptLimits::default() };
+    let server = TestServer::with(|config| Config { script_limits: bounds, ..config });
     let design = json!({
         "views": {
             "lib": {"kept": "exports.kept = []"},

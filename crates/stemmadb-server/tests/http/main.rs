@@ -6,7 +6,7 @@ mod cves;
 mod filters;
 mod guide;
 mod hostile;
-mod insight;
+mod introspection;
 mod jwt;
 mod matrix;
 mod node;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use stemmadb_server::{Access, Config, Lockout, described};
+use stemmadb_server::{Access, Config, Lockout, route_descriptions};
 
 use crate::client::{ADMIN, TestServer, basic};
 
@@ -32,7 +32,7 @@ fn expected() -> BTreeMap<(&'static str, &'static str), Access> {
 fn every_route_has_a_row() {
     let expected = expected();
     let found: BTreeMap<_, _> =
-        described().into_iter().map(|route| ((route.method, route.path), route.access)).collect();
+        route_descriptions().into_iter().map(|route| ((route.method, route.path), route.access)).collect();
     for (route, access) in &found {
         assert_eq!(expected.get(route), Some(access), "{route:?}: write it into matrix.txt, if that is meant");
     }
@@ -169,7 +169,7 @@ fn access_matrix_holds_for_every_client_and_route() {
     prepare(&server);
     let all_clients = all_clients(&server);
     let mut count = 0;
-    for route in described() {
+    for route in route_descriptions() {
         let path = route
             .path
             .replace("{db}", "matrix")
@@ -209,7 +209,7 @@ fn access_matrix_holds_for_every_client_and_route() {
             }
         }
     }
-    assert!(count >= described().len() * all_clients.len());
+    assert!(count >= route_descriptions().len() * all_clients.len());
     assert_eq!(server.ask_as(ADMIN, "GET", "/_up", None).status, 200);
 }
 

@@ -68,7 +68,7 @@ fn settings_are_read_and_changed_through_the_node_api() {
 #[test]
 fn unchangeable_settings_are_rejected_with_a_reason() {
     let given = [("session_timeout", "--session-timeout".to_owned())].into_iter().collect();
-    let server = TestServer::with(|config| Config { given, ..config });
+    let server = TestServer::with(|config| Config { setting_sources: given, ..config });
     let put = |path: &str, value: Value| ask(&server, "PUT", &format!("/_node/_local/_config/{path}"), Some(value));
     for (path, value, reported) in [
         ("chttpd/port", json!("1234"), "can't be changed while the server runs"),

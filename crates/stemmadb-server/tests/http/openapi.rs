@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use stemmadb_server::described;
+use stemmadb_server::route_descriptions;
 
 use crate::client::{ADMIN, TestServer};
 
@@ -46,8 +46,10 @@ fn openapi_lists_exactly_the_routes() {
     let document = document(&TestServer::new());
     let reported: BTreeSet<_> =
         operations(&document).into_iter().map(|(path, method, _)| (method.to_owned(), path.to_owned())).collect();
-    let routes: BTreeSet<_> =
-        described().into_iter().map(|route| (route.method.to_owned(), route.path.replace("*}", "}"))).collect();
+    let routes: BTreeSet<_> = route_descriptions()
+        .into_iter()
+        .map(|route| (route.method.to_owned(), route.path.replace("*}", "}")))
+        .collect();
     assert_eq!(reported, routes);
     let ids: BTreeSet<_> =
         operations(&document).iter().map(|(.., reported)| reported["operationId"].as_str()).collect();

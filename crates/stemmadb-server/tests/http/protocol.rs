@@ -368,7 +368,8 @@ fn bodies_and_heads_are_limited() {
 fn unsupported_routes_are_rejected_by_name() {
     let server = TestServer::new();
     server.database("db", &[]);
-    let refused = stemmadb_server::described().into_iter().filter(|route| route.about.starts_with("Refused:"));
+    let refused =
+        stemmadb_server::route_descriptions().into_iter().filter(|route| route.summary.starts_with("Not supported:"));
     let mut count = 0;
     for route in refused {
         let path = route.path.replace("{db}", "db").replace(['{', '}', '*'], "");

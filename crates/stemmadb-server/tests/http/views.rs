@@ -247,7 +247,7 @@ fn faulty_functions_are_reported() {
 #[test]
 fn endless_view_function_affects_nobody_else() {
     let server = TestServer::with(|mut config| {
-        config.script_bounds.time = std::time::Duration::from_secs(1);
+        config.script_limits.time = std::time::Duration::from_secs(1);
         config
     });
     server.database("db", &[json!({"_id": "a"})]);
@@ -423,7 +423,7 @@ fn declared_views_need_no_functions() {
     // These views answer even if no function can be called.
     let server = TestServer::with(|mut config| {
         config.scripts =
-            Some(stemmadb_server::script::Launch { program: "nothing-here".into(), arguments: Vec::new() });
+            Some(stemmadb_server::script::WorkerCommand { program: "nothing-here".into(), arguments: Vec::new() });
         config
     });
     server.database("db", &[

@@ -1,4 +1,4 @@
-//! What clients wrote, and was acknowledged: which leaves each document has to come to, wherever it is.
+//! Acknowledged writes of simulated clients, and the leaves that every node must have once replication has converged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -7,48 +7,48 @@ use std::sync::Arc;
 use stemmadb::testing::Random;
 use stemmadb::{Branch, Database, Document, DocumentId, Edit, File, FileContent, Object, Revision, Sequence, Value};
 
-use crate::directory::Served;
+use crate::directory::ServedDatabase;
 
-/// Documents that are written to: few, so that they are written at several places at once.
+/// The number of documents; few, so that several nodes write the same ones concurrently.
 const DOCUMENT_COUNT: u64 = 6;
-/// The longest file: more than is read of one at once.
+/// The largest file: larger than the chunk that is read at a time.
 const FILE_BYTES_MAX: u64 = 90_000;
 
-/// What a revision says: its body, and its files by name.
+/// The content of a revision: its body, and its files by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Content {
+struct RevisionContent {
     body: String,
     files: BTreeMap<String, Vec<u8>>,
 }
 
-/// A revision that was acknowledged.
-struct Written {
+/// An acknowledged revision.
+struct AcknowledgedWrite {
     parent: Option<Revision>,
     deleted: bool,
-    content: Content,
+    content: RevisionContent,
 }
 
-/// Clients of all nodes.
+/// The clients of all nodes.
 pub(super) struct Clients {
-    nodes: Vec<Arc<Served>>,
-    written: BTreeMap<String, BTreeMap<Revision, Written>>,
+    nodes: Vec<Arc<ServedDatabase>>,
+    written: BTreeMap<String, BTreeMap<Revision, AcknowledgedWrite>>,
     pub(super) write_count: u64,
 }
 
 impl Clients {
-    pub(super) fn new(nodes: Vec<Arc<Served>>) -> Self {
+    pub(super) fn new(nodes: Vec<Arc<ServedDatabase>>) -> Self {
         Clients { nodes, written: BTreeMap::new(), write_count: 0 }
     }
 
-    /// Somebody writes a document somewhere: a new one, or what comes after one of its leaves; a deletion, or files. Returns what is
-    /// told of it.
+    /// Writes a document on a random node: a new one, or a successor of a leaf; possibly a deletion, possibly with
+    /// files. Returns a description for the trace.
     pub(super) fn write(&mut self, random: &mut Random) -> String {
         let node = random.below(self.nodes.len() as u64) as usize;
         let db = self.nodes[node].database();
         let id = format!("d{}", random.below(DOCUMENT_COUNT));
-        let branches = db.revisions(&id).expect("a database in order");
+        let branches = db.revisions(&id).expect("an undamaged database");
         let live: Vec<&Branch> = branches.iter().filter(|branch| !branch.deleted).collect();
-        // The winner is the first, and mostly meant.
+        // The first branch is the winner; most writes replace it.
         let after = match random.below(4) {
             0 if !live.is_empty() => Some(live[random.below(live.len() as u64) as usize].revisions[0]),
             _ => live.first().map(|branch| branch.revisions[0]),
@@ -56,21 +56,22 @@ impl Clients {
         let deleted = after.is_some() && random.below(5) == 0;
         let mut body = Object::new();
         body.insert("n", random.below(1000));
-        let content = Content { body: Value::Object(body.clone()).to_json(), files: some_files(random, deleted) };
-        let files = content.files.iter().map(|(name, bytes)| stored(db, name, bytes)).collect();
+        let content =
+            RevisionContent { body: Value::Object(body.clone()).to_json(), files: random_files(random, deleted) };
+        let files = content.files.iter().map(|(name, bytes)| store_file(db, name, bytes)).collect();
         let document = DocumentId::new(id.as_str()).expect("an id");
         let edit = Edit::Put { id: document, parent: after, deleted, body: body.into(), files };
         let revision = db.edit(edit).expect("an edit of a leaf");
-        let branches = db.revisions(&id).expect("a database in order");
+        let branches = db.revisions(&id).expect("an undamaged database");
         let branch =
             branches.iter().find(|branch| branch.revisions[0] == revision).expect("what was written is a leaf");
         let parent = branch.revisions.get(1).copied();
         self.write_count += 1;
-        self.written.entry(id.clone()).or_default().insert(revision, Written { parent, deleted, content });
+        self.written.entry(id.clone()).or_default().insert(revision, AcknowledgedWrite { parent, deleted, content });
         format!("at {node}: {id} {revision} after {parent:?}, deleted: {deleted}")
     }
 
-    /// Whether all nodes have all that was acknowledged and nothing else, and choose the same winners.
+    /// Checks that all nodes have exactly the acknowledged leaves and agree on the winners.
     pub(super) fn verify(&self) -> Result<(), String> {
         let mut winners = BTreeMap::new();
         for (node, served) in self.nodes.iter().enumerate() {
@@ -78,12 +79,12 @@ impl Clients {
             for change in db.changes(Sequence::ZERO).expect("a feed").run() {
                 let id = change.expect("a change").id;
                 if !self.written.contains_key(id.as_str()) {
-                    return Err(format!("nobody wrote {}, which is at {node}", id.as_str()));
+                    return Err(format!("unexpected: {} at {node}, which no client wrote", id.as_str()));
                 }
             }
             for (id, revisions) in &self.written {
                 verify_leaves(db, id, revisions).map_err(|wrong| format!("at {node}: {id}: {wrong}"))?;
-                let winner = db.get(id).expect("a database in order").map(|document| *document.revision());
+                let winner = db.get(id).expect("an undamaged database").map(|document| *document.revision());
                 let other = winners.entry(id).or_insert(winner);
                 if *other != winner {
                     return Err(format!("diverged: of {id} {winner:?} wins at {node}, and {other:?} before it"));
@@ -94,28 +95,28 @@ impl Clients {
     }
 }
 
-/// Leaves are what nothing was written after; each says what it was written with.
-fn verify_leaves(db: &Database, id: &str, revisions: &BTreeMap<Revision, Written>) -> Result<(), String> {
+/// Checks that the leaves are the acknowledged revisions without a successor, each with its content.
+fn verify_leaves(db: &Database, id: &str, revisions: &BTreeMap<Revision, AcknowledgedWrite>) -> Result<(), String> {
     let parents: BTreeSet<Revision> = revisions.values().filter_map(|written| written.parent).collect();
     let found: BTreeSet<Revision> =
-        db.revisions(id).expect("a database in order").iter().map(|branch| branch.revisions[0]).collect();
+        db.revisions(id).expect("an undamaged database").iter().map(|branch| branch.revisions[0]).collect();
     for (revision, written) in revisions.iter().filter(|(revision, _)| !parents.contains(revision)) {
         if !found.contains(revision) {
             return Err(format!("missing: {revision}, which was acknowledged"));
         }
-        let document = db.get_revision(id, revision).expect("a database in order");
+        let document = db.get_revision(id, revision).expect("an undamaged database");
         let document = document.ok_or_else(|| format!("missing: the content of {revision}"))?;
         if document.is_deleted() != written.deleted || content_of(db, &document) != written.content {
             return Err(format!("diverged: {revision} is not what was written"));
         }
     }
     match found.iter().find(|revision| !revisions.contains_key(revision) || parents.contains(revision)) {
-        Some(revision) => Err(format!("resurrected: {revision}, which something was written after")),
+        Some(revision) => Err(format!("resurrected: {revision}, which has a successor")),
         None => Ok(()),
     }
 }
 
-fn content_of(db: &Database, document: &Document) -> Content {
+fn content_of(db: &Database, document: &Document) -> RevisionContent {
     let snapshot = db.snapshot().expect("a snapshot");
     let files = document.attachments().expect("its files").into_iter().map(|file| {
         let mut bytes = Vec::new();
@@ -123,10 +124,10 @@ fn content_of(db: &Database, document: &Document) -> Content {
         content.expect("a file's content").read_to_end(&mut bytes).expect("a file that can be read");
         (file.name, bytes)
     });
-    Content { body: document.value().expect("a body").to_json(), files: files.collect() }
+    RevisionContent { body: document.value().expect("a body").to_json(), files: files.collect() }
 }
 
-fn some_files(random: &mut Random, deleted: bool) -> BTreeMap<String, Vec<u8>> {
+fn random_files(random: &mut Random, deleted: bool) -> BTreeMap<String, Vec<u8>> {
     let count = if deleted { 0 } else { [0, 0, 0, 1, 2][random.below(5) as usize] };
     let file = |at: u64| {
         let length = [0, 10, 3000, FILE_BYTES_MAX][random.below(4) as usize];
@@ -136,7 +137,7 @@ fn some_files(random: &mut Random, deleted: bool) -> BTreeMap<String, Vec<u8>> {
     (0..count).map(file).collect()
 }
 
-fn stored(db: &Database, name: &str, bytes: &[u8]) -> File {
+fn store_file(db: &Database, name: &str, bytes: &[u8]) -> File {
     let blob = db.files().store(bytes).expect("content is stored");
     let content = FileContent::Stored { content_type: "text/plain".to_owned(), blob, md5: None, generation: None };
     File { name: name.to_owned(), content }

@@ -1,5 +1,5 @@
-//! A target that is wrong: it says that documents are written, and writes them some time after the next checkpoint. Meanwhile they are in
-//! memory, and lost with it.
+//! An incorrect target, for testing the simulation: it reports documents as written, and writes them only after the
+//! next checkpoint. Until then they are in memory, and are lost if the replication restarts.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use stemmadb::replication::{
 };
 use stemmadb::{Result, Value};
 
-/// A target that writes too late.
+/// A target that acknowledges documents before it writes them.
 pub(super) struct EagerTarget {
     inner: Box<dyn Peer>,
-    held: Mutex<Held>,
+    held: Mutex<HeldTransfers>,
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldTransfers {
     transfers: Vec<Transfer>,
-    /// Whether a checkpoint says that they are written.
-    is_said: bool,
+    /// Whether a checkpoint was stored that covers them.
+    is_checkpointed: bool,
 }
 
-impl Held {
-    fn take_if_said(&mut self) -> Vec<Transfer> {
-        if std::mem::take(&mut self.is_said) { std::mem::take(&mut self.transfers) } else { Vec::new() }
+impl HeldTransfers {
+    fn take_if_checkpointed(&mut self) -> Vec<Transfer> {
+        if std::mem::take(&mut self.is_checkpointed) { std::mem::take(&mut self.transfers) } else { Vec::new() }
     }
 }
 
@@ -35,21 +35,21 @@ impl EagerTarget {
 }
 
 impl Peer for EagerTarget {
-    /// It is asked for when a replication begins: what was held by one before is gone.
+    /// Called at the start of a replication, which loses the documents that the previous one held.
     fn identity(&self) -> Result<String> {
-        *self.held.lock() = Held::default();
+        *self.held.lock() = HeldTransfers::default();
         self.inner.identity()
     }
 
     fn get_checkpoint(&self, id: &str) -> Result<Option<Value>> {
-        let late = self.held.lock().take_if_said();
+        let late = self.held.lock().take_if_checkpointed();
         self.inner.write(late, &mut WriteOutcome::default())?;
         self.inner.get_checkpoint(id)
     }
 
     fn put_checkpoint(&self, id: &str, body: &Value) -> Result<()> {
         self.inner.put_checkpoint(id, body)?;
-        self.held.lock().is_said = true;
+        self.held.lock().is_checkpointed = true;
         Ok(())
     }
 
@@ -71,7 +71,7 @@ impl Peer for EagerTarget {
         Ok(())
     }
 
-    fn wait(&self, since: &Value, patience: Duration) -> Result<()> {
-        self.inner.wait(since, patience)
+    fn wait(&self, since: &Value, timeout: Duration) -> Result<()> {
+        self.inner.wait(since, timeout)
     }
 }

@@ -1,54 +1,57 @@
-//! Replication on a network that is made up: the real replicator, the real client and the real server, over wires that lose, cut, delay and
-//! repeat what they carry, and servers that are away and forget their jobs. Everything is drawn from a seed, and happens on one thread in a
-//! time of its own, so that a seed is always the same course of events.
+//! Deterministic simulation of replication: the real replicator, client and server over a simulated network that loses,
+//! cuts, delays and repeats messages, with servers that become unavailable and lose their jobs. All choices are drawn
+//! from a seed, and everything runs on one thread in simulated time, so a seed always produces the same sequence of
+//! events.
 //!
-//! Once nothing fails any more all nodes have exactly the leaves that come of what clients were told is written: none is missing, none
-//! that something was written after is back, each has its body and its files, and the winners are the same.
+//! After the faults stop, all nodes must have exactly the leaves that follow from the acknowledged writes: none is
+//! missing, no replaced revision is a leaf again, each leaf has its body and files, and all nodes choose the same
+//! winners.
 //!
-//! `STEMMA_SIMULATION_SEEDS` says how many seeds there are, `STEMMA_SIMULATION_SEED` where to begin. What is printed of their course is the
-//! same wherever they run.
+//! `STEMMA_SIMULATION_SEEDS` sets the number of seeds, `STEMMA_SIMULATION_SEED` the first one. The printed hash of the
+//! traces is the same on every machine.
 
 mod clients;
+mod cluster;
 mod eager_target;
-mod wire;
-mod world;
+mod network;
 
 use stemmadb::replication::Peer;
 use stemmadb::{ErrorKind, Value};
 
-use world::{SimulationResult, World, Wrong};
+use cluster::{InjectedBugs, SimulatedCluster, SimulationResult};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]
-fn nodes_agree_on_what_was_acknowledged_whatever_wires_do() {
-    let world = World::new();
+fn nodes_converge_to_acknowledged_writes_despite_faults() {
+    let cluster = SimulatedCluster::new();
     let (first, count) = (setting("STEMMA_SIMULATION_SEED", 1), setting("STEMMA_SIMULATION_SEEDS", 200));
-    let (mut all, mut course) = (SimulationResult::default(), blake3::Hasher::new());
+    let (mut all, mut traces) = (SimulationResult::default(), blake3::Hasher::new());
     for seed in first..first + count {
-        let told = world.run(seed, Wrong::default()).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
-        course.update(told.trace.join("\n").as_bytes());
-        all.requests += told.requests;
-        all.faults += told.faults;
-        all.writes += told.writes;
+        let result = cluster.run(seed, InjectedBugs::default()).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        traces.update(result.trace.join("\n").as_bytes());
+        all.requests += result.requests;
+        all.faults += result.faults;
+        all.writes += result.writes;
     }
-    assert!(count < 10 || all.faults > count, "too little goes wrong");
-    println!("the course of these seeds: {}", course.finalize().to_hex());
+    assert!(count < 10 || all.faults > count, "too few faults");
+    println!("hash of the traces: {}", traces.finalize().to_hex());
     let SimulationResult { requests, faults, writes, .. } = all;
     println!(
-        "simulation: {count} seeds from {first}, {writes} acknowledged writes, {requests} requests, {faults} faults: 0 diverged, 0 missing, 0 resurrected"
+        "simulation: {count} seeds from {first}, {writes} acknowledged writes, {requests} requests, {faults} faults: \
+         0 diverged, 0 missing, 0 resurrected"
     );
 }
 
 #[test]
-fn a_seed_is_always_the_same_course_of_events() {
-    let (one, other) = (World::new(), World::new());
+fn same_seed_produces_same_trace() {
+    let (one, other) = (SimulatedCluster::new(), SimulatedCluster::new());
     for seed in 1..=5 {
-        // At another time, and in a world that other things happened in before.
-        other.run(seed + 100, Wrong::default()).unwrap();
-        let [first, second] = [&one, &other].map(|world| world.run(seed, Wrong::default()).unwrap().trace);
+        // Later, and in a cluster that has already run another seed.
+        other.run(seed + 100, InjectedBugs::default()).unwrap();
+        let [first, second] = [&one, &other].map(|cluster| cluster.run(seed, InjectedBugs::default()).unwrap().trace);
         assert!(first.len() > 20, "{first:?}");
         for (first, second) in first.iter().zip(&second) {
             assert_eq!(first, second, "seed {seed}");
@@ -57,29 +60,29 @@ fn a_seed_is_always_the_same_course_of_events() {
     }
 }
 
-/// Runs seeds until something is found.
-fn found(wrong: Wrong) -> String {
-    let world = World::new();
-    let found = (1..=200).find_map(|seed| world.run(seed, wrong).err());
-    found.unwrap_or_else(|| panic!("{wrong:?} is not found"))
+/// Runs seeds until one fails, and returns its error.
+fn first_failure(bugs: InjectedBugs) -> String {
+    let cluster = SimulatedCluster::new();
+    let found = (1..=200).find_map(|seed| cluster.run(seed, bugs).err());
+    found.unwrap_or_else(|| panic!("no seed detects {bugs:?}"))
 }
 
 #[test]
-fn a_wire_that_says_what_it_has_not_passed_on_is_done_is_found() {
-    let found = found(Wrong { lies: true, ..Wrong::default() });
+fn false_acknowledgements_are_detected() {
+    let found = first_failure(InjectedBugs { false_acks: true, ..InjectedBugs::default() });
     assert!(found.contains("missing: "), "{found}");
 }
 
 #[test]
-fn a_checkpoint_that_is_written_before_the_documents_is_found() {
-    let found = found(Wrong { is_eager: true, ..Wrong::default() });
+fn checkpoint_before_documents_is_detected() {
+    let found = first_failure(InjectedBugs { eager_target: true, ..InjectedBugs::default() });
     assert!(found.contains("missing: "), "{found}");
 }
 
 #[test]
-fn what_is_answered_takes_room_of_what_there_is_for_bodies() {
-    let world = World::new();
-    let (peer, wanted) = world.with_document(1 << 20);
+fn responses_are_charged_to_the_memory_budget() {
+    let cluster = SimulatedCluster::new();
+    let (peer, wanted) = cluster.with_document(1 << 20);
     let read = || {
         let mut texts = Vec::new();
         peer.read(std::slice::from_ref(&wanted), &mut |transfer| {
@@ -88,12 +91,12 @@ fn what_is_answered_takes_room_of_what_there_is_for_bodies() {
         })
         .map(|()| texts)
     };
-    let others = world.take_memory();
-    let refused = read().expect_err("there is no room");
+    let others = cluster.exhaust_memory();
+    let refused = read().expect_err("no memory is free");
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "it is tried again: {refused}");
     assert!(refused.to_string().contains("limits.bodies_bytes"), "{refused}");
     drop(others);
-    // More than once: it is given back.
+    // Repeatedly, since each read releases its memory.
     for _ in 0..400 {
         assert_eq!(read().unwrap(), [1 << 20]);
     }

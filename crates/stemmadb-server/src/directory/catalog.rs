@@ -1,6 +1,7 @@
-//! The list of databases that survives crashes: a Stemma database, with a document for each.
+//! The catalog: a Stemma database that durably stores the list of databases, with a document for each.
 //!
-//! Beside them, documents for directories that are being removed, and the server's id in a `_local` document.
+//! It also has a document for each directory that is being removed, the server's own records (administrators, tokens,
+//! settings), and the server's id in a `_local` document.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,22 +13,22 @@ use uuid::Uuid;
 use crate::auth::Security;
 use crate::error::{Failure, Result};
 
-/// What the catalogue knows of a database.
+/// The catalog's entry of a database.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct CatalogEntry {
     pub(super) name: String,
-    /// Its directory's name, in the server's.
+    /// The name of its directory within the server's directory.
     pub(super) directory: String,
-    /// When it was made, in seconds since 1970: what replicators take for its identity, so it never changes.
+    /// The time of creation, in seconds since 1970. Replicators use it as the database's identity, so it never changes.
     pub(super) created: u64,
     pub(super) security: Security,
-    /// How many revisions of a line of descent are remembered, if that was said.
+    /// The number of revisions kept per branch, if it was set.
     pub(super) revs_limit: Option<usize>,
 }
 
-/// A document of the catalogue.
+/// The catalog's document of a database.
 #[derive(Serialize, Deserialize)]
-struct Row {
+struct DatabaseRecord {
     directory: String,
     created: u64,
     security: serde_json::Value,
@@ -35,28 +36,28 @@ struct Row {
     revs_limit: Option<usize>,
 }
 
-pub(super) struct Catalogue {
+pub(super) struct Catalog {
     database: Database,
     server_id: String,
 }
 
-impl Entry {
+impl CatalogEntry {
     pub(super) fn new(name: &str) -> Self {
         Self::within(name, format!("{}.{}", Uuid::new_v4().simple(), super::EXTENSION))
     }
 
-    /// A database that was put into the directory by hand.
+    /// An entry for a database that was copied into the directory by hand.
     pub(super) fn adopted(name: &str) -> Self {
         Self::within(name, format!("{name}.{}", super::EXTENSION))
     }
 
     fn within(name: &str, directory: String) -> Self {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Entry { name: name.to_owned(), directory, created, security: Security::default(), revs_limit: None }
+        CatalogEntry { name: name.to_owned(), directory, created, security: Security::default(), revs_limit: None }
     }
 
-    fn row(&self) -> Result<Row> {
-        Ok(Row {
+    fn to_record(&self) -> Result<DatabaseRecord> {
+        Ok(DatabaseRecord {
             directory: self.directory.clone(),
             created: self.created,
             security: self.security.value().deserialize_into()?,
@@ -65,29 +66,33 @@ impl Entry {
     }
 }
 
-const SERVER: &str = "_local/server";
-/// What the ids of databases begin with, and of directories that are being removed.
-const DATABASE: &str = "database:";
-const REMOVAL: &str = "removal:";
+const SERVER_RECORD: &str = "_local/server";
+/// The prefixes of the ids of databases, and of directories that are being removed.
+const DATABASE_PREFIX: &str = "database:";
+const REMOVAL_PREFIX: &str = "removal:";
 
-impl Catalogue {
+impl Catalog {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let database = Database::open(path)?;
-        let known = database.local_documents().get(SERVER)?;
-        let known = known.as_ref().and_then(|(_, value)| value.get("id")?.as_str());
-        let server_id = match known {
+        let stored = database.local_documents().get(SERVER_RECORD)?;
+        let stored = stored.as_ref().and_then(|(_, value)| value.get("id")?.as_str());
+        let server_id = match stored {
             Some(id) => id.to_owned(),
             None => {
                 let id = Uuid::new_v4().simple().to_string();
-                database.local_documents().put(SERVER, None, &serde_json::json!({ "id": id }))?;
+                database.local_documents().put(SERVER_RECORD, None, &serde_json::json!({ "id": id }))?;
                 id
             }
         };
-        Ok(Catalogue { database, server_id })
+        Ok(Catalog { database, server_id })
     }
 
-    /// What the server keeps for itself under `name`; made by `make` the first time.
-    pub(super) fn kept(&self, name: &str, make: impl FnOnce() -> Result<serde_json::Value>) -> Result<(Value, bool)> {
+    /// Returns the `_local` record `name`, and whether `make` has just created it.
+    pub(super) fn get_or_create_local(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<serde_json::Value>,
+    ) -> Result<(Value, bool)> {
         let id = format!("_local/{name}");
         if let Some((_, value)) = self.database.local_documents().get(&id)? {
             return Ok((value, false));
@@ -101,18 +106,18 @@ impl Catalogue {
         &self.server_id
     }
 
-    pub(super) fn entries(&self) -> Result<Vec<Entry>> {
+    pub(super) fn entries(&self) -> Result<Vec<CatalogEntry>> {
         let mut entries = Vec::new();
         for document in self.documents()? {
-            let Some(name) = document.id().as_str().strip_prefix(DATABASE) else { continue };
-            let row: Row = document.to()?;
-            let security = Security::parse(Value::from_serialize(&row.security)?)?;
-            entries.push(Entry {
+            let Some(name) = document.id().as_str().strip_prefix(DATABASE_PREFIX) else { continue };
+            let record: DatabaseRecord = document.to()?;
+            let security = Security::parse(Value::from_serialize(&record.security)?)?;
+            entries.push(CatalogEntry {
                 name: name.to_owned(),
-                directory: row.directory,
-                created: row.created,
+                directory: record.directory,
+                created: record.created,
                 security,
-                revs_limit: row.revs_limit,
+                revs_limit: record.revs_limit,
             });
         }
         Ok(entries)
@@ -125,33 +130,33 @@ impl Catalogue {
         Ok(documents.into_iter().filter(|document| !document.is_deleted()).collect())
     }
 
-    pub(super) fn add(&self, entry: &Entry) -> Result<()> {
-        self.database.insert(&database_id(&entry.name), &entry.row()?)?;
+    pub(super) fn add(&self, entry: &CatalogEntry) -> Result<()> {
+        self.database.insert(&database_id(&entry.name), &entry.to_record()?)?;
         Ok(())
     }
 
-    /// Forgets a database; its directory is remembered as one to remove.
-    pub(super) fn remove(&self, entry: &Entry) -> Result<()> {
+    /// Removes a database and records that its directory must be removed.
+    pub(super) fn remove(&self, entry: &CatalogEntry) -> Result<()> {
         let id = database_id(&entry.name);
         self.database.write(|transaction| {
             if let Some(document) = transaction.get(&id)? {
                 transaction.delete(&id, document.revision())?;
             }
-            transaction.upsert(&format!("{REMOVAL}{}", entry.directory), &serde_json::json!({}))
+            transaction.upsert(&format!("{REMOVAL_PREFIX}{}", entry.directory), &serde_json::json!({}))
         })?;
         Ok(())
     }
 
-    /// Directories that are to be removed.
+    /// The directories that must be removed.
     pub(super) fn removals(&self) -> Result<Vec<String>> {
         let documents = self.documents()?;
-        let removals = documents.iter().filter_map(|document| document.id().as_str().strip_prefix(REMOVAL));
+        let removals = documents.iter().filter_map(|document| document.id().as_str().strip_prefix(REMOVAL_PREFIX));
         Ok(removals.map(str::to_owned).collect())
     }
 
-    /// Notes that `directory` was removed.
+    /// Records that `directory` was removed.
     pub(super) fn removed(&self, directory: &str) -> Result<()> {
-        let id = format!("{REMOVAL}{directory}");
+        let id = format!("{REMOVAL_PREFIX}{directory}");
         if let Some(document) = self.database.get(&id)? {
             self.database.delete(&id, document.revision())?;
         }
@@ -160,14 +165,14 @@ impl Catalogue {
 
     pub(super) fn set_security(&self, name: &str, security: &Security) -> Result<()> {
         let security = security.value().deserialize_into()?;
-        self.change(name, |row| row.security = security)
+        self.change(name, |record| record.security = security)
     }
 
     pub(super) fn set_revs_limit(&self, name: &str, revs_limit: usize) -> Result<()> {
-        self.change(name, |row| row.revs_limit = Some(revs_limit))
+        self.change(name, |record| record.revs_limit = Some(revs_limit))
     }
 
-    /// What the server keeps for itself of a kind: names and values.
+    /// The names and values of all records of a kind.
     pub(super) fn records(&self, kind: &str) -> Result<Vec<(String, Value)>> {
         let mut records = Vec::new();
         for document in self.documents()? {
@@ -192,17 +197,17 @@ impl Catalogue {
         Ok(())
     }
 
-    fn change(&self, name: &str, change: impl FnOnce(&mut Row)) -> Result<()> {
+    fn change(&self, name: &str, change: impl FnOnce(&mut DatabaseRecord)) -> Result<()> {
         let id = database_id(name);
         let document = self.database.get(&id)?.ok_or_else(Failure::no_database)?;
-        let mut row: Row = document.to()?;
-        change(&mut row);
-        self.database.replace(&id, document.revision(), &row)?;
+        let mut record: DatabaseRecord = document.to()?;
+        change(&mut record);
+        self.database.replace(&id, document.revision(), &record)?;
         Ok(())
     }
 }
 
-/// Names may begin with an underscore, ids may not.
+/// The document id of a database. The prefix is needed because names may begin with an underscore and ids may not.
 fn database_id(name: &str) -> String {
-    format!("{DATABASE}{name}")
+    format!("{DATABASE_PREFIX}{name}")
 }

@@ -1,4 +1,4 @@
-//! What is known of a database and its documents: figures, paths, revisions.
+//! Routes that inspect a database: `_statistics`, `_paths`, `_history`.
 
 use hyper::StatusCode;
 use serde_json::{Map, Value as Json, json};
@@ -6,16 +6,16 @@ use stemmadb::{IndexInfo, IndexState, Revision};
 
 use crate::app::Call;
 use crate::error::{Failure, Result};
-use crate::http::{Answer, blocking, streamed, write_string};
+use crate::http::{HttpResponse, blocking, streamed, write_string};
 
 /// `GET /{db}/_statistics`
-pub(crate) async fn statistics(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn statistics(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     blocking(move || {
         let database = served.database();
         let info = database.info()?;
         let views = database.views().names()?;
-        Answer::ok(&json!({
+        HttpResponse::ok(&json!({
             "db_name": served.name(),
             "seq": served.sequence_text(info.sequence),
             "documents": {"live": info.document_count, "deleted": info.deleted_count},
@@ -31,7 +31,7 @@ pub(crate) async fn statistics(call: Call) -> Result<Answer> {
             "tree": {"bytes": info.tree_bytes, "live_bytes": info.tree_live_bytes, "writers_waited": info.stall_count},
             "memory_bytes": info.memory_bytes,
             "index": {"paths": info.path_count, "shapes": info.shape_count},
-            "declared_indexes": database.indexes().list().iter().map(declared).collect::<Vec<_>>(),
+            "declared_indexes": database.indexes().list().iter().map(index_json).collect::<Vec<_>>(),
             "view_count": views.len(),
             "compacting": served.is_compacting(),
             "format_version": info.format_version,
@@ -40,7 +40,7 @@ pub(crate) async fn statistics(call: Call) -> Result<Answer> {
     .await
 }
 
-fn declared(index: &IndexInfo) -> Json {
+fn index_json(index: &IndexInfo) -> Json {
     let (state, why) = match &index.state {
         IndexState::Building(_) => ("building", None),
         IndexState::Ready => ("ready", None),
@@ -50,23 +50,23 @@ fn declared(index: &IndexInfo) -> Json {
 }
 
 /// `GET /{db}/_paths`
-pub(crate) async fn paths(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
-    let patience = call.state.config.limits.stall_timeout;
-    streamed(StatusCode::OK, "application/json", patience, move |mut out| async move {
+pub(crate) async fn paths(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
+    let stall_timeout = call.state.config.limits.stall_timeout;
+    streamed(StatusCode::OK, "application/json", stall_timeout, move |mut out| async move {
         out.buffer.extend_from_slice(b"{\"rows\":[");
         for (at, path) in served.database().indexes().paths()?.into_iter().enumerate() {
             out.buffer.extend_from_slice(if at == 0 { b"\n{\"path\":" } else { b",\n{\"path\":" });
             write_string(&mut out.buffer, &path.path);
             let kinds: Map<_, _> =
                 path.kinds.iter().map(|(kind, count)| (kind.name().to_owned(), (*count).into())).collect();
-            let figures = format!(
+            let counts = format!(
                 ",\"documents\":{},\"values\":{},\"kinds\":{}}}",
                 path.document_count,
                 path.value_count,
                 Json::Object(kinds)
             );
-            out.buffer.extend_from_slice(figures.as_bytes());
+            out.buffer.extend_from_slice(counts.as_bytes());
             out.flush_if_full().await;
         }
         out.buffer.extend_from_slice(b"\n]}\n");
@@ -76,8 +76,8 @@ pub(crate) async fn paths(call: Call) -> Result<Answer> {
 }
 
 /// `GET /{db}/_history/{doc}`
-pub(crate) async fn history(call: Call) -> Result<Answer> {
-    let served = call.database().await?;
+pub(crate) async fn history(call: Call) -> Result<HttpResponse> {
+    let served = call.open_database().await?;
     let id = call.parameter("doc")?.to_owned();
     blocking(move || {
         let snapshot = served.database().snapshot()?;
@@ -86,20 +86,20 @@ pub(crate) async fn history(call: Call) -> Result<Answer> {
             return Err(Failure::missing());
         };
         let document = snapshot.get_revision(&id, winner)?.ok_or_else(Failure::missing)?;
-        let lines: Vec<_> = branches
+        let branches: Vec<_> = branches
             .iter()
             .map(|branch| {
                 let revisions: Vec<_> = branch.revisions.iter().map(Revision::to_string).collect();
-                // Of a line of descent, its end is what is kept.
+                // Only the leaf of a branch has a stored body.
                 json!({"rev": revisions.first(), "deleted": branch.deleted, "revisions": revisions})
             })
             .collect();
-        Answer::ok(&json!({
+        HttpResponse::ok(&json!({
             "id": id,
             "rev": winner.to_string(),
             "deleted": document.is_deleted(),
             "seq": served.sequence_text(document.sequence()),
-            "branches": lines,
+            "branches": branches,
         }))
     })
     .await

@@ -1,4 +1,4 @@
-//! What a client is sent.
+//! HTTP responses and their bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,33 +12,33 @@ use tokio::sync::mpsc;
 
 use crate::error::{Failure, Result};
 
-/// What a client is sent.
+/// An HTTP response.
 #[derive(Debug)]
-pub(crate) struct Answer(Response<Body>);
+pub(crate) struct HttpResponse(Response<Body>);
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// All of it.
-    Whole(Option<Bytes>),
-    /// Pieces, as they are made. An error cuts the connection, which is how a client learns that not all came.
-    Pieces {
-        /// Where they come from.
+    /// A body that is complete.
+    Full(Option<Bytes>),
+    /// A streamed body. An error closes the connection, which tells the client that the body is incomplete.
+    Chunks {
+        /// The receiver of the chunks.
         from: mpsc::Receiver<std::io::Result<Bytes>>,
-        /// How many bytes they are, if that is known.
+        /// The total length in bytes, if known.
         length: Option<u64>,
     },
 }
 
-impl Answer {
-    /// A JSON answer.
+impl HttpResponse {
+    /// A JSON response.
     pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Result<Self> {
         let mut text = serde_json::to_vec(body).map_err(|error| Failure::internal(error.to_string()))?;
         text.push(b'\n');
         Ok(Self::text(status, "application/json", text))
     }
 
-    /// A JSON answer with status 200.
+    /// A JSON response with status 200.
     pub(crate) fn ok(body: &impl Serialize) -> Result<Self> {
         Self::json(StatusCode::OK, body)
     }
@@ -48,27 +48,27 @@ impl Answer {
         Self::text(status, "application/json", &b"{\"ok\":true}\n"[..])
     }
 
-    /// An answer whose body is known.
+    /// A response with a complete body.
     pub(crate) fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Self {
-        let mut answer = Self::new(status, Body::Whole(Some(body.into())));
-        answer.0.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        answer
+        let mut response = Self::new(status, Body::Full(Some(body.into())));
+        response.0.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        response
     }
 
-    /// An answer without content.
+    /// A response without content.
     pub(crate) fn empty(status: StatusCode) -> Self {
-        Self::new(status, Body::Whole(None))
+        Self::new(status, Body::Full(None))
     }
 
-    /// An answer with this body, and nothing said about it.
+    /// A response with this body and no content headers.
     pub(crate) fn new(status: StatusCode, body: Body) -> Self {
         let mut response = Response::new(body);
         *response.status_mut() = status;
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("must-revalidate"));
-        Answer(response)
+        HttpResponse(response)
     }
 
-    /// The same with one more header. A value that can't be one is left out.
+    /// Adds a header. An invalid value is ignored.
     #[must_use]
     pub(crate) fn with(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -82,13 +82,13 @@ impl Answer {
     }
 }
 
-impl From<Failure> for Answer {
+impl From<Failure> for HttpResponse {
     fn from(failure: Failure) -> Self {
-        let answer = Answer::json(failure.status(), &failure.body())
-            .unwrap_or_else(|_| Answer::empty(StatusCode::INTERNAL_SERVER_ERROR));
+        let response = HttpResponse::json(failure.status(), &failure.body())
+            .unwrap_or_else(|_| HttpResponse::empty(StatusCode::INTERNAL_SERVER_ERROR));
         match failure.header() {
-            Some((name, value)) => answer.with(name.clone(), value),
-            None => answer,
+            Some((name, value)) => response.with(name.clone(), value),
+            None => response,
         }
     }
 }
@@ -102,20 +102,20 @@ impl hyper::body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         match self.get_mut() {
-            Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Body::Pieces { from, .. } => from.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data))),
+            Body::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Body::Chunks { from, .. } => from.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Body::Whole(None))
+        matches!(self, Body::Full(None))
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Body::Pieces { length: Some(length), .. } => SizeHint::with_exact(*length),
-            Body::Pieces { length: None, .. } => SizeHint::new(),
+            Body::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Body::Chunks { length: Some(length), .. } => SizeHint::with_exact(*length),
+            Body::Chunks { length: None, .. } => SizeHint::new(),
         }
     }
 }

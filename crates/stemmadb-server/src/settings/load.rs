@@ -1,4 +1,5 @@
-//! Where does each value come from? A flag counts before the environment, that before the file, that before the default.
+//! Loads the settings of a server from flags, environment variables, the settings file and defaults, in this order of
+//! precedence.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,91 +8,91 @@ use std::path::{Path, PathBuf};
 use super::{ENVIRONMENT_PREFIX, FILE, Kind, Setting, SettingsError, file, nearest, settings};
 use crate::config::Config;
 
-/// Where settings are looked for.
+/// The sources of settings.
 #[derive(Debug, Clone, Default)]
-pub struct Sources {
+pub struct SettingSources {
     /// The directory of the databases.
     pub directory: PathBuf,
-    /// The file that was named. None: [`FILE`] in the directory, if it is there.
+    /// The settings file. `None`: [`FILE`] in the directory, if it exists.
     pub file: Option<PathBuf>,
-    /// Names of settings, with the values that flags give them.
+    /// The flags: names of settings with their values.
     pub flags: Vec<(String, Vec<String>)>,
-    /// Variables of the environment; those that don't begin with [`ENVIRONMENT_PREFIX`] are not looked at.
+    /// The environment variables. Those that do not begin with [`ENVIRONMENT_PREFIX`] are ignored.
     pub environment: Vec<(String, String)>,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingSource {
     /// A flag.
     Flag(String),
-    /// A variable of the environment.
+    /// An environment variable.
     Environment(String),
-    /// A file, and the line in it.
+    /// A file and a line in it.
     File(PathBuf, usize),
 }
 
-/// The values that somebody gave a setting.
+/// The explicit value of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
-    /// As they were written.
+pub struct SettingValue {
+    /// The texts as they were written; several for a list.
     pub texts: Vec<String>,
-    /// Where.
-    pub origin: Origin,
+    /// Their source.
+    pub source: SettingSource,
 }
 
-/// How the server is to be run, and where that was said.
+/// The loaded configuration, with the sources of its values.
 #[derive(Debug)]
 pub struct LoadedSettings {
-    /// How it is to be run.
+    /// The configuration.
     pub config: Config,
-    /// What was said, by the names of settings. What is not there has its default.
-    pub given: BTreeMap<&'static str, Given>,
-    /// What somebody should know.
-    pub remarks: Vec<String>,
+    /// The explicit values by name of setting. All other settings have their defaults.
+    pub values: BTreeMap<&'static str, SettingValue>,
+    /// Warnings to show to the user.
+    pub warnings: Vec<String>,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Flag(flag) => write!(f, "--{flag}"),
-            Origin::Environment(variable) => f.write_str(variable),
-            Origin::File(path, line) => write!(f, "{}, line {line}", path.display()),
+            SettingSource::Flag(flag) => write!(f, "--{flag}"),
+            SettingSource::Environment(variable) => f.write_str(variable),
+            SettingSource::File(path, line) => write!(f, "{}, line {line}", path.display()),
         }
     }
 }
 
-impl Sources {
-    /// What all of them together say.
+impl SettingSources {
+    /// Loads the settings from all sources.
     ///
     /// # Errors
     /// If a name is unknown, a value is not of its kind, or a file can't be read.
-    pub fn gather(self) -> Result<LoadedSettings, SettingsError> {
+    pub fn load(self) -> Result<LoadedSettings, SettingsError> {
         let mut given = BTreeMap::new();
-        let mut remarks = Vec::new();
-        for (setting, value) in self.of_file()? {
+        let mut warnings = Vec::new();
+        for (setting, value) in self.read_file()? {
             given.insert(setting.name, value);
         }
-        for (setting, value) in self.of_environment(&mut remarks) {
+        for (setting, value) in self.read_environment(&mut warnings) {
             given.insert(setting.name, value);
         }
-        for (setting, value) in self.of_flags() {
+        for (setting, value) in self.read_flags() {
             given.insert(setting.name, value);
         }
-        one_password(&mut given);
+        keep_one_password(&mut given);
         let mut config = Config::new(&self.directory);
         for setting in settings() {
             if let Some(value) = given.get(setting.name) {
-                (setting.apply)(&mut config, &value.texts).map_err(|why| wrong(setting, value, &why))?;
+                (setting.apply)(&mut config, &value.texts).map_err(|why| invalid_value(setting, value, &why))?;
             }
         }
         check(&config, &given)?;
-        config.given = given.iter().map(|(name, given)| (*name, given.origin.to_string())).collect();
-        remarks.extend(exposed(&given));
-        Ok(LoadedSettings { config, given, remarks })
+        config.setting_sources = given.iter().map(|(name, given)| (*name, given.source.to_string())).collect();
+        warnings.extend(exposed_password(&given));
+        Ok(LoadedSettings { config, values: given, warnings })
     }
 
-    fn of_file(&self) -> Result<Vec<(&'static Setting, Given)>, SettingsError> {
+    fn read_file(&self) -> Result<Vec<(&'static Setting, SettingValue)>, SettingsError> {
         let path = self.file.clone().unwrap_or_else(|| self.directory.join(FILE));
         match std::fs::read_to_string(&path) {
             Ok(text) => file::read(&path, &text),
@@ -100,38 +101,38 @@ impl Sources {
         }
     }
 
-    fn of_environment(&self, remarks: &mut Vec<String>) -> Vec<(&'static Setting, Given)> {
+    fn read_environment(&self, warnings: &mut Vec<String>) -> Vec<(&'static Setting, SettingValue)> {
         let mut given = Vec::new();
         for (variable, text) in &self.environment {
             let Some(rest) = variable.strip_prefix(ENVIRONMENT_PREFIX) else { continue };
             match settings().iter().find(|setting| setting.variable() == *variable) {
                 Some(setting) => {
                     let texts = split(setting.kind, text);
-                    given.push((setting, Given { texts, origin: Origin::Environment(variable.clone()) }));
+                    given.push((setting, SettingValue { texts, source: SettingSource::Environment(variable.clone()) }));
                 }
-                // No error: others set such variables too, a container's manager for one.
+                // Not an error, because other programs, such as container managers, set variables with this prefix.
                 None => {
                     let near = nearest(&rest.to_ascii_lowercase());
                     let near = near.map(|near| format!("; did you mean {}?", near.variable())).unwrap_or_default();
-                    remarks.push(format!("{variable} is no setting{near}"));
+                    warnings.push(format!("{variable} is no setting{near}"));
                 }
             }
         }
         given
     }
 
-    fn of_flags(&self) -> Vec<(&'static Setting, Given)> {
+    fn read_flags(&self) -> Vec<(&'static Setting, SettingValue)> {
         let known = |name: &String| settings().iter().find(|setting| setting.name == name);
         let flags = self.flags.iter().filter_map(|(name, texts)| {
             let setting = known(name)?;
             let texts = texts.iter().flat_map(|text| split(setting.kind, text)).collect();
-            Some((setting, Given { texts, origin: Origin::Flag(setting.flag()?) }))
+            Some((setting, SettingValue { texts, source: SettingSource::Flag(setting.flag()?) }))
         });
         flags.collect()
     }
 }
 
-/// The values that one text has.
+/// Splits a text into its values, if the setting is a list.
 fn split(kind: Kind, text: &str) -> Vec<String> {
     match kind.is_list() {
         true => text.split(',').map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect(),
@@ -139,13 +140,13 @@ fn split(kind: Kind, text: &str) -> Vec<String> {
     }
 }
 
-/// Of a password and a file with one, that counts which is from where counts more: the other is forgotten.
-fn one_password(given: &mut BTreeMap<&'static str, Given>) {
-    let rank = |given: Option<&Given>| {
-        given.map(|given| match given.origin {
-            Origin::Flag(_) => 3,
-            Origin::Environment(_) => 2,
-            Origin::File(..) => 1,
+/// If both a password and a password file are set, keeps the one from the source of higher precedence.
+fn keep_one_password(given: &mut BTreeMap<&'static str, SettingValue>) {
+    let rank = |given: Option<&SettingValue>| {
+        given.map(|given| match given.source {
+            SettingSource::Flag(_) => 3,
+            SettingSource::Environment(_) => 2,
+            SettingSource::File(..) => 1,
         })
     };
     let (text, file) = (rank(given.get("admin.password")), rank(given.get("admin.password_file")));
@@ -154,17 +155,17 @@ fn one_password(given: &mut BTreeMap<&'static str, Given>) {
     }
 }
 
-fn wrong(setting: &Setting, given: &Given, why: &str) -> SettingsError {
+fn invalid_value(setting: &Setting, given: &SettingValue, why: &str) -> SettingsError {
     let shown = match setting.kind {
         Kind::Secret => String::new(),
         _ => format!(" {:?}", given.texts.join(",")),
     };
-    SettingsError::new(format!("{}{shown} (from {}): {why}", setting.name, given.origin))
+    SettingsError::new(format!("{}{shown} (from {}): {why}", setting.name, given.source))
 }
 
-/// What belongs together is there together.
-fn check(config: &Config, given: &BTreeMap<&'static str, Given>) -> Result<(), SettingsError> {
-    let from = |name: &str| given.get(name).map(|given| format!(" (from {})", given.origin)).unwrap_or_default();
+/// Checks that settings that require each other are set together.
+fn check(config: &Config, given: &BTreeMap<&'static str, SettingValue>) -> Result<(), SettingsError> {
+    let from = |name: &str| given.get(name).map(|given| format!(" (from {})", given.source)).unwrap_or_default();
     if given.contains_key("admin.password") && given.contains_key("admin.password_file") {
         let message = format!(
             "there are two passwords: admin.password{} and admin.password_file{}",
@@ -186,10 +187,10 @@ fn check(config: &Config, given: &BTreeMap<&'static str, Given>) -> Result<(), S
     Ok(())
 }
 
-/// A file with a password that others of the machine can read.
-fn exposed(given: &BTreeMap<&'static str, Given>) -> Option<String> {
-    let path = match given.get("admin.password").map(|given| &given.origin) {
-        Some(Origin::File(path, _)) => path.clone(),
+/// Returns a warning if a file with a password is readable by other users of the machine.
+fn exposed_password(given: &BTreeMap<&'static str, SettingValue>) -> Option<String> {
+    let path = match given.get("admin.password").map(|given| &given.source) {
+        Some(SettingSource::File(path, _)) => path.clone(),
         _ => PathBuf::from(given.get("admin.password_file")?.texts.first()?),
     };
     is_readable_by_others(&path)

@@ -1,0 +1,280 @@
+//! Three nodes that replicate with each other over the simulated network, on one thread, in simulated time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
+use stemmadb::replication::{MissingRevisions, Peer, RunningReplication};
+use stemmadb::testing::Random;
+use stemmadb::{Database, DocumentId, Durability, Options, Replication};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use super::clients::Clients;
+use super::eager_target::EagerTarget;
+use super::network::{SimulatedConnector, SimulatedNetwork};
+use crate::auth::{ADMIN_ROLE, User};
+use crate::config::{Config, JwtAlgorithm, JwtKey};
+use crate::design::WriteValidator;
+use crate::directory::ServedDatabase;
+use crate::http::MemoryReservation;
+use crate::replicator::local::LocalPeer;
+use crate::replicator::remote::RemotePeer;
+use crate::replicator::runtime::JobRuntime;
+use crate::server::Server;
+use crate::writes::WriteOptions;
+
+const NODE_COUNT: usize = 3;
+/// The number of steps of a run: writes, replications, restarts.
+const STEP_COUNT: u64 = 24;
+/// The number of rounds of replication after which the nodes must agree, once faults have stopped.
+const ROUNDS_MAX: usize = 6;
+/// The key that signs the tokens of requests.
+const KEY: &[u8] = b"a secret of at least thirty-two bytes";
+
+/// Bugs injected to test that the simulation detects them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct InjectedBugs {
+    /// The network acknowledges writes that it did not deliver.
+    pub(super) false_acks: bool,
+    /// Targets write documents after the checkpoint that covers them.
+    pub(super) eager_target: bool,
+}
+
+/// The trace and statistics of a run.
+#[derive(Debug, Default)]
+pub(super) struct SimulationResult {
+    pub(super) trace: Vec<String>,
+    pub(super) requests: u64,
+    pub(super) faults: u64,
+    pub(super) writes: u64,
+}
+
+/// The nodes. One server serves all: each node is one database of it, since a server has no other state that
+/// replication depends on.
+pub(super) struct SimulatedCluster {
+    runtime: Arc<Runtime>,
+    server: Arc<Server>,
+    headers: Vec<(String, String)>,
+    /// Never set.
+    cancelled: watch::Sender<bool>,
+    _directory: TempDir,
+}
+
+/// A replication from one node to another, run by one of them.
+struct SimulatedJob {
+    at: usize,
+    name: String,
+    source: Box<dyn Peer>,
+    target: Box<dyn Peer>,
+    batch_count: usize,
+}
+
+impl SimulatedCluster {
+    pub(super) fn new() -> Self {
+        // In memory where possible: the simulation does not test disks.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+        // One extra thread for blocking work, which therefore runs in order, while simulated time stands still.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .max_blocking_threads(1)
+            .build()
+            .expect("a runtime");
+        let config = Config {
+            address: ([127, 0, 0, 1], 0).into(),
+            durability: Durability::None,
+            jwt_keys: vec![JwtKey { id: None, algorithm: JwtAlgorithm::Hs256, key: KEY.to_vec() }],
+            ..Config::new(directory.path())
+        };
+        let server = runtime.block_on(Server::start(config)).expect("a server");
+        let claims = serde_json::json!({"sub": "admin", "exp": 4_000_000_000_u64, "_couchdb.roles": [ADMIN_ROLE]});
+        let (head, key) = (jsonwebtoken::Header::default(), jsonwebtoken::EncodingKey::from_secret(KEY));
+        let token = jsonwebtoken::encode(&head, &claims, &key).expect("a token");
+        let headers = vec![("authorization".to_owned(), format!("Bearer {token}"))];
+        let cancelled = watch::channel(false).0;
+        SimulatedCluster {
+            runtime: Arc::new(runtime),
+            server: Arc::new(server),
+            headers,
+            cancelled,
+            _directory: directory,
+        }
+    }
+
+    /// Runs one seed.
+    ///
+    /// # Errors
+    /// If the nodes do not converge, or not to the acknowledged writes.
+    pub(super) fn run(&self, seed: u64, bugs: InjectedBugs) -> Result<SimulationResult, String> {
+        // Simulated time applies outside of the runtime's tasks too.
+        let _entered = self.runtime.enter();
+        let mut random = Random::new(seed);
+        let nodes: Vec<Arc<ServedDatabase>> = (0..NODE_COUNT).map(|node| self.database(&node_name(node))).collect();
+        let clients = Clients::new(nodes.clone());
+        let network = SimulatedNetwork::new(Random::new(random.number()), clients, NODE_COUNT, bugs.false_acks);
+        let network = Arc::new(Mutex::new(network));
+        let jobs = self.jobs(&mut random, &nodes, &network, bugs);
+        let agreed = self.run_steps(&mut random, &jobs, &network);
+        let mut network = network.lock();
+        let trace = std::mem::take(&mut network.trace);
+        agreed.map_err(|wrong| format!("{wrong}\n{}", trace.join("\n")))?;
+        Ok(SimulationResult {
+            trace,
+            requests: network.request_count,
+            faults: network.fault_count,
+            writes: network.clients.write_count,
+        })
+    }
+
+    /// Creates a database in memory, without background threads.
+    fn database(&self, name: &str) -> Arc<ServedDatabase> {
+        let options = Options::new().durability(Durability::None).background(false);
+        let database = Database::in_memory_with(options).expect("a database");
+        self.server.state().directory.insert_open(name, database)
+    }
+
+    /// Creates replications between all nodes, each run by one of its two: in a ring, in a line in both directions, or
+    /// between all pairs.
+    fn jobs(
+        &self,
+        random: &mut Random,
+        nodes: &[Arc<ServedDatabase>],
+        network: &Arc<Mutex<SimulatedNetwork>>,
+        bugs: InjectedBugs,
+    ) -> Vec<SimulatedJob> {
+        let pairs: &[(usize, usize)] = match random.below(3) {
+            0 => &[(0, 1), (1, 2), (2, 0)],
+            1 => &[(0, 1), (1, 0), (1, 2), (2, 1)],
+            _ => &[(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)],
+        };
+        let job = |&(from, to): &(usize, usize)| {
+            let batch_count = [1, 2, 5, 500][random.below(4) as usize];
+            let (at, name, source, target): (_, _, Box<dyn Peer>, Box<dyn Peer>) = match random.below(2) {
+                0 => (from, "push", Box::new(self.local(&nodes[from])), Box::new(self.remote(from, to, network))),
+                _ => (to, "pull", Box::new(self.remote(to, from, network)), Box::new(self.local(&nodes[to]))),
+            };
+            let target = if bugs.eager_target { Box::new(EagerTarget::new(target)) } else { target };
+            SimulatedJob { at, name: format!("{name} {from} to {to}"), source, target, batch_count }
+        };
+        pairs.iter().map(job).collect()
+    }
+
+    fn local(&self, served: &Arc<ServedDatabase>) -> LocalPeer {
+        let user = User { roles: vec![ADMIN_ROLE.to_owned()], ..User::default() };
+        let validator = WriteValidator { user, scripts: self.server.state().scripts.clone() };
+        LocalPeer {
+            served: served.clone(),
+            options: WriteOptions { validator, new_edits: false, durability: Durability::None },
+            runtime: JobRuntime::CurrentThread(self.runtime.clone()),
+            cancelled: self.cancelled.subscribe(),
+            published: Mutex::new(served.published()),
+        }
+    }
+
+    fn remote(&self, from: usize, to: usize, network: &Arc<Mutex<SimulatedNetwork>>) -> RemotePeer<SimulatedConnector> {
+        let connector = SimulatedConnector { from, network: network.clone(), server: self.server.clone() };
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+        let url = format!("http://localhost:{}/{}", to + 1, node_name(to));
+        let (runtime, state) = (JobRuntime::CurrentThread(self.runtime.clone()), self.server.state());
+        let (bytes_max, memory) = (state.config.limits.body_bytes, state.memory.clone());
+        RemotePeer::new(client, url, self.headers.clone(), runtime, bytes_max, memory, self.cancelled.subscribe())
+    }
+
+    /// Returns a peer with one document, whose text has `byte_count` bytes, over a network without faults; and the
+    /// document's id and revision.
+    pub(super) fn with_document(&self, byte_count: usize) -> (impl Peer, MissingRevisions) {
+        let _entered = self.runtime.enter();
+        let served = self.database(&node_name(1));
+        let revision = served.database().insert("a", &serde_json::json!({"text": "x".repeat(byte_count)}));
+        let mut network = SimulatedNetwork::new(Random::new(1), Clients::new(vec![served]), NODE_COUNT, false);
+        let in_transit = network.stop_faults();
+        assert!(in_transit.is_empty(), "nothing was sent yet");
+        let wanted = MissingRevisions {
+            id: DocumentId::new("a").expect("an id"),
+            revisions: vec![revision.expect("new")],
+            possible_ancestors: Vec::new(),
+        };
+        (self.remote(0, 1, &Arc::new(Mutex::new(network))), wanted)
+    }
+
+    /// Reserves the whole memory budget and the overcommit permit, until the reservations are dropped.
+    pub(super) fn exhaust_memory(&self) -> [Arc<MemoryReservation>; 2] {
+        let state = self.server.state();
+        let reservations = [state.memory.reservation(), state.memory.reservation()];
+        let bytes = usize::try_from(state.config.limits.bodies_bytes).expect("little");
+        for reservation in &reservations {
+            self.runtime.block_on(reservation.grow(bytes)).expect("memory");
+        }
+        reservations
+    }
+
+    /// Runs random steps, stops the faults, and checks that all nodes converge.
+    fn run_steps(
+        &self,
+        random: &mut Random,
+        jobs: &[SimulatedJob],
+        network: &Arc<Mutex<SimulatedNetwork>>,
+    ) -> Result<(), String> {
+        let mut running: Vec<Option<RunningReplication<'_>>> = jobs.iter().map(|_| None).collect();
+        for _ in 0..STEP_COUNT {
+            match random.below(10) {
+                0..=2 => (0..=random.below(4)).for_each(|_| network.lock().write()),
+                3 => {
+                    let node = random.below(NODE_COUNT as u64) as usize;
+                    network.lock().make_unavailable(node);
+                    // A restarted server loses the state of its jobs in memory.
+                    let jobs_of_node = running.iter_mut().zip(jobs).filter(|(_, job)| job.at == node);
+                    jobs_of_node.for_each(|(running, _)| *running = None);
+                }
+                4 => self.pass_time(Duration::from_millis(random.below(60_000))),
+                _ => {
+                    let at = random.below(jobs.len() as u64) as usize;
+                    run_job(&jobs[at], &mut running[at], network);
+                }
+            }
+        }
+        let mut in_transit = network.lock().stop_faults();
+        self.runtime.block_on(async { while in_transit.join_next().await.is_some() {} });
+        let mut agreed = Err("nothing was tried".to_owned());
+        for _ in 0..ROUNDS_MAX {
+            for (job, running) in jobs.iter().zip(&mut running) {
+                run_job(job, running, network);
+            }
+            agreed = network.lock().clients.verify();
+            if agreed.is_ok() {
+                break;
+            }
+        }
+        agreed
+    }
+
+    fn pass_time(&self, pause: Duration) {
+        self.runtime.block_on(tokio::time::sleep(pause));
+    }
+}
+
+/// Runs a job until it has caught up or failed. A job that failed starts over the next time.
+fn run_job<'a>(job: &'a SimulatedJob, running: &mut Option<RunningReplication<'a>>, network: &Mutex<SimulatedNetwork>) {
+    let mut catch_up = || {
+        let mut replication = match running.take() {
+            Some(replication) => replication,
+            None => Replication::new(&*job.source, &*job.target).batch(job.batch_count).begin()?,
+        };
+        let written = replication.catch_up()?.written_count;
+        *running = Some(replication);
+        Ok(written)
+    };
+    let event = match catch_up() {
+        Ok(written) => format!("{}: {written} written since its start", job.name),
+        Err(error) => format!("{}: {:?}", job.name, stemmadb::Error::kind(&error)),
+    };
+    network.lock().trace_event(&event);
+}
+
+fn node_name(node: usize) -> String {
+    format!("n{node}")
+}
