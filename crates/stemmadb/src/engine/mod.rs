@@ -216,7 +216,8 @@ impl Store {
     fn check_sampled(&self, sequence: Sequence) {
         const INTERVAL: u64 = 97;
         const NUMBERS_MAX: u64 = 500;
-        let is_due = sequence.get() % INTERVAL == 0 && self.parts.publisher.published_numbers().0 <= NUMBERS_MAX;
+        let is_due =
+            sequence.get().is_multiple_of(INTERVAL) && self.parts.publisher.published_numbers().0 <= NUMBERS_MAX;
         // Compaction holds its lock while it writes.
         if !is_due || self.compaction.try_lock().is_none() {
             return;
