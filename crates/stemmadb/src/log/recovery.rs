@@ -5,7 +5,7 @@
 //! frame after X records that X was flushed when that frame was written, or the caller knows that it was: then X is
 //! damaged.
 //!
-//! Files are modified only if nothing is damaged ([`repair`](super::repair)). A crash during recovery restarts it with
+//! Files are modified only if nothing is damaged ([`repair`]). A crash during recovery restarts it with
 //! the same result: nothing before X changes, and X stays where it is.
 
 use std::sync::Arc;

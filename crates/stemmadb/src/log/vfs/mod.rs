@@ -3,7 +3,7 @@
 //! Names are relative, with `/` between components: `log/0000000001.log`. An implementation guarantees what POSIX does,
 //! and no more: bytes are durable after [`VfsFile::sync_data`], names after [`Vfs::sync_dir`] of their directory; until
 //! then a crash may preserve any part of the changes, in any order. [`disk`] is the real disk, [`memory`] serves
-//! in-memory databases, [`read_only`] serves databases opened read-only, and [`fault`] injects I/O errors, lost flushes
+//! in-memory databases, [`read_only`] serves databases opened read-only, and `fault` injects I/O errors, lost flushes
 //! and power loss for tests.
 //!
 //! Concurrency: every method may be called from any thread at any time.
