@@ -12,6 +12,12 @@ test *arguments:
 demo:
     ./demo
 
+# The command for distribution: target/dist/stemma, stripped, and its debug information in target/dist/stemma.debug.
+dist:
+    cargo build --locked --profile dist --package stemmadb-cli
+    objcopy --only-keep-debug target/dist/stemma target/dist/stemma.debug
+    objcopy --strip-all --add-gnu-debuglink=target/dist/stemma.debug target/dist/stemma
+
 # Tests of the benchmark program; they need Go and PostgreSQL 15.
 test-bench:
     cargo test -p stemmadb-bench --locked
