@@ -12,13 +12,12 @@ use super::definition::{Mapping, Refresh, TypedMapping, View};
 use super::layout::{Phase, SlotNumber, SlotRecord};
 use super::materialized::{MaterializedView, SlotAssignment, ViewReading};
 use super::merge::{self, SlotWriter};
-use super::program::{ProgramMapping, ProgramView, ROOT_LANGUAGE, ViewProgram};
+use super::program::{ProgramMapping, ProgramView, ViewProgram, root_collation};
 use super::query::{Access, OpenView, ViewInfo};
 use crate::engine::{CheckReport, Damage, Store};
 use crate::options::Durability;
 use crate::sync::Mutex;
 use crate::value::Value;
-use crate::value::collate::Language;
 use crate::{Error, Result};
 
 /// Overlays larger than this are merged into the tree.
@@ -56,7 +55,7 @@ impl ViewRegistry {
     /// Opens a program view.
     pub(crate) fn open_program(self: &Arc<Self>, program: Arc<dyn ViewProgram>) -> Result<ProgramView> {
         // Rows of program views are ordered by the root collation, which some builds don't have.
-        Language::new(ROOT_LANGUAGE)?;
+        root_collation()?;
         let materialized = self.find_or_open(Arc::new(ProgramMapping::new(program)))?;
         Ok(ProgramView::new(self.clone(), materialized))
     }

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use crate::Result;
 use crate::value::Value;
 use crate::value::collate::{Language, key};
 
@@ -13,19 +14,24 @@ const KEY_BYTES_MAX: usize = 280;
 const HASH_BYTES: usize = 16;
 const CUT_BYTES: usize = KEY_BYTES_MAX - HASH_BYTES;
 
-/// The language tag of the root collation, which CouchDB uses.
-pub(in crate::view) const ROOT_LANGUAGE: &str = "und";
-
-/// The root collation. A program view can't be opened in a build without collation data, so this can't fail.
-fn root() -> &'static Language {
+/// The root collation, which CouchDB uses. It is loaded once.
+///
+/// # Errors
+/// `Unavailable` in a build without collation data.
+pub(in crate::view) fn root_collation() -> Result<&'static Language> {
     static ROOT: OnceLock<Language> = OnceLock::new();
-    ROOT.get_or_init(|| Language::new(ROOT_LANGUAGE).expect("program views are opened only if there is collation data"))
+    match ROOT.get() {
+        Some(root) => Ok(root),
+        None => Language::new("und").map(|root| ROOT.get_or_init(|| root)),
+    }
 }
 
 /// Encodes a value in ICU collation order without a length limit. Values that compare equal have equal bytes.
 pub(super) fn collation_key(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
-    root().encode_nested(value, &mut bytes);
+    root_collation()
+        .expect("program views are opened only if there is collation data")
+        .encode_nested(value, &mut bytes);
     bytes
 }
 

@@ -23,7 +23,7 @@ use crate::value::Value;
 use crate::view::definition::Reduction;
 
 pub(super) use adapter::ProgramMapping;
-pub(in crate::view) use keys::ROOT_LANGUAGE;
+pub(in crate::view) use keys::root_collation;
 pub use query::{ProgramGroups, ProgramQuery, ProgramRows, ProgramView, RowBound, RowChoice};
 
 /// The rows that one document emits: keys and values. See [`ViewProgram`] for an example.
